@@ -1,0 +1,186 @@
+//! Identifiers: tasks, leases, operations, and the shard that a task's id puts it in.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use uuid::Uuid;
+
+/// A text that is not an identifier.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text:?} is not a {kind}: expected a UUID such as 550e8400-e29b-41d4-a716-446655440000")]
+pub struct InvalidId {
+    kind: &'static str,
+    text: String,
+}
+
+macro_rules! uuid_newtype {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Makes an identifier of 128 random bits that the caller drew, marked as a version 4 UUID.
+            pub fn from_random(random: u128) -> Self {
+                Self(uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid())
+            }
+
+            /// The identifier as a UUID.
+            pub fn as_uuid(&self) -> &Uuid {
+                &self.0
+            }
+        }
+
+        impl From<Uuid> for $name {
+            fn from(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self.0.as_hyphenated(), f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+
+            /// Accepts the hyphenated form alone, because the identifier's text is part of keys: one spelling, one object.
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                let invalid = || InvalidId {
+                    kind: $kind,
+                    text: text.chars().take(64).collect(),
+                };
+                if text.len() != 36 {
+                    return Err(invalid());
+                }
+                Uuid::try_parse(text).map(Self).map_err(|_| invalid())
+            }
+        }
+    };
+}
+
+uuid_newtype!(
+    /// Names a task for its whole life.
+    TaskId,
+    "task id"
+);
+uuid_newtype!(
+    /// Names one claim of a task. Whoever changes a running task's outcome must present it.
+    LeaseId,
+    "lease id"
+);
+uuid_newtype!(
+    /// Names one write, so that its author can recognise it after an answer was lost.
+    OpId,
+    "operation id"
+);
+
+impl TaskId {
+    /// The shard that holds this task: the first hexadecimal digit of the id.
+    pub fn shard(&self) -> Shard {
+        Shard(self.0.as_bytes()[0] >> 4)
+    }
+}
+
+/// One of the sixteen parts that the tasks are spread over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shard(u8);
+
+/// A text that is not a shard.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text:?} is not a shard: expected one hexadecimal digit, 0 to f")]
+pub struct InvalidShard {
+    text: String,
+}
+
+impl Shard {
+    /// How many shards there are.
+    pub const COUNT: u8 = 16;
+
+    /// All shards, in order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..Self::COUNT).map(Self)
+    }
+
+    /// The shard's number, 0 to 15.
+    pub fn index(self) -> u8 {
+        self.0
+    }
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+impl FromStr for Shard {
+    type Err = InvalidShard;
+
+    fn from_str(text: &str) -> Result<Self, InvalidShard> {
+        match text.as_bytes() {
+            [digit @ b'0'..=b'9'] => Ok(Self(digit - b'0')),
+            [digit @ b'a'..=b'f'] => Ok(Self(digit - b'a' + 10)),
+            _ => Err(InvalidShard {
+                text: text.chars().take(64).collect(),
+            }),
+        }
+    }
+}
+
+impl Serialize for Shard {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Shard {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shard_is_the_first_digit_of_the_id() {
+        for shard in Shard::all() {
+            let id: TaskId = format!("{shard}50e8400-e29b-41d4-a716-446655440000")
+                .parse()
+                .unwrap();
+            assert_eq!(id.shard(), shard);
+            assert_eq!(shard.to_string().parse::<Shard>().unwrap(), shard);
+            assert!(id.to_string().starts_with(&shard.to_string()));
+        }
+    }
+
+    #[test]
+    fn only_the_hyphenated_form_is_an_id() {
+        let good = "550e8400-e29b-41d4-a716-446655440000";
+        assert_eq!(good.parse::<TaskId>().unwrap().to_string(), good);
+        for bad in [
+            "",
+            "550e8400e29b41d4a716446655440000",
+            "{550e8400-e29b-41d4-a716-446655440000}",
+            "../etc/passwd",
+            "550e8400-e29b-41d4-a716-44665544000g",
+        ] {
+            assert!(bad.parse::<TaskId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_shard_is_one_lower_case_digit() {
+        for bad in ["", "g", "A", "00", "é"] {
+            assert!(bad.parse::<Shard>().is_err(), "{bad}");
+        }
+    }
+}

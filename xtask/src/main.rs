@@ -1,0 +1,2 @@
+//! Set-up, tests and benchmarks.
+fn main() {}
