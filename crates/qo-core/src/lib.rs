@@ -2,9 +2,32 @@
 //!
 //! Everything in this crate is a pure function of its arguments: no I/O, no tokio, no clock and no randomness. The engines
 //! bring time, identifiers and jitter as values and make the results durable.
+//!
+//! - [`task`]: the record, and its stored form.
+//! - [`transition`]: every change that a task can undergo, and why one is refused.
+//! - [`state`]: all live tasks in memory with their indexes, for engines that keep them there.
+//! - [`keys`]: where the objects of a task live in a bucket.
+//! - [`names`], [`id`], [`time`], [`json`], [`payload`], [`retry`], [`limits`]: what the above is made of.
 
+pub mod extra;
 pub mod id;
+pub mod json;
+pub mod keys;
+pub mod limits;
+pub mod names;
+pub mod payload;
+pub mod retry;
+pub mod state;
+pub mod task;
 pub mod time;
+pub mod transition;
 
 pub use id::{LeaseId, OpId, Shard, TaskId};
+pub use json::Json;
+pub use names::{IdempotencyKey, QueueName, Tag, TaskType, WorkerId};
+pub use payload::{Payload, PayloadRef, Sha256};
+pub use retry::{Jitter, RetryPolicy};
+pub use state::QueueState;
+pub use task::{Status, Task};
 pub use time::Timestamp;
+pub use transition::{Action, Command, Rejection, Submission, Transition};

@@ -1,0 +1,47 @@
+//! Fields that this version does not know.
+//!
+//! Old and new versions of qo share a bucket while a fleet is being updated. A record that an old version rewrites must not
+//! lose what a new one put there, so every stored record carries its unknown fields along.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The unknown fields of one record. Having none, which is the rule, costs one word of memory.
+#[expect(
+    clippy::box_collection,
+    reason = "a map is three words, and a task holds several of these"
+)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Extra(Option<Box<BTreeMap<String, Value>>>);
+
+impl Extra {
+    /// The value of an unknown field.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.as_deref()?.get(name)
+    }
+
+    /// How many unknown fields there are.
+    pub fn len(&self) -> usize {
+        self.0.as_deref().map_or(0, BTreeMap::len)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Serialize for Extra {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.as_deref().into_iter().flatten())
+    }
+}
+
+impl<'de> Deserialize<'de> for Extra {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = BTreeMap::deserialize(deserializer)?;
+        Ok(Self((!fields.is_empty()).then(|| Box::new(fields))))
+    }
+}

@@ -1,0 +1,218 @@
+//! Names that users choose and that enter keys, each a validated newtype.
+//!
+//! A name that is part of a key must be the same text in every store, must not contain a separator, and must not be able to
+//! climb out of its prefix. So all of them share one strict alphabet.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The longest name, in bytes.
+pub const NAME_MAX_BYTES: usize = 64;
+
+/// Why a text is not a name.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "{text:?} is not a {kind}: {problem}; use 1 to 64 letters, digits, '_', '-' or '.', not starting with '.'"
+)]
+pub struct InvalidName {
+    kind: &'static str,
+    text: String,
+    problem: &'static str,
+}
+
+fn check_name(kind: &'static str, text: &str) -> Result<(), InvalidName> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let problem = if text.is_empty() {
+        "it is empty"
+    } else if text.len() > NAME_MAX_BYTES {
+        "it is too long"
+    } else if text.starts_with('.') {
+        "it starts with a dot"
+    } else if !text.bytes().all(allowed) {
+        "it has a character that is not allowed"
+    } else {
+        return Ok(());
+    };
+    Err(InvalidName {
+        kind,
+        text: text.chars().take(NAME_MAX_BYTES).collect(),
+        problem,
+    })
+}
+
+/// Makes a newtype of text that was checked: whoever holds one need not check again.
+macro_rules! checked_text {
+    ($(#[$doc:meta])* $name:ident, $error:ident, $check:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks the text and keeps it.
+            pub fn new(text: &str) -> Result<Self, $error> {
+                $check(text)?;
+                Ok(Self(text.into()))
+            }
+
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = $error;
+
+            fn from_str(text: &str) -> Result<Self, $error> {
+                Self::new(text)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self.0)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                Self::new(&text).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+checked_text!(
+    /// What kind of work a task is, such as `send_email`. It selects the handler.
+    TaskType,
+    InvalidName,
+    |text| check_name("task type", text)
+);
+checked_text!(
+    /// The queue that a task waits in.
+    QueueName,
+    InvalidName,
+    |text| check_name("queue name", text)
+);
+checked_text!(
+    /// Names a worker process.
+    WorkerId,
+    InvalidName,
+    |text| check_name("worker id", text)
+);
+
+impl Default for QueueName {
+    /// The queue of tasks that name none.
+    fn default() -> Self {
+        Self("default".into())
+    }
+}
+
+/// Why a text is not a tag or an idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text:?} is not {kind}: use 1 to {max} bytes without control characters")]
+pub struct InvalidLabel {
+    kind: &'static str,
+    text: String,
+    max: usize,
+}
+
+/// The longest tag, in bytes.
+pub const TAG_MAX_BYTES: usize = 64;
+/// The longest idempotency key, in bytes.
+pub const IDEMPOTENCY_KEY_MAX_BYTES: usize = 256;
+
+fn check_label(kind: &'static str, text: &str, max: usize) -> Result<(), InvalidLabel> {
+    if (1..=max).contains(&text.len()) && !text.chars().any(char::is_control) {
+        return Ok(());
+    }
+    let text = text.chars().take(64).collect();
+    Err(InvalidLabel { kind, text, max })
+}
+
+checked_text!(
+    /// A word that a user attaches to a task, to find it again. It never enters a key.
+    Tag,
+    InvalidLabel,
+    |text| check_label("a tag", text, TAG_MAX_BYTES)
+);
+checked_text!(
+    /// What makes two submits the same. It never enters a key as it is.
+    IdempotencyKey,
+    InvalidLabel,
+    |text| check_label("an idempotency key", text, IDEMPOTENCY_KEY_MAX_BYTES)
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_alphabet_are_accepted() {
+        let longest = "x".repeat(NAME_MAX_BYTES);
+        for good in ["a", "send_email", "v1.2-beta", "0", "a.b", longest.as_str()] {
+            assert_eq!(TaskType::new(good).unwrap().as_str(), good);
+            assert_eq!(QueueName::new(good).unwrap().as_str(), good);
+            assert_eq!(WorkerId::new(good).unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn everything_else_is_refused() {
+        let too_long = "x".repeat(NAME_MAX_BYTES + 1);
+        for bad in [
+            "",
+            ".",
+            "..",
+            ".hidden",
+            "a/b",
+            "a b",
+            "ä",
+            "a\0",
+            "a\n",
+            "%2e",
+            too_long.as_str(),
+        ] {
+            assert!(TaskType::new(bad).is_err(), "{bad:?}");
+            assert!(
+                serde_json::from_str::<QueueName>(&serde_json::to_string(bad).unwrap()).is_err()
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_wrong_and_what_is_right() {
+        let text = TaskType::new("a/b").unwrap_err().to_string();
+        assert!(
+            text.contains("task type") && text.contains("not allowed") && text.contains("1 to 64"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn labels_are_short_printable_text() {
+        assert!(Tag::new("customer: Ünal & söhne").is_ok());
+        assert!(Tag::new("").is_err());
+        assert!(Tag::new("a\nb").is_err());
+        assert!(Tag::new(&"x".repeat(65)).is_err());
+        assert!(IdempotencyKey::new(&"x".repeat(256)).is_ok());
+        assert!(IdempotencyKey::new(&"x".repeat(257)).is_err());
+    }
+}

@@ -1,0 +1,224 @@
+//! How long a failed task waits before its next attempt.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::extra::Extra;
+use crate::limits::{DELAY_MAX_MS, RETRIES_MAX};
+
+/// Exponential backoff with jitter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RetryPolicy {
+    /// The wait before the first retry.
+    pub initial_interval_ms: u64,
+    /// The longest wait, jitter included.
+    pub max_interval_ms: u64,
+    /// How much longer each wait is than the one before.
+    pub multiplier: f64,
+    /// How far a wait may be off, either way, as a part of itself: 0.25 is plus or minus a quarter.
+    pub jitter_percent: f64,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Why a retry policy makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum InvalidRetryPolicy {
+    /// A wait is longer than a year.
+    #[error("a retry interval is at most a year ({DELAY_MAX_MS} ms)")]
+    IntervalTooLong,
+    /// The first wait is longer than the longest.
+    #[error("initial_interval_ms must not be larger than max_interval_ms")]
+    InitialAboveMax,
+    /// Waits would shrink, or the factor is no number.
+    #[error("multiplier must be a number from 1 to 100")]
+    Multiplier,
+    /// The jitter is not a part.
+    #[error("jitter_percent must be a number from 0 to 1 (0.25 is plus or minus 25%)")]
+    Jitter,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            initial_interval_ms: 1_000,
+            max_interval_ms: 60_000,
+            multiplier: 2.0,
+            jitter_percent: 0.25,
+            extra: Extra::default(),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// Checks that the policy makes sense.
+    pub fn validate(&self) -> Result<(), InvalidRetryPolicy> {
+        if self.max_interval_ms > DELAY_MAX_MS {
+            return Err(InvalidRetryPolicy::IntervalTooLong);
+        }
+        if self.initial_interval_ms > self.max_interval_ms {
+            return Err(InvalidRetryPolicy::InitialAboveMax);
+        }
+        if !(1.0..=100.0).contains(&self.multiplier) {
+            return Err(InvalidRetryPolicy::Multiplier);
+        }
+        if !(0.0..=1.0).contains(&self.jitter_percent) {
+            return Err(InvalidRetryPolicy::Jitter);
+        }
+        Ok(())
+    }
+
+    /// The wait before retry number `retry`, counted from 0.
+    ///
+    /// It uses plain multiplication only, whose result is the same on every machine: replicas must agree on it.
+    pub fn backoff_ms(&self, retry: u32, jitter: Jitter) -> u64 {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a year of milliseconds fits into a double"
+        )]
+        let max_ms = self.max_interval_ms.min(DELAY_MAX_MS) as f64;
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "it is cut to the longest wait just below"
+        )]
+        let mut wait_ms = (self.initial_interval_ms as f64).min(max_ms);
+        if self.multiplier > 1.0 && wait_ms > 0.0 {
+            for _ in 0..retry.min(RETRIES_MAX) {
+                wait_ms *= self.multiplier;
+                if wait_ms >= max_ms {
+                    wait_ms = max_ms;
+                    break;
+                }
+            }
+        }
+        let spread = self.jitter_percent.clamp(0.0, 1.0) * (2.0 * jitter.unit() - 1.0);
+        let jittered_ms = (wait_ms * (1.0 + spread)).clamp(0.0, max_ms);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is between 0 and a year of milliseconds, and a fraction of one is of no use"
+        )]
+        let whole_ms = jittered_ms as u64;
+        whole_ms
+    }
+}
+
+/// A random value that the caller drew, from which waits are spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Jitter(u32);
+
+impl Jitter {
+    /// The wait as it is, neither shortened nor prolonged.
+    pub const NONE: Self = Self(1 << 31);
+
+    /// Takes 32 random bits.
+    pub fn new(random: u32) -> Self {
+        Self(random)
+    }
+
+    /// Derives the jitter of the `index`-th of many tasks that one command moves, so that they do not all come back at once.
+    #[must_use]
+    pub fn nth(self, index: usize) -> Self {
+        // The finaliser of SplitMix64: cheap, and every bit of the input moves about half of the bits of the result.
+        let mut mixed = (u64::from(self.0) << 32) ^ index as u64;
+        mixed = mixed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "32 of the 64 mixed bits are wanted"
+        )]
+        let low = (mixed ^ (mixed >> 31)) as u32;
+        Self(low)
+    }
+
+    fn unit(self) -> f64 {
+        f64::from(self.0) / 4_294_967_296.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> RetryPolicy {
+        RetryPolicy {
+            jitter_percent: 0.0,
+            ..RetryPolicy::default()
+        }
+    }
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        let waits: Vec<_> = (0..8)
+            .map(|retry| plain().backoff_ms(retry, Jitter::NONE))
+            .collect();
+        assert_eq!(
+            waits,
+            [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
+        );
+        assert_eq!(plain().backoff_ms(u32::MAX, Jitter::NONE), 60_000);
+    }
+
+    #[test]
+    fn jitter_stays_in_its_bounds_and_uses_them() {
+        let policy = RetryPolicy {
+            max_interval_ms: 10_000,
+            ..RetryPolicy::default()
+        };
+        assert_eq!(policy.backoff_ms(0, Jitter::new(0)), 750);
+        assert_eq!(policy.backoff_ms(0, Jitter::NONE), 1_000);
+        assert_eq!(policy.backoff_ms(0, Jitter::new(u32::MAX)), 1_249);
+        assert_eq!(policy.backoff_ms(20, Jitter::new(u32::MAX)), 10_000);
+        let spread: std::collections::BTreeSet<_> = (0..100)
+            .map(|i| policy.backoff_ms(0, Jitter::new(7).nth(i)))
+            .collect();
+        assert!(spread.len() > 50, "{spread:?}");
+        assert!(spread.iter().all(|wait| (750..1_250).contains(wait)));
+    }
+
+    #[test]
+    fn senseless_policies_are_refused() {
+        let with = |change: fn(&mut RetryPolicy)| {
+            let mut policy = RetryPolicy::default();
+            change(&mut policy);
+            policy.validate()
+        };
+        assert_eq!(with(|_| ()), Ok(()));
+        assert_eq!(
+            with(|p| p.max_interval_ms = u64::MAX),
+            Err(InvalidRetryPolicy::IntervalTooLong)
+        );
+        assert_eq!(
+            with(|p| p.initial_interval_ms = 60_001),
+            Err(InvalidRetryPolicy::InitialAboveMax)
+        );
+        for multiplier in [0.5, -1.0, f64::NAN, f64::INFINITY] {
+            let policy = RetryPolicy {
+                multiplier,
+                ..plain()
+            };
+            assert_eq!(policy.validate(), Err(InvalidRetryPolicy::Multiplier));
+        }
+        for jitter_percent in [-0.1, 1.1, f64::NAN] {
+            let policy = RetryPolicy {
+                jitter_percent,
+                ..plain()
+            };
+            assert_eq!(policy.validate(), Err(InvalidRetryPolicy::Jitter));
+        }
+    }
+
+    #[test]
+    fn a_policy_that_was_stored_unchecked_does_no_harm() {
+        let hostile = RetryPolicy {
+            initial_interval_ms: u64::MAX,
+            max_interval_ms: u64::MAX,
+            multiplier: f64::INFINITY,
+            jitter_percent: 1e300,
+            extra: Extra::default(),
+        };
+        assert!(hostile.backoff_ms(u32::MAX, Jitter::new(u32::MAX)) <= DELAY_MAX_MS);
+    }
+}

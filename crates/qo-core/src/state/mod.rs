@@ -1,0 +1,399 @@
+//! All live tasks of one queue space in memory, as a deterministic state machine.
+//!
+//! The broker and the cluster apply the same commands in the same order and arrive at the same state, because nothing here
+//! depends on anything but the arguments: time, ids and jitter come with the command, and every index is ordered.
+//!
+//! What a command costs grows with the logarithm of the number of tasks, whatever the depth of the queue, and with the
+//! number of tasks that it moves. A claim adds the number of queues and types that it asks for.
+//!
+//! | index | order | serves |
+//! | --- | --- | --- |
+//! | `tasks` | id | everything |
+//! | `ready` | queue, type, then priority, available_at, submit order | claims |
+//! | `leases` | lease_expires_at | [`Request::ExpireLeases`] |
+//! | `expiries` | expires_at of pending tasks | [`Request::ExpireLeases`] |
+//! | `keys` | idempotency key in its scope | submits |
+//! | `requests` | operation id, bounded | repeats of a command whose answer was lost |
+
+mod command;
+mod counters;
+mod ready;
+mod requests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use command::{Changes, Claim, Claimed, Outcome, Request, StateCommand};
+pub use counters::{Counters, StatusCounts};
+pub use requests::REQUESTS_REMEMBERED;
+
+use self::ready::{ReadyIndex, ReadyPlace};
+use self::requests::RecentRequests;
+use crate::id::{OpId, TaskId};
+use crate::limits::CLAIM_MAX_TASKS;
+use crate::names::{QueueName, TaskType};
+use crate::retry::Jitter;
+use crate::task::{ScopedKey, Status, Task};
+use crate::time::Timestamp;
+use crate::transition::{Action, Command, Rejection, Submission, submit};
+
+/// How many expired tasks a claim clears out of its way before it leaves the rest to [`Request::ExpireLeases`].
+const EXPIRED_PER_CLAIM: usize = 1_000;
+
+/// All live tasks of one queue space.
+#[derive(Debug, Clone, Default)]
+pub struct QueueState {
+    tasks: BTreeMap<TaskId, Box<Task>>,
+    ready: ReadyIndex,
+    leases: BTreeSet<(Timestamp, TaskId)>,
+    expiries: BTreeSet<(Timestamp, TaskId)>,
+    keys: BTreeMap<ScopedKey, TaskId>,
+    paused: BTreeSet<QueueName>,
+    requests: RecentRequests,
+    counters: Counters,
+    last_sequence: u64,
+}
+
+impl QueueState {
+    /// An empty queue space.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Carries out a command. The same command, by its operation id, is carried out once: a repeat gets the first outcome.
+    pub fn apply(&mut self, command: StateCommand, now: Timestamp) -> (Outcome, Changes) {
+        let StateCommand { op, request } = command;
+        if let Some(outcome) = self.requests.outcome_of(op) {
+            return (outcome.clone(), Changes::default());
+        }
+        let mut changes = Changes::default();
+        let outcome = match request {
+            Request::Submit(submission) => self.submit(*submission, op, now, &mut changes),
+            Request::Claim(claim) => self.claim(claim, op, now, &mut changes),
+            Request::Task { id, action } => self.act(id, Command { op, action }, now, &mut changes),
+            Request::ExpireLeases { limit, jitter } => {
+                self.expire_leases(limit, jitter, op, now, &mut changes)
+            }
+            Request::Pause(queue) => self.set_paused(queue, true, &mut changes),
+            Request::Resume(queue) => self.set_paused(queue, false, &mut changes),
+            Request::Purge(id) => self.purge(id, &mut changes),
+        };
+        // What changed nothing can be asked again without harm, so only changes are worth remembering.
+        if !changes.is_empty() {
+            self.requests.remember(op, outcome.clone());
+            changes.request = Some(op);
+        }
+        (outcome, changes)
+    }
+
+    /// A task by its id.
+    pub fn task(&self, id: TaskId) -> Option<&Task> {
+        self.tasks.get(&id).map(Box::as_ref)
+    }
+
+    /// All tasks, in the order of their ids.
+    pub fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.values().map(Box::as_ref)
+    }
+
+    /// How many tasks there are.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// How many tasks there are per queue and status.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether claims pass a queue by.
+    pub fn is_paused(&self, queue: &QueueName) -> bool {
+        self.paused.contains(queue)
+    }
+
+    /// When the next lease runs out, or the next pending task expires: when [`Request::ExpireLeases`] is next of use.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        let lease = self.leases.first().map(|(at, _)| *at);
+        let expiry = self.expiries.first().map(|(at, _)| *at);
+        lease.into_iter().chain(expiry).min()
+    }
+
+    /// Takes in a task that was stored. Returns false, and changes nothing, if its id is already there.
+    pub fn load(&mut self, mut task: Task) -> bool {
+        if self.tasks.contains_key(&task.id) {
+            return false;
+        }
+        if task.sequence == 0 {
+            self.last_sequence += 1;
+            task.sequence = self.last_sequence;
+        }
+        self.last_sequence = self.last_sequence.max(task.sequence);
+        self.insert(task);
+        true
+    }
+
+    /// Drops a task that has come to its end from memory and hands it over, for engines that keep those elsewhere.
+    /// Returns nothing for a task that is still alive.
+    pub fn forget(&mut self, id: TaskId) -> Option<Task> {
+        self.tasks
+            .get(&id)
+            .filter(|task| task.status.is_terminal())?;
+        self.remove(id)
+    }
+
+    fn submit(
+        &mut self,
+        submission: Submission,
+        op: OpId,
+        now: Timestamp,
+        changes: &mut Changes,
+    ) -> Outcome {
+        if let Some(first) = self.same_submit(&submission, now) {
+            return Outcome::Submitted {
+                id: first,
+                duplicate: true,
+            };
+        }
+        let id = submission.id;
+        match submit(submission, op, now) {
+            Err(rejection) => Outcome::Rejected(rejection),
+            Ok(mut task) => {
+                self.last_sequence += 1;
+                task.sequence = self.last_sequence;
+                self.insert(task);
+                changes.tasks.push(id);
+                Outcome::Submitted {
+                    id,
+                    duplicate: false,
+                }
+            }
+        }
+    }
+
+    /// The task that a submission would be a second copy of: the one of its id, or the one that holds its key.
+    fn same_submit(&self, submission: &Submission, now: Timestamp) -> Option<TaskId> {
+        if self.tasks.contains_key(&submission.id) {
+            return Some(submission.id);
+        }
+        let holder = *self.keys.get(&submission.scoped_key()?)?;
+        self.task(holder)?.key_holds(now).then_some(holder)
+    }
+
+    fn claim(&mut self, claim: Claim, op: OpId, now: Timestamp, changes: &mut Changes) -> Outcome {
+        let mut leases = claim.leases.into_iter().take(CLAIM_MAX_TASKS).peekable();
+        let mut claimed = Vec::new();
+        let mut expired = 0;
+        while leases.peek().is_some() && expired < EXPIRED_PER_CLAIM {
+            let wanted = leases.size_hint().0;
+            let due = self
+                .ready
+                .due(&claim.queues, &claim.types, &self.paused, now, wanted);
+            if due.is_empty() {
+                break;
+            }
+            for id in due {
+                let Some(&lease) = leases.peek() else { break };
+                let action = if self.task(id).is_some_and(|task| task.is_expired(now)) {
+                    expired += 1;
+                    Action::Expire
+                } else {
+                    Action::Claim {
+                        worker: claim.worker.clone(),
+                        lease,
+                        lease_ms: claim.lease_ms,
+                    }
+                };
+                let is_claim = matches!(action, Action::Claim { .. });
+                match self.change(id, Command { op, action }, now) {
+                    Ok(()) => changes.tasks.push(id),
+                    // A due task can be claimed, so only a senseless claim is refused, and then every one of it is.
+                    Err(rejection) => return Outcome::Rejected(rejection),
+                }
+                if is_claim {
+                    leases.next();
+                    claimed.push(Claimed { id, lease });
+                }
+            }
+        }
+        Outcome::Claimed(claimed)
+    }
+
+    fn act(
+        &mut self,
+        id: TaskId,
+        command: Command,
+        now: Timestamp,
+        changes: &mut Changes,
+    ) -> Outcome {
+        match self.change(id, command, now) {
+            Ok(()) => {
+                changes.tasks.push(id);
+                Outcome::Applied { id }
+            }
+            Err(rejection) => Outcome::Rejected(rejection),
+        }
+    }
+
+    fn expire_leases(
+        &mut self,
+        limit: usize,
+        jitter: Jitter,
+        op: OpId,
+        now: Timestamp,
+        changes: &mut Changes,
+    ) -> Outcome {
+        // A lease has run out when its time is past, a task has expired when its time has come: see the task's own tests.
+        let dead = self.leases.iter().take_while(|(at, _)| *at < now);
+        let stale = self.expiries.iter().take_while(|(at, _)| *at <= now);
+        let due: Vec<_> = dead.chain(stale).take(limit).map(|(_, id)| *id).collect();
+        for (index, id) in due.iter().enumerate() {
+            let action = match self.task(*id).map(|task| task.status) {
+                Some(Status::Running) => Action::ExpireLease {
+                    jitter: jitter.nth(index),
+                },
+                _ => Action::Expire,
+            };
+            if self.change(*id, Command { op, action }, now).is_ok() {
+                changes.tasks.push(*id);
+            }
+        }
+        Outcome::Expired(changes.tasks.clone())
+    }
+
+    fn set_paused(&mut self, queue: QueueName, paused: bool, changes: &mut Changes) -> Outcome {
+        let changed = if paused {
+            self.paused.insert(queue.clone())
+        } else {
+            self.paused.remove(&queue)
+        };
+        if changed {
+            changes.queues.push(queue);
+        }
+        Outcome::QueueSet { changed }
+    }
+
+    fn purge(&mut self, id: TaskId, changes: &mut Changes) -> Outcome {
+        let Some(task) = self.task(id) else {
+            return Outcome::Rejected(Rejection::NotFound { id });
+        };
+        if !task.status.is_terminal() {
+            return Outcome::Rejected(Rejection::WrongStatus {
+                action: "purge",
+                status: task.status,
+            });
+        }
+        self.remove(id);
+        changes.removed.push(id);
+        Outcome::Purged { id }
+    }
+
+    /// Changes one task and moves it in the indexes, or changes nothing.
+    fn change(&mut self, id: TaskId, command: Command, now: Timestamp) -> Result<(), Rejection> {
+        let task = self.tasks.get_mut(&id).ok_or(Rejection::NotFound { id })?;
+        let before = Place::of(task);
+        task.apply(command, now)?;
+        let after = Place::of(task);
+        if before != after {
+            let (queue, task_type) = (task.queue.clone(), task.task_type.clone());
+            self.unplace(&queue, &task_type, id, before);
+            self.place(&queue, &task_type, id, after);
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, task: Task) {
+        if let Some(key) = task.scoped_key() {
+            self.keys.insert(key, task.id);
+        }
+        self.place(&task.queue, &task.task_type, task.id, Place::of(&task));
+        self.tasks.insert(task.id, Box::new(task));
+    }
+
+    fn remove(&mut self, id: TaskId) -> Option<Task> {
+        let task = *self.tasks.remove(&id)?;
+        self.unplace(&task.queue, &task.task_type, id, Place::of(&task));
+        // The key may have passed on to a later task after its window.
+        if let Some(key) = task.scoped_key()
+            && self.keys.get(&key) == Some(&id)
+        {
+            self.keys.remove(&key);
+        }
+        Some(task)
+    }
+
+    fn place(&mut self, queue: &QueueName, task_type: &TaskType, id: TaskId, place: Place) {
+        self.counters.add(queue, place.status);
+        if let Some(ready) = place.ready {
+            self.ready.insert(queue, task_type, ready, id);
+        }
+        self.leases.extend(place.lease.map(|at| (at, id)));
+        self.expiries.extend(place.expiry.map(|at| (at, id)));
+    }
+
+    fn unplace(&mut self, queue: &QueueName, task_type: &TaskType, id: TaskId, place: Place) {
+        self.counters.subtract(queue, place.status);
+        if let Some(ready) = place.ready {
+            self.ready.remove(queue, task_type, ready);
+        }
+        if let Some(at) = place.lease {
+            self.leases.remove(&(at, id));
+        }
+        if let Some(at) = place.expiry {
+            self.expiries.remove(&(at, id));
+        }
+    }
+
+    /// Checks every index against the tasks. It is slow, and for tests.
+    pub fn check_consistency(&self) -> Result<(), String> {
+        let mut rebuilt = Self::new();
+        for task in self.tasks() {
+            rebuilt.place(&task.queue, &task.task_type, task.id, Place::of(task));
+        }
+        let same = [
+            (self.ready == rebuilt.ready, "ready"),
+            (self.leases == rebuilt.leases, "leases"),
+            (self.expiries == rebuilt.expiries, "expiries"),
+            (self.counters == rebuilt.counters, "counters"),
+        ];
+        if let Some((_, name)) = same.iter().find(|(same, _)| !same) {
+            return Err(format!("the index {name} does not match the tasks"));
+        }
+        for (key, id) in &self.keys {
+            if self.task(*id).and_then(Task::scoped_key).as_ref() != Some(key) {
+                return Err(format!(
+                    "the idempotency key {key:?} names a task that does not hold it"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a task stands in the indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    status: Status,
+    ready: Option<ReadyPlace>,
+    lease: Option<Timestamp>,
+    expiry: Option<Timestamp>,
+}
+
+impl Place {
+    fn of(task: &Task) -> Self {
+        let pending = task.status == Status::Pending;
+        Self {
+            status: task.status,
+            ready: pending.then_some(ReadyPlace {
+                priority: task.priority,
+                available_at: task.available_at,
+                sequence: task.sequence,
+            }),
+            lease: task.lease_expires_at,
+            expiry: task.expires_at.filter(|_| pending),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Which pending task is next.
+//!
+//! Each queue and type has a lane of its own, so that tasks that nobody asks for never stand in the way of those that
+//! somebody does. Within a lane each priority is ordered by due time and submit order, so that what is not due yet stands
+//! behind all that is, and is never looked at.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use crate::id::TaskId;
+use crate::names::{QueueName, TaskType};
+use crate::task::PRIORITY_MAX;
+use crate::time::Timestamp;
+
+/// Where a pending task stands in its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReadyPlace {
+    pub(super) priority: u8,
+    pub(super) available_at: Timestamp,
+    pub(super) sequence: u64,
+}
+
+impl ReadyPlace {
+    fn turn(self) -> Turn {
+        (self.available_at, self.sequence)
+    }
+}
+
+/// The order within one priority.
+type Turn = (Timestamp, u64);
+/// The tasks of one priority.
+type Line = BTreeMap<Turn, TaskId>;
+/// The tasks of one queue and type, by priority.
+type Lane = BTreeMap<u8, Line>;
+
+/// All pending tasks in the order in which they are to be served.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct ReadyIndex {
+    lanes: BTreeMap<QueueName, BTreeMap<TaskType, Lane>>,
+}
+
+impl ReadyIndex {
+    pub(super) fn insert(
+        &mut self,
+        queue: &QueueName,
+        task_type: &TaskType,
+        place: ReadyPlace,
+        id: TaskId,
+    ) {
+        let types = self.lanes.entry(queue.clone()).or_default();
+        let lane = types.entry(task_type.clone()).or_default();
+        lane.entry(place.priority)
+            .or_default()
+            .insert(place.turn(), id);
+    }
+
+    /// Removes a task, and whatever is empty without it, so that names that are no longer used cost nothing.
+    pub(super) fn remove(&mut self, queue: &QueueName, task_type: &TaskType, place: ReadyPlace) {
+        let Some(types) = self.lanes.get_mut(queue) else {
+            return;
+        };
+        let Some(lane) = types.get_mut(task_type) else {
+            return;
+        };
+        let Some(line) = lane.get_mut(&place.priority) else {
+            return;
+        };
+        line.remove(&place.turn());
+        if line.is_empty() {
+            lane.remove(&place.priority);
+        }
+        if lane.is_empty() {
+            types.remove(task_type);
+        }
+        if types.is_empty() {
+            self.lanes.remove(queue);
+        }
+    }
+
+    /// The first `limit` tasks that are due, of these queues and types; an empty list stands for all of them.
+    pub(super) fn due(
+        &self,
+        queues: &[QueueName],
+        types: &[TaskType],
+        paused: &BTreeSet<QueueName>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Vec<TaskId> {
+        let lanes: Vec<&Lane> = select(&self.lanes, queues)
+            .into_iter()
+            .filter(|(queue, _)| !paused.contains(*queue))
+            .flat_map(|(_, of_queue)| select(of_queue, types))
+            .map(|(_, lane)| lane)
+            .collect();
+        let mut due = Vec::new();
+        for priority in 0..=PRIORITY_MAX {
+            let lines = lanes.iter().filter_map(|lane| lane.get(&priority));
+            merge_due(lines, now, limit, &mut due);
+            if due.len() >= limit {
+                break;
+            }
+        }
+        due
+    }
+}
+
+/// The entries of these names, or all entries.
+fn select<'a, N: Ord, V>(map: &'a BTreeMap<N, V>, names: &'a [N]) -> Vec<(&'a N, &'a V)> {
+    if names.is_empty() {
+        return map.iter().collect();
+    }
+    // A name that is given twice must not hand out its tasks twice.
+    let names: BTreeSet<&N> = names.iter().collect();
+    names
+        .into_iter()
+        .filter_map(|name| map.get_key_value(name))
+        .collect()
+}
+
+/// Merges the due tasks of one priority's lines into `due`, in order, until it holds `limit`.
+fn merge_due<'a>(
+    lines: impl Iterator<Item = &'a Line>,
+    now: Timestamp,
+    limit: usize,
+    due: &mut Vec<TaskId>,
+) {
+    let mut rest: Vec<_> = lines.map(|line| line.range(..=(now, u64::MAX))).collect();
+    let mut heads: BinaryHeap<_> = rest
+        .iter_mut()
+        .enumerate()
+        .filter_map(|(line, tasks)| tasks.next().map(|(turn, id)| Reverse((*turn, *id, line))))
+        .collect();
+    while due.len() < limit
+        && let Some(Reverse((_, id, line))) = heads.pop()
+    {
+        due.push(id);
+        heads.extend(
+            rest[line]
+                .next()
+                .map(|(turn, id)| Reverse((*turn, *id, line))),
+        );
+    }
+}

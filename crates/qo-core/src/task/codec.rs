@@ -1,0 +1,60 @@
+//! A task's stored form: compact JSON.
+
+use thiserror::Error;
+
+use super::{PRIORITY_MAX, Status, Task};
+use crate::limits::RECORD_MAX_BYTES;
+
+/// Why bytes are not a task that this version can work with.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// It is larger than any record that qo writes.
+    #[error("the record has {size} bytes; at most {RECORD_MAX_BYTES} are read")]
+    TooLarge {
+        /// Its size in bytes.
+        size: usize,
+    },
+    /// It is not the JSON of a task.
+    #[error("the record does not parse: {0}")]
+    Syntax(String),
+    /// It parses, but no sequence of transitions leads to it.
+    #[error("the record contradicts itself: {0}")]
+    Inconsistent(&'static str),
+}
+
+/// Writes a task as it is stored.
+pub fn encode(task: &Task) -> Result<Vec<u8>, DecodeError> {
+    serde_json::to_vec(task).map_err(|error| DecodeError::Syntax(error.to_string()))
+}
+
+/// Reads a task that was stored. The bytes may be anything.
+pub fn decode(bytes: &[u8]) -> Result<Task, DecodeError> {
+    if bytes.len() > RECORD_MAX_BYTES {
+        return Err(DecodeError::TooLarge { size: bytes.len() });
+    }
+    let task: Task =
+        serde_json::from_slice(bytes).map_err(|error| DecodeError::Syntax(error.to_string()))?;
+    check(&task).map_err(DecodeError::Inconsistent)?;
+    Ok(task)
+}
+
+fn check(task: &Task) -> Result<(), &'static str> {
+    let running = task.status == Status::Running;
+    if task.shard != task.id.shard() {
+        Err("its shard is not the first digit of its id")
+    } else if task.priority > PRIORITY_MAX {
+        Err("its priority is above 9")
+    } else if running != task.lease_id.is_some() {
+        Err("a task has a lease id exactly while it is running")
+    } else if running != task.lease_expires_at.is_some() {
+        Err("a task has a lease deadline exactly while it is running")
+    } else if running && task.attempt == 0 {
+        Err("it is running but was never claimed")
+    } else if task.input.is_some() && task.input_ref.is_some() {
+        Err("its input is both inside and outside of the record")
+    } else if task.output.is_some() && task.output_ref.is_some() {
+        Err("its output is both inside and outside of the record")
+    } else {
+        Ok(())
+    }
+}

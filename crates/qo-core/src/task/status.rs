@@ -1,0 +1,97 @@
+//! Where a task is in its life.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Where a task is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Waits to be claimed.
+    Pending,
+    /// An attempt is under way.
+    Running,
+    /// Done.
+    Completed,
+    /// Given up: the dead letter.
+    Failed,
+    /// Put away by somebody after its end.
+    Archived,
+    /// Called off, or no longer worth doing.
+    Cancelled,
+}
+
+/// A text that is not a status.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text:?} is not a status: use pending, running, completed, failed, archived or cancelled")]
+pub struct UnknownStatus {
+    text: String,
+}
+
+impl Status {
+    /// Every status, in the order of a life.
+    pub const ALL: [Self; 6] = [
+        Self::Pending,
+        Self::Running,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Archived,
+    ];
+
+    /// Whether the task has come to its end, and only an explicit replay, archive or unarchive changes it.
+    pub fn is_terminal(self) -> bool {
+        !matches!(self, Self::Pending | Self::Running)
+    }
+
+    /// The status as it is stored and typed.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Archived => "archived",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Status {
+    type Err = UnknownStatus;
+
+    fn from_str(text: &str) -> Result<Self, UnknownStatus> {
+        Self::ALL
+            .into_iter()
+            .find(|status| status.as_str() == text)
+            .ok_or_else(|| UnknownStatus {
+                text: text.chars().take(64).collect(),
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_and_the_stored_form_are_one() {
+        for status in Status::ALL {
+            assert_eq!(status.as_str().parse(), Ok(status));
+            assert_eq!(
+                serde_json::to_string(&status).unwrap(),
+                format!("\"{status}\"")
+            );
+        }
+        assert!("Pending".parse::<Status>().is_err());
+    }
+}

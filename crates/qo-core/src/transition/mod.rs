@@ -1,0 +1,132 @@
+//! Every change that a task can undergo.
+//!
+//! ```text
+//!                 snooze, release, fail (retries left), expire lease (retries left)
+//!               ┌───────────────────────────────────────────────────────────────┐
+//!               ▼                                                               │
+//!  submit ──► pending ──────────────── claim ───────────────────────────────► running
+//!               │ ▲                                                             │
+//!   cancel,     │ │                      complete ──► completed ──┐              │
+//!   expire      │ │   fail (no retries left, permanent) ► failed ─┼──────────────┤
+//!               ▼ │                                               │              │
+//!           cancelled ◄── any way back to pending once a cancel was requested ◄──┘
+//!               │ │                                               │
+//!               │ └───────────── replay (from any end) ◄──────────┤
+//!               └──────► archived ◄────────── archive ────────────┘
+//!                        (unarchive returns it to the end that it had)
+//! ```
+//!
+//! [`Task::apply`] decides first and changes afterwards, so that a [`Rejection`] leaves the task as it was, to the byte.
+//! [`transition`] is the same as a pure function. `docs/state-machine.md` holds the table of all of it, checked by a test.
+
+mod command;
+mod expiry;
+mod operator;
+mod outcome;
+mod rejection;
+mod running;
+mod submit;
+
+pub use command::{Action, Command, Failure, FailureKind, ProgressReport};
+pub use rejection::Rejection;
+pub use submit::{Idempotency, Submission, submit};
+
+use crate::limits::{EVENT_ERROR_MAX_BYTES, cut_text};
+use crate::task::{Event, Status, Task};
+use crate::time::Timestamp;
+
+/// A change that was made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transition {
+    /// The status before.
+    pub from: Status,
+    /// The task after.
+    pub task: Task,
+}
+
+/// What a command makes of a task, as a pure function.
+pub fn transition(
+    mut task: Task,
+    command: Command,
+    now: Timestamp,
+) -> Result<Transition, Rejection> {
+    let from = task.status;
+    task.apply(command, now)?;
+    Ok(Transition { from, task })
+}
+
+impl Task {
+    /// Changes the task as the command says, or rejects the command and changes nothing.
+    pub fn apply(&mut self, command: Command, now: Timestamp) -> Result<(), Rejection> {
+        let Command { op, action } = command;
+        let from = self.status;
+        let note = match action {
+            Action::Claim {
+                worker,
+                lease,
+                lease_ms,
+            } => self.claim(worker, lease, lease_ms, now),
+            Action::Renew { lease, lease_ms } => self.renew(lease, lease_ms, now),
+            Action::Progress { lease, report } => self.report_progress(lease, report, now),
+            Action::Complete { lease, output } => self.complete(lease, output, now),
+            Action::Fail {
+                lease,
+                failure,
+                jitter,
+            } => self.fail(lease, &failure, jitter, now),
+            Action::Release { lease } => self.release(lease, now),
+            Action::Snooze { lease, delay_ms } => self.snooze(lease, delay_ms, now),
+            Action::ExpireLease { jitter } => self.expire_lease(jitter, now),
+            Action::Expire => self.expire(now),
+            Action::Cancel { reason } => self.cancel(reason.as_deref(), now),
+            Action::Replay => self.replay(now),
+            Action::Archive => self.archive(),
+            Action::Unarchive => self.unarchive(),
+        }?;
+        self.revision += 1;
+        self.op_id = Some(op);
+        // A clock that is behind must not make the history run backwards.
+        self.updated_at = self.updated_at.max(now);
+        if let Note::Event {
+            attempt_worker,
+            error,
+        } = note
+        {
+            self.events_dropped += self.events.push(Event {
+                at: self.updated_at,
+                from: Some(from),
+                to: self.status,
+                attempt: self.attempt,
+                worker: attempt_worker,
+                error: error.map(|text| cut_text(&text, EVENT_ERROR_MAX_BYTES)),
+                op_id: Some(op),
+                extra: crate::extra::Extra::default(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// What a change leaves in the task's history.
+enum Note {
+    /// Nothing: renewals and progress reports would push out what matters.
+    Silent,
+    /// An event.
+    Event {
+        attempt_worker: Option<crate::names::WorkerId>,
+        error: Option<Box<str>>,
+    },
+}
+
+impl Note {
+    fn of(worker: Option<crate::names::WorkerId>, error: Option<&str>) -> Self {
+        Self::Event {
+            attempt_worker: worker,
+            error: error.map(Into::into),
+        }
+    }
+
+    fn plain() -> Self {
+        Self::of(None, None)
+    }
+}

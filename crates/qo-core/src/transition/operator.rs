@@ -1,0 +1,84 @@
+//! What people do to tasks: cancel, replay, archive, unarchive.
+
+use super::{Note, Rejection};
+use crate::limits::{ERROR_MAX_BYTES, cut_text};
+use crate::task::{Status, Task};
+use crate::time::Timestamp;
+
+impl Task {
+    pub(super) fn cancel(
+        &mut self,
+        reason: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Note, Rejection> {
+        let reason = cut_text(reason.unwrap_or("cancelled"), ERROR_MAX_BYTES);
+        match self.status {
+            Status::Pending => {
+                self.last_error = Some(reason.clone());
+                self.end(Status::Cancelled, now);
+                Ok(Note::of(None, Some(&reason)))
+            }
+            // Only the worker can stop what it runs. It learns of the request with its next renewal; if it is dead, the
+            // request takes effect when its lease runs out.
+            Status::Running if self.cancel_requested => Err(Rejection::CancelAlreadyRequested),
+            Status::Running => {
+                self.cancel_requested = true;
+                self.last_error = Some(reason.clone());
+                Ok(Note::of(self.worker_id.clone(), Some(&reason)))
+            }
+            _ => Err(self.wrong_status("cancel")),
+        }
+    }
+
+    pub(super) fn replay(&mut self, now: Timestamp) -> Result<Note, Rejection> {
+        if !matches!(
+            self.status,
+            Status::Completed | Status::Failed | Status::Cancelled
+        ) {
+            return Err(self.wrong_status("replay"));
+        }
+        self.status = Status::Pending;
+        self.available_at = now;
+        self.retry_count = 0;
+        self.completed_at = None;
+        self.started_at = None;
+        self.worker_id = None;
+        self.progress = None;
+        // Whoever replays a task wants it done, however long it has waited.
+        self.expires_at = None;
+        self.set_output(None);
+        // The attempt number stays: it is the fencing token, and must never be given out twice.
+        Ok(Note::plain())
+    }
+
+    pub(super) fn archive(&mut self) -> Result<Note, Rejection> {
+        if !matches!(
+            self.status,
+            Status::Completed | Status::Failed | Status::Cancelled
+        ) {
+            return Err(self.wrong_status("archive"));
+        }
+        self.status = Status::Archived;
+        Ok(Note::plain())
+    }
+
+    pub(super) fn unarchive(&mut self) -> Result<Note, Rejection> {
+        if self.status != Status::Archived {
+            return Err(self.wrong_status("unarchive"));
+        }
+        self.status = self.status_before_archive();
+        Ok(Note::plain())
+    }
+
+    /// What the task was before it was archived. The event of the archive is the newest there is, so that it is never among
+    /// the dropped ones; a record without events counts as failed, from where it can be replayed.
+    fn status_before_archive(&self) -> Status {
+        self.events
+            .iter()
+            .rev()
+            .find(|event| event.to == Status::Archived)
+            .and_then(|event| event.from)
+            .filter(|from| matches!(from, Status::Completed | Status::Failed | Status::Cancelled))
+            .unwrap_or(Status::Failed)
+    }
+}

@@ -1,0 +1,160 @@
+//! The beginning of a task.
+
+use super::Rejection;
+use crate::extra::Extra;
+use crate::id::{OpId, TaskId};
+use crate::limits::{
+    INLINE_PAYLOAD_MAX_BYTES, RETRIES_MAX, STORED_PAYLOAD_MAX_BYTES, TAGS_MAX, TIMEOUT_MAX_SECONDS,
+};
+use crate::names::{IdempotencyKey, QueueName, Tag, TaskType};
+use crate::payload::Payload;
+use crate::retry::RetryPolicy;
+use crate::task::{
+    Event, IdempotencyScope, NewTask, PRIORITY_DEFAULT, PRIORITY_MAX, RETRIES_DEFAULT, ScopedKey,
+    Status, TIMEOUT_DEFAULT_SECONDS, Task,
+};
+use crate::time::Timestamp;
+
+/// What somebody wants to have done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Submission {
+    /// The new task's name.
+    pub id: TaskId,
+    /// The kind of work.
+    pub task_type: TaskType,
+    /// What to work on.
+    pub input: Payload,
+    /// The queue to wait in.
+    pub queue: QueueName,
+    /// 0 to 9, lower first.
+    pub priority: u8,
+    /// When it can be claimed; at once, if there is no time.
+    pub available_at: Option<Timestamp>,
+    /// When it is no longer worth starting.
+    pub expires_at: Option<Timestamp>,
+    /// The longest time that an attempt may take.
+    pub timeout_seconds: u64,
+    /// How often it may be retried.
+    pub max_retries: u32,
+    /// How long it waits before a retry.
+    pub retry_policy: RetryPolicy,
+    /// What makes another submit the same as this one.
+    pub idempotency: Option<Idempotency>,
+    /// Words to find it by.
+    pub tags: Vec<Tag>,
+}
+
+/// What makes two submits the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Idempotency {
+    /// The key that both present.
+    pub key: IdempotencyKey,
+    /// Among which tasks it must be unique.
+    pub scope: IdempotencyScope,
+    /// Until when it holds; as long as the task is kept, if there is no time.
+    pub until: Option<Timestamp>,
+}
+
+impl Submission {
+    /// A submission with the default settings.
+    pub fn new(id: TaskId, task_type: TaskType, input: Payload) -> Self {
+        Self {
+            id,
+            task_type,
+            input,
+            queue: QueueName::default(),
+            priority: PRIORITY_DEFAULT,
+            available_at: None,
+            expires_at: None,
+            timeout_seconds: TIMEOUT_DEFAULT_SECONDS,
+            max_retries: RETRIES_DEFAULT,
+            retry_policy: RetryPolicy::default(),
+            idempotency: None,
+            tags: Vec::new(),
+        }
+    }
+
+    /// The idempotency key in its scope.
+    pub fn scoped_key(&self) -> Option<ScopedKey> {
+        self.idempotency
+            .as_ref()
+            .map(|known| ScopedKey::new(known.scope, &self.queue, &self.task_type, &known.key))
+    }
+
+    fn validate(&self, now: Timestamp) -> Result<(), Rejection> {
+        check_payload("input", &self.input)?;
+        self.retry_policy.validate()?;
+        let bounds = [
+            (self.priority <= PRIORITY_MAX, "priority", "0 to 9"),
+            (
+                (1..=TIMEOUT_MAX_SECONDS).contains(&self.timeout_seconds),
+                "timeout_seconds",
+                "1 to 2592000 (30 days)",
+            ),
+            (self.max_retries <= RETRIES_MAX, "max_retries", "0 to 10000"),
+            (self.tags.len() <= TAGS_MAX, "tags", "at most 16"),
+            (
+                self.expires_at
+                    .is_none_or(|expires_at| expires_at > self.available_at.unwrap_or(now)),
+                "expires_at",
+                "later than the time at which the task is due",
+            ),
+        ];
+        for (holds, field, allowed) in bounds {
+            if !holds {
+                return Err(Rejection::OutOfBounds { field, allowed });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the task that a submission asks for, as a pure function.
+pub fn submit(submission: Submission, op: OpId, now: Timestamp) -> Result<Task, Rejection> {
+    submission.validate(now)?;
+    let mut task = Task::new(NewTask {
+        id: submission.id,
+        task_type: submission.task_type,
+        input: submission.input,
+        // A time in the past means 'now': tasks that are due are served in the order in which they came.
+        available_at: submission.available_at.unwrap_or(now).max(now),
+        now,
+        op,
+    });
+    task.queue = submission.queue;
+    task.priority = submission.priority;
+    task.expires_at = submission.expires_at;
+    task.timeout_seconds = submission.timeout_seconds;
+    task.max_retries = submission.max_retries;
+    task.retry_policy = submission.retry_policy;
+    task.tags = submission.tags;
+    if let Some(idempotency) = submission.idempotency {
+        task.idempotency_key = Some(idempotency.key);
+        task.idempotency_scope = idempotency.scope;
+        task.idempotency_until = idempotency.until;
+    }
+    task.events.push(Event {
+        at: now,
+        from: None,
+        to: Status::Pending,
+        attempt: 0,
+        worker: None,
+        error: None,
+        op_id: Some(op),
+        extra: Extra::default(),
+    });
+    Ok(task)
+}
+
+/// Checks that a payload can be kept where it says it is.
+pub(super) fn check_payload(field: &'static str, payload: &Payload) -> Result<(), Rejection> {
+    let limit = match payload {
+        Payload::Inline(_) => INLINE_PAYLOAD_MAX_BYTES as u64,
+        Payload::Stored(_) => STORED_PAYLOAD_MAX_BYTES,
+    };
+    let size = payload.size();
+    if size > limit {
+        return Err(Rejection::PayloadTooLarge { field, size, limit });
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! The reference model: what a queue is, as plainly as it can be said.
+
+use qo_core::Status;
+
+/// A task of the model. Ids, leases and times are small numbers.
+#[derive(Debug, Clone)]
+pub(crate) struct ModelTask {
+    pub(crate) id: u64,
+    pub(crate) queue: usize,
+    pub(crate) task_type: usize,
+    pub(crate) priority: u8,
+    pub(crate) key: Option<usize>,
+    pub(crate) key_until: Option<i64>,
+    pub(crate) status: Status,
+    pub(crate) before_archive: Status,
+    pub(crate) available_at: i64,
+    pub(crate) expires_at: Option<i64>,
+    pub(crate) order: usize,
+    pub(crate) lease: Option<u64>,
+    pub(crate) lease_until: i64,
+    pub(crate) attempt: u32,
+    pub(crate) retries: u32,
+    pub(crate) max_retries: u32,
+    pub(crate) cancel_requested: bool,
+    /// How many things happened that explain one more attempt each.
+    pub(crate) explained: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) tasks: Vec<ModelTask>,
+    pub(crate) paused: Vec<usize>,
+    submits: usize,
+}
+
+impl Model {
+    pub(crate) fn task(&mut self, id: u64) -> Option<&mut ModelTask> {
+        self.tasks.iter_mut().find(|task| task.id == id)
+    }
+
+    /// Returns the id of the task that is there afterwards, and whether it was there before.
+    pub(crate) fn submit(&mut self, new: ModelTask, now: i64) -> (u64, bool) {
+        if self.tasks.iter().any(|task| task.id == new.id) {
+            return (new.id, true);
+        }
+        // A key belongs to the task that was submitted with it last.
+        let same_key =
+            |task: &&ModelTask| new.key.is_some() && task.key == new.key && task.queue == new.queue;
+        let holder = self
+            .tasks
+            .iter()
+            .filter(same_key)
+            .max_by_key(|task| task.order);
+        if let Some(holder) =
+            holder.filter(|holder| holder.key_until.is_none_or(|until| now < until))
+        {
+            return (holder.id, true);
+        }
+        self.submits += 1;
+        let id = new.id;
+        self.tasks.push(ModelTask {
+            order: self.submits,
+            ..new
+        });
+        (id, false)
+    }
+
+    /// Hands out what is due, the most urgent first, and calls off what has expired on the way.
+    pub(crate) fn claim(
+        &mut self,
+        queue: Option<usize>,
+        task_type: Option<usize>,
+        leases: &[u64],
+        now: i64,
+    ) -> Vec<u64> {
+        let mut claimed = Vec::new();
+        while claimed.len() < leases.len() {
+            let paused = &self.paused;
+            let next = self
+                .tasks
+                .iter_mut()
+                .filter(|task| task.status == Status::Pending && task.available_at <= now)
+                .filter(|task| {
+                    queue.is_none_or(|queue| queue == task.queue) && !paused.contains(&task.queue)
+                })
+                .filter(|task| task_type.is_none_or(|task_type| task_type == task.task_type))
+                .min_by_key(|task| (task.priority, task.available_at, task.order));
+            let Some(task) = next else { break };
+            if task.expires_at.is_some_and(|at| at <= now) {
+                task.end(Status::Cancelled);
+                continue;
+            }
+            task.status = Status::Running;
+            task.attempt += 1;
+            task.lease = Some(leases[claimed.len()]);
+            task.lease_until = now + 60_000;
+            claimed.push(task.id);
+        }
+        claimed
+    }
+
+    pub(crate) fn expire(&mut self, now: i64) {
+        for task in &mut self.tasks {
+            if task.status == Status::Running && task.lease_until < now {
+                task.failed_attempt(now);
+            } else if task.status == Status::Pending && task.expires_at.is_some_and(|at| at <= now)
+            {
+                task.end(Status::Cancelled);
+            }
+        }
+    }
+}
+
+impl ModelTask {
+    pub(crate) fn holds(&self, lease: u64) -> bool {
+        self.status == Status::Running && self.lease == Some(lease)
+    }
+
+    pub(crate) fn end(&mut self, status: Status) {
+        self.status = status;
+        self.lease = None;
+        self.cancel_requested = false;
+    }
+
+    pub(crate) fn back(&mut self, at: i64) {
+        self.explained += 1;
+        if self.cancel_requested {
+            self.end(Status::Cancelled);
+        } else {
+            self.status = Status::Pending;
+            self.available_at = at;
+            self.lease = None;
+        }
+    }
+
+    pub(crate) fn failed_attempt(&mut self, now: i64) {
+        if self.retries >= self.max_retries {
+            self.end(Status::Failed);
+        } else {
+            let wait = [1_000, 2_000, 4_000, 8_000][self.retries as usize];
+            self.retries += 1;
+            self.back(now + wait);
+        }
+    }
+}

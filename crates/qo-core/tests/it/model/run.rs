@@ -1,0 +1,537 @@
+//! Drives the state machine and the model side by side.
+
+use std::collections::BTreeSet;
+
+use qo_core::state::{Changes, Claim, Outcome, Request, StateCommand};
+use qo_core::transition::{Failure, FailureKind, Idempotency, ProgressReport};
+use qo_core::{Action, Jitter, QueueState, Status, Submission, TaskId};
+
+use super::Step;
+use super::reference::{Model, ModelTask};
+use crate::support::{at, id, json, lease, op, submission};
+
+const QUEUES: [&str; 2] = ["default", "bulk"];
+const TYPES: [&str; 2] = ["send_email", "resize"];
+const IDS: u64 = 12;
+const LEASE_MS: u64 = 60_000;
+
+pub(crate) struct Run {
+    state: QueueState,
+    model: Model,
+    now: i64,
+    ops: u64,
+    leases: u64,
+    /// Every lease that was ever given out, and the task that it was for.
+    given: Vec<(u64, u64)>,
+    submitted: BTreeSet<u64>,
+    purged: BTreeSet<u64>,
+    history: Vec<(StateCommand, Outcome)>,
+}
+
+impl Run {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: QueueState::new(),
+            model: Model::default(),
+            now: 0,
+            ops: 0,
+            leases: 0,
+            given: Vec::new(),
+            submitted: BTreeSet::new(),
+            purged: BTreeSet::new(),
+            history: Vec::new(),
+        }
+    }
+
+    pub(crate) fn step(&mut self, (kind, a, b, elapsed_ms): Step) -> Result<(), String> {
+        self.now += i64::from(elapsed_ms) * if kind % 16 == 0 { 4 } else { 1 } / 8;
+        match kind % 24 {
+            0..=4 => self.submit(a, b),
+            5..=9 => self.claim(a, b),
+            10..=17 => self.worker(kind % 24, a, b),
+            18 => self.expire(),
+            19 => self.pause(a),
+            20 => self.purge(a),
+            21 => self.repeat(a),
+            _ => self.operate(kind, a),
+        }?;
+        self.compare()
+    }
+
+    fn apply(&mut self, request: Request) -> (Outcome, Changes) {
+        let before: Vec<_> = self
+            .state
+            .tasks()
+            .filter(|task| task.status.is_terminal())
+            .cloned()
+            .collect();
+        let allowed = matches!(
+            &request,
+            Request::Purge(_)
+                | Request::Task {
+                    action: Action::Replay | Action::Archive | Action::Unarchive,
+                    ..
+                }
+        );
+        self.ops += 1;
+        let command = StateCommand {
+            op: op(self.ops),
+            request,
+        };
+        let (outcome, changes) = self.state.apply(command.clone(), at(self.now));
+        if !allowed {
+            // Promise 4.
+            for task in before {
+                assert_eq!(
+                    self.state.task(task.id),
+                    Some(&task),
+                    "a terminal task changed"
+                );
+            }
+        }
+        if matches!(outcome, Outcome::Rejected(_)) {
+            assert!(changes.is_empty(), "a rejected command changed something");
+        } else if !changes.is_empty() {
+            self.history.push((command, outcome.clone()));
+        }
+        (outcome, changes)
+    }
+
+    fn submit(&mut self, a: u8, b: u8) -> Result<(), String> {
+        let number = u64::from(a) % IDS;
+        let (queue, task_type) = (usize::from(a >> 4) % 2, usize::from(b >> 1) % 2);
+        let priority = [5, 0, 9][usize::from(b >> 2) % 3];
+        let available_at = self.now + if b % 4 == 0 { i64::from(a) * 20 } else { 0 };
+        let expires_at = (b % 7 == 0).then_some(available_at + 3_000);
+        let key = (a % 5 == 0).then_some(usize::from(b) % 3);
+        let key_until = (b % 2 == 0).then_some(self.now + 10_000);
+        let max_retries = u32::from(b % 3);
+        let mut new = Submission {
+            queue: QUEUES[queue].parse().unwrap(),
+            task_type: TYPES[task_type].parse().unwrap(),
+            priority,
+            available_at: Some(at(available_at)),
+            expires_at: expires_at.map(at),
+            max_retries,
+            idempotency: key.map(|key| Idempotency {
+                key: format!("key-{key}").parse().unwrap(),
+                scope: Default::default(),
+                until: key_until.map(at),
+            }),
+            ..submission(number)
+        };
+        new.retry_policy.jitter_percent = 0.0;
+        let (expected, duplicate) = self.model.submit(
+            ModelTask {
+                id: number,
+                queue,
+                task_type,
+                priority,
+                key,
+                key_until: key_until.filter(|_| key.is_some()),
+                status: Status::Pending,
+                before_archive: Status::Failed,
+                available_at,
+                expires_at,
+                order: 0,
+                lease: None,
+                lease_until: 0,
+                attempt: 0,
+                retries: 0,
+                max_retries,
+                cancel_requested: false,
+                explained: 0,
+            },
+            self.now,
+        );
+        let (outcome, _) = self.apply(Request::Submit(Box::new(new)));
+        self.submitted.insert(expected);
+        self.purged.remove(&expected);
+        same(
+            &outcome,
+            &Outcome::Submitted {
+                id: id(expected),
+                duplicate,
+            },
+        )
+    }
+
+    fn claim(&mut self, a: u8, b: u8) -> Result<(), String> {
+        let queue = (a % 3 > 0).then_some(usize::from(a) % 2);
+        let task_type = (b % 3 > 0).then_some(usize::from(b) % 2);
+        self.claim_of(queue, task_type, u64::from(a >> 5) % 4)
+            .map(|_| ())
+    }
+
+    fn claim_of(
+        &mut self,
+        queue: Option<usize>,
+        task_type: Option<usize>,
+        count: u64,
+    ) -> Result<Vec<u64>, String> {
+        let leases: Vec<_> = (self.leases..self.leases + count).collect();
+        self.leases += count;
+        let expected = self.model.claim(queue, task_type, &leases, self.now);
+        let (outcome, _) = self.apply(Request::Claim(Claim {
+            worker: "w-1".parse().unwrap(),
+            queues: queue
+                .iter()
+                .map(|queue| QUEUES[*queue].parse().unwrap())
+                .collect(),
+            types: task_type
+                .iter()
+                .map(|task_type| TYPES[*task_type].parse().unwrap())
+                .collect(),
+            leases: leases.iter().copied().map(lease).collect(),
+            lease_ms: LEASE_MS,
+        }));
+        let Outcome::Claimed(claimed) = outcome else {
+            return Err(format!("{outcome:?}"));
+        };
+        let actual: Vec<TaskId> = claimed.iter().map(|claimed| claimed.id).collect();
+        let wanted: Vec<TaskId> = expected.iter().copied().map(id).collect();
+        if actual != wanted {
+            return Err(format!("claimed {actual:?} instead of {wanted:?}"));
+        }
+        self.given
+            .extend(leases.iter().copied().zip(expected.iter().copied()));
+        Ok(expected)
+    }
+
+    /// Something that a worker does with a lease that it was given once, whether or not it is still its own.
+    fn worker(&mut self, kind: u8, a: u8, b: u8) -> Result<(), String> {
+        // The newest leases are the most interesting ones.
+        let Some(&(number, task)) = self
+            .given
+            .iter()
+            .rev()
+            .nth(usize::from(a) % self.given.len().clamp(1, 8))
+        else {
+            return Ok(());
+        };
+        let now = self.now;
+        let holds = self.model.task(task).is_some_and(|task| task.holds(number));
+        let change: fn(&mut ModelTask, i64, u8) = match kind {
+            10 | 11 => |task, _, _| task.end(Status::Completed),
+            12 => |task, now, _| task.failed_attempt(now),
+            13 => |task, now, b| match b % 3 {
+                0 => task.failed_attempt(now),
+                1 => task.end(Status::Failed),
+                _ => task.end(Status::Cancelled),
+            },
+            14 => |task, now, _| task.back(now),
+            15 => |task, now, b| task.back(now + i64::from(b) * 10),
+            16 => |task, now, _| task.lease_until = task.lease_until.max(now + 60_000),
+            _ => |_, _, _| (),
+        };
+        if holds && let Some(task) = self.model.task(task) {
+            change(task, now, b);
+        }
+        let held = lease(number);
+        let fail = |kind| Action::Fail {
+            lease: held,
+            failure: Failure {
+                kind,
+                error: "broken".into(),
+            },
+            jitter: Jitter::NONE,
+        };
+        let action = match kind {
+            10 | 11 => Action::Complete {
+                lease: held,
+                output: Some(json("1")),
+            },
+            12 => fail(FailureKind::Retryable),
+            13 => fail(
+                [
+                    FailureKind::Timeout,
+                    FailureKind::Permanent,
+                    FailureKind::Cancelled,
+                ][usize::from(b) % 3],
+            ),
+            14 => Action::Release { lease: held },
+            15 => Action::Snooze {
+                lease: held,
+                delay_ms: u64::from(b) * 10,
+            },
+            16 => Action::Renew {
+                lease: held,
+                lease_ms: LEASE_MS,
+            },
+            _ => Action::Progress {
+                lease: held,
+                report: ProgressReport {
+                    percent: f64::from(b) / 2.56,
+                    message: None,
+                },
+            },
+        };
+        self.act(task, action, holds)
+    }
+
+    fn operate(&mut self, kind: u8, a: u8) -> Result<(), String> {
+        let number = u64::from(a) % IDS;
+        let now = self.now;
+        let task = self.model.task(number);
+        let ended = |status| {
+            matches!(
+                status,
+                Status::Completed | Status::Failed | Status::Cancelled
+            )
+        };
+        let (action, accepted) = match (kind / 24) % 4 {
+            0 => {
+                let accepted = task.is_some_and(|task| match task.status {
+                    Status::Pending => {
+                        task.end(Status::Cancelled);
+                        true
+                    }
+                    Status::Running => !std::mem::replace(&mut task.cancel_requested, true),
+                    _ => false,
+                });
+                (Action::Cancel { reason: None }, accepted)
+            }
+            1 | 2 if kind % 2 == 0 => {
+                let accepted = task.is_some_and(|task| {
+                    let accepted = ended(task.status);
+                    if accepted {
+                        task.status = Status::Pending;
+                        task.available_at = now;
+                        task.expires_at = None;
+                        task.retries = 0;
+                        task.explained += 1;
+                    }
+                    accepted
+                });
+                (Action::Replay, accepted)
+            }
+            3 => {
+                let accepted = task.is_some_and(|task| {
+                    let accepted = task.status == Status::Archived;
+                    if accepted {
+                        task.status = task.before_archive;
+                    }
+                    accepted
+                });
+                (Action::Unarchive, accepted)
+            }
+            _ => {
+                let accepted = task.is_some_and(|task| {
+                    let accepted = ended(task.status);
+                    if accepted {
+                        task.before_archive = std::mem::replace(&mut task.status, Status::Archived);
+                    }
+                    accepted
+                });
+                (Action::Archive, accepted)
+            }
+        };
+        self.act(number, action, accepted)
+    }
+
+    fn act(&mut self, number: u64, action: Action, accepted: bool) -> Result<(), String> {
+        let name = action.name();
+        let before = self.state.task(id(number)).cloned();
+        let (outcome, _) = self.apply(Request::Task {
+            id: id(number),
+            action,
+        });
+        match (&outcome, accepted) {
+            (Outcome::Applied { .. }, true) => Ok(()),
+            (Outcome::Rejected(_), false) if self.state.task(id(number)) == before.as_ref() => {
+                Ok(())
+            }
+            _ => Err(format!(
+                "{name} of task {number}: {outcome:?}, accepted by the model: {accepted}"
+            )),
+        }
+    }
+
+    fn expire(&mut self) -> Result<(), String> {
+        self.model.expire(self.now);
+        self.apply(Request::ExpireLeases {
+            limit: 1_000,
+            jitter: Jitter::NONE,
+        });
+        Ok(())
+    }
+
+    fn pause(&mut self, a: u8) -> Result<(), String> {
+        let queue = usize::from(a) % 2;
+        let name = QUEUES[queue].parse().unwrap();
+        self.model.paused.retain(|paused| *paused != queue);
+        if a % 4 == 3 {
+            self.model.paused.push(queue);
+            self.apply(Request::Pause(name));
+        } else {
+            self.apply(Request::Resume(name));
+        }
+        Ok(())
+    }
+
+    fn purge(&mut self, a: u8) -> Result<(), String> {
+        let number = u64::from(a) % IDS;
+        let accepted = self
+            .model
+            .task(number)
+            .is_some_and(|task| task.status.is_terminal());
+        let (outcome, _) = self.apply(Request::Purge(id(number)));
+        if accepted {
+            self.model.tasks.retain(|task| task.id != number);
+            self.purged.insert(number);
+            // The id may be used again; what was given out for it is another task's business.
+            self.given.retain(|(_, task)| *task != number);
+            same(&outcome, &Outcome::Purged { id: id(number) })
+        } else {
+            matches!(outcome, Outcome::Rejected(_))
+                .then_some(())
+                .ok_or(format!("{outcome:?}"))
+        }
+    }
+
+    /// The same command once more, as after a lost answer.
+    fn repeat(&mut self, a: u8) -> Result<(), String> {
+        let Some((command, first)) = self
+            .history
+            .iter()
+            .rev()
+            .nth(usize::from(a) % self.history.len().max(1))
+        else {
+            return Ok(());
+        };
+        let (outcome, changes) = self.state.apply(command.clone(), at(self.now));
+        if !changes.is_empty() {
+            return Err(format!("a repeat changed {changes:?}"));
+        }
+        same(&outcome, first)
+    }
+
+    /// Compares every task with the model, and checks the promises that can be seen in a single state.
+    fn compare(&self) -> Result<(), String> {
+        if self.state.len() != self.model.tasks.len() {
+            return Err(format!(
+                "{} tasks instead of {}",
+                self.state.len(),
+                self.model.tasks.len()
+            ));
+        }
+        let mut leases = BTreeSet::new();
+        for expected in &self.model.tasks {
+            let Some(task) = self.state.task(id(expected.id)) else {
+                return Err(format!("task {} is lost", expected.id));
+            };
+            let actual = (
+                task.status,
+                task.attempt,
+                task.retry_count,
+                task.cancel_requested,
+                task.lease_id,
+                task.lease_expires_at,
+            );
+            let running = expected.status == Status::Running;
+            let wanted = (
+                expected.status,
+                expected.attempt,
+                expected.retries,
+                expected.cancel_requested,
+                expected.lease.map(lease),
+                running.then_some(at(expected.lease_until)),
+            );
+            if actual != wanted {
+                return Err(format!(
+                    "task {}: {actual:?} instead of {wanted:?}",
+                    expected.id
+                ));
+            }
+            if expected.status == Status::Pending && task.available_at != at(expected.available_at)
+            {
+                return Err(format!(
+                    "task {} is due at {}",
+                    expected.id, task.available_at
+                ));
+            }
+            // Promise 3: no two attempts share a claim, and an attempt has one exactly while it runs.
+            if running != task.lease_id.is_some()
+                || task.lease_id.is_some_and(|lease| !leases.insert(lease))
+            {
+                return Err(format!("task {} has the wrong lease", expected.id));
+            }
+            // Promise 6.
+            if task.attempt > 1 + expected.explained {
+                return Err(format!(
+                    "task {} has {} attempts without a reason",
+                    expected.id, task.attempt
+                ));
+            }
+        }
+        // Promise 1.
+        for number in self.submitted.difference(&self.purged) {
+            if self.state.task(id(*number)).is_none() {
+                return Err(format!("the submitted task {number} is lost"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the faults stop and the workers work: everything must come to its end, and the indexes must still be right.
+    pub(crate) fn drain(&mut self) -> Result<(), String> {
+        self.state.check_consistency()?;
+        // Promise 2: among the holders of one key, at most one is within its window.
+        for queue in QUEUES {
+            for key in 0..3 {
+                let name = format!("key-{key}");
+                let holding = self.state.tasks().filter(|task| {
+                    task.queue.as_str() == queue
+                        && task
+                            .idempotency_key
+                            .as_ref()
+                            .is_some_and(|key| key.as_str() == name)
+                        && task.key_holds(at(self.now))
+                });
+                if holding.count() > 1 {
+                    return Err(format!("two tasks hold {name} in {queue}"));
+                }
+            }
+        }
+        for queue in 0..2 {
+            self.pause(queue)?;
+        }
+        // Promise 5: each round moves time past every lease and every wait.
+        for _ in 0..8 {
+            self.now += 120_000;
+            self.expire()?;
+            self.now += 20_000;
+            let claimed = self.claim_of(None, None, IDS)?;
+            for number in claimed {
+                let held = self
+                    .model
+                    .task(number)
+                    .and_then(|task| task.lease)
+                    .unwrap_or_default();
+                if let Some(task) = self.model.task(number) {
+                    task.end(Status::Completed);
+                }
+                self.act(
+                    number,
+                    Action::Complete {
+                        lease: lease(held),
+                        output: None,
+                    },
+                    true,
+                )?;
+            }
+            self.compare()?;
+        }
+        match self.state.tasks().find(|task| !task.status.is_terminal()) {
+            Some(task) => Err(format!("task {} never ends: {task:?}", task.id)),
+            None => self.state.check_consistency(),
+        }
+    }
+}
+
+fn same(actual: &Outcome, expected: &Outcome) -> Result<(), String> {
+    if actual == expected {
+        return Ok(());
+    }
+    Err(format!("{actual:?} instead of {expected:?}"))
+}

@@ -1,0 +1,338 @@
+//! The queue space, by example.
+
+use qo_core::state::{Claim, Outcome, Request, StateCommand};
+use qo_core::transition::Idempotency;
+use qo_core::{Action, Jitter, QueueState, Rejection, Status, Submission, TaskId, Timestamp};
+
+use crate::support::{at, complete, id, lease, op, submission};
+
+struct Space {
+    state: QueueState,
+    ops: u64,
+}
+
+impl Space {
+    fn new() -> Self {
+        Self {
+            state: QueueState::new(),
+            ops: 0,
+        }
+    }
+
+    fn apply(&mut self, request: Request, now: Timestamp) -> Outcome {
+        self.ops += 1;
+        let (outcome, _) = self.state.apply(
+            StateCommand {
+                op: op(self.ops),
+                request,
+            },
+            now,
+        );
+        self.state.check_consistency().unwrap();
+        outcome
+    }
+
+    fn submit(&mut self, submission: Submission, now: Timestamp) -> Outcome {
+        self.apply(Request::Submit(Box::new(submission)), now)
+    }
+
+    fn claim(
+        &mut self,
+        queues: &[&str],
+        types: &[&str],
+        count: u64,
+        now: Timestamp,
+    ) -> Vec<TaskId> {
+        let first = self.ops * 1_000;
+        let claim = Claim {
+            worker: "w-1".parse().unwrap(),
+            queues: queues.iter().map(|name| name.parse().unwrap()).collect(),
+            types: types.iter().map(|name| name.parse().unwrap()).collect(),
+            leases: (first..first + count).map(lease).collect(),
+            lease_ms: 60_000,
+        };
+        match self.apply(Request::Claim(claim), now) {
+            Outcome::Claimed(claimed) => claimed.into_iter().map(|claimed| claimed.id).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn claims_follow_priority_then_due_time_then_submit_order() {
+    let mut space = Space::new();
+    let mut submit = |number, priority, millis| {
+        let available_at = Some(at(millis));
+        space.submit(
+            Submission {
+                priority,
+                available_at,
+                ..submission(number)
+            },
+            at(0),
+        );
+    };
+    submit(1, 5, 20);
+    submit(2, 5, 10);
+    submit(3, 9, 0);
+    submit(4, 0, 30);
+    submit(5, 5, 10);
+    submit(6, 0, 1_000);
+    assert_eq!(
+        space.claim(&[], &[], 10, at(50)),
+        [id(4), id(2), id(5), id(1), id(3)]
+    );
+    assert_eq!(space.claim(&[], &[], 10, at(999)), []);
+    assert_eq!(space.claim(&[], &[], 10, at(1_000)), [id(6)]);
+}
+
+#[test]
+fn what_nobody_asks_for_stands_in_nobodys_way() {
+    let mut space = Space::new();
+    for number in 0..50 {
+        let foreign = Submission {
+            task_type: "foreign".parse().unwrap(),
+            priority: 0,
+            ..submission(number)
+        };
+        space.submit(foreign, at(0));
+        let elsewhere = Submission {
+            queue: "other".parse().unwrap(),
+            priority: 0,
+            ..submission(100 + number)
+        };
+        space.submit(elsewhere, at(0));
+    }
+    space.submit(submission(1_000), at(0));
+    assert_eq!(
+        space.claim(&["default"], &["send_email", "send_email"], 10, at(0)),
+        [id(1_000)]
+    );
+    assert_eq!(space.claim(&["missing"], &[], 10, at(0)), []);
+    assert_eq!(space.claim(&["other", "other"], &[], 100, at(0)).len(), 50);
+}
+
+#[test]
+fn a_paused_queue_is_passed_by() {
+    let mut space = Space::new();
+    space.submit(submission(1), at(0));
+    let queue = || "default".parse().unwrap();
+    assert_eq!(
+        space.apply(Request::Pause(queue()), at(0)),
+        Outcome::QueueSet { changed: true }
+    );
+    assert_eq!(
+        space.apply(Request::Pause(queue()), at(0)),
+        Outcome::QueueSet { changed: false }
+    );
+    assert_eq!(space.claim(&[], &[], 1, at(0)), []);
+    assert!(space.state.is_paused(&queue()));
+    space.apply(Request::Resume(queue()), at(0));
+    assert_eq!(space.claim(&[], &[], 1, at(0)), [id(1)]);
+}
+
+#[test]
+fn one_task_per_id_and_per_key_in_its_window() {
+    let mut space = Space::new();
+    let keyed = |number, until| Submission {
+        idempotency: Some(Idempotency {
+            key: "order-7".parse().unwrap(),
+            scope: qo_core::task::IdempotencyScope::Queue,
+            until,
+        }),
+        ..submission(number)
+    };
+    let submitted = |number, duplicate| Outcome::Submitted {
+        id: id(number),
+        duplicate,
+    };
+    assert_eq!(
+        space.submit(keyed(1, Some(at(1_000))), at(0)),
+        submitted(1, false)
+    );
+    assert_eq!(space.submit(keyed(2, None), at(999)), submitted(1, true));
+    assert_eq!(space.submit(keyed(1, None), at(2_000)), submitted(1, true));
+    assert_eq!(space.submit(keyed(3, None), at(1_000)), submitted(3, false));
+    assert_eq!(
+        space.submit(keyed(4, None), at(i64::from(u32::MAX))),
+        submitted(3, true)
+    );
+    let other_queue = Submission {
+        queue: "other".parse().unwrap(),
+        ..keyed(5, None)
+    };
+    assert_eq!(space.submit(other_queue, at(2_000)), submitted(5, false));
+    assert_eq!(space.state.len(), 3);
+}
+
+#[test]
+fn a_repeated_command_gets_the_first_outcome_and_changes_nothing() {
+    let mut state = QueueState::new();
+    let submit = StateCommand {
+        op: op(1),
+        request: Request::Submit(Box::new(submission(1))),
+    };
+    let (first, changes) = state.apply(submit.clone(), at(0));
+    assert_eq!(changes.tasks, [id(1)]);
+    assert_eq!(changes.request, Some(op(1)));
+    let (again, changes) = state.apply(submit, at(5));
+    assert_eq!((first, changes.is_empty()), (again, true));
+
+    let claim = Claim {
+        worker: "w-1".parse().unwrap(),
+        queues: vec![],
+        types: vec![],
+        leases: vec![lease(1), lease(2)],
+        lease_ms: 1_000,
+    };
+    let claim = StateCommand {
+        op: op(2),
+        request: Request::Claim(claim),
+    };
+    let (first, _) = state.apply(claim.clone(), at(0));
+    let (again, changes) = state.apply(claim, at(10));
+    assert_eq!((first, changes.is_empty()), (again, true));
+    assert_eq!(state.task(id(1)).unwrap().attempt, 1);
+}
+
+#[test]
+fn a_rejected_command_may_be_sent_again() {
+    let mut space = Space::new();
+    let act = |action| Request::Task { id: id(1), action };
+    let missing = Outcome::Rejected(Rejection::NotFound { id: id(1) });
+    assert_eq!(space.apply(act(Action::Replay), at(0)), missing);
+    space.submit(submission(1), at(0));
+    space.claim(&[], &[], 1, at(0));
+    let lost = space.apply(act(complete(424_242)), at(0));
+    assert!(matches!(
+        lost,
+        Outcome::Rejected(Rejection::LeaseLost { .. })
+    ));
+}
+
+#[test]
+fn leases_and_expiries_end_by_command() {
+    let mut space = Space::new();
+    for number in 0..5 {
+        space.submit(submission(number), at(0));
+    }
+    let perishable = Submission {
+        expires_at: Some(at(70_000)),
+        priority: 9,
+        ..submission(9)
+    };
+    space.submit(perishable, at(0));
+    assert_eq!(space.claim(&[], &[], 5, at(0)).len(), 5);
+    assert_eq!(space.state.next_expiry(), Some(at(60_000)));
+    let expire = |limit| Request::ExpireLeases {
+        limit,
+        jitter: Jitter::NONE,
+    };
+    assert_eq!(
+        space.apply(expire(10), at(60_000)),
+        Outcome::Expired(vec![])
+    );
+    let Outcome::Expired(first) = space.apply(expire(2), at(60_001)) else {
+        panic!()
+    };
+    assert_eq!(first.len(), 2);
+    let Outcome::Expired(rest) = space.apply(expire(10), at(70_000)) else {
+        panic!()
+    };
+    assert_eq!(rest.len(), 4);
+    assert_eq!(space.state.task(id(9)).unwrap().status, Status::Cancelled);
+    let counts = space.state.counters().total();
+    assert_eq!(
+        (
+            counts.of(Status::Pending),
+            counts.of(Status::Cancelled),
+            counts.total()
+        ),
+        (5, 1, 6)
+    );
+    assert_eq!(space.state.next_expiry(), None);
+}
+
+#[test]
+fn a_claim_clears_expired_tasks_out_of_its_way() {
+    let mut space = Space::new();
+    for number in 0..20 {
+        let perishable = Submission {
+            expires_at: Some(at(100)),
+            priority: 0,
+            ..submission(number)
+        };
+        space.submit(perishable, at(0));
+    }
+    space.submit(submission(99), at(0));
+    assert_eq!(space.claim(&[], &[], 1, at(100)), [id(99)]);
+    assert_eq!(space.state.counters().total().of(Status::Cancelled), 20);
+}
+
+#[test]
+fn only_ended_tasks_are_purged_or_forgotten() {
+    let mut space = Space::new();
+    space.submit(submission(1), at(0));
+    let alive = Rejection::WrongStatus {
+        action: "purge",
+        status: Status::Pending,
+    };
+    assert_eq!(
+        space.apply(Request::Purge(id(1)), at(0)),
+        Outcome::Rejected(alive)
+    );
+    assert_eq!(space.state.forget(id(1)), None);
+    space.apply(
+        Request::Task {
+            id: id(1),
+            action: Action::Cancel { reason: None },
+        },
+        at(0),
+    );
+    let task = space.state.forget(id(1)).unwrap();
+    assert!(space.state.is_empty());
+    assert!(space.state.load(task.clone()));
+    assert!(!space.state.load(task));
+    assert_eq!(
+        space.apply(Request::Purge(id(1)), at(0)),
+        Outcome::Purged { id: id(1) }
+    );
+    assert!(space.state.is_empty());
+    space.state.check_consistency().unwrap();
+}
+
+#[test]
+fn a_loaded_space_serves_in_the_same_order() {
+    let mut space = Space::new();
+    for number in [5, 3, 9, 1] {
+        space.submit(submission(number), at(0));
+    }
+    let mut loaded = Space::new();
+    for task in space.state.tasks() {
+        assert!(loaded.state.load(task.clone()));
+    }
+    loaded.submit(submission(2), at(0));
+    assert_eq!(
+        loaded.claim(&[], &[], 9, at(0)),
+        [id(5), id(3), id(9), id(1), id(2)]
+    );
+}
+
+#[test]
+fn a_senseless_claim_is_rejected_whole() {
+    let mut space = Space::new();
+    space.submit(submission(1), at(0));
+    let claim = Claim {
+        worker: "w-1".parse().unwrap(),
+        queues: vec![],
+        types: vec![],
+        leases: vec![lease(1)],
+        lease_ms: 0,
+    };
+    let outcome = space.apply(Request::Claim(claim), at(0));
+    assert!(matches!(
+        outcome,
+        Outcome::Rejected(Rejection::OutOfBounds { .. })
+    ));
+    assert_eq!(space.state.task(id(1)).unwrap().status, Status::Pending);
+}

@@ -1,0 +1,79 @@
+use qo_core::{Action, Rejection, Status};
+
+use super::{apply, assert_rejected};
+use crate::support::{at, claim, in_status};
+
+const ENDS: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled];
+
+#[test]
+fn a_replay_starts_over_but_never_repeats_an_attempt_number() {
+    for status in ENDS {
+        let ended = in_status(status);
+        let task = apply(&ended, Action::Replay, at(50));
+        assert_eq!(
+            (task.status, task.available_at, task.retry_count),
+            (Status::Pending, at(50), 0)
+        );
+        assert_eq!(
+            (task.completed_at, task.output(), task.expires_at),
+            (None, None, None)
+        );
+        assert_eq!(task.attempt, ended.attempt);
+        assert_eq!(apply(&task, claim(2), at(50)).attempt, ended.attempt + 1);
+    }
+}
+
+#[test]
+fn an_archive_can_be_undone_to_the_end_that_the_task_had() {
+    for status in ENDS {
+        let archived = apply(&in_status(status), Action::Archive, at(50));
+        assert_eq!(archived.status, Status::Archived);
+        assert_eq!(archived.output(), in_status(status).output());
+        assert_eq!(apply(&archived, Action::Unarchive, at(60)).status, status);
+    }
+}
+
+#[test]
+fn an_archived_record_without_history_comes_back_as_failed() {
+    let mut archived = in_status(Status::Archived);
+    archived.events = Default::default();
+    assert_eq!(
+        apply(&archived, Action::Unarchive, at(60)).status,
+        Status::Failed
+    );
+}
+
+#[test]
+fn the_living_are_neither_replayed_nor_archived() {
+    for status in [Status::Pending, Status::Running, Status::Archived] {
+        let task = in_status(status);
+        assert_rejected(
+            &task,
+            Action::Replay,
+            at(9),
+            &Rejection::WrongStatus {
+                action: "replay",
+                status,
+            },
+        );
+        assert_rejected(
+            &task,
+            Action::Archive,
+            at(9),
+            &Rejection::WrongStatus {
+                action: "archive",
+                status,
+            },
+        );
+    }
+    for status in Status::ALL
+        .into_iter()
+        .filter(|status| *status != Status::Archived)
+    {
+        let reason = Rejection::WrongStatus {
+            action: "unarchive",
+            status,
+        };
+        assert_rejected(&in_status(status), Action::Unarchive, at(9), &reason);
+    }
+}
