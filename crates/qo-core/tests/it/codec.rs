@@ -112,22 +112,25 @@ fn unknown_fields_survive_a_read_modify_write_at_every_level() {
     assert_eq!(written["status"], "completed");
 }
 
+/// Damage to a record.
+type Change<'a> = &'a dyn Fn(&mut serde_json::Value);
+
 #[test]
 fn contradictions_are_refused() {
-    let with = |status: Status, change: &dyn Fn(&mut serde_json::Value)| {
+    let with = |status: Status, change: Change| {
         let mut record = serde_json::from_slice(&encode(&in_status(status)).unwrap()).unwrap();
         change(&mut record);
         decode(record.to_string().as_bytes())
     };
     let reference = serde_json::json!({"size": 1, "sha256": "0".repeat(64)});
-    let inconsistent: [(Status, &dyn Fn(&mut serde_json::Value)); 7] = [
+    let inconsistent: [(Status, Change); 7] = [
         (Status::Pending, &|r| r["shard"] = "f".into()),
         (Status::Pending, &|r| r["priority"] = 10.into()),
         (Status::Pending, &|r| r["status"] = "running".into()),
         (Status::Running, &|r| r["status"] = "completed".into()),
         (Status::Running, &|r| r["attempt"] = 0.into()),
         (Status::Running, &|r| {
-            r["lease_id"] = serde_json::Value::Null
+            r["lease_id"] = serde_json::Value::Null;
         }),
         (Status::Pending, &|r| r["input_ref"] = reference.clone()),
     ];
@@ -137,7 +140,7 @@ fn contradictions_are_refused() {
             Err(DecodeError::Inconsistent(_))
         ));
     }
-    let malformed: [&dyn Fn(&mut serde_json::Value); 5] = [
+    let malformed: [Change; 5] = [
         &|r| r["status"] = "Pending".into(),
         &|r| r["task_type"] = "../x".into(),
         &|r| r["created_at"] = 5.into(),

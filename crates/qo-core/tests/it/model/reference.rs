@@ -39,7 +39,7 @@ impl Model {
     }
 
     /// Returns the id of the task that is there afterwards, and whether it was there before.
-    pub(crate) fn submit(&mut self, new: ModelTask, now: i64) -> (u64, bool) {
+    pub(crate) fn submit(&mut self, mut new: ModelTask, now: i64) -> (u64, bool) {
         if self.tasks.iter().any(|task| task.id == new.id) {
             return (new.id, true);
         }
@@ -58,10 +58,8 @@ impl Model {
         }
         self.submits += 1;
         let id = new.id;
-        self.tasks.push(ModelTask {
-            order: self.submits,
-            ..new
-        });
+        new.order = self.submits;
+        self.tasks.push(new);
         (id, false)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use qo_core::state::{Changes, Claim, Outcome, Request, StateCommand};
+use qo_core::task::IdempotencyScope;
 use qo_core::transition::{Failure, FailureKind, Idempotency, ProgressReport};
 use qo_core::{Action, Jitter, QueueState, Status, Submission, TaskId};
 
@@ -44,13 +45,19 @@ impl Run {
     }
 
     pub(crate) fn step(&mut self, (kind, a, b, elapsed_ms): Step) -> Result<(), String> {
-        self.now += i64::from(elapsed_ms) * if kind % 16 == 0 { 4 } else { 1 } / 8;
+        self.now += i64::from(elapsed_ms) * if kind.is_multiple_of(16) { 4 } else { 1 } / 8;
         match kind % 24 {
             0..=4 => self.submit(a, b),
             5..=9 => self.claim(a, b),
             10..=17 => self.worker(kind % 24, a, b),
-            18 => self.expire(),
-            19 => self.pause(a),
+            18 => {
+                self.expire();
+                Ok(())
+            }
+            19 => {
+                self.pause(a);
+                Ok(())
+            }
             20 => self.purge(a),
             21 => self.repeat(a),
             _ => self.operate(kind, a),
@@ -101,10 +108,15 @@ impl Run {
         let number = u64::from(a) % IDS;
         let (queue, task_type) = (usize::from(a >> 4) % 2, usize::from(b >> 1) % 2);
         let priority = [5, 0, 9][usize::from(b >> 2) % 3];
-        let available_at = self.now + if b % 4 == 0 { i64::from(a) * 20 } else { 0 };
-        let expires_at = (b % 7 == 0).then_some(available_at + 3_000);
-        let key = (a % 5 == 0).then_some(usize::from(b) % 3);
-        let key_until = (b % 2 == 0).then_some(self.now + 10_000);
+        let available_at = self.now
+            + if b.is_multiple_of(4) {
+                i64::from(a) * 20
+            } else {
+                0
+            };
+        let expires_at = b.is_multiple_of(7).then_some(available_at + 3_000);
+        let key = a.is_multiple_of(5).then_some(usize::from(b) % 3);
+        let key_until = b.is_multiple_of(2).then_some(self.now + 10_000);
         let max_retries = u32::from(b % 3);
         let mut new = Submission {
             queue: QUEUES[queue].parse().unwrap(),
@@ -115,7 +127,7 @@ impl Run {
             max_retries,
             idempotency: key.map(|key| Idempotency {
                 key: format!("key-{key}").parse().unwrap(),
-                scope: Default::default(),
+                scope: IdempotencyScope::default(),
                 until: key_until.map(at),
             }),
             ..submission(number)
@@ -157,8 +169,8 @@ impl Run {
     }
 
     fn claim(&mut self, a: u8, b: u8) -> Result<(), String> {
-        let queue = (a % 3 > 0).then_some(usize::from(a) % 2);
-        let task_type = (b % 3 > 0).then_some(usize::from(b) % 2);
+        let queue = (!a.is_multiple_of(3)).then_some(usize::from(a) % 2);
+        let task_type = (!b.is_multiple_of(3)).then_some(usize::from(b) % 2);
         self.claim_of(queue, task_type, u64::from(a >> 5) % 4)
             .map(|_| ())
     }
@@ -291,7 +303,7 @@ impl Run {
                 });
                 (Action::Cancel { reason: None }, accepted)
             }
-            1 | 2 if kind % 2 == 0 => {
+            1 | 2 if kind.is_multiple_of(2) => {
                 let accepted = task.is_some_and(|task| {
                     let accepted = ended(task.status);
                     if accepted {
@@ -347,16 +359,15 @@ impl Run {
         }
     }
 
-    fn expire(&mut self) -> Result<(), String> {
+    fn expire(&mut self) {
         self.model.expire(self.now);
         self.apply(Request::ExpireLeases {
             limit: 1_000,
             jitter: Jitter::NONE,
         });
-        Ok(())
     }
 
-    fn pause(&mut self, a: u8) -> Result<(), String> {
+    fn pause(&mut self, a: u8) {
         let queue = usize::from(a) % 2;
         let name = QUEUES[queue].parse().unwrap();
         self.model.paused.retain(|paused| *paused != queue);
@@ -366,7 +377,6 @@ impl Run {
         } else {
             self.apply(Request::Resume(name));
         }
-        Ok(())
     }
 
     fn purge(&mut self, a: u8) -> Result<(), String> {
@@ -494,12 +504,12 @@ impl Run {
             }
         }
         for queue in 0..2 {
-            self.pause(queue)?;
+            self.pause(queue);
         }
         // Promise 5: each round moves time past every lease and every wait.
         for _ in 0..8 {
             self.now += 120_000;
-            self.expire()?;
+            self.expire();
             self.now += 20_000;
             let claimed = self.claim_of(None, None, IDS)?;
             for number in claimed {

@@ -36,7 +36,7 @@ fn an_archive_can_be_undone_to_the_end_that_the_task_had() {
 #[test]
 fn an_archived_record_without_history_comes_back_as_failed() {
     let mut archived = in_status(Status::Archived);
-    archived.events = Default::default();
+    archived.events = qo_core::task::History::default();
     assert_eq!(
         apply(&archived, Action::Unarchive, at(60)).status,
         Status::Failed
