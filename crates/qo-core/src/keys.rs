@@ -4,8 +4,8 @@
 //! | --- | --- |
 //! | `tasks/{shard}/{id}.json` | the task: the one source of truth |
 //! | `ready/{queue}/{type}/{priority}/{available_at_ms}/{id}` | says that a task is due |
-//! | `later/{available_at_ms}/{queue}/{type}/{priority}/{id}` | says that a task will be due |
-//! | `leases/{shard}/{minute}/{id}` | says that a task is running, by the minute in which its lease runs out |
+//! | `later/{available_at_ms}/{id}/{queue}/{type}/{priority}` | says that a task will be due |
+//! | `leases/{shard}/{minute}/{id}/{attempt}` | says that a task is running, by the minute in which its lease runs out |
 //! | `workers/{worker}.json` | a worker's record |
 //! | `data/{shard}/{id}/input.json` | an input that is too large for the record |
 //! | `data/{shard}/{id}/output-{attempt}.json` | an output that is too large for the record |
@@ -17,7 +17,10 @@
 //! - **later**: what is not due yet stands apart, so that no list of due work wades through it. The time comes first, so
 //!   that one LIST from the front, whatever the queue and the type, shows all that falls due next; whoever sees that an
 //!   entry is due moves it to `ready`. The time is exact to the millisecond: nobody has to read the task to know when.
+//!   The id stands before the names, because some stores list a folder `a` before its neighbour `a-b`, out of order.
 //! - **leases**: a minute, not a time, so that a renewal mostly finds its entry in place and costs no index write.
+//! - **No index key is used twice**: a task's due time only grows, and a lease is named by its attempt. So the deletion of an
+//!   old entry, however late it arrives, never takes a new one away.
 //! - **output**: named by its attempt, so that a worker that lost its lease cannot overwrite the output of a newer attempt.
 //!
 //! Times and minutes are fixed-width numbers, so that their order as text is their order in time. Every other part is a
@@ -48,6 +51,8 @@ pub enum Key {
         minute: u64,
         /// The task.
         id: TaskId,
+        /// The attempt that holds the lease.
+        attempt: u32,
     },
     /// A worker's record.
     Worker(WorkerId),
@@ -142,12 +147,16 @@ impl fmt::Display for Key {
                 f,
                 "later/{:015}/{}/{}/{}/{}",
                 entry.available_at.as_millis(),
+                entry.id,
                 entry.queue,
                 entry.task_type,
-                entry.priority,
-                entry.id
+                entry.priority
             ),
-            Self::Lease { minute, id } => write!(f, "leases/{}/{minute:010}/{id}", id.shard()),
+            Self::Lease {
+                minute,
+                id,
+                attempt,
+            } => write!(f, "leases/{}/{minute:010}/{id}/{attempt}", id.shard()),
             Self::Worker(worker) => write!(f, "workers/{worker}.json"),
             Self::Input(id) => write!(f, "data/{}/{id}/input.json", id.shard()),
             Self::Output { id, attempt } => {
@@ -191,7 +200,7 @@ fn read(text: &str) -> Option<Key> {
             Key::Ready(read_entry(queue, task_type, priority, at, id)?)
         }
         "later" => {
-            let (at, queue, task_type, priority, id) =
+            let (at, id, queue, task_type, priority) =
                 (next()?, next()?, next()?, next()?, next()?);
             Key::Later(read_entry(queue, task_type, priority, at, id)?)
         }
@@ -200,6 +209,7 @@ fn read(text: &str) -> Option<Key> {
             Key::Lease {
                 minute: next()?.parse().ok()?,
                 id: next()?.parse().ok()?,
+                attempt: next()?.parse().ok()?,
             }
         }
         "workers" => Key::Worker(next()?.strip_suffix(".json")?.parse().ok()?),
@@ -266,14 +276,15 @@ mod tests {
             ),
             (
                 Key::Later(entry(5, 1_763_238_840_123)),
-                "later/001763238840123/default/send_email/5/550e8400-e29b-41d4-a716-446655440000",
+                "later/001763238840123/550e8400-e29b-41d4-a716-446655440000/default/send_email/5",
             ),
             (
                 Key::Lease {
                     minute: 29_387_314,
                     id,
+                    attempt: 3,
                 },
-                "leases/5/0029387314/550e8400-e29b-41d4-a716-446655440000",
+                "leases/5/0029387314/550e8400-e29b-41d4-a716-446655440000/3",
             ),
             (
                 Key::Worker("w-1.local".parse().unwrap()),
@@ -336,9 +347,13 @@ mod tests {
                 .starts_with(&tasks_prefix(id.shard()))
         );
         assert!(
-            Key::Lease { minute: 1, id }
-                .to_string()
-                .starts_with(&leases_prefix(id.shard()))
+            Key::Lease {
+                minute: 1,
+                id,
+                attempt: 1
+            }
+            .to_string()
+            .starts_with(&leases_prefix(id.shard()))
         );
         assert!(Key::Input(id).to_string().starts_with(&data_prefix(id)));
     }
@@ -355,7 +370,7 @@ mod tests {
             "ready/default/send_email/5/1763238840123/550e8400-e29b-41d4-a716-446655440000",
             "ready/default/send_email/12/001763238840123/550e8400-e29b-41d4-a716-446655440000",
             "ready/../send_email/5/001763238840123/550e8400-e29b-41d4-a716-446655440000",
-            "leases/5/+029387314/550e8400-e29b-41d4-a716-446655440000",
+            "leases/5/+029387314/550e8400-e29b-41d4-a716-446655440000/3",
             "workers/.json",
             "data/5/550e8400-e29b-41d4-a716-446655440000/output-01.json",
             "ui/index.html",

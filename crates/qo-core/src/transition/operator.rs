@@ -38,7 +38,7 @@ impl Task {
             return Err(self.wrong_status("replay"));
         }
         self.status = Status::Pending;
-        self.available_at = now;
+        self.set_due(now);
         self.retry_count = 0;
         self.completed_at = None;
         self.started_at = None;

@@ -117,11 +117,17 @@ impl Task {
             return;
         }
         self.status = Status::Pending;
-        self.available_at = available_at;
+        self.set_due(available_at);
         self.worker_id = None;
         self.started_at = None;
         self.progress = None;
         self.drop_lease();
+    }
+
+    /// Sets the time at which the task can be claimed again, always later than the last one: the task's entry in the ready
+    /// index is named by it, and a name that is used once cannot be deleted by somebody who means an older entry.
+    pub(super) fn set_due(&mut self, available_at: Timestamp) {
+        self.available_at = available_at.max(self.available_at.plus_millis(1));
     }
 
     /// Brings a task to its end.

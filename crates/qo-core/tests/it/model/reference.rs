@@ -126,9 +126,14 @@ impl ModelTask {
             self.end(Status::Cancelled);
         } else {
             self.status = Status::Pending;
-            self.available_at = at;
+            self.set_due(at);
             self.lease = None;
         }
+    }
+
+    /// A due time is never used twice.
+    pub(crate) fn set_due(&mut self, at: i64) {
+        self.available_at = at.max(self.available_at + 1);
     }
 
     pub(crate) fn failed_attempt(&mut self, now: i64) {

@@ -308,7 +308,7 @@ impl Run {
                     let accepted = ended(task.status);
                     if accepted {
                         task.status = Status::Pending;
-                        task.available_at = now;
+                        task.set_due(now);
                         task.expires_at = None;
                         task.retries = 0;
                         task.explained += 1;
