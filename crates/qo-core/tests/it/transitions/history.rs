@@ -55,13 +55,14 @@ fn the_history_names_each_change_and_its_operation() {
 fn the_newest_events_are_kept_and_the_rest_is_counted() {
     let mut task = pending();
     for round in 0..100 {
-        task = apply(&task, claim(round), at(0));
+        let now = at(i64::try_from(round).unwrap());
+        task = apply(&task, claim(round), now);
         task = apply(
             &task,
             Action::Release {
                 lease: lease(round),
             },
-            at(0),
+            now,
         );
     }
     assert_eq!(task.events.len(), EVENTS_MAX);
