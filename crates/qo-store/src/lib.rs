@@ -5,8 +5,11 @@
 //! probe that decides whether a bucket can be trusted at all.
 
 pub mod admin;
+pub mod client;
 pub mod clock;
 pub mod error;
+pub mod response;
 pub mod world;
 
+pub use client::StoreClient;
 pub use error::StoreError;
