@@ -73,13 +73,13 @@ impl Failure {
             // The one 409 that is definite: Azure's way to say that a create found a blob.
             (412, _) | (409, "BlobAlreadyExists") => Self::ConditionFailed,
             (409, _) => Self::Contended(said),
-            // The bucket is missing, which no retry and no other key will mend.
-            (404, "NoSuchBucket" | "ContainerNotFound") => Self::Denied(said),
-            (404, _) => Self::NotFound,
-            // S3 says 400 when a connection was too slow, and when a token is stale or for another region. A stale token
-            // is not retried: the credential provider renews its own in time, so this one is fixed and stays stale.
+            // S3 says 400 when a connection was too slow.
             (408, _) | (400, "RequestTimeout") => Self::Doubtful(said),
-            (401 | 403, _)
+            // A missing bucket is mended by no retry and no other key. S3 says 400 when a token is stale or for another
+            // region. A stale token is not retried: the credential provider renews its own in time, so this one is fixed
+            // and stays stale.
+            (404, "NoSuchBucket" | "ContainerNotFound")
+            | (401 | 403, _)
             | (
                 400,
                 "ExpiredToken"
@@ -87,6 +87,7 @@ impl Failure {
                 | "TokenRefreshRequired"
                 | "AuthorizationHeaderMalformed",
             ) => Self::Denied(said),
+            (404, _) => Self::NotFound,
             (429, _) => Self::Throttled {
                 detail: said,
                 explicit: true,

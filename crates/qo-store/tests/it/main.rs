@@ -1,1 +1,4 @@
 //! The integration tests of qo-store, in one binary.
+
+#[cfg(test)]
+mod conformance;

@@ -119,7 +119,7 @@ async fn race(
     let outcomes: BTreeMap<_, _> = outcomes.into_iter().flatten().collect();
 
     // Whatever is still on its way arrives, and then nothing fails any more.
-    world.sleep(Duration::from_secs(60)).await;
+    world.sleep(Duration::from_mins(1)).await;
     calm.store(true, Ordering::Relaxed);
     let counter: Counter = match client.get(KEY).await {
         Ok(object) => serde_json::from_slice(&object.body).unwrap(),
