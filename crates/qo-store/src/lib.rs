@@ -7,6 +7,8 @@
 pub mod admin;
 pub mod clock;
 pub mod error;
+pub mod sqlite;
 pub mod world;
 
 pub use error::StoreError;
+pub use sqlite::SqliteStore;
