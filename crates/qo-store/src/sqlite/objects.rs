@@ -215,7 +215,11 @@ fn copy(
     must_create: bool,
 ) -> rusqlite::Result<Result<()>> {
     if must_create && tx.current(to.as_ref())?.is_some() {
-        return Ok(Err(already_exists(to)));
+        // A missing source is reported first, as other stores do.
+        return Ok(Err(match tx.current(from.as_ref())? {
+            Some(_) => already_exists(to),
+            None => not_found(from),
+        }));
     }
     if tx.copy(from.as_ref(), to.as_ref())? {
         Ok(Ok(()))

@@ -6,13 +6,13 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use qo_store::SqliteStore;
 
-use super::{Fixture, put};
+use super::{Fixture, path, put};
 
 async fn keys(store: &SqliteStore, prefix: Option<&str>, offset: Option<&str>) -> Vec<String> {
-    let prefix = prefix.map(Path::from);
+    let prefix = prefix.map(path);
     let listed = match offset {
         None => store.list(prefix.as_ref()),
-        Some(offset) => store.list_with_offset(prefix.as_ref(), &Path::from(offset)),
+        Some(offset) => store.list_with_offset(prefix.as_ref(), &path(offset)),
     };
     listed
         .map_ok(|meta| meta.location.to_string())

@@ -186,7 +186,7 @@ async fn ranges_are_those_of_the_trait() {
     let parts = store.get_ranges(&key, &[0..2, 8..20, 4..5]).await.unwrap();
     assert_eq!(parts, ["01", "89", "4"]);
     assert!(store.get_ranges(&key, &[0..2, 10..11]).await.is_err());
-    let missing = store.get_ranges(&Path::from("none"), &[0..1]).await;
+    let missing = store.get_ranges(&Path::from("none"), &[0..1, 1..2]).await;
     assert!(matches!(missing, Err(Error::NotFound { .. })));
 }
 

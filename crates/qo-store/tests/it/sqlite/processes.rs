@@ -134,7 +134,7 @@ async fn create_own_object(store: &SqliteStore) {
 
 /// Writes with many callers at once, and says what was acknowledged, until it is killed.
 async fn write_for_ever(store: &SqliteStore) {
-    let write = async |number: usize| {
+    let write = |number: usize| async move {
         let key = Path::from(format!("ack/{number}"));
         let body = format!("body {number}").repeat(number % 500 + 1);
         store.put(&key, body.into()).await.unwrap();
@@ -153,18 +153,9 @@ async fn write_for_ever(store: &SqliteStore) {
 async fn no_increment_of_16_processes_is_lost() {
     let fixture = Fixture::new();
     super::put(&fixture.store, "counter", "0").await;
-    let started = fixture_clock();
     run_together("increment", fixture.store.path());
-    println!("{PROCESSES} processes took {:?}", fixture_clock() - started);
     let expected = (PROCESSES * INCREMENTS).to_string();
     assert_eq!(get(&fixture.store, "counter").await, expected);
-}
-
-/// For the line that is printed, not for a verdict.
-fn fixture_clock() -> std::time::Duration {
-    use std::sync::OnceLock;
-    static WORLD: OnceLock<std::sync::Arc<dyn qo_store::world::World>> = OnceLock::new();
-    WORLD.get_or_init(TokioWorld::shared).monotonic()
 }
 
 #[tokio::test]
