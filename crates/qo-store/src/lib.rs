@@ -17,4 +17,5 @@ pub mod world;
 
 pub use error::StoreError;
 pub use open::{OpenError, OpenOptions, check, open, open_default};
+pub use sqlite::SqliteStore;
 pub use store::{CredentialSource, Store, StoreKind, StoreSource};

@@ -1,1 +1,3 @@
 //! The integration tests of qo-store, in one binary.
+
+mod sqlite;
