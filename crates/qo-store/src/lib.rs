@@ -9,5 +9,6 @@ pub mod clock;
 pub mod error;
 pub mod response;
 pub mod world;
+pub mod wrap;
 
 pub use error::StoreError;
