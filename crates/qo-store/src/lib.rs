@@ -15,6 +15,7 @@ pub mod s3;
 pub mod sqlite;
 pub mod store;
 pub mod world;
+pub mod wrap;
 
 pub use client::StoreClient;
 pub use error::StoreError;

@@ -46,7 +46,9 @@
 //! - A key that is made by `create` is not deleted while its creation may be in flight, or the creation may be repeated.
 //! - Dropping the future of a write leaves that write in doubt.
 //!
-//! The transport below must not repeat a conditional write by itself, or a 412 could be the answer to its own first copy.
+//! The transport below must not repeat a conditional write by itself, or a first 412 could be the answer to its own second
+//! copy. qo's does not; a proxy on the way may (nginx repeats a PUT when one of its upstreams breaks off). For such places,
+//! [`ClientConfig::trust_first_refusal`] makes every refusal be read back.
 //!
 //! # Requests
 //!
@@ -111,6 +113,9 @@ pub struct ClientConfig {
     pub recognise: Recognise,
     /// A larger object is not read.
     pub object_bytes_max: u64,
+    /// Whether a refusal of the first try is final. Something between here and the store that repeats requests by itself
+    /// can make it the answer to a second copy; where there is such a thing, say no, and each refusal costs one read more.
+    pub trust_first_refusal: bool,
 }
 
 impl Default for ClientConfig {
@@ -119,6 +124,7 @@ impl Default for ClientConfig {
             retry: RetryConfig::default(),
             recognise: carries_operation,
             object_bytes_max: 256 * 1024 * 1024,
+            trust_first_refusal: true,
         }
     }
 }
@@ -243,6 +249,11 @@ impl StoreClient {
     ///
     /// The prefix is whole path segments: `a/b` holds `a/b/c` but neither `a/b` nor `a/bc`; the empty one holds everything.
     /// The limit is taken as at least 1 and at most [`PAGE_LIMIT_MAX`].
+    ///
+    /// Some stores keep folders apart and list the folder `a` before its neighbours `a-b` and `a.b`, although `a/` sorts
+    /// behind them (SeaweedFS 4.47 does). A page that shows this is refused as unsupported, because a listing that goes on
+    /// after its last key could miss some. Keys that are listed together must therefore not have a folder whose name, with
+    /// a character before `/` behind it (such as `-` or `.`), begins the name of a neighbour.
     pub async fn page(
         &self,
         prefix: &str,

@@ -100,10 +100,15 @@ impl Write<'_> {
                 Ok(written) => return written,
                 Err(failure) => failure,
             };
-            if !unsure && failure == Failure::ConditionFailed {
-                return Err(self.lost());
+            let refused = failure == Failure::ConditionFailed;
+            if refused && !unsure {
+                if self.client.config().trust_first_refusal {
+                    return Err(self.lost());
+                }
+                // What refused may have been a first copy of this very request.
+                maybe_applied = true;
             }
-            if !unsure && !failure.is_transient() {
+            if !refused && !unsure && !failure.is_transient() {
                 return Err(failure.give_up(self.operation, self.key, &budget, false));
             }
             unsure = true;
@@ -120,8 +125,7 @@ impl Write<'_> {
             {
                 return end;
             }
-            let may_help = failure.is_transient() || failure == Failure::ConditionFailed;
-            if may_help && budget.pause(failure.is_throttled()).await {
+            if (refused || failure.is_transient()) && budget.pause(failure.is_throttled()).await {
                 continue;
             }
             // Throttled tries were not read back so far; what came before them may still be found.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use object_store::ObjectStore;
 use qo_core::OpId;
 
 use super::testing::{ScriptedStore, TestWorld};
@@ -24,7 +25,7 @@ fn scripted() -> (Arc<ScriptedStore>, StoreClient) {
     (Arc::clone(&store), client_of(store, world))
 }
 
-fn client_of(store: Arc<ScriptedStore>, world: Arc<dyn World>) -> StoreClient {
+fn client_of(store: Arc<dyn ObjectStore>, world: Arc<dyn World>) -> StoreClient {
     StoreClient::new(
         store,
         Arc::new(StoreClock::new()),

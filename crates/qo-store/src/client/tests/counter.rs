@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use object_store::memory::InMemory;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use super::*;
 use crate::client::testing::Fault;
 use crate::error::StoreError;
 use crate::world::WorldExt;
+use crate::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore, LatencyStore};
 
 /// A counter that remembers every operation that made it.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -81,16 +83,18 @@ async fn increment(client: &StoreClient, op: OpId) -> Outcome {
     }
 }
 
-async fn race(
-    seed: u64,
-    clients: u64,
-    increments: u64,
-    faults_percent: u64,
-) -> Result<(), TestCaseError> {
-    let world: Arc<dyn World> = Arc::new(TestWorld::new(seed));
+/// A way to break a store, and to let it work again.
+struct Breakable {
+    store: Arc<dyn ObjectStore>,
+    calm: Box<dyn Fn()>,
+    repeats_requests: bool,
+}
+
+/// The scripted store, whose faults are drawn here.
+fn drawn(world: &Arc<dyn World>, faults_percent: u64) -> Breakable {
     let calm = Arc::new(AtomicBool::new(false));
     let choose = {
-        let (world, calm) = (Arc::clone(&world), Arc::clone(&calm));
+        let (world, calm) = (Arc::clone(world), Arc::clone(&calm));
         move |call: &'static str| {
             if calm.load(Ordering::Relaxed) {
                 return Fault::None;
@@ -98,12 +102,80 @@ async fn race(
             draw(world.as_ref(), call, faults_percent)
         }
     };
-    let store = Arc::new(ScriptedStore::choosing(
-        Arc::clone(&world),
+    let store = ScriptedStore::choosing(
+        Arc::clone(world),
         Duration::from_millis(20),
         Box::new(choose),
+    );
+    Breakable {
+        store: Arc::new(store),
+        calm: Box::new(move || calm.store(true, Ordering::Relaxed)),
+        repeats_requests: false,
+    }
+}
+
+/// The wrappers that the simulator uses.
+fn wrapped(
+    world: &Arc<dyn World>,
+    seed: u64,
+    faults_percent: u64,
+    repeats_requests: bool,
+) -> Breakable {
+    let mut kinds = vec![
+        FaultKind::LostRequest,
+        FaultKind::LostAnswer,
+        FaultKind::LateApply,
+        FaultKind::Conflict,
+        FaultKind::ErrorAfterApply,
+        FaultKind::Unavailable,
+        FaultKind::TornRead,
+    ];
+    if repeats_requests {
+        kinds.push(FaultKind::DuplicateApply);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "both are small")]
+    let rate = faults_percent as f64 / 100.0 / kinds.len() as f64;
+    let plan = kinds.into_iter().fold(FaultPlan::none(), |plan, kind| {
+        plan.with(FaultRule::new(kind, rate))
+    });
+    let slow = LatencyStore::new(
+        Arc::new(InMemory::new()),
+        Arc::clone(world),
+        Delay::Uniform {
+            low: Duration::ZERO,
+            high: Duration::from_millis(20),
+        },
+        seed,
+    );
+    let faults = Arc::new(FaultStore::new(
+        Arc::new(slow),
+        Arc::clone(world),
+        plan,
+        seed,
     ));
-    let client = client_of(store, Arc::clone(&world));
+    Breakable {
+        store: Arc::clone(&faults) as Arc<dyn ObjectStore>,
+        calm: Box::new(move || faults.set_plan(FaultPlan::none())),
+        repeats_requests,
+    }
+}
+
+async fn race(
+    world: Arc<dyn World>,
+    breakable: Breakable,
+    clients: u64,
+    increments: u64,
+    faults_percent: u64,
+) -> Result<(), TestCaseError> {
+    let client = StoreClient::new(
+        breakable.store,
+        Arc::new(StoreClock::new()),
+        Arc::clone(&world),
+        ClientConfig {
+            trust_first_refusal: !breakable.repeats_requests,
+            ..ClientConfig::default()
+        },
+    );
     let outcomes = futures_util::future::join_all((0..clients).map(|_| {
         let (client, world) = (client.clone(), Arc::clone(&world));
         async move {
@@ -120,7 +192,7 @@ async fn race(
 
     // Whatever is still on its way arrives, and then nothing fails any more.
     world.sleep(Duration::from_mins(1)).await;
-    calm.store(true, Ordering::Relaxed);
+    (breakable.calm)();
     let counter: Counter = match client.get(KEY).await {
         Ok(object) => serde_json::from_slice(&object.body).unwrap(),
         Err(StoreError::NotFound { .. }) => Counter::default(),
@@ -156,8 +228,26 @@ async fn race(
     Ok(())
 }
 
+/// Runs one case in a world of its own, whose time passes only when all wait.
+fn in_paused_time(
+    seed: u64,
+    break_it: impl FnOnce(&Arc<dyn World>) -> Breakable,
+    (clients, increments, faults_percent): (u64, u64, u64),
+) -> Result<(), TestCaseError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let world: Arc<dyn World> = Arc::new(TestWorld::new(seed));
+        let breakable = break_it(&world);
+        race(world, breakable, clients, increments, faults_percent).await
+    })
+}
+
 proptest! {
-    #![proptest_config(Config { cases: 3_000, failure_persistence: None, ..Config::default() })]
+    #![proptest_config(Config { cases: 2_000, failure_persistence: None, ..Config::default() })]
 
     #[test]
     fn a_success_is_applied_once_and_a_refusal_never(
@@ -166,11 +256,23 @@ proptest! {
         increments in 1_u64..5,
         faults_percent in 0_u64..80,
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(race(seed, clients, increments, faults_percent))?;
+        let size = (clients, increments, faults_percent);
+        in_paused_time(seed, |world| drawn(world, faults_percent), size)?;
+    }
+
+    #[test]
+    fn the_same_holds_on_the_simulators_faults(
+        seed in any::<u64>(),
+        clients in 1_u64..6,
+        increments in 1_u64..5,
+        faults_percent in 0_u64..80,
+        repeats_requests in any::<bool>(),
+    ) {
+        let size = (clients, increments, faults_percent);
+        in_paused_time(
+            seed,
+            |world| wrapped(world, seed, faults_percent, repeats_requests),
+            size,
+        )?;
     }
 }

@@ -281,6 +281,27 @@ async fn a_first_refusal_is_final_and_costs_no_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_first_refusal_is_read_back_where_something_repeats_requests() {
+    let (store, client) = scripted();
+    let wary = StoreClient::new(
+        Arc::clone(&store) as Arc<dyn ObjectStore>,
+        Arc::new(StoreClock::new()),
+        Arc::clone(&client.shared.world),
+        ClientConfig {
+            trust_first_refusal: false,
+            ..ClientConfig::default()
+        },
+    );
+    // The first copy was applied, and the answer to the second one arrives.
+    store.then(Status(412, "", true));
+    let created = wary.create(KEY, record(1, &[]), &op(1)).await;
+    assert_eq!(ending(&created), Ending::Recognised);
+    let again = wary.create(KEY, record(2, &[]), &op(2)).await;
+    assert_eq!(ending(&again), Ending::Lost);
+    assert_eq!(store.calls(), [PUT, GET, PUT, GET]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_missing_bucket_is_not_a_missing_key() {
     let (store, client) = scripted();
     store.then(Status(404, "", false));

@@ -1,7 +1,7 @@
 //! What a bucket has beyond objects: versions, versioning, CORS and lifecycle rules, and a clock.
 
 use qo_store::StoreError;
-use qo_store::admin::{CorsRule, LifecycleRule, Versioning};
+use qo_store::admin::{CorsRule, LifecycleRule};
 
 use super::*;
 

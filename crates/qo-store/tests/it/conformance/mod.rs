@@ -21,11 +21,11 @@ use bytes::Bytes;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use qo_core::OpId;
-use qo_store::StoreClient;
-use qo_store::admin::BucketAdmin;
+use qo_store::admin::{BucketAdmin, Versioning};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::world::{TokioWorld, World, WorldExt};
+use qo_store::{Store, StoreClient};
 
 /// A store, and what its checks need to know about it.
 struct StoreUnderTest {
@@ -44,27 +44,20 @@ struct StoreUnderTest {
 }
 
 impl StoreUnderTest {
-    fn new(name: &'static str, objects: Arc<dyn ObjectStore>) -> Self {
-        Self::with_clock(name, objects, None)
-    }
-
-    fn with_clock(
-        name: &'static str,
-        objects: Arc<dyn ObjectStore>,
-        clock: Option<Arc<StoreClock>>,
-    ) -> Self {
+    fn new(name: &'static str, store: Store) -> Self {
         let world = TokioWorld::shared();
         let client = StoreClient::new(
-            Arc::clone(&objects),
-            clock.clone().unwrap_or_default(),
+            Arc::clone(&store.objects),
+            Arc::clone(&store.clock),
             Arc::clone(&world),
             ClientConfig::default(),
         );
         Self {
             name,
-            objects,
-            admin: None,
-            clock,
+            objects: store.objects,
+            admin: store.admin,
+            // Only the answers of a server tell the time.
+            clock: (!store.endpoint.is_empty()).then_some(store.clock),
             versioned: false,
             fan_out: 16,
             rounds: 16,

@@ -1,8 +1,6 @@
 //! The stores that are asked.
 
-use object_store::RetryConfig;
-use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
-use object_store::memory::InMemory;
+use qo_store::{OpenOptions, Store, open};
 use qo_testkit::SeaweedFs;
 
 use super::*;
@@ -11,33 +9,56 @@ use super::*;
 const VERSIONED_FAN_OUT: usize = 4;
 const VERSIONED_ROUNDS: usize = 3;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn memory() {
-    run(StoreUnderTest::new("memory", Arc::new(InMemory::new()))).await;
+fn options() -> OpenOptions {
+    OpenOptions::new(TokioWorld::shared())
 }
 
-fn seaweedfs_bucket(bucket: &str) -> Arc<dyn ObjectStore> {
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn memory() {
+    let store = open("memory:", &options()).unwrap();
+    run(StoreUnderTest::new("memory", store)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("qo.db").display());
+    run(StoreUnderTest::new(
+        "SQLite",
+        open(&url, &options()).unwrap(),
+    ))
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sqlite_with_versions() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("qo.db").display());
+    let store = open(&url, &options()).unwrap();
+    let admin = store.admin.clone().unwrap();
+    admin.set_versioning(Versioning::On).await.unwrap();
+    run(StoreUnderTest {
+        versioned: true,
+        ..StoreUnderTest::new("SQLite with versions", store)
+    })
+    .await;
+}
+
+/// A bucket, below a prefix: what is asked of it must not leak out of there.
+fn seaweedfs_bucket(bucket: &str) -> Store {
     let server = SeaweedFs::shared().unwrap();
-    let store = AmazonS3Builder::new()
-        .with_endpoint(server.endpoint())
-        .with_allow_http(true)
-        .with_region("us-east-1")
-        .with_bucket_name(bucket)
-        .with_access_key_id(server.access_key())
-        .with_secret_access_key(server.secret_key())
-        .with_conditional_put(S3ConditionalPut::ETagMatch)
-        .with_retry(RetryConfig {
-            max_retries: 0,
-            ..RetryConfig::default()
-        })
-        .build()
-        .unwrap();
-    Arc::new(store)
+    let options = options()
+        .with_var("S3_ENDPOINT", server.endpoint())
+        .with_var("S3_REGION", "us-east-1")
+        .with_var("AWS_ACCESS_KEY_ID", server.access_key())
+        .with_var("AWS_SECRET_ACCESS_KEY", server.secret_key());
+    open(&format!("s3://{bucket}/a/prefix"), &options).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn seaweedfs() {
-    let bucket = SeaweedFs::shared().unwrap().unique_bucket("plain").unwrap();
+    let server = SeaweedFs::shared().unwrap();
+    let bucket = server.unique_bucket("plain").unwrap();
     run(StoreUnderTest::new("SeaweedFS", seaweedfs_bucket(&bucket))).await;
 }
 
@@ -45,12 +66,11 @@ async fn seaweedfs() {
 async fn seaweedfs_with_versions() {
     let server = SeaweedFs::shared().unwrap();
     let bucket = server.unique_versioned_bucket("versioned").unwrap();
-    let store = StoreUnderTest::new("SeaweedFS with versions", seaweedfs_bucket(&bucket));
     run(StoreUnderTest {
         versioned: true,
         fan_out: VERSIONED_FAN_OUT,
         rounds: VERSIONED_ROUNDS,
-        ..store
+        ..StoreUnderTest::new("SeaweedFS with versions", seaweedfs_bucket(&bucket))
     })
     .await;
 }
