@@ -48,7 +48,9 @@ fn draw(world: &dyn World, call: &str, faults_percent: u64) -> Fault {
         ("GET", 0..=2) => Fault::Torn,
         (_, 0) => Fault::LostRequest,
         (_, 1) => Fault::LostAnswer,
-        (_, 2 | 3) => Fault::Late(delay * 10),
+        // Some arrive before the client has given up, some long after.
+        (_, 2) => Fault::Late(delay * 10),
+        (_, 3) => Fault::Late(delay * 200),
         (_, 4) => Fault::Twice(delay),
         (_, 5) => Fault::Status(409, "ConditionalRequestConflict", false),
         (_, 6) => Fault::Status(500, "InternalError", applied),
@@ -135,9 +137,13 @@ fn wrapped(
     }
     #[expect(clippy::cast_precision_loss, reason = "both are small")]
     let rate = faults_percent as f64 / 100.0 / kinds.len() as f64;
-    let plan = kinds.into_iter().fold(FaultPlan::none(), |plan, kind| {
-        plan.with(FaultRule::new(kind, rate))
-    });
+    let none = FaultPlan {
+        late_apply_max: Duration::from_mins(1),
+        ..FaultPlan::none()
+    };
+    let plan = kinds
+        .into_iter()
+        .fold(none, |plan, kind| plan.with(FaultRule::new(kind, rate)));
     let slow = LatencyStore::new(
         Arc::new(InMemory::new()),
         Arc::clone(world),
@@ -191,7 +197,7 @@ async fn race(
     let outcomes: BTreeMap<_, _> = outcomes.into_iter().flatten().collect();
 
     // Whatever is still on its way arrives, and then nothing fails any more.
-    world.sleep(Duration::from_mins(1)).await;
+    world.sleep(Duration::from_mins(5)).await;
     (breakable.calm)();
     let counter: Counter = match client.get(KEY).await {
         Ok(object) => serde_json::from_slice(&object.body).unwrap(),

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use object_store::memory::InMemory;
+
 use super::*;
 use crate::client::PAGE_LIMIT_MAX;
 use crate::client::testing::Fault::{self, Hang, LostAnswer, Status, Torn};
 use crate::error::StoreError;
+use crate::wrap::{CountingStore, Operation};
 
 #[tokio::test(start_paused = true)]
 async fn a_read_is_repeated_until_it_is_whole() {
@@ -166,6 +169,26 @@ async fn a_page_is_never_longer_than_one_request_yields() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_page_costs_one_list_request_however_much_there_is() {
+    let world: Arc<dyn World> = Arc::new(TestWorld::new(7));
+    let counting = Arc::new(CountingStore::new(Arc::new(InMemory::new())));
+    let client = client_of(Arc::clone(&counting) as Arc<dyn ObjectStore>, world);
+    for number in 0..2_500 {
+        let key = format!("k/{number:05}");
+        client.put(&key, "x".into()).await.unwrap();
+    }
+    let mut after = None;
+    for (page, entries) in [1_000, 1_000, 500].into_iter().enumerate() {
+        let listed = client.page("k", after.as_deref(), 1_000).await.unwrap();
+        assert_eq!(listed.entries.len(), entries);
+        after = listed.next;
+        let lists = counting.counts().total(Operation::List).requests;
+        assert_eq!(lists, page as u64 + 1);
+    }
+    assert_eq!(after, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_what_failed_is_deleted_again() {
     let (store, client) = scripted();
     for key in ["a", "b", "c", "d"] {
@@ -208,7 +231,7 @@ async fn a_delete_that_hangs_is_repeated_for_what_is_left() {
         ..ClientConfig::default()
     };
     let patient = StoreClient::new(
-        Arc::clone(&store) as Arc<dyn object_store::ObjectStore>,
+        Arc::clone(&store) as Arc<dyn ObjectStore>,
         Arc::new(StoreClock::new()),
         Arc::clone(&client.shared.world),
         config,
