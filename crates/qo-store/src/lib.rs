@@ -5,8 +5,20 @@
 //! probe that decides whether a bucket can be trusted at all.
 
 pub mod admin;
+pub mod client;
 pub mod clock;
 pub mod error;
+mod http_layer;
+pub mod open;
+pub mod response;
+pub mod s3;
+pub mod sqlite;
+pub mod store;
 pub mod world;
+pub mod wrap;
 
+pub use client::StoreClient;
 pub use error::StoreError;
+pub use open::{OpenError, OpenOptions, check, open, open_default};
+pub use sqlite::SqliteStore;
+pub use store::{CredentialSource, Store, StoreKind, StoreSource};

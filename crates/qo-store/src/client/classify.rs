@@ -1,0 +1,303 @@
+//! What a failed request means for what happens next.
+//!
+//! `object_store` has errors for what its callers usually ask; qo must also tell "this was not applied" from "nobody
+//! knows". The layer below puts a [`ResponseError`] into the error's chain wherever an answer said more than the error
+//! itself; it decides where it is present. An error that nothing is known about is a doubtful one, because that costs a read
+//! at worst, while the opposite mistake loses a write.
+
+use object_store::Error;
+
+use super::retry::Budget;
+use crate::error::StoreError;
+use crate::response::{self, ResponseError};
+
+/// What a failed request means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Nothing is stored there.
+    NotFound,
+    /// What is stored is what the caller already has.
+    NotModified,
+    /// The condition of a write did not hold; this try was not applied.
+    ConditionFailed,
+    /// 409: another write was in flight; this try was not applied, and says nothing about what is stored.
+    Contended(String),
+    /// The store shed the request before doing anything, by its contract.
+    Throttled {
+        detail: String,
+        /// Whether it said so in so many words. A bare 503 may also come from a proxy that lost the answer.
+        explicit: bool,
+    },
+    /// Nobody knows whether the request was applied, or will be.
+    Doubtful(String),
+    /// A body of another length than its object has.
+    Torn(String),
+    /// The credentials are refused, or the bucket is not there for them.
+    Denied(String),
+    /// Asking again would give the same refusal.
+    Unsupported(String),
+}
+
+/// Longer texts from outside are cut to this many characters.
+const DETAIL_CHARS_MAX: usize = 300;
+
+impl Failure {
+    /// What this error means.
+    pub(super) fn of(error: &Error) -> Self {
+        if let Some(response) = response::find(error) {
+            return Self::of_response(response);
+        }
+        match error {
+            Error::NotFound { .. } => Self::NotFound,
+            Error::NotModified { .. } => Self::NotModified,
+            Error::AlreadyExists { .. } | Error::Precondition { .. } => Self::ConditionFailed,
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+                Self::Denied(detail(error))
+            }
+            Error::NotSupported { .. }
+            | Error::NotImplemented { .. }
+            | Error::InvalidPath { .. }
+            | Error::UnknownConfigurationKey { .. } => Self::Unsupported(detail(error)),
+            _ => Self::Doubtful(detail(error)),
+        }
+    }
+
+    fn of_response(response: &ResponseError) -> Self {
+        let said = detail(response);
+        let ResponseError::Status { status, code, .. } = response else {
+            return Self::Doubtful(said);
+        };
+        let code = code.as_deref().unwrap_or_default();
+        match (*status, code) {
+            (304, _) => Self::NotModified,
+            // The one 409 that is definite: Azure's way to say that a create found a blob.
+            (412, _) | (409, "BlobAlreadyExists") => Self::ConditionFailed,
+            (409, _) => Self::Contended(said),
+            // S3 says 400 when a connection was too slow.
+            (408, _) | (400, "RequestTimeout") => Self::Doubtful(said),
+            // A missing bucket is mended by no retry and no other key. S3 says 400 when a token is stale or for another
+            // region. A stale token is not retried: the credential provider renews its own in time, so this one is fixed
+            // and stays stale.
+            (404, "NoSuchBucket" | "ContainerNotFound")
+            | (401 | 403, _)
+            | (
+                400,
+                "ExpiredToken"
+                | "InvalidToken"
+                | "TokenRefreshRequired"
+                | "AuthorizationHeaderMalformed",
+            ) => Self::Denied(said),
+            (404, _) => Self::NotFound,
+            (429, _) => Self::Throttled {
+                detail: said,
+                explicit: true,
+            },
+            (503, code) => Self::Throttled {
+                detail: said,
+                explicit: code.starts_with("SlowDown") || code == "ServerBusy",
+            },
+            (300..=499 | 501, _) => Self::Unsupported(said),
+            _ => Self::Doubtful(said),
+        }
+    }
+
+    /// Whether the same request may fare better later.
+    pub(super) fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::Contended(_) | Self::Throttled { .. } | Self::Doubtful(_) | Self::Torn(_)
+        )
+    }
+
+    /// Whether the store asked to be left alone for a while.
+    pub(super) fn is_throttled(&self) -> bool {
+        matches!(self, Self::Throttled { .. })
+    }
+
+    /// Whether a write that was answered so may have been applied, or may yet be.
+    pub(super) fn may_have_applied(&self) -> bool {
+        matches!(
+            self,
+            Self::Doubtful(_)
+                | Self::Throttled {
+                    explicit: false,
+                    ..
+                }
+        )
+    }
+
+    /// What the caller is told when this failure is the last word.
+    pub(super) fn give_up(
+        self,
+        operation: &'static str,
+        key: &str,
+        budget: &Budget<'_>,
+        in_doubt: bool,
+    ) -> StoreError {
+        let key = key.to_owned();
+        match self {
+            Self::NotFound => StoreError::NotFound { key },
+            Self::Torn(detail) if !in_doubt => StoreError::Corrupt { key, detail },
+            Self::Throttled { detail, explicit } if explicit && !in_doubt => {
+                StoreError::Throttled {
+                    key,
+                    detail,
+                    attempts: budget.attempts(),
+                }
+            }
+            Self::Denied(detail) if !in_doubt => StoreError::Denied { key, detail },
+            Self::Unsupported(detail) if !in_doubt => StoreError::Unsupported { operation, detail },
+            Self::Throttled { detail, .. }
+            | Self::Contended(detail)
+            | Self::Doubtful(detail)
+            | Self::Torn(detail)
+            | Self::Denied(detail)
+            | Self::Unsupported(detail) => unavailable(key, detail, budget, in_doubt),
+            Self::ConditionFailed | Self::NotModified => {
+                let detail = "the store refused a condition that holds".to_owned();
+                unavailable(key, detail, budget, in_doubt)
+            }
+        }
+    }
+}
+
+fn unavailable(key: String, detail: String, budget: &Budget<'_>, in_doubt: bool) -> StoreError {
+    StoreError::Unavailable {
+        key,
+        detail,
+        attempts: budget.attempts(),
+        elapsed: budget.elapsed(),
+        in_doubt,
+    }
+}
+
+/// The error's words, cut to a sane length and without the query of any address, where a signature could be.
+fn detail(error: &dyn std::fmt::Display) -> String {
+    let text = error.to_string();
+    let mut kept = String::new();
+    let mut in_query = false;
+    for character in text.chars().take(DETAIL_CHARS_MAX) {
+        if character.is_whitespace() || matches!(character, '"' | '\'' | ')') {
+            in_query = false;
+        }
+        if !in_query {
+            kept.push(character);
+        }
+        in_query |= character == '?';
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, code: &str) -> Error {
+        Error::Generic {
+            store: "test",
+            source: Box::new(ResponseError::Status {
+                status,
+                code: (!code.is_empty()).then(|| code.to_owned()),
+                message: "said the store".to_owned(),
+            }),
+        }
+    }
+
+    fn kind(failure: &Failure) -> &'static str {
+        match failure {
+            Failure::NotFound => "not found",
+            Failure::NotModified => "not modified",
+            Failure::ConditionFailed => "condition",
+            Failure::Contended(_) => "contended",
+            Failure::Throttled { explicit: true, .. } => "slow down",
+            Failure::Throttled { .. } => "shed",
+            Failure::Doubtful(_) => "doubtful",
+            Failure::Torn(_) => "torn",
+            Failure::Denied(_) => "denied",
+            Failure::Unsupported(_) => "unsupported",
+        }
+    }
+
+    #[test]
+    fn every_status_has_its_meaning() {
+        for (status, code, meaning) in [
+            (304, "", "not modified"),
+            (301, "PermanentRedirect", "unsupported"),
+            (400, "", "unsupported"),
+            (400, "KeyTooLongError", "unsupported"),
+            (400, "RequestTimeout", "doubtful"),
+            (400, "ExpiredToken", "denied"),
+            (400, "AuthorizationHeaderMalformed", "denied"),
+            (401, "", "denied"),
+            (403, "AccessDenied", "denied"),
+            (403, "RequestTimeTooSkewed", "denied"),
+            (404, "", "not found"),
+            (404, "NoSuchKey", "not found"),
+            (404, "NoSuchBucket", "denied"),
+            (405, "MethodNotAllowed", "unsupported"),
+            (408, "", "doubtful"),
+            (409, "", "contended"),
+            (409, "ConditionalRequestConflict", "contended"),
+            (409, "BlobAlreadyExists", "condition"),
+            (412, "", "condition"),
+            (413, "EntityTooLarge", "unsupported"),
+            (429, "", "slow down"),
+            (500, "InternalError", "doubtful"),
+            (501, "NotImplemented", "unsupported"),
+            (502, "", "doubtful"),
+            (503, "SlowDown", "slow down"),
+            (503, "SlowDownWrite", "slow down"),
+            (503, "ServerBusy", "slow down"),
+            (503, "ServiceUnavailable", "shed"),
+            (503, "", "shed"),
+            (504, "", "doubtful"),
+        ] {
+            let failure = Failure::of(&answer(status, code));
+            assert_eq!(kind(&failure), meaning, "{status} {code}");
+        }
+    }
+
+    #[test]
+    fn a_409_is_never_taken_for_an_object_that_exists() {
+        let dressed_up = Error::AlreadyExists {
+            path: "k".to_owned(),
+            source: Box::new(answer(409, "ConditionalRequestConflict")),
+        };
+        assert_eq!(kind(&Failure::of(&dressed_up)), "contended");
+    }
+
+    #[test]
+    fn silence_and_unknown_errors_are_doubtful() {
+        let silence = Error::Generic {
+            store: "test",
+            source: Box::new(ResponseError::NoAnswer {
+                detail: "timed out".to_owned(),
+            }),
+        };
+        let unknown = Error::Generic {
+            store: "test",
+            source: "surprise".into(),
+        };
+        for error in [silence, unknown] {
+            let failure = Failure::of(&error);
+            assert_eq!(kind(&failure), "doubtful");
+            assert!(failure.may_have_applied() && failure.is_transient());
+        }
+    }
+
+    #[test]
+    fn the_reason_of_a_refusal_is_kept() {
+        let Failure::Denied(detail) = Failure::of(&answer(403, "RequestTimeTooSkewed")) else {
+            panic!("a 403 is a refusal");
+        };
+        assert!(detail.contains("RequestTimeTooSkewed"), "{detail}");
+    }
+
+    #[test]
+    fn details_are_short_and_hold_no_signed_query() {
+        let long = "x".repeat(10_000);
+        assert_eq!(detail(&long).chars().count(), DETAIL_CHARS_MAX);
+        let signed = "GET http://host/key?X-Amz-Signature=abc failed";
+        assert_eq!(detail(&signed), "GET http://host/key? failed");
+    }
+}

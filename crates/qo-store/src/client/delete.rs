@@ -1,0 +1,128 @@
+//! Deleting many objects, with the fate of each one known.
+//!
+//! A delete may be repeated: it has no condition, and what is not there counts as deleted. One that was given up on may
+//! still arrive later, so a key that was deleted is not used again for something else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use object_store::path::Path;
+use thiserror::Error;
+
+use super::classify::Failure;
+use super::{StoreClient, key_path};
+use crate::error::StoreError;
+
+/// What one request can delete on S3.
+const BATCH_KEYS_MAX: usize = 1_000;
+
+/// The objects that could not be deleted; all others are gone.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("could not delete {} objects, the first because {}", failed.len(), failed.first().map(|(_, error)| error.to_string()).unwrap_or_default())]
+pub struct DeleteFailures {
+    /// Each key with its reason, in the order of the keys. Never empty.
+    pub failed: Vec<(String, StoreError)>,
+}
+
+/// What is left of a batch, by key, each with why it is still there.
+type Left = BTreeMap<Path, Failure>;
+
+pub(super) async fn delete_many(
+    client: &StoreClient,
+    keys: &[String],
+) -> Result<(), DeleteFailures> {
+    let mut failed = Vec::new();
+    let mut paths = BTreeSet::new();
+    for key in keys {
+        match key_path(key) {
+            Ok(path) => {
+                paths.insert(path);
+            }
+            Err(error) => failed.push((key.clone(), error)),
+        }
+    }
+    let paths: Vec<Path> = paths.into_iter().collect();
+    for batch in paths.chunks(BATCH_KEYS_MAX) {
+        failed.extend(delete_batch(client, batch.to_vec()).await);
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    failed.sort_by(|a, b| a.0.cmp(&b.0));
+    Err(DeleteFailures { failed })
+}
+
+/// Deletes one batch, asking again only for what is left and may still go.
+async fn delete_batch(client: &StoreClient, mut batch: Vec<Path>) -> Vec<(String, StoreError)> {
+    let mut budget = client.budget();
+    let mut failed = Vec::new();
+    loop {
+        let left = delete_once(client, budget.next_timeout(), &batch).await;
+        let (transient, refused): (Left, Left) = left
+            .into_iter()
+            .partition(|(_, failure)| failure.is_transient());
+        let mut give_up = |left: Left, budget: &_| {
+            failed.extend(left.into_iter().map(|(path, failure)| {
+                let in_doubt = failure.may_have_applied();
+                let error = failure.give_up("delete_many", path.as_ref(), budget, in_doubt);
+                (path.to_string(), error)
+            }));
+        };
+        give_up(refused, &budget);
+        let throttled = transient.values().any(Failure::is_throttled);
+        if transient.is_empty() || !budget.pause(throttled).await {
+            give_up(transient, &budget);
+            return failed;
+        }
+        batch = transient.into_keys().collect();
+    }
+}
+
+/// Asks once, and returns what is left.
+async fn delete_once(client: &StoreClient, timeout: Duration, batch: &[Path]) -> Left {
+    let paths: Vec<_> = batch.iter().cloned().map(Ok).collect();
+    let mut left: BTreeSet<&Path> = batch.iter().collect();
+    let mut results = client
+        .objects()
+        .delete_stream(futures_util::stream::iter(paths).boxed());
+    // Stores answer in the order of the keys, one result each; only a request that fails as a whole gives fewer.
+    let mut answers: Vec<Option<Failure>> = Vec::with_capacity(batch.len());
+    let reading = async {
+        while let Some(result) = results.next().await {
+            match result {
+                Ok(path) => {
+                    left.remove(&path);
+                    answers.push(None);
+                }
+                Err(error) => answers.push(Some(of_delete(&error))),
+            }
+            if answers.len() >= batch.len() {
+                break;
+            }
+        }
+    };
+    let timed_out = client.answer_within(timeout, reading).await.err();
+    let one_each = answers.len() == batch.len();
+    let whole = timed_out
+        .or_else(|| answers.iter().rev().find_map(Clone::clone))
+        .unwrap_or_else(|| Failure::Doubtful("the store did not say what it deleted".to_owned()));
+    batch
+        .iter()
+        .enumerate()
+        .filter(|(_, path)| left.contains(path))
+        .map(|(index, path)| {
+            let own = answers.get(index).filter(|_| one_each).cloned().flatten();
+            (path.clone(), own.unwrap_or_else(|| whole.clone()))
+        })
+        .filter(|(_, failure)| !(one_each && *failure == Failure::NotFound))
+        .collect()
+}
+
+/// S3 answers a batch with a code per key, which `object_store` keeps only as text.
+fn of_delete(error: &object_store::Error) -> Failure {
+    match Failure::of(error) {
+        Failure::Doubtful(text) if text.contains("AccessDenied") => Failure::Denied(text),
+        other => other,
+    }
+}

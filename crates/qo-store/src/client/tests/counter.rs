@@ -1,0 +1,284 @@
+//! The property that all rules serve: whatever is lost, late or doubled, a success is applied once, a refusal never.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use object_store::memory::InMemory;
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::client::testing::Fault;
+use crate::error::StoreError;
+use crate::world::WorldExt;
+use crate::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore, LatencyStore};
+
+/// A counter that remembers every operation that made it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Counter {
+    revision: u64,
+    op_id: Option<OpId>,
+    recent_ops: Vec<OpId>,
+}
+
+impl Counter {
+    fn increment(mut self, op: OpId) -> Bytes {
+        self.revision += 1;
+        self.recent_ops.extend(self.op_id.replace(op));
+        serde_json::to_vec(&self).unwrap().into()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Success,
+    InDoubt,
+    NotApplied,
+}
+
+/// Which fault, if any, the next request meets.
+fn draw(world: &dyn World, call: &str, faults_percent: u64) -> Fault {
+    if world.random_below(100) >= faults_percent {
+        return Fault::None;
+    }
+    let delay = Duration::from_millis(world.random_below(400));
+    let applied = world.random_below(2) == 0;
+    match (call, world.random_below(9)) {
+        ("GET", 0..=2) => Fault::Torn,
+        (_, 0) => Fault::LostRequest,
+        (_, 1) => Fault::LostAnswer,
+        // Some arrive before the client has given up, some long after.
+        (_, 2) => Fault::Late(delay * 10),
+        (_, 3) => Fault::Late(delay * 200),
+        (_, 4) => Fault::Twice(delay),
+        (_, 5) => Fault::Status(409, "ConditionalRequestConflict", false),
+        (_, 6) => Fault::Status(500, "InternalError", applied),
+        (_, 7) => Fault::Status(503, if applied { "" } else { "SlowDown" }, applied),
+        _ => Fault::Hang(applied),
+    }
+}
+
+/// Adds one to the counter, trying again after every conflict, always as the same operation.
+async fn increment(client: &StoreClient, op: OpId) -> Outcome {
+    loop {
+        let written = match client.get(KEY).await {
+            Ok(object) => {
+                let counter: Counter = serde_json::from_slice(&object.body).unwrap();
+                client
+                    .swap(KEY, counter.increment(op), &object.tag, &op)
+                    .await
+            }
+            Err(StoreError::NotFound { .. }) => {
+                client
+                    .create(KEY, Counter::default().increment(op), &op)
+                    .await
+            }
+            Err(_) => return Outcome::NotApplied,
+        };
+        match written {
+            Ok(_) => return Outcome::Success,
+            Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => {}
+            Err(StoreError::Unavailable { in_doubt: true, .. }) => return Outcome::InDoubt,
+            Err(_) => return Outcome::NotApplied,
+        }
+    }
+}
+
+/// A way to break a store, and to let it work again.
+struct Breakable {
+    store: Arc<dyn ObjectStore>,
+    calm: Box<dyn Fn()>,
+    repeats_requests: bool,
+}
+
+/// The scripted store, whose faults are drawn here.
+fn drawn(world: &Arc<dyn World>, faults_percent: u64) -> Breakable {
+    let calm = Arc::new(AtomicBool::new(false));
+    let choose = {
+        let (world, calm) = (Arc::clone(world), Arc::clone(&calm));
+        move |call: &'static str| {
+            if calm.load(Ordering::Relaxed) {
+                return Fault::None;
+            }
+            draw(world.as_ref(), call, faults_percent)
+        }
+    };
+    let store = ScriptedStore::choosing(
+        Arc::clone(world),
+        Duration::from_millis(20),
+        Box::new(choose),
+    );
+    Breakable {
+        store: Arc::new(store),
+        calm: Box::new(move || calm.store(true, Ordering::Relaxed)),
+        repeats_requests: false,
+    }
+}
+
+/// The wrappers that the simulator uses.
+fn wrapped(
+    world: &Arc<dyn World>,
+    seed: u64,
+    faults_percent: u64,
+    repeats_requests: bool,
+) -> Breakable {
+    let mut kinds = vec![
+        FaultKind::LostRequest,
+        FaultKind::LostAnswer,
+        FaultKind::LateApply,
+        FaultKind::Conflict,
+        FaultKind::ErrorAfterApply,
+        FaultKind::Unavailable,
+        FaultKind::TornRead,
+    ];
+    if repeats_requests {
+        kinds.push(FaultKind::DuplicateApply);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "both are small")]
+    let rate = faults_percent as f64 / 100.0 / kinds.len() as f64;
+    let none = FaultPlan {
+        late_apply_max: Duration::from_mins(1),
+        ..FaultPlan::none()
+    };
+    let plan = kinds
+        .into_iter()
+        .fold(none, |plan, kind| plan.with(FaultRule::new(kind, rate)));
+    let slow = LatencyStore::new(
+        Arc::new(InMemory::new()),
+        Arc::clone(world),
+        Delay::Uniform {
+            low: Duration::ZERO,
+            high: Duration::from_millis(20),
+        },
+        seed,
+    );
+    let faults = Arc::new(FaultStore::new(
+        Arc::new(slow),
+        Arc::clone(world),
+        plan,
+        seed,
+    ));
+    Breakable {
+        store: Arc::clone(&faults) as Arc<dyn ObjectStore>,
+        calm: Box::new(move || faults.set_plan(FaultPlan::none())),
+        repeats_requests,
+    }
+}
+
+async fn race(
+    world: Arc<dyn World>,
+    breakable: Breakable,
+    clients: u64,
+    increments: u64,
+    faults_percent: u64,
+) -> Result<(), TestCaseError> {
+    let client = StoreClient::new(
+        breakable.store,
+        Arc::new(StoreClock::new()),
+        Arc::clone(&world),
+        ClientConfig {
+            trust_first_refusal: !breakable.repeats_requests,
+            ..ClientConfig::default()
+        },
+    );
+    let outcomes = futures_util::future::join_all((0..clients).map(|_| {
+        let (client, world) = (client.clone(), Arc::clone(&world));
+        async move {
+            let mut outcomes = Vec::new();
+            for _ in 0..increments {
+                let op = world.new_op_id();
+                outcomes.push((op, increment(&client, op).await));
+            }
+            outcomes
+        }
+    }))
+    .await;
+    let outcomes: BTreeMap<_, _> = outcomes.into_iter().flatten().collect();
+
+    // Whatever is still on its way arrives, and then nothing fails any more.
+    world.sleep(Duration::from_mins(5)).await;
+    (breakable.calm)();
+    let counter: Counter = match client.get(KEY).await {
+        Ok(object) => serde_json::from_slice(&object.body).unwrap(),
+        Err(StoreError::NotFound { .. }) => Counter::default(),
+        Err(error) => return Err(TestCaseError::fail(error.to_string())),
+    };
+    let applied: Vec<_> = counter
+        .recent_ops
+        .iter()
+        .chain(&counter.op_id)
+        .copied()
+        .collect();
+    let distinct: BTreeSet<_> = applied.iter().copied().collect();
+    prop_assert_eq!(
+        distinct.len(),
+        applied.len(),
+        "an operation was applied twice"
+    );
+    prop_assert_eq!(counter.revision, applied.len() as u64);
+    for (op, outcome) in &outcomes {
+        match outcome {
+            Outcome::Success => prop_assert!(distinct.contains(op), "a success was lost"),
+            Outcome::NotApplied => prop_assert!(!distinct.contains(op), "a failure was applied"),
+            Outcome::InDoubt => {}
+        }
+    }
+    let successes = outcomes
+        .values()
+        .filter(|o| **o == Outcome::Success)
+        .count();
+    if faults_percent == 0 {
+        prop_assert_eq!(successes as u64, clients * increments);
+    }
+    Ok(())
+}
+
+/// Runs one case in a world of its own, whose time passes only when all wait.
+fn in_paused_time(
+    seed: u64,
+    break_it: impl FnOnce(&Arc<dyn World>) -> Breakable,
+    (clients, increments, faults_percent): (u64, u64, u64),
+) -> Result<(), TestCaseError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let world: Arc<dyn World> = Arc::new(TestWorld::new(seed));
+        let breakable = break_it(&world);
+        race(world, breakable, clients, increments, faults_percent).await
+    })
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 2_000, failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn a_success_is_applied_once_and_a_refusal_never(
+        seed in any::<u64>(),
+        clients in 1_u64..6,
+        increments in 1_u64..5,
+        faults_percent in 0_u64..80,
+    ) {
+        let size = (clients, increments, faults_percent);
+        in_paused_time(seed, |world| drawn(world, faults_percent), size)?;
+    }
+
+    #[test]
+    fn the_same_holds_on_the_simulators_faults(
+        seed in any::<u64>(),
+        clients in 1_u64..6,
+        increments in 1_u64..5,
+        faults_percent in 0_u64..80,
+        repeats_requests in any::<bool>(),
+    ) {
+        let size = (clients, increments, faults_percent);
+        in_paused_time(
+            seed,
+            |world| wrapped(world, seed, faults_percent, repeats_requests),
+            size,
+        )?;
+    }
+}

@@ -1,0 +1,306 @@
+//! Credentials from a program: the `credential_process` of an AWS profile.
+//!
+//! The program is run by the shell, as the AWS tools do, and prints a JSON object of version 1. Its output and its time
+//! are bounded. What it gave is kept until shortly before it expires. Only one caller runs the program; the others wait
+//! for what it gives.
+
+use std::fmt;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use object_store::CredentialProvider;
+use object_store::aws::AwsCredential;
+use qo_core::Timestamp;
+use serde::Deserialize;
+use thiserror::Error;
+use tokio::sync::Mutex;
+
+use super::usable_in_a_header;
+use crate::world::World;
+
+/// How long the program may take.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// How long the program may live on after it closed its output.
+const EXIT_POLLS: u32 = 100;
+const EXIT_POLL: Duration = Duration::from_millis(20);
+/// How much the program may print.
+const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
+/// How long before they expire credentials are replaced.
+const REFRESH_BEFORE_MS: u64 = 5 * 60 * 1000;
+
+/// Why the program gave no credentials. It holds nothing of what the program printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(crate) enum ProcessError {
+    #[error("it could not be started")]
+    NotStarted,
+    #[error("it did not finish within 60 s")]
+    TimedOut,
+    #[error("it printed more than 64 KiB")]
+    TooMuch,
+    #[error("it failed")]
+    Failed,
+    #[error("its output is not the JSON object of version 1 with AccessKeyId and SecretAccessKey")]
+    NotUnderstood,
+    #[error("the credentials that it gave have expired")]
+    Expired,
+}
+
+/// The failure of a credential process, with the profile that names it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("the credential_process of AWS profile {profile:?} gave no credentials: {cause}")]
+pub(crate) struct CredentialProcessError {
+    profile: String,
+    cause: ProcessError,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Output {
+    version: u32,
+    access_key_id: String,
+    secret_access_key: String,
+    session_token: Option<String>,
+    expiration: Option<String>,
+}
+
+struct Held {
+    credential: Arc<AwsCredential>,
+    expires: Option<Timestamp>,
+}
+
+/// Runs a program for credentials, and keeps them while they last.
+pub(crate) struct ProcessCredentials {
+    profile: String,
+    command: String,
+    world: Arc<dyn World>,
+    held: Mutex<Option<Held>>,
+}
+
+impl fmt::Debug for ProcessCredentials {
+    /// The command line can hold a secret as well.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessCredentials")
+            .field("profile", &self.profile)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ProcessCredentials {
+    pub(crate) fn new(profile: &str, command: &str, world: Arc<dyn World>) -> Self {
+        Self {
+            profile: profile.to_owned(),
+            command: command.to_owned(),
+            world,
+            held: Mutex::new(None),
+        }
+    }
+
+    async fn fetch(&self) -> Result<Held, ProcessError> {
+        let command = self.command.clone();
+        let output = tokio::task::spawn_blocking(move || run(&command, TIMEOUT))
+            .await
+            .map_err(|_| ProcessError::Failed)??;
+        let held = parse(&output)?;
+        if held
+            .expires
+            .is_some_and(|expires| expires <= self.world.now())
+        {
+            return Err(ProcessError::Expired);
+        }
+        Ok(held)
+    }
+}
+
+#[async_trait]
+impl CredentialProvider for ProcessCredentials {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        let mut held = self.held.lock().await;
+        let fresh_until = self.world.now().plus_millis(REFRESH_BEFORE_MS);
+        if let Some(held) = &*held
+            && held.expires.is_none_or(|expires| expires > fresh_until)
+        {
+            return Ok(Arc::clone(&held.credential));
+        }
+        let fetched = self
+            .fetch()
+            .await
+            .map_err(|cause| object_store::Error::Generic {
+                store: "S3",
+                source: Box::new(CredentialProcessError {
+                    profile: self.profile.clone(),
+                    cause,
+                }),
+            })?;
+        let credential = Arc::clone(&fetched.credential);
+        *held = Some(fetched);
+        Ok(credential)
+    }
+}
+
+fn parse(output: &[u8]) -> Result<Held, ProcessError> {
+    let output: Output = serde_json::from_slice(output).map_err(|_| ProcessError::NotUnderstood)?;
+    let usable = output.version == 1
+        && usable_in_a_header(&output.access_key_id)
+        && !output.secret_access_key.is_empty()
+        && output
+            .session_token
+            .as_deref()
+            .is_none_or(usable_in_a_header);
+    if !usable {
+        return Err(ProcessError::NotUnderstood);
+    }
+    let expires = output
+        .expiration
+        .map(|text| text.parse().map_err(|_| ProcessError::NotUnderstood))
+        .transpose()?;
+    Ok(Held {
+        credential: Arc::new(AwsCredential {
+            key_id: output.access_key_id,
+            secret_key: output.secret_access_key,
+            token: output.session_token,
+        }),
+        expires,
+    })
+}
+
+/// Runs a command line and gives what it printed.
+fn run(command: &str, timeout: Duration) -> Result<Vec<u8>, ProcessError> {
+    let (shell, flag) = if cfg!(windows) {
+        ("cmd", "/C")
+    } else {
+        ("sh", "-c")
+    };
+    let mut child = Command::new(shell)
+        .arg(flag)
+        .arg(command)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // Programs ask the user for a second factor here.
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(|_| ProcessError::NotStarted)?;
+    let (sender, receiver) = mpsc::channel();
+    let stdout = child.stdout.take();
+    // A thread of its own, because a read of a pipe cannot be given a time limit.
+    std::thread::spawn(move || {
+        let mut output = Vec::new();
+        let read = stdout.map(|stdout| stdout.take(MAX_OUTPUT_BYTES + 1).read_to_end(&mut output));
+        let _ = sender.send(matches!(read, Some(Ok(_))).then_some(output));
+    });
+    let outcome = match receiver.recv_timeout(timeout) {
+        Err(_) => Err(ProcessError::TimedOut),
+        Ok(None) => Err(ProcessError::Failed),
+        Ok(Some(output)) if u64::try_from(output.len()).is_ok_and(|n| n > MAX_OUTPUT_BYTES) => {
+            Err(ProcessError::TooMuch)
+        }
+        Ok(Some(output)) => {
+            let mut polls = 0;
+            loop {
+                match child.try_wait() {
+                    Ok(Some(status)) if status.success() => break Ok(output),
+                    Ok(Some(_)) | Err(_) => break Err(ProcessError::Failed),
+                    Ok(None) if polls >= EXIT_POLLS => break Err(ProcessError::TimedOut),
+                    Ok(None) => {
+                        polls += 1;
+                        std::thread::sleep(EXIT_POLL);
+                    }
+                }
+            }
+        }
+    };
+    if outcome.is_err() {
+        // It may have ended by itself; then both of these fail, which is as good.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    outcome
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::TokioWorld;
+
+    fn provider(command: &str) -> ProcessCredentials {
+        ProcessCredentials::new("dev", command, TokioWorld::shared())
+    }
+
+    async fn failure(command: &str) -> String {
+        let error = provider(command)
+            .get_credential()
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(!error.contains("SECRET"), "{error}");
+        error
+    }
+
+    #[tokio::test]
+    async fn credentials_are_kept_until_shortly_before_they_expire() {
+        let directory = tempfile::tempdir().unwrap();
+        let count = directory.path().join("count");
+        let print = |expiration: &str| {
+            format!(
+                r#"echo x >> {}; echo '{{"Version":1,"AccessKeyId":"ID","SecretAccessKey":"SECRET","SessionToken":"T"{expiration}}}'"#,
+                count.display()
+            )
+        };
+        let runs = || std::fs::read_to_string(&count).unwrap().lines().count();
+
+        let lasting = provider(&print(""));
+        for _ in 0..3 {
+            let credential = lasting.get_credential().await.unwrap();
+            assert_eq!(credential.key_id, "ID");
+            assert_eq!(credential.secret_key, "SECRET");
+            assert_eq!(credential.token.as_deref(), Some("T"));
+        }
+        assert_eq!(runs(), 1);
+        assert!(!format!("{lasting:?}").contains("SECRET"));
+
+        let soon = TokioWorld::shared().now().plus_millis(60_000);
+        let expiring = provider(&print(&format!(r#","Expiration":"{soon}""#)));
+        expiring.get_credential().await.unwrap();
+        expiring.get_credential().await.unwrap();
+        assert_eq!(runs(), 3, "what expires within five minutes is not reused");
+    }
+
+    #[tokio::test]
+    async fn every_failure_is_one_line_without_the_output() {
+        let head =
+            "Generic S3 error: the credential_process of AWS profile \"dev\" gave no credentials: ";
+        for (command, cause) in [
+            ("echo SECRET; exit 3", "it failed"),
+            ("echo SECRET", "its output is not"),
+            (
+                r#"echo '{"Version":2,"AccessKeyId":"I","SecretAccessKey":"SECRET"}'"#,
+                "its output is not",
+            ),
+            (
+                r#"echo '{"Version":1,"AccessKeyId":"I","SecretAccessKey":"SECRET","SessionToken":"a\nb"}'"#,
+                "its output is not",
+            ),
+            (
+                r#"echo '{"Version":1,"AccessKeyId":"I","SecretAccessKey":"SECRET","Expiration":"2001-01-01T00:00:00Z"}'"#,
+                "the credentials that it gave have expired",
+            ),
+            ("head -c 70000 /dev/zero", "it printed more than 64 KiB"),
+        ] {
+            let error = failure(command).await;
+            assert!(error.starts_with(&format!("{head}{cause}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended() {
+        assert_eq!(
+            run("exec sleep 600", Duration::from_millis(50)),
+            Err(ProcessError::TimedOut)
+        );
+    }
+}

@@ -1,0 +1,341 @@
+//! Versions, versioning, CORS and lifecycle rules of an S3 bucket.
+//!
+//! The requests are signed with `object_store`'s own signer and go through the same HTTP layer as the objects.
+
+mod encoding;
+mod lifecycle;
+mod request;
+mod xml;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::Method;
+use object_store::aws::AwsCredentialProvider;
+use object_store::client::HttpClient;
+use object_store::path::Path as ObjectPath;
+
+use self::request::{Answer, Request};
+use crate::admin::{BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning};
+use crate::error::StoreError;
+use crate::world::World;
+
+/// The most versions that S3 lists at once.
+const MAX_PAGE: usize = 1000;
+
+/// What the administration of a bucket needs.
+pub(crate) struct S3AdminSettings {
+    pub(crate) client: HttpClient,
+    pub(crate) credentials: AwsCredentialProvider,
+    pub(crate) region: String,
+    pub(crate) bucket: String,
+    /// What a slash and a key are appended to.
+    pub(crate) bucket_url: String,
+    pub(crate) prefix: ObjectPath,
+    pub(crate) world: Arc<dyn World>,
+}
+
+impl S3AdminSettings {
+    fn full_key(&self, key: &str) -> String {
+        if self.prefix.as_ref().is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}/{key}", self.prefix)
+        }
+    }
+
+    /// The key as the caller knows it, if it is below the store's prefix.
+    fn without_prefix<'a>(&self, key: &'a str) -> Option<&'a str> {
+        if self.prefix.as_ref().is_empty() {
+            return Some(key);
+        }
+        key.strip_prefix(self.prefix.as_ref())?.strip_prefix('/')
+    }
+}
+
+/// The administration of one bucket.
+pub struct S3Admin {
+    settings: S3AdminSettings,
+}
+
+impl fmt::Debug for S3Admin {
+    /// The credentials stay out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3Admin")
+            .field("bucket", &self.settings.bucket)
+            .field("prefix", &self.settings.prefix.as_ref())
+            .finish_non_exhaustive()
+    }
+}
+
+impl S3Admin {
+    pub(crate) fn new(settings: S3AdminSettings) -> Self {
+        Self { settings }
+    }
+
+    /// One setting of the bucket, as XML; `None` where the store says with `absent` that it is not set.
+    async fn setting(
+        &self,
+        name: &'static str,
+        operation: &'static str,
+        absent: &str,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let request = Request {
+            method: Method::GET,
+            key: "",
+            query: &[(name, "")],
+            body: None,
+            operation,
+        };
+        match self.settings.send(&request).await? {
+            Answer::Body(body) => Ok(Some(body)),
+            Answer::Refused { code, .. } if code == absent => Ok(None),
+            Answer::Refused { status, code } => Err(self.refused(operation, status, &code)),
+        }
+    }
+
+    /// Puts a setting of the bucket, or removes it where there is no document.
+    async fn put_setting(
+        &self,
+        name: &'static str,
+        operation: &'static str,
+        document: Option<String>,
+    ) -> Result<(), StoreError> {
+        let request = Request {
+            method: if document.is_some() {
+                Method::PUT
+            } else {
+                Method::DELETE
+            },
+            key: "",
+            query: &[(name, "")],
+            body: document,
+            operation,
+        };
+        match self.settings.send(&request).await? {
+            Answer::Body(_) => Ok(()),
+            Answer::Refused { status, code } => Err(self.refused(operation, status, &code)),
+        }
+    }
+
+    /// What a 404 or a 405 about the bucket itself means.
+    fn refused(&self, operation: &'static str, status: u16, code: &str) -> StoreError {
+        if code == "NoSuchBucket" {
+            return StoreError::NotFound {
+                key: self.settings.name_of(""),
+            };
+        }
+        StoreError::Unsupported {
+            operation,
+            detail: format!("the store answered {status} {code}"),
+        }
+    }
+
+    fn damaged(&self, what: &str) -> StoreError {
+        StoreError::Corrupt {
+            key: self.settings.name_of(""),
+            detail: format!("{what} that the store sent cannot be understood"),
+        }
+    }
+}
+
+#[async_trait]
+impl BucketAdmin for S3Admin {
+    async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError> {
+        const OPERATION: &str = "listing versions";
+        let full_key = self.settings.full_key(key);
+        let mut versions: Vec<ObjectVersion> = Vec::new();
+        let mut marker: Option<(String, String)> = None;
+        // One more than asked for tells whether there are more.
+        let wanted = limit.saturating_add(1);
+        while versions.len() < wanted {
+            let page_size = (wanted - versions.len()).min(MAX_PAGE).to_string();
+            let mut query = vec![("encoding-type", "url"), ("max-keys", &page_size)];
+            if let Some((key_marker, version_marker)) = &marker {
+                query.push(("key-marker", key_marker));
+                if !version_marker.is_empty() {
+                    query.push(("version-id-marker", version_marker));
+                }
+            }
+            query.push(("prefix", &full_key));
+            query.push(("versions", ""));
+            let request = Request {
+                method: Method::GET,
+                key: "",
+                query: &query,
+                body: None,
+                operation: OPERATION,
+            };
+            let body = match self.settings.send(&request).await? {
+                Answer::Body(body) => body,
+                Answer::Refused { status, code } => {
+                    return Err(self.refused(OPERATION, status, &code));
+                }
+            };
+            let page =
+                xml::parse_versions(&body).ok_or_else(|| self.damaged("the list of versions"))?;
+            // The key itself comes before all keys that it is a prefix of, so that another key ends its versions.
+            let others = page.entries.iter().any(|entry| entry.key != full_key);
+            versions.extend(
+                page.entries
+                    .into_iter()
+                    .filter(|entry| entry.key == full_key)
+                    .map(|entry| entry.version),
+            );
+            let next = page.next.filter(|next| Some(next) != marker.as_ref());
+            if others || next.is_none() {
+                break;
+            }
+            marker = next;
+        }
+        // Some servers list the delete markers apart. The sort is stable, so that equal times keep the server's order.
+        versions.sort_by_key(|version| {
+            (
+                std::cmp::Reverse(version.is_latest),
+                std::cmp::Reverse(version.last_modified),
+            )
+        });
+        let truncated = versions.len() > limit;
+        versions.truncate(limit);
+        Ok(VersionList {
+            versions,
+            truncated,
+        })
+    }
+
+    async fn get_version(&self, key: &str, version: &str) -> Result<Bytes, StoreError> {
+        let request = Request {
+            method: Method::GET,
+            key: &self.settings.full_key(key),
+            query: &[("versionId", version)],
+            body: None,
+            operation: "getting a version",
+        };
+        match self.settings.send(&request).await? {
+            Answer::Body(body) => Ok(body),
+            // 405 is the answer to the read of a delete marker, which has no bytes.
+            Answer::Refused { .. } => Err(StoreError::NotFound {
+                key: format!("{key} version {version}"),
+            }),
+        }
+    }
+
+    async fn delete_version(&self, key: &str, version: &str) -> Result<(), StoreError> {
+        const OPERATION: &str = "deleting a version";
+        let request = Request {
+            method: Method::DELETE,
+            key: &self.settings.full_key(key),
+            query: &[("versionId", version)],
+            body: None,
+            operation: OPERATION,
+        };
+        match self.settings.send(&request).await? {
+            Answer::Body(_) => Ok(()),
+            Answer::Refused { status: 404, code } if code != "NoSuchBucket" => Ok(()),
+            Answer::Refused { status, code } => Err(self.refused(OPERATION, status, &code)),
+        }
+    }
+
+    async fn versioning(&self) -> Result<Versioning, StoreError> {
+        let body = self
+            .setting("versioning", "reading versioning", "")
+            .await?
+            .unwrap_or_default();
+        xml::parse_versioning(&body).ok_or_else(|| self.damaged("the versioning"))
+    }
+
+    async fn set_versioning(&self, versioning: Versioning) -> Result<(), StoreError> {
+        // S3 cannot go back to 'never on', and writing 'suspended' where it was never on would only feign that it was.
+        if versioning == Versioning::Off && self.versioning().await? == Versioning::Off {
+            return Ok(());
+        }
+        self.put_setting(
+            "versioning",
+            "switching versioning",
+            Some(xml::write_versioning(versioning)),
+        )
+        .await
+    }
+
+    async fn cors(&self) -> Result<Vec<CorsRule>, StoreError> {
+        match self
+            .setting("cors", "reading CORS rules", "NoSuchCORSConfiguration")
+            .await?
+        {
+            None => Ok(Vec::new()),
+            Some(body) => xml::parse_cors(&body).ok_or_else(|| self.damaged("the CORS rules")),
+        }
+    }
+
+    async fn set_cors(&self, rules: &[CorsRule]) -> Result<(), StoreError> {
+        let document = (!rules.is_empty()).then(|| xml::write_cors(rules));
+        self.put_setting("cors", "setting CORS rules", document)
+            .await
+    }
+
+    async fn lifecycle(&self) -> Result<Vec<LifecycleRule>, StoreError> {
+        Ok(self
+            .stored_lifecycle()
+            .await?
+            .into_iter()
+            .filter_map(|rule| {
+                lifecycle::under_prefix(rule.known?, |prefix| {
+                    self.settings.without_prefix(prefix).map(str::to_owned)
+                })
+            })
+            .collect())
+    }
+
+    /// Replaces the rules that [`S3Admin::lifecycle`] shows. Rules that qo cannot express, such as those that move objects
+    /// to colder storage, and rules for keys outside of the store's prefix, stay as they are unless one of the same
+    /// name is given. A crash between the read and the write leaves the rules as they were.
+    async fn set_lifecycle(&self, rules: &[LifecycleRule]) -> Result<(), StoreError> {
+        let kept: Vec<String> = self
+            .stored_lifecycle()
+            .await?
+            .into_iter()
+            .filter(|stored| {
+                let is_shown = stored
+                    .known
+                    .as_ref()
+                    .is_some_and(|rule| self.settings.without_prefix(&rule.prefix).is_some());
+                !is_shown
+                    && !rules
+                        .iter()
+                        .any(|rule| Some(&rule.id) == stored.id.as_ref())
+            })
+            .map(|stored| stored.xml)
+            .collect();
+        let full: Vec<LifecycleRule> = rules
+            .iter()
+            .map(|rule| LifecycleRule {
+                prefix: self.settings.full_key(&rule.prefix),
+                ..rule.clone()
+            })
+            .collect();
+        let document =
+            (!full.is_empty() || !kept.is_empty()).then(|| lifecycle::write(&full, &kept));
+        self.put_setting("lifecycle", "setting lifecycle rules", document)
+            .await
+    }
+}
+
+impl S3Admin {
+    async fn stored_lifecycle(&self) -> Result<Vec<lifecycle::StoredRule>, StoreError> {
+        match self
+            .setting(
+                "lifecycle",
+                "reading lifecycle rules",
+                "NoSuchLifecycleConfiguration",
+            )
+            .await?
+        {
+            None => Ok(Vec::new()),
+            Some(body) => {
+                lifecycle::parse(&body).ok_or_else(|| self.damaged("the lifecycle rules"))
+            }
+        }
+    }
+}

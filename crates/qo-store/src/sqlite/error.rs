@@ -1,0 +1,220 @@
+//! What can go wrong with the file, in words that say what to do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rusqlite::ErrorCode;
+use thiserror::Error;
+
+use super::{KEY_LENGTH_LIMIT, OBJECT_SIZE_LIMIT};
+use crate::error::StoreError;
+
+/// Why a database could not be opened. Each message is one line.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SqliteOpenError {
+    /// The file exists and is no SQLite database.
+    #[error("{} is not an SQLite database: choose another path, or move that file away", path.display())]
+    NotADatabase {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is an SQLite database that belongs to another program.
+    #[error("{} is an SQLite database of another program: choose another path for qo's", path.display())]
+    ForeignDatabase {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A later release of qo wrote the file.
+    #[error("{} was written by a newer qo (schema {found}, this one knows {supported}): update qo, or choose another path", path.display())]
+    NewerSchema {
+        /// The file.
+        path: PathBuf,
+        /// The schema that the file has.
+        found: i64,
+        /// The newest schema that this release knows.
+        supported: i64,
+    },
+    /// The file, or the directory for it, cannot be created or written.
+    #[error("cannot write {}: {reason}; choose a path in a directory that you may write to", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        reason: String,
+    },
+    /// Anything else.
+    #[error("cannot open the database {}: {reason}", path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        reason: String,
+    },
+}
+
+/// Why a read or a write of an open database failed. It is the source of an [`object_store::Error::Generic`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SqliteError {
+    /// Other processes held the lock for longer than the time that a write waits.
+    #[error("the database stayed locked by other processes for more than {} s", super::connection::LOCK_WAIT_LIMIT.as_secs())]
+    Busy,
+    /// There is no space left for the database.
+    #[error("the disk that holds the database is full: free some space")]
+    DiskFull,
+    /// The operating system failed to read or write the file.
+    #[error("the database file could not be read or written: {detail}")]
+    Io {
+        /// What SQLite said.
+        detail: String,
+    },
+    /// The file's content makes no sense.
+    #[error("the database file is damaged: {detail}")]
+    Corrupt {
+        /// What is wrong.
+        detail: String,
+    },
+    /// The file may only be read.
+    #[error("the database file is read-only: make it, and its directory, writable")]
+    ReadOnly,
+    /// The object is larger than the store takes.
+    #[error("an object of {size} bytes is too large: SQLite stores take up to {OBJECT_SIZE_LIMIT}")]
+    TooLarge {
+        /// The size that was asked for, or what of it had arrived when it was refused.
+        size: usize,
+    },
+    /// The key is empty or too long.
+    #[error("a key of {length} bytes is not possible: keys have 1 to {KEY_LENGTH_LIMIT} bytes")]
+    KeyLength {
+        /// The key's length in bytes.
+        length: usize,
+    },
+    /// The object's attributes cannot be stored.
+    #[error("the attributes cannot be stored: {detail}")]
+    Attributes {
+        /// Why not.
+        detail: String,
+    },
+    /// A conditional write named neither an entity tag nor a version.
+    #[error("a conditional write needs the entity tag or the version that it expects")]
+    MissingTag,
+    /// An upload that was completed or aborted cannot be used again.
+    #[error("the upload is over: it was completed or aborted")]
+    UploadOver,
+    /// The writer's thread is gone.
+    #[error("the store's writer has stopped: open the store again")]
+    WriterStopped,
+    /// Anything else.
+    #[error("SQLite failed: {detail}")]
+    Other {
+        /// What SQLite said.
+        detail: String,
+    },
+}
+
+impl From<rusqlite::Error> for SqliteError {
+    fn from(error: rusqlite::Error) -> Self {
+        let detail = error.to_string();
+        match error.sqlite_error_code() {
+            Some(
+                ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::FileLockingProtocolFailed,
+            ) => Self::Busy,
+            Some(ErrorCode::DiskFull) => Self::DiskFull,
+            Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => Self::Io { detail },
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Corrupt { detail },
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Self::ReadOnly,
+            _ => Self::Other { detail },
+        }
+    }
+}
+
+impl From<SqliteError> for object_store::Error {
+    fn from(error: SqliteError) -> Self {
+        Self::Generic {
+            store: "SQLite",
+            source: Box::new(error),
+        }
+    }
+}
+
+impl SqliteError {
+    /// The same in qo's own words, for a request about `key` that took `elapsed`.
+    pub(super) fn into_store_error(
+        self,
+        key: &str,
+        elapsed: Duration,
+        is_write: bool,
+    ) -> StoreError {
+        let key = key.to_owned();
+        let detail = self.to_string();
+        match self {
+            Self::Corrupt { .. } => StoreError::Corrupt { key, detail },
+            Self::ReadOnly => StoreError::Denied { key, detail },
+            _ => StoreError::Unavailable {
+                key,
+                detail,
+                attempts: 1,
+                elapsed,
+                // A failed commit says that nothing was kept, but a failing disk may be wrong about that.
+                in_doubt: is_write && matches!(self, Self::Io { .. } | Self::WriterStopped),
+            },
+        }
+    }
+}
+
+/// The error for rows that contradict each other.
+pub(super) fn damaged(detail: String) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(
+        rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
+        Some(detail),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sqlite(code: i32) -> SqliteError {
+        rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None).into()
+    }
+
+    #[test]
+    fn conditions_that_call_for_different_actions_stay_apart() {
+        use rusqlite::ffi;
+        assert_eq!(sqlite(ffi::SQLITE_BUSY), SqliteError::Busy);
+        assert_eq!(sqlite(ffi::SQLITE_FULL), SqliteError::DiskFull);
+        assert!(matches!(
+            sqlite(ffi::SQLITE_IOERR_FSYNC),
+            SqliteError::Io { .. }
+        ));
+        assert!(matches!(
+            sqlite(ffi::SQLITE_CORRUPT),
+            SqliteError::Corrupt { .. }
+        ));
+        assert_eq!(sqlite(ffi::SQLITE_READONLY), SqliteError::ReadOnly);
+        let generic = object_store::Error::from(SqliteError::DiskFull);
+        assert!(
+            matches!(
+                &generic,
+                object_store::Error::Generic {
+                    store: "SQLite",
+                    ..
+                }
+            ),
+            "{generic}"
+        );
+        assert!(generic.to_string().contains("full"), "{generic}");
+    }
+
+    #[test]
+    fn only_a_write_can_be_in_doubt() {
+        let io = sqlite(rusqlite::ffi::SQLITE_IOERR);
+        for is_write in [false, true] {
+            match io.clone().into_store_error("k", Duration::ZERO, is_write) {
+                StoreError::Unavailable { in_doubt, .. } => assert_eq!(in_doubt, is_write),
+                other => panic!("{other}"),
+            }
+        }
+    }
+}

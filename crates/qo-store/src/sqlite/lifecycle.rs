@@ -1,0 +1,194 @@
+//! Applying the lifecycle rules.
+//!
+//! A bucket in the cloud does this by itself; a file has to be told. Candidates are found by reading pages of keys, which
+//! holds up no writer, and are removed in small transactions that check again: what was written anew in the meantime stays.
+//! A crash between two of these transactions leaves some candidates for the next call.
+
+use qo_core::Timestamp;
+use rusqlite::{Connection, params};
+
+use super::SqliteStore;
+use super::write::WriteTransaction;
+use crate::admin::{BucketAdmin, LifecycleRule};
+use crate::error::StoreError;
+
+/// How many rows are read, and at most removed, at once.
+const PAGE_LENGTH: usize = 1000;
+
+/// How much one call removes.
+const REMOVALS_MAX: u64 = 10_000;
+
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// What one call of [`SqliteStore::apply_lifecycle`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LifecycleReport {
+    /// Objects that had reached their age.
+    pub expired_objects: u64,
+    /// Versions that had been replaced for long enough.
+    pub expired_versions: u64,
+    /// Delete markers that hid nothing any more.
+    pub expired_delete_markers: u64,
+    /// Whether all was done; if not, call again.
+    pub is_complete: bool,
+}
+
+impl LifecycleReport {
+    fn removals(&self) -> u64 {
+        self.expired_objects + self.expired_versions + self.expired_delete_markers
+    }
+}
+
+/// What a rule looks for. Each is one pass over the keys that start with the rule's prefix.
+#[derive(Debug, Clone, Copy)]
+enum Pass {
+    Objects { before_ms: i64 },
+    Versions { before_ms: i64 },
+    DeleteMarkers,
+}
+
+/// A row that a pass went over, and whether it is to go.
+struct Candidate {
+    key: String,
+    generation: i64,
+    is_due: bool,
+}
+
+impl SqliteStore {
+    /// Removes what the lifecycle rules say, as of `now`.
+    ///
+    /// Objects expire as if they were deleted, so that a versioned database keeps them as versions. Unfinished uploads
+    /// leave nothing in the file, so `abort_multipart_days` has nothing to do. One call removes up to 10,000 rows.
+    pub async fn apply_lifecycle(&self, now: Timestamp) -> Result<LifecycleReport, StoreError> {
+        let mut report = LifecycleReport::default();
+        for rule in self.lifecycle().await? {
+            for pass in passes(&rule, now) {
+                if !self.apply_pass(&rule.prefix, pass, &mut report).await? {
+                    return Ok(report);
+                }
+            }
+        }
+        report.is_complete = true;
+        Ok(report)
+    }
+
+    /// Returns whether the pass came to its end.
+    async fn apply_pass(
+        &self,
+        prefix: &str,
+        pass: Pass,
+        report: &mut LifecycleReport,
+    ) -> Result<bool, StoreError> {
+        let mut after = (prefix.to_owned(), 0);
+        loop {
+            let from = after.clone();
+            let page = self
+                .admin_read(prefix, move |connection| {
+                    candidates(connection, pass, &from.0, from.1)
+                })
+                .await?;
+            let is_last =
+                page.len() < PAGE_LENGTH || page.iter().any(|row| !row.key.starts_with(prefix));
+            if let Some(last) = page.last() {
+                after = (last.key.clone(), last.generation);
+            }
+            let due: Vec<_> = page
+                .into_iter()
+                .filter(|row| row.is_due && row.key.starts_with(prefix))
+                .collect();
+            if !due.is_empty() {
+                let removed = self
+                    .admin_write(prefix, move |tx| remove(tx, pass, &due))
+                    .await?;
+                match pass {
+                    Pass::Objects { .. } => report.expired_objects += removed,
+                    Pass::Versions { .. } => report.expired_versions += removed,
+                    Pass::DeleteMarkers => report.expired_delete_markers += removed,
+                }
+            }
+            if is_last {
+                return Ok(true);
+            }
+            if report.removals() >= REMOVALS_MAX {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// In this order, what one pass leaves behind is what the next one takes.
+fn passes(rule: &LifecycleRule, now: Timestamp) -> Vec<Pass> {
+    let before_ms = |days: u32| {
+        now.minus_millis(u64::from(days).saturating_mul(DAY_MS))
+            .as_millis()
+    };
+    let mut passes = Vec::new();
+    if let Some(days) = rule.expire_days {
+        passes.push(Pass::Objects {
+            before_ms: before_ms(days),
+        });
+    }
+    if let Some(days) = rule.expire_noncurrent_days {
+        passes.push(Pass::Versions {
+            before_ms: before_ms(days),
+        });
+    }
+    if rule.expire_delete_markers {
+        passes.push(Pass::DeleteMarkers);
+    }
+    passes
+}
+
+/// The next rows after one, in the order of keys. The first call starts before the first key with the prefix.
+fn candidates(
+    connection: &Connection,
+    pass: Pass,
+    key: &str,
+    generation: i64,
+) -> rusqlite::Result<Vec<Candidate>> {
+    let (sql, before_ms) = match pass {
+        Pass::Objects { before_ms } => (
+            "SELECT key, generation, last_modified_ms <= ?4 FROM objects
+             WHERE (key, generation) > (?1, ?2) ORDER BY key LIMIT ?3",
+            before_ms,
+        ),
+        Pass::Versions { before_ms } => (
+            "SELECT key, generation, coalesce(noncurrent_since_ms <= ?4, 0) FROM versions
+             WHERE (key, generation) > (?1, ?2) ORDER BY key, generation LIMIT ?3",
+            before_ms,
+        ),
+        Pass::DeleteMarkers => (
+            "SELECT key, generation, noncurrent_since_ms IS NULL AND ?4 = 0 AND NOT EXISTS (
+                SELECT 1 FROM versions AS other
+                WHERE other.key = versions.key AND other.generation <> versions.generation)
+             FROM versions
+             WHERE (key, generation) > (?1, ?2) ORDER BY key, generation LIMIT ?3",
+            0,
+        ),
+    };
+    let page_length = i64::try_from(PAGE_LENGTH).unwrap_or(i64::MAX);
+    connection
+        .prepare_cached(sql)?
+        .query_map(params![key, generation, page_length, before_ms], |row| {
+            Ok(Candidate {
+                key: row.get(0)?,
+                generation: row.get(1)?,
+                is_due: row.get(2)?,
+            })
+        })?
+        .collect()
+}
+
+/// Removes what is still there. A version or a marker is named by its generation, so it cannot have become something else.
+fn remove(tx: &mut WriteTransaction<'_>, pass: Pass, due: &[Candidate]) -> rusqlite::Result<u64> {
+    let mut removed = 0;
+    for row in due {
+        let was_there = match pass {
+            Pass::Objects { .. } => tx.delete_generation(&row.key, row.generation)?,
+            Pass::Versions { .. } => tx.delete_noncurrent(&row.key, row.generation)?,
+            Pass::DeleteMarkers => tx.delete_version(&row.key, row.generation)?,
+        };
+        removed += u64::from(was_there);
+    }
+    Ok(removed)
+}

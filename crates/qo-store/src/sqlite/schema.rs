@@ -1,0 +1,268 @@
+//! The tables, and how a file becomes, or is recognised as, a database of qo.
+//!
+//! - `bucket` is one row: the last generation given out, whether versions are kept, and the rules.
+//! - `objects` is what a plain read or list sees: one row per key, without the bytes, so that a list reads little.
+//! - `versions` is what was replaced, and delete markers. A marker that is the newest version of its key is the only kind
+//!   of row whose `noncurrent_since_ms` is null. The row in `objects`, if there is one, is newer than all of these.
+//! - `bodies` is the bytes, in chunks, found by generation: making a version current or not never moves them. Generations
+//!   grow, so that new bytes are appended at the table's end. An empty object has no row here.
+//!
+//! A new file is made ready in two steps, and any number of processes may try at once. Switching to the write-ahead log
+//! comes first; a crash after it leaves an empty database, which counts as new. Then one transaction checks again that
+//! the database is empty, creates the tables and marks the file as qo's; a crash leaves all of it or nothing.
+
+use std::fs;
+use std::path::Path;
+
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+
+use super::connection::{configure, connect, is_locked, lock_pause};
+use super::error::SqliteOpenError;
+
+/// Marks a file as qo's: `qoob` in ASCII.
+const APPLICATION_ID: i64 = 0x716f_6f62;
+
+/// The newest schema that this code knows.
+const SCHEMA_VERSION: i64 = 1;
+
+const CREATE_TABLES: &str = "
+CREATE TABLE bucket (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    last_generation INTEGER NOT NULL,
+    versioning INTEGER NOT NULL,
+    cors TEXT NOT NULL,
+    lifecycle TEXT NOT NULL
+);
+INSERT INTO bucket VALUES (1, 0, 0, '[]', '[]');
+CREATE TABLE objects (
+    key TEXT PRIMARY KEY,
+    generation INTEGER NOT NULL,
+    last_modified_ms INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    attributes TEXT,
+    unversioned INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE versions (
+    key TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    last_modified_ms INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    attributes TEXT,
+    unversioned INTEGER NOT NULL,
+    is_delete_marker INTEGER NOT NULL,
+    noncurrent_since_ms INTEGER,
+    PRIMARY KEY (key, generation)
+) WITHOUT ROWID;
+CREATE TABLE bodies (
+    id INTEGER PRIMARY KEY,
+    bytes BLOB NOT NULL
+);
+";
+
+/// What a file turned out to be.
+enum Content {
+    New,
+    Current,
+    Newer(i64),
+    Foreign,
+}
+
+/// Opens the file for writing, after creating or checking what is in it.
+pub(super) fn open_database(path: &Path) -> Result<Connection, SqliteOpenError> {
+    let unwritable = |error: &std::io::Error| SqliteOpenError::Unwritable {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    };
+    if path.is_dir() {
+        return Err(SqliteOpenError::Unwritable {
+            path: path.to_owned(),
+            reason: "it is a directory".to_owned(),
+        });
+    }
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(|error| unwritable(&error))?;
+    }
+    let is_missing = !path.exists();
+    let mut attempts = 0;
+    loop {
+        match prepare(path, is_missing) {
+            Ok(Prepared::Ready(connection)) => return Ok(connection),
+            Ok(Prepared::Refused(refusal)) => return Err(refusal),
+            // The switch to the write-ahead log fails at once, without asking the busy handler, while others use the file.
+            Err(error) if is_locked(&error) => match lock_pause(attempts) {
+                Some(pause) => std::thread::sleep(pause),
+                None => return Err(explain(path, &error)),
+            },
+            Err(error) => return Err(explain(path, &error)),
+        }
+        attempts += 1;
+    }
+}
+
+enum Prepared {
+    Ready(Connection),
+    Refused(SqliteOpenError),
+}
+
+fn prepare(path: &Path, is_missing: bool) -> rusqlite::Result<Prepared> {
+    let mut connection = connect(path)?;
+    if is_missing {
+        restrict_to_owner(path);
+    }
+    match inspect(&connection)? {
+        Content::Foreign => {
+            return Ok(Prepared::Refused(SqliteOpenError::ForeignDatabase {
+                path: path.to_owned(),
+            }));
+        }
+        Content::Newer(found) => {
+            return Ok(Prepared::Refused(SqliteOpenError::NewerSchema {
+                path: path.to_owned(),
+                found,
+                supported: SCHEMA_VERSION,
+            }));
+        }
+        Content::New | Content::Current => {}
+    }
+    if connection.is_readonly("main")? {
+        return Ok(Prepared::Refused(SqliteOpenError::Unwritable {
+            path: path.to_owned(),
+            reason: "the file is read-only".to_owned(),
+        }));
+    }
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Ok(Prepared::Refused(SqliteOpenError::Other {
+            path: path.to_owned(),
+            reason: format!(
+                "its file system cannot hold a write-ahead log (journal mode {mode}): choose a path on a local disk"
+            ),
+        }));
+    }
+    configure(&connection)?;
+    create_tables_if_new(&mut connection)?;
+    Ok(Prepared::Ready(connection))
+}
+
+fn create_tables_if_new(connection: &mut Connection) -> rusqlite::Result<()> {
+    if !matches!(inspect(connection)?, Content::New) {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Somebody else may have created them while this waited for its turn.
+    if matches!(inspect(&transaction)?, Content::New) {
+        transaction.execute_batch(CREATE_TABLES)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    }
+    transaction.commit()
+}
+
+fn inspect(connection: &Connection) -> rusqlite::Result<Content> {
+    // One statement, so that all of it is of the same moment.
+    let (application, version, tables): (i64, i64, i64) = connection.query_row(
+        "SELECT a.application_id, u.user_version, (SELECT count(*) FROM sqlite_schema)
+         FROM pragma_application_id AS a, pragma_user_version AS u",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    )?;
+    Ok(match (application, version, tables) {
+        (0, 0, 0) => Content::New,
+        (APPLICATION_ID, SCHEMA_VERSION, _) => Content::Current,
+        (APPLICATION_ID, newer, _) if newer > SCHEMA_VERSION => Content::Newer(newer),
+        _ => Content::Foreign,
+    })
+}
+
+/// The tasks in the file are nobody else's business. The log beside it inherits the mode.
+///
+/// The mode is set by name: to open the file here and close it again would drop the locks that other connections of this
+/// process hold, because a POSIX lock belongs to the process and any close releases it.
+fn restrict_to_owner(path: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // Some file systems have no modes; the database works without.
+        let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o600));
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+}
+
+fn explain(path: &Path, error: &rusqlite::Error) -> SqliteOpenError {
+    let path_buf = path.to_owned();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => SqliteOpenError::NotADatabase { path: path_buf },
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
+            SqliteOpenError::Unwritable {
+                path: path_buf,
+                reason: system_reason(path).unwrap_or_else(|| error.to_string()),
+            }
+        }
+        _ => SqliteOpenError::Other {
+            path: path_buf,
+            reason: super::error::SqliteError::from(clone_failure(error)).to_string(),
+        },
+    }
+}
+
+/// What the operating system says about creating a file there, which SQLite keeps to itself.
+fn system_reason(path: &Path) -> Option<String> {
+    if let Ok(metadata) = fs::metadata(path) {
+        return metadata
+            .permissions()
+            .readonly()
+            .then(|| "the file is read-only".to_owned());
+    }
+    match fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)
+    {
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+fn clone_failure(error: &rusqlite::Error) -> rusqlite::Error {
+    let code = error
+        .sqlite_error()
+        .map_or(rusqlite::ffi::SQLITE_ERROR, |failure| failure.extended_code);
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), Some(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_file_becomes_a_database_that_is_recognised() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("deep/er/qo.db");
+        drop(open_database(&path).unwrap());
+        let again = open_database(&path).unwrap();
+        let mode: String = again.pragma_query_one(None, "journal_mode").unwrap();
+        let synchronous: i64 = again.pragma_query_one(None, "synchronous").unwrap();
+        assert_eq!((mode.as_str(), synchronous), ("wal", 2));
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_database_left_between_the_two_steps_counts_as_new() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("qo.db");
+        let connection = connect(&path).unwrap();
+        connection
+            .pragma_update(None, "journal_mode", "WAL")
+            .unwrap();
+        drop(connection);
+        let opened = open_database(&path).unwrap();
+        assert!(matches!(inspect(&opened).unwrap(), Content::Current));
+    }
+}

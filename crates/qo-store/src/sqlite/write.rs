@@ -1,0 +1,399 @@
+//! What can be written, within one transaction of a group.
+//!
+//! Generations are counted in memory and stored once per transaction. Everything that a key loses goes through
+//! `WriteTransaction::retire`, the one place that knows whether versions are kept:
+//!
+//! - off: what is replaced is gone.
+//! - on: it becomes a version, and a deletion becomes a delete marker.
+//! - suspended: as S3 does it, a key has at most one version that was written while versioning was not on. A write
+//!   replaces that one and keeps all others.
+
+use bytes::Bytes;
+use qo_core::Timestamp;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::error::damaged;
+use crate::admin::Versioning;
+
+/// How many bytes one row of `bodies` holds.
+pub(super) const CHUNK_SIZE: usize = 256 * 1024;
+
+/// How many rows of `bodies` one generation may have; the row's id is the generation times this plus the chunk's number.
+pub(super) const CHUNKS_MAX: i64 = 256;
+
+/// A group's transaction.
+pub(super) struct WriteTransaction<'c> {
+    connection: &'c Connection,
+    now_ms: i64,
+    versioning: Versioning,
+    last_generation: i64,
+    stored_generation: i64,
+    has_changes: bool,
+}
+
+/// What a plain read of a key finds, as far as a write needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Current {
+    pub(super) generation: i64,
+    /// Whether it was written while versioning was not on.
+    unversioned: bool,
+}
+
+impl<'c> WriteTransaction<'c> {
+    pub(super) fn begin(connection: &'c Connection, now: Timestamp) -> rusqlite::Result<Self> {
+        let (last_generation, versioning) = connection
+            .prepare_cached("SELECT last_generation, versioning FROM bucket")?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(Self {
+            connection,
+            now_ms: now.as_millis(),
+            versioning: decode_versioning(versioning)?,
+            last_generation,
+            stored_generation: last_generation,
+            has_changes: false,
+        })
+    }
+
+    /// Stores the counter; says whether there is anything to commit.
+    pub(super) fn finish(self) -> rusqlite::Result<bool> {
+        if self.last_generation != self.stored_generation {
+            self.run(
+                "UPDATE bucket SET last_generation = ?1",
+                params![self.last_generation],
+            )?;
+        }
+        Ok(self.has_changes)
+    }
+
+    /// What is under `key` now.
+    pub(super) fn current(&self, key: &str) -> rusqlite::Result<Option<Current>> {
+        self.connection
+            .prepare_cached("SELECT generation, unversioned FROM objects WHERE key = ?1")?
+            .query_row([key], |row| {
+                Ok(Current {
+                    generation: row.get(0)?,
+                    unversioned: row.get(1)?,
+                })
+            })
+            .optional()
+    }
+
+    /// Writes an object, whatever was there, and returns its generation.
+    pub(super) fn put(
+        &mut self,
+        key: &str,
+        body: &Bytes,
+        attributes: Option<&str>,
+    ) -> rusqlite::Result<i64> {
+        let generation = self.next_generation();
+        for (id, chunk) in (first_chunk(generation)..).zip(body.chunks(CHUNK_SIZE)) {
+            self.run(
+                "INSERT INTO bodies (id, bytes) VALUES (?1, ?2)",
+                params![id, chunk],
+            )?;
+        }
+        let size = i64::try_from(body.len()).unwrap_or(i64::MAX);
+        self.make_current(key, generation, size, attributes)?;
+        Ok(generation)
+    }
+
+    /// Writes a copy of what is under `from`; returns whether there is anything.
+    pub(super) fn copy(&mut self, from: &str, to: &str) -> rusqlite::Result<bool> {
+        let source: Option<(i64, i64, Option<String>)> = self
+            .connection
+            .prepare_cached("SELECT generation, size, attributes FROM objects WHERE key = ?1")?
+            .query_row([from], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .optional()?;
+        let Some((source_generation, size, attributes)) = source else {
+            return Ok(false);
+        };
+        let generation = self.next_generation();
+        let (first, last) = chunk_ids(source_generation);
+        self.run(
+            "INSERT INTO bodies (id, bytes)
+             SELECT id - ?1 + ?2, bytes FROM bodies WHERE id BETWEEN ?1 AND ?3",
+            params![first, first_chunk(generation), last],
+        )?;
+        self.make_current(to, generation, size, attributes.as_deref())?;
+        Ok(true)
+    }
+
+    /// Deletes an object; returns whether there was one.
+    ///
+    /// Where versions are kept, a delete marker takes its place. Unlike in S3, deleting what is not there leaves no marker:
+    /// it would only be rubbish.
+    pub(super) fn delete(&mut self, key: &str) -> rusqlite::Result<bool> {
+        let Some(current) = self.current(key)? else {
+            return Ok(false);
+        };
+        self.retire(key, Some(current))?;
+        self.run("DELETE FROM objects WHERE key = ?1", params![key])?;
+        if self.versioning != Versioning::Off {
+            let generation = self.next_generation();
+            self.run(
+                "INSERT INTO versions (key, generation, last_modified_ms, size, unversioned, is_delete_marker)
+                 VALUES (?1, ?2, ?3, 0, ?4, 1)",
+                params![key, generation, self.now_ms, self.is_unversioned()],
+            )?;
+        }
+        self.has_changes = true;
+        Ok(true)
+    }
+
+    /// Deletes an object unless it was written again since `generation`; returns whether it did.
+    pub(super) fn delete_generation(
+        &mut self,
+        key: &str,
+        generation: i64,
+    ) -> rusqlite::Result<bool> {
+        match self.current(key)? {
+            Some(current) if current.generation == generation => self.delete(key),
+            _ => Ok(false),
+        }
+    }
+
+    /// Removes one version for good; returns whether it was there. If it was the newest, the one before it takes its place.
+    pub(super) fn delete_version(&mut self, key: &str, generation: i64) -> rusqlite::Result<bool> {
+        let is_current = self
+            .current(key)?
+            .is_some_and(|current| current.generation == generation);
+        let was_newest = if is_current {
+            self.run("DELETE FROM objects WHERE key = ?1", params![key])?;
+            true
+        } else {
+            let removed: Option<Option<i64>> = self
+                .connection
+                .prepare_cached(
+                    "DELETE FROM versions WHERE key = ?1 AND generation = ?2
+                     RETURNING noncurrent_since_ms",
+                )?
+                .query_row(params![key, generation], |row| row.get(0))
+                .optional()?;
+            let Some(noncurrent_since_ms) = removed else {
+                return Ok(false);
+            };
+            noncurrent_since_ms.is_none()
+        };
+        self.has_changes = true;
+        self.delete_body(generation)?;
+        if was_newest {
+            self.promote(key)?;
+        }
+        Ok(true)
+    }
+
+    /// Removes one version for good, unless it is what a plain read finds; returns whether it did.
+    pub(super) fn delete_noncurrent(
+        &mut self,
+        key: &str,
+        generation: i64,
+    ) -> rusqlite::Result<bool> {
+        match self.current(key)? {
+            Some(current) if current.generation == generation => Ok(false),
+            _ => self.delete_version(key, generation),
+        }
+    }
+
+    /// Whether versions are kept.
+    pub(super) fn versioning(&self) -> Versioning {
+        self.versioning
+    }
+
+    /// Decides whether versions are kept, from the next write on.
+    pub(super) fn set_versioning(&mut self, versioning: Versioning) -> rusqlite::Result<()> {
+        self.versioning = versioning;
+        self.has_changes = true;
+        self.run(
+            "UPDATE bucket SET versioning = ?1",
+            params![encode_versioning(versioning)],
+        )
+    }
+
+    /// Replaces the CORS rules.
+    pub(super) fn set_cors(&mut self, json: &str) -> rusqlite::Result<()> {
+        self.has_changes = true;
+        self.run("UPDATE bucket SET cors = ?1", params![json])
+    }
+
+    /// Replaces the lifecycle rules.
+    pub(super) fn set_lifecycle(&mut self, json: &str) -> rusqlite::Result<()> {
+        self.has_changes = true;
+        self.run("UPDATE bucket SET lifecycle = ?1", params![json])
+    }
+
+    fn make_current(
+        &mut self,
+        key: &str,
+        generation: i64,
+        size: i64,
+        attributes: Option<&str>,
+    ) -> rusqlite::Result<()> {
+        let current = self.current(key)?;
+        self.retire(key, current)?;
+        self.run(
+            "INSERT INTO objects (key, generation, last_modified_ms, size, attributes, unversioned)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (key) DO UPDATE SET generation = ?2, last_modified_ms = ?3, size = ?4,
+                attributes = ?5, unversioned = ?6",
+            params![
+                key,
+                generation,
+                self.now_ms,
+                size,
+                attributes,
+                self.is_unversioned()
+            ],
+        )?;
+        self.has_changes = true;
+        Ok(())
+    }
+
+    /// Keeps or drops what a write is about to replace. The row in `objects` is left for the caller to replace.
+    fn retire(&self, key: &str, current: Option<Current>) -> rusqlite::Result<()> {
+        if self.versioning == Versioning::Off {
+            return match current {
+                Some(current) => self.delete_body(current.generation),
+                None => Ok(()),
+            };
+        }
+        match current {
+            Some(current) if self.is_unversioned() && current.unversioned => {
+                self.delete_body(current.generation)?;
+            }
+            Some(_) => {
+                self.run(
+                    "INSERT INTO versions SELECT key, generation, last_modified_ms, size, attributes,
+                        unversioned, 0, ?2 FROM objects WHERE key = ?1",
+                    params![key, self.now_ms],
+                )?;
+            }
+            // A delete marker may be the newest version: from now on it is not.
+            None => {
+                self.run(
+                    "UPDATE versions SET noncurrent_since_ms = ?2
+                     WHERE key = ?1 AND noncurrent_since_ms IS NULL",
+                    params![key, self.now_ms],
+                )?;
+            }
+        }
+        if self.is_unversioned() {
+            let replaced: Option<i64> = self
+                .connection
+                .prepare_cached(
+                    "DELETE FROM versions WHERE key = ?1 AND unversioned RETURNING generation",
+                )?
+                .query_row([key], |row| row.get(0))
+                .optional()?;
+            if let Some(generation) = replaced {
+                self.delete_body(generation)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the newest of the versions that are left what a plain read finds.
+    fn promote(&self, key: &str) -> rusqlite::Result<()> {
+        let newest: Option<(i64, bool)> = self
+            .connection
+            .prepare_cached(
+                "SELECT generation, is_delete_marker FROM versions WHERE key = ?1
+                 ORDER BY generation DESC LIMIT 1",
+            )?
+            .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        match newest {
+            None => Ok(()),
+            Some((generation, true)) => self.run(
+                "UPDATE versions SET noncurrent_since_ms = NULL WHERE key = ?1 AND generation = ?2",
+                params![key, generation],
+            ),
+            Some((generation, false)) => {
+                self.run(
+                    "INSERT INTO objects SELECT key, generation, last_modified_ms, size, attributes,
+                        unversioned FROM versions WHERE key = ?1 AND generation = ?2",
+                    params![key, generation],
+                )?;
+                self.run(
+                    "DELETE FROM versions WHERE key = ?1 AND generation = ?2",
+                    params![key, generation],
+                )
+            }
+        }
+    }
+
+    fn delete_body(&self, generation: i64) -> rusqlite::Result<()> {
+        let (first, last) = chunk_ids(generation);
+        self.run(
+            "DELETE FROM bodies WHERE id BETWEEN ?1 AND ?2",
+            params![first, last],
+        )
+    }
+
+    /// Whether what is written now is not a version of its own.
+    fn is_unversioned(&self) -> bool {
+        self.versioning != Versioning::On
+    }
+
+    fn next_generation(&mut self) -> i64 {
+        self.last_generation += 1;
+        self.last_generation
+    }
+
+    fn run(&self, sql: &str, parameters: &[&dyn rusqlite::ToSql]) -> rusqlite::Result<()> {
+        self.connection
+            .prepare_cached(sql)?
+            .execute(parameters)
+            .map(|_| ())
+    }
+}
+
+/// The id of a generation's first chunk.
+fn first_chunk(generation: i64) -> i64 {
+    generation * CHUNKS_MAX
+}
+
+/// The ids that a generation's first and last chunk can have.
+pub(super) fn chunk_ids(generation: i64) -> (i64, i64) {
+    let first = first_chunk(generation);
+    (first, first + CHUNKS_MAX - 1)
+}
+
+fn encode_versioning(versioning: Versioning) -> i64 {
+    match versioning {
+        Versioning::Off => 0,
+        Versioning::On => 1,
+        Versioning::Suspended => 2,
+    }
+}
+
+/// The stored form of whether versions are kept.
+pub(super) fn decode_versioning(stored: i64) -> rusqlite::Result<Versioning> {
+    match stored {
+        0 => Ok(Versioning::Off),
+        1 => Ok(Versioning::On),
+        2 => Ok(Versioning::Suspended),
+        other => Err(damaged(format!("versioning is {other}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::OBJECT_SIZE_LIMIT;
+    use super::*;
+
+    #[test]
+    fn the_largest_object_fits_into_its_chunks() {
+        let chunks = OBJECT_SIZE_LIMIT.div_ceil(CHUNK_SIZE);
+        assert!(i64::try_from(chunks).unwrap() <= CHUNKS_MAX);
+        assert_eq!(chunk_ids(7).1 + 1, chunk_ids(8).0);
+    }
+
+    #[test]
+    fn versioning_round_trips() {
+        for versioning in [Versioning::Off, Versioning::On, Versioning::Suspended] {
+            let stored = encode_versioning(versioning);
+            assert_eq!(decode_versioning(stored).unwrap(), versioning);
+        }
+        assert!(decode_versioning(9).is_err());
+    }
+}

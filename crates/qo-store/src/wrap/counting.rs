@@ -1,0 +1,663 @@
+//! A wrapper that counts requests and bytes, and says what they cost.
+//!
+//! A request counts when it is sent, its outcome when the answer arrives: a request whose caller gave up is still paid for.
+//! A list counts one request per started page of 1,000 entries and a delete one per started 1,000 keys, which is how the
+//! stores charge for them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    UploadPart,
+};
+use serde::{Deserialize, Serialize};
+
+use super::PAGE;
+use super::operation::{Operation, first_segment};
+use super::prices::Prices;
+
+/// How many prefixes are told apart. Further ones are counted together under [`OTHER_PREFIXES`].
+const PREFIXES_MAX: usize = 64;
+
+/// Where the prefixes beyond the first 64 are counted.
+pub const OTHER_PREFIXES: &str = "other";
+
+/// What was counted for one kind of request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tally {
+    /// Requests sent.
+    pub requests: u64,
+    /// Entries that lists returned, or keys that deletes named.
+    pub keys: u64,
+    /// Bytes of bodies sent.
+    pub bytes_up: u64,
+    /// Bytes of bodies received.
+    pub bytes_down: u64,
+    /// Answers that a condition did not hold: 412, or something is already there.
+    pub refused: u64,
+    /// Answers that nothing changed since the caller last looked.
+    pub not_modified: u64,
+    /// Answers that there is no such object.
+    pub not_found: u64,
+    /// All other failures, with an answer or without. A batch of deletes counts each key that failed.
+    pub errors: u64,
+}
+
+impl Tally {
+    fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            requests: with(self.requests, other.requests),
+            keys: with(self.keys, other.keys),
+            bytes_up: with(self.bytes_up, other.bytes_up),
+            bytes_down: with(self.bytes_down, other.bytes_down),
+            refused: with(self.refused, other.refused),
+            not_modified: with(self.not_modified, other.not_modified),
+            not_found: with(self.not_found, other.not_found),
+            errors: with(self.errors, other.errors),
+        }
+    }
+
+    fn fail(&mut self, error: &Error) {
+        let outcome = match error {
+            Error::Precondition { .. } | Error::AlreadyExists { .. } => &mut self.refused,
+            Error::NotModified { .. } => &mut self.not_modified,
+            Error::NotFound { .. } => &mut self.not_found,
+            _ => &mut self.errors,
+        };
+        *outcome += 1;
+    }
+}
+
+/// What was counted up to one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Counts {
+    by_prefix: BTreeMap<String, BTreeMap<Operation, Tally>>,
+}
+
+impl Counts {
+    /// One kind of request below one first path segment, such as `tasks`; `/` is the root.
+    pub fn of(&self, prefix: &str, operation: Operation) -> Tally {
+        let tallies = self.by_prefix.get(prefix);
+        let tally = tallies.and_then(|tallies| tallies.get(&operation));
+        tally.copied().unwrap_or_default()
+    }
+
+    /// One kind of request, all prefixes together.
+    pub fn total(&self, operation: Operation) -> Tally {
+        let tallies = self.by_prefix.values();
+        tallies
+            .filter_map(|tallies| tallies.get(&operation))
+            .fold(Tally::default(), |sum, tally| {
+                sum.zip(*tally, u64::saturating_add)
+            })
+    }
+
+    /// Requests of all kinds.
+    pub fn requests(&self) -> u64 {
+        self.iter().map(|(_, _, tally)| tally.requests).sum()
+    }
+
+    /// What was counted after `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = Self::default();
+        for (prefix, operation, tally) in self.iter() {
+            let added = tally.zip(earlier.of(prefix, operation), u64::saturating_sub);
+            if added != Tally::default() {
+                let tallies = since.by_prefix.entry(prefix.to_owned()).or_default();
+                tallies.insert(operation, added);
+            }
+        }
+        since
+    }
+
+    /// What these requests cost.
+    pub fn dollars(&self, prices: &Prices) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^53 requests")]
+        let cost = |operation, tally: &Tally| tally.requests as f64 * prices.of(operation);
+        self.iter()
+            .map(|(_, operation, tally)| cost(operation, tally))
+            .sum()
+    }
+
+    /// Every prefix and kind of request that was seen, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Operation, &Tally)> {
+        self.by_prefix.iter().flat_map(|(prefix, tallies)| {
+            let tallies = tallies.iter();
+            tallies.map(move |(operation, tally)| (prefix.as_str(), *operation, tally))
+        })
+    }
+
+    fn tally(&mut self, prefix: &str, operation: Operation) -> &mut Tally {
+        let known = self.by_prefix.contains_key(prefix);
+        let prefix = if known || self.by_prefix.len() < PREFIXES_MAX {
+            prefix
+        } else {
+            OTHER_PREFIXES
+        };
+        let tallies = self.by_prefix.entry(prefix.to_owned()).or_default();
+        tallies.entry(operation).or_default()
+    }
+}
+
+impl fmt::Display for Counts {
+    /// An aligned table: a row per prefix and kind, and the sum.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = |prefix: &str, operation: &str, tally: &Tally| {
+            let figures = [
+                tally.requests,
+                tally.keys,
+                tally.bytes_up,
+                tally.bytes_down,
+                tally.refused,
+                tally.not_modified,
+                tally.not_found,
+                tally.errors,
+            ];
+            let mut cells = vec![prefix.to_owned(), operation.to_owned()];
+            cells.extend(figures.map(|figure| figure.to_string()));
+            cells
+        };
+        let head = [
+            "prefix",
+            "request",
+            "requests",
+            "keys",
+            "bytes up",
+            "bytes down",
+            "refused",
+            "unmodified",
+            "not found",
+            "errors",
+        ];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        let mut sum = Tally::default();
+        for (prefix, operation, tally) in self.iter() {
+            rows.push(row(prefix, operation.name(), tally));
+            sum = sum.zip(*tally, u64::saturating_add);
+        }
+        rows.push(row("total", "", &sum));
+        let width = |column: usize| {
+            let cells = rows.iter().map(|row| row[column].chars().count());
+            cells.max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..head.len()).map(width).collect();
+        for cells in &rows {
+            let aligned = cells.iter().zip(&widths).enumerate();
+            // Names to the left, figures to the right.
+            let line: Vec<_> = aligned
+                .map(|(column, (cell, width))| {
+                    if column < 2 {
+                        format!("{cell:<width$}")
+                    } else {
+                        format!("{cell:>width$}")
+                    }
+                })
+                .collect();
+            writeln!(f, "{}", line.join("  "))?;
+        }
+        Ok(())
+    }
+}
+
+/// A store that counts.
+#[derive(Debug)]
+pub struct CountingStore {
+    inner: Arc<dyn ObjectStore>,
+    counter: Counter,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Counter(Arc<Mutex<Counts>>);
+
+impl Counter {
+    fn note(&self, prefix: &str, operation: Operation, change: impl FnOnce(&mut Tally)) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(counts.tally(prefix, operation));
+    }
+
+    fn sent(&self, prefix: &str, operation: Operation, bytes: usize) {
+        self.note(prefix, operation, |tally| {
+            tally.requests += 1;
+            tally.bytes_up += bytes as u64;
+        });
+    }
+
+    fn answered<T>(&self, prefix: &str, operation: Operation, answer: Result<T>) -> Result<T> {
+        if let Err(error) = &answer {
+            self.note(prefix, operation, |tally| tally.fail(error));
+        }
+        answer
+    }
+
+    fn count_pages(
+        &self,
+        prefix: &str,
+        mut entries: BoxStream<'static, Result<ObjectMeta>>,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let counter = self.clone();
+        let prefix = prefix.to_owned();
+        let mut started = false;
+        let mut seen = 0_usize;
+        stream::poll_fn(move |context| {
+            if !started {
+                started = true;
+                counter.sent(&prefix, Operation::List, 0);
+            }
+            let next = entries.poll_next_unpin(context);
+            match &next {
+                Poll::Ready(Some(Ok(_))) => {
+                    if seen > 0 && seen.is_multiple_of(PAGE) {
+                        counter.sent(&prefix, Operation::List, 0);
+                    }
+                    seen += 1;
+                    counter.note(&prefix, Operation::List, |tally| tally.keys += 1);
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    counter.note(&prefix, Operation::List, |tally| tally.fail(error));
+                }
+                Poll::Ready(None) | Poll::Pending => {}
+            }
+            next
+        })
+        .boxed()
+    }
+}
+
+impl CountingStore {
+    /// Counts every request to `inner`.
+    pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
+        Self {
+            inner,
+            counter: Counter::default(),
+        }
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> Counts {
+        let counts = self.counter.0.lock();
+        counts.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Display for CountingStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Counting({})", self.inner)
+    }
+}
+
+fn list_prefix(prefix: Option<&Path>) -> &str {
+    prefix.map_or("/", first_segment)
+}
+
+#[async_trait]
+impl ObjectStore for CountingStore {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        opts: PutOptions,
+    ) -> Result<PutResult> {
+        let prefix = first_segment(location);
+        let operation = Operation::of_put(&opts.mode);
+        self.counter
+            .sent(prefix, operation, payload.content_length());
+        let answer = self.inner.put_opts(location, payload, opts).await;
+        self.counter.answered(prefix, operation, answer)
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        opts: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let prefix = first_segment(location);
+        self.counter.sent(prefix, Operation::MultipartStart, 0);
+        let answer = self.inner.put_multipart_opts(location, opts).await;
+        let inner = self
+            .counter
+            .answered(prefix, Operation::MultipartStart, answer)?;
+        Ok(Box::new(CountingUpload {
+            inner,
+            counter: self.counter.clone(),
+            prefix: prefix.to_owned(),
+        }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let prefix = first_segment(location);
+        let operation = Operation::of_get(&options);
+        self.counter.sent(prefix, operation, 0);
+        let answer = self.inner.get_opts(location, options).await;
+        let answer = self.counter.answered(prefix, operation, answer)?;
+        if operation == Operation::Head {
+            return Ok(answer);
+        }
+        let meta = answer.meta.clone();
+        let range = answer.range.clone();
+        let attributes = answer.attributes.clone();
+        let extensions = answer.extensions.clone();
+        let counter = self.counter.clone();
+        let prefix = prefix.to_owned();
+        // A body counts as it arrives, so that one that is dropped or cut short counts for what it brought.
+        let body = answer.into_stream().inspect(move |chunk| {
+            counter.note(&prefix, operation, |tally| match chunk {
+                Ok(bytes) => tally.bytes_down += bytes.len() as u64,
+                Err(error) => tally.fail(error),
+            });
+        });
+        Ok(GetResult {
+            payload: GetResultPayload::Stream(body.boxed()),
+            meta,
+            range,
+            attributes,
+            extensions,
+        })
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        let counter = self.counter.clone();
+        let mut seen = 0_usize;
+        // A failed answer does not say whose it is, so it counts where the latest request does.
+        let requested = Arc::new(Mutex::new("/".to_owned()));
+        let latest = Arc::clone(&requested);
+        let locations = locations.inspect_ok(move |location| {
+            let prefix = first_segment(location);
+            if seen.is_multiple_of(PAGE) {
+                counter.sent(prefix, Operation::Delete, 0);
+                prefix.clone_into(&mut latest.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+            seen += 1;
+            counter.note(prefix, Operation::Delete, |tally| tally.keys += 1);
+        });
+        let counter = self.counter.clone();
+        self.inner
+            .delete_stream(locations.boxed())
+            .inspect_err(move |error| {
+                let prefix = requested.lock().unwrap_or_else(PoisonError::into_inner);
+                counter.note(&prefix, Operation::Delete, |tally| tally.fail(error));
+            })
+            .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let entries = self.inner.list(prefix);
+        self.counter.count_pages(list_prefix(prefix), entries)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let entries = self.inner.list_with_offset(prefix, offset);
+        self.counter.count_pages(list_prefix(prefix), entries)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let name = list_prefix(prefix);
+        self.counter.sent(name, Operation::List, 0);
+        let answer = self.inner.list_with_delimiter(prefix).await;
+        let answer = self.counter.answered(name, Operation::List, answer)?;
+        let entries = answer.objects.len() + answer.common_prefixes.len();
+        self.counter.note(name, Operation::List, |tally| {
+            tally.keys += entries as u64;
+            tally.requests += entries.div_ceil(PAGE).saturating_sub(1) as u64;
+        });
+        Ok(answer)
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        let prefix = first_segment(to);
+        self.counter.sent(prefix, Operation::Copy, 0);
+        let answer = self.inner.copy_opts(from, to, options).await;
+        self.counter.answered(prefix, Operation::Copy, answer)
+    }
+}
+
+#[derive(Debug)]
+struct CountingUpload {
+    inner: Box<dyn MultipartUpload>,
+    counter: Counter,
+    prefix: String,
+}
+
+#[async_trait]
+impl MultipartUpload for CountingUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let operation = Operation::MultipartPart;
+        self.counter
+            .sent(&self.prefix, operation, data.content_length());
+        let part = self.inner.put_part(data);
+        let counter = self.counter.clone();
+        let prefix = self.prefix.clone();
+        Box::pin(async move { counter.answered(&prefix, operation, part.await) })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let operation = Operation::MultipartComplete;
+        self.counter.sent(&self.prefix, operation, 0);
+        let answer = self.inner.complete().await;
+        self.counter.answered(&self.prefix, operation, answer)
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        let operation = Operation::MultipartAbort;
+        self.counter.sent(&self.prefix, operation, 0);
+        let answer = self.inner.abort().await;
+        self.counter.answered(&self.prefix, operation, answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+    use object_store::{ObjectStoreExt, PutMode, UpdateVersion};
+
+    use super::*;
+
+    fn counting() -> CountingStore {
+        CountingStore::new(Arc::new(InMemory::new()))
+    }
+
+    async fn fill(store: &CountingStore, count: usize) -> Vec<Path> {
+        let keys: Vec<_> = (0..count)
+            .map(|n| Path::from(format!("tasks/{n:05}")))
+            .collect();
+        for key in &keys {
+            store.put(key, "x".into()).await.unwrap();
+        }
+        keys
+    }
+
+    #[tokio::test]
+    async fn tells_the_kinds_and_their_outcomes_apart() {
+        let store = counting();
+        let key = Path::from("tasks/1");
+        let create = || PutOptions::from(PutMode::Create);
+        let first = store
+            .put_opts(&key, "12345".into(), create())
+            .await
+            .unwrap();
+        let tag = first.e_tag.clone();
+        store
+            .put_opts(&key, "12345".into(), create())
+            .await
+            .unwrap_err();
+        let stale = UpdateVersion::from(first);
+        let swap = || PutOptions::from(PutMode::Update(stale.clone()));
+        store
+            .put_opts(&key, "1234567".into(), swap())
+            .await
+            .unwrap();
+        store.put_opts(&key, "1".into(), swap()).await.unwrap_err();
+        store.get(&key).await.unwrap().bytes().await.unwrap();
+        store.head(&key).await.unwrap();
+        let current = store.head(&key).await.unwrap().e_tag;
+        assert_ne!(current, tag);
+        let unchanged = GetOptions::new().with_if_none_match(current);
+        store.get_opts(&key, unchanged).await.unwrap_err();
+        store.get(&Path::from("ready/none")).await.unwrap_err();
+        store.copy(&key, &Path::from("data/copy")).await.unwrap();
+        let mut upload = store.put_multipart(&Path::from("data/big")).await.unwrap();
+        upload.put_part("123".into()).await.unwrap();
+        upload.put_part("4567".into()).await.unwrap();
+        upload.complete().await.unwrap();
+
+        let counts = store.counts();
+        let tally = |requests| Tally {
+            requests,
+            ..Tally::default()
+        };
+        assert_eq!(
+            counts.of("tasks", Operation::Create),
+            Tally {
+                bytes_up: 10,
+                refused: 1,
+                ..tally(2)
+            }
+        );
+        assert_eq!(
+            counts.of("tasks", Operation::Swap),
+            Tally {
+                bytes_up: 8,
+                refused: 1,
+                ..tally(2)
+            }
+        );
+        assert_eq!(
+            counts.of("tasks", Operation::Get),
+            Tally {
+                bytes_down: 7,
+                not_modified: 1,
+                ..tally(2)
+            }
+        );
+        assert_eq!(counts.of("tasks", Operation::Head), tally(2));
+        assert_eq!(
+            counts.of("ready", Operation::Get),
+            Tally {
+                not_found: 1,
+                ..tally(1)
+            }
+        );
+        assert_eq!(counts.of("data", Operation::Copy), tally(1));
+        assert_eq!(counts.of("data", Operation::MultipartStart), tally(1));
+        assert_eq!(
+            counts.of("data", Operation::MultipartPart),
+            Tally {
+                bytes_up: 7,
+                ..tally(2)
+            }
+        );
+        assert_eq!(counts.of("data", Operation::MultipartComplete), tally(1));
+        assert_eq!(counts.requests(), 14);
+    }
+
+    #[tokio::test]
+    async fn lists_count_by_page_and_deletes_by_batch() {
+        let store = counting();
+        let keys = fill(&store, 1_001).await;
+        let before = store.counts();
+        let listed: Vec<_> = store
+            .list(Some(&Path::from("tasks")))
+            .try_collect()
+            .await
+            .unwrap();
+        assert_eq!(listed.len(), 1_001);
+        let list = store.counts().since(&before).of("tasks", Operation::List);
+        assert_eq!((list.requests, list.keys), (2, 1_001));
+
+        let before = store.counts();
+        store.list_with_offset(None, &keys[0]).take(5).count().await;
+        assert!(store.list(Some(&Path::from("none"))).next().await.is_none());
+        // A list that nobody reads is never sent.
+        drop(store.list(None));
+        store
+            .list_with_delimiter(Some(&Path::from("tasks")))
+            .await
+            .unwrap();
+        let since = store.counts().since(&before);
+        assert_eq!(since.of("/", Operation::List).requests, 1);
+        assert_eq!(since.of("none", Operation::List).requests, 1);
+        assert_eq!(since.of("tasks", Operation::List).requests, 2);
+
+        let before = store.counts();
+        let doomed = stream::iter(keys).map(Ok).boxed();
+        assert_eq!(store.delete_stream(doomed).count().await, 1_001);
+        let delete = store.counts().since(&before).of("tasks", Operation::Delete);
+        assert_eq!((delete.requests, delete.keys), (2, 1_001));
+    }
+
+    #[tokio::test]
+    async fn remembers_a_bounded_number_of_prefixes() {
+        let store = counting();
+        for n in 0..100 {
+            store
+                .put(&Path::from(format!("p{n:03}/k")), "x".into())
+                .await
+                .unwrap();
+        }
+        let counts = store.counts();
+        assert_eq!(counts.of(OTHER_PREFIXES, Operation::Put).requests, 36);
+        assert_eq!(counts.total(Operation::Put).requests, 100);
+    }
+
+    #[tokio::test]
+    async fn costs_what_the_stores_charge() {
+        let store = counting();
+        let keys = fill(&store, 1_000).await;
+        for key in &keys {
+            store.get(key).await.unwrap();
+        }
+        store.list(None).count().await;
+        store
+            .delete_stream(stream::iter(keys).map(Ok).boxed())
+            .count()
+            .await;
+        let counts = store.counts();
+        let near = |dollars: f64, expected: f64| (dollars - expected).abs() < 1e-12;
+        assert!(near(
+            counts.dollars(&Prices::default()),
+            0.005 + 0.0004 + 0.000_005
+        ));
+        let dear = Prices {
+            delete_per_1000: 1.0,
+            ..Prices::default()
+        };
+        assert!(near(
+            counts.dollars(&dear),
+            0.005 + 0.0004 + 0.000_005 + 0.001
+        ));
+    }
+
+    #[tokio::test]
+    async fn the_table_is_aligned_and_json_round_trips() {
+        let store = counting();
+        fill(&store, 3).await;
+        store.get(&Path::from("ready/none")).await.unwrap_err();
+        let counts = store.counts();
+        let table = counts.to_string();
+        let expected = "\
+prefix  request  requests  keys  bytes up  bytes down  refused  unmodified  not found  errors
+ready   get             1     0         0           0        0           0          1       0
+tasks   put             3     0         3           0        0           0          0       0
+total                   4     0         3           0        0           0          1       0
+";
+        assert_eq!(table, expected);
+        let json = serde_json::to_string(&counts).unwrap();
+        assert_eq!(serde_json::from_str::<Counts>(&json).unwrap(), counts);
+    }
+}

@@ -1,0 +1,42 @@
+//! Deleting.
+
+use object_store::ObjectStoreExt;
+
+use super::listing::write_all;
+use super::*;
+
+pub(super) async fn deletes_many_and_does_not_mind_missing_ones(store: &StoreUnderTest) -> Outcome {
+    let prefix = store.prefix();
+    let keys: Vec<_> = (0..5).map(|number| format!("{prefix}/{number}")).collect();
+    write_all(store, &keys[1..]).await;
+    store.client.delete_many(&keys[..4]).await.unwrap();
+    let page = store.client.page(&prefix, None, 10).await.unwrap();
+    let left: Vec<_> = page.entries.iter().map(|entry| &entry.key).collect();
+    assert_eq!(left, [&keys[4]]);
+    store.client.delete_many(&keys).await.unwrap();
+    store.client.delete_many(&keys).await.unwrap();
+    store.client.delete_many(&[]).await.unwrap();
+    let page = store.client.page(&prefix, None, 10).await.unwrap();
+    assert!(page.entries.is_empty());
+    // A raw delete of what is not there: S3 does not mind, others may say that it was not there.
+    match store.objects.delete(&path(&keys[0])).await {
+        Ok(()) => Outcome::Passed,
+        Err(object_store::Error::NotFound { .. }) => {
+            Outcome::Noted("a raw delete says that nothing was there".to_owned())
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+pub(super) async fn deletes_more_than_a_thousand(store: &StoreUnderTest) -> Outcome {
+    let prefix = store.prefix();
+    let keys: Vec<_> = (0..1_100)
+        .map(|number| format!("{prefix}/{number:04}"))
+        .collect();
+    write_all(store, &keys).await;
+    store.client.delete_many(&keys[1..]).await.unwrap();
+    let page = store.client.page(&prefix, None, 1_000).await.unwrap();
+    let left: Vec<_> = page.entries.iter().map(|entry| &entry.key).collect();
+    assert_eq!(left, [&keys[0]]);
+    Outcome::Passed
+}

@@ -1,0 +1,207 @@
+//! Listings: order, prefixes, where they start, where they end, and how fresh they are.
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::*;
+
+/// Writes an object under each name, many at once.
+pub(super) async fn write_all(store: &StoreUnderTest, keys: &[String]) {
+    stream::iter(keys)
+        .map(|key| store.client.put(key, "x".into()))
+        .buffer_unordered(32)
+        .try_collect::<Vec<_>>()
+        .await
+        .unwrap();
+}
+
+async fn page_keys(
+    store: &StoreUnderTest,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Vec<String> {
+    let page = store.client.page(prefix, after, limit).await.unwrap();
+    page.entries.into_iter().map(|entry| entry.key).collect()
+}
+
+fn under(prefix: &str, names: &[&str]) -> Vec<String> {
+    names
+        .iter()
+        .map(|name| format!("{prefix}/{name}"))
+        .collect()
+}
+
+pub(super) async fn lists_in_order_and_by_whole_segments(store: &StoreUnderTest) -> Outcome {
+    let prefix = store.prefix();
+    let keys = under(
+        &prefix,
+        &[
+            "a/1", "a/10", "a/2", "a/b/1", "a/b/2", "ab/1", "b", "c/d/e/f",
+        ],
+    );
+    let mut shuffled = keys.clone();
+    shuffled.reverse();
+    write_all(store, &shuffled).await;
+    assert_eq!(page_keys(store, &prefix, None, 100).await, keys);
+    let a = format!("{prefix}/a");
+    assert_eq!(page_keys(store, &a, None, 100).await, keys[..5]);
+    assert_eq!(
+        page_keys(store, &format!("{a}/"), None, 100).await,
+        keys[..5]
+    );
+    assert_eq!(
+        page_keys(store, &format!("{a}/b"), None, 100).await,
+        keys[3..5]
+    );
+    // An object is not in the folder of its own name, and half a segment is no prefix.
+    let nothing: [String; 0] = [];
+    assert_eq!(
+        page_keys(store, &format!("{prefix}/b"), None, 100).await,
+        nothing
+    );
+    assert_eq!(
+        page_keys(store, &format!("{prefix}/c/d/e/"), None, 100).await,
+        keys[7..]
+    );
+    assert_eq!(
+        page_keys(store, &format!("{prefix}/x"), None, 100).await,
+        nothing
+    );
+    let root = page_keys(store, "", None, 1_000).await;
+    assert!(!root.is_empty() && root.is_sorted());
+
+    let mut raw: Vec<_> = store
+        .objects
+        .list(Some(&path(&a)))
+        .map_ok(|meta| meta.location.to_string())
+        .try_collect()
+        .await
+        .unwrap();
+    raw.sort();
+    assert_eq!(raw, keys[..5]);
+    let folders = store
+        .objects
+        .list_with_delimiter(Some(&path(&prefix)))
+        .await
+        .unwrap();
+    let folders: Vec<_> = folders
+        .common_prefixes
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(folders, under(&prefix, &["a", "ab", "c"]));
+    Outcome::Passed
+}
+
+/// A folder `a` sorts as `a/`, behind `a-b`. A store that keeps folders apart lists it as `a`, before `a-b`. qo's own keys
+/// never have such neighbours, and the client refuses to guess when it meets them.
+pub(super) async fn orders_folders_among_their_neighbours(store: &StoreUnderTest) -> Outcome {
+    let prefix = store.prefix();
+    let keys = under(&prefix, &["a-b/1", "a.b", "a/1", "a0"]);
+    write_all(store, &keys).await;
+    match store.client.page(&prefix, None, 100).await {
+        Ok(page) => {
+            let listed: Vec<_> = page.entries.into_iter().map(|entry| entry.key).collect();
+            assert_eq!(listed, keys);
+            Outcome::Passed
+        }
+        Err(error) => Outcome::Unsupported(error.to_string()),
+    }
+}
+
+pub(super) async fn starts_after_any_key(store: &StoreUnderTest) -> Outcome {
+    let prefix = store.prefix();
+    let keys = under(&prefix, &["m/1", "m/2", "m/3", "m/4"]);
+    write_all(store, &keys).await;
+    let m = format!("{prefix}/m");
+    for (after, left) in [
+        (format!("{m}/1"), 3),
+        (format!("{m}/2"), 2),
+        (format!("{m}/2x"), 2),
+        (format!("{m}/4"), 0),
+        // Before every key of the prefix, on which SeaweedFS 4.47 lists nothing when it is asked for that.
+        (format!("{prefix}/a"), 4),
+        ("0".to_owned(), 4),
+        (m.clone(), 4),
+        (format!("{m}/"), 4),
+        // Behind every key of the prefix.
+        (format!("{prefix}/n"), 0),
+        ("zzz".to_owned(), 0),
+    ] {
+        let listed = page_keys(store, &m, Some(&after), 100).await;
+        assert_eq!(listed, keys[4 - left..], "after {after}");
+    }
+    let limited = store.client.page(&m, Some(&keys[0]), 2).await.unwrap();
+    assert_eq!(limited.entries.len(), 2);
+    assert_eq!(limited.next.as_deref(), Some(keys[2].as_str()));
+    let last = store
+        .client
+        .page(&m, limited.next.as_deref(), 2)
+        .await
+        .unwrap();
+    assert_eq!(last.entries.len(), 1);
+    assert_eq!(last.next, None);
+    Outcome::Passed
+}
+
+pub(super) async fn lists_what_was_just_written_and_deleted(store: &StoreUnderTest) -> Outcome {
+    let prefix = store.prefix();
+    for round in 0..20 {
+        let key = format!("{prefix}/fresh-{round:02}");
+        store.client.put(&key, "x".into()).await.unwrap();
+        let listed = page_keys(store, &prefix, None, 100).await;
+        assert!(
+            listed.contains(&key),
+            "round {round}: written and not listed"
+        );
+        if round % 2 == 0 {
+            store
+                .client
+                .delete_many(std::slice::from_ref(&key))
+                .await
+                .unwrap();
+            let listed = page_keys(store, &prefix, None, 100).await;
+            assert!(!listed.contains(&key), "round {round}: deleted and listed");
+        }
+    }
+    assert_eq!(page_keys(store, &prefix, None, 100).await.len(), 10);
+    Outcome::Passed
+}
+
+pub(super) async fn pages_through_more_than_two_thousand_keys(store: &StoreUnderTest) -> Outcome {
+    let prefix = store.prefix();
+    let keys: Vec<_> = (0..2_100)
+        .map(|number| format!("{prefix}/{number:05}"))
+        .collect();
+    write_all(store, &keys).await;
+    for limit in [1_000, 700, 2_000] {
+        let mut listed = Vec::new();
+        let mut after = None;
+        let mut pages = 0;
+        loop {
+            let page = store
+                .client
+                .page(&prefix, after.as_deref(), limit)
+                .await
+                .unwrap();
+            assert!(page.entries.len() <= limit.min(1_000));
+            listed.extend(page.entries.into_iter().map(|entry| entry.key));
+            pages += 1;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert!(listed == keys, "limit {limit}: {} keys", listed.len());
+        assert_eq!(pages, if limit == 700 { 4 } else { 3 }, "limit {limit}");
+    }
+    let raw: Vec<_> = store
+        .objects
+        .list(Some(&path(&prefix)))
+        .try_collect()
+        .await
+        .unwrap();
+    assert_eq!(raw.len(), keys.len());
+    store.client.delete_many(&keys).await.unwrap();
+    Outcome::Passed
+}

@@ -1,0 +1,172 @@
+//! What qo asks of every store, asked of every store.
+//!
+//! Each check is asked twice where it makes sense: of the raw `ObjectStore`, as SlateDB uses it, and through the
+//! [`StoreClient`], whose answers must not depend on the store. [`run`] names the store and the check on standard error,
+//! past the test harness's capture, so that a log shows what was run where. To add a store, add a test in `stores`.
+
+mod admin;
+mod conditions;
+mod deleting;
+mod listing;
+mod objects;
+mod races;
+mod stores;
+
+use std::future::Future;
+use std::io::Write;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::ObjectStore;
+use object_store::path::Path;
+use qo_core::OpId;
+use qo_store::admin::{BucketAdmin, Versioning};
+use qo_store::client::ClientConfig;
+use qo_store::clock::StoreClock;
+use qo_store::world::{TokioWorld, World, WorldExt};
+use qo_store::{Store, StoreClient};
+
+/// A store, and what its checks need to know about it.
+struct StoreUnderTest {
+    name: &'static str,
+    objects: Arc<dyn ObjectStore>,
+    admin: Option<Arc<dyn BucketAdmin>>,
+    /// Fed by the store's answers, if it has a clock of its own.
+    clock: Option<Arc<StoreClock>>,
+    versioned: bool,
+    /// How many writers contend for one key.
+    fan_out: usize,
+    /// How often they do.
+    rounds: usize,
+    world: Arc<dyn World>,
+    client: StoreClient,
+}
+
+impl StoreUnderTest {
+    fn new(name: &'static str, store: Store) -> Self {
+        let world = TokioWorld::shared();
+        let client = StoreClient::new(
+            Arc::clone(&store.objects),
+            Arc::clone(&store.clock),
+            Arc::clone(&world),
+            ClientConfig::default(),
+        );
+        Self {
+            name,
+            objects: store.objects,
+            admin: store.admin,
+            // Only the answers of a server tell the time.
+            clock: (!store.endpoint.is_empty()).then_some(store.clock),
+            versioned: false,
+            fan_out: 16,
+            rounds: 16,
+            world,
+            client,
+        }
+    }
+
+    /// A key that no other check uses.
+    fn key(&self, name: &str) -> String {
+        format!("conformance/{:016x}/{name}", self.world.random())
+    }
+
+    /// A prefix that no other check uses.
+    fn prefix(&self) -> String {
+        format!("conformance/{:016x}", self.world.random())
+    }
+
+    fn op(&self) -> OpId {
+        self.world.new_op_id()
+    }
+}
+
+/// How a check ended that did not fail.
+enum Outcome {
+    Passed,
+    /// Passed, and this is how the store does what stores may do differently.
+    Noted(String),
+    /// The store cannot do this, and qo does not need it.
+    Unsupported(String),
+}
+
+type Check = for<'a> fn(&'a StoreUnderTest) -> Pin<Box<dyn Future<Output = Outcome> + 'a>>;
+
+/// Names checks by their functions.
+macro_rules! checks {
+    ($($module:ident :: $check:ident),* $(,)?) => {
+        &[$((stringify!($check), |store| Box::pin($module::$check(store)))),*]
+    };
+}
+
+const CHECKS: &[(&str, Check)] = checks![
+    objects::round_trips_bodies_of_every_size,
+    objects::keeps_unusual_keys,
+    objects::lets_an_object_be_named_like_a_folder,
+    objects::overwrites,
+    objects::reads_ranges,
+    objects::uploads_in_parts,
+    objects::copies,
+    objects::reads_only_what_changed,
+    objects::reports_what_is_missing,
+    conditions::creates_only_where_nothing_is,
+    conditions::swaps_only_what_is_expected,
+    conditions::swaps_nothing_into_a_missing_key,
+    conditions::gives_every_state_its_tag,
+    conditions::keeps_or_changes_the_tag_of_equal_bytes,
+    races::one_create_wins,
+    races::one_swap_wins,
+    races::one_create_wins_through_the_client,
+    races::one_swap_wins_through_the_client,
+    races::no_increment_is_lost,
+    listing::lists_in_order_and_by_whole_segments,
+    listing::orders_folders_among_their_neighbours,
+    listing::starts_after_any_key,
+    listing::lists_what_was_just_written_and_deleted,
+    listing::pages_through_more_than_two_thousand_keys,
+    deleting::deletes_many_and_does_not_mind_missing_ones,
+    deleting::deletes_more_than_a_thousand,
+    admin::knows_whether_it_keeps_versions,
+    admin::keeps_versions,
+    admin::keeps_cors_rules,
+    admin::keeps_lifecycle_rules,
+    admin::shows_its_clock,
+];
+
+/// Asks one store everything. A failed check panics, with its name the last one printed.
+async fn run(store: StoreUnderTest) {
+    let mut say = std::io::stderr();
+    for (check, ask) in CHECKS {
+        let name = store.name;
+        writeln!(say, "conformance: {name}: {check} ...").unwrap();
+        let outcome = match ask(&store).await {
+            Outcome::Passed => "ok".to_owned(),
+            Outcome::Noted(note) => format!("ok ({note})"),
+            Outcome::Unsupported(why) => format!("unsupported: {why}"),
+        };
+        writeln!(say, "conformance: {name}: {check} {outcome}").unwrap();
+    }
+}
+
+fn path(key: &str) -> Path {
+    Path::parse(key).unwrap()
+}
+
+/// A record that `op` wrote as revision `revision`, after `earlier`.
+fn record(revision: u64, op: OpId, earlier: &[OpId]) -> Bytes {
+    let record = serde_json::json!({ "revision": revision, "op_id": op, "recent_ops": earlier });
+    record.to_string().into()
+}
+
+/// Runs `count` of the same thing at once, on all threads, and returns what each gave.
+async fn at_once<T, F>(count: usize, each: impl Fn(usize) -> F) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let mut set = tokio::task::JoinSet::new();
+    for number in 0..count {
+        set.spawn(each(number));
+    }
+    set.join_all().await
+}

@@ -1,0 +1,116 @@
+//! The SQLite store, on real files and between real processes.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail like tests"
+)]
+
+mod listing;
+mod objects;
+mod opening;
+mod processes;
+mod suite;
+mod versions;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutResult, UpdateVersion};
+use qo_core::Timestamp;
+use qo_store::SqliteStore;
+use qo_store::world::{BoxFuture, TokioWorld, World};
+use tempfile::TempDir;
+
+/// A store in a directory of its own, which goes with it.
+struct Fixture {
+    store: SqliteStore,
+    directory: TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self::in_world(TokioWorld::shared())
+    }
+
+    fn in_world(world: Arc<dyn World>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&directory.path().join("qo.db"), world).unwrap();
+        Self { store, directory }
+    }
+
+    /// A second store on the same file, with connections of its own.
+    fn second(&self) -> SqliteStore {
+        SqliteStore::open(&self.directory.path().join("qo.db"), TokioWorld::shared()).unwrap()
+    }
+}
+
+/// The real world, except that its clock shows what the test says.
+#[derive(Debug)]
+struct ClockWorld {
+    now_ms: AtomicI64,
+    real: Arc<dyn World>,
+}
+
+impl ClockWorld {
+    fn at(now_ms: i64) -> Arc<Self> {
+        Arc::new(Self {
+            now_ms: AtomicI64::new(now_ms),
+            real: TokioWorld::shared(),
+        })
+    }
+
+    fn set(&self, now_ms: i64) {
+        self.now_ms.store(now_ms, Ordering::SeqCst);
+    }
+}
+
+impl World for ClockWorld {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.now_ms.load(Ordering::SeqCst))
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.real.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<()> {
+        self.real.sleep(duration)
+    }
+
+    fn spawn(&self, future: BoxFuture<()>) {
+        self.real.spawn(future);
+    }
+
+    fn random(&self) -> u64 {
+        self.real.random()
+    }
+}
+
+fn update(previous: &PutResult) -> PutMode {
+    PutMode::Update(UpdateVersion::from(previous.clone()))
+}
+
+/// The key as it is written here, with nothing escaped.
+fn path(key: &str) -> Path {
+    Path::parse(key).unwrap()
+}
+
+async fn put(store: &dyn ObjectStore, key: &str, body: &str) -> PutResult {
+    let body = body.to_owned();
+    store.put(&path(key), body.into()).await.unwrap()
+}
+
+async fn get(store: &dyn ObjectStore, key: &str) -> Bytes {
+    let found = store.get(&path(key)).await.unwrap();
+    found.bytes().await.unwrap()
+}
+
+async fn is_missing(store: &dyn ObjectStore, key: &str) -> bool {
+    matches!(
+        store.head(&path(key)).await,
+        Err(object_store::Error::NotFound { .. })
+    )
+}

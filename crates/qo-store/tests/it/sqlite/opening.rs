@@ -1,0 +1,109 @@
+//! Opening: what is kept, and what is refused with a line that helps.
+
+use std::fs;
+
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use qo_store::SqliteStore;
+use qo_store::sqlite::SqliteOpenError;
+use qo_store::world::TokioWorld;
+
+use super::{Fixture, get, put};
+
+fn open_error(path: &std::path::Path) -> SqliteOpenError {
+    let error = SqliteStore::open(path, TokioWorld::shared()).unwrap_err();
+    let line = error.to_string();
+    assert!(!line.contains('\n'), "{line}");
+    assert!(line.contains(&path.display().to_string()), "{line}");
+    error
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_after_reopening() {
+    let Fixture { store, directory } = Fixture::new();
+    let path = store.path().to_owned();
+    let first = put(&store, "k", "1").await;
+    assert_eq!(store.to_string(), format!("SQLite({})", path.display()));
+    drop(store);
+    let store = SqliteStore::open(&path, TokioWorld::shared()).unwrap();
+    assert_eq!(get(&store, "k").await, "1");
+    let meta = store.head(&Path::from("k")).await.unwrap();
+    assert_eq!(meta.e_tag, first.e_tag);
+    // The count of generations goes on where it was.
+    let second = store
+        .put_opts(&Path::from("k"), "1".into(), super::update(&first).into())
+        .await
+        .unwrap();
+    assert_ne!(second.e_tag, first.e_tag);
+    drop(directory);
+}
+
+#[test]
+fn a_path_below_a_file_names_the_systems_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "x").unwrap();
+    match open_error(&file.join("sub/qo.db")) {
+        SqliteOpenError::Unwritable { reason, .. } => {
+            assert!(reason.contains("Not a directory"), "{reason}");
+        }
+        other => panic!("{other}"),
+    }
+    assert!(matches!(
+        open_error(directory.path()),
+        SqliteOpenError::Unwritable { .. }
+    ));
+    // The kernel's own directory takes no files from anybody.
+    #[cfg(target_os = "linux")]
+    assert!(matches!(
+        open_error(std::path::Path::new("/proc/qo.db")),
+        SqliteOpenError::Unwritable { .. }
+    ));
+}
+
+#[test]
+fn a_file_that_is_no_database_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notes.txt");
+    for content in ["buy milk\n".to_owned(), "buy milk\n".repeat(10_000)] {
+        fs::write(&path, &content).unwrap();
+        assert!(matches!(
+            open_error(&path),
+            SqliteOpenError::NotADatabase { .. }
+        ));
+        assert_eq!(fs::read_to_string(&path).unwrap(), content);
+    }
+}
+
+#[test]
+fn databases_of_others_and_of_the_future_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let foreign = directory.path().join("foreign.db");
+    let connection = rusqlite::Connection::open(&foreign).unwrap();
+    connection.execute_batch("CREATE TABLE t (x)").unwrap();
+    drop(connection);
+    assert!(matches!(
+        open_error(&foreign),
+        SqliteOpenError::ForeignDatabase { .. }
+    ));
+
+    let newer = directory.path().join("newer.db");
+    drop(SqliteStore::open(&newer, TokioWorld::shared()).unwrap());
+    let connection = rusqlite::Connection::open(&newer).unwrap();
+    connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(connection);
+    match open_error(&newer) {
+        SqliteOpenError::NewerSchema {
+            found, supported, ..
+        } => assert!(found == 99 && supported < 99),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn an_empty_file_becomes_a_database() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("empty");
+    fs::write(&path, "").unwrap();
+    SqliteStore::open(&path, TokioWorld::shared()).unwrap();
+}
