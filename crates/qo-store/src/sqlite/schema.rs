@@ -16,7 +16,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 
-use super::connection::{configure, connect, is_locked, lock_pause};
+use super::connection::{configure, connect, is_locked, lock_pause, wait_for_lock};
 use super::error::SqliteOpenError;
 
 /// Marks a file as qo's: `qoob` in ASCII.
@@ -105,7 +105,7 @@ enum Prepared {
 }
 
 fn prepare(path: &Path, is_missing: bool) -> rusqlite::Result<Prepared> {
-    let mut connection = connect(path)?;
+    let mut connection = connect(path, wait_for_lock)?;
     if is_missing {
         restrict_to_owner(path);
     }
@@ -257,7 +257,7 @@ mod tests {
     fn a_database_left_between_the_two_steps_counts_as_new() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("qo.db");
-        let connection = connect(&path).unwrap();
+        let connection = connect(&path, wait_for_lock).unwrap();
         connection
             .pragma_update(None, "journal_mode", "WAL")
             .unwrap();
