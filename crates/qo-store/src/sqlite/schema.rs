@@ -208,21 +208,20 @@ fn explain(path: &Path, error: &rusqlite::Error) -> SqliteOpenError {
 }
 
 /// What the operating system says about creating a file there, which SQLite keeps to itself.
+///
+/// A file that exists is not opened to find out, see [`restrict_to_owner`].
 fn system_reason(path: &Path) -> Option<String> {
-    if let Ok(metadata) = fs::metadata(path) {
-        return metadata
-            .permissions()
-            .readonly()
-            .then(|| "the file is read-only".to_owned());
+    if path.exists() {
+        return Some(
+            "the file belongs to somebody else, or it or its directory is read-only".to_owned(),
+        );
     }
-    match fs::OpenOptions::new()
+    fs::OpenOptions::new()
         .write(true)
         .create_new(true)
         .open(path)
-    {
-        Ok(_) => None,
-        Err(error) => Some(error.to_string()),
-    }
+        .err()
+        .map(|error| error.to_string())
 }
 
 fn clone_failure(error: &rusqlite::Error) -> rusqlite::Error {
