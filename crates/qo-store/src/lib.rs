@@ -7,6 +7,7 @@
 pub mod admin;
 pub mod clock;
 pub mod error;
+pub mod probe;
 pub mod response;
 pub mod world;
 pub mod wrap;
