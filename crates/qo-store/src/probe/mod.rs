@@ -128,7 +128,7 @@ async fn examine(
     };
     let deadline = options
         .budget
-        .saturating_sub(session.slowest() * requests_after);
+        .saturating_sub(session.typical() * requests_after);
     let races = schedule::races(session, options, deadline).await?;
     found.checks.extend(races.checks);
     Ok((found, races.figures))

@@ -63,17 +63,18 @@ fn entries(writers: u32, round: u32, value: u64) -> Result<Vec<Bytes>, ProbeErro
         .collect()
 }
 
-/// Sends one write of each writer at the same moment, and waits for every answer.
+/// Sends one write of each writer at the same moment, and waits for every answer, but not longer than `limit`.
 async fn race(
     session: &Session<'_>,
     key: &Path,
     mode: &PutMode,
     bodies: &[Bytes],
+    limit: Duration,
 ) -> Result<Vec<Answer>, ProbeError> {
     let start = Arc::new(Barrier::new(bodies.len()));
     let mut answers = Vec::with_capacity(bodies.len());
     for body in bodies {
-        let write = session.detached_write(key.clone(), body.clone(), mode.clone());
+        let write = session.detached_write(key.clone(), body.clone(), mode.clone(), limit);
         let start = Arc::clone(&start);
         let (send, receive) = oneshot::channel();
         session.world.spawn(Box::pin(async move {
@@ -143,10 +144,11 @@ pub(super) async fn create_round(
     session: &Session<'_>,
     writers: u32,
     round: u32,
+    limit: Duration,
 ) -> Result<(Path, Judgement), ProbeError> {
     let key = session.key(&format!("create-{round}"));
     let bodies = entries(writers, round, 1)?;
-    let answers = race(session, &key, &PutMode::Create, &bodies).await?;
+    let answers = race(session, &key, &PutMode::Create, &bodies, limit).await?;
     let stored = session.read(&key).await?.map(|stored| stored.body);
     Ok((key, judge(&bodies, &answers, None, stored.as_ref(), &[])))
 }
@@ -193,10 +195,11 @@ impl Counter {
         session: &Session<'_>,
         writers: u32,
         round: u32,
+        limit: Duration,
     ) -> Result<Judgement, ProbeError> {
         let bodies = entries(writers, round, self.value + 1)?;
         let mode = PutMode::Update(self.tag.clone());
-        let answers = race(session, &self.key, &mode, &bodies).await?;
+        let answers = race(session, &self.key, &mode, &bodies, limit).await?;
         let Some(stored) = session.read(&self.key).await? else {
             return Ok(Judgement::Broken {
                 winners: 0,

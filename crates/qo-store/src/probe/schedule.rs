@@ -1,8 +1,10 @@
 //! How many writers race, and how often, within the time that there is.
 //!
 //! Rounds go from few writers to many and start over, so that the largest race comes early and every further pass adds
-//! evidence at each size. A round starts only if, by what rounds of its size took so far, or twice what the next smaller
-//! size took, it ends in time. The very first round of each contest is always made: a verdict without any race is none.
+//! evidence at each size. A round starts only if, by what rounds of its size took so far, or twice what a smaller size took,
+//! it ends in time. Where contention is settled by waiting, a small round can be lucky and the next one take long after
+//! all: so a round is cut at the deadline, and its missing answers are unclear ones. The very first round of each contest
+//! is always made, and to its end: a verdict without any race is none.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -35,20 +37,21 @@ struct Contest {
 }
 
 impl Contest {
-    /// Whether a round of this size may start `left` before the end.
-    fn may_start(&self, size: usize, left: Duration) -> bool {
+    /// How long a round of this size may take, if it may start `left` before the deadline.
+    fn limit(&self, size: usize, left: Duration, budget: Duration) -> Option<Duration> {
         if self.broken.is_some() || self.ceiling.is_some_and(|ceiling| size >= ceiling) {
-            return false;
+            return None;
         }
-        let smaller = size.checked_sub(1).map(|smaller| self.costs[smaller]);
-        let estimate = match (self.costs[size], smaller) {
-            (Some(known), _) => known,
-            (None, None) => return true,
-            (None, Some(Some(smaller))) => smaller * 2,
-            // The next smaller size was never made, so this one is out of reach.
-            (None, Some(None)) => return false,
+        let estimate = match self.costs[size] {
+            Some(known) => known,
+            None if size == 0 => return Some(budget),
+            // If the next smaller size was never made, this one is out of reach.
+            None => {
+                self.costs[size - 1]?;
+                self.costs[..size].iter().flatten().max()?.saturating_mul(2)
+            }
         };
-        estimate <= left
+        (estimate <= left).then_some(left)
     }
 
     /// Notes a round; whether it should be made again at once.
@@ -127,12 +130,12 @@ pub(super) async fn races(
         let before = round;
         for (size, writers) in sizes() {
             for streak in 0..UNDECIDED_MAX {
-                if !creates.may_start(size, left()) {
+                let Some(limit) = creates.limit(size, left(), options.budget) else {
                     break;
-                }
+                };
                 round += 1;
                 let started = session.elapsed();
-                let (key, judgement) = create_round(session, *writers, round).await?;
+                let (key, judgement) = create_round(session, *writers, round, limit).await?;
                 if judgement == Judgement::Decided {
                     made.insert(key);
                 }
@@ -142,12 +145,12 @@ pub(super) async fn races(
                 }
             }
             for streak in 0..UNDECIDED_MAX {
-                if !swaps.may_start(size, left()) {
+                let Some(limit) = swaps.limit(size, left(), options.budget) else {
                     break;
-                }
+                };
                 round += 1;
                 let started = session.elapsed();
-                let judgement = counter.swap_round(session, *writers, round).await?;
+                let judgement = counter.swap_round(session, *writers, round, limit).await?;
                 let took = session.elapsed().saturating_sub(started);
                 if !swaps.note(size, took, judgement, streak) {
                     break;
@@ -157,7 +160,7 @@ pub(super) async fn races(
         if round == before {
             break;
         }
-        if session.slowest() <= left() {
+        if session.typical() <= left() {
             checks.extend(missing_from_list(session, &made).await?);
         }
     }
@@ -207,15 +210,20 @@ mod tests {
     #[test]
     fn the_first_round_is_always_made_and_larger_ones_only_in_time() {
         let mut contest = Contest::default();
-        assert!(contest.may_start(0, Duration::ZERO));
-        assert!(
-            !contest.may_start(1, 100 * SECOND),
-            "the smaller size comes first"
-        );
+        let limit = |contest: &Contest, size, left| contest.limit(size, left, 10 * SECOND);
+        assert_eq!(limit(&contest, 0, Duration::ZERO), Some(10 * SECOND));
+        let unmade = limit(&contest, 1, 100 * SECOND);
+        assert_eq!(unmade, None, "the smaller size comes first");
         contest.note(0, SECOND, Judgement::Decided, 0);
-        assert!(!contest.may_start(0, SECOND / 2));
-        assert!(contest.may_start(1, 2 * SECOND));
-        assert!(!contest.may_start(1, SECOND));
+        assert_eq!(limit(&contest, 0, SECOND / 2), None);
+        assert_eq!(limit(&contest, 1, 2 * SECOND), Some(2 * SECOND));
+        assert_eq!(limit(&contest, 1, SECOND), None);
+        contest.note(1, SECOND / 10, Judgement::Decided, 0);
+        let lucky = limit(&contest, 2, SECOND);
+        assert_eq!(
+            lucky, None,
+            "a larger size takes no less than a smaller one"
+        );
     }
 
     #[test]
@@ -226,8 +234,8 @@ mod tests {
         assert!(contest.note(1, SECOND, undecided(), 0));
         assert!(contest.note(1, SECOND, undecided(), 1));
         assert!(!contest.note(1, SECOND, undecided(), 2));
-        assert!(!contest.may_start(1, 100 * SECOND));
-        assert!(contest.may_start(0, 100 * SECOND));
+        assert_eq!(contest.limit(1, 100 * SECOND, SECOND), None);
+        assert!(contest.limit(0, 100 * SECOND, SECOND).is_some());
         let check = contest.check(CheckName::SwapRace);
         assert_eq!(check.outcome, super::super::Outcome::Passed);
         assert!(check.reason.contains("up to 2 writers"), "{}", check.reason);

@@ -65,7 +65,8 @@ pub(super) struct Session<'a> {
     pub(super) budget: Duration,
     started: Duration,
     requests: Arc<AtomicU64>,
-    slowest_ms: AtomicU64,
+    timed: AtomicU64,
+    timed_micros: AtomicU64,
     keys: Mutex<BTreeSet<Path>>,
 }
 
@@ -85,7 +86,8 @@ impl<'a> Session<'a> {
             budget,
             started: world.monotonic(),
             requests: Arc::default(),
-            slowest_ms: AtomicU64::new(0),
+            timed: AtomicU64::new(0),
+            timed_micros: AtomicU64::new(0),
             keys: Mutex::default(),
         }
     }
@@ -98,9 +100,10 @@ impl<'a> Session<'a> {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// How long the slowest single request took so far.
-    pub(super) fn slowest(&self) -> Duration {
-        Duration::from_millis(self.slowest_ms.load(Ordering::Relaxed))
+    /// How long a request outside of a race took so far, on average.
+    pub(super) fn typical(&self) -> Duration {
+        let timed = self.timed.load(Ordering::Relaxed).max(1);
+        Duration::from_micros(self.timed_micros.load(Ordering::Relaxed) / timed)
     }
 
     /// A key of this probe, remembered so that it is removed at the end.
@@ -128,16 +131,17 @@ impl<'a> Session<'a> {
         classify(self.once(request).await)
     }
 
-    /// The same write as a future of its own, which can run beside others.
+    /// The same write as a future of its own, which can run beside others, given up after `limit`.
     pub(super) fn detached_write(
         &self,
         key: Path,
         body: Bytes,
         mode: PutMode,
+        limit: Duration,
     ) -> impl Future<Output = Result<PutResult>> + Send + 'static {
         let objects = Arc::clone(self.objects);
         let requests = Arc::clone(&self.requests);
-        let limit = self.world.sleep(self.budget);
+        let limit = self.world.sleep(limit);
         async move {
             requests.fetch_add(1, Ordering::Relaxed);
             within(limit, objects.put_opts(&key, body.into(), mode.into())).await
@@ -207,8 +211,9 @@ impl<'a> Session<'a> {
         let sent = self.world.monotonic();
         let answer = within(self.world.sleep(self.budget), request).await;
         let took = self.world.monotonic().saturating_sub(sent);
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        self.slowest_ms.fetch_max(took_ms, Ordering::Relaxed);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.timed.fetch_add(1, Ordering::Relaxed);
+        self.timed_micros.fetch_add(micros, Ordering::Relaxed);
         answer
     }
 
