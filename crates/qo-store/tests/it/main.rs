@@ -1,3 +1,9 @@
 //! The integration tests of qo-store, in one binary.
 
+mod fake_cloud;
+mod fake_server;
+mod http_layer;
+mod opening;
+mod redaction;
+mod s3_admin;
 mod sqlite;
