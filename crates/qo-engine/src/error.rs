@@ -1,0 +1,57 @@
+//! Why an engine did not do what was asked.
+
+use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
+use qo_core::{Rejection, TaskId};
+use qo_store::StoreError;
+use thiserror::Error;
+
+/// Why an engine did not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum EngineError {
+    /// The rules of the queue refuse it, and nothing has changed.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The store could not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What is stored of a task cannot be read.
+    #[error("the record of task {id} cannot be read: {detail}")]
+    Unreadable {
+        /// The task.
+        id: TaskId,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// Too many others changed the same task at the same time, again and again.
+    #[error("task {id} is being changed by others without a pause; try again")]
+    Contended {
+        /// The task.
+        id: TaskId,
+    },
+    /// A payload is larger than qo stores.
+    #[error("the {field} has {size} bytes; at most {STORED_PAYLOAD_MAX_BYTES} are stored")]
+    PayloadTooLarge {
+        /// `input` or `output`.
+        field: &'static str,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// What was asked makes no sense.
+    #[error("{0}")]
+    BadRequest(String),
+    /// Versions were asked for where none are kept.
+    #[error("this bucket keeps no versions; switch versioning on with `qo init`, or ask for the history without versions")]
+    NotVersioned,
+}
+
+impl EngineError {
+    /// Whether the presented lease is lost: the attempt is over and its worker must stop.
+    pub fn is_lease_lost(&self) -> bool {
+        matches!(self, Self::Rejected(Rejection::LeaseLost { .. }))
+    }
+
+    /// Whether there is no such task.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Rejected(Rejection::NotFound { .. }))
+    }
+}
