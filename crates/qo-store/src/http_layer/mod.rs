@@ -6,7 +6,8 @@
 //! - The `Date` of each answer of the store moves the [`StoreClock`].
 //! - An answer that `object_store` would retry or misname becomes a [`ResponseError::Status`] at the bottom of the error:
 //!   a 409 on a create is 'try again', not 'exists', and a 500 on a conditional write must not be sent a second time by
-//!   anybody but qo's own retry loop. Answers whose meaning is right there pass untouched: success, 304, 401, 404, 412, 416.
+//!   anybody but qo's own retry loop. Answers whose meaning is right there pass untouched: success, 304, 404, 412, 416.
+//!   (A 401 does not: of a list, `object_store` keeps only its text.)
 //! - A request without an answer becomes a [`ResponseError::NoAnswer`] that says whether it can have been sent.
 //! - Each request is logged at debug level, by method and path alone: never a header, a query or an address with a signature.
 //!
@@ -183,7 +184,6 @@ fn means_what_it_says(status: StatusCode) -> bool {
         || matches!(
             status,
             StatusCode::NOT_MODIFIED
-                | StatusCode::UNAUTHORIZED
                 | StatusCode::PRECONDITION_FAILED
                 | StatusCode::RANGE_NOT_SATISFIABLE
         )

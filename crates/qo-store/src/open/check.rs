@@ -126,7 +126,7 @@ fn classify(store: &Store, error: &object_store::Error) -> CheckError {
                     store: name(),
                     detail: answer.to_string(),
                 },
-                ("", 403) => refused("403".to_owned()),
+                ("", 401 | 403) => refused(status.to_string()),
                 (
                     "InvalidAccessKeyId"
                     | "SignatureDoesNotMatch"
@@ -137,7 +137,7 @@ fn classify(store: &Store, error: &object_store::Error) -> CheckError {
                     | "TokenRefreshRequired",
                     _,
                 )
-                | (_, 403) => refused(code.to_owned()),
+                | (_, 401 | 403) => refused(code.to_owned()),
                 _ => CheckError::Failed {
                     store: name(),
                     detail: answer.to_string(),

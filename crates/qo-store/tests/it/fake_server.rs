@@ -1,4 +1,5 @@
 //! A small HTTP/1.1 server for tests: it records every request and answers as a function says.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,9 @@
 //! The HTTP layer: failed answers stay exact, nothing is sent twice, and the store's clock is learned.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail like tests"
+)]
 
 use std::sync::Arc;
 
@@ -18,7 +23,11 @@ pub(crate) fn s3_options() -> OpenOptions {
 }
 
 fn s3(server: &FakeServer) -> Store {
-    open(&format!("s3://bucket?endpoint={}", server.endpoint), &s3_options()).unwrap()
+    open(
+        &format!("s3://bucket?endpoint={}", server.endpoint),
+        &s3_options(),
+    )
+    .unwrap()
 }
 
 fn status(error: &Error) -> (u16, Option<&str>) {
@@ -50,6 +59,7 @@ async fn create(store: &dyn ObjectStore) -> Error {
 async fn a_failed_answer_keeps_its_status_and_is_asked_for_once() {
     for (code, name) in [
         (400, "ExpiredToken"),
+        (401, "Unauthorized"),
         (403, "AccessDenied"),
         (408, "RequestTimeout"),
         (409, "ConditionalRequestConflict"),
@@ -78,7 +88,6 @@ async fn answers_that_mean_what_they_say_pass() {
         Response::error(412, "PreconditionFailed"),
         Response::error(412, "PreconditionFailed"),
         Response::error(404, "NoSuchKey"),
-        Response::error(401, "Unauthorized"),
         Response::error(404, "NoSuchBucket"),
     ])
     .await;
@@ -87,8 +96,10 @@ async fn answers_that_mean_what_they_say_pass() {
     assert!(matches!(create(objects).await, Error::AlreadyExists { .. }));
     assert!(matches!(swap(objects).await, Error::Precondition { .. }));
     let key = Path::from("key");
-    assert!(matches!(objects.get(&key).await, Err(Error::NotFound { .. })));
-    assert!(matches!(objects.get(&key).await, Err(Error::Unauthenticated { .. })));
+    assert!(matches!(
+        objects.get(&key).await,
+        Err(Error::NotFound { .. })
+    ));
     // A bucket that is not there is no object that is not there.
     let error = objects.get(&key).await.unwrap_err();
     assert_eq!(status(&error), (404, Some("NoSuchBucket")));
@@ -110,13 +121,20 @@ async fn silence_says_whether_the_request_can_have_been_sent() {
     let Some(ResponseError::NoAnswer { detail }) = response::find(&error) else {
         panic!("expected silence, found {error:?}");
     };
-    assert!(detail.ends_with("; the request may have been applied"), "{detail}");
+    assert!(
+        detail.ends_with("; the request may have been applied"),
+        "{detail}"
+    );
     assert_eq!(server.requests().len(), 1);
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let store = open(&format!("s3://bucket?endpoint=http://{address}"), &s3_options()).unwrap();
+    let store = open(
+        &format!("s3://bucket?endpoint=http://{address}"),
+        &s3_options(),
+    )
+    .unwrap();
     let error = create(&*store.objects).await;
     let Some(ResponseError::NoAnswer { detail }) = response::find(&error) else {
         panic!("expected silence, found {error:?}");
@@ -152,7 +170,9 @@ async fn the_date_of_an_answer_moves_the_clock() {
 async fn a_date_from_a_cache_or_of_no_sense_is_ignored() {
     let world = TokioWorld::shared();
     let server = FakeServer::scripted(vec![
-        Response::error(404, "NoSuchKey").header("date", date(&world, 90)).header("age", "7"),
+        Response::error(404, "NoSuchKey")
+            .header("date", date(&world, 90))
+            .header("age", "7"),
         Response::error(404, "NoSuchKey").header("date", "soon"),
         Response::error(404, "NoSuchKey"),
     ])
@@ -180,8 +200,15 @@ async fn a_credential_endpoint_is_not_the_store() {
     std::fs::write(&token, "token").unwrap();
     let options = OpenOptions::new(world)
         .with_var("AWS_CONTAINER_CREDENTIALS_FULL_URI", &agent.endpoint)
-        .with_var("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.to_str().unwrap());
-    let store = open(&format!("s3://bucket?endpoint={}", server.endpoint), &options).unwrap();
+        .with_var(
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+            token.to_str().unwrap(),
+        );
+    let store = open(
+        &format!("s3://bucket?endpoint={}", server.endpoint),
+        &options,
+    )
+    .unwrap();
     let error = store.objects.get(&Path::from("key")).await.unwrap_err();
     assert_eq!(response::find(&error), None, "{error:?}");
     assert_eq!(agent.requests().len(), 1);

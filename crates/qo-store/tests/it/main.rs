@@ -2,4 +2,10 @@
 
 #[cfg(test)]
 mod conformance;
+mod fake_cloud;
+mod fake_server;
+mod http_layer;
+mod opening;
+mod redaction;
+mod s3_admin;
 mod sqlite;
