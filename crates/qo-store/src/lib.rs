@@ -10,6 +10,7 @@ pub mod clock;
 pub mod error;
 mod http_layer;
 pub mod open;
+pub mod probe;
 pub mod response;
 pub mod s3;
 pub mod sqlite;

@@ -1,0 +1,377 @@
+//! The requests of one probe: counted, limited in time, and retried only where a retry cannot hide a wrong answer.
+//!
+//! Reads, lists and deletes are retried after a 5xx or silence. A write never is: after a retry, a refusal could be the first
+//! try's own doing, and a first try that arrives late could undo what came after. Its caller gets the unclear answer and
+//! starts over with a fresh key.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{Either, select};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, ObjectMeta, ObjectStore, PutMode, PutResult, Result, UpdateVersion,
+};
+
+use super::{PROBE_PREFIX, ProbeError};
+use crate::admin::BucketAdmin;
+use crate::response::{self, ResponseError};
+use crate::world::{BoxFuture, World, WorldExt};
+
+/// How often a plain request is sent before its failure counts.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// How long to wait before the second attempt; it doubles from then on.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// How many entries are read of any list.
+const LIST_MAX: usize = 1_000;
+
+/// How many characters of a store's words are passed on.
+const DETAIL_CHARS_MAX: usize = 200;
+
+/// How a store answered a write.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// It was done, and this names what is stored now.
+    Done(UpdateVersion),
+    /// Its condition did not hold.
+    Refused,
+    /// There is no such object, or no such bucket.
+    Missing,
+    /// It may have been done or not: silence, a failure of the store, or 'try again'.
+    Unclear(String),
+    /// The store does not do such writes.
+    Unsupported(String),
+}
+
+/// An object as it was read.
+pub(super) struct Stored {
+    pub(super) body: Bytes,
+    pub(super) meta: ObjectMeta,
+}
+
+pub(super) struct Session<'a> {
+    objects: &'a Arc<dyn ObjectStore>,
+    pub(super) admin: Option<&'a dyn BucketAdmin>,
+    pub(super) world: &'a dyn World,
+    pub(super) directory: Path,
+    pub(super) budget: Duration,
+    started: Duration,
+    requests: Arc<AtomicU64>,
+    timed: AtomicU64,
+    timed_micros: AtomicU64,
+    keys: Mutex<BTreeSet<Path>>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        objects: &'a Arc<dyn ObjectStore>,
+        admin: Option<&'a dyn BucketAdmin>,
+        world: &'a dyn World,
+        budget: Duration,
+    ) -> Self {
+        let name = format!("{:032x}", world.random_u128());
+        Self {
+            objects,
+            admin,
+            world,
+            directory: Path::from_iter([PROBE_PREFIX, &name]),
+            budget,
+            started: world.monotonic(),
+            requests: Arc::default(),
+            timed: AtomicU64::new(0),
+            timed_micros: AtomicU64::new(0),
+            keys: Mutex::default(),
+        }
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.world.monotonic().saturating_sub(self.started)
+    }
+
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// How long a request outside of a race took so far, on average.
+    pub(super) fn typical(&self) -> Duration {
+        let timed = self.timed.load(Ordering::Relaxed).max(1);
+        Duration::from_micros(self.timed_micros.load(Ordering::Relaxed) / timed)
+    }
+
+    /// A key of this probe, remembered so that it is removed at the end.
+    pub(super) fn key(&self, name: &str) -> Path {
+        let key = Path::from(format!("{}/{name}", self.directory));
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.insert(key.clone());
+        key
+    }
+
+    /// Every key that this probe may have written.
+    pub(super) fn keys(&self) -> Vec<Path> {
+        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.iter().cloned().collect()
+    }
+
+    /// One write, sent once.
+    pub(super) async fn write(
+        &self,
+        key: &Path,
+        body: Bytes,
+        mode: PutMode,
+    ) -> Result<Answer, ProbeError> {
+        let request = self.objects.put_opts(key, body.into(), mode.into());
+        classify(self.once(request).await)
+    }
+
+    /// The same write as a future of its own, which can run beside others, given up after `limit`.
+    pub(super) fn detached_write(
+        &self,
+        key: Path,
+        body: Bytes,
+        mode: PutMode,
+        limit: Duration,
+    ) -> impl Future<Output = Result<PutResult>> + Send + 'static {
+        let objects = Arc::clone(self.objects);
+        let requests = Arc::clone(&self.requests);
+        let limit = self.world.sleep(limit);
+        async move {
+            requests.fetch_add(1, Ordering::Relaxed);
+            within(limit, objects.put_opts(&key, body.into(), mode.into())).await
+        }
+    }
+
+    /// An unconditional write that may as well be done twice, or late.
+    pub(super) async fn put(&self, key: &Path, body: Bytes) -> Result<(), ProbeError> {
+        let put = || {
+            let body = body.clone().into();
+            self.objects.put_opts(key, body, PutMode::Overwrite.into())
+        };
+        let answer = self.retried(put).await;
+        answer.map_err(|error| ProbeError::store("writing an object", &error))?;
+        Ok(())
+    }
+
+    /// What is stored, or nothing.
+    pub(super) async fn read(&self, key: &Path) -> Result<Option<Stored>, ProbeError> {
+        match self.read_if(key, &GetOptions::default()).await {
+            Ok(stored) => Ok(Some(stored)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(ProbeError::store("reading an object", &error)),
+        }
+    }
+
+    pub(super) async fn read_if(&self, key: &Path, options: &GetOptions) -> Result<Stored> {
+        let get = || async {
+            let answer = self.objects.get_opts(key, options.clone()).await?;
+            let meta = answer.meta.clone();
+            if meta.size > super::memory::VERDICT_BYTES_MAX {
+                // Nothing that the probe wrote is that large, so it need not be read to be called wrong.
+                let body = Bytes::new();
+                return Ok(Stored { body, meta });
+            }
+            let body = answer.bytes().await?;
+            if body.len() as u64 != meta.size {
+                // The way to the store broke, which says nothing about what it holds.
+                return Err(silence("the body ended early"));
+            }
+            Ok(Stored { body, meta })
+        };
+        self.retried(get).await
+    }
+
+    /// What a list shows below a prefix, up to 1,000 entries.
+    pub(super) async fn list(&self, prefix: &Path) -> Result<Vec<ObjectMeta>, ProbeError> {
+        let list = || self.objects.list(Some(prefix)).take(LIST_MAX).try_collect();
+        let listed = self.retried(list).await;
+        listed.map_err(|error| ProbeError::store("listing objects", &error))
+    }
+
+    /// Deletes in one batch. Stores differ in whether it is an error that a key is not there; here it is none.
+    pub(super) async fn delete(&self, keys: &[Path]) -> Result<()> {
+        let delete = || async {
+            let keys = stream::iter(keys.to_vec()).map(Ok).boxed();
+            let mut answers = self.objects.delete_stream(keys);
+            while let Some(answer) = answers.next().await {
+                match answer {
+                    Ok(_) | Err(Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        };
+        self.retried(delete).await
+    }
+
+    async fn once<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let sent = self.world.monotonic();
+        let answer = within(self.world.sleep(self.budget), request).await;
+        let took = self.world.monotonic().saturating_sub(sent);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.timed.fetch_add(1, Ordering::Relaxed);
+        self.timed_micros.fetch_add(micros, Ordering::Relaxed);
+        answer
+    }
+
+    async fn retried<T, R>(&self, request: impl Fn() -> R + Send + Sync) -> Result<T>
+    where
+        T: Send,
+        R: Future<Output = Result<T>> + Send,
+    {
+        let mut delay = RETRY_DELAY;
+        for _ in 1..ATTEMPTS_MAX {
+            match self.once(request()).await {
+                Err(error) if is_transient(&error) => {}
+                settled => return settled,
+            }
+            self.world.sleep(delay).await;
+            delay *= 2;
+        }
+        self.once(request()).await
+    }
+}
+
+/// The answer, or silence once the limit has passed.
+async fn within<T>(
+    limit: BoxFuture<()>,
+    request: impl Future<Output = Result<T>> + Send,
+) -> Result<T> {
+    match select(pin!(request), limit).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right(((), _)) => Err(silence("the time limit passed")),
+    }
+}
+
+fn silence(detail: &str) -> Error {
+    let detail = detail.to_owned();
+    Error::Generic {
+        store: "probe",
+        source: Box::new(ResponseError::NoAnswer { detail }),
+    }
+}
+
+/// Whether the same request may well succeed a moment later.
+fn is_transient(error: &Error) -> bool {
+    match response::find(error) {
+        Some(ResponseError::NoAnswer { .. }) => true,
+        Some(ResponseError::Status { status, .. }) => is_transient_status(*status),
+        None => matches!(error, Error::Generic { .. } | Error::JoinError { .. }),
+    }
+}
+
+fn is_transient_status(status: u16) -> bool {
+    matches!(status, 408 | 409 | 429 | 500 | 502..=599)
+}
+
+/// What an answer to a write means.
+pub(super) fn classify(answer: Result<PutResult>) -> Result<Answer, ProbeError> {
+    let error = match answer {
+        Ok(done) => return Ok(Answer::Done(done.into())),
+        Err(error) => error,
+    };
+    let denied = || ProbeError::store("writing an object", &error);
+    if let Some(failed) = response::find(&error) {
+        return match failed {
+            ResponseError::NoAnswer { .. } => Ok(Answer::Unclear(describe(&error))),
+            ResponseError::Status { status: 412, .. } => Ok(Answer::Refused),
+            // Azure answers a create of what exists with 409, and others a lost race: their codes differ.
+            ResponseError::Status {
+                status: 409, code, ..
+            } if matches!(error, Error::AlreadyExists { .. })
+                && !matches!(
+                    code.as_deref(),
+                    Some("ConditionalRequestConflict" | "OperationAborted")
+                ) =>
+            {
+                Ok(Answer::Refused)
+            }
+            ResponseError::Status { status: 404, .. } => Ok(Answer::Missing),
+            ResponseError::Status {
+                status: 401 | 403, ..
+            } => Err(denied()),
+            ResponseError::Status { status, .. } if is_transient_status(*status) => {
+                Ok(Answer::Unclear(describe(&error)))
+            }
+            ResponseError::Status { .. } => Ok(Answer::Unsupported(describe(&error))),
+        };
+    }
+    match error {
+        Error::AlreadyExists { .. } | Error::Precondition { .. } => Ok(Answer::Refused),
+        Error::NotFound { .. } => Ok(Answer::Missing),
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Err(denied()),
+        Error::Generic { .. } | Error::JoinError { .. } => Ok(Answer::Unclear(describe(&error))),
+        _ => Ok(Answer::Unsupported(describe(&error))),
+    }
+}
+
+/// An error in the store's words, without the query of an address, where signatures are.
+pub(super) fn describe(error: &Error) -> String {
+    let words = match response::find(error) {
+        Some(failed) => failed.to_string(),
+        None => error.to_string(),
+    };
+    let unsigned = words.split('?').next().unwrap_or_default();
+    unsigned.chars().take(DETAIL_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(status: u16, code: &str) -> ResponseError {
+        ResponseError::Status {
+            status,
+            code: Some(code.to_owned()),
+            message: "words".to_owned(),
+        }
+    }
+
+    fn generic(source: ResponseError) -> Error {
+        Error::Generic {
+            store: "test",
+            source: Box::new(source),
+        }
+    }
+
+    #[test]
+    fn answers_mean_what_stores_mean_by_them() {
+        let unclear = |error| matches!(classify(Err(error)), Ok(Answer::Unclear(_)));
+        for (number, code) in [
+            (409, "ConditionalRequestConflict"),
+            (429, "SlowDown"),
+            (500, "InternalError"),
+            (503, "SlowDown"),
+        ] {
+            assert!(unclear(generic(status(number, code))), "{number}");
+        }
+        let exists = |code| Error::AlreadyExists {
+            path: "k".to_owned(),
+            source: Box::new(status(409, code)),
+        };
+        assert!(unclear(exists("ConditionalRequestConflict")));
+        let blob = classify(Err(exists("BlobAlreadyExists")));
+        assert!(matches!(blob, Ok(Answer::Refused)));
+        let refused = classify(Err(generic(status(412, "PreconditionFailed"))));
+        assert!(matches!(refused, Ok(Answer::Refused)));
+        let unsupported = classify(Err(generic(status(501, "NotImplemented"))));
+        assert!(matches!(unsupported, Ok(Answer::Unsupported(_))));
+        assert!(classify(Err(generic(status(403, "AccessDenied")))).is_err());
+    }
+
+    #[test]
+    fn a_signature_in_an_address_is_not_passed_on() {
+        let error = Error::Generic {
+            store: "test",
+            source: "cannot reach https://host/key?sig=secret".into(),
+        };
+        assert!(!describe(&error).contains("secret"));
+    }
+}
