@@ -21,8 +21,9 @@ const READERS_MAX: usize = 4;
 /// Statements that a connection keeps prepared: more than there are in this module.
 const STATEMENTS_MAX: usize = 64;
 
-/// Opens one connection. This neither reads the file nor says anything about its content.
-pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
+/// Opens one connection, which asks `wait` whether to try again when others have the lock. This neither reads the file nor
+/// says anything about its content.
+pub(super) fn connect(path: &Path, wait: fn(i32) -> bool) -> rusqlite::Result<Connection> {
     // Without the flag for URIs, a path is a path, whatever it starts with.
     let mut connection = Connection::open_with_flags(
         path,
@@ -30,7 +31,7 @@ pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
-    connection.busy_handler(Some(wait_for_lock))?;
+    connection.busy_handler(Some(wait))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     Ok(connection)
 }
@@ -53,7 +54,7 @@ pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
 /// SQLite's own handler soon pauses for 100 ms at a time. Locks here are held for as long as one flush takes, so a waiter
 /// that sleeps so long starves among others that come fresh. The attempts are counted and not timed, because a blocking
 /// callback has no other clock to ask.
-fn wait_for_lock(attempts: i32) -> bool {
+pub(super) fn wait_for_lock(attempts: i32) -> bool {
     match lock_pause(attempts) {
         Some(pause) => {
             std::thread::sleep(pause);
@@ -142,7 +143,7 @@ impl ReaderPool {
         if let Some(connection) = idle {
             return Ok(connection);
         }
-        let connection = connect(&self.path)?;
+        let connection = connect(&self.path, wait_for_lock)?;
         configure(&connection)?;
         connection.pragma_update(None, "query_only", true)?;
         Ok(connection)

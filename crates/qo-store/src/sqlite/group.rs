@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
+use super::checkpoint::LogGuard;
 use super::error::SqliteError;
 use super::write::WriteTransaction;
 use crate::world::World;
@@ -107,6 +108,7 @@ fn write_groups(
     world: &dyn World,
     mut queue: mpsc::Receiver<Box<dyn Job>>,
 ) {
+    let mut log = LogGuard::new(connection);
     while let Some(first) = queue.blocking_recv() {
         let mut bytes = first.bytes();
         let mut group = vec![first];
@@ -122,6 +124,7 @@ fn write_groups(
         for job in group {
             job.answer(committed.clone());
         }
+        log.check();
     }
 }
 

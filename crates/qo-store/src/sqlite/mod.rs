@@ -17,6 +17,7 @@
 //! the write may take effect or not.
 
 mod attributes;
+mod checkpoint;
 mod connection;
 mod error;
 mod group;
@@ -67,6 +68,12 @@ impl SqliteStore {
     ///
     /// On Unix a new file is readable and writable by its owner alone.
     pub fn open(path: &Path, world: Arc<dyn World>) -> Result<Self, SqliteOpenError> {
+        // A relative path would name another file once the process changes its directory, and SQLite has names of its own,
+        // such as `:memory:`, that are no paths at all.
+        let path = &std::path::absolute(path).map_err(|error| SqliteOpenError::Unwritable {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
         let connection = schema::open_database(path)?;
         let writes = WriteQueue::start(connection, Arc::clone(&world)).map_err(|error| {
             SqliteOpenError::Other {

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 
-use super::connection::{configure, connect, is_locked, lock_pause};
+use super::connection::{configure, connect, is_locked, lock_pause, wait_for_lock};
 use super::error::SqliteOpenError;
 
 /// Marks a file as qo's: `qoob` in ASCII.
@@ -105,7 +105,7 @@ enum Prepared {
 }
 
 fn prepare(path: &Path, is_missing: bool) -> rusqlite::Result<Prepared> {
-    let mut connection = connect(path)?;
+    let mut connection = connect(path, wait_for_lock)?;
     if is_missing {
         restrict_to_owner(path);
     }
@@ -208,21 +208,20 @@ fn explain(path: &Path, error: &rusqlite::Error) -> SqliteOpenError {
 }
 
 /// What the operating system says about creating a file there, which SQLite keeps to itself.
+///
+/// A file that exists is not opened to find out, see [`restrict_to_owner`].
 fn system_reason(path: &Path) -> Option<String> {
-    if let Ok(metadata) = fs::metadata(path) {
-        return metadata
-            .permissions()
-            .readonly()
-            .then(|| "the file is read-only".to_owned());
+    if path.exists() {
+        return Some(
+            "the file belongs to somebody else, or it or its directory is read-only".to_owned(),
+        );
     }
-    match fs::OpenOptions::new()
+    fs::OpenOptions::new()
         .write(true)
         .create_new(true)
         .open(path)
-    {
-        Ok(_) => None,
-        Err(error) => Some(error.to_string()),
-    }
+        .err()
+        .map(|error| error.to_string())
 }
 
 fn clone_failure(error: &rusqlite::Error) -> rusqlite::Error {
@@ -257,7 +256,7 @@ mod tests {
     fn a_database_left_between_the_two_steps_counts_as_new() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("qo.db");
-        let connection = connect(&path).unwrap();
+        let connection = connect(&path, wait_for_lock).unwrap();
         connection
             .pragma_update(None, "journal_mode", "WAL")
             .unwrap();

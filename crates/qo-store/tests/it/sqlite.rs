@@ -6,6 +6,7 @@
 )]
 
 mod listing;
+mod model;
 mod objects;
 mod opening;
 mod processes;

@@ -101,6 +101,12 @@ fn databases_of_others_and_of_the_future_are_refused() {
 }
 
 #[test]
+fn an_empty_path_is_refused() {
+    let refused = SqliteStore::open(std::path::Path::new(""), TokioWorld::shared());
+    assert!(matches!(refused, Err(SqliteOpenError::Unwritable { .. })));
+}
+
+#[test]
 fn an_empty_file_becomes_a_database() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("empty");
