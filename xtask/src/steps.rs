@@ -99,8 +99,15 @@ impl Step {
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Fmt => &["fmt", "--all", "--check"],
-            Self::Deny => &["deny", "check", "licenses", "bans", "sources"],
-            Self::Advisories => &["deny", "check", "--disable-fetch", "advisories"],
+            Self::Deny => &[
+                "deny",
+                "check",
+                "--hide-inclusion-graph",
+                "licenses",
+                "bans",
+                "sources",
+            ],
+            Self::Advisories => &["deny", "check", "advisories"],
             Self::Clippy => &[
                 "clippy",
                 "--workspace",
@@ -109,7 +116,16 @@ impl Step {
                 "-D",
                 "warnings",
             ],
-            Self::Docs => &["doc", "--workspace", "--no-deps"],
+            // Naming the examples makes cargo choose the same features of dependencies as for clippy; without them,
+            // some twenty are checked once more.
+            Self::Docs => &[
+                "doc",
+                "--workspace",
+                "--no-deps",
+                "--lib",
+                "--bins",
+                "--examples",
+            ],
             Self::Unit => &[
                 "test",
                 "--workspace",

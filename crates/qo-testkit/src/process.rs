@@ -146,7 +146,8 @@ impl ServerProcess {
     /// The server's exit status, once it has ended by itself.
     pub(crate) fn exit_status(&self) -> Option<String> {
         let status = fs::read_to_string(self.dir.join("exit-status")).ok()?;
-        Some(status.trim().to_owned())
+        // The file is there a moment before its content.
+        Some(status.trim().to_owned()).filter(|status| !status.is_empty())
     }
 
     /// The last lines of the server's log.
