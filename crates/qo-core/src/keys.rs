@@ -7,8 +7,11 @@
 //! | `later/{available_at_ms}/{id}/{queue}/{type}/{priority}` | says that a task will be due |
 //! | `leases/{shard}/{minute}/{id}/{attempt}` | says that a task is running, by the minute in which its lease runs out |
 //! | `workers/{worker}.json` | a worker's record |
-//! | `data/{shard}/{id}/input.json` | an input that is too large for the record |
+//! | `data/{shard}/{id}/input-{sha256}.json` | an input that is too large for the record |
 //! | `data/{shard}/{id}/output-{attempt}.json` | an output that is too large for the record |
+//! | `keys/{sha256}.json` | which task an idempotency key stands for, by the hash of the key in its scope |
+//! | `meta/signal.json` | changes whenever something was submitted |
+//! | `meta/queues.json` | which queues are paused |
 //!
 //! Why they are laid out so:
 //! - **ready**: a worker lists the prefix of a queue and a type that it serves, so that tasks of others never stand in its
@@ -21,6 +24,7 @@
 //! - **leases**: a minute, not a time, so that a renewal mostly finds its entry in place and costs no index write.
 //! - **No index key is used twice**: a task's due time only grows, and a lease is named by its attempt. So the deletion of an
 //!   old entry, however late it arrives, never takes a new one away.
+//! - **input**: named by its content, so that a second submit of an id with another input cannot overwrite the first one's.
 //! - **output**: named by its attempt, so that a worker that lost its lease cannot overwrite the output of a newer attempt.
 //!
 //! Times and minutes are fixed-width numbers, so that their order as text is their order in time. Every other part is a
@@ -33,6 +37,7 @@ use thiserror::Error;
 
 use crate::id::{Shard, TaskId};
 use crate::names::{QueueName, TaskType, WorkerId};
+use crate::payload::Sha256;
 use crate::task::{PRIORITY_MAX, Task};
 use crate::time::Timestamp;
 
@@ -57,7 +62,12 @@ pub enum Key {
     /// A worker's record.
     Worker(WorkerId),
     /// An input that is too large for the record.
-    Input(TaskId),
+    Input {
+        /// The task.
+        id: TaskId,
+        /// What it hashes to.
+        sha256: Sha256,
+    },
     /// An output that is too large for the record.
     Output {
         /// The task.
@@ -65,6 +75,8 @@ pub enum Key {
         /// The attempt that made it.
         attempt: u32,
     },
+    /// Which task an idempotency key stands for.
+    Idempotency(Sha256),
 }
 
 /// What the ready and later indexes say of a pending task.
@@ -125,6 +137,21 @@ pub fn leases_prefix(shard: Shard) -> String {
 /// The prefix of the workers' records.
 pub const WORKERS_PREFIX: &str = "workers";
 
+/// The prefix of all running tasks.
+pub const LEASES_PREFIX: &str = "leases";
+
+/// The prefix of all tasks.
+pub const TASKS_PREFIX: &str = "tasks";
+
+/// The prefix of all tasks that are due.
+pub const READY_PREFIX: &str = "ready";
+
+/// Changes whenever something was submitted.
+pub const SIGNAL_KEY: &str = "meta/signal.json";
+
+/// Which queues are paused.
+pub const QUEUES_KEY: &str = "meta/queues.json";
+
 /// The prefix of one task's large payloads.
 pub fn data_prefix(id: TaskId) -> String {
     format!("data/{}/{id}", id.shard())
@@ -158,7 +185,8 @@ impl fmt::Display for Key {
                 attempt,
             } => write!(f, "leases/{}/{minute:010}/{id}/{attempt}", id.shard()),
             Self::Worker(worker) => write!(f, "workers/{worker}.json"),
-            Self::Input(id) => write!(f, "data/{}/{id}/input.json", id.shard()),
+            Self::Input { id, sha256 } => write!(f, "data/{}/{id}/input-{sha256}.json", id.shard()),
+            Self::Idempotency(sha256) => write!(f, "keys/{sha256}.json"),
             Self::Output { id, attempt } => {
                 write!(f, "data/{}/{id}/output-{attempt}.json", id.shard())
             }
@@ -212,13 +240,18 @@ fn read(text: &str) -> Option<Key> {
                 attempt: next()?.parse().ok()?,
             }
         }
+        "keys" => Key::Idempotency(next()?.strip_suffix(".json")?.parse().ok()?),
         "workers" => Key::Worker(next()?.strip_suffix(".json")?.parse().ok()?),
         "data" => {
             next()?;
             let id = next()?.parse().ok()?;
-            match next()?.strip_suffix(".json")? {
-                "input" => Key::Input(id),
-                name => Key::Output {
+            let name = next()?.strip_suffix(".json")?;
+            match name.strip_prefix("input-") {
+                Some(sha256) => Key::Input {
+                    id,
+                    sha256: sha256.parse().ok()?,
+                },
+                None => Key::Output {
                     id,
                     attempt: name.strip_prefix("output-")?.parse().ok()?,
                 },
@@ -291,8 +324,18 @@ mod tests {
                 "workers/w-1.local.json",
             ),
             (
-                Key::Input(id),
-                "data/5/550e8400-e29b-41d4-a716-446655440000/input.json",
+                Key::Input {
+                    id,
+                    sha256: Sha256::from_bytes([0xab; 32]),
+                },
+                &format!(
+                    "data/5/550e8400-e29b-41d4-a716-446655440000/input-{}.json",
+                    "ab".repeat(32)
+                ),
+            ),
+            (
+                Key::Idempotency(Sha256::from_bytes([0xcd; 32])),
+                &format!("keys/{}.json", "cd".repeat(32)),
             ),
             (
                 Key::Output { id, attempt: 12 },
@@ -355,7 +398,11 @@ mod tests {
             .to_string()
             .starts_with(&leases_prefix(id.shard()))
         );
-        assert!(Key::Input(id).to_string().starts_with(&data_prefix(id)));
+        assert!(
+            Key::Output { id, attempt: 1 }
+                .to_string()
+                .starts_with(&data_prefix(id))
+        );
     }
 
     #[test]

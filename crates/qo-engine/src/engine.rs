@@ -7,7 +7,9 @@ use qo_core::task::Event;
 use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
 
-use crate::api::{ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo};
+use crate::api::{
+    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+};
 use crate::error::EngineError;
 
 /// A queue, whatever it is kept in.
@@ -23,22 +25,41 @@ pub trait Engine: Debug + Send + Sync + 'static {
     async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError>;
 
     /// Adds many tasks at once and reports each, in the order in which they were given.
-    async fn submit_many(&self, requests: Vec<SubmitRequest>) -> Vec<Result<Submitted, EngineError>>;
+    async fn submit_many(
+        &self,
+        requests: Vec<SubmitRequest>,
+    ) -> Vec<Result<Submitted, EngineError>>;
 
     /// Hands out tasks that are due, the most urgent first. Each carries its lease id and its attempt number.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError>;
 
     /// Keeps an attempt alive. The answer tells whether a cancel was requested.
-    async fn renew(&self, id: TaskId, lease: LeaseId, lease_ms: Option<u64>) -> Result<Task, EngineError>;
+    async fn renew(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        lease_ms: Option<u64>,
+    ) -> Result<Task, EngineError>;
 
     /// Says how far an attempt is.
-    async fn progress(&self, id: TaskId, lease: LeaseId, report: ProgressReport) -> Result<Task, EngineError>;
+    async fn progress(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        report: ProgressReport,
+    ) -> Result<Task, EngineError>;
 
     /// Ends an attempt, and the task, with success.
-    async fn complete(&self, id: TaskId, lease: LeaseId, output: Option<Json>) -> Result<Task, EngineError>;
+    async fn complete(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        output: Option<Json>,
+    ) -> Result<Task, EngineError>;
 
     /// Ends an attempt without success.
-    async fn fail(&self, id: TaskId, lease: LeaseId, failure: Failure) -> Result<Task, EngineError>;
+    async fn fail(&self, id: TaskId, lease: LeaseId, failure: Failure)
+    -> Result<Task, EngineError>;
 
     /// Gives a task back, not counted against its retries.
     async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, EngineError>;
@@ -71,7 +92,12 @@ pub trait Engine: Debug + Send + Sync + 'static {
     async fn output(&self, task: &Task) -> Result<Option<Json>, EngineError>;
 
     /// Some of the tasks that match, from the place that `cursor` names, at most `limit` of them.
-    async fn list(&self, filter: &TaskFilter, cursor: Option<&str>, limit: usize) -> Result<TaskPage, EngineError>;
+    async fn list(
+        &self,
+        filter: &TaskFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<TaskPage, EngineError>;
 
     /// What happened to a task, oldest first.
     async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError>;

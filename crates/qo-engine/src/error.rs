@@ -40,7 +40,9 @@ pub enum EngineError {
     #[error("{0}")]
     BadRequest(String),
     /// Versions were asked for where none are kept.
-    #[error("this bucket keeps no versions; switch versioning on with `qo init`, or ask for the history without versions")]
+    #[error(
+        "this bucket keeps no versions; switch versioning on with `qo init`, or ask for the history without versions"
+    )]
     NotVersioned,
 }
 

@@ -207,6 +207,14 @@ impl ScopedKey {
             key: key.clone(),
         }
     }
+
+    /// The key and its scope as one text, which no other key and scope have. Stores name objects by it, so it never changes.
+    pub fn canonical(&self) -> String {
+        let queue = self.queue.as_ref().map_or("", QueueName::as_str);
+        let task_type = self.task_type.as_ref().map_or("", TaskType::as_str);
+        // Names hold no slash, so that the first two end the scope whatever the key holds.
+        format!("{queue}/{task_type}/{}", self.key)
+    }
 }
 
 /// What a new task starts with; [`crate::transition::submit`] fills in the rest.

@@ -31,7 +31,10 @@ impl TaskFilter {
         };
         status
             && self.queue.as_ref().is_none_or(|queue| *queue == task.queue)
-            && self.task_type.as_ref().is_none_or(|task_type| *task_type == task.task_type)
+            && self
+                .task_type
+                .as_ref()
+                .is_none_or(|task_type| *task_type == task.task_type)
             && self.tag.as_ref().is_none_or(|tag| task.tags.contains(tag))
             && self.shard.is_none_or(|shard| shard == task.shard)
             && self.since.is_none_or(|since| task.created_at >= since)

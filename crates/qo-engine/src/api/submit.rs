@@ -2,7 +2,9 @@
 
 use qo_core::task::{IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, TIMEOUT_DEFAULT_SECONDS};
 use qo_core::transition::{Idempotency, Submission};
-use qo_core::{IdempotencyKey, Json, Payload, QueueName, RetryPolicy, Tag, Task, TaskId, TaskType, Timestamp};
+use qo_core::{
+    IdempotencyKey, Json, Payload, QueueName, RetryPolicy, Tag, Task, TaskId, TaskType, Timestamp,
+};
 
 /// A task to be. The defaults are those of the data model.
 #[derive(Debug, Clone, PartialEq)]

@@ -72,6 +72,7 @@ impl WorkerInfo {
 
     /// Whether it takes tasks of this queue and type.
     pub fn serves(&self, queue: &QueueName, task_type: &TaskType) -> bool {
-        (self.queues.is_empty() || self.queues.contains(queue)) && (self.types.is_empty() || self.types.contains(task_type))
+        (self.queues.is_empty() || self.queues.contains(queue))
+            && (self.types.is_empty() || self.types.contains(task_type))
     }
 }

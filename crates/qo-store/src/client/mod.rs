@@ -67,6 +67,7 @@
 mod authorship;
 mod classify;
 mod delete;
+mod folders;
 mod page;
 mod retry;
 mod settle;
@@ -261,6 +262,11 @@ impl StoreClient {
         limit: usize,
     ) -> Result<Page, StoreError> {
         page::page(self, prefix, after, limit).await
+    }
+
+    /// The names directly below `prefix` that have objects below themselves: one LIST, if there are few.
+    pub async fn folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        folders::folders(self, prefix).await
     }
 
     /// Deletes objects. Those that are not there count as deleted; those that could not be deleted are named one by one.

@@ -1,0 +1,97 @@
+//! Deletes index entries that are no longer true, many at a time and in the background.
+//!
+//! A stale entry does no harm but the read that finds it out, and no index key is ever used twice, so that a deletion may
+//! come late, come twice, or never come: then the monitor finds the entry.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use qo_store::StoreClient;
+use qo_store::world::World;
+
+use super::lock;
+
+/// More than this are not gathered; what comes on top is left to the monitor.
+const GATHERED_MAX: usize = 100_000;
+
+#[derive(Clone)]
+pub(super) struct Broom {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: StoreClient,
+    world: Arc<dyn World>,
+    delay: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    keys: BTreeSet<String>,
+    /// What is being deleted right now.
+    leaving: BTreeSet<String>,
+    scheduled: bool,
+}
+
+impl Broom {
+    pub(super) fn new(client: StoreClient, world: Arc<dyn World>, delay: Duration) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                client,
+                world,
+                delay,
+                state: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Has entries deleted soon.
+    pub(super) fn sweep(&self, keys: impl IntoIterator<Item = impl fmt::Display>) {
+        let mut state = lock(&self.shared.state);
+        for key in keys {
+            if state.keys.len() < GATHERED_MAX {
+                state.keys.insert(key.to_string());
+            }
+        }
+        if state.keys.is_empty() || state.scheduled {
+            return;
+        }
+        state.scheduled = true;
+        drop(state);
+        let broom = self.clone();
+        self.shared.world.spawn(Box::pin(async move {
+            broom.shared.world.sleep(broom.shared.delay).await;
+            lock(&broom.shared.state).scheduled = false;
+            broom.flush().await;
+        }));
+    }
+
+    /// Whether an entry is known to be stale, although a list may still show it.
+    pub(super) fn is_sweeping(&self, key: &str) -> bool {
+        let state = lock(&self.shared.state);
+        state.keys.contains(key) || state.leaving.contains(key)
+    }
+
+    /// Deletes what was gathered.
+    pub(super) async fn flush(&self) {
+        let keys: Vec<String> = {
+            let mut state = lock(&self.shared.state);
+            let keys = std::mem::take(&mut state.keys);
+            state.leaving.extend(keys.iter().cloned());
+            keys.into_iter().collect()
+        };
+        if keys.is_empty() {
+            return;
+        }
+        if let Err(error) = self.shared.client.delete_many(&keys).await {
+            tracing::debug!(%error, "stale index entries stay for the monitor");
+        }
+        let mut state = lock(&self.shared.state);
+        for key in &keys {
+            state.leaving.remove(key);
+        }
+    }
+}

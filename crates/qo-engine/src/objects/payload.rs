@@ -1,0 +1,73 @@
+//! Inputs and outputs that are too large for the record.
+//!
+//! A large payload is written before the record that refers to it, under a key that no other content can have, so that a
+//! reference that is found is always good. A payload whose record was never written is an orphan, which the sweeper removes.
+
+use bytes::Bytes;
+use qo_core::keys::Key;
+use qo_core::limits::{INLINE_PAYLOAD_MAX_BYTES, STORED_PAYLOAD_MAX_BYTES};
+use qo_core::{Json, Payload, PayloadRef, Sha256, TaskId};
+use qo_store::StoreError;
+
+use super::ObjectsEngine;
+use crate::error::EngineError;
+
+/// Decides where a payload goes. What is too large for any place is refused.
+pub(super) fn place(field: &'static str, json: &Json) -> Result<Payload, EngineError> {
+    let size = json.size() as u64;
+    if size <= INLINE_PAYLOAD_MAX_BYTES as u64 {
+        return Ok(Payload::Inline(json.clone()));
+    }
+    if size > STORED_PAYLOAD_MAX_BYTES {
+        return Err(EngineError::PayloadTooLarge { field, size });
+    }
+    Ok(Payload::Stored(PayloadRef::new(
+        size,
+        digest(json.as_str().as_bytes()),
+    )))
+}
+
+pub(super) fn digest(bytes: &[u8]) -> Sha256 {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    let mut array = [0; 32];
+    array.copy_from_slice(digest.as_ref());
+    Sha256::from_bytes(array)
+}
+
+impl ObjectsEngine {
+    pub(super) async fn put_payload(&self, key: &Key, json: &Json) -> Result<(), EngineError> {
+        let body = Bytes::copy_from_slice(json.as_str().as_bytes());
+        self.client().put(&key.to_string(), body).await?;
+        Ok(())
+    }
+
+    pub(super) async fn load_payload(
+        &self,
+        payload: Payload,
+        key: impl FnOnce(Sha256) -> Key,
+    ) -> Result<Json, EngineError> {
+        let reference = match payload {
+            Payload::Inline(json) => return Ok(json),
+            Payload::Stored(reference) => reference,
+        };
+        let key = key(reference.sha256).to_string();
+        let body = self.client().get(&key).await?.body;
+        let corrupt = |detail: String| StoreError::Corrupt {
+            key: key.clone(),
+            detail,
+        };
+        if body.len() as u64 != reference.size || digest(&body) != reference.sha256 {
+            return Err(corrupt(
+                "its size or its digest is not the one in the task's record".to_owned(),
+            )
+            .into());
+        }
+        let text = String::from_utf8(body.into()).map_err(|error| corrupt(error.to_string()))?;
+        Json::parse(text).map_err(|error| corrupt(error.to_string()).into())
+    }
+
+    /// The key of a task's large output.
+    pub(super) fn output_key(id: TaskId, attempt: u32) -> Key {
+        Key::Output { id, attempt }
+    }
+}

@@ -1,0 +1,93 @@
+//! Which workers are there, so that they share the work instead of fighting over it.
+//!
+//! One LIST of the workers' records shows who is alive by when each was written; what a worker takes is read once per worker.
+//! It is asked only while there is work, at most every ten seconds. Being wrong costs lost races, never a lost task.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use qo_core::WorkerId;
+use qo_core::keys::{Key, WORKERS_PREFIX};
+
+use super::ObjectsEngine;
+use super::lanes::LaneName;
+use crate::api::WorkerInfo;
+
+/// How long what is known of the others is good enough.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+/// How many workers are looked at.
+const PEERS_MAX: usize = 1_000;
+
+#[derive(Default)]
+pub(super) struct Peers {
+    known: tokio::sync::Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    refreshed_at: Option<Duration>,
+    alive: Vec<WorkerId>,
+    records: BTreeMap<WorkerId, WorkerInfo>,
+}
+
+impl ObjectsEngine {
+    /// The worker's place among the live ones of a lane, and how many those are; nothing, if it is not one of them.
+    pub(super) async fn rank(&self, name: &LaneName, worker: &WorkerId) -> Option<(u128, u128)> {
+        let mut known = self.shared.peers.known.lock().await;
+        let now = self.world().monotonic();
+        if known
+            .refreshed_at
+            .is_none_or(|at| now >= at + REFRESH_INTERVAL)
+        {
+            known.refreshed_at = Some(now);
+            self.refresh(&mut known).await;
+        }
+        let serving: Vec<_> = known
+            .alive
+            .iter()
+            .filter(|peer| {
+                known
+                    .records
+                    .get(*peer)
+                    .is_some_and(|record| record.serves(&name.0, &name.1))
+            })
+            .collect();
+        let rank = serving.iter().position(|peer| *peer == worker)?;
+        Some((rank as u128, serving.len() as u128))
+    }
+
+    /// Forgets when the others were last looked at: something about them has changed.
+    pub(super) async fn look_at_peers_again(&self) {
+        self.shared.peers.known.lock().await.refreshed_at = None;
+    }
+
+    async fn refresh(&self, known: &mut Known) {
+        let page = match self.client().page(WORKERS_PREFIX, None, PEERS_MAX).await {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::debug!(%error, "the other workers are not known; going on with what was");
+                return;
+            }
+        };
+        let now = self.client().now();
+        let stale_ms = self.config().worker_stale_ms;
+        known.alive.clear();
+        for entry in page.entries {
+            let Ok(Key::Worker(worker)) = entry.key.parse::<Key>() else {
+                continue;
+            };
+            if entry.last_modified.plus_millis(stale_ms) < now {
+                continue;
+            }
+            if !known.records.contains_key(&worker)
+                && let Ok(object) = self.client().get(&entry.key).await
+                && let Ok(record) = serde_json::from_slice(&object.body)
+            {
+                known.records.insert(worker.clone(), record);
+            }
+            known.alive.push(worker);
+        }
+        let alive = &known.alive;
+        known.records.retain(|worker, _| alive.contains(worker));
+    }
+}

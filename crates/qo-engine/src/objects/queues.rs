@@ -1,0 +1,128 @@
+//! Which queues are paused: one small object, changed by compare-and-swap and read by workers after each signal.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use qo_core::keys::QUEUES_KEY;
+use qo_core::{OpId, QueueName, Timestamp};
+use qo_store::StoreError;
+use qo_store::client::{Object, Tag};
+use qo_store::world::WorldExt;
+use serde::{Deserialize, Serialize};
+
+use super::ObjectsEngine;
+use crate::error::EngineError;
+
+/// How often the record is tried to be changed.
+const TRIES_MAX: u32 = 32;
+/// How many operations the record remembers.
+const RECENT_OPS_MAX: usize = 32;
+
+/// What is stored of the queues.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct QueuesRecord {
+    revision: u64,
+    #[serde(default)]
+    op_id: Option<OpId>,
+    #[serde(default)]
+    recent_ops: Vec<OpId>,
+    /// The paused queues, and since when they are.
+    #[serde(default)]
+    paused: BTreeMap<QueueName, Timestamp>,
+}
+
+#[derive(Default)]
+pub(super) struct Queues {
+    known: tokio::sync::Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    epoch: Option<u64>,
+    tag: Option<Tag>,
+    paused: BTreeSet<QueueName>,
+}
+
+impl ObjectsEngine {
+    /// The paused queues, as of the last signal.
+    pub(super) async fn paused(&self) -> Result<BTreeSet<QueueName>, EngineError> {
+        let epoch = self.shared.signal.epoch();
+        let mut known = self.shared.queues.known.lock().await;
+        if known.epoch == Some(epoch) {
+            return Ok(known.paused.clone());
+        }
+        let found = match &known.tag {
+            Some(tag) => self.client().get_if_changed(QUEUES_KEY, tag).await,
+            None => self.client().get(QUEUES_KEY).await.map(Some),
+        };
+        match found {
+            Ok(None) => {}
+            Ok(Some(object)) => {
+                known.paused = decode(&object)?.paused.into_keys().collect();
+                known.tag = Some(object.tag);
+            }
+            Err(StoreError::NotFound { .. }) => {
+                known.paused.clear();
+                known.tag = None;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        known.epoch = Some(epoch);
+        Ok(known.paused.clone())
+    }
+
+    /// Pauses a queue or lets it go on. Doing it twice is doing it once.
+    pub(super) async fn set_paused(
+        &self,
+        queue: &QueueName,
+        paused: bool,
+    ) -> Result<(), EngineError> {
+        let op = self.world().new_op_id();
+        for _ in 0..TRIES_MAX {
+            let (mut record, tag) = match self.client().get(QUEUES_KEY).await {
+                Ok(object) => (decode(&object)?, Some(object.tag)),
+                Err(StoreError::NotFound { .. }) => (QueuesRecord::default(), None),
+                Err(error) => return Err(error.into()),
+            };
+            if record.paused.contains_key(queue) == paused {
+                return Ok(());
+            }
+            if paused {
+                record.paused.insert(queue.clone(), self.client().now());
+            } else {
+                record.paused.remove(queue);
+            }
+            record.revision += 1;
+            record.recent_ops.extend(record.op_id.replace(op));
+            let excess = record.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
+            record.recent_ops.drain(..excess);
+            let body = Bytes::from(serde_json::to_vec(&record).map_err(|error| corrupt(&error))?);
+            let written = match &tag {
+                Some(tag) => self.client().swap(QUEUES_KEY, body, tag, &op).await,
+                None => self.client().create(QUEUES_KEY, body, &op).await,
+            };
+            match written {
+                Ok(_) => {
+                    self.shared.signal.touch().await;
+                    return Ok(());
+                }
+                Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(EngineError::BadRequest(format!(
+            "the list of paused queues is being changed by others without a pause; try to change {queue} again"
+        )))
+    }
+}
+
+fn decode(object: &Object) -> Result<QueuesRecord, EngineError> {
+    serde_json::from_slice(&object.body).map_err(|error| corrupt(&error))
+}
+
+fn corrupt(error: &serde_json::Error) -> EngineError {
+    EngineError::Store(StoreError::Corrupt {
+        key: QUEUES_KEY.to_owned(),
+        detail: error.to_string(),
+    })
+}
