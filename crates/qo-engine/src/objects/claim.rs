@@ -158,6 +158,17 @@ impl ObjectsEngine {
     }
 
     async fn try_claim(&self, entry: IndexEntry, request: &ClaimRequest) -> Tried {
+        let Some(_trying) = self.shared.lanes.try_one(entry.id) else {
+            return Tried::Gone;
+        };
+        // A list from before the claim that took this task may have shown it since.
+        if self
+            .shared
+            .broom
+            .is_sweeping(&Key::Ready(entry.clone()).to_string())
+        {
+            return Tried::Gone;
+        }
         let stored = match self.read(entry.id).await {
             Ok(stored) => stored,
             // The store has said that there is no such task, which is not the same as having failed to say anything.

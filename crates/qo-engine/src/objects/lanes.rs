@@ -4,12 +4,12 @@
 //! take it, found by its id among the live workers of its queue and type ([`super::peers`]). A worker takes its own share of a
 //! page; only when a page has nothing of its own does it help itself to what others have left lying, a few at random.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qo_core::keys::{IndexEntry, Key, ready_prefix};
-use qo_core::{QueueName, TaskType, WorkerId};
+use qo_core::{QueueName, TaskId, TaskType, WorkerId};
 use qo_store::world::WorldExt;
 
 use super::{ObjectsEngine, lock};
@@ -26,6 +26,20 @@ pub(super) type LaneName = (QueueName, TaskType);
 #[derive(Default)]
 pub(super) struct Lanes {
     lanes: Mutex<BTreeMap<LaneName, Arc<Lane>>>,
+    /// The tasks that a claim of this process is trying right now: a list may still show them as ready.
+    trying: Mutex<BTreeSet<TaskId>>,
+}
+
+/// A candidate that is being tried, until this is dropped.
+pub(super) struct Trying<'a> {
+    lanes: &'a Lanes,
+    id: TaskId,
+}
+
+impl Drop for Trying<'_> {
+    fn drop(&mut self) {
+        lock(&self.lanes.trying).remove(&self.id);
+    }
 }
 
 #[derive(Default)]
@@ -46,6 +60,12 @@ struct Seen {
 }
 
 impl Lanes {
+    /// Marks a candidate as being tried; nothing, if another claim of this process is at it.
+    pub(super) fn try_one(&self, id: TaskId) -> Option<Trying<'_>> {
+        let is_new = lock(&self.trying).insert(id);
+        is_new.then(|| Trying { lanes: self, id })
+    }
+
     fn lane(&self, name: &LaneName) -> Arc<Lane> {
         let mut lanes = lock(&self.lanes);
         if lanes.len() >= LANES_MAX && !lanes.contains_key(name) {
