@@ -22,10 +22,13 @@ mod broom;
 mod change;
 mod claim;
 mod config;
+mod doctor;
 mod engine_impl;
+mod environment;
 mod history;
 mod idempotency;
 mod index;
+mod init;
 mod lanes;
 mod later;
 mod list;
@@ -35,6 +38,7 @@ mod payload;
 mod peers;
 mod purge;
 mod queues;
+mod scan;
 mod signal;
 mod stats;
 mod submit;
@@ -51,12 +55,16 @@ use qo_store::client::Tag;
 use qo_store::world::World;
 
 pub use config::{IndexMode, ObjectsConfig};
+pub use doctor::{DoctorCheck, DoctorOptions, DoctorReport, Health, doctor};
+pub use environment::{ConfigError, MonitorSettings, allows_no_versioning};
+pub use init::{InitOptions, InitOutcome, InitReport, InitStep, init};
 
 use self::broom::Broom;
 use self::lanes::Lanes;
 use self::later::Later;
 use self::peers::Peers;
 use self::queues::Queues;
+use self::scan::Scan;
 use self::signal::Signal;
 
 /// The engine of direct mode. Clones share everything.
@@ -77,6 +85,7 @@ struct Shared {
     later: Later,
     peers: Peers,
     queues: Queues,
+    scan: Scan,
     signal: Signal,
 }
 
@@ -104,6 +113,7 @@ impl ObjectsEngine {
                 later: Later::default(),
                 peers: Peers::default(),
                 queues: Queues::default(),
+                scan: Scan::default(),
                 broom,
                 signal,
                 client,
