@@ -44,7 +44,7 @@ impl ObjectsEngine {
                 return Ok(claimed);
             }
             let due_in = if self.config().index_mode == IndexMode::LogScan {
-                self.scan_again_in(request).await
+                Some(self.scan_rests_for(request).await)
             } else {
                 let next_due = self.shared.later.next_due();
                 next_due.map(|due| due.since(self.client().now()))

@@ -14,6 +14,7 @@
 //! | complete, fail for good, cancel | 1: task | 0 with the claim's tag | | 1 key, batched |
 //! | fail, release, snooze | 2: task, ready entry | 0 with the claim's tag | | 1 key, batched |
 //! | becoming due after a delay | 1: ready entry | | 1 per page | 1 key, batched |
+//! | a look in hybrid or log-scan mode | | 1 per task of the page, claimed or not | 1 per page of 50 tasks | |
 //! | signal | 1 per submitter and second at the most | 1 per 1.5 s and idle worker, answered 304 | | |
 //!
 //! A large payload adds one PUT where it is written and one GET where it is read. An idempotency key adds one PUT.

@@ -7,7 +7,7 @@
 //!
 //! In `log-scan` mode a walk that has been all the way round rests until there can be something new: a signal, a task that
 //! it has seen falling due, or the fallback interval. Until then every further look is made at once. A task that could not be
-//! read is passed by and seen again on the next round.
+//! read, or whose page was given up because the caller went away, is passed by and seen again on the next round.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -132,16 +132,26 @@ impl ObjectsEngine {
                 .is_none_or(|at| self.world().monotonic() >= at + interval)
     }
 
-    /// How long until log-scan mode can show something new without any signal, if that is known.
-    pub(super) async fn scan_again_in(&self, request: &ClaimRequest) -> Option<Duration> {
+    /// How long log-scan mode has nothing to look at, as far as it knows.
+    pub(super) async fn scan_rests_for(&self, request: &ClaimRequest) -> Duration {
         let walk = self.shared.scan.walk(request);
         let walk = walk.lock().await;
         match &walk.round {
-            Some(round) if round.is_over && walk.found.is_empty() => {
-                round.next_due.map(|due| due.since(self.client().now()))
-            }
-            _ => Some(Duration::ZERO),
+            Some(round) if walk.found.is_empty() => self.rest_after(round),
+            _ => Duration::ZERO,
         }
+    }
+
+    /// How long a walk rests: until there can be something that this round has not seen.
+    fn rest_after(&self, round: &Round) -> Duration {
+        if !round.is_over || round.epoch != self.shared.signal.epoch() {
+            return Duration::ZERO;
+        }
+        let fallback = (round.started_at + self.config().fallback_interval)
+            .saturating_sub(self.world().monotonic());
+        let now = self.client().now();
+        let next_due = round.next_due.map(|due| due.since(now));
+        next_due.map_or(fallback, |next_due| next_due.min(fallback))
     }
 
     /// Looks at one page. A task that the store did not give is told; the others of the page are found all the same.
@@ -202,15 +212,8 @@ impl ObjectsEngine {
         let at = self.world().monotonic();
         let origin = match &walk.round {
             Some(round) if !round.is_over => return true,
-            Some(round) => {
-                let can_be_new = epoch != round.epoch
-                    || at >= round.started_at + self.config().fallback_interval
-                    || round.next_due.is_some_and(|due| due <= self.client().now());
-                if !can_be_new {
-                    return false;
-                }
-                round.origin.clone()
-            }
+            Some(round) if !self.rest_after(round).is_zero() => return false,
+            Some(round) => round.origin.clone(),
             None => Key::Task(self.world().new_task_id()).to_string(),
         };
         walk.after = Some(origin.clone());

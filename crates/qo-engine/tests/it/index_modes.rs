@@ -88,7 +88,7 @@ async fn a_task_without_an_entry_is_found(place: Place) {
         assert_eq!(by_index.claim(&wish(1, 0)).await.unwrap(), []);
 
         let engine = place.engine_in(mode);
-        let claimed = engine.claim(&wish(1, 0)).await.unwrap();
+        let claimed = engine.claim(&wish(1, 20_000)).await.unwrap();
         assert_eq!(claimed.len(), 1, "{mode:?}");
         assert_eq!(
             (claimed[0].id, claimed[0].status),
@@ -236,6 +236,31 @@ async fn only_what_is_wanted_and_due_is_claimed() {
     engine.resume(&anything.queues[0]).await.unwrap();
     let resumed = engine.claim(&anything).await.unwrap();
     assert_eq!(resumed[0].id, elsewhere);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_cannot_be_read_do_not_stop_the_walk() {
+    let place = places::memory();
+    let submitter = place.engine_in(IndexMode::IndexOnly);
+    let ids = submit(&submitter, 16).await;
+    submitter.close().await;
+    forget_index(&place.client).await;
+    for shard in "0123456789abcdef".chars() {
+        for key in [
+            format!("tasks/{shard}/{shard}50e8400-e29b-41d4-a716-446655440000.json"),
+            format!("tasks/{shard}/not-a-task"),
+        ] {
+            place.client.put(&key, "{".into()).await.unwrap();
+        }
+    }
+    let engine = place.engine(config(IndexMode::LogScan, 5));
+    let mut claimed = BTreeSet::new();
+    while claimed.len() < ids.len() {
+        let tasks = engine.claim(&wish(16, 20_000)).await.unwrap();
+        assert!(!tasks.is_empty(), "{} of {}", claimed.len(), ids.len());
+        claimed.extend(tasks.into_iter().map(|task| task.id));
+    }
+    assert_eq!(claimed, ids);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -79,14 +79,23 @@ pub(crate) fn seaweedfs_versioned() -> Place {
 
 /// A bucket of the shared server, below a prefix that is empty or starts with a slash.
 pub(crate) fn bucket(name: &str, prefix: &str) -> Place {
+    open_bucket(
+        &format!("s3://{name}{prefix}"),
+        SeaweedFs::shared().unwrap().secret_key(),
+    )
+}
+
+/// A bucket of the shared server, opened with a secret of the caller's.
+pub(crate) fn bucket_with_secret(name: &str, secret: &str) -> Place {
+    open_bucket(&format!("s3://{name}"), secret)
+}
+
+fn open_bucket(url: &str, secret: &str) -> Place {
     let server = SeaweedFs::shared().unwrap();
     let options = options()
         .with_var("S3_ENDPOINT", server.endpoint())
         .with_var("S3_REGION", "us-east-1")
         .with_var("AWS_ACCESS_KEY_ID", server.access_key())
-        .with_var("AWS_SECRET_ACCESS_KEY", server.secret_key());
-    Place::new(
-        open(&format!("s3://{name}{prefix}"), &options).unwrap(),
-        None,
-    )
+        .with_var("AWS_SECRET_ACCESS_KEY", secret);
+    Place::new(open(url, &options).unwrap(), None)
 }
