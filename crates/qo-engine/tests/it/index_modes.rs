@@ -271,7 +271,7 @@ async fn hybrid_looks_at_the_tasks_only_when_the_index_shows_nothing_and_not_oft
     submitter.close().await;
     let engine = place.engine(ObjectsConfig {
         fallback_interval: Duration::from_mins(10),
-        ..config(IndexMode::Hybrid, 50)
+        ..config(IndexMode::Hybrid, 10)
     });
     let before = counting.counts();
     let claimed = engine.claim(&wish(30, 0)).await.unwrap();
@@ -287,7 +287,7 @@ async fn hybrid_looks_at_the_tasks_only_when_the_index_shows_nothing_and_not_oft
     }
     let spent = counting.counts().since(&before);
     assert!(requests(&spent, "tasks", Operation::List) <= 2, "{spent}");
-    assert_eq!(requests(&spent, "tasks", Operation::Get), 30, "{spent}");
+    assert_eq!(requests(&spent, "tasks", Operation::Get), 10, "{spent}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
