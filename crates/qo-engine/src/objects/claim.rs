@@ -13,12 +13,12 @@ use qo_store::StoreError;
 use qo_store::world::WorldExt;
 
 use super::lanes::LaneName;
-use super::{ObjectsEngine, Stored};
+use super::{IndexMode, ObjectsEngine, Stored};
 use crate::api::ClaimRequest;
 use crate::error::EngineError;
 
 /// What came of trying a candidate.
-enum Tried {
+pub(super) enum Tried {
     /// It is ours.
     Claimed(Box<Task>),
     /// It is somebody else's, or was never there.
@@ -43,11 +43,12 @@ impl ObjectsEngine {
             if !claimed.is_empty() || left.is_zero() {
                 return Ok(claimed);
             }
-            let due_in = self
-                .shared
-                .later
-                .next_due()
-                .map(|due| due.since(self.client().now()));
+            let due_in = if self.config().index_mode == IndexMode::LogScan {
+                Some(self.scan_rests_for(request).await)
+            } else {
+                let next_due = self.shared.later.next_due();
+                next_due.map(|due| due.since(self.client().now()))
+            };
             // A task that another worker has left lying can be taken after a while, without any signal.
             let limit = left.min(due_in.unwrap_or(left).max(Duration::from_millis(1)));
             self.shared.signal.wait(seen, limit).await;
@@ -55,6 +56,21 @@ impl ObjectsEngine {
     }
 
     async fn claim_now(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
+        let mode = self.config().index_mode;
+        if mode == IndexMode::LogScan {
+            return self.claim_by_scan(request).await;
+        }
+        let claimed = self.claim_by_index(request).await?;
+        if mode == IndexMode::Hybrid
+            && claimed.is_empty()
+            && self.is_fallback_scan_due(request).await
+        {
+            return self.claim_by_scan(request).await;
+        }
+        Ok(claimed)
+    }
+
+    async fn claim_by_index(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
         self.promote_due().await?;
         let max = request.max.min(CLAIM_MAX_TASKS);
         let lanes = self.lanes_of(request).await?;
@@ -183,8 +199,14 @@ impl ObjectsEngine {
         if stored.task.status != Status::Pending || IndexEntry::of(&stored.task) != entry {
             return self.gone(entry);
         }
+        self.claim_stored(stored, request).await
+    }
+
+    /// Claims a task that was read as pending, if nobody has changed it since.
+    pub(super) async fn claim_stored(&self, stored: Stored, request: &ClaimRequest) -> Tried {
         if stored.task.is_expired(self.client().now()) {
-            return match self.change(entry.id, Some(stored), Action::Expire).await {
+            let id = stored.task.id;
+            return match self.change(id, Some(stored), Action::Expire).await {
                 Ok(_) | Err(EngineError::Rejected(_)) => Tried::Gone,
                 Err(error) => Tried::Failed(error),
             };

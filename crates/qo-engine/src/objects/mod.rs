@@ -14,6 +14,7 @@
 //! | complete, fail for good, cancel | 1: task | 0 with the claim's tag | | 1 key, batched |
 //! | fail, release, snooze | 2: task, ready entry | 0 with the claim's tag | | 1 key, batched |
 //! | becoming due after a delay | 1: ready entry | | 1 per page | 1 key, batched |
+//! | a look in hybrid or log-scan mode | | 1 per task of the page, claimed or not | 1 per page of 50 tasks | |
 //! | signal | 1 per submitter and second at the most | 1 per 1.5 s and idle worker, answered 304 | | |
 //!
 //! A large payload adds one PUT where it is written and one GET where it is read. An idempotency key adds one PUT.
@@ -22,10 +23,13 @@ mod broom;
 mod change;
 mod claim;
 mod config;
+mod doctor;
 mod engine_impl;
+mod environment;
 mod history;
 mod idempotency;
 mod index;
+mod init;
 mod lanes;
 mod later;
 mod list;
@@ -35,6 +39,7 @@ mod payload;
 mod peers;
 mod purge;
 mod queues;
+mod scan;
 mod signal;
 mod stats;
 mod submit;
@@ -51,12 +56,16 @@ use qo_store::client::Tag;
 use qo_store::world::World;
 
 pub use config::{IndexMode, ObjectsConfig};
+pub use doctor::{DoctorCheck, DoctorOptions, DoctorReport, Health, doctor};
+pub use environment::{ConfigError, MonitorSettings, allows_no_versioning};
+pub use init::{InitOptions, InitOutcome, InitReport, InitStep, init};
 
 use self::broom::Broom;
 use self::lanes::Lanes;
 use self::later::Later;
 use self::peers::Peers;
 use self::queues::Queues;
+use self::scan::Scan;
 use self::signal::Signal;
 
 /// The engine of direct mode. Clones share everything.
@@ -77,6 +86,7 @@ struct Shared {
     later: Later,
     peers: Peers,
     queues: Queues,
+    scan: Scan,
     signal: Signal,
 }
 
@@ -104,6 +114,7 @@ impl ObjectsEngine {
                 later: Later::default(),
                 peers: Peers::default(),
                 queues: Queues::default(),
+                scan: Scan::default(),
                 broom,
                 signal,
                 client,

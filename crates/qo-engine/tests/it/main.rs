@@ -7,4 +7,8 @@
     reason = "a test that cannot go on should stop loudly"
 )]
 
+mod doctor;
+mod index_modes;
+mod init;
+mod places;
 mod smoke;

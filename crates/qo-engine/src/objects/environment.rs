@@ -1,0 +1,264 @@
+//! What the environment says about how to work.
+//!
+//! The variables come as a map, so that a test gives its own. An empty value is none. A value that makes no sense is an error
+//! that names the variable, the value and what is allowed: a typing mistake must not quietly become a default.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use qo_store::client::PAGE_LIMIT_MAX;
+use thiserror::Error;
+
+use super::ObjectsConfig;
+
+/// The longest interval that can be set: a day.
+const INTERVAL_MAX_SECONDS: u64 = 24 * 60 * 60;
+
+/// A variable whose value makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{variable} is {value:?}: use {allowed}")]
+pub struct ConfigError {
+    /// The variable.
+    pub variable: &'static str,
+    /// Its value, cut if it is long.
+    pub value: String,
+    /// What it may be.
+    pub allowed: String,
+}
+
+/// What the monitor is told: who ends leases that ran out, and repairs the indexes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MonitorSettings {
+    /// Whether a worker runs one beside itself.
+    pub enabled: bool,
+    /// How often it looks for leases that ran out.
+    pub check_interval: Duration,
+    /// A worker that was not heard of for so long counts as dead.
+    pub worker_health_threshold: Duration,
+    /// How often the sweeper goes round all tasks; never, if there is no time.
+    pub sweep_interval: Option<Duration>,
+    /// How many tasks the sweeper looks at at once.
+    pub sweep_page_size: usize,
+}
+
+impl Default for MonitorSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            check_interval: Duration::from_secs(30),
+            worker_health_threshold: Duration::from_mins(1),
+            sweep_interval: Some(Duration::from_mins(5)),
+            sweep_page_size: PAGE_LIMIT_MAX,
+        }
+    }
+}
+
+impl MonitorSettings {
+    /// The defaults with what `QO_NO_MONITOR` and `QO_MONITOR_…` say.
+    pub fn from_env(vars: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+        let base = Self::default();
+        let interval = |name, default: Duration| {
+            number(vars, name, 1, INTERVAL_MAX_SECONDS)
+                .map(|seconds| seconds.map_or(default, Duration::from_secs))
+        };
+        Ok(Self {
+            enabled: !flag(vars, "QO_NO_MONITOR")?.unwrap_or(!base.enabled),
+            check_interval: interval("QO_MONITOR_CHECK_INTERVAL", base.check_interval)?,
+            worker_health_threshold: interval(
+                "QO_MONITOR_WORKER_HEALTH_THRESHOLD",
+                base.worker_health_threshold,
+            )?,
+            sweep_interval: match number(
+                vars,
+                "QO_MONITOR_SWEEP_INTERVAL",
+                0,
+                INTERVAL_MAX_SECONDS,
+            )? {
+                None => base.sweep_interval,
+                Some(0) => None,
+                Some(seconds) => Some(Duration::from_secs(seconds)),
+            },
+            sweep_page_size: page_size(vars, "QO_MONITOR_SWEEP_PAGE_SIZE")?
+                .unwrap_or(base.sweep_page_size),
+        })
+    }
+}
+
+impl ObjectsConfig {
+    /// `base` with what `QO_INDEX_MODE`, `QO_READY_PAGE_SIZE` and `QO_LOG_SCAN_PAGE_SIZE` say.
+    pub fn from_env(mut base: Self, vars: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+        const INDEX_MODE: &str = "QO_INDEX_MODE";
+        if let Some(text) = value(vars, INDEX_MODE) {
+            let mode = text.parse();
+            base.index_mode =
+                mode.map_err(|_| error(INDEX_MODE, text, "index-only, hybrid or log-scan"))?;
+        }
+        if let Some(size) = page_size(vars, "QO_READY_PAGE_SIZE")? {
+            base.ready_page_size = size;
+        }
+        if let Some(size) = page_size(vars, "QO_LOG_SCAN_PAGE_SIZE")? {
+            base.log_scan_page_size = size;
+        }
+        Ok(base)
+    }
+}
+
+/// Whether `QO_ALLOW_NO_VERSIONING` asks to leave the bucket's versioning alone.
+///
+/// A task carries its own history, so qo refuses no bucket for keeping no versions, with or without this variable. It only
+/// makes [`super::init`] not switch versioning on.
+pub fn allows_no_versioning(vars: &BTreeMap<String, String>) -> Result<bool, ConfigError> {
+    Ok(flag(vars, "QO_ALLOW_NO_VERSIONING")?.unwrap_or(false))
+}
+
+fn value<'a>(vars: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
+    vars.get(name)
+        .map(|value| value.trim())
+        .filter(|value| !value.is_empty())
+}
+
+fn number(
+    vars: &BTreeMap<String, String>,
+    name: &'static str,
+    min: u64,
+    max: u64,
+) -> Result<Option<u64>, ConfigError> {
+    let Some(text) = value(vars, name) else {
+        return Ok(None);
+    };
+    match text.parse() {
+        Ok(number) if (min..=max).contains(&number) => Ok(Some(number)),
+        _ => Err(error(
+            name,
+            text,
+            &format!("a whole number from {min} to {max}"),
+        )),
+    }
+}
+
+fn page_size(
+    vars: &BTreeMap<String, String>,
+    name: &'static str,
+) -> Result<Option<usize>, ConfigError> {
+    let size = number(vars, name, 1, PAGE_LIMIT_MAX as u64)?;
+    Ok(size.map(|size| usize::try_from(size).unwrap_or(PAGE_LIMIT_MAX)))
+}
+
+fn flag(vars: &BTreeMap<String, String>, name: &'static str) -> Result<Option<bool>, ConfigError> {
+    match value(vars, name) {
+        None => Ok(None),
+        Some("1" | "true") => Ok(Some(true)),
+        Some("0" | "false") => Ok(Some(false)),
+        Some(text) => Err(error(name, text, "1 or true, 0 or false")),
+    }
+}
+
+fn error(variable: &'static str, value: &str, allowed: &str) -> ConfigError {
+    ConfigError {
+        variable,
+        value: value.chars().take(64).collect(),
+        allowed: allowed.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::IndexMode;
+
+    fn vars(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn nothing_set_changes_nothing() {
+        for vars in [
+            vars(&[]),
+            vars(&[("QO_INDEX_MODE", ""), ("QO_READY_PAGE_SIZE", " ")]),
+        ] {
+            let base = ObjectsConfig {
+                index_mode: IndexMode::Hybrid,
+                ready_page_size: 7,
+                ..ObjectsConfig::local()
+            };
+            let config = ObjectsConfig::from_env(base.clone(), &vars).unwrap();
+            assert_eq!(format!("{config:?}"), format!("{base:?}"));
+            assert_eq!(
+                MonitorSettings::from_env(&vars).unwrap(),
+                MonitorSettings::default()
+            );
+            assert!(!allows_no_versioning(&vars).unwrap());
+        }
+    }
+
+    #[test]
+    fn everything_can_be_set() {
+        let vars = vars(&[
+            ("QO_INDEX_MODE", "log-scan"),
+            ("QO_READY_PAGE_SIZE", "100"),
+            ("QO_LOG_SCAN_PAGE_SIZE", "1000"),
+            ("QO_NO_MONITOR", "true"),
+            ("QO_MONITOR_CHECK_INTERVAL", "5"),
+            ("QO_MONITOR_WORKER_HEALTH_THRESHOLD", "90"),
+            ("QO_MONITOR_SWEEP_INTERVAL", "0"),
+            ("QO_MONITOR_SWEEP_PAGE_SIZE", "1"),
+            ("QO_ALLOW_NO_VERSIONING", "1"),
+        ]);
+        let config = ObjectsConfig::from_env(ObjectsConfig::default(), &vars).unwrap();
+        assert_eq!(config.index_mode, IndexMode::LogScan);
+        assert_eq!(
+            (config.ready_page_size, config.log_scan_page_size),
+            (100, 1_000)
+        );
+        assert_eq!(
+            MonitorSettings::from_env(&vars).unwrap(),
+            MonitorSettings {
+                enabled: false,
+                check_interval: Duration::from_secs(5),
+                worker_health_threshold: Duration::from_secs(90),
+                sweep_interval: None,
+                sweep_page_size: 1,
+            }
+        );
+        assert!(allows_no_versioning(&vars).unwrap());
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name_value_and_what_is_allowed() {
+        let read = |name: &str, value: &str| {
+            let vars = vars(&[(name, value)]);
+            ObjectsConfig::from_env(ObjectsConfig::default(), &vars)
+                .map(drop)
+                .and(MonitorSettings::from_env(&vars).map(drop))
+                .and(allows_no_versioning(&vars).map(drop))
+        };
+        for (name, value, allowed) in [
+            ("QO_INDEX_MODE", "Hybrid", "index-only, hybrid or log-scan"),
+            ("QO_READY_PAGE_SIZE", "0", "from 1 to 1000"),
+            ("QO_LOG_SCAN_PAGE_SIZE", "1001", "from 1 to 1000"),
+            ("QO_LOG_SCAN_PAGE_SIZE", "-1", "from 1 to 1000"),
+            ("QO_NO_MONITOR", "ture", "1 or true, 0 or false"),
+            ("QO_MONITOR_CHECK_INTERVAL", "0", "from 1 to 86400"),
+            (
+                "QO_MONITOR_WORKER_HEALTH_THRESHOLD",
+                "1m",
+                "from 1 to 86400",
+            ),
+            ("QO_MONITOR_SWEEP_INTERVAL", "86401", "from 0 to 86400"),
+            ("QO_MONITOR_SWEEP_PAGE_SIZE", "9e2", "from 1 to 1000"),
+            ("QO_ALLOW_NO_VERSIONING", "yes", "1 or true, 0 or false"),
+        ] {
+            let message = read(name, value).unwrap_err().to_string();
+            assert!(
+                message.contains(name) && message.contains(value) && message.contains(allowed),
+                "{message}"
+            );
+        }
+        let long = "9".repeat(10_000);
+        let message = read("QO_READY_PAGE_SIZE", &long).unwrap_err().to_string();
+        assert!(message.len() < 200, "{message}");
+    }
+}
