@@ -26,6 +26,8 @@ struct Shared {
     world: Arc<dyn World>,
     delay: Duration,
     state: Mutex<State>,
+    /// Held while entries are being deleted, so that whoever flushes waits for those that somebody else is at.
+    flushing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -44,6 +46,7 @@ impl Broom {
                 world,
                 delay,
                 state: Mutex::default(),
+                flushing: tokio::sync::Mutex::default(),
             }),
         }
     }
@@ -77,6 +80,7 @@ impl Broom {
 
     /// Deletes what was gathered.
     pub(super) async fn flush(&self) {
+        let _flushing = self.shared.flushing.lock().await;
         let keys: Vec<String> = {
             let mut state = lock(&self.shared.state);
             let keys = std::mem::take(&mut state.keys);
