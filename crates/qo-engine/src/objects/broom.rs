@@ -67,7 +67,6 @@ impl Broom {
         let broom = self.clone();
         self.shared.world.spawn(Box::pin(async move {
             broom.shared.world.sleep(broom.shared.delay).await;
-            lock(&broom.shared.state).scheduled = false;
             broom.flush().await;
         }));
     }
@@ -83,6 +82,8 @@ impl Broom {
         let _flushing = self.shared.flushing.lock().await;
         let keys: Vec<String> = {
             let mut state = lock(&self.shared.state);
+            // From here on what is gathered is for the next time. Not before: one is enough to wait for the lock.
+            state.scheduled = false;
             let keys = std::mem::take(&mut state.keys);
             state.leaving.extend(keys.iter().cloned());
             keys.into_iter().collect()
