@@ -51,7 +51,7 @@ impl Contest {
                 self.costs[..size].iter().flatten().max()?.saturating_mul(2)
             }
         };
-        (estimate <= left).then_some(left)
+        (estimate <= left && !left.is_zero()).then_some(left)
     }
 
     /// Notes a round; whether it should be made again at once.

@@ -178,6 +178,10 @@ impl<'a> Session<'a> {
                 return Ok(Stored { body, meta });
             }
             let body = answer.bytes().await?;
+            if body.len() as u64 != meta.size {
+                // The way to the store broke, which says nothing about what it holds.
+                return Err(silence("the body ended early"));
+            }
             Ok(Stored { body, meta })
         };
         self.retried(get).await
@@ -242,12 +246,15 @@ async fn within<T>(
 ) -> Result<T> {
     match select(pin!(request), limit).await {
         Either::Left((answer, _)) => answer,
-        Either::Right(((), _)) => Err(Error::Generic {
-            store: "probe",
-            source: Box::new(ResponseError::NoAnswer {
-                detail: "the time limit passed".to_owned(),
-            }),
-        }),
+        Either::Right(((), _)) => Err(silence("the time limit passed")),
+    }
+}
+
+fn silence(detail: &str) -> Error {
+    let detail = detail.to_owned();
+    Error::Generic {
+        store: "probe",
+        source: Box::new(ResponseError::NoAnswer { detail }),
     }
 }
 

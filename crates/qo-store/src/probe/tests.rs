@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -58,6 +59,15 @@ async fn probe_with(plan: FaultPlan) -> Verdict {
 
 fn failed(verdict: &Verdict) -> Vec<CheckName> {
     verdict.failures().map(|check| check.name).collect()
+}
+
+#[test]
+fn the_probe_can_run_in_a_task_of_its_own() {
+    fn is_send<T: Send>(_: &T) {}
+    let world = TokioWorld::shared();
+    let objects = memory() as Arc<dyn ObjectStore>;
+    let options = ProbeOptions::default();
+    is_send(&ensure_trusted(&objects, None, world.as_ref(), &options));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -160,6 +170,7 @@ async fn a_store_that_sometimes_fails_but_never_lies_is_trusted() {
             FaultKind::Conflict,
             FaultKind::ErrorAfterApply,
             FaultKind::Unavailable,
+            FaultKind::TornRead,
         ] {
             plan = plan.with(FaultRule::new(kind, 0.01));
         }
@@ -235,6 +246,8 @@ async fn fan_out_stays_small_where_a_contended_key_is_slow() {
         lock: Some(SlowLock {
             world: Arc::clone(&world),
             latest: tokio::sync::Mutex::default(),
+            wait: Duration::from_millis(500),
+            lucky: AtomicU32::new(0),
         }),
         ..OddStore::new(memory())
     };
@@ -250,6 +263,29 @@ async fn fan_out_stays_small_where_a_contended_key_is_slow() {
         "{:?}: {verdict}",
         world.monotonic()
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_that_is_far_slower_than_its_smaller_ones_is_cut() {
+    let world = PausableWorld::shared();
+    let store = OddStore {
+        lock: Some(SlowLock {
+            world: Arc::clone(&world),
+            latest: tokio::sync::Mutex::default(),
+            wait: Duration::from_secs(2),
+            lucky: AtomicU32::new(30),
+        }),
+        ..OddStore::new(memory())
+    };
+    let objects = Arc::new(store) as Arc<dyn ObjectStore>;
+    let options = ProbeOptions::default();
+    let verdict = probe(&objects, None, world.as_ref(), &options)
+        .await
+        .unwrap();
+    assert!(verdict.trusted, "{verdict}");
+    assert!(verdict.figures.writers_max >= 8, "{verdict}");
+    let took = world.monotonic();
+    assert!(took <= options.budget, "{took:?}: {verdict}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -494,13 +530,16 @@ impl BucketAdmin for FragileBucket {
 struct SlowLock {
     world: Arc<dyn World>,
     latest: tokio::sync::Mutex<Option<Path>>,
+    wait: Duration,
+    /// How many contended writes still get through at once.
+    lucky: AtomicU32,
 }
 
 /// Memory with oddities that no fault stands for.
 #[derive(Debug)]
 struct OddStore {
     inner: Arc<InMemory>,
-    /// Writes to a key that was just written wait for a lock, one after the other, half a second each.
+    /// Writes to the key that was written last wait for a lock, one after the other.
     lock: Option<SlowLock>,
     /// Keys that contain this are shown as two hours old.
     backdated: Option<&'static str>,
@@ -533,10 +572,16 @@ impl ObjectStore for OddStore {
         payload: PutPayload,
         opts: PutOptions,
     ) -> object_store::Result<PutResult> {
-        if let Some(SlowLock { world, latest }) = &self.lock {
-            let mut latest = latest.lock().await;
-            if latest.as_ref() == Some(location) {
-                world.sleep(Duration::from_millis(500)).await;
+        if let Some(lock) = &self.lock {
+            let mut latest = lock.latest.lock().await;
+            let spend = |left: u32| left.checked_sub(1);
+            if latest.as_ref() == Some(location)
+                && lock
+                    .lucky
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend)
+                    .is_err()
+            {
+                lock.world.sleep(lock.wait).await;
             }
             *latest = Some(location.clone());
         }

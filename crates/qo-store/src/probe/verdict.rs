@@ -170,7 +170,7 @@ pub struct Figures {
     pub equal_bytes_change_tag: Option<bool>,
     /// How long the probe took.
     pub duration_ms: u64,
-    /// How many requests it sent.
+    /// How many requests for objects it sent.
     pub requests: u64,
 }
 

@@ -1,10 +1,9 @@
-//! A wrapper that counts requests and bytes, and says what they cost.
+//! A wrapper that counts requests and bytes.
 //!
 //! A request counts when it is sent, its outcome when the answer arrives: a request whose caller gave up is still paid for.
 //! A list counts one request per started page of 1,000 entries and a delete one per started 1,000 keys, which is how the
 //! stores charge for them.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -13,201 +12,13 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-    UploadPart,
+    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
-use serde::{Deserialize, Serialize};
 
 use super::PAGE;
+use super::counts::{Counts, Tally};
 use super::operation::{Operation, first_segment};
-use super::prices::Prices;
-
-/// How many prefixes are told apart. Further ones are counted together under [`OTHER_PREFIXES`].
-const PREFIXES_MAX: usize = 64;
-
-/// Where the prefixes beyond the first 64 are counted.
-pub const OTHER_PREFIXES: &str = "other";
-
-/// What was counted for one kind of request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Tally {
-    /// Requests sent.
-    pub requests: u64,
-    /// Entries that lists returned, or keys that deletes named.
-    pub keys: u64,
-    /// Bytes of bodies sent.
-    pub bytes_up: u64,
-    /// Bytes of bodies received.
-    pub bytes_down: u64,
-    /// Answers that a condition did not hold: 412, or something is already there.
-    pub refused: u64,
-    /// Answers that nothing changed since the caller last looked.
-    pub not_modified: u64,
-    /// Answers that there is no such object.
-    pub not_found: u64,
-    /// All other failures, with an answer or without. A batch of deletes counts each key that failed.
-    pub errors: u64,
-}
-
-impl Tally {
-    fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            requests: with(self.requests, other.requests),
-            keys: with(self.keys, other.keys),
-            bytes_up: with(self.bytes_up, other.bytes_up),
-            bytes_down: with(self.bytes_down, other.bytes_down),
-            refused: with(self.refused, other.refused),
-            not_modified: with(self.not_modified, other.not_modified),
-            not_found: with(self.not_found, other.not_found),
-            errors: with(self.errors, other.errors),
-        }
-    }
-
-    fn fail(&mut self, error: &Error) {
-        let outcome = match error {
-            Error::Precondition { .. } | Error::AlreadyExists { .. } => &mut self.refused,
-            Error::NotModified { .. } => &mut self.not_modified,
-            Error::NotFound { .. } => &mut self.not_found,
-            _ => &mut self.errors,
-        };
-        *outcome += 1;
-    }
-}
-
-/// What was counted up to one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Counts {
-    by_prefix: BTreeMap<String, BTreeMap<Operation, Tally>>,
-}
-
-impl Counts {
-    /// One kind of request below one first path segment, such as `tasks`; `/` is the root.
-    pub fn of(&self, prefix: &str, operation: Operation) -> Tally {
-        let tallies = self.by_prefix.get(prefix);
-        let tally = tallies.and_then(|tallies| tallies.get(&operation));
-        tally.copied().unwrap_or_default()
-    }
-
-    /// One kind of request, all prefixes together.
-    pub fn total(&self, operation: Operation) -> Tally {
-        let tallies = self.by_prefix.values();
-        tallies
-            .filter_map(|tallies| tallies.get(&operation))
-            .fold(Tally::default(), |sum, tally| {
-                sum.zip(*tally, u64::saturating_add)
-            })
-    }
-
-    /// Requests of all kinds.
-    pub fn requests(&self) -> u64 {
-        self.iter().map(|(_, _, tally)| tally.requests).sum()
-    }
-
-    /// What was counted after `earlier`.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        let mut since = Self::default();
-        for (prefix, operation, tally) in self.iter() {
-            let added = tally.zip(earlier.of(prefix, operation), u64::saturating_sub);
-            if added != Tally::default() {
-                let tallies = since.by_prefix.entry(prefix.to_owned()).or_default();
-                tallies.insert(operation, added);
-            }
-        }
-        since
-    }
-
-    /// What these requests cost.
-    pub fn dollars(&self, prices: &Prices) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^53 requests")]
-        let cost = |operation, tally: &Tally| tally.requests as f64 * prices.of(operation);
-        self.iter()
-            .map(|(_, operation, tally)| cost(operation, tally))
-            .sum()
-    }
-
-    /// Every prefix and kind of request that was seen, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Operation, &Tally)> {
-        self.by_prefix.iter().flat_map(|(prefix, tallies)| {
-            let tallies = tallies.iter();
-            tallies.map(move |(operation, tally)| (prefix.as_str(), *operation, tally))
-        })
-    }
-
-    fn tally(&mut self, prefix: &str, operation: Operation) -> &mut Tally {
-        let known = self.by_prefix.contains_key(prefix);
-        let prefix = if known || self.by_prefix.len() < PREFIXES_MAX {
-            prefix
-        } else {
-            OTHER_PREFIXES
-        };
-        let tallies = self.by_prefix.entry(prefix.to_owned()).or_default();
-        tallies.entry(operation).or_default()
-    }
-}
-
-impl fmt::Display for Counts {
-    /// An aligned table: a row per prefix and kind, and the sum.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = |prefix: &str, operation: &str, tally: &Tally| {
-            let figures = [
-                tally.requests,
-                tally.keys,
-                tally.bytes_up,
-                tally.bytes_down,
-                tally.refused,
-                tally.not_modified,
-                tally.not_found,
-                tally.errors,
-            ];
-            let mut cells = vec![prefix.to_owned(), operation.to_owned()];
-            cells.extend(figures.map(|figure| figure.to_string()));
-            cells
-        };
-        let head = [
-            "prefix",
-            "request",
-            "requests",
-            "keys",
-            "bytes up",
-            "bytes down",
-            "refused",
-            "unmodified",
-            "not found",
-            "errors",
-        ];
-        let mut rows = vec![head.map(str::to_owned).to_vec()];
-        let mut sum = Tally::default();
-        for (prefix, operation, tally) in self.iter() {
-            rows.push(row(prefix, operation.name(), tally));
-            sum = sum.zip(*tally, u64::saturating_add);
-        }
-        rows.push(row("total", "", &sum));
-        let width = |column: usize| {
-            let cells = rows.iter().map(|row| row[column].chars().count());
-            cells.max().unwrap_or(0)
-        };
-        let widths: Vec<_> = (0..head.len()).map(width).collect();
-        for cells in &rows {
-            let aligned = cells.iter().zip(&widths).enumerate();
-            // Names to the left, figures to the right.
-            let line: Vec<_> = aligned
-                .map(|(column, (cell, width))| {
-                    if column < 2 {
-                        format!("{cell:<width$}")
-                    } else {
-                        format!("{cell:>width$}")
-                    }
-                })
-                .collect();
-            writeln!(f, "{}", line.join("  "))?;
-        }
-        Ok(())
-    }
-}
 
 /// A store that counts.
 #[derive(Debug)]
@@ -467,6 +278,8 @@ mod tests {
     use object_store::{ObjectStoreExt, PutMode, UpdateVersion};
 
     use super::*;
+    use crate::wrap::Prices;
+    use crate::wrap::counts::OTHER_PREFIXES;
 
     fn counting() -> CountingStore {
         CountingStore::new(Arc::new(InMemory::new()))

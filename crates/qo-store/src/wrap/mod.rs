@@ -7,6 +7,7 @@
 //! so each of those requests is counted, delayed or broken like any other.
 
 pub mod counting;
+pub mod counts;
 pub mod faults;
 pub mod latency;
 pub mod prices;
@@ -16,7 +17,8 @@ mod operation;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use counting::{CountingStore, Counts, Tally};
+pub use counting::CountingStore;
+pub use counts::{Counts, Tally};
 pub use faults::{FaultKind, FaultPlan, FaultRule, FaultStore, InjectedFault};
 pub use latency::{Delay, LatencyStore};
 pub use operation::Operation;
