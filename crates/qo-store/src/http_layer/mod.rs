@@ -23,11 +23,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::header::{AGE, DATE};
 use http::{HeaderMap, StatusCode};
-use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
     ReqwestConnector,
 };
+use object_store::{ClientConfigKey, ClientOptions};
 use qo_core::Timestamp;
 use thiserror::Error;
 use tracing::debug;
@@ -42,7 +42,7 @@ pub(crate) use answer::{read_bounded, read_error};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a whole request may take, its answer's body included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an unused connection is kept. Stores close theirs after about as long, and a write on a closed one is lost.
+/// How long an unused connection is kept. Stores close theirs after about as long, and a request on a closed one fails.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How many unused connections are kept.
 const POOL_MAX_IDLE: usize = 64;
@@ -93,11 +93,24 @@ impl HttpConnector for StoreConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         // reqwest takes its cryptography from the process. An error means that somebody has set one already: keep theirs.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let inner = ReqwestConnector::default().connect(options)?;
+        let inner = connect_with_roots(options)?;
         Ok(HttpClient::new(StoreHttp {
             inner,
             connector: self.clone(),
         }))
+    }
+}
+
+/// A client with the system's trusted certificates. Where plain HTTP is allowed, a system that has none, as a bare
+/// container, gets a client that trusts nobody: it serves HTTP, and refuses HTTPS when it comes to that.
+fn connect_with_roots(options: &ClientOptions) -> object_store::Result<HttpClient> {
+    let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp);
+    match ReqwestConnector::default().connect(options) {
+        Err(_) if allow_http.as_deref() == Some("true") => {
+            let options = options.clone().with_no_system_certificates(true);
+            ReqwestConnector::default().connect(&options)
+        }
+        outcome => outcome,
     }
 }
 

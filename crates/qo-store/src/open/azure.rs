@@ -11,7 +11,7 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use super::address::{BucketAddress, Endpoint};
 use super::error::OpenError;
 use super::options::OpenOptions;
-use super::{describe, dress, no_retries, usable_in_a_header};
+use super::{connect, describe, dress, no_retries, usable_in_a_header};
 use crate::clock::StoreClock;
 use crate::http_layer::{StoreConnector, client_options};
 use crate::store::{CredentialSource, Store, StoreKind, StoreSource};
@@ -62,8 +62,10 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
         Arc::clone(&clock),
         &endpoint.authority,
     );
+    let http_options = client_options(endpoint.is_http);
+    connect(&connector, &http_options, &description, "AZURE")?;
     let mut builder = MicrosoftAzureBuilder::new()
-        .with_client_options(client_options(endpoint.is_http))
+        .with_client_options(http_options)
         .with_retry(no_retries());
     for (name, value) in options.vars_with_prefix("AZURE_") {
         if let Ok(key) = name.to_ascii_lowercase().parse()

@@ -110,6 +110,14 @@ pub enum OpenError {
         /// What to do.
         advice: &'static str,
     },
+    /// There are no certificates to check the store's with.
+    #[error(
+        "cannot connect to {store} safely: this system's trusted certificates cannot be loaded; install its package ca-certificates, or set SSL_CERT_FILE"
+    )]
+    NoCertificates {
+        /// The store.
+        store: String,
+    },
     /// The client below refused the settings, for a reason that may hold one of their values.
     #[error("the settings for {store} cannot be used: check the {family}_* environment variables")]
     BadSettings {

@@ -12,7 +12,7 @@ use super::address::{BucketAddress, Endpoint};
 use super::error::OpenError;
 use super::options::OpenOptions;
 use super::profile::{expand_home, read_text};
-use super::{describe, dress, no_retries};
+use super::{connect, describe, dress, no_retries};
 use crate::clock::StoreClock;
 use crate::http_layer::{StoreConnector, client_options};
 use crate::store::{CredentialSource, Store, StoreKind, StoreSource};
@@ -35,8 +35,10 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
         Arc::clone(&clock),
         &endpoint.authority,
     );
+    let http_options = client_options(endpoint.is_http);
+    connect(&connector, &http_options, &description, "GOOGLE")?;
     let mut builder = GoogleCloudStorageBuilder::new()
-        .with_client_options(client_options(endpoint.is_http))
+        .with_client_options(http_options)
         .with_retry(no_retries());
     for (name, value) in options.vars_with_prefix("GOOGLE_") {
         if let Ok(config) = name.to_ascii_lowercase().parse()

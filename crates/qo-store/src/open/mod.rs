@@ -15,6 +15,7 @@
 //! a line that says what to do.
 
 mod address;
+mod aws_credentials;
 mod azure;
 mod check;
 mod error;
@@ -30,12 +31,14 @@ mod sqlite;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use object_store::client::{HttpClient, HttpConnector};
 use object_store::path::Path as ObjectPath;
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, RetryConfig};
+use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
 use self::address::{Address, BucketAddress, Cloud, Endpoint};
 use self::opaque::OpaqueStore;
+use crate::http_layer::StoreConnector;
 use crate::store::{Store, StoreSource};
 
 pub use self::check::{CheckError, check};
@@ -114,6 +117,26 @@ fn no_retries() -> RetryConfig {
         max_retries: 0,
         ..RetryConfig::default()
     }
+}
+
+/// A connection for the store, to see before all else whether there can be one.
+fn connect(
+    connector: &StoreConnector,
+    options: &ClientOptions,
+    store: &str,
+    family: &'static str,
+) -> Result<HttpClient, OpenError> {
+    connector.connect(options).map_err(|error| {
+        let store = store.to_owned();
+        match error {
+            // What reqwest says. Of all that it is told here, only the system's certificates can displease it.
+            object_store::Error::Generic {
+                store: "HTTP client",
+                ..
+            } => OpenError::NoCertificates { store },
+            _ => OpenError::BadSettings { store, family },
+        }
+    })
 }
 
 /// Puts a cloud's client below the prefix of the URL, and out of sight of `Debug`.

@@ -214,7 +214,8 @@ fn run(command: &str, timeout: Duration) -> Result<Vec<u8>, ProcessError> {
         }
     };
     if outcome.is_err() {
-        // It may have ended by itself; then both of these fail, which is as good.
+        // It may have ended by itself; then both of these fail, which is as good. A program that the shell started lives
+        // on until it writes into the closed pipe, as it would under the AWS tools.
         let _ = child.kill();
         let _ = child.wait();
     }

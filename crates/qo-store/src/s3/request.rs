@@ -4,6 +4,7 @@
 //! of one version that has a name. A request that is applied twice, or applied and then reported as failed, therefore does
 //! no harm, and the retry needs no read-back.
 
+use std::error::Error as StdError;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +12,6 @@ use http::{HeaderValue, Method, StatusCode};
 use object_store::aws::AwsAuthorizer;
 use object_store::client::{HttpError, HttpRequest, HttpRequestBody, HttpResponse};
 use ring::digest::{SHA256, digest};
-use std::error::Error as StdError;
 
 use super::S3AdminSettings;
 use super::encoding::{base64, percent_encode};
@@ -122,12 +122,18 @@ impl S3AdminSettings {
             // The error may quote what a credential endpoint answered.
             cannot("no credentials could be had".to_owned())
         })?;
-        let mut address = format!("{}/{}", self.bucket_url, percent_encode(request.key, true));
+        let mut address = self.bucket_url.clone();
+        if !request.key.is_empty() {
+            address.push('/');
+            address.push_str(&percent_encode(request.key, true));
+        }
         for (index, (name, value)) in request.query.iter().enumerate() {
             address.push(if index == 0 { '?' } else { '&' });
             address.push_str(name);
-            address.push('=');
-            address.push_str(&percent_encode(value, false));
+            if !value.is_empty() {
+                address.push('=');
+                address.push_str(&percent_encode(value, false));
+            }
         }
         let body = request.body.as_ref().map(|body| Bytes::from(body.clone()));
         let mut builder = http::Request::builder()

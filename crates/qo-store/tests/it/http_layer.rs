@@ -145,6 +145,39 @@ async fn silence_says_whether_the_request_can_have_been_sent() {
     );
 }
 
+#[tokio::test]
+async fn a_request_is_not_waited_for_for_ever() {
+    // Connections are made, and nobody ever reads from them.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!(
+        "s3://bucket?endpoint=http://{}",
+        listener.local_addr().unwrap()
+    );
+    let store = open(&url, &s3_options().with_var("AWS_TIMEOUT", "200ms")).unwrap();
+    let error = create(&*store.objects).await;
+    let Some(ResponseError::NoAnswer { detail }) = response::find(&error) else {
+        panic!("expected silence, found {error:?}");
+    };
+    assert!(
+        detail.starts_with("timed out (")
+            && detail.ends_with("; the request may have been applied"),
+        "{detail}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_without_a_certificate_is_not_spoken_to() {
+    let server = FakeServer::scripted(Vec::new()).await;
+    let endpoint = server.endpoint.replace("http:", "https:");
+    let store = open(&format!("s3://bucket?endpoint={endpoint}"), &s3_options()).unwrap();
+    let error = create(&*store.objects).await;
+    let Some(ResponseError::NoAnswer { detail }) = response::find(&error) else {
+        panic!("expected silence, found {error:?}");
+    };
+    assert!(detail.ends_with("; the request was not sent"), "{detail}");
+    assert_eq!(server.requests().len(), 0);
+}
+
 fn date(world: &Arc<dyn World>, ahead_seconds: i64) -> String {
     let millis = world.now().as_millis() + ahead_seconds * 1000;
     let date = chrono::DateTime::from_timestamp_millis(millis).unwrap();

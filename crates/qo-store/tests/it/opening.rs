@@ -304,6 +304,10 @@ fn every_refusal_of_s3_is_one_line_that_says_what_to_do() {
         ),
         "S3_ENDPOINT cannot be used: expected an endpoint such as https://s3.example.org or http://127.0.0.1:9000"
     );
+    assert!(
+        refusal("s3://b", &s3_options().with_var("AWS_TIMEOUT", "soon"))
+            .ends_with("cannot be used: check the AWS_* environment variables")
+    );
     assert_eq!(
         refusal(
             "s3://b",
