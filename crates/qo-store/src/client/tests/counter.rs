@@ -9,6 +9,7 @@ use proptest::test_runner::Config;
 use serde::{Deserialize, Serialize};
 
 use super::*;
+use crate::client::RetryConfig;
 use crate::client::testing::Fault;
 use crate::error::StoreError;
 use crate::world::WorldExt;
@@ -166,12 +167,31 @@ fn wrapped(
     }
 }
 
-async fn race(
-    world: Arc<dyn World>,
-    breakable: Breakable,
+/// How much is tried, and how hard.
+#[derive(Debug, Clone, Copy)]
+struct Size {
     clients: u64,
     increments: u64,
     faults_percent: u64,
+    /// A client that gives up early leaves more in doubt.
+    attempts_max: u32,
+}
+
+fn sizes() -> impl Strategy<Value = Size> {
+    (1_u64..6, 1_u64..5, 0_u64..80, 1_u32..13).prop_map(
+        |(clients, increments, faults_percent, attempts_max)| Size {
+            clients,
+            increments,
+            faults_percent,
+            attempts_max,
+        },
+    )
+}
+
+async fn race(
+    world: Arc<dyn World>,
+    breakable: Breakable,
+    size: Size,
 ) -> Result<(), TestCaseError> {
     let client = StoreClient::new(
         breakable.store,
@@ -179,14 +199,18 @@ async fn race(
         Arc::clone(&world),
         ClientConfig {
             trust_first_refusal: !breakable.repeats_requests,
+            retry: RetryConfig {
+                attempts_max: size.attempts_max,
+                ..RetryConfig::default()
+            },
             ..ClientConfig::default()
         },
     );
-    let outcomes = futures_util::future::join_all((0..clients).map(|_| {
+    let outcomes = futures_util::future::join_all((0..size.clients).map(|_| {
         let (client, world) = (client.clone(), Arc::clone(&world));
         async move {
             let mut outcomes = Vec::new();
-            for _ in 0..increments {
+            for _ in 0..size.increments {
                 let op = world.new_op_id();
                 outcomes.push((op, increment(&client, op).await));
             }
@@ -228,8 +252,8 @@ async fn race(
         .values()
         .filter(|o| **o == Outcome::Success)
         .count();
-    if faults_percent == 0 {
-        prop_assert_eq!(successes as u64, clients * increments);
+    if size.faults_percent == 0 {
+        prop_assert_eq!(successes as u64, size.clients * size.increments);
     }
     Ok(())
 }
@@ -238,7 +262,7 @@ async fn race(
 fn in_paused_time(
     seed: u64,
     break_it: impl FnOnce(&Arc<dyn World>) -> Breakable,
-    (clients, increments, faults_percent): (u64, u64, u64),
+    size: Size,
 ) -> Result<(), TestCaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -248,7 +272,7 @@ fn in_paused_time(
     runtime.block_on(async {
         let world: Arc<dyn World> = Arc::new(TestWorld::new(seed));
         let breakable = break_it(&world);
-        race(world, breakable, clients, increments, faults_percent).await
+        race(world, breakable, size).await
     })
 }
 
@@ -256,29 +280,17 @@ proptest! {
     #![proptest_config(Config { cases: 2_000, failure_persistence: None, ..Config::default() })]
 
     #[test]
-    fn a_success_is_applied_once_and_a_refusal_never(
-        seed in any::<u64>(),
-        clients in 1_u64..6,
-        increments in 1_u64..5,
-        faults_percent in 0_u64..80,
-    ) {
-        let size = (clients, increments, faults_percent);
-        in_paused_time(seed, |world| drawn(world, faults_percent), size)?;
+    fn a_success_is_applied_once_and_a_refusal_never(seed in any::<u64>(), size in sizes()) {
+        in_paused_time(seed, |world| drawn(world, size.faults_percent), size)?;
     }
 
     #[test]
     fn the_same_holds_on_the_simulators_faults(
         seed in any::<u64>(),
-        clients in 1_u64..6,
-        increments in 1_u64..5,
-        faults_percent in 0_u64..80,
+        size in sizes(),
         repeats_requests in any::<bool>(),
     ) {
-        let size = (clients, increments, faults_percent);
-        in_paused_time(
-            seed,
-            |world| wrapped(world, seed, faults_percent, repeats_requests),
-            size,
-        )?;
+        let break_it = |world: &_| wrapped(world, seed, size.faults_percent, repeats_requests);
+        in_paused_time(seed, break_it, size)?;
     }
 }
