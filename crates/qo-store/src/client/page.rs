@@ -62,7 +62,7 @@ pub(super) async fn page(
         format!("{prefix_path}/")
     };
     // What sorts before every key of the prefix excludes nothing. It is not sent either, because SeaweedFS 4.47 then
-    // answers that there is nothing.
+    // lists nothing, or what is outside of the prefix.
     let after = after.filter(|after| *after > folder.as_str());
     if let Some(after) = after
         && !after.starts_with(&folder)
@@ -106,7 +106,8 @@ async fn page_once(
             timeout,
             stream
                 .map_err(|error| Failure::of(&error))
-                .try_filter(|meta| futures_util::future::ready(listing.holds(meta)))
+                .try_take_while(|meta| std::future::ready(Ok(!listing.is_left_by(meta))))
+                .try_filter(|meta| std::future::ready(listing.holds(meta)))
                 .take(listing.limit)
                 .try_collect(),
         )
@@ -131,6 +132,13 @@ async fn page_once(
 }
 
 impl Listing<'_> {
+    /// Whether this key is behind all those of the prefix. A listing that does not end there must not lead through the
+    /// whole bucket.
+    fn is_left_by(&self, meta: &ObjectMeta) -> bool {
+        let key = meta.location.as_ref();
+        key > self.folder.as_str() && !key.starts_with(&self.folder)
+    }
+
     fn holds(&self, meta: &ObjectMeta) -> bool {
         let key = meta.location.as_ref();
         key.starts_with(&self.folder) && self.after.is_none_or(|after| key > after)

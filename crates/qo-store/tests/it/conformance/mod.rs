@@ -122,6 +122,7 @@ const CHECKS: &[(&str, Check)] = checks![
     listing::lists_in_order_and_by_whole_segments,
     listing::orders_folders_among_their_neighbours,
     listing::starts_after_any_key,
+    listing::walks_a_tree_from_key_to_key,
     listing::lists_what_was_just_written_and_deleted,
     listing::pages_through_more_than_two_thousand_keys,
     deleting::deletes_many_and_does_not_mind_missing_ones,
