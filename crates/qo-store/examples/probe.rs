@@ -131,7 +131,7 @@ async fn judge(
     let admin = store.admin.as_deref();
     probe(&objects, admin, world.as_ref(), &ProbeOptions::default())
         .await
-        .map_err(|error| format!("{}: {error}", store.description))
+        .map_err(|error| format!("{}: {error}", store.description.trim_end_matches(':')))
 }
 
 /// What is known before the probe, which can take ten seconds.

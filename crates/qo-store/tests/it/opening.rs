@@ -361,6 +361,10 @@ async fn what_a_check_finds_is_one_line_that_says_what_to_do() {
         found(Response::error(404, "NoSuchBucket")).await,
         "s3://b at SERVER: there is no bucket \"b\": create it with 'aws s3 mb s3://b --endpoint-url SERVER', or name another one"
     );
+    assert_eq!(
+        found(Response::new(404)).await,
+        "s3://b at SERVER: what answers there knows no such bucket and gives no reason: check that the endpoint is that of a store, and the bucket's name"
+    );
     for (status, code) in [
         (403, "InvalidAccessKeyId"),
         (403, "SignatureDoesNotMatch"),
