@@ -5,15 +5,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 
-use crate::cargo;
+use crate::typed::typed;
 
 /// Runs the benchmarks.
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let mut command = cargo::command()?;
+    let mut command = qo_testkit::cargo()?;
     command.args(["bench", "-p", "qo-core"]).args(arguments);
     let status = command
         .status()
-        .with_context(|| format!("cannot run `{}`", cargo::typed(&command)))?;
+        .with_context(|| format!("cannot run `{}`", typed(&command)))?;
     Ok(if status.success() {
         ExitCode::SUCCESS
     } else {

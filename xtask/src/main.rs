@@ -2,12 +2,12 @@
 
 mod args;
 mod bench;
-mod cargo;
 mod help;
 mod paint;
 mod steps;
 mod table;
 mod test;
+mod typed;
 
 use std::env;
 use std::process::ExitCode;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use qo_testkit::{SeaweedFs, wait_until};
 
-use crate::cargo;
+use crate::typed::typed;
 
 /// A fetch takes seconds where the database can be had at all.
 const ADVISORIES_LIMIT: Duration = Duration::from_mins(2);
@@ -146,7 +146,7 @@ impl Step {
     }
 
     fn try_to_run(self) -> Result<Verdict> {
-        let mut command = cargo::command()?;
+        let mut command = qo_testkit::cargo()?;
         command.args(self.arguments());
         match self {
             Self::Deny | Self::Advisories if !has_cargo_deny()? => {
@@ -169,10 +169,10 @@ impl Step {
             }
             _ => {}
         }
-        println!("$ {}", cargo::typed(&command));
+        println!("$ {}", typed(&command));
         let status = command
             .status()
-            .with_context(|| format!("cannot run `{}`", cargo::typed(&command)))?;
+            .with_context(|| format!("cannot run `{}`", typed(&command)))?;
         Ok(verdict(&command, status))
     }
 }
@@ -181,12 +181,12 @@ fn verdict(command: &Command, status: ExitStatus) -> Verdict {
     if status.success() {
         Verdict::Passed
     } else {
-        Verdict::Failed(format!("`{}` ended with {status}", cargo::typed(command)))
+        Verdict::Failed(format!("`{}` ended with {status}", typed(command)))
     }
 }
 
 fn has_cargo_deny() -> Result<bool> {
-    let mut command = cargo::command()?;
+    let mut command = qo_testkit::cargo()?;
     command
         .args(["deny", "--version"])
         .stdout(Stdio::null())
@@ -196,7 +196,7 @@ fn has_cargo_deny() -> Result<bool> {
 
 /// Whether the database of security holes is there and up to date now.
 fn fetch_advisories() -> Result<bool> {
-    let mut command = cargo::command()?;
+    let mut command = qo_testkit::cargo()?;
     command
         .args(["deny", "fetch", "db"])
         .stdout(Stdio::null())
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_failed_command_is_named_in_the_verdict() {
-        let mut command = cargo::command().unwrap();
+        let mut command = qo_testkit::cargo().unwrap();
         command.arg("no-such-command").stderr(Stdio::null());
         let status = command.status().unwrap();
         let Verdict::Failed(reason) = verdict(&command, status) else {

@@ -1,4 +1,4 @@
-//! What qo's tests stand on: a real S3 server, installed and started on demand.
+//! What qo's tests stand on: a real S3 server, installed and started on demand, and cargo.
 //!
 //! [`SeaweedFs`] is the server. A test takes the one that its process shares and makes a bucket of its own in it, so
 //! that tests neither wait for a start of three seconds each nor see each other's objects:
@@ -12,6 +12,7 @@
 //!
 //! The crate is for development only and needs a Unix with `sh` and `python3`.
 
+mod cargo;
 mod clock;
 mod error;
 mod install;
@@ -23,6 +24,7 @@ mod request;
 mod seaweedfs;
 mod sign;
 
+pub use cargo::cargo;
 pub use clock::wait_until;
 pub use error::KitError;
 pub use install::install;

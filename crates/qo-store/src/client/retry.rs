@@ -121,8 +121,8 @@ impl<'a> Budget<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::TestWorld;
     use super::*;
+    use crate::wrap::testing::PausableWorld;
 
     fn config() -> RetryConfig {
         RetryConfig {
@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pauses_fill_the_whole_of_a_doubling_range_up_to_the_cap() {
-        let world = TestWorld::new(1);
+        let world = PausableWorld::new(1);
         let config = config();
         for (throttled, sent, longest_ms) in [
             (false, 1, 10),
@@ -161,7 +161,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn ends_with_its_time_and_never_sleeps_past_it() {
-        let world = TestWorld::new(2);
+        let world = PausableWorld::new(2);
         let config = config();
         let mut budget = Budget::new(&world, &config);
         budget.next_timeout();
@@ -174,7 +174,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn ends_with_its_tries() {
-        let world = TestWorld::new(3);
+        let world = PausableWorld::new(3);
         let config = RetryConfig {
             attempts_max: 3,
             ..config()
@@ -189,7 +189,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_never_outlasts_the_budget_and_settling_has_time_of_its_own() {
-        let world = TestWorld::new(4);
+        let world = PausableWorld::new(4);
         let config = config();
         let mut budget = Budget::new(&world, &config);
         assert_eq!(budget.next_timeout(), Duration::from_secs(1));

@@ -1,5 +1,4 @@
-//! What the client's tests stand on: a world with tokio's clock, which the tests pause, and random numbers from a seed; and
-//! a store whose answers are scripted.
+//! What the client's tests stand on: a store whose answers are scripted.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -15,57 +14,9 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
-use qo_core::Timestamp;
 
 use crate::response::ResponseError;
-use crate::world::{BoxFuture, World, WorldExt};
-
-/// Tokio's time and seeded randomness.
-#[derive(Debug)]
-pub(super) struct TestWorld {
-    started: tokio::time::Instant,
-    state: Mutex<u64>,
-}
-
-impl TestWorld {
-    #[expect(clippy::disallowed_methods, reason = "this is a world")]
-    pub(super) fn new(seed: u64) -> Self {
-        Self {
-            started: tokio::time::Instant::now(),
-            state: Mutex::new(seed),
-        }
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "this is a world")]
-impl World for TestWorld {
-    fn now(&self) -> Timestamp {
-        let millis = i64::try_from(self.started.elapsed().as_millis()).unwrap();
-        Timestamp::from_millis(1_700_000_000_000 + millis)
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<()> {
-        Box::pin(tokio::time::sleep(duration))
-    }
-
-    fn spawn(&self, future: BoxFuture<()>) {
-        tokio::spawn(future);
-    }
-
-    fn random(&self) -> u64 {
-        // SplitMix64: small, seedable, and good enough to spread pauses and faults.
-        let mut state = self.state.lock().unwrap();
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = *state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-}
+use crate::world::{World, WorldExt};
 
 /// What happens to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

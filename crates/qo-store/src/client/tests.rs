@@ -11,16 +11,17 @@ use bytes::Bytes;
 use object_store::ObjectStore;
 use qo_core::OpId;
 
-use super::testing::{ScriptedStore, TestWorld};
+use super::testing::ScriptedStore;
 use super::{ClientConfig, StoreClient, Tag};
 use crate::clock::StoreClock;
 use crate::world::World;
+use crate::wrap::testing::PausableWorld;
 
 const KEY: &str = "tasks/a/1.json";
 
 /// A client of a scripted store.
 fn scripted() -> (Arc<ScriptedStore>, StoreClient) {
-    let world: Arc<dyn World> = Arc::new(TestWorld::new(7));
+    let world: Arc<dyn World> = Arc::new(PausableWorld::new(7));
     let store = Arc::new(ScriptedStore::new(Arc::clone(&world)));
     (Arc::clone(&store), client_of(store, world))
 }

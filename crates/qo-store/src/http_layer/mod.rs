@@ -149,6 +149,7 @@ impl HttpService for StoreHttp {
         let to_store = *authority == *self.connector.authority;
         let method = request.method().clone();
         let path = request.uri().path().to_owned();
+        let is_list = request.uri().query().is_some_and(asks_for_a_list);
         let started = world.monotonic();
         let sent = world.now();
         let outcome = self.inner.execute(request).await;
@@ -181,7 +182,7 @@ impl HttpService for StoreHttp {
                     return Ok(response);
                 }
                 let (response, error) = read_error(response).await;
-                if object_store_knows_better(&error) {
+                if object_store_knows_better(&error, is_list) {
                     return Ok(response);
                 }
                 debug!(%method, path, %error, "refused");
@@ -202,16 +203,26 @@ fn means_what_it_says(status: StatusCode) -> bool {
         )
 }
 
-/// Whether the answer passes after a look at its code: a 404 that is about the object and not about the bucket, and the
-/// 409 with which Azure says that a created blob exists.
-fn object_store_knows_better(error: &ResponseError) -> bool {
+/// Whether a query is that of a list, on S3 and GCS or on Azure.
+fn asks_for_a_list(query: &str) -> bool {
+    query
+        .split('&')
+        .any(|part| part.starts_with("list-type=") || part == "comp=list")
+}
+
+/// Whether the answer passes after a look at its code: a 404 that is about an object and not about the bucket, as that to a
+/// list always is, and the 409 with which Azure says that a created blob exists.
+fn object_store_knows_better(error: &ResponseError, is_list: bool) -> bool {
     match error {
         ResponseError::Status {
             status: 404, code, ..
-        } => !matches!(
-            code.as_deref(),
-            Some("NoSuchBucket" | "ContainerNotFound" | "ContainerBeingDeleted")
-        ),
+        } => {
+            !is_list
+                && !matches!(
+                    code.as_deref(),
+                    Some("NoSuchBucket" | "ContainerNotFound" | "ContainerBeingDeleted")
+                )
+        }
         ResponseError::Status {
             status: 409, code, ..
         } => code.as_deref() == Some("BlobAlreadyExists"),

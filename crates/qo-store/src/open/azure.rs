@@ -3,17 +3,14 @@
 //! The client below reads the variables of Azure's tools. The account's name must be among them, because it is part of
 //! the server's name and of every signature.
 
-use std::sync::Arc;
-
 use object_store::ClientConfigKey;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
 use super::address::{BucketAddress, Endpoint};
 use super::error::OpenError;
 use super::options::OpenOptions;
-use super::{connect, describe, dress, no_retries, usable_in_a_header};
-use crate::clock::StoreClock;
-use crate::http_layer::{StoreConnector, client_options};
+use super::{Line, describe, dress, no_retries, usable_in_a_header};
+use crate::http_layer::client_options;
 use crate::store::{CredentialSource, Store, StoreKind, StoreSource};
 
 /// The variables with credentials, in the order in which the client below looks at them, and what to call each.
@@ -56,16 +53,10 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
     let account = account(address, options, emulator)?;
     let endpoint = endpoint(address, options, account, emulator)?;
     let description = describe(address, &endpoint);
-    let clock = Arc::new(StoreClock::new());
-    let connector = StoreConnector::new(
-        Arc::clone(options.world()),
-        Arc::clone(&clock),
-        &endpoint.authority,
-    );
     let http_options = client_options(endpoint.is_http);
-    connect(&connector, &http_options, &description, "AZURE")?;
+    let line = Line::new(options, &endpoint, http_options, &description, "AZURE")?;
     let mut builder = MicrosoftAzureBuilder::new()
-        .with_client_options(http_options)
+        .with_client_options(line.http_options)
         .with_retry(no_retries());
     for (name, value) in options.vars_with_prefix("AZURE_") {
         if let Ok(key) = name.to_ascii_lowercase().parse()
@@ -81,7 +72,7 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
         .with_account(account)
         .with_use_emulator(emulator)
         .with_container_name(&address.bucket)
-        .with_http_connector(connector)
+        .with_http_connector(line.connector)
         .build()
         .map_err(|_| OpenError::BadSettings {
             store: description.clone(),
@@ -94,7 +85,7 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
     Ok(Store {
         objects: dress(client, &address.prefix, &description),
         admin: None,
-        clock,
+        clock: line.clock,
         description,
         kind: StoreKind::Azure,
         source: StoreSource::Url,

@@ -79,6 +79,14 @@ pub enum CheckError {
         /// What the store said.
         detail: String,
     },
+    /// Something answers 404, but not as a store does.
+    #[error(
+        "{store}: what answers there knows no such bucket and gives no reason: check that the endpoint is that of a store, and the bucket's name"
+    )]
+    NotAStore {
+        /// The store's description.
+        store: String,
+    },
     /// Something else went wrong.
     #[error("{store}: {detail}")]
     Failed {
@@ -116,6 +124,7 @@ fn classify(store: &Store, error: &object_store::Error) -> CheckError {
         Some(answer @ ResponseError::Status { status, code, .. }) => {
             let code = code.as_deref().unwrap_or_default();
             match (code, status) {
+                ("", 404) => CheckError::NotAStore { store: name() },
                 ("NoSuchBucket" | "ContainerNotFound", _) | (_, 404) => no_bucket(store),
                 ("RequestTimeTooSkewed", _) => CheckError::ClockSkewed {
                     store: name(),

@@ -3,8 +3,6 @@
 //! The client below reads the variables of Google's tools; a service account's key is read here, because it may name the
 //! server. Without any of them it uses the user's application default credentials, or the machine's metadata service.
 
-use std::sync::Arc;
-
 use object_store::ClientConfigKey;
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
@@ -12,9 +10,8 @@ use super::address::{BucketAddress, Endpoint};
 use super::error::OpenError;
 use super::options::OpenOptions;
 use super::profile::{expand_home, read_text};
-use super::{connect, describe, dress, no_retries};
-use crate::clock::StoreClock;
-use crate::http_layer::{StoreConnector, client_options};
+use super::{Line, describe, dress, no_retries};
+use crate::http_layer::client_options;
 use crate::store::{CredentialSource, Store, StoreKind, StoreSource};
 
 const DEFAULT_ENDPOINT: &str = "https://storage.googleapis.com";
@@ -29,16 +26,10 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
     let (key, source) = service_account(options)?;
     let endpoint = endpoint(address, options, key.as_deref())?;
     let description = describe(address, &endpoint);
-    let clock = Arc::new(StoreClock::new());
-    let connector = StoreConnector::new(
-        Arc::clone(options.world()),
-        Arc::clone(&clock),
-        &endpoint.authority,
-    );
     let http_options = client_options(endpoint.is_http);
-    connect(&connector, &http_options, &description, "GOOGLE")?;
+    let line = Line::new(options, &endpoint, http_options, &description, "GOOGLE")?;
     let mut builder = GoogleCloudStorageBuilder::new()
-        .with_client_options(http_options)
+        .with_client_options(line.http_options)
         .with_retry(no_retries());
     for (name, value) in options.vars_with_prefix("GOOGLE_") {
         if let Ok(config) = name.to_ascii_lowercase().parse()
@@ -53,7 +44,7 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
     let client = builder
         .with_bucket_name(&address.bucket)
         .with_base_url(&endpoint.url)
-        .with_http_connector(connector)
+        .with_http_connector(line.connector)
         .build()
         .map_err(|_| OpenError::BadSettings {
             store: description.clone(),
@@ -62,7 +53,7 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
     Ok(Store {
         objects: dress(client, &address.prefix, &description),
         admin: None,
-        clock,
+        clock: line.clock,
         description,
         kind: StoreKind::Gcs,
         source: StoreSource::Url,

@@ -38,6 +38,7 @@ use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
 use self::address::{Address, BucketAddress, Cloud, Endpoint};
 use self::opaque::OpaqueStore;
+use crate::clock::StoreClock;
 use crate::http_layer::StoreConnector;
 use crate::store::{Store, StoreSource};
 
@@ -119,24 +120,47 @@ fn no_retries() -> RetryConfig {
     }
 }
 
-/// A connection for the store, to see before all else whether there can be one.
-fn connect(
-    connector: &StoreConnector,
-    options: &ClientOptions,
-    store: &str,
-    family: &'static str,
-) -> Result<HttpClient, OpenError> {
-    connector.connect(options).map_err(|error| {
-        let store = store.to_owned();
-        match error {
-            // What reqwest says. Of all that it is told here, only the system's certificates can displease it.
-            object_store::Error::Generic {
-                store: "HTTP client",
-                ..
-            } => OpenError::NoCertificates { store },
-            _ => OpenError::BadSettings { store, family },
-        }
-    })
+/// What the client of a cloud talks through.
+struct Line {
+    clock: Arc<StoreClock>,
+    connector: StoreConnector,
+    http_options: ClientOptions,
+    /// A connection, made to see before all else whether there can be one.
+    client: HttpClient,
+}
+
+impl Line {
+    fn new(
+        options: &OpenOptions,
+        endpoint: &Endpoint,
+        http_options: ClientOptions,
+        store: &str,
+        family: &'static str,
+    ) -> Result<Self, OpenError> {
+        let clock = Arc::new(StoreClock::new());
+        let connector = StoreConnector::new(
+            Arc::clone(options.world()),
+            Arc::clone(&clock),
+            &endpoint.authority,
+        );
+        let client = connector.connect(&http_options).map_err(|error| {
+            let store = store.to_owned();
+            match error {
+                // What reqwest says. Of all that it is told here, only the system's certificates can displease it.
+                object_store::Error::Generic {
+                    store: "HTTP client",
+                    ..
+                } => OpenError::NoCertificates { store },
+                _ => OpenError::BadSettings { store, family },
+            }
+        })?;
+        Ok(Self {
+            clock,
+            connector,
+            http_options,
+            client,
+        })
+    }
 }
 
 /// Puts a cloud's client below the prefix of the URL, and out of sight of `Debug`.

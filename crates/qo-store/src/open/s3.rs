@@ -13,9 +13,8 @@ use super::aws_credentials::{NamedProfile, credentials, find_profile};
 use super::error::OpenError;
 use super::options::OpenOptions;
 use super::profile::ProfileFiles;
-use super::{connect, describe, dress, no_retries};
-use crate::clock::StoreClock;
-use crate::http_layer::{StoreConnector, client_options};
+use super::{Line, describe, dress, no_retries};
+use crate::http_layer::client_options;
 use crate::s3::{S3Admin, S3AdminSettings};
 use crate::store::{Store, StoreKind, StoreSource};
 
@@ -30,17 +29,10 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
     let description = describe(address, &place.endpoint);
     let credentials = credentials(options, profile.as_ref(), &description)?;
 
-    let clock = Arc::new(StoreClock::new());
-    let world = Arc::clone(options.world());
-    let connector = StoreConnector::new(
-        Arc::clone(&world),
-        Arc::clone(&clock),
-        &place.endpoint.authority,
-    );
     let http_options = http_options(options, &place.endpoint);
-    let admin_client = connect(&connector, &http_options, &description, "AWS")?;
+    let line = Line::new(options, &place.endpoint, http_options, &description, "AWS")?;
     let mut builder = AmazonS3Builder::new()
-        .with_client_options(http_options)
+        .with_client_options(line.http_options)
         .with_retry(no_retries());
     for (name, value) in options.vars_with_prefix("AWS_") {
         if let Ok(key) = name.to_ascii_lowercase().parse()
@@ -59,25 +51,25 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
         .with_bucket_name(&address.bucket)
         .with_region(&region)
         .with_virtual_hosted_style_request(place.virtual_hosted)
-        .with_http_connector(connector)
+        .with_http_connector(line.connector)
         .build()
         .map_err(|_| OpenError::BadSettings {
             store: description.clone(),
             family: "AWS",
         })?;
     let admin = S3Admin::new(S3AdminSettings {
-        client: admin_client,
+        client: line.client,
         credentials: Arc::clone(client.credentials()),
         region,
         bucket: address.bucket.clone(),
         bucket_url: place.bucket_url,
         prefix: address.prefix.clone(),
-        world,
+        world: Arc::clone(options.world()),
     });
     Ok(Store {
         objects: dress(client, &address.prefix, &description),
         admin: Some(Arc::new(admin)),
-        clock,
+        clock: line.clock,
         description,
         kind: StoreKind::S3,
         source: StoreSource::Url,

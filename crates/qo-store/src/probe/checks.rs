@@ -257,7 +257,12 @@ async fn swap(
 fn refusal(name: CheckName, answer: Answer, is_unharmed: bool, found: &mut Findings) -> Part<()> {
     match answer {
         Answer::Refused | Answer::Missing if is_unharmed => {
-            found.pass(name, "such a swap is refused and changes nothing");
+            let reason = if name == CheckName::SwapRefusesMissing {
+                "a swap where nothing is is refused and makes nothing"
+            } else {
+                "a swap with an outdated tag is refused and changes nothing"
+            };
+            found.pass(name, reason);
         }
         Answer::Refused | Answer::Missing => {
             found.fail(

@@ -239,19 +239,23 @@ async fn a_store_so_slow_that_nothing_fits_still_gets_one_race_of_each_kind() {
     );
 }
 
+/// A store whose writers to one key wait for each other, except for the first lucky ones.
+fn contended(world: &Arc<dyn World>, wait: Duration, lucky: u32) -> Arc<dyn ObjectStore> {
+    Arc::new(OddStore {
+        lock: Some(SlowLock {
+            world: Arc::clone(world),
+            latest: tokio::sync::Mutex::default(),
+            wait,
+            lucky: AtomicU32::new(lucky),
+        }),
+        ..OddStore::new(memory())
+    })
+}
+
 #[tokio::test(start_paused = true)]
 async fn fan_out_stays_small_where_a_contended_key_is_slow() {
     let world = PausableWorld::shared();
-    let store = OddStore {
-        lock: Some(SlowLock {
-            world: Arc::clone(&world),
-            latest: tokio::sync::Mutex::default(),
-            wait: Duration::from_millis(500),
-            lucky: AtomicU32::new(0),
-        }),
-        ..OddStore::new(memory())
-    };
-    let objects = Arc::new(store) as Arc<dyn ObjectStore>;
+    let objects = contended(&world, Duration::from_millis(500), 0);
     let options = ProbeOptions::default();
     let verdict = probe(&objects, None, world.as_ref(), &options)
         .await
@@ -268,16 +272,7 @@ async fn fan_out_stays_small_where_a_contended_key_is_slow() {
 #[tokio::test(start_paused = true)]
 async fn a_round_that_is_far_slower_than_its_smaller_ones_is_cut() {
     let world = PausableWorld::shared();
-    let store = OddStore {
-        lock: Some(SlowLock {
-            world: Arc::clone(&world),
-            latest: tokio::sync::Mutex::default(),
-            wait: Duration::from_secs(2),
-            lucky: AtomicU32::new(30),
-        }),
-        ..OddStore::new(memory())
-    };
-    let objects = Arc::new(store) as Arc<dyn ObjectStore>;
+    let objects = contended(&world, Duration::from_secs(2), 30);
     let options = ProbeOptions::default();
     let verdict = probe(&objects, None, world.as_ref(), &options)
         .await

@@ -8,20 +8,27 @@ use qo_core::Timestamp;
 
 use crate::world::{BoxFuture, World};
 
+/// The step of `SplitMix64`: odd, so that it visits every number once.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// With `start_paused`, waiting takes no time and the clock moves by exactly what was waited for.
 #[derive(Debug)]
 pub(crate) struct PausableWorld {
     started: tokio::time::Instant,
-    drawn: AtomicU64,
+    state: AtomicU64,
 }
 
 impl PausableWorld {
     #[expect(clippy::disallowed_methods, reason = "this is a world")]
-    pub(crate) fn shared() -> Arc<dyn World> {
-        Arc::new(Self {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
             started: tokio::time::Instant::now(),
-            drawn: AtomicU64::new(0),
-        })
+            state: AtomicU64::new(seed),
+        }
+    }
+
+    pub(crate) fn shared() -> Arc<dyn World> {
+        Arc::new(Self::new(0))
     }
 }
 
@@ -45,8 +52,13 @@ impl World for PausableWorld {
     }
 
     fn random(&self) -> u64 {
-        // A step of an odd constant visits every number once, and its high bits look random enough for names.
-        let step = self.drawn.fetch_add(1, Ordering::Relaxed) + 1;
-        step.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        // SplitMix64: small, seedable, and good enough to spread pauses and faults.
+        let mut mixed = self
+            .state
+            .fetch_add(STEP, Ordering::Relaxed)
+            .wrapping_add(STEP);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
     }
 }

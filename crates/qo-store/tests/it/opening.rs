@@ -5,7 +5,6 @@ use std::fs;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use qo_store::world::TokioWorld;
 use qo_store::{
     CredentialSource, OpenError, OpenOptions, StoreKind, StoreSource, check, open, open_default,
 };
@@ -15,10 +14,7 @@ use tokio::net::TcpListener;
 
 use crate::fake_server::{FakeServer, Response};
 use crate::http_layer::s3_options;
-
-fn empty() -> OpenOptions {
-    OpenOptions::new(TokioWorld::shared())
-}
+use crate::real_stores::{empty, seaweedfs_options};
 
 /// A home directory with these AWS files in it.
 fn home(credentials: &str, config: &str) -> (TempDir, OpenOptions) {
@@ -365,6 +361,10 @@ async fn what_a_check_finds_is_one_line_that_says_what_to_do() {
         found(Response::error(404, "NoSuchBucket")).await,
         "s3://b at SERVER: there is no bucket \"b\": create it with 'aws s3 mb s3://b --endpoint-url SERVER', or name another one"
     );
+    assert_eq!(
+        found(Response::new(404)).await,
+        "s3://b at SERVER: what answers there knows no such bucket and gives no reason: check that the endpoint is that of a store, and the bucket's name"
+    );
     for (status, code) in [
         (403, "InvalidAccessKeyId"),
         (403, "SignatureDoesNotMatch"),
@@ -448,10 +448,7 @@ async fn credentials_that_cannot_be_had_are_said_to_be_missing() {
 async fn a_real_server_tells_wrong_from_right() {
     let server = SeaweedFs::shared().unwrap();
     let bucket = server.unique_bucket("opening").unwrap();
-    let options = empty()
-        .with_var("AWS_ACCESS_KEY_ID", server.access_key())
-        .with_var("AWS_SECRET_ACCESS_KEY", server.secret_key())
-        .with_var("S3_ENDPOINT", server.endpoint());
+    let options = seaweedfs_options();
     let store = open(&format!("s3://{bucket}/p"), &options).unwrap();
     check(&store).await.unwrap();
     store

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use qo_store::admin::{BucketAdmin, CorsRule, LifecycleRule, Versioning};
-use qo_store::world::TokioWorld;
-use qo_store::{OpenOptions, Store, StoreError, open};
+use qo_store::{StoreError, open};
 use qo_testkit::SeaweedFs;
 use ring::digest::{SHA256, digest};
 
 use crate::fake_server::{FakeServer, Request, Response};
 use crate::http_layer::s3_options;
+use crate::real_stores;
 
 fn admin(server: &FakeServer, place: &str) -> Arc<dyn BucketAdmin> {
     let url = format!("s3://{place}?endpoint={}", server.endpoint);
@@ -354,22 +354,13 @@ async fn answers_that_cannot_be_understood_are_damage() {
     }
 }
 
-fn real(bucket: &str) -> Store {
-    let server = SeaweedFs::shared().unwrap();
-    let options = OpenOptions::new(TokioWorld::shared())
-        .with_var("AWS_ACCESS_KEY_ID", server.access_key())
-        .with_var("AWS_SECRET_ACCESS_KEY", server.secret_key())
-        .with_var("S3_ENDPOINT", server.endpoint());
-    open(&format!("s3://{bucket}/some/prefix"), &options).unwrap()
-}
-
 #[tokio::test]
 async fn versions_on_a_real_server() {
     let bucket = SeaweedFs::shared()
         .unwrap()
         .unique_versioned_bucket("admin")
         .unwrap();
-    let store = real(&bucket);
+    let store = real_stores::seaweedfs(&bucket);
     let admin = store.admin.unwrap();
     assert_eq!(admin.versioning().await.unwrap(), Versioning::On);
     assert_eq!(admin.list_versions("a b+é", 10).await.unwrap().versions, []);
@@ -426,7 +417,7 @@ async fn versions_on_a_real_server() {
 #[tokio::test]
 async fn settings_on_a_real_server() {
     let bucket = SeaweedFs::shared().unwrap().unique_bucket("admin").unwrap();
-    let store = real(&bucket);
+    let store = real_stores::seaweedfs(&bucket);
     let admin = store.admin.unwrap();
     assert_eq!(admin.versioning().await.unwrap(), Versioning::Off);
     admin.set_versioning(Versioning::Off).await.unwrap();

@@ -270,7 +270,7 @@ fn in_paused_time(
         .build()
         .unwrap();
     runtime.block_on(async {
-        let world: Arc<dyn World> = Arc::new(TestWorld::new(seed));
+        let world: Arc<dyn World> = Arc::new(PausableWorld::new(seed));
         let breakable = break_it(&world);
         race(world, breakable, size).await
     })

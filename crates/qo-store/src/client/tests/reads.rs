@@ -170,7 +170,7 @@ async fn a_page_is_never_longer_than_one_request_yields() {
 
 #[tokio::test(start_paused = true)]
 async fn a_page_costs_one_list_request_however_much_there_is() {
-    let world: Arc<dyn World> = Arc::new(TestWorld::new(7));
+    let world: Arc<dyn World> = Arc::new(PausableWorld::new(7));
     let counting = Arc::new(CountingStore::new(Arc::new(InMemory::new())));
     let client = client_of(Arc::clone(&counting) as Arc<dyn ObjectStore>, world);
     for number in 0..2_500 {

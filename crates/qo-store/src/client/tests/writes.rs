@@ -442,7 +442,7 @@ async fn what_came_before_a_lasting_throttle_is_looked_for_at_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_without_tags_is_unsupported() {
-    let world: Arc<dyn World> = Arc::new(TestWorld::new(7));
+    let world: Arc<dyn World> = Arc::new(PausableWorld::new(7));
     let mut store = ScriptedStore::new(Arc::clone(&world));
     store.names_no_tags = true;
     let client = client_of(Arc::new(store), world);

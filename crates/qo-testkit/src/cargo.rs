@@ -1,15 +1,15 @@
-//! Runs cargo as if it had been called from a shell in the workspace.
+//! Cargo, run as if it had been called from a shell in the workspace.
 //!
-//! A program that `cargo run` started inherits variables that describe its own package. Some build scripts (ring's among
-//! them) are run again when those change, so a build from here and one from a shell would each undo the other's: they
-//! are taken out.
+//! A program that cargo started, such as a test, inherits variables that describe its own package. Some build scripts
+//! (ring's among them) are run again when those change, so a build from here and one from a shell would each undo the
+//! other's: they are taken out.
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{self, Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result};
+use crate::KitError;
 
 /// The variables that cargo sets for what it runs, by how they start. What a user sets for cargo is not among them.
 const OF_THE_RUNNING_PACKAGE: [&str; 6] = [
@@ -22,7 +22,7 @@ const OF_THE_RUNNING_PACKAGE: [&str; 6] = [
 ];
 
 /// A `cargo` to be run in the workspace's root, with no standard input.
-pub(crate) fn command() -> Result<Command> {
+pub fn cargo() -> Result<Command, KitError> {
     let program = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.current_dir(root()).stdin(Stdio::null());
@@ -37,28 +37,15 @@ pub(crate) fn command() -> Result<Command> {
     }
     // A relative one counts from where the user is, which need not be the root.
     if let Some(target) = env::var_os("CARGO_TARGET_DIR").filter(|target| !target.is_empty()) {
-        let target = path::absolute(&target)
-            .with_context(|| format!("CARGO_TARGET_DIR is {}", target.display()))?;
-        command.env("CARGO_TARGET_DIR", target);
+        let absolute = path::absolute(&target).map_err(KitError::io("find", target))?;
+        command.env("CARGO_TARGET_DIR", absolute);
     }
     Ok(command)
 }
 
-/// The command as one would type it into a shell.
-pub(crate) fn typed(command: &Command) -> String {
-    let mut text = String::from("cargo");
-    for argument in command.get_args() {
-        let argument = argument.to_string_lossy();
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=./,:".contains(&byte);
-        let quote = if argument.bytes().all(plain) { "" } else { "'" };
-        text.extend([" ", quote, &argument, quote]);
-    }
-    text
-}
-
 fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.parent().unwrap_or(own).to_path_buf()
+    own.ancestors().nth(2).unwrap_or(own).to_path_buf()
 }
 
 #[cfg(test)]
@@ -67,7 +54,7 @@ mod tests {
 
     #[test]
     fn it_runs_in_the_workspace_without_the_variables_of_this_package() {
-        let command = command().unwrap();
+        let command = cargo().unwrap();
         assert!(
             command
                 .get_current_dir()
@@ -89,12 +76,5 @@ mod tests {
             "{removed:?}"
         );
         assert!(!removed.contains(&"CARGO".to_owned()), "{removed:?}");
-    }
-
-    #[test]
-    fn it_is_shown_as_it_would_be_typed() {
-        let mut command = command().unwrap();
-        command.args(["test", "--test", "*"]);
-        assert_eq!(typed(&command), "cargo test --test '*'");
     }
 }

@@ -1,0 +1,249 @@
+//! The probe on real stores: yes for those that qo runs on, no for the same ones with their conditions broken.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use object_store::ObjectStore;
+use qo_store::admin::{BucketAdmin, CorsRule, LifecycleRule, VersionList, Versioning};
+use qo_store::probe::{
+    CheckName, Outcome, ProbeError, ProbeOptions, ProbedVersioning, VERDICT_KEY, Verdict,
+    ensure_trusted, probe,
+};
+use qo_store::world::TokioWorld;
+use qo_store::wrap::{CountingStore, FaultKind, FaultPlan, FaultStore, Operation};
+use qo_store::{Store, StoreError};
+use qo_testkit::SeaweedFs;
+
+use crate::real_stores;
+
+/// Less than the default, because a versioned bucket of SeaweedFS takes all that it is given.
+fn options() -> ProbeOptions {
+    ProbeOptions {
+        budget: Duration::from_secs(4),
+        ..ProbeOptions::default()
+    }
+}
+
+/// Says past the test harness's capture what was found, so that a log shows it.
+fn say(store: &str, verdict: &Verdict) {
+    let figures = &verdict.figures;
+    let found = if verdict.trusted {
+        "trusted".to_owned()
+    } else {
+        let names: Vec<_> = verdict.failures().map(|check| check.name.name()).collect();
+        format!("refused for {}", names.join(", "))
+    };
+    let mut stderr = std::io::stderr();
+    writeln!(
+        stderr,
+        "probe: {store}: {found}, {} races of up to {} writers in {} ms",
+        figures.create_rounds + figures.swap_rounds,
+        figures.writers_max,
+        figures.duration_ms
+    )
+    .unwrap();
+}
+
+async fn keys(objects: &dyn ObjectStore) -> Vec<String> {
+    let listed: Vec<_> = objects.list(None).try_collect().await.unwrap();
+    let keys = listed.into_iter().map(|meta| meta.location.to_string());
+    keys.collect()
+}
+
+/// The store must be trusted, left as it was found, and trusted again for one GET.
+async fn is_trusted(name: &str, store: Store, versioning: ProbedVersioning) {
+    let world = TokioWorld::shared();
+    let counting = Arc::new(CountingStore::new(Arc::clone(&store.objects)));
+    let objects = Arc::clone(&counting) as Arc<dyn ObjectStore>;
+    let noting = store.admin.clone().map(NotingAdmin::new);
+    let admin = noting.as_ref().map(|admin| admin as &dyn BucketAdmin);
+    let verdict = ensure_trusted(&objects, admin, world.as_ref(), &options())
+        .await
+        .unwrap();
+    say(name, &verdict);
+    assert!(verdict.trusted, "{verdict}");
+    let mut checks = verdict.checks.iter();
+    assert!(
+        checks.all(|check| check.outcome == Outcome::Passed),
+        "{verdict}"
+    );
+    assert_eq!(verdict.versioning, versioning);
+    let figures = &verdict.figures;
+    assert!(figures.create_rounds > 0 && figures.swap_rounds > 0);
+    assert_eq!(figures.winners_max, 1);
+    assert_eq!(keys(&store.objects).await, [VERDICT_KEY]);
+    if versioning == ProbedVersioning::On {
+        noting.as_ref().unwrap().has_no_versions_left().await;
+    }
+
+    let before = counting.counts();
+    let recalled = ensure_trusted(&objects, admin, world.as_ref(), &options())
+        .await
+        .unwrap();
+    assert_eq!(recalled, verdict);
+    let since = counting.counts().since(&before);
+    assert_eq!(since.requests(), 1);
+    assert_eq!(since.of("meta", Operation::Get).requests, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn memory_is_trusted() {
+    is_trusted("memory", real_stores::memory(), ProbedVersioning::Unknown).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sqlite_is_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = real_stores::sqlite(&folder);
+    is_trusted("SQLite", store, ProbedVersioning::Off).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sqlite_with_versions_is_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = real_stores::sqlite(&folder);
+    let admin = store.admin.clone().unwrap();
+    admin.set_versioning(Versioning::On).await.unwrap();
+    is_trusted("SQLite with versions", store, ProbedVersioning::On).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn seaweedfs_is_trusted() {
+    let server = SeaweedFs::shared().unwrap();
+    let bucket = server.unique_bucket("probe").unwrap();
+    let store = real_stores::seaweedfs(&bucket);
+    is_trusted("SeaweedFS", store, ProbedVersioning::Off).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn seaweedfs_with_versions_is_trusted() {
+    let server = SeaweedFs::shared().unwrap();
+    let bucket = server.unique_versioned_bucket("probe").unwrap();
+    let store = real_stores::seaweedfs(&bucket);
+    is_trusted("SeaweedFS with versions", store, ProbedVersioning::On).await;
+}
+
+/// The store with this fault in front of it must be refused, with nothing left behind, for these checks.
+async fn is_refused(name: &str, store: &Store, kind: FaultKind, expected: &[CheckName]) -> String {
+    let world = TokioWorld::shared();
+    let (inner, plan) = (Arc::clone(&store.objects), FaultPlan::always(kind));
+    let faulty = FaultStore::new(inner, Arc::clone(&world), plan, 1);
+    let objects = Arc::new(faulty) as Arc<dyn ObjectStore>;
+    let admin = store.admin.as_deref();
+    let verdict = probe(&objects, admin, world.as_ref(), &options())
+        .await
+        .unwrap();
+    say(&format!("{name} with an injected {kind}"), &verdict);
+    assert!(!verdict.trusted, "{verdict}");
+    let failures: Vec<_> = verdict.failures().map(|check| check.name).collect();
+    assert_eq!(failures, expected, "{verdict}");
+    assert_eq!(keys(&store.objects).await, [""; 0]);
+    ProbeError::Untrusted(Box::new(verdict)).to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_ignored_condition_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let stores = [
+        ("memory", real_stores::memory()),
+        ("SQLite", real_stores::sqlite(&folder)),
+    ];
+    for (name, store) in stores {
+        let expected = [
+            CheckName::CreateRefusesExisting,
+            CheckName::SwapRefusesStaleTag,
+            CheckName::SwapRefusesMissing,
+        ];
+        let text = is_refused(name, &store, FaultKind::IgnoredCondition, &expected).await;
+        assert!(text.contains("If-None-Match is ignored"), "{text}");
+        assert!(text.contains("If-Match is ignored"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_non_atomic_condition_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let stores = [
+        ("memory", real_stores::memory()),
+        ("SQLite", real_stores::sqlite(&folder)),
+    ];
+    for (name, store) in stores {
+        let expected = [CheckName::CreateRace, CheckName::SwapRace];
+        let text = is_refused(name, &store, FaultKind::NonAtomicCondition, &expected).await;
+        assert!(
+            text.contains("writers won a race that one can win"),
+            "{text}"
+        );
+    }
+}
+
+/// An administration that notes whose versions are asked for, which the probe does for every key that it wrote.
+#[derive(Debug)]
+struct NotingAdmin {
+    inner: Arc<dyn BucketAdmin>,
+    asked: Mutex<BTreeSet<String>>,
+}
+
+impl NotingAdmin {
+    fn new(inner: Arc<dyn BucketAdmin>) -> Self {
+        Self {
+            inner,
+            asked: Mutex::default(),
+        }
+    }
+
+    async fn has_no_versions_left(&self) {
+        let asked = self.asked.lock().unwrap().clone();
+        assert!(asked.len() > 2, "{asked:?}");
+        for key in asked {
+            let left = self.inner.list_versions(&key, 10).await.unwrap();
+            assert_eq!(left.versions, [], "{key}");
+        }
+    }
+}
+
+#[async_trait]
+impl BucketAdmin for NotingAdmin {
+    async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError> {
+        self.asked.lock().unwrap().insert(key.to_owned());
+        self.inner.list_versions(key, limit).await
+    }
+
+    async fn get_version(&self, key: &str, version: &str) -> Result<Bytes, StoreError> {
+        self.inner.get_version(key, version).await
+    }
+
+    async fn delete_version(&self, key: &str, version: &str) -> Result<(), StoreError> {
+        self.inner.delete_version(key, version).await
+    }
+
+    async fn versioning(&self) -> Result<Versioning, StoreError> {
+        self.inner.versioning().await
+    }
+
+    async fn set_versioning(&self, versioning: Versioning) -> Result<(), StoreError> {
+        self.inner.set_versioning(versioning).await
+    }
+
+    async fn cors(&self) -> Result<Vec<CorsRule>, StoreError> {
+        self.inner.cors().await
+    }
+
+    async fn set_cors(&self, rules: &[CorsRule]) -> Result<(), StoreError> {
+        self.inner.set_cors(rules).await
+    }
+
+    async fn lifecycle(&self) -> Result<Vec<LifecycleRule>, StoreError> {
+        self.inner.lifecycle().await
+    }
+
+    async fn set_lifecycle(&self, rules: &[LifecycleRule]) -> Result<(), StoreError> {
+        self.inner.set_lifecycle(rules).await
+    }
+}
