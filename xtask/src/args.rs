@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::bench::Benchmark;
 use crate::help::Topic;
 use crate::steps::Step;
 
@@ -14,8 +15,8 @@ pub(crate) enum Invocation {
     Help(Topic),
     /// Run these steps, in this order.
     Test(Vec<Step>),
-    /// Run the benchmarks with these arguments to `cargo bench`.
-    Bench(Vec<OsString>),
+    /// Run a benchmark with these arguments.
+    Bench(Benchmark, Vec<OsString>),
 }
 
 /// Reads the command line, without the program's name.
@@ -34,8 +35,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         Some("help" | "--help" | "-h") => help(&rest).map(Invocation::Help),
         Some("test") if asks_for_help => Ok(Invocation::Help(Topic::Test)),
         Some("test") => test(&rest).map(Invocation::Test),
-        Some("bench") if asks_for_help => Ok(Invocation::Help(Topic::Bench)),
-        Some("bench") => Ok(Invocation::Bench(rest)),
+        Some("bench") => bench(rest),
         _ => bail!(
             "there is no command `{}`; `cargo xtask help` lists them",
             command.display()
@@ -51,6 +51,20 @@ fn help(words: &[OsString]) -> Result<Topic> {
         [word] if word == "help" => Ok(Topic::Overview),
         _ => bail!("there is no help for {words:?}; `cargo xtask help` lists the commands"),
     }
+}
+
+/// The first word names the benchmark; the rest is the benchmark's own business.
+fn bench(mut words: Vec<OsString>) -> Result<Invocation> {
+    let Some(name) = words.first().and_then(|word| word.to_str()) else {
+        bail!("which benchmark? `cargo xtask help bench` lists them");
+    };
+    if name == "--help" || name == "-h" {
+        return Ok(Invocation::Help(Topic::Bench));
+    }
+    let benchmark = Benchmark::from_name(name)
+        .with_context(|| format!("there is no benchmark {name:?}; there are core and direct"))?;
+    words.remove(0);
+    Ok(Invocation::Bench(benchmark, words))
 }
 
 fn test(words: &[OsString]) -> Result<Vec<Step>> {
@@ -136,12 +150,10 @@ mod tests {
 
     #[test]
     fn arguments_of_benchmarks_are_passed_on() {
-        let expected = ["--bench", "state", "--", "--help"]
-            .map(OsString::from)
-            .to_vec();
+        let expected = ["one", "--help"].map(OsString::from).to_vec();
         assert_eq!(
-            parsed("bench --bench state -- --help").unwrap(),
-            Invocation::Bench(expected)
+            parsed("bench direct one --help").unwrap(),
+            Invocation::Bench(Benchmark::Direct, expected)
         );
     }
 
@@ -155,6 +167,8 @@ mod tests {
             ("test --only units", "integration"),
             ("test --only=", "integration"),
             ("help tset", "tset"),
+            ("bench", "which"),
+            ("bench brokre", "brokre"),
         ] {
             let message = parsed(line).unwrap_err().to_string();
             assert!(message.contains(named), "{line}: {message}");

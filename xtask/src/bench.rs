@@ -7,10 +7,41 @@ use anyhow::{Context as _, Result};
 
 use crate::typed::typed;
 
-/// Runs the benchmarks.
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
+/// A benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Benchmark {
+    /// The state machine at depth.
+    Core,
+    /// Direct mode.
+    Direct,
+}
+
+impl Benchmark {
+    /// Finds a benchmark by its name.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "core" => Some(Self::Core),
+            "direct" => Some(Self::Direct),
+            _ => None,
+        }
+    }
+
+    /// Where it is: the package and its target.
+    fn place(self) -> [&'static str; 2] {
+        match self {
+            Self::Core => ["qo-core", "queue_state"],
+            Self::Direct => ["qo-engine", "direct"],
+        }
+    }
+}
+
+/// Runs a benchmark.
+pub(crate) fn run(benchmark: Benchmark, arguments: &[OsString]) -> Result<ExitCode> {
+    let [package, target] = benchmark.place();
     let mut command = qo_testkit::cargo()?;
-    command.args(["bench", "-p", "qo-core"]).args(arguments);
+    command
+        .args(["bench", "-p", package, "--bench", target, "--"])
+        .args(arguments);
     let status = command
         .status()
         .with_context(|| format!("cannot run `{}`", typed(&command)))?;

@@ -30,13 +30,18 @@ Commands:
 ";
 
 const BENCH: &str = "\
-Runs the benchmarks: `cargo bench -p qo-core`, with all further arguments passed on.
+Runs one benchmark, with all further arguments passed on to it.
 
-Usage: cargo xtask bench [arguments of cargo bench]
+Usage: cargo xtask bench <core|direct> [arguments of the benchmark]
+
+  core      what a command costs at a depth of a million tasks, and what a task costs in memory
+  direct    direct mode: requests, dollars and tasks a second, beside their budgets
 
 Examples:
-  cargo xtask bench
-  cargo xtask bench -- --quick
+  cargo xtask bench core
+  cargo xtask bench core --quick
+  cargo xtask bench direct --help
+  cargo xtask bench direct one four --json
 ";
 
 /// Prints the help on a topic.

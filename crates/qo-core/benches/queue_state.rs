@@ -120,6 +120,7 @@ fn memory() -> Bench {
         "added in {elapsed:.1?}, {:.0} submits/s",
         1e6 / elapsed.as_secs_f64()
     );
+    assert!(beyond <= 1_024, "a task takes more memory than it may");
     bench
 }
 
