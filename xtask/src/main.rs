@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     let outcome = match args::parse(env::args_os().skip(1)) {
         Ok(Invocation::Help(topic)) => help::run(topic),
         Ok(Invocation::Test(steps)) => test::run(&steps),
-        Ok(Invocation::Bench(arguments)) => bench::run(&arguments),
+        Ok(Invocation::Bench(benchmark, arguments)) => bench::run(benchmark, &arguments),
         Err(mistake) => {
             eprintln!("xtask: {mistake}");
             return ExitCode::from(2);
