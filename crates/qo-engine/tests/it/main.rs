@@ -7,4 +7,6 @@
     reason = "a test that cannot go on should stop loudly"
 )]
 
+mod maintenance;
 mod smoke;
+mod support;
