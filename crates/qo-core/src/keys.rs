@@ -12,6 +12,9 @@
 //! | `keys/{sha256}.json` | which task an idempotency key stands for, by the hash of the key in its scope |
 //! | `meta/signal.json` | changes whenever something was submitted |
 //! | `meta/queues.json` | which queues are paused |
+//! | `meta/claims.json` | changes while tasks are being claimed |
+//! | `meta/sweep.json` | how far the sweeper is |
+//! | `quarantine/{key}` | an object that cannot be read, moved out of the way, with its reason beside it |
 //!
 //! Why they are laid out so:
 //! - **ready**: a worker lists the prefix of a queue and a type that it serves, so that tasks of others never stand in its
@@ -151,6 +154,18 @@ pub const SIGNAL_KEY: &str = "meta/signal.json";
 
 /// Which queues are paused.
 pub const QUEUES_KEY: &str = "meta/queues.json";
+
+/// Changes while tasks are being claimed.
+pub const CLAIMS_KEY: &str = "meta/claims.json";
+
+/// How far the sweeper is.
+pub const SWEEP_KEY: &str = "meta/sweep.json";
+
+/// The prefix of all large payloads.
+pub const DATA_PREFIX: &str = "data";
+
+/// The prefix of what cannot be read.
+pub const QUARANTINE_PREFIX: &str = "quarantine";
 
 /// The prefix of one task's large payloads.
 pub fn data_prefix(id: TaskId) -> String {

@@ -80,6 +80,7 @@ impl ObjectsEngine {
             if candidates.is_empty() {
                 return Ok(claimed);
             }
+            self.announce_claims().await;
             let tried: Vec<(LaneName, Tried)> = futures_util::stream::iter(candidates)
                 .map(|entry| async move {
                     let lane = (entry.queue.clone(), entry.task_type.clone());

@@ -78,7 +78,7 @@ impl Default for ObjectsConfig {
             lease_margin_ms: 1_000,
             signal_interval: Duration::from_millis(1_500),
             touch_interval: Duration::from_secs(1),
-            fallback_interval: Duration::from_secs(30),
+            fallback_interval: Duration::from_mins(1),
             broom_delay: Duration::from_millis(50),
             concurrency: 64,
             worker_stale_ms: 60_000,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use qo_store::client::PAGE_LIMIT_MAX;
 use thiserror::Error;
 
-use super::ObjectsConfig;
+use super::{MaintenanceConfig, ObjectsConfig};
 
 /// The longest interval that can be set: a day.
 const INTERVAL_MAX_SECONDS: u64 = 24 * 60 * 60;
@@ -26,58 +26,27 @@ pub struct ConfigError {
     pub allowed: String,
 }
 
-/// What the monitor is told: who ends leases that ran out, and repairs the indexes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MonitorSettings {
-    /// Whether a worker runs one beside itself.
-    pub enabled: bool,
-    /// How often it looks for leases that ran out.
-    pub check_interval: Duration,
-    /// A worker that was not heard of for so long counts as dead.
-    pub worker_health_threshold: Duration,
-    /// How often the sweeper goes round all tasks; never, if there is no time.
-    pub sweep_interval: Option<Duration>,
-    /// How many tasks the sweeper looks at at once.
-    pub sweep_page_size: usize,
+/// Whether `QO_NO_MONITOR` leaves it to workers to run the maintenance beside themselves.
+pub fn embeds_monitor(vars: &BTreeMap<String, String>) -> Result<bool, ConfigError> {
+    Ok(!flag(vars, "QO_NO_MONITOR")?.unwrap_or(false))
 }
 
-impl Default for MonitorSettings {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            check_interval: Duration::from_secs(30),
-            worker_health_threshold: Duration::from_mins(1),
-            sweep_interval: Some(Duration::from_mins(5)),
-            sweep_page_size: PAGE_LIMIT_MAX,
-        }
-    }
-}
-
-impl MonitorSettings {
-    /// The defaults with what `QO_NO_MONITOR` and `QO_MONITOR_…` say.
+impl MaintenanceConfig {
+    /// The defaults with what `QO_MONITOR_…` says.
     pub fn from_env(vars: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let base = Self::default();
-        let interval = |name, default: Duration| {
-            number(vars, name, 1, INTERVAL_MAX_SECONDS)
+        let interval = |name, min, default: Duration| {
+            number(vars, name, min, INTERVAL_MAX_SECONDS)
                 .map(|seconds| seconds.map_or(default, Duration::from_secs))
         };
         Ok(Self {
-            enabled: !flag(vars, "QO_NO_MONITOR")?.unwrap_or(!base.enabled),
-            check_interval: interval("QO_MONITOR_CHECK_INTERVAL", base.check_interval)?,
+            check_interval: interval("QO_MONITOR_CHECK_INTERVAL", 1, base.check_interval)?,
             worker_health_threshold: interval(
                 "QO_MONITOR_WORKER_HEALTH_THRESHOLD",
+                1,
                 base.worker_health_threshold,
             )?,
-            sweep_interval: match number(
-                vars,
-                "QO_MONITOR_SWEEP_INTERVAL",
-                0,
-                INTERVAL_MAX_SECONDS,
-            )? {
-                None => base.sweep_interval,
-                Some(0) => None,
-                Some(seconds) => Some(Duration::from_secs(seconds)),
-            },
+            sweep_interval: interval("QO_MONITOR_SWEEP_INTERVAL", 0, base.sweep_interval)?,
             sweep_page_size: page_size(vars, "QO_MONITOR_SWEEP_PAGE_SIZE")?
                 .unwrap_or(base.sweep_page_size),
         })
@@ -187,10 +156,11 @@ mod tests {
             let config = ObjectsConfig::from_env(base.clone(), &vars).unwrap();
             assert_eq!(format!("{config:?}"), format!("{base:?}"));
             assert_eq!(
-                MonitorSettings::from_env(&vars).unwrap(),
-                MonitorSettings::default()
+                MaintenanceConfig::from_env(&vars).unwrap(),
+                MaintenanceConfig::default()
             );
             assert!(!allows_no_versioning(&vars).unwrap());
+            assert!(embeds_monitor(&vars).unwrap());
         }
     }
 
@@ -214,16 +184,16 @@ mod tests {
             (100, 1_000)
         );
         assert_eq!(
-            MonitorSettings::from_env(&vars).unwrap(),
-            MonitorSettings {
-                enabled: false,
+            MaintenanceConfig::from_env(&vars).unwrap(),
+            MaintenanceConfig {
                 check_interval: Duration::from_secs(5),
                 worker_health_threshold: Duration::from_secs(90),
-                sweep_interval: None,
+                sweep_interval: Duration::ZERO,
                 sweep_page_size: 1,
             }
         );
         assert!(allows_no_versioning(&vars).unwrap());
+        assert!(!embeds_monitor(&vars).unwrap());
     }
 
     #[test]
@@ -232,7 +202,7 @@ mod tests {
             let vars = vars(&[(name, value)]);
             ObjectsConfig::from_env(ObjectsConfig::default(), &vars)
                 .map(drop)
-                .and(MonitorSettings::from_env(&vars).map(drop))
+                .and(MaintenanceConfig::from_env(&vars).map(drop))
                 .and(allows_no_versioning(&vars).map(drop))
         };
         for (name, value, allowed) in [

@@ -16,9 +16,11 @@
 //! | becoming due after a delay | 1: ready entry | | 1 per page | 1 key, batched |
 //! | a look in hybrid or log-scan mode | | 1 per task of the page, claimed or not | 1 per page of 50 tasks | |
 //! | signal | 1 per submitter and second at the most | 1 per 1.5 s and idle worker, answered 304 | | |
+//! | claims are going on | 1 per claiming process and 30 s at the most | 1 per check of an idle monitor, answered 304 | | |
 //!
 //! A large payload adds one PUT where it is written and one GET where it is read. An idempotency key adds one PUT.
 
+mod activity;
 mod broom;
 mod change;
 mod claim;
@@ -33,16 +35,20 @@ mod init;
 mod lanes;
 mod later;
 mod list;
+pub mod maintenance;
+mod monitor;
 mod operator;
 mod outcome;
 mod payload;
 mod peers;
 mod purge;
 mod queues;
+mod repair;
 mod scan;
 mod signal;
 mod stats;
 mod submit;
+mod sweeper;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -57,16 +63,22 @@ use qo_store::world::World;
 
 pub use config::{IndexMode, ObjectsConfig};
 pub use doctor::{DoctorCheck, DoctorOptions, DoctorReport, Health, doctor};
-pub use environment::{ConfigError, MonitorSettings, allows_no_versioning};
+pub use environment::{ConfigError, allows_no_versioning, embeds_monitor};
 pub use init::{InitOptions, InitOutcome, InitReport, InitStep, init};
+pub use maintenance::{Maintenance, MaintenanceConfig, MaintenanceHandle, WorkerHealth};
+pub use monitor::LeaseReport;
+pub use sweeper::{SweepNext, SweepReport};
 
+use self::activity::Activity;
 use self::broom::Broom;
 use self::lanes::Lanes;
 use self::later::Later;
+use self::monitor::Monitor;
 use self::peers::Peers;
 use self::queues::Queues;
 use self::scan::Scan;
 use self::signal::Signal;
+use self::sweeper::Sweeper;
 
 /// The engine of direct mode. Clones share everything.
 #[derive(Clone)]
@@ -81,13 +93,16 @@ struct Shared {
     config: ObjectsConfig,
     /// The tasks that this process has claimed, as it last wrote them: what is done next with one needs no read.
     held: Mutex<BTreeMap<LeaseId, Stored>>,
+    activity: Activity,
     broom: Broom,
     lanes: Lanes,
     later: Later,
+    monitor: Monitor,
     peers: Peers,
     queues: Queues,
     scan: Scan,
     signal: Signal,
+    sweeper: Sweeper,
 }
 
 /// A task and the state of its object.
@@ -110,11 +125,14 @@ impl ObjectsEngine {
         Self {
             shared: Arc::new(Shared {
                 held: Mutex::default(),
+                activity: Activity::default(),
                 lanes: Lanes::default(),
                 later: Later::default(),
+                monitor: Monitor::default(),
                 peers: Peers::default(),
                 queues: Queues::default(),
                 scan: Scan::default(),
+                sweeper: Sweeper::default(),
                 broom,
                 signal,
                 client,

@@ -10,5 +10,7 @@
 mod doctor;
 mod index_modes;
 mod init;
+mod maintenance;
 mod places;
 mod smoke;
+mod support;
