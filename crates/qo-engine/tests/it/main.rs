@@ -8,5 +8,6 @@
 )]
 
 mod maintenance;
+mod conformance;
 mod smoke;
 mod support;
