@@ -77,7 +77,7 @@ async fn scenario(place: Place) {
         let lease = task.lease_id.unwrap();
         queue.complete(task.id, lease, None).await.unwrap();
     }
-    let hour = Duration::from_secs(3_600);
+    let hour = Duration::from_hours(1);
     let report = queue.purge_older_than(hour, &[], |_| {}).await;
     assert_eq!(report.matched, 0, "nothing is that old");
     queue.world().sleep(Duration::from_millis(5)).await;

@@ -53,7 +53,7 @@ async fn scenario(place: Place) {
     let (task, lease) = claim_one(&queue, "worker-1", "job").await;
     queue.complete(task.id, lease, None).await.unwrap();
 
-    let delayed = submit(Some(Duration::from_secs(3_600))).await;
+    let delayed = submit(Some(Duration::from_hours(1))).await;
     assert_eq!(keys(&queue, &["later"]).await.len(), 1);
     queue.cancel(delayed.id, None).await.unwrap();
     let pending = submit(None).await;
@@ -65,7 +65,7 @@ async fn scenario(place: Place) {
     // Somebody died after a task was completed and before its old entry was deleted.
     let stale = Key::Ready(IndexEntry::of(&task)).to_string();
     let client = queue.objects_engine().unwrap().client();
-    client.put(&stale, Default::default()).await.unwrap();
+    client.put(&stale, bytes::Bytes::new()).await.unwrap();
     let other = place.connect().await;
     let impatient = ClaimRequest {
         wait_ms: 0,

@@ -9,7 +9,7 @@ use crate::place::{Place, wish};
 const PAGE: usize = 10;
 
 async fn scenario(mut place: Place) {
-    let foreign = if place.is_remote { 300 } else { 5_000 };
+    let foreign: u64 = if place.is_remote { 300 } else { 5_000 };
     // A page is much smaller than what is put in front.
     let config = if place.is_remote {
         ObjectsConfig::default()
@@ -74,7 +74,7 @@ async fn scenario(mut place: Place) {
         task_type: Some("foreign".parse().unwrap()),
         ..TaskFilter::default()
     };
-    assert_eq!(client.count(&filter).await.unwrap(), foreign as u64);
+    assert_eq!(client.count(&filter).await.unwrap(), foreign);
 }
 
 on_every_store!(scenario);

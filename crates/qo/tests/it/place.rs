@@ -20,7 +20,8 @@ pub(crate) struct Place {
     /// Whether requests go through a network, so that fewer must do.
     pub(crate) is_remote: bool,
     /// Removed with the place.
-    _folder: Option<TempDir>,
+    #[expect(dead_code, reason = "it is kept to be dropped")]
+    folder: Option<TempDir>,
 }
 
 impl Place {
@@ -32,7 +33,7 @@ impl Place {
             world,
             config: None,
             is_remote: false,
-            _folder: None,
+            folder: None,
         }
     }
 
@@ -44,7 +45,7 @@ impl Place {
     pub(crate) fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut place = Self::new(format!("sqlite:{}", folder.path().join("qo.db").display()));
-        place._folder = Some(folder);
+        place.folder = Some(folder);
         place
     }
 

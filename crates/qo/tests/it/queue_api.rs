@@ -33,7 +33,7 @@ async fn every_word_reaches_the_request() {
         .retry_policy(policy.clone())
         .idempotency_key("a key")
         .idempotency_scope(IdempotencyScope::Global)
-        .idempotency_window(Duration::from_secs(60))
+        .idempotency_window(Duration::from_mins(1))
         .expires_at(at)
         .tag("red")
         .tag("round")

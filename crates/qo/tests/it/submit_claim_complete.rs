@@ -13,7 +13,7 @@ async fn scenario(place: Place) {
         .task("send_email", &json!({ "to": "ada@example.org" }))
         .unwrap()
         .priority(1)
-        .timeout(Duration::from_secs(60))
+        .timeout(Duration::from_mins(1))
         .tag("newsletter")
         .submit()
         .await

@@ -1,6 +1,6 @@
 //! Every stored version of a task with what changed, where the store keeps versions; its own events everywhere.
 
-use qo::{EngineError, Error, FieldChange, Json, Queue, Status, TaskId, diff};
+use qo::{EngineError, Error, FieldChange, Json, Queue, Status, TaskFilter, TaskId, diff};
 use qo_store::admin::Versioning;
 
 use crate::place::{Place, claim_one};
@@ -66,6 +66,30 @@ async fn shows_all_versions(queue: Queue) {
     assert_eq!(diff(last, &now).unwrap(), []);
 }
 
+/// What is purged leaves no version of its record, its payloads or its idempotency key.
+async fn purges_all_versions(queue: Queue, renewals: usize) {
+    let task = queue.task("job", &"x".repeat(100_000)).unwrap();
+    let task = task.idempotency_key("once").submit().await.unwrap().task;
+    let (_, lease) = claim_one(&queue, "worker-1", "job").await;
+    for _ in 0..renewals {
+        queue.renew(task.id, lease, None).await.unwrap();
+    }
+    queue.complete(task.id, lease, None).await.unwrap();
+    let client = queue.objects_engine().unwrap().client();
+    let mut keys = Vec::new();
+    for prefix in ["tasks", "data", "keys"] {
+        let page = client.page(prefix, None, 10).await.unwrap();
+        keys.extend(page.entries.into_iter().map(|entry| entry.key));
+    }
+    assert_eq!(keys.len(), 3, "{keys:?}");
+    queue.purge(task.id).await.unwrap();
+    let admin = queue.store().unwrap().admin.clone().unwrap();
+    for key in keys {
+        let left = admin.list_versions(&key, 10).await.unwrap();
+        assert_eq!(left.versions, [], "{key}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_memory() {
     let queue = Place::memory(module_path!()).connect().await;
@@ -83,11 +107,20 @@ async fn on_sqlite() {
     let admin = queue.store().unwrap().admin.clone().unwrap();
     admin.set_versioning(Versioning::On).await.unwrap();
     shows_all_versions(queue).await;
+    let other = place.connect().await;
+    // More versions than one list shows.
+    other
+        .purge_all(TaskFilter::default(), |_| {})
+        .await
+        .some()
+        .unwrap();
+    purges_all_versions(other, 1_100).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_seaweedfs() {
     shows_all_versions(Place::seaweedfs_with_versions().connect().await).await;
+    purges_all_versions(Place::seaweedfs_with_versions().connect().await, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
