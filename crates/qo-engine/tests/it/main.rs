@@ -11,3 +11,4 @@ mod maintenance;
 mod conformance;
 mod smoke;
 mod support;
+mod waking;

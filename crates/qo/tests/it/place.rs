@@ -19,8 +19,7 @@ pub(crate) struct Place {
     pub(crate) config: Option<ObjectsConfig>,
     /// Whether requests go through a network, so that fewer must do.
     pub(crate) is_remote: bool,
-    /// Removed with the place.
-    #[expect(dead_code, reason = "it is kept to be dropped")]
+    /// Where its file is, removed with the place.
     folder: Option<TempDir>,
 }
 
