@@ -1,7 +1,7 @@
 //! A waiting claim hears of every submit, however the requests of both cross each other.
 //!
 //! Many small worlds run at once, each with delays of its own, so that looks fall before, between and after the steps of the
-//! submit. A look that comes too early and is not repeated would be made good only by the fallback interval, half a minute later.
+//! submit. A look that comes too early and is not repeated would otherwise be made good only at the fallback interval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,15 @@ use qo_store::clock::StoreClock;
 use qo_store::world::{TokioWorld, World, WorldExt};
 use qo_store::wrap::{Delay, LatencyStore};
 
-const WORLDS: u64 = 200;
+const WORLDS: u64 = 500;
 
 /// Submits to a waiting claim of the same process, and expects it to be handed out within seconds.
 async fn hears_of_a_submit(seed: u64, available: When) {
     let world = TokioWorld::shared();
-    let delay = Delay::Uniform {
-        low: Duration::from_millis(1),
-        high: Duration::from_millis(80),
+    // A long tail lets slow requests be overtaken by several quick ones.
+    let delay = Delay::LogNormal {
+        median: Duration::from_millis(5),
+        p99: Duration::from_millis(300),
     };
     let memory = Arc::new(object_store::memory::InMemory::new());
     let store = LatencyStore::new(memory, Arc::clone(&world), delay, seed);
@@ -33,17 +34,23 @@ async fn hears_of_a_submit(seed: u64, available: When) {
         Arc::clone(&world),
         ClientConfig::default(),
     );
-    let engine = ObjectsEngine::new(client, None, world.clone(), ObjectsConfig::default());
+    // Nothing but the submit itself tells the claim.
+    let config = ObjectsConfig {
+        signal_interval: Duration::from_mins(10),
+        fallback_interval: Duration::from_mins(10),
+        ..ObjectsConfig::default()
+    };
+    let engine = ObjectsEngine::new(client, None, world.clone(), config);
     let request = SubmitRequest {
         available,
         ..SubmitRequest::new("job".parse().unwrap(), Json::null())
     };
     let wish = ClaimRequest {
-        wait_ms: 6_000,
+        wait_ms: 8_000,
         ..ClaimRequest::new("w-1".parse().unwrap(), vec!["job".parse().unwrap()])
     };
     let submit = async {
-        let pause = Duration::from_millis(world.random_below(150));
+        let pause = Duration::from_millis(world.random_below(60));
         world.sleep(pause).await;
         engine.submit(request).await.unwrap().task
     };
