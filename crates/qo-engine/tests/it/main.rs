@@ -7,8 +7,8 @@
     reason = "a test that cannot go on should stop loudly"
 )]
 
-mod maintenance;
 mod conformance;
+mod maintenance;
 mod smoke;
 mod support;
 mod waking;

@@ -13,7 +13,7 @@ use qo_engine::{Engine, ObjectsEngine};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::{TokioWorld, World, WorldExt};
+use qo_store::world::{TokioWorld, WorldExt};
 use qo_store::wrap::{Delay, LatencyStore};
 
 const WORLDS: u64 = 500;
