@@ -1,6 +1,5 @@
 //! Why an engine did not do what was asked.
 
-use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
 use qo_core::{Rejection, TaskId};
 use qo_store::StoreError;
 use thiserror::Error;
@@ -28,13 +27,15 @@ pub enum EngineError {
         /// The task.
         id: TaskId,
     },
-    /// A payload is larger than qo stores.
-    #[error("the {field} has {size} bytes; at most {STORED_PAYLOAD_MAX_BYTES} are stored")]
+    /// A payload is larger than this engine takes.
+    #[error("the {field} has {size} bytes; at most {limit} are taken")]
     PayloadTooLarge {
         /// `input` or `output`.
         field: &'static str,
         /// Its size in bytes.
         size: u64,
+        /// The limit in bytes.
+        limit: u64,
     },
     /// What was asked makes no sense.
     #[error("{0}")]

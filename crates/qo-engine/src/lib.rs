@@ -3,8 +3,11 @@
 //! - [`api`]: the words of every engine: what is asked, and what is answered.
 //! - [`engine`]: the one trait that every mode implements.
 //! - [`objects`]: direct mode. Workers and clients talk straight to the bucket.
+//! - `conformance`: what every engine must do, as a test suite; built with the feature of that name.
 
 pub mod api;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod engine;
 pub mod error;
 pub mod objects;

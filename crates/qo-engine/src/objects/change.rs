@@ -130,8 +130,9 @@ impl ObjectsEngine {
         if matches!(key, Key::Later(_)) {
             self.shared.later.expect(task.available_at);
         }
-        let (entry, ()) =
-            futures_util::future::join(self.put_entry(&key), self.shared.signal.touch()).await;
+        let entry = self.put_entry(&key).await;
+        // Only now: a worker that looks before the entry is there finds nothing, and does not look again for long.
+        self.shared.signal.touch().await;
         if let Err(error) = entry {
             tracing::warn!(task = %task.id, %error, "the task is stored, but its index entry is not; it will be found later");
         }

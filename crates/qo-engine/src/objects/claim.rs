@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use qo_core::keys::{IndexEntry, Key, READY_PREFIX};
-use qo_core::limits::CLAIM_MAX_TASKS;
-use qo_core::{Action, Rejection, Status, Task};
+use qo_core::limits::{CLAIM_MAX_TASKS, LEASE_MAX_MS};
+use qo_core::{Action, Rejection, Status, Task, Timestamp};
 use qo_store::StoreError;
 use qo_store::world::WorldExt;
 
-use super::lanes::LaneName;
+use super::lanes::{LaneName, take_most_urgent};
 use super::{IndexMode, ObjectsEngine, Stored};
 use crate::api::ClaimRequest;
 use crate::error::EngineError;
@@ -23,6 +23,8 @@ pub(super) enum Tried {
     Claimed(Box<Task>),
     /// It is somebody else's, or was never there.
     Gone,
+    /// It is not due yet by the clock of this process, which may be a little behind that of the submitter.
+    NotDue(Timestamp),
     /// It could not be tried.
     Failed(EngineError),
 }
@@ -32,45 +34,65 @@ impl ObjectsEngine {
         &self,
         request: &ClaimRequest,
     ) -> Result<Vec<Task>, EngineError> {
+        let lease_ms = request.lease_ms.unwrap_or(self.config().lease_ms);
+        if !(1..=LEASE_MAX_MS).contains(&lease_ms) {
+            return Err(Rejection::OutOfBounds {
+                field: "lease_ms",
+                allowed: "1 ms to 30 days",
+            }
+            .into());
+        }
         if request.max == 0 {
             return Ok(Vec::new());
         }
         let deadline = self.world().monotonic() + Duration::from_millis(request.wait_ms);
         loop {
             let seen = self.shared.signal.epoch();
-            let claimed = self.claim_now(request).await?;
+            let (claimed, next_look) = self.claim_now(request).await?;
             let left = deadline.saturating_sub(self.world().monotonic());
-            if !claimed.is_empty() || left.is_zero() {
+            if !claimed.is_empty() {
                 return Ok(claimed);
             }
-            let due_in = if self.config().index_mode == IndexMode::LogScan {
-                Some(self.scan_rests_for(request).await)
-            } else {
-                let next_due = self.shared.later.next_due();
-                next_due.map(|due| due.since(self.client().now()))
-            };
-            // A task that another worker has left lying can be taken after a while, without any signal.
+            if left.is_zero() {
+                // Whoever never waits would otherwise not hear of what others submit before the fallback interval.
+                self.shared.signal.poll().await;
+                if self.shared.signal.epoch() == seen {
+                    return Ok(claimed);
+                }
+                return Ok(self.claim_now(request).await?.0);
+            }
+            let due_in = next_look.map(|due| due.since(self.client().now()));
             let limit = left.min(due_in.unwrap_or(left).max(Duration::from_millis(1)));
             self.shared.signal.wait(seen, limit).await;
         }
     }
 
-    async fn claim_now(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
+    /// What can be claimed without waiting, and when a look may show something that this one does not.
+    async fn claim_now(
+        &self,
+        request: &ClaimRequest,
+    ) -> Result<(Vec<Task>, Option<Timestamp>), EngineError> {
         let mode = self.config().index_mode;
         if mode == IndexMode::LogScan {
-            return self.claim_by_scan(request).await;
+            let claimed = self.claim_by_scan(request).await?;
+            let rest = self.scan_rests_for(request).await;
+            let rest_ms = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX);
+            return Ok((claimed, Some(self.client().now().plus_millis(rest_ms))));
         }
-        let claimed = self.claim_by_index(request).await?;
+        let (claimed, next_look) = self.claim_by_index(request).await?;
         if mode == IndexMode::Hybrid
             && claimed.is_empty()
             && self.is_fallback_scan_due(request).await
         {
-            return self.claim_by_scan(request).await;
+            return Ok((self.claim_by_scan(request).await?, next_look));
         }
-        Ok(claimed)
+        Ok((claimed, next_look))
     }
 
-    async fn claim_by_index(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
+    async fn claim_by_index(
+        &self,
+        request: &ClaimRequest,
+    ) -> Result<(Vec<Task>, Option<Timestamp>), EngineError> {
         self.promote_due().await?;
         let max = request.max.min(CLAIM_MAX_TASKS);
         let lanes = self.lanes_of(request).await?;
@@ -78,7 +100,9 @@ impl ObjectsEngine {
         loop {
             let candidates = self.gather(&lanes, request, max - claimed.len()).await?;
             if candidates.is_empty() {
-                return Ok(claimed);
+                // Something falls due, or another worker has left a task lying for too long: neither needs a signal.
+                let next = [self.shared.later.next_due(), self.next_look(&lanes)];
+                return Ok((claimed, next.into_iter().flatten().min()));
             }
             self.announce_claims().await;
             let tried: Vec<(LaneName, Tried)> = futures_util::stream::iter(candidates)
@@ -94,17 +118,19 @@ impl ObjectsEngine {
                 match tried {
                     Tried::Claimed(task) => claimed.push(*task),
                     Tried::Gone => {}
+                    Tried::NotDue(at) => self.look_again_at(&lane, at),
                     Tried::Failed(error) => {
                         self.look_again(&lane);
                         failure = Some(error);
                     }
                 }
             }
+            claimed.sort_by_key(|task| (task.priority, task.available_at));
             match failure {
                 // What was claimed is running and must be handed out, whatever happened beside it.
                 Some(error) if claimed.is_empty() => return Err(error),
-                Some(_) => return Ok(claimed),
-                None if claimed.len() >= max => return Ok(claimed),
+                Some(_) => return Ok((claimed, None)),
+                None if claimed.len() >= max => return Ok((claimed, None)),
                 None => {}
             }
         }
@@ -117,23 +143,14 @@ impl ObjectsEngine {
         request: &ClaimRequest,
         count: usize,
     ) -> Result<Vec<IndexEntry>, EngineError> {
-        if let [lane] = lanes {
-            return self.candidates(lane, &request.worker, count).await;
-        }
-        // Each lane gives its best; what is not taken now is taken next, so that no lane waits for another.
-        let each = count.div_ceil(lanes.len().max(1));
-        let mut found = Vec::new();
-        for result in futures_util::future::join_all(
+        let known = futures_util::future::try_join_all(
             lanes
                 .iter()
-                .map(|lane| self.candidates(lane, &request.worker, each)),
+                .map(|lane| self.known_lane(lane, &request.worker)),
         )
-        .await
-        {
-            found.extend(result?);
-        }
-        found.sort_by_key(|entry| (entry.priority, entry.available_at));
-        Ok(found)
+        .await?;
+        // What is not taken stays known, for the next claim.
+        Ok(take_most_urgent(&known, count))
     }
 
     /// The queues and types to look at. Where the request leaves them open, the index says which there are.
@@ -235,10 +252,13 @@ impl ObjectsEngine {
                 }
                 Tried::Claimed(Box::new(task))
             }
-            Err(
-                EngineError::Store(StoreError::Conflict { .. })
-                | EngineError::Rejected(Rejection::NotDue { .. }),
-            ) => Tried::Gone,
+            Err(EngineError::Rejected(Rejection::NotDue { available_at })) => {
+                Tried::NotDue(available_at)
+            }
+            // One task that cannot be claimed, for whatever reason, must not keep a worker from all others.
+            Err(EngineError::Store(StoreError::Conflict { .. }) | EngineError::Rejected(_)) => {
+                Tried::Gone
+            }
             Err(error) => Tried::Failed(error),
         }
     }

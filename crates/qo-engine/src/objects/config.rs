@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
 use thiserror::Error;
 
 /// How workers find tasks.
@@ -64,6 +65,8 @@ pub struct ObjectsConfig {
     pub worker_stale_ms: u64,
     /// How long a task that another worker is expected to take is left to it.
     pub steal_after_ms: u64,
+    /// The largest input or output that is taken, at most [`STORED_PAYLOAD_MAX_BYTES`].
+    pub payload_max_bytes: u64,
     /// How many tasks `stats` looks at before it says that its numbers are partial.
     pub stats_tasks_max: usize,
 }
@@ -83,6 +86,7 @@ impl Default for ObjectsConfig {
             concurrency: 64,
             worker_stale_ms: 60_000,
             steal_after_ms: 2_000,
+            payload_max_bytes: STORED_PAYLOAD_MAX_BYTES,
             stats_tasks_max: 100_000,
         }
     }

@@ -4,12 +4,13 @@
 //! take it, found by its id among the live workers of its queue and type ([`super::peers`]). A worker takes its own share of a
 //! page; only when a page has nothing of its own does it help itself to what others have left lying, a few at random.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qo_core::keys::{IndexEntry, Key, ready_prefix};
-use qo_core::{QueueName, TaskId, TaskType, WorkerId};
+use qo_core::{QueueName, TaskId, TaskType, Timestamp, WorkerId};
 use qo_store::world::WorldExt;
 
 use super::{ObjectsEngine, lock};
@@ -57,6 +58,8 @@ struct Seen {
     listed: Option<(Duration, u64)>,
     /// Whether there is more behind it, or something went wrong with an entry.
     more: bool,
+    /// When there may be more to try, because another worker has left it lying for too long, or because it is due then.
+    again_at: Option<Timestamp>,
 }
 
 impl Lanes {
@@ -76,49 +79,62 @@ impl Lanes {
 }
 
 impl ObjectsEngine {
-    /// Up to `count` entries to try, the most urgent first, of one lane. Lists only if that can show something new.
-    pub(super) async fn candidates(
+    /// A lane with what is known of its entries. Lists only if nothing is known and a look can show something new.
+    pub(super) async fn known_lane(
         &self,
         name: &LaneName,
         worker: &WorkerId,
-        count: usize,
-    ) -> Result<Vec<IndexEntry>, EngineError> {
+    ) -> Result<Arc<Lane>, EngineError> {
         let lane = self.shared.lanes.lane(name);
-        let taken = lane.take(count);
-        if !taken.is_empty() || !self.may_show_more(&lane) {
-            return Ok(taken);
+        if !lane.is_empty() || !self.may_show_more(&lane) {
+            return Ok(lane);
         }
-        let _listing = lane.listing.lock().await;
+        let listing = lane.listing.lock().await;
         // Somebody else may have listed while this one waited.
-        let taken = lane.take(count);
-        if !taken.is_empty() || !self.may_show_more(&lane) {
-            return Ok(taken);
+        if !lane.is_empty() || !self.may_show_more(&lane) {
+            drop(listing);
+            return Ok(lane);
         }
         let epoch = self.shared.signal.epoch();
         let at = self.world().monotonic();
-        let page = self
-            .client()
-            .page(
-                &ready_prefix(&name.0, &name.1),
-                None,
-                self.config().ready_page_size,
-            )
-            .await?;
-        let entries = page
-            .entries
-            .iter()
-            .filter(|entry| !self.shared.broom.is_sweeping(&entry.key))
-            .filter_map(|entry| match entry.key.parse() {
-                Ok(Key::Ready(entry)) => Some(entry),
-                _ => None,
-            });
-        let share = self.share_of(name, worker, entries.collect()).await;
-        let mut seen = lock(&lane.seen);
-        seen.entries = share.into();
-        seen.listed = Some((at, epoch));
-        seen.more = page.next.is_some();
-        drop(seen);
-        Ok(lane.take(count))
+        let prefix = ready_prefix(&name.0, &name.1);
+        let mut after = None;
+        let (entries, next) = loop {
+            let page = self
+                .client()
+                .page(&prefix, after.as_deref(), self.config().ready_page_size)
+                .await?;
+            let entries: Vec<IndexEntry> = page
+                .entries
+                .iter()
+                .filter(|entry| !self.shared.broom.is_sweeping(&entry.key))
+                .filter_map(|entry| match entry.key.parse() {
+                    Ok(Key::Ready(entry)) => Some(entry),
+                    _ => None,
+                })
+                .collect();
+            match page.next {
+                // All of this page was claimed a moment ago and only waits to be cleared away: what is next?
+                Some(next) if entries.is_empty() => after = Some(next),
+                next => break (entries, next),
+            }
+        };
+        let (share, again_at) = self.share_of(name, worker, entries).await;
+        {
+            let mut seen = lock(&lane.seen);
+            seen.entries = share.into();
+            seen.listed = Some((at, epoch));
+            seen.more = next.is_some();
+            seen.again_at = again_at;
+        }
+        drop(listing);
+        Ok(lane)
+    }
+
+    /// When a look at one of these lanes may show more, without any signal.
+    pub(super) fn next_look(&self, names: &[LaneName]) -> Option<Timestamp> {
+        let lanes = names.iter().map(|name| self.shared.lanes.lane(name));
+        lanes.filter_map(|lane| lock(&lane.seen).again_at).min()
     }
 
     /// Puts a candidate back that could not be tried, so that it is not forgotten until the next signal.
@@ -126,7 +142,14 @@ impl ObjectsEngine {
         lock(&self.shared.lanes.lane(name).seen).more = true;
     }
 
-    /// How many entries of a lane are known and untried.
+    /// Has a lane looked at again at a time, because an entry that it shows is not due before.
+    pub(super) fn look_again_at(&self, name: &LaneName, at: Timestamp) {
+        let lane = self.shared.lanes.lane(name);
+        let mut seen = lock(&lane.seen);
+        seen.again_at = Some(seen.again_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// Whether a look at a lane can show anything that the last one has not.
     fn may_show_more(&self, lane: &Lane) -> bool {
         let seen = lock(&lane.seen);
         match seen.listed {
@@ -134,36 +157,46 @@ impl ObjectsEngine {
             Some((at, epoch)) => {
                 seen.more
                     || epoch != self.shared.signal.epoch()
+                    || seen.again_at.is_some_and(|at| at <= self.client().now())
                     || self.world().monotonic() >= at + self.config().fallback_interval
             }
         }
     }
 
-    /// The part of a page that a worker should try.
+    /// The part of a page that a worker should try, and when the first of what it leaves to others may be taken by it.
     async fn share_of(
         &self,
         name: &LaneName,
         worker: &WorkerId,
         entries: Vec<IndexEntry>,
-    ) -> Vec<IndexEntry> {
+    ) -> (Vec<IndexEntry>, Option<Timestamp>) {
         if entries.is_empty() {
-            return entries;
+            return (entries, None);
         }
         let Some((rank, peers)) = self.rank(name, worker).await else {
             // Nobody knows of this worker, so nobody leaves anything to it. It begins anywhere.
-            return self.shuffled(entries, usize::MAX);
+            return (self.shuffled(entries, usize::MAX), None);
         };
         let owned = |entry: &IndexEntry| entry.id.as_uuid().as_u128() % peers == rank;
         let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(owned);
-        if !own.is_empty() {
-            return own;
-        }
+        let steal_after_ms = self.config().steal_after_ms;
+        let left_until = |entry: &IndexEntry| entry.available_at.plus_millis(steal_after_ms);
         let now = self.client().now();
-        let left_lying = others
+        // Never at once: an entry that nobody can take must not make workers look without a pause.
+        let soon = now.plus_millis(steal_after_ms / 4);
+        if !own.is_empty() {
+            let steal_at = others.iter().map(left_until).min();
+            return (own, steal_at.map(|at| at.max(soon)));
+        }
+        let (lying, fresh): (Vec<_>, Vec<_>) = others
             .into_iter()
-            .filter(|entry| entry.available_at.plus_millis(self.config().steal_after_ms) <= now)
-            .collect();
-        self.shuffled(left_lying, STEAL_MAX)
+            .partition(|entry| left_until(entry) <= now);
+        let steal_at = if lying.len() > STEAL_MAX {
+            Some(soon)
+        } else {
+            fresh.iter().map(left_until).min()
+        };
+        (self.shuffled(lying, STEAL_MAX), steal_at)
     }
 
     /// Some entries at random, within their priorities.
@@ -179,9 +212,41 @@ impl ObjectsEngine {
 }
 
 impl Lane {
+    fn is_empty(&self) -> bool {
+        lock(&self.seen).entries.is_empty()
+    }
+
     fn take(&self, count: usize) -> Vec<IndexEntry> {
         let mut seen = lock(&self.seen);
         let count = count.min(seen.entries.len());
         seen.entries.drain(..count).collect()
     }
+
+    /// How urgent its next entry is; less is more urgent.
+    fn urgency(&self) -> Option<(u8, Timestamp)> {
+        let seen = lock(&self.seen);
+        let entry = seen.entries.front()?;
+        Some((entry.priority, entry.available_at))
+    }
+}
+
+/// Up to `count` entries of all lanes, the most urgent first. Whatever is not taken stays where it is.
+pub(super) fn take_most_urgent(lanes: &[Arc<Lane>], count: usize) -> Vec<IndexEntry> {
+    if let [lane] = lanes {
+        return lane.take(count);
+    }
+    let ranked = |place: usize| {
+        lanes[place]
+            .urgency()
+            .map(|urgency| Reverse((urgency, place)))
+    };
+    let mut heads: BinaryHeap<_> = (0..lanes.len()).filter_map(ranked).collect();
+    let mut taken = Vec::new();
+    while taken.len() < count
+        && let Some(Reverse((_, place))) = heads.pop()
+    {
+        taken.extend(lanes[place].take(1));
+        heads.extend(ranked(place));
+    }
+    taken
 }

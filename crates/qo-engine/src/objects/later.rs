@@ -88,15 +88,18 @@ impl ObjectsEngine {
                 .await;
             let done = results.into_iter().collect::<Result<Vec<_>, _>>()?;
             self.shared.broom.sweep(done);
+            let mut looked_epoch = epoch;
             if moved > 0 {
                 // The next look must not see these again.
                 self.shared.broom.flush().await;
                 self.shared.signal.bump();
+                // This bump is known. Any other one means that there may be an entry that this look has not seen.
+                looked_epoch += 1;
             }
             {
                 let mut known = lock(&later.known);
                 known.next_due = not_due.iter().map(|entry| entry.available_at).min();
-                known.looked = Some((at, self.shared.signal.epoch()));
+                known.looked = Some((at, looked_epoch));
             }
             if !whole_page_due {
                 return Ok(());

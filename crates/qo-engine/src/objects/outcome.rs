@@ -57,7 +57,7 @@ impl ObjectsEngine {
         lease: LeaseId,
         json: &Json,
     ) -> Result<Payload, EngineError> {
-        let output = payload::place("output", json)?;
+        let output = payload::place("output", json, self.config().payload_max_bytes)?;
         if let Payload::Stored(_) = &output {
             let held = self.held().get(&lease).map(|stored| stored.task.clone());
             let task = match held {

@@ -12,14 +12,19 @@ use qo_store::StoreError;
 use super::ObjectsEngine;
 use crate::error::EngineError;
 
-/// Decides where a payload goes. What is too large for any place is refused.
-pub(super) fn place(field: &'static str, json: &Json) -> Result<Payload, EngineError> {
+/// Decides where a payload goes. One that is larger than `max_bytes` is refused.
+pub(super) fn place(
+    field: &'static str,
+    json: &Json,
+    max_bytes: u64,
+) -> Result<Payload, EngineError> {
     let size = json.size() as u64;
+    let limit = max_bytes.min(STORED_PAYLOAD_MAX_BYTES);
+    if size > limit {
+        return Err(EngineError::PayloadTooLarge { field, size, limit });
+    }
     if size <= INLINE_PAYLOAD_MAX_BYTES as u64 {
         return Ok(Payload::Inline(json.clone()));
-    }
-    if size > STORED_PAYLOAD_MAX_BYTES {
-        return Err(EngineError::PayloadTooLarge { field, size });
     }
     Ok(Payload::Stored(PayloadRef::new(
         size,

@@ -56,6 +56,11 @@ impl ObjectsEngine {
         Some((rank as u128, serving.len() as u128))
     }
 
+    /// Whether a worker was among the live ones at the last look.
+    pub(super) async fn is_known_peer(&self, worker: &WorkerId) -> bool {
+        self.shared.peers.known.lock().await.alive.contains(worker)
+    }
+
     /// Forgets when the others were last looked at: something about them has changed.
     pub(super) async fn look_at_peers_again(&self) {
         self.shared.peers.known.lock().await.refreshed_at = None;

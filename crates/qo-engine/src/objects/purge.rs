@@ -19,8 +19,8 @@ use qo_store::client::PAGE_LIMIT_MAX;
 use super::{ObjectsEngine, idempotency, index};
 use crate::error::EngineError;
 
-/// How many versions of one object are removed.
-const VERSIONS_MAX: usize = 100_000;
+/// How many versions of one object are listed at once. Every renewal of a lease makes one, so that there can be many.
+const VERSIONS_PAGE: usize = 1_000;
 
 impl ObjectsEngine {
     pub(super) async fn purge_task(&self, id: TaskId) -> Result<(), EngineError> {
@@ -44,8 +44,9 @@ impl ObjectsEngine {
         if let Some(scoped) = task.scoped_key()
             && self.key_belongs_to(&scoped, id).await?
         {
-            self.remove(&[idempotency::key_of(&scoped).to_string()])
-                .await?;
+            let key = [idempotency::key_of(&scoped).to_string()];
+            self.remove(&key).await?;
+            self.remove_versions(&key).await?;
         }
         self.remove(&keys).await?;
         self.remove_versions(&keys).await?;
@@ -72,8 +73,14 @@ impl ObjectsEngine {
             return Ok(());
         }
         for key in keys {
-            for version in admin.list_versions(key, VERSIONS_MAX).await?.versions {
-                admin.delete_version(key, &version.version).await?;
+            loop {
+                let list = admin.list_versions(key, VERSIONS_PAGE).await?;
+                for version in &list.versions {
+                    admin.delete_version(key, &version.version).await?;
+                }
+                if !list.truncated || list.versions.is_empty() {
+                    break;
+                }
             }
         }
         Ok(())

@@ -71,6 +71,12 @@ impl ObjectsEngine {
         Ok(known.paused.clone())
     }
 
+    /// The paused queues, whatever was signalled: who asks has not come to wait for signals.
+    pub(super) async fn paused_now(&self) -> Result<BTreeSet<QueueName>, EngineError> {
+        self.shared.queues.known.lock().await.epoch = None;
+        self.paused().await
+    }
+
     /// Pauses a queue or lets it go on. Doing it twice is doing it once.
     pub(super) async fn set_paused(
         &self,

@@ -109,7 +109,8 @@ impl ObjectsEngine {
             for tried in tried {
                 match tried {
                     Tried::Claimed(task) => claimed.push(*task),
-                    Tried::Gone => {}
+                    // The next round finds what is not due yet.
+                    Tried::Gone | Tried::NotDue(_) => {}
                     Tried::Failed(error) => failure = Some(error),
                 }
             }

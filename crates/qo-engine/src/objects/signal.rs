@@ -148,7 +148,7 @@ impl Signal {
     }
 
     /// Asks the store whether something was submitted, unless that was asked within the interval.
-    async fn poll(&self) {
+    pub(super) async fn poll(&self) {
         let mut polled = self.shared.polled.lock().await;
         let now = self.shared.world.monotonic();
         if polled

@@ -39,7 +39,7 @@ impl ObjectsEngine {
                 break;
             }
         }
-        for queue in self.paused().await? {
+        for queue in self.paused_now().await? {
             stats.queues.entry(queue).or_default().paused = true;
         }
         Ok(stats)

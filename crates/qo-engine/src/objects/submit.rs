@@ -25,7 +25,7 @@ impl ObjectsEngine {
         request: SubmitRequest,
     ) -> Result<Submitted, EngineError> {
         let id = request.id.unwrap_or_else(|| self.world().new_task_id());
-        let input = payload::place("input", &request.input)?;
+        let input = payload::place("input", &request.input, self.config().payload_max_bytes)?;
         let now = self.client().now();
         // The rules have their say before anything is written.
         submit(

@@ -48,6 +48,10 @@ impl ObjectsEngine {
         let body = serde_json::to_vec(worker)
             .map_err(|error| EngineError::BadRequest(error.to_string()))?;
         self.client().put(&key, Bytes::from(body)).await?;
+        if !self.is_known_peer(&worker.worker_id).await {
+            // A worker that has just started takes its share at once.
+            self.look_at_peers_again().await;
+        }
         Ok(())
     }
 

@@ -7,6 +7,7 @@
     reason = "a test that cannot go on should stop loudly"
 )]
 
+mod conformance;
 mod doctor;
 mod index_modes;
 mod init;
@@ -14,3 +15,4 @@ mod maintenance;
 mod places;
 mod smoke;
 mod support;
+mod waking;

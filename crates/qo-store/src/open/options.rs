@@ -51,7 +51,7 @@ impl OpenOptions {
     }
 
     /// A variable that is set and not empty: the tools whose variables these are take an empty one for none.
-    pub(crate) fn var(&self, name: &str) -> Option<&str> {
+    pub fn var(&self, name: &str) -> Option<&str> {
         self.env
             .get(name)
             .map(String::as_str)

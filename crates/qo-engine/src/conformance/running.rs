@@ -1,0 +1,168 @@
+//! What a worker does with what it has claimed.
+
+use qo_core::Status;
+use qo_core::transition::{FailureKind, ProgressReport};
+
+use super::room::{Room, failure, json, out_of_bounds};
+use crate::api::{ClaimRequest, SubmitRequest};
+
+pub(super) async fn completes(room: &Room<'_>) {
+    let (task, lease) = room.running().await;
+    let output = Some(json("{\"sent\": true}"));
+    let ended = room.engine.complete(task.id, lease, output.clone()).await;
+    let ended = ended.unwrap();
+    assert_eq!(ended.status, Status::Completed);
+    assert_eq!(room.engine.output(&ended).await.unwrap(), output);
+    assert!(ended.completed_at.is_some());
+    assert_eq!((ended.lease_id, ended.lease_expires_at), (None, None));
+    assert_eq!(ended.worker_id, Some(room.worker.clone()), "who did it");
+    assert_eq!(room.another().await.get(task.id).await.unwrap(), ended);
+    room.nothing_to_claim().await;
+}
+
+pub(super) async fn renews(room: &Room<'_>) {
+    room.submit_one().await;
+    let wish = ClaimRequest {
+        lease_ms: Some(10_000),
+        wait_ms: 10_000,
+        ..room.wish(1)
+    };
+    let task = room.engine.claim(&wish).await.unwrap().pop().unwrap();
+    let lease = task.lease_id.unwrap();
+    assert_eq!(
+        task.lease_expires_at,
+        Some(task.started_at.unwrap().plus_millis(10_000)),
+        "the lease is as long as was asked"
+    );
+    // Far enough to fall into another minute, and again into the same.
+    for lease_ms in [200_000, 200_001, 300_000] {
+        let before = room.engine.now();
+        let renewed = room.engine.renew(task.id, lease, Some(lease_ms)).await;
+        let renewed = renewed.unwrap();
+        assert!(renewed.lease_expires_at >= Some(before.plus_millis(lease_ms)));
+        assert_eq!((renewed.status, renewed.attempt), (Status::Running, 1));
+        assert!(!renewed.cancel_requested);
+    }
+    let kept = room.engine.renew(task.id, lease, Some(1)).await.unwrap();
+    assert!(
+        kept.lease_expires_at > Some(room.engine.now().plus_millis(100_000)),
+        "a renewal never shortens a lease"
+    );
+    room.engine.renew(task.id, lease, None).await.unwrap();
+    out_of_bounds(room.engine.renew(task.id, lease, Some(0)).await, "lease_ms");
+    // A process that did not claim the task can go on with it, if it has the lease.
+    let other = room.another().await;
+    other.renew(task.id, lease, Some(400_000)).await.unwrap();
+    let ended = room.engine.complete(task.id, lease, None).await.unwrap();
+    assert_eq!(ended.status, Status::Completed);
+}
+
+pub(super) async fn reports_progress(room: &Room<'_>) {
+    let (task, lease) = room.running().await;
+    let report = |percent| ProgressReport {
+        percent,
+        message: Some("half of it".into()),
+    };
+    let told = room.engine.progress(task.id, lease, report(50.0)).await;
+    assert_eq!(told.unwrap().status, Status::Running);
+    let read = room.another().await.get(task.id).await.unwrap();
+    let progress = read.progress.unwrap();
+    assert!((progress.percent - 50.0).abs() < f64::EPSILON);
+    assert_eq!(progress.message.as_deref(), Some("half of it"));
+    for percent in [-0.1, 100.1, f64::NAN] {
+        let refused = room.engine.progress(task.id, lease, report(percent)).await;
+        out_of_bounds(refused, "percent");
+    }
+    room.engine.complete(task.id, lease, None).await.unwrap();
+}
+
+pub(super) async fn releases(room: &Room<'_>) {
+    let (task, lease) = room.running().await;
+    let released = room.engine.release(task.id, lease).await.unwrap();
+    assert_eq!((released.status, released.attempt), (Status::Pending, 1));
+    assert_eq!(released.retry_count, 0, "it does not count as a retry");
+    assert_eq!((released.worker_id, released.lease_id), (None, None));
+    let (again, second_lease) = room.claim_one().await;
+    assert_eq!((again.id, again.attempt), (task.id, 2));
+    assert_ne!(second_lease, lease);
+    room.engine
+        .complete(task.id, second_lease, None)
+        .await
+        .unwrap();
+}
+
+pub(super) async fn snoozes(room: &Room<'_>) {
+    let (task, lease) = room.running().await;
+    let before = room.engine.now();
+    let snoozed = room.engine.snooze(task.id, lease, 1_000).await.unwrap();
+    assert_eq!((snoozed.status, snoozed.retry_count), (Status::Pending, 0));
+    assert!(snoozed.available_at >= before.plus_millis(1_000));
+    if room.engine.now() < snoozed.available_at {
+        room.nothing_to_claim().await;
+    }
+    let (again, lease) = room.claim_one().await;
+    assert_eq!((again.id, again.attempt), (task.id, 2));
+    assert!(again.started_at.unwrap() >= snoozed.available_at);
+    let year_and_a_day_ms = 366 * 24 * 3_600_000;
+    out_of_bounds(
+        room.engine.snooze(task.id, lease, year_and_a_day_ms).await,
+        "delay_ms",
+    );
+    room.engine.complete(task.id, lease, None).await.unwrap();
+}
+
+pub(super) async fn retries_and_then_gives_up(room: &Room<'_>) {
+    let mut request = SubmitRequest {
+        max_retries: 2,
+        ..room.request()
+    };
+    request.retry_policy.initial_interval_ms = 200;
+    request.retry_policy.multiplier = 2.0;
+    request.retry_policy.jitter_percent = 0.0;
+    let task = room.submit(request).await;
+    for attempt in 1..=3_u32 {
+        let (claimed, lease) = room.claim_one().await;
+        assert_eq!((claimed.id, claimed.attempt), (task.id, attempt));
+        let before = room.engine.now();
+        let error = failure(FailureKind::Retryable, &format!("error {attempt}"));
+        let failed = room.engine.fail(task.id, lease, error).await.unwrap();
+        assert_eq!(
+            failed.last_error.as_deref(),
+            Some(&*format!("error {attempt}"))
+        );
+        if attempt == 3 {
+            assert_eq!(failed.status, Status::Failed, "no retries are left");
+            assert_eq!(failed.retry_count, 2);
+            assert!(failed.completed_at.is_some());
+            break;
+        }
+        assert_eq!(failed.status, Status::Pending);
+        assert_eq!(failed.retry_count, attempt);
+        let wait_ms = 200 * u64::from(attempt);
+        assert!(failed.available_at >= before.plus_millis(wait_ms));
+        assert!(failed.available_at <= room.engine.now().plus_millis(wait_ms));
+        if room.engine.now() < failed.available_at {
+            room.nothing_to_claim().await;
+        }
+    }
+    room.nothing_to_claim().await;
+}
+
+pub(super) async fn gives_up_at_once_where_nothing_can_help(room: &Room<'_>) {
+    let (task, lease) = room.running().await;
+    let error = failure(FailureKind::Permanent, "no such address");
+    let failed = room.engine.fail(task.id, lease, error).await.unwrap();
+    assert_eq!((failed.status, failed.retry_count), (Status::Failed, 0));
+    assert_eq!(failed.last_error.as_deref(), Some("no such address"));
+    room.nothing_to_claim().await;
+}
+
+pub(super) async fn retries_after_a_timeout(room: &Room<'_>) {
+    let task = room.submit_impatient(1).await;
+    for expected in [Status::Pending, Status::Failed] {
+        let (_, lease) = room.claim_one().await;
+        let error = failure(FailureKind::Timeout, "took too long");
+        let failed = room.engine.fail(task.id, lease, error).await.unwrap();
+        assert_eq!(failed.status, expected);
+    }
+}

@@ -1,0 +1,219 @@
+//! Why something was not done: one variant per condition, each one line that says what to do.
+
+use std::time::Duration;
+
+use qo_core::id::{InvalidId, InvalidShard};
+use qo_core::json::InvalidJson;
+use qo_core::names::{InvalidLabel, InvalidName};
+use qo_core::task::UnknownStatus;
+use qo_core::time::InvalidTimestamp;
+use qo_core::{Rejection, Status, TaskId};
+use qo_engine::EngineError;
+use qo_store::StoreError;
+use qo_store::open::{CheckError, OpenError};
+use qo_store::probe::ProbeError;
+use qo_store::sqlite::SqliteOpenError;
+use thiserror::Error;
+
+/// Why something was not done.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The store is there, but cannot be used.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// The store cannot be trusted with a queue, or could not be probed.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    /// The URL asks for an engine that there is not.
+    #[error(
+        "unknown engine {name:?} in the store URL: leave ?engine= out, or write engine=objects"
+    )]
+    UnknownEngine {
+        /// The name that was given.
+        name: String,
+    },
+    /// The engine did not do it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A queue, a task type or a worker has a name that cannot be one.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// A tag or an idempotency key is none.
+    #[error(transparent)]
+    Label(#[from] InvalidLabel),
+    /// An id is none.
+    #[error(transparent)]
+    Id(#[from] InvalidId),
+    /// A shard is none.
+    #[error(transparent)]
+    Shard(#[from] InvalidShard),
+    /// A status is none.
+    #[error(transparent)]
+    Status(#[from] UnknownStatus),
+    /// A time is none.
+    #[error(transparent)]
+    Time(#[from] InvalidTimestamp),
+    /// A payload is not JSON, or nests too deep.
+    #[error(transparent)]
+    Json(#[from] InvalidJson),
+    /// An option was given that means nothing without another one.
+    #[error("{option} means nothing without {needed}")]
+    OptionWithout {
+        /// The option that was given.
+        option: &'static str,
+        /// The option that was not.
+        needed: &'static str,
+    },
+    /// A task did not come to its end in time.
+    #[error("task {id} is still {status} after {waited:?}; it goes on, wait for it again")]
+    StillRunning {
+        /// The task.
+        id: TaskId,
+        /// What it was at the last look.
+        status: Status,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// A filter was given that no task matches.
+    #[error("no task matches; nothing was changed")]
+    NothingMatched,
+    /// So many tasks failed that the rest was not tried.
+    #[error(
+        "stopped after {failures} failures; the tasks that were not looked at are as they were"
+    )]
+    TooManyFailures {
+        /// How many there were.
+        failures: usize,
+    },
+}
+
+/// The sort of an error, for programs that treat all of a sort alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// What was asked makes no sense, or is out of bounds.
+    BadInput,
+    /// There is no such task, or none matches.
+    NotFound,
+    /// The task is in a state in which this cannot be done, or others keep changing it.
+    Conflict,
+    /// The presented lease is no longer the current one.
+    LeaseLost,
+    /// It took longer than was allowed.
+    Timeout,
+    /// The store cannot be reached, or does not answer; trying again can help.
+    Unavailable,
+    /// The store refuses the credentials.
+    Denied,
+    /// The store, or its settings, lack what is needed.
+    Unsupported,
+    /// What is stored is damaged.
+    Damaged,
+}
+
+impl Error {
+    /// The sort of the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::UnknownEngine { .. }
+            | Self::Name(_)
+            | Self::Label(_)
+            | Self::Id(_)
+            | Self::Shard(_)
+            | Self::Status(_)
+            | Self::Time(_)
+            | Self::Json(_)
+            | Self::OptionWithout { .. } => ErrorKind::BadInput,
+            Self::Open(error) => open_kind(error),
+            Self::Check(error) => check_kind(error),
+            Self::Probe(ProbeError::Untrusted(_)) => ErrorKind::Unsupported,
+            Self::Probe(ProbeError::Store { .. }) => ErrorKind::Unavailable,
+            Self::Engine(error) => engine_kind(error),
+            Self::StillRunning { .. } => ErrorKind::Timeout,
+            Self::NothingMatched => ErrorKind::NotFound,
+            Self::TooManyFailures { .. } => ErrorKind::Conflict,
+        }
+    }
+}
+
+fn open_kind(error: &OpenError) -> ErrorKind {
+    match error {
+        OpenError::NoCredentials { .. } | OpenError::IncompleteCredentials { .. } => {
+            ErrorKind::Denied
+        }
+        OpenError::Sqlite(SqliteOpenError::Unwritable { .. }) => ErrorKind::Denied,
+        OpenError::Sqlite(SqliteOpenError::Other { .. }) => ErrorKind::Unavailable,
+        _ => ErrorKind::BadInput,
+    }
+}
+
+fn check_kind(error: &CheckError) -> ErrorKind {
+    match error {
+        CheckError::NoBucket { .. } | CheckError::WrongRegion { .. } => ErrorKind::BadInput,
+        CheckError::Refused { .. } | CheckError::NoCredentials { .. } => ErrorKind::Denied,
+        CheckError::ClockSkewed { .. } => ErrorKind::Unsupported,
+        CheckError::Unreachable { .. } | CheckError::Failed { .. } => ErrorKind::Unavailable,
+    }
+}
+
+fn engine_kind(error: &EngineError) -> ErrorKind {
+    match error {
+        EngineError::Rejected(rejection) => rejection_kind(rejection),
+        EngineError::Store(error) => store_kind(error),
+        EngineError::Unreadable { .. } => ErrorKind::Damaged,
+        EngineError::Contended { .. } => ErrorKind::Conflict,
+        EngineError::PayloadTooLarge { .. } | EngineError::BadRequest(_) => ErrorKind::BadInput,
+        EngineError::NotVersioned => ErrorKind::Unsupported,
+    }
+}
+
+fn rejection_kind(rejection: &Rejection) -> ErrorKind {
+    match rejection {
+        Rejection::NotFound { .. } => ErrorKind::NotFound,
+        Rejection::LeaseLost { .. } => ErrorKind::LeaseLost,
+        Rejection::PayloadTooLarge { .. }
+        | Rejection::OutOfBounds { .. }
+        | Rejection::RetryPolicy(_) => ErrorKind::BadInput,
+        Rejection::WrongStatus { .. }
+        | Rejection::NotDue { .. }
+        | Rejection::Expired { .. }
+        | Rejection::NotExpired { .. }
+        | Rejection::LeaseHolds { .. }
+        | Rejection::CancelAlreadyRequested
+        | Rejection::AttemptsUsedUp => ErrorKind::Conflict,
+    }
+}
+
+fn store_kind(error: &StoreError) -> ErrorKind {
+    match error {
+        StoreError::NotFound { .. } => ErrorKind::NotFound,
+        StoreError::Conflict { .. } | StoreError::AlreadyExists { .. } => ErrorKind::Conflict,
+        StoreError::Throttled { .. } | StoreError::Unavailable { .. } => ErrorKind::Unavailable,
+        StoreError::Denied { .. } => ErrorKind::Denied,
+        StoreError::Unsupported { .. } => ErrorKind::Unsupported,
+        StoreError::Corrupt { .. } => ErrorKind::Damaged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_follow_the_condition() {
+        let id = "550e8400-e29b-41d4-a716-446655440000".parse().unwrap();
+        let not_found = EngineError::from(Rejection::NotFound { id });
+        assert_eq!(Error::from(not_found).kind(), ErrorKind::NotFound);
+        assert_eq!(
+            Error::from(EngineError::NotVersioned).kind(),
+            ErrorKind::Unsupported
+        );
+        let malformed = "nonsense".parse::<TaskId>().unwrap_err();
+        assert_eq!(Error::from(malformed).kind(), ErrorKind::BadInput);
+        assert_eq!(Error::NothingMatched.kind(), ErrorKind::NotFound);
+    }
+}

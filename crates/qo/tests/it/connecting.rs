@@ -1,0 +1,82 @@
+//! From a URL to a queue: the check, the probe and its memory, and what is refused.
+
+use std::time::Duration;
+
+use qo::{Connect, Error, ErrorKind, OpenOptions};
+use qo_store::probe::VERDICT_KEY;
+use qo_store::world::TokioWorld;
+
+use crate::place::Place;
+
+/// The first connection probes the store, and later ones rely on that.
+async fn remembers_the_probe(place: Place) {
+    let connection = || place.connection().probe_budget(Duration::from_secs(3));
+    let first = connection().open().await.unwrap();
+    let client = first.objects_engine().unwrap().client();
+    let verdict = client.get(VERDICT_KEY).await.unwrap();
+    let second = connection().open().await.unwrap();
+    let client = second.objects_engine().unwrap().client();
+    let again = client.get(VERDICT_KEY).await.unwrap();
+    assert_eq!(again.body, verdict.body, "it was not probed again");
+    second.task("job", &1).unwrap().submit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn remembers_the_probe_of_sqlite() {
+    remembers_the_probe(Place::sqlite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn remembers_the_probe_of_seaweedfs() {
+    remembers_the_probe(Place::seaweedfs()).await;
+}
+
+#[tokio::test]
+async fn memory_is_not_probed() {
+    let queue = qo::connect("memory:").await.unwrap();
+    let client = queue.objects_engine().unwrap().client();
+    assert!(client.get(VERDICT_KEY).await.is_err());
+    assert_eq!(queue.store().unwrap().description, "memory:");
+}
+
+#[tokio::test]
+async fn only_known_engines_are_accepted() {
+    assert!(qo::connect("memory:?engine=objects").await.is_ok());
+    let error = qo::connect("memory:?engine=magic").await.unwrap_err();
+    let expected = Error::UnknownEngine {
+        name: "magic".to_owned(),
+    };
+    assert_eq!(error, expected);
+    assert_eq!(error.kind(), ErrorKind::BadInput);
+    let error = qo::connect("memory:?colour=red").await.unwrap_err();
+    assert!(matches!(error, Error::Open(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_default_is_what_the_environment_names() {
+    let options = OpenOptions::new(TokioWorld::shared());
+    let named = options
+        .clone()
+        .with_var("QO_STORE", "memory:x?engine=objects");
+    let queue = Connect::to_default().options(named).open().await.unwrap();
+    assert_eq!(queue.store().unwrap().description, "memory:x");
+
+    let folder = tempfile::tempdir().unwrap();
+    let home = options.with_var("XDG_DATA_HOME", folder.path().to_str().unwrap());
+    let connection = Connect::to_default().options(home).skip_probe();
+    connection.open().await.unwrap();
+    assert!(folder.path().join("qo/qo.db").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_is_not_there_is_said_to_be_missing() {
+    let server = qo_testkit::SeaweedFs::shared().unwrap();
+    let options = OpenOptions::new(TokioWorld::shared())
+        .with_var("S3_ENDPOINT", server.endpoint())
+        .with_var("AWS_ACCESS_KEY_ID", server.access_key())
+        .with_var("AWS_SECRET_ACCESS_KEY", server.secret_key());
+    let connection = Connect::to("s3://no-such-bucket-here").options(options);
+    let error = connection.open().await.unwrap_err();
+    assert!(matches!(error, Error::Check(_)), "{error:?}");
+    assert!(error.to_string().contains("no-such-bucket-here"), "{error}");
+}

@@ -1,0 +1,80 @@
+//! Tasks that nobody here takes never hide the others, and a backlog deeper than a page is worked off to its end.
+
+use std::time::Duration;
+
+use qo::{ClaimRequest, ObjectsConfig, TaskFilter};
+
+use crate::place::{Place, wish};
+
+const PAGE: usize = 10;
+
+async fn scenario(mut place: Place) {
+    let foreign: u64 = if place.is_remote { 300 } else { 5_000 };
+    // A page is much smaller than what is put in front.
+    let config = if place.is_remote {
+        ObjectsConfig::default()
+    } else {
+        ObjectsConfig::local()
+    };
+    place.config = Some(ObjectsConfig {
+        ready_page_size: PAGE,
+        ..config
+    });
+    let client = place.connect().await;
+    let requests = (0..foreign)
+        .map(|n| {
+            let task = client.task("foreign", &n).unwrap().priority(0);
+            let task = if n % 2 == 0 {
+                task
+            } else {
+                task.queue("other")
+            };
+            task.build().unwrap()
+        })
+        .collect();
+    for result in client.submit_many(requests).await {
+        result.unwrap();
+    }
+    let wanted = client.task("wanted", &()).unwrap().priority(9);
+    let wanted = wanted.submit().await.unwrap().task;
+
+    let worker = place.connect().await;
+    let started = worker.world().monotonic();
+    let claimed = worker.claim(&wish("worker-1", "wanted")).await.unwrap();
+    let took = worker.world().monotonic().saturating_sub(started);
+    assert_eq!(claimed.len(), 1);
+    assert_eq!(claimed[0].id, wanted.id);
+    assert!(took < Duration::from_secs(5), "it took {took:?}");
+
+    // Five pages of the same type, taken in bites that do not fit.
+    let requests = (0..5 * PAGE)
+        .map(|n| client.task("deep", &n).unwrap().build().unwrap())
+        .collect();
+    for result in client.submit_many(requests).await {
+        result.unwrap();
+    }
+    let mut done = 0;
+    while done < 5 * PAGE {
+        let wish = ClaimRequest {
+            max: 7,
+            ..wish("worker-1", "deep")
+        };
+        let claimed = worker.claim(&wish).await.unwrap();
+        assert!(!claimed.is_empty(), "stopped after {done}");
+        for task in claimed {
+            worker
+                .complete(task.id, task.lease_id.unwrap(), None)
+                .await
+                .unwrap();
+            done += 1;
+        }
+    }
+
+    let filter = TaskFilter {
+        task_type: Some("foreign".parse().unwrap()),
+        ..TaskFilter::default()
+    };
+    assert_eq!(client.count(&filter).await.unwrap(), foreign);
+}
+
+on_every_store!(scenario);

@@ -1,0 +1,75 @@
+//! A task that fails again and again is retried with growing waits, and then given up.
+
+use std::time::Duration;
+
+use qo::{ClaimRequest, Failure, FailureKind, RetryPolicy, Status, TaskFilter};
+
+use crate::place::{Place, claim_one, wish};
+
+const RETRIES: u32 = 2;
+
+async fn scenario(place: Place) {
+    let queue = place.connect().await;
+    let policy = RetryPolicy {
+        initial_interval_ms: 300,
+        max_interval_ms: 60_000,
+        multiplier: 3.0,
+        jitter_percent: 0.0,
+        ..RetryPolicy::default()
+    };
+    let submitted = queue
+        .task("flaky", &"input")
+        .unwrap()
+        .retries(RETRIES)
+        .retry_policy(policy)
+        .submit()
+        .await
+        .unwrap();
+    let id = submitted.task.id;
+
+    for attempt in 1..=RETRIES + 1 {
+        let (task, lease) = claim_one(&queue, "worker-1", "flaky").await;
+        assert_eq!((task.id, task.attempt), (id, attempt));
+        let failure = Failure {
+            kind: FailureKind::Retryable,
+            error: format!("error {attempt}").into(),
+        };
+        let before = queue.now();
+        let failed = queue.fail(id, lease, failure).await.unwrap();
+        if attempt <= RETRIES {
+            assert_eq!(failed.status, Status::Pending);
+            assert_eq!(failed.retry_count, attempt);
+            let wait_ms = 300 * 3_u64.pow(attempt - 1);
+            assert!(failed.available_at >= before.plus_millis(wait_ms));
+            let impatient = ClaimRequest {
+                wait_ms: 0,
+                ..wish("worker-2", "flaky")
+            };
+            let early = queue.claim(&impatient).await.unwrap();
+            assert!(
+                early.is_empty() || queue.now() >= failed.available_at,
+                "handed out before its time"
+            );
+            assert!(early.is_empty(), "this machine is too slow for this test");
+        } else {
+            assert_eq!(failed.status, Status::Failed);
+            assert_eq!(failed.retry_count, RETRIES);
+        }
+    }
+    let dead = queue.wait(id, Duration::ZERO).await.unwrap();
+    assert_eq!(dead.last_error.as_deref(), Some("error 3"));
+    let filter = TaskFilter {
+        statuses: vec![Status::Failed],
+        ..TaskFilter::default()
+    };
+    assert_eq!(queue.count(&filter).await.unwrap(), 1);
+
+    let report = queue.replay_all(TaskFilter::default(), |_| {}).await;
+    assert_eq!((report.matched, report.done), (1, 1));
+    let (task, lease) = claim_one(&queue, "worker-1", "flaky").await;
+    assert_eq!((task.attempt, task.retry_count), (4, 0));
+    let done = queue.complete(id, lease, None).await.unwrap();
+    assert_eq!(done.status, Status::Completed);
+}
+
+on_every_store!(scenario);

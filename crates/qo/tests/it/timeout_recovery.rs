@@ -1,0 +1,80 @@
+//! A worker dies in the middle of a task; the monitor finds out, and another worker does it.
+
+use qo::{ClaimRequest, ErrorKind, Failure, FailureKind, Queue, RetryPolicy, Status, Task, TaskId};
+
+use crate::place::{Place, claim_one, until, wish};
+
+/// Claims with a lease that nobody renews.
+async fn claim_and_die(place: &Place) -> Task {
+    let wish = ClaimRequest {
+        lease_ms: Some(100),
+        ..wish("doomed", "long")
+    };
+    let mut claimed = place.connect().await.claim(&wish).await.unwrap();
+    claimed.pop().unwrap()
+}
+
+/// Has the monitor look until the attempt has been ended.
+async fn recovered(monitor: &Queue, id: TaskId) -> Task {
+    until(monitor, "the monitor ends the attempt", async || {
+        let engine = monitor.objects_engine().unwrap();
+        engine.check_leases().await.unwrap();
+        let task = monitor.get(id).await.unwrap();
+        (task.status != Status::Running).then_some(task)
+    })
+    .await
+}
+
+async fn submit(queue: &Queue, retries: u32) -> TaskId {
+    let policy = RetryPolicy {
+        initial_interval_ms: 1,
+        max_interval_ms: 1,
+        ..RetryPolicy::default()
+    };
+    let task = queue.task("long", &"input").unwrap();
+    let task = task.retries(retries).retry_policy(policy);
+    task.submit().await.unwrap().task.id
+}
+
+async fn scenario(place: Place) {
+    let queue = place.connect().await;
+    let monitor = place.connect().await;
+    let id = submit(&queue, 1).await;
+    let dead = claim_and_die(&place).await;
+    assert_eq!(dead.id, id);
+    let returned = recovered(&monitor, id).await;
+    assert_eq!(
+        (returned.status, returned.retry_count),
+        (Status::Pending, 1)
+    );
+    assert!(returned.last_error.unwrap().contains("lease"));
+
+    let (task, lease) = claim_one(&queue, "alive", "long").await;
+    assert_eq!((task.id, task.attempt), (id, 2));
+
+    // The dead worker was not dead, but slow. Nothing that it does has an effect.
+    let zombie = place.connect().await;
+    let lost = dead.lease_id.unwrap();
+    let failure = Failure {
+        kind: FailureKind::Permanent,
+        error: "zombie".into(),
+    };
+    for answer in [
+        zombie.complete(id, lost, None).await,
+        zombie.fail(id, lost, failure).await,
+        zombie.renew(id, lost, None).await,
+        zombie.release(id, lost).await,
+    ] {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::LeaseLost);
+    }
+    assert_eq!(queue.get(id).await.unwrap(), task);
+    queue.complete(id, lease, None).await.unwrap();
+
+    // A task whose workers die more often than it may be retried is given up.
+    let poison = submit(&queue, 0).await;
+    assert_eq!(claim_and_die(&place).await.id, poison);
+    let ended = recovered(&monitor, poison).await;
+    assert_eq!((ended.status, ended.attempt), (Status::Failed, 1));
+}
+
+on_every_store!(scenario);
