@@ -153,7 +153,9 @@ fn open_kind(error: &OpenError) -> ErrorKind {
 
 fn check_kind(error: &CheckError) -> ErrorKind {
     match error {
-        CheckError::NoBucket { .. } | CheckError::WrongRegion { .. } => ErrorKind::BadInput,
+        CheckError::NoBucket { .. }
+        | CheckError::WrongRegion { .. }
+        | CheckError::NotAStore { .. } => ErrorKind::BadInput,
         CheckError::Refused { .. } | CheckError::NoCredentials { .. } => ErrorKind::Denied,
         CheckError::ClockSkewed { .. } => ErrorKind::Unsupported,
         CheckError::Unreachable { .. } | CheckError::Failed { .. } => ErrorKind::Unavailable,
