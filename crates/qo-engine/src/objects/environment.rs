@@ -203,6 +203,7 @@ mod tests {
             ObjectsConfig::from_env(ObjectsConfig::default(), &vars)
                 .map(drop)
                 .and(MaintenanceConfig::from_env(&vars).map(drop))
+                .and(embeds_monitor(&vars).map(drop))
                 .and(allows_no_versioning(&vars).map(drop))
         };
         for (name, value, allowed) in [
