@@ -8,5 +8,6 @@
 )]
 
 mod maintenance;
+mod crash;
 mod smoke;
 mod support;

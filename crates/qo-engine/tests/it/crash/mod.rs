@@ -1,0 +1,18 @@
+//! Crash and fault tests of direct mode, on the memory store and in virtual time.
+//!
+//! - `scenario`: short programs around each operation, and `strike`: a crash or a fault at each of their requests.
+//! - `zombie`: a worker that wakes up after its lease ran out. `clocks`: two processes whose clocks disagree.
+//! - `campaign`: many processes under random faults and crashes, seed by seed.
+//! - `upkeep`: what happens after the faults: a fresh process brings every task to its end.
+//! - `checker`: whether the promises were kept, from what is stored and what the callers were told.
+//!
+//! A failure names the scenario, the request and the fault, or the seed, which replay it alone.
+
+mod bucket;
+mod checker;
+mod journal;
+mod process;
+mod scenario;
+mod strike;
+mod upkeep;
+mod world;

@@ -1,0 +1,159 @@
+//! Strikes a program at each of its requests, in every way, one at a time.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore};
+
+use super::bucket::Bucket;
+use super::checker::{self, Excuse};
+use super::scenario::{Scenario, Stage};
+use super::upkeep;
+use super::world::TrueClock;
+
+/// What happens to one request.
+#[derive(Debug, Clone, Copy)]
+enum Strike {
+    /// The process dies before the request is applied.
+    CrashBefore,
+    /// The process dies after the request was applied, and before it is answered.
+    CrashAfter,
+    /// The request, or its answer, suffers this; the process goes on.
+    Fault(FaultKind),
+    /// The request gets no answer and is applied up to so many seconds later.
+    Late(u64),
+}
+
+const STRIKES: [Strike; 13] = [
+    Strike::CrashBefore,
+    Strike::CrashAfter,
+    Strike::Fault(FaultKind::LostRequest),
+    Strike::Fault(FaultKind::LostAnswer),
+    Strike::Fault(FaultKind::DuplicateApply),
+    Strike::Fault(FaultKind::Conflict),
+    Strike::Fault(FaultKind::ErrorAfterApply),
+    Strike::Fault(FaultKind::Unavailable),
+    Strike::Fault(FaultKind::StaleList),
+    Strike::Fault(FaultKind::TornRead),
+    Strike::Late(1),
+    Strike::Late(10),
+    Strike::Late(90),
+];
+
+impl Strike {
+    fn plan(self, request: u64) -> FaultPlan {
+        // The rule never strikes; it has the store remember what stale lists will need.
+        let mut plan = FaultPlan::none().with(FaultRule::new(FaultKind::StaleList, 0.0));
+        plan.stale_by = Duration::from_secs(5);
+        match self {
+            Self::CrashBefore => plan.at(request, FaultKind::Crash),
+            Self::CrashAfter => plan
+                .at(request, FaultKind::LostAnswer)
+                .at(request + 1, FaultKind::Crash),
+            Self::Fault(kind) => plan.at(request, kind),
+            Self::Late(seconds) => {
+                plan.late_apply_max = Duration::from_secs(seconds);
+                plan.at(request, FaultKind::LateApply)
+            }
+        }
+    }
+
+    fn kills(self) -> bool {
+        matches!(self, Self::CrashBefore | Self::CrashAfter)
+    }
+}
+
+/// Plays a program without faults, then again for each of its requests and each way to strike it.
+///
+/// With `QO_STRIKE` set to a number, only that request is struck.
+pub(super) fn strike_everywhere(scenario: Scenario) {
+    let (requests, _) = play(scenario, None).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let only: Option<u64> = std::env::var("QO_STRIKE")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let mut failures = Vec::new();
+    let mut struck = 0;
+    for request in (1..=requests).filter(|request| only.is_none_or(|only| only == *request)) {
+        for strike in STRIKES {
+            match play(scenario, Some((request, strike))) {
+                Ok((_, hit)) => struck += u32::from(hit),
+                Err(wrong) => failures.push(wrong),
+            }
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {struck} strikes on the {requests} requests of {scenario:?} broke a promise:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+    println!("{scenario:?}: {requests} requests, {struck} strikes");
+}
+
+/// Plays a program once, in virtual time, and checks what is left. Returns how many requests it made, and whether it was struck.
+fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let plan = strike.map_or_else(FaultPlan::none, |(request, strike)| strike.plan(request));
+        let stage = Stage::new(Bucket::shared(TrueClock::start()), plan);
+        let ended = until_crashed(&stage.actor.faults, scenario.play(&stage)).await;
+        let requests = stage.actor.faults.requests();
+        let struck = stage.actor.faults.log();
+        let describe = |wrong: String| {
+            let at = struck.first().map_or_else(String::new, |fault| {
+                format!(" ({} {})", fault.operation, fault.key)
+            });
+            match strike {
+                None => format!("{scenario:?} without faults: {wrong}"),
+                Some((request, strike)) => {
+                    format!("{scenario:?}, {strike:?} at request {request}{at}: {wrong}")
+                }
+            }
+        };
+        let kills = strike.is_some_and(|(_, strike)| strike.kills());
+        if kills {
+            stage.actor.kill();
+        } else if let Some(Err(surprise)) = ended {
+            return Err(describe(surprise.0));
+        }
+        if strike.is_some() && struck.is_empty() {
+            // The request is of a sort that cannot suffer this.
+            return Ok((requests, false));
+        }
+        let fresh = upkeep::drain(&stage.bucket, &stage.journal)
+            .await
+            .map_err(describe)?;
+        let excuse = if kills { Excuse::Died } else { Excuse::None };
+        let wrong = checker::check(&stage.bucket, &stage.journal, &fresh.engine, excuse).await;
+        if wrong.is_empty() {
+            Ok((requests, !struck.is_empty()))
+        } else {
+            Err(describe(wrong.join("; ")))
+        }
+    })
+}
+
+/// Runs a part of a process until it ends, or the process crashes.
+pub(super) async fn until_crashed<T>(
+    faults: &FaultStore,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        if faults.is_crashed() {
+            return Poll::Ready(None);
+        }
+        match future.as_mut().poll(context) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending if faults.is_crashed() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}

