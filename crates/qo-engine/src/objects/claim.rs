@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use qo_core::keys::{IndexEntry, Key, READY_PREFIX};
 use qo_core::limits::CLAIM_MAX_TASKS;
-use qo_core::{Action, Rejection, Status, Task};
+use qo_core::{Action, Rejection, Status, Task, Timestamp};
 use qo_store::StoreError;
 use qo_store::world::WorldExt;
 
@@ -23,6 +23,8 @@ enum Tried {
     Claimed(Box<Task>),
     /// It is somebody else's, or was never there.
     Gone,
+    /// It is not due yet, by a clock that has been corrected since it was found.
+    Early(Timestamp),
     /// It could not be tried.
     Failed(EngineError),
 }
@@ -74,10 +76,16 @@ impl ObjectsEngine {
                 .collect()
                 .await;
             let mut failure = None;
+            let mut early = false;
             for (lane, tried) in tried {
                 match tried {
                     Tried::Claimed(task) => claimed.push(*task),
                     Tried::Gone => {}
+                    Tried::Early(due) => {
+                        self.look_again(&lane);
+                        self.shared.later.expect(due);
+                        early = true;
+                    }
                     Tried::Failed(error) => {
                         self.look_again(&lane);
                         failure = Some(error);
@@ -88,7 +96,8 @@ impl ObjectsEngine {
                 // What was claimed is running and must be handed out, whatever happened beside it.
                 Some(error) if claimed.is_empty() => return Err(error),
                 Some(_) => return Ok(claimed),
-                None if claimed.len() >= max => return Ok(claimed),
+                // Looking again at once would find the same; whoever waits does so until it is due.
+                None if early || claimed.len() >= max => return Ok(claimed),
                 None => {}
             }
         }
@@ -202,10 +211,10 @@ impl ObjectsEngine {
                 }
                 Tried::Claimed(Box::new(task))
             }
-            Err(
-                EngineError::Store(StoreError::Conflict { .. })
-                | EngineError::Rejected(Rejection::NotDue { .. }),
-            ) => Tried::Gone,
+            Err(EngineError::Store(StoreError::Conflict { .. })) => Tried::Gone,
+            Err(EngineError::Rejected(Rejection::NotDue { available_at })) => {
+                Tried::Early(available_at)
+            }
             Err(error) => Tried::Failed(error),
         }
     }
