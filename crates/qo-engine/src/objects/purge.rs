@@ -9,14 +9,15 @@
 //!
 //! The record goes last, so that whatever is left over can still be found by it. Only tasks that have come to their end are
 //! purged, and nothing but a replay changes those: a replay that comes between the read and the delete is lost with the task,
-//! as one that comes after it would find no task.
+//! as one that comes after it would find no task. Deletes have no condition and may arrive late, so that an id that was purged
+//! must not be given to a new task while that is possible; ids that qo draws never come again.
 
 use qo_core::keys::{Key, data_prefix};
 use qo_core::{Rejection, TaskId};
 use qo_store::admin::Versioning;
 use qo_store::client::PAGE_LIMIT_MAX;
 
-use super::{ObjectsEngine, idempotency, index};
+use super::{ObjectsEngine, index};
 use crate::error::EngineError;
 
 /// How many versions of one object are removed.
@@ -41,11 +42,8 @@ impl ObjectsEngine {
             .page(&data_prefix(id), None, PAGE_LIMIT_MAX)
             .await?;
         keys.extend(data.entries.into_iter().map(|entry| entry.key));
-        if let Some(scoped) = task.scoped_key()
-            && self.key_belongs_to(&scoped, id).await?
-        {
-            self.remove(&[idempotency::key_of(&scoped).to_string()])
-                .await?;
+        if let Some(scoped) = task.scoped_key() {
+            self.free_key(&scoped, id).await?;
         }
         self.remove(&keys).await?;
         self.remove_versions(&keys).await?;
