@@ -112,7 +112,11 @@ pub(super) struct Front {
 }
 
 impl Front {
-    pub(super) fn new(bucket: Arc<Bucket>, clock: Arc<StoreClock>, world: Arc<VirtualWorld>) -> Self {
+    pub(super) fn new(
+        bucket: Arc<Bucket>,
+        clock: Arc<StoreClock>,
+        world: Arc<VirtualWorld>,
+    ) -> Self {
         Self {
             bucket,
             clock,

@@ -9,10 +9,13 @@
 //! A failure names the scenario, the request and the fault, or the seed, which replay it alone.
 
 mod bucket;
+mod campaign;
 mod checker;
+mod clocks;
 mod journal;
 mod process;
 mod scenario;
 mod strike;
 mod upkeep;
 mod world;
+mod zombie;
