@@ -4,6 +4,7 @@
 //! who die and come back. When the faults stop, everything must come to its end and the promises must hold.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use qo_store::world::{World, WorldExt};
 use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule};
 
 use super::bucket::Bucket;
-use super::checker::{self, Excuse};
+use super::checker::{self, Excuse, Step};
 use super::journal::Journal;
 use super::process::{Process, Setting};
 use super::scenario::{large, small};
@@ -25,6 +26,8 @@ use super::world::{TrueClock, VirtualWorld};
 /// How long the faults last.
 const TROUBLE: Duration = Duration::from_secs(100);
 const SEEDS: u64 = 200;
+/// How many different steps the checker knows.
+const STEPS: usize = 14;
 /// A purge follows no sooner: by then nothing of the task's creation is on its way.
 const PURGE_AFTER: Duration = Duration::from_secs(30);
 
@@ -38,30 +41,44 @@ fn seeds_odd() {
     campaign(1);
 }
 
-/// Runs every second seed. With `QO_SEED` set, only that one.
+/// Runs every second seed. With `QO_SEED` set, only that one; with `QO_SEEDS`, as many as it says.
 fn campaign(parity: u64) {
-    let only: Option<u64> = std::env::var("QO_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let seeds: Vec<u64> = match only {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let seeds: Vec<u64> = match number("QO_SEED") {
         Some(seed) => vec![seed],
-        None => (0..SEEDS).collect(),
+        None => (0..number("QO_SEEDS").unwrap_or(SEEDS)).collect(),
     };
     let mut failures = Vec::new();
-    for seed in seeds.into_iter().filter(|seed| seed % 2 == parity) {
-        if let Err(wrong) = run(seed) {
-            failures.push(format!("QO_SEED={seed}: {wrong}"));
+    let mut total: BTreeMap<Step, usize> = BTreeMap::new();
+    let seeds: Vec<u64> = seeds
+        .into_iter()
+        .filter(|seed| seed % 2 == parity)
+        .collect();
+    for seed in &seeds {
+        match run(*seed) {
+            Ok(steps) => {
+                for (step, count) in steps {
+                    *total.entry(step).or_default() += count;
+                }
+            }
+            Err(wrong) => failures.push(format!("QO_SEED={seed}: {wrong}")),
         }
     }
     assert!(
         failures.is_empty(),
-        "{} seeds broke a promise:\n{}",
+        "{} of {} seeds broke a promise:\n{}",
         failures.len(),
+        seeds.len(),
         failures.join("\n")
     );
+    println!("{} seeds: {total:?}", seeds.len());
+    // A campaign in which something never happens proves nothing about it.
+    if seeds.len() as u64 >= SEEDS / 2 {
+        assert_eq!(total.len(), STEPS, "{total:?}");
+    }
 }
 
-fn run(seed: u64) -> Result<(), String> {
+fn run(seed: u64) -> Result<BTreeMap<Step, usize>, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -72,16 +89,13 @@ fn run(seed: u64) -> Result<(), String> {
         let lives = (0..3).map(|slot| trouble.lives("worker", slot));
         let workers = futures_util::future::join_all(lives);
         futures_util::future::join(workers, trouble.lives("submitter", 3)).await;
-        let fresh = upkeep::drain(&trouble.bucket, &trouble.journal).await?;
-        let wrong = checker::check(
-            &trouble.bucket,
-            &trouble.journal,
-            &fresh.engine,
-            Excuse::Died,
-        )
-        .await;
+        let Trouble {
+            bucket, journal, ..
+        } = &trouble;
+        let fresh = upkeep::drain(bucket, journal).await?;
+        let wrong = checker::check(bucket, journal, &fresh.engine, Excuse::Died).await;
         if wrong.is_empty() {
-            Ok(())
+            Ok(checker::steps(bucket))
         } else {
             Err(wrong.join("; "))
         }
@@ -188,7 +202,7 @@ impl Trouble {
         let watch = async {
             loop {
                 let _ = upkeep::check_leases(process).await;
-                let _ = upkeep::sweep_round(process).await;
+                let _ = upkeep::sweep_pass(process).await;
                 process.sleep(15 + self.below(20)).await;
             }
         };

@@ -27,7 +27,7 @@ pub(super) const VICTIM: &str = "victim";
 
 /// One change of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+pub(super) enum Step {
     Asked(Asked),
     LeaseExpiry,
     Expiry,
@@ -75,6 +75,21 @@ pub(super) async fn check(
     check_ends(&lives, &half_purged, engine, &mut wrong).await;
     check_left_over(bucket, &lives, &mut wrong).await;
     wrong
+}
+
+/// How often each step was taken by all tasks together.
+pub(super) fn steps(bucket: &Bucket) -> BTreeMap<Step, usize> {
+    let mut total = BTreeMap::new();
+    for (key, versions) in bucket.records() {
+        if let Ok(Key::Task(id)) = key.parse()
+            && let Ok(life) = live(id, &versions)
+        {
+            for (step, count) in life.steps {
+                *total.entry(step).or_default() += count;
+            }
+        }
+    }
+    total
 }
 
 /// Follows a task through its versions.

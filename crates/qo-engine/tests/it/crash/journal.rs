@@ -36,7 +36,6 @@ pub(super) enum Told {
 
 #[derive(Debug, Clone)]
 pub(super) struct Call {
-    pub(super) process: String,
     pub(super) asked: Asked,
     /// The task that was named. A claim names none.
     pub(super) task: Option<TaskId>,
@@ -77,7 +76,6 @@ impl Journal {
     /// Notes a call before it is made, and what was told after it.
     pub(super) async fn call<T>(
         &self,
-        process: &str,
         asked: Asked,
         task: Option<TaskId>,
         call: impl Future<Output = Result<T, EngineError>>,
@@ -85,7 +83,6 @@ impl Journal {
         let index = {
             let mut pages = self.0.lock().unwrap();
             pages.calls.push(Call {
-                process: process.to_owned(),
                 asked,
                 task,
                 told: Told::Unsure,

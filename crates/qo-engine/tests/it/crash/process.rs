@@ -107,7 +107,7 @@ impl Process {
         task: TaskId,
         call: impl Future<Output = Result<T, EngineError>>,
     ) -> Result<T, EngineError> {
-        self.journal.call(&self.name, asked, Some(task), call).await
+        self.journal.call(asked, Some(task), call).await
     }
 
     /// Submits a request that names its id, so that the checker knows it whatever comes of the submit.
@@ -133,10 +133,7 @@ impl Process {
             lease_ms: None,
         };
         let claim = self.engine.claim(&request);
-        let tasks = self
-            .journal
-            .call(&self.name, Asked::Claim, None, claim)
-            .await?;
+        let tasks = self.journal.call(Asked::Claim, None, claim).await?;
         for task in &tasks {
             self.journal.handed_out(HandedOut {
                 task: task.id,

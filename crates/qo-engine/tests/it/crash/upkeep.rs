@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use qo_core::QueueName;
 use qo_core::task::decode;
+use qo_engine::objects::SweepNext;
 use qo_engine::{Engine, EngineError};
 
 use super::bucket::Bucket;
@@ -14,15 +15,24 @@ use super::scenario::small;
 
 /// How long everything may take, once the faults have stopped.
 const BOUND: Duration = Duration::from_secs(30 * 60);
+/// After so long, a pass of the sweeper looks at everything, and removes payloads that no task refers to.
+const TIDY_AFTER_SECONDS: u64 = 25 * 60 * 60;
 /// How long to go on at least, so that what is still on its way arrives.
 const SETTLE: Duration = Duration::from_secs(100);
 
-pub(super) async fn check_leases(_process: &Process) -> Result<(), EngineError> {
-    Ok(())
+/// Looks at the leases once.
+pub(super) async fn check_leases(process: &Process) -> Result<(), EngineError> {
+    process.engine.check_leases().await.map(drop)
 }
 
-pub(super) async fn sweep_round(_process: &Process) -> Result<(), EngineError> {
-    Ok(())
+/// Sweeps until the pass is complete, or is another process's.
+pub(super) async fn sweep_pass(process: &Process) -> Result<(), EngineError> {
+    loop {
+        match process.engine.sweep_step().await?.next {
+            SweepNext::Continue => {}
+            SweepNext::Rest | SweepNext::NotBefore(_) => return Ok(()),
+        }
+    }
 }
 
 /// Brings every task to its end, and clears away what the faults have left.
@@ -41,7 +51,7 @@ pub(super) async fn drain(bucket: &Arc<Bucket>, journal: &Journal) -> Result<Pro
             process.complete(&task, small()).await.map_err(told)?;
         }
         check_leases(&process).await.map_err(told)?;
-        sweep_round(&process).await.map_err(told)?;
+        sweep_pass(&process).await.map_err(told)?;
         let elapsed = bucket.clock().elapsed().saturating_sub(started);
         let unfinished = unfinished(bucket);
         if unfinished.is_empty() && elapsed > SETTLE {
@@ -52,6 +62,10 @@ pub(super) async fn drain(bucket: &Arc<Bucket>, journal: &Journal) -> Result<Pro
         }
         process.sleep(10).await;
     }
+    // Much later, when the sweeper takes what nobody needs for what nobody will need.
+    process.sleep(TIDY_AFTER_SECONDS).await;
+    check_leases(&process).await.map_err(told)?;
+    sweep_pass(&process).await.map_err(told)?;
     process.engine.close().await;
     Ok(process)
 }
