@@ -1,6 +1,6 @@
 //! Many processes under random faults, with random crashes and restarts, seed by seed.
 //!
-//! Each seed is a small world of its own: three workers and a submitter, whose requests are slow and fail in every way, and
+//! Each seed is a small world of its own: three workers and two submitters, whose requests are slow and fail in every way, and
 //! who die and come back. When the faults stop, everything must come to its end and the promises must hold.
 
 use std::cell::RefCell;
@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use qo_core::transition::FailureKind;
-use qo_core::{Json, RetryPolicy, Task, TaskId};
+use qo_core::{Json, QueueName, RetryPolicy, Task, TaskId};
 use qo_engine::Engine;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, When, WorkerInfo};
 use qo_store::world::{World, WorldExt};
@@ -86,14 +87,15 @@ fn run(seed: u64) -> Result<BTreeMap<Step, usize>, String> {
         .unwrap();
     runtime.block_on(async {
         let trouble = Trouble::new(seed);
-        let lives = (0..3).map(|slot| trouble.lives("worker", slot));
-        let workers = futures_util::future::join_all(lives);
-        futures_util::future::join(workers, trouble.lives("submitter", 3)).await;
+        let roles = ["worker", "worker", "worker", "submitter", "submitter"];
+        let lives = (0..).zip(roles);
+        join_all(lives.map(|(slot, role)| trouble.lives(role, slot))).await;
         let Trouble {
             bucket, journal, ..
         } = &trouble;
-        let fresh = upkeep::drain(bucket, journal).await?;
-        let wrong = checker::check(bucket, journal, &fresh.engine, Excuse::Died).await;
+        upkeep::drain(bucket, journal).await?;
+        let reader = Process::start(bucket, journal, Setting::new("reader", seed));
+        let wrong = checker::check(bucket, journal, &reader.engine, Excuse::Died).await;
         if wrong.is_empty() {
             Ok(checker::steps(bucket))
         } else {
@@ -222,7 +224,7 @@ impl Trouble {
         if tasks.is_empty() {
             process.sleep(1).await;
         }
-        futures_util::future::join_all(tasks.iter().map(|task| self.handle(process, task))).await;
+        join_all(tasks.iter().map(|task| self.handle(process, task))).await;
     }
 
     async fn handle(&self, process: &Process, task: &Task) {
@@ -281,6 +283,12 @@ impl Trouble {
             (4, Some((id, at))) if self.bucket.clock().elapsed() > at + PURGE_AFTER => {
                 drop(process.purge(id).await);
             }
+            (5, _) => {
+                let queue = QueueName::default();
+                let _ = process.engine.pause(&queue).await;
+                process.sleep(self.below(5)).await;
+                let _ = process.engine.resume(&queue).await;
+            }
             _ => self.submit(process).await,
         }
     }
@@ -309,7 +317,10 @@ impl Trouble {
             }
             _ => {}
         }
-        let _ = process.submit(request).await;
+        if process.submit(request.clone()).await.is_err() {
+            // A caller that is told that nobody knows asks again.
+            let _ = process.submit(request).await;
+        }
         let at = self.bucket.clock().elapsed();
         self.submitted.borrow_mut().push((id, at));
     }

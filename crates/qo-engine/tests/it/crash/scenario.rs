@@ -13,7 +13,7 @@ use qo_core::{Json, QueueName, Status, Task, TaskId};
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
 use qo_engine::{Engine, EngineError};
 use qo_store::world::{World, WorldExt};
-use qo_store::wrap::{FaultKind, FaultPlan};
+use qo_store::wrap::{Delay, FaultKind, FaultPlan};
 
 use super::bucket::Bucket;
 use super::checker::VICTIM;
@@ -43,9 +43,13 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) fn new(bucket: Arc<Bucket>, plan: FaultPlan) -> Self {
+    pub(super) fn new(bucket: Arc<Bucket>, plan: FaultPlan, delay: Option<Delay>) -> Self {
         let journal = Journal::default();
-        let actor = Process::start(&bucket, &journal, Setting::new("actor", 1));
+        let setting = Setting {
+            delay,
+            ..Setting::new("actor", 1)
+        };
+        let actor = Process::start(&bucket, &journal, setting);
         Self {
             bucket,
             journal,
@@ -61,8 +65,12 @@ impl Stage {
         self.armed.set(true);
     }
 
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed.get()
+    }
+
     /// Another process, whose requests are not struck.
-    fn other(&self, name: &str, seed: u64) -> Process {
+    pub(super) fn other(&self, name: &str, seed: u64) -> Process {
         Process::start(&self.bucket, &self.journal, Setting::new(name, seed))
     }
 

@@ -5,7 +5,8 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore};
+use qo_store::world::World;
+use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore};
 
 use super::bucket::Bucket;
 use super::checker::{self, Excuse};
@@ -24,9 +25,13 @@ enum Strike {
     Fault(FaultKind),
     /// The request gets no answer and is applied up to so many seconds later.
     Late(u64),
+    /// The caller loses patience while the request is on its way, and the process goes on.
+    DropBefore,
+    /// The caller loses patience while the answer is on its way, and the process goes on.
+    DropAfter,
 }
 
-const STRIKES: [Strike; 13] = [
+const STRIKES: [Strike; 15] = [
     Strike::CrashBefore,
     Strike::CrashAfter,
     Strike::Fault(FaultKind::LostRequest),
@@ -40,7 +45,12 @@ const STRIKES: [Strike; 13] = [
     Strike::Late(1),
     Strike::Late(10),
     Strike::Late(90),
+    Strike::DropBefore,
+    Strike::DropAfter,
 ];
+
+/// How long a request takes where a caller loses patience: it is applied in the middle.
+const ROUND_TRIP: Duration = Duration::from_millis(10);
 
 impl Strike {
     fn plan(self, request: u64) -> FaultPlan {
@@ -57,11 +67,21 @@ impl Strike {
                 plan.late_apply_max = Duration::from_secs(seconds);
                 plan.at(request, FaultKind::LateApply)
             }
+            Self::DropBefore | Self::DropAfter => plan,
         }
     }
 
     fn kills(self) -> bool {
         matches!(self, Self::CrashBefore | Self::CrashAfter)
+    }
+
+    /// How long after a request is sent its caller loses patience, if ever.
+    fn patience(self) -> Option<Duration> {
+        match self {
+            Self::DropBefore => Some(Duration::from_millis(2)),
+            Self::DropAfter => Some(ROUND_TRIP * 3 / 4),
+            _ => None,
+        }
     }
 }
 
@@ -101,12 +121,24 @@ fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool)
         .unwrap();
     runtime.block_on(async {
         let plan = strike.map_or_else(FaultPlan::none, |(request, strike)| strike.plan(request));
-        let stage = Stage::new(Bucket::shared(TrueClock::start()), plan);
-        let ended = until_crashed(&stage.actor.faults, scenario.play(&stage)).await;
+        let bucket = Bucket::shared(TrueClock::start());
+        let dropped = strike.and_then(|(request, strike)| Some((request, strike.patience()?)));
+        let delay = dropped.map(|_| Delay::Fixed(ROUND_TRIP));
+        let stage = Stage::new(bucket, plan, delay);
+        let program = until_crashed(&stage.actor.faults, scenario.play(&stage));
+        let ended = match dropped {
+            None => program.await,
+            Some((request, patience)) => until_impatient(&stage, request, patience, program).await,
+        };
         let requests = stage.actor.faults.requests();
-        let struck = stage.actor.faults.log();
+        let log = stage.actor.faults.log();
+        let struck = if dropped.is_some() {
+            ended.is_none()
+        } else {
+            !log.is_empty()
+        };
         let describe = |wrong: String| {
-            let at = struck.first().map_or_else(String::new, |fault| {
+            let at = log.first().map_or_else(String::new, |fault| {
                 format!(" ({} {})", fault.operation, fault.key)
             });
             match strike {
@@ -122,28 +154,60 @@ fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool)
         } else if let Some(Err(surprise)) = ended {
             return Err(describe(surprise.0));
         }
-        if strike.is_some() && struck.is_empty() {
+        if strike.is_some() && !struck {
             // The request is of a sort that cannot suffer this.
             return Ok((requests, false));
         }
-        let fresh = upkeep::drain(&stage.bucket, &stage.journal)
-            .await
-            .map_err(describe)?;
-        let excuse = if kills { Excuse::Died } else { Excuse::None };
-        let wrong = checker::check(&stage.bucket, &stage.journal, &fresh.engine, excuse).await;
+        // A process whose caller lost patience must be as good as a fresh one.
+        let drained = if dropped.is_some() {
+            upkeep::drain_with(&stage.actor, &stage.bucket).await
+        } else {
+            upkeep::drain(&stage.bucket, &stage.journal).await
+        };
+        drained.map_err(describe)?;
+        let excuse = if kills || dropped.is_some() {
+            Excuse::Died
+        } else {
+            Excuse::None
+        };
+        let reader = stage.other("reader", 4);
+        let wrong = checker::check(&stage.bucket, &stage.journal, &reader.engine, excuse).await;
         if wrong.is_empty() {
-            Ok((requests, !struck.is_empty()))
+            Ok((requests, struck))
         } else {
             Err(describe(wrong.join("; ")))
         }
     })
 }
 
-/// Runs a part of a process until it ends, or the process crashes.
-pub(super) async fn until_crashed<T>(
-    faults: &FaultStore,
-    future: impl Future<Output = T>,
+/// Runs a program until it ends, or until a while after it has sent a request.
+async fn until_impatient<T>(
+    stage: &Stage,
+    request: u64,
+    patience: Duration,
+    program: impl Future<Output = Option<T>>,
 ) -> Option<T> {
+    let mut program = pin!(program);
+    let ended = poll_fn(|context| match program.as_mut().poll(context) {
+        Poll::Ready(ended) => Poll::Ready(ended),
+        Poll::Pending if stage.is_armed() && stage.actor.faults.requests() >= request => {
+            Poll::Ready(None)
+        }
+        Poll::Pending => Poll::Pending,
+    })
+    .await;
+    if ended.is_some() {
+        return ended;
+    }
+    tokio::select! {
+        biased;
+        ended = program => ended,
+        () = stage.actor.world.sleep(patience) => None,
+    }
+}
+
+/// Runs a part of a process until it ends, or the process crashes.
+async fn until_crashed<T>(faults: &FaultStore, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     poll_fn(|context| {
         if faults.is_crashed() {
