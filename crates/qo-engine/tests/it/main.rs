@@ -7,7 +7,7 @@
     reason = "a test that cannot go on should stop loudly"
 )]
 
-mod maintenance;
 mod crash;
+mod maintenance;
 mod smoke;
 mod support;

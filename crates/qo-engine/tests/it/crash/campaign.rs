@@ -26,7 +26,7 @@ use super::world::{TrueClock, VirtualWorld};
 
 /// How long the faults last.
 const TROUBLE: Duration = Duration::from_secs(100);
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 150;
 /// How many different steps the checker knows.
 const STEPS: usize = 14;
 /// A purge follows no sooner: by then nothing of the task's creation is on its way.

@@ -4,6 +4,7 @@
 //! steps that the rules know, made from the version before it. Then the steps are counted against the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use qo_core::keys::Key;
 use qo_core::task::decode;
@@ -24,6 +25,9 @@ pub(super) enum Excuse {
 
 /// The name of a process that a program kills by itself.
 pub(super) const VICTIM: &str = "victim";
+
+/// A replay that comes while a purge is under way is lost with the task, as one that comes later would find none.
+const PURGE_TAKES: Duration = Duration::from_mins(1);
 
 /// One change of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,11 +100,13 @@ pub(super) fn steps(bucket: &Bucket) -> BTreeMap<Step, usize> {
 fn live(id: TaskId, versions: &[Written]) -> Result<Life, String> {
     let mut life = Life::default();
     let mut ops: BTreeSet<OpId> = BTreeSet::new();
+    let mut replayed_at = None;
     for version in versions {
         let step = match &version.body {
             None => {
                 let gone = life.last.take().ok_or("was deleted twice")?;
-                if !gone.status.is_terminal() {
+                let replayed = replayed_at.is_some_and(|at| version.at.since(at) < PURGE_TAKES);
+                if !gone.status.is_terminal() && !replayed {
                     return Err(format!("was deleted while it was {}", gone.status));
                 }
                 Step::Asked(Asked::Purge)
@@ -118,6 +124,9 @@ fn live(id: TaskId, versions: &[Written]) -> Result<Life, String> {
                         attempt: next.attempt,
                         lease: next.lease_id.ok_or("a claim without a lease")?,
                     });
+                }
+                if step == Step::Asked(Asked::Replay) {
+                    replayed_at = Some(version.at);
                 }
                 if step == Step::LeaseExpiry {
                     let worker = life.last.as_ref().and_then(|last| last.worker_id.as_ref());

@@ -29,9 +29,13 @@ enum Strike {
     DropBefore,
     /// The caller loses patience while the answer is on its way, and the process goes on.
     DropAfter,
+    /// From this request on the store sheds everything, for longer than anybody tries again.
+    Outage,
+    /// From this request on everything is applied and nothing is answered, for longer than anybody tries again.
+    Silence,
 }
 
-const STRIKES: [Strike; 15] = [
+const STRIKES: [Strike; 17] = [
     Strike::CrashBefore,
     Strike::CrashAfter,
     Strike::Fault(FaultKind::LostRequest),
@@ -47,8 +51,12 @@ const STRIKES: [Strike; 15] = [
     Strike::Late(90),
     Strike::DropBefore,
     Strike::DropAfter,
+    Strike::Outage,
+    Strike::Silence,
 ];
 
+/// More requests than an operation makes before it gives up.
+const SILENT_REQUESTS: u64 = 60;
 /// How long a request takes where a caller loses patience: it is applied in the middle.
 const ROUND_TRIP: Duration = Duration::from_millis(10);
 
@@ -68,11 +76,23 @@ impl Strike {
                 plan.at(request, FaultKind::LateApply)
             }
             Self::DropBefore | Self::DropAfter => plan,
+            Self::Outage => {
+                plan.burst = Duration::from_mins(1);
+                plan.at(request, FaultKind::Unavailable)
+            }
+            Self::Silence => (request..request + SILENT_REQUESTS).fold(plan, |plan, request| {
+                plan.at(request, FaultKind::LostAnswer)
+            }),
         }
     }
 
     fn kills(self) -> bool {
         matches!(self, Self::CrashBefore | Self::CrashAfter)
+    }
+
+    /// Whether callers may be told that something did not work.
+    fn defeats(self) -> bool {
+        matches!(self, Self::Outage | Self::Silence)
     }
 
     /// How long after a request is sent its caller loses patience, if ever.
@@ -128,7 +148,9 @@ fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool)
         let program = until_crashed(&stage.actor.faults, scenario.play(&stage));
         let ended = match dropped {
             None => program.await,
-            Some((request, patience)) => until_impatient(&stage, request, patience, program).await,
+            Some((request, patience)) => {
+                Box::pin(until_impatient(&stage, request, patience, program)).await
+            }
         };
         let requests = stage.actor.faults.requests();
         let log = stage.actor.faults.log();
@@ -149,8 +171,11 @@ fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool)
             }
         };
         let kills = strike.is_some_and(|(_, strike)| strike.kills());
+        let defeats = strike.is_some_and(|(_, strike)| strike.defeats());
         if kills {
             stage.actor.kill();
+        } else if defeats {
+            stage.actor.faults.set_plan(FaultPlan::none());
         } else if let Some(Err(surprise)) = ended {
             return Err(describe(surprise.0));
         }
@@ -158,14 +183,15 @@ fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool)
             // The request is of a sort that cannot suffer this.
             return Ok((requests, false));
         }
-        // A process whose caller lost patience must be as good as a fresh one.
-        let drained = if dropped.is_some() {
+        // A process that lives on must be as good as a fresh one.
+        let lives_on = dropped.is_some() || defeats;
+        let drained = if lives_on {
             upkeep::drain_with(&stage.actor, &stage.bucket).await
         } else {
             upkeep::drain(&stage.bucket, &stage.journal).await
         };
         drained.map_err(describe)?;
-        let excuse = if kills || dropped.is_some() {
+        let excuse = if kills || lives_on {
             Excuse::Died
         } else {
             Excuse::None

@@ -14,7 +14,7 @@ use super::process::{Process, Setting};
 use super::scenario::small;
 
 /// How long everything may take, once the faults have stopped.
-const BOUND: Duration = Duration::from_secs(30 * 60);
+const BOUND: Duration = Duration::from_mins(30);
 /// After so long, a pass of the sweeper looks at everything, and removes payloads that no task refers to.
 const TIDY_AFTER_SECONDS: u64 = 25 * 60 * 60;
 
