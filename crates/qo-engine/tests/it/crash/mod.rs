@@ -14,6 +14,7 @@ mod checker;
 mod clocks;
 mod journal;
 mod process;
+mod resumed;
 mod scenario;
 mod strike;
 mod upkeep;

@@ -233,7 +233,10 @@ async fn until_impatient<T>(
 }
 
 /// Runs a part of a process until it ends, or the process crashes.
-async fn until_crashed<T>(faults: &FaultStore, future: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn until_crashed<T>(
+    faults: &FaultStore,
+    future: impl Future<Output = T>,
+) -> Option<T> {
     let mut future = pin!(future);
     poll_fn(|context| {
         if faults.is_crashed() {
