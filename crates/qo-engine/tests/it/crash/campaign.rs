@@ -20,7 +20,7 @@ use super::bucket::Bucket;
 use super::checker::{self, Excuse, Step};
 use super::journal::Journal;
 use super::process::{Process, Setting};
-use super::scenario::{large, small};
+use super::stage::{large, small};
 use super::upkeep;
 use super::world::{TrueClock, VirtualWorld};
 

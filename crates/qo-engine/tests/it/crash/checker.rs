@@ -12,7 +12,7 @@ use qo_core::{OpId, Payload, Status, Task, TaskId};
 use qo_engine::{Engine, ObjectsEngine};
 
 use super::bucket::{Bucket, Written};
-use super::journal::{Asked, HandedOut, Journal, Told};
+use super::journal::{Acknowledged, Asked, HandedOut, Journal, Told};
 
 /// What a run may show beside the promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +69,7 @@ pub(super) async fn check(
         }
     }
     check_counts(journal, &lives, &mut wrong);
+    check_acknowledged(journal, &lives, &mut wrong);
     check_attempts(journal, &lives, excuse, &mut wrong);
     // A purge that was begun may have taken everything but the record itself; it can be repeated.
     let half_purged: BTreeSet<TaskId> = journal.read(|pages| {
@@ -270,27 +271,21 @@ fn check_counts(journal: &Journal, lives: &BTreeMap<TaskId, Life>, wrong: &mut V
             }
         }
     }
-    // An acknowledged submit is never lost.
-    let lost = |id: &TaskId| {
-        let life = lives.get(id).unwrap_or(&none);
-        life.last.is_none() && count(life, Step::Asked(Asked::Purge)) == 0
-    };
-    journal.read(|pages| {
-        let acknowledged = pages.calls.iter().filter(|call| {
-            call.asked == Asked::Submit
-                && call.told == Told::Done
-                && !pages
-                    .keyed
-                    .iter()
-                    .any(|keyed| Some(keyed.told) != call.task)
-        });
-        let ids = acknowledged
-            .filter_map(|call| call.task)
-            .chain(pages.keyed.iter().map(|keyed| keyed.told));
-        for id in ids.filter(lost) {
-            wrong.push(format!("task {id} was acknowledged and is lost"));
+}
+
+/// An acknowledged submit is never lost, and of all submits of a task one has made it.
+fn check_acknowledged(journal: &Journal, lives: &BTreeMap<TaskId, Life>, wrong: &mut Vec<String>) {
+    let none = Life::default();
+    let mut made = BTreeSet::new();
+    for Acknowledged { task, duplicate } in journal.read(|pages| pages.acknowledged.clone()) {
+        let life = lives.get(&task).unwrap_or(&none);
+        if life.last.is_none() && count(life, Step::Asked(Asked::Purge)) == 0 {
+            wrong.push(format!("task {task} was acknowledged and is lost"));
         }
-    });
+        if !duplicate && !made.insert(task) {
+            wrong.push(format!("task {task} was said to be new twice"));
+        }
+    }
 }
 
 fn count(life: &Life, step: Step) -> usize {

@@ -13,7 +13,7 @@ use super::bucket::Bucket;
 use super::checker::{self, Excuse};
 use super::journal::Journal;
 use super::process::{Process, Setting};
-use super::scenario::small;
+use super::stage::small;
 use super::upkeep;
 use super::world::TrueClock;
 

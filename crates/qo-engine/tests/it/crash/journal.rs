@@ -42,7 +42,15 @@ pub(super) struct Call {
     pub(super) told: Told,
 }
 
-/// A submit that was acknowledged, or may have been.
+/// A submit that was acknowledged.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Acknowledged {
+    pub(super) task: TaskId,
+    /// Whether it was said to have been there before.
+    pub(super) duplicate: bool,
+}
+
+/// An acknowledged submit with an idempotency key.
 #[derive(Debug, Clone)]
 pub(super) struct KeyedSubmit {
     pub(super) key: IdempotencyKey,
@@ -61,6 +69,7 @@ pub(super) struct HandedOut {
 pub(super) struct Pages {
     pub(super) calls: Vec<Call>,
     pub(super) handed_out: Vec<HandedOut>,
+    pub(super) acknowledged: Vec<Acknowledged>,
     pub(super) keyed: Vec<KeyedSubmit>,
 }
 
@@ -100,6 +109,11 @@ impl Journal {
 
     pub(super) fn handed_out(&self, handed_out: HandedOut) {
         self.0.lock().unwrap().handed_out.push(handed_out);
+    }
+
+    pub(super) fn acknowledged(&self, task: TaskId, duplicate: bool) {
+        let acknowledged = Acknowledged { task, duplicate };
+        self.0.lock().unwrap().acknowledged.push(acknowledged);
     }
 
     pub(super) fn keyed(&self, key: IdempotencyKey, told: TaskId) {

@@ -117,6 +117,8 @@ impl Process {
         let submitted = self
             .call(Asked::Submit, id, self.engine.submit(request))
             .await?;
+        self.journal
+            .acknowledged(submitted.task.id, submitted.duplicate);
         if let Some(key) = key {
             self.journal.keyed(key.key, submitted.task.id);
         }

@@ -10,7 +10,8 @@ use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore};
 
 use super::bucket::Bucket;
 use super::checker::{self, Excuse};
-use super::scenario::{Scenario, Stage};
+use super::scenario::Scenario;
+use super::stage::Stage;
 use super::upkeep;
 use super::world::TrueClock;
 

@@ -11,7 +11,7 @@ use qo_engine::{Engine, EngineError};
 use super::bucket::Bucket;
 use super::journal::Journal;
 use super::process::{Process, Setting};
-use super::scenario::small;
+use super::stage::small;
 
 /// How long everything may take, once the faults have stopped.
 const BOUND: Duration = Duration::from_mins(30);

@@ -13,7 +13,7 @@ use super::bucket::Bucket;
 use super::checker::{self, Excuse, VICTIM};
 use super::journal::Journal;
 use super::process::{Process, Setting};
-use super::scenario::{large, small};
+use super::stage::{large, small};
 use super::upkeep;
 use super::world::TrueClock;
 
