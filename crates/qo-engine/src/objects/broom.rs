@@ -80,8 +80,28 @@ impl Broom {
     /// Deletes what was gathered.
     pub(super) async fn flush(&self) {
         let _flushing = self.shared.flushing.lock().await;
+        let Some(mut leaving) = Leaving::begin(&self.shared) else {
+            return;
+        };
+        if let Err(error) = self.shared.client.delete_many(&leaving.keys).await {
+            tracing::debug!(%error, "stale index entries stay for the monitor");
+        }
+        leaving.asked = true;
+    }
+}
+
+/// Entries that are being deleted. If whoever waits for that stops waiting, they are gathered again: as long as they counted as
+/// being deleted, nobody in this process would look at them.
+struct Leaving<'a> {
+    shared: &'a Shared,
+    keys: Vec<String>,
+    asked: bool,
+}
+
+impl<'a> Leaving<'a> {
+    fn begin(shared: &'a Shared) -> Option<Self> {
         let keys: Vec<String> = {
-            let mut state = lock(&self.shared.state);
+            let mut state = lock(&shared.state);
             // From here on what is gathered is for the next time. Not before: one is enough to wait for the lock.
             state.scheduled = false;
             let keys = std::mem::take(&mut state.keys);
@@ -89,14 +109,24 @@ impl Broom {
             keys.into_iter().collect()
         };
         if keys.is_empty() {
-            return;
+            return None;
         }
-        if let Err(error) = self.shared.client.delete_many(&keys).await {
-            tracing::debug!(%error, "stale index entries stay for the monitor");
-        }
+        Some(Self {
+            shared,
+            keys,
+            asked: false,
+        })
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
         let mut state = lock(&self.shared.state);
-        for key in &keys {
-            state.leaving.remove(key);
+        for key in self.keys.drain(..) {
+            state.leaving.remove(&key);
+            if !self.asked && state.keys.len() < GATHERED_MAX {
+                state.keys.insert(key);
+            }
         }
     }
 }

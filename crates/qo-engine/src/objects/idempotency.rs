@@ -99,9 +99,8 @@ impl ObjectsEngine {
                 };
             }
             record.recent_ops = holder.recent_ops;
-            record.recent_ops.push(holder.op_id);
-            let excess = record.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
-            record.recent_ops.drain(..excess);
+            record.op_id = holder.op_id;
+            record.replaced_by(op);
             match self
                 .client()
                 .swap(&key, encode(&key, &record)?, &found.tag, &op)
@@ -117,25 +116,52 @@ impl ObjectsEngine {
 }
 
 impl ObjectsEngine {
-    /// Whether the record of a key names this task.
-    pub(super) async fn key_belongs_to(
-        &self,
-        scoped: &ScopedKey,
-        id: TaskId,
-    ) -> Result<bool, EngineError> {
-        match self.client().get(&key_of(scoped).to_string()).await {
-            Ok(object) => {
-                let record: Option<KeyRecord> = serde_json::from_slice(&object.body).ok();
-                Ok(record.is_some_and(|record| record.task_id == id))
+    /// Frees a key, if it names this task.
+    ///
+    /// The record is replaced by one whose window is over, and stays. To delete it would not be safe: a delete has no
+    /// condition, so that one that is repeated or arrives late could take the key from the task that has it by then.
+    pub(super) async fn free_key(&self, scoped: &ScopedKey, id: TaskId) -> Result<(), EngineError> {
+        let key = key_of(scoped).to_string();
+        let op = self.world().new_op_id();
+        for _ in 0..TRIES_MAX {
+            let found = match self.client().get(&key).await {
+                Ok(found) => found,
+                Err(StoreError::NotFound { .. }) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            let Ok(mut record) = serde_json::from_slice::<KeyRecord>(&found.body) else {
+                return Ok(());
+            };
+            if record.task_id != id || record.until == Some(Timestamp::MIN) {
+                return Ok(());
             }
-            Err(StoreError::NotFound { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
+            record.until = Some(Timestamp::MIN);
+            record.replaced_by(op);
+            match self
+                .client()
+                .swap(&key, encode(&key, &record)?, &found.tag, &op)
+                .await
+            {
+                Ok(_) => return Ok(()),
+                Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
+        Err(EngineError::Contended { id })
+    }
+}
+
+impl KeyRecord {
+    /// Remembers who wrote what is replaced.
+    fn replaced_by(&mut self, op: OpId) {
+        self.recent_ops.push(std::mem::replace(&mut self.op_id, op));
+        let excess = self.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
+        self.recent_ops.drain(..excess);
     }
 }
 
 /// Where the record of a key is kept.
-pub(super) fn key_of(scoped: &ScopedKey) -> Key {
+fn key_of(scoped: &ScopedKey) -> Key {
     Key::Idempotency(payload::digest(scoped.canonical().as_bytes()))
 }
 

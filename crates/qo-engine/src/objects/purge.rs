@@ -2,21 +2,21 @@
 //!
 //! | step | what | a crash right after it leaves |
 //! | --- | --- | --- |
-//! | 1 | its idempotency key is freed | a finished task without a key: a purge can be repeated |
-//! | 2 | its large payloads and index entries are deleted | a finished task without its payloads: a purge can be repeated |
-//! | 3 | the versions of all of them are deleted | the same |
+//! | 1 | the task is archived, by compare-and-swap | an archived task: a purge can be repeated |
+//! | 2 | its idempotency key is freed | the same, without a key |
+//! | 3 | its large payloads and index entries are deleted, with their versions | the same, without its payloads |
 //! | 4 | the task is deleted, its versions last | nothing, or versions behind a delete marker, which the bucket's lifecycle removes |
 //!
-//! The record goes last, so that whatever is left over can still be found by it. Only tasks that have come to their end are
-//! purged, and nothing but a replay changes those: a replay that comes between the read and the delete is lost with the task,
-//! as one that comes after it would find no task.
+//! The record goes last, so that whatever is left over can still be found by it. Deletes have no condition, so the archive comes
+//! first: a replay either is before it, and the purge is refused, or after it, and the replay is. Deletes may also arrive late, so
+//! that an id that was purged must not be given to a new task while that is possible; ids that qo draws never come again.
 
 use qo_core::keys::{Key, data_prefix};
-use qo_core::{Rejection, TaskId};
+use qo_core::{Action, Rejection, Status, TaskId};
 use qo_store::admin::Versioning;
 use qo_store::client::PAGE_LIMIT_MAX;
 
-use super::{ObjectsEngine, idempotency, index};
+use super::{ObjectsEngine, index};
 use crate::error::EngineError;
 
 /// How many versions of one object are listed at once. Every renewal of a lease makes one, so that there can be many.
@@ -24,14 +24,19 @@ const VERSIONS_PAGE: usize = 1_000;
 
 impl ObjectsEngine {
     pub(super) async fn purge_task(&self, id: TaskId) -> Result<(), EngineError> {
-        let task = self.read(id).await?.task;
-        if !task.status.is_terminal() {
+        let stored = self.read(id).await?;
+        if !stored.task.status.is_terminal() {
             return Err(Rejection::WrongStatus {
                 action: "purge",
-                status: task.status,
+                status: stored.task.status,
             }
             .into());
         }
+        let task = if stored.task.status == Status::Archived {
+            stored.task
+        } else {
+            self.change(id, Some(stored), Action::Archive).await?.task
+        };
         let mut keys: Vec<String> = index::all_keys(&task, self.client().now())
             .iter()
             .map(ToString::to_string)
@@ -41,12 +46,8 @@ impl ObjectsEngine {
             .page(&data_prefix(id), None, PAGE_LIMIT_MAX)
             .await?;
         keys.extend(data.entries.into_iter().map(|entry| entry.key));
-        if let Some(scoped) = task.scoped_key()
-            && self.key_belongs_to(&scoped, id).await?
-        {
-            let key = [idempotency::key_of(&scoped).to_string()];
-            self.remove(&key).await?;
-            self.remove_versions(&key).await?;
+        if let Some(scoped) = task.scoped_key() {
+            self.free_key(&scoped, id).await?;
         }
         self.remove(&keys).await?;
         self.remove_versions(&keys).await?;

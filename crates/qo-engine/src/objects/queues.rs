@@ -1,6 +1,7 @@
 //! Which queues are paused: one small object, changed by compare-and-swap and read by workers after each signal.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use qo_core::keys::QUEUES_KEY;
@@ -38,17 +39,23 @@ pub(super) struct Queues {
 
 #[derive(Default)]
 struct Known {
-    epoch: Option<u64>,
+    /// When the record was last asked for, and after which signal.
+    asked: Option<(Duration, u64)>,
     tag: Option<Tag>,
     paused: BTreeSet<QueueName>,
 }
 
 impl ObjectsEngine {
-    /// The paused queues, as of the last signal.
+    /// The paused queues, as of the last signal, or of the fallback interval: whoever resumes a queue may die before the
+    /// signal is given.
     pub(super) async fn paused(&self) -> Result<BTreeSet<QueueName>, EngineError> {
         let epoch = self.shared.signal.epoch();
         let mut known = self.shared.queues.known.lock().await;
-        if known.epoch == Some(epoch) {
+        let at = self.world().monotonic();
+        let is_fresh = |(asked_at, asked_epoch)| {
+            asked_epoch == epoch && at < asked_at + self.config().fallback_interval
+        };
+        if known.asked.is_some_and(is_fresh) {
             return Ok(known.paused.clone());
         }
         let found = match &known.tag {
@@ -67,13 +74,13 @@ impl ObjectsEngine {
             }
             Err(error) => return Err(error.into()),
         }
-        known.epoch = Some(epoch);
+        known.asked = Some((at, epoch));
         Ok(known.paused.clone())
     }
 
     /// The paused queues, whatever was signalled: who asks has not come to wait for signals.
     pub(super) async fn paused_now(&self) -> Result<BTreeSet<QueueName>, EngineError> {
-        self.shared.queues.known.lock().await.epoch = None;
+        self.shared.queues.known.lock().await.asked = None;
         self.paused().await
     }
 
@@ -91,6 +98,8 @@ impl ObjectsEngine {
                 Err(error) => return Err(error.into()),
             };
             if record.paused.contains_key(queue) == paused {
+                // Whoever has done it may have failed to tell.
+                self.shared.signal.touch().await;
                 return Ok(());
             }
             if paused {

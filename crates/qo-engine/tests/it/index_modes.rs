@@ -139,8 +139,16 @@ async fn every_look_is_a_page_and_the_walk_gets_past_finished_tasks() {
         let claimed = engine.claim(&wish(1, 0)).await.unwrap();
         looks += 1;
         let spent = counting.counts().since(&before);
-        assert!(requests(&spent, "tasks", Operation::Get) <= 20, "{spent}");
-        assert!(requests(&spent, "tasks", Operation::List) <= 2, "{spent}");
+        // The first claim hears of the submits, and looks once more.
+        let pages = if looks == 1 { 2 } else { 1 };
+        assert!(
+            requests(&spent, "tasks", Operation::Get) <= 20 * pages,
+            "{spent}"
+        );
+        assert!(
+            requests(&spent, "tasks", Operation::List) <= 2 * pages,
+            "{spent}"
+        );
         for index in ["ready", "later"] {
             assert_eq!(requests(&spent, index, Operation::List), 0, "{spent}");
         }

@@ -8,6 +8,7 @@
 )]
 
 mod conformance;
+mod crash;
 mod doctor;
 mod index_modes;
 mod init;

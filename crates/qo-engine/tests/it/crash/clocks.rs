@@ -1,0 +1,101 @@
+//! Processes whose wall clocks disagree share the work by the store's clock.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use qo_core::Json;
+use qo_engine::Engine;
+use qo_engine::api::{SubmitRequest, WorkerInfo};
+use qo_store::world::{World, WorldExt};
+use qo_store::wrap::Delay;
+
+use super::bucket::Bucket;
+use super::checker::{self, Excuse};
+use super::journal::Journal;
+use super::process::{Process, Setting};
+use super::stage::small;
+use super::upkeep;
+use super::world::TrueClock;
+
+const TASKS: usize = 50;
+
+#[tokio::test(start_paused = true)]
+async fn two_processes_with_clocks_90_s_apart_end_no_lease_early() {
+    for (first_ms, second_ms) in [(0, 90_000), (0, -90_000), (-45_000, 45_000)] {
+        let bucket = Bucket::shared(TrueClock::start());
+        let journal = Journal::default();
+        let process = |name: &str, seed, skew_ms| {
+            let setting = Setting {
+                skew_ms,
+                delay: Some(Delay::Uniform {
+                    low: Duration::from_millis(5),
+                    high: Duration::from_millis(60),
+                }),
+                ..Setting::new(name, seed)
+            };
+            Process::start(&bucket, &journal, setting)
+        };
+        let processes = [
+            process("first", 1, first_ms),
+            process("second", 2, second_ms),
+        ];
+        for process in &processes {
+            let info = WorkerInfo::new(process.name.parse().unwrap(), process.engine.now());
+            process.engine.heartbeat(&info).await.unwrap();
+        }
+        for n in 0..TASKS {
+            let mut request = SubmitRequest::new("job".parse().unwrap(), Json::null());
+            let submitter = &processes[n % 2];
+            request.id = Some(submitter.world.new_task_id());
+            submitter.submit(request).await.unwrap();
+        }
+        let (first, second) = futures_util::future::join(
+            work_and_watch(&processes[0]),
+            work_and_watch(&processes[1]),
+        )
+        .await;
+        assert_eq!(first + second, TASKS, "{first_ms} {second_ms}");
+        assert!(first > 0 && second > 0, "both work: {first}, {second}");
+        for (key, versions) in bucket.records() {
+            let last = versions.last().unwrap().body.clone().unwrap();
+            let task = qo_core::task::decode(&last).unwrap();
+            assert_eq!(task.attempt, 1, "{key}");
+        }
+        upkeep::drain(&bucket, &journal).await.unwrap();
+        let wrong = checker::check(&bucket, &journal, &processes[0].engine, Excuse::None).await;
+        assert!(wrong.is_empty(), "{wrong:?}");
+    }
+}
+
+/// Takes tasks that each need more than one lease's time, and looks at everybody's leases all the while.
+async fn work_and_watch(process: &Process) -> usize {
+    let work = async {
+        let mut done = 0;
+        loop {
+            let tasks = process.claim(8, 5_000).await.unwrap();
+            if tasks.is_empty() {
+                return done;
+            }
+            done += tasks.len();
+            join_all(tasks.iter().map(|task| async {
+                for _ in 0..4 {
+                    process.sleep(10).await;
+                    process.renew(task).await.unwrap();
+                }
+                process.complete(task, small()).await.unwrap();
+            }))
+            .await;
+        }
+    };
+    let watch = async {
+        loop {
+            upkeep::check_leases(process).await.unwrap();
+            process.world.sleep(Duration::from_secs(3)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = watch => 0,
+    }
+}

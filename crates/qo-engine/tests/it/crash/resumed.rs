@@ -1,0 +1,41 @@
+//! A queue that goes on is served again, even if whoever said so died before telling anybody.
+
+use qo_core::{Json, QueueName};
+use qo_engine::Engine;
+use qo_engine::api::SubmitRequest;
+use qo_store::world::WorldExt;
+use qo_store::wrap::{FaultKind, FaultPlan};
+
+use super::bucket::Bucket;
+use super::journal::Journal;
+use super::process::{Process, Setting};
+use super::strike::until_crashed;
+use super::world::TrueClock;
+
+#[tokio::test(start_paused = true)]
+async fn waiting_workers_notice_a_resume_without_its_signal() {
+    let bucket = Bucket::shared(TrueClock::start());
+    let journal = Journal::default();
+    let operator = Process::start(&bucket, &journal, Setting::new("operator", 1));
+    let worker = Process::start(&bucket, &journal, Setting::new("worker", 2));
+    let queue = QueueName::default();
+    operator.engine.pause(&queue).await.unwrap();
+    let mut request = SubmitRequest::new("job".parse().unwrap(), Json::null());
+    request.id = Some(operator.world.new_task_id());
+    operator.submit(request).await.unwrap();
+    assert!(worker.claim(1, 5_000).await.unwrap().is_empty());
+
+    // The read, the swap, and the signal that never comes.
+    let plan = FaultPlan::none().at(3, FaultKind::Crash);
+    operator.faults.set_plan(plan);
+    let told = until_crashed(&operator.faults, operator.engine.resume(&queue)).await;
+    assert!(told.is_none(), "{told:?}");
+    operator.kill();
+
+    for _ in 0..6 {
+        if !worker.claim(1, 10_000).await.unwrap().is_empty() {
+            return;
+        }
+    }
+    panic!("the worker passes the queue by for ever");
+}

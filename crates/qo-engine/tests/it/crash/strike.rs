@@ -1,0 +1,253 @@
+//! Strikes a program at each of its requests, in every way, one at a time.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use qo_store::world::World;
+use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore};
+
+use super::bucket::Bucket;
+use super::checker::{self, Excuse};
+use super::scenario::Scenario;
+use super::stage::Stage;
+use super::upkeep;
+use super::world::TrueClock;
+
+/// What happens to one request.
+#[derive(Debug, Clone, Copy)]
+enum Strike {
+    /// The process dies before the request is applied.
+    CrashBefore,
+    /// The process dies after the request was applied, and before it is answered.
+    CrashAfter,
+    /// The request, or its answer, suffers this; the process goes on.
+    Fault(FaultKind),
+    /// The request gets no answer and is applied up to so many seconds later.
+    Late(u64),
+    /// The caller loses patience while the request is on its way, and the process goes on.
+    DropBefore,
+    /// The caller loses patience while the answer is on its way, and the process goes on.
+    DropAfter,
+    /// From this request on the store sheds everything, for longer than anybody tries again.
+    Outage,
+    /// From this request on everything is applied and nothing is answered, for longer than anybody tries again.
+    Silence,
+}
+
+const STRIKES: [Strike; 17] = [
+    Strike::CrashBefore,
+    Strike::CrashAfter,
+    Strike::Fault(FaultKind::LostRequest),
+    Strike::Fault(FaultKind::LostAnswer),
+    Strike::Fault(FaultKind::DuplicateApply),
+    Strike::Fault(FaultKind::Conflict),
+    Strike::Fault(FaultKind::ErrorAfterApply),
+    Strike::Fault(FaultKind::Unavailable),
+    Strike::Fault(FaultKind::StaleList),
+    Strike::Fault(FaultKind::TornRead),
+    Strike::Late(1),
+    Strike::Late(10),
+    Strike::Late(90),
+    Strike::DropBefore,
+    Strike::DropAfter,
+    Strike::Outage,
+    Strike::Silence,
+];
+
+/// More requests than an operation makes before it gives up.
+const SILENT_REQUESTS: u64 = 60;
+/// How long a request takes where a caller loses patience: it is applied in the middle.
+const ROUND_TRIP: Duration = Duration::from_millis(10);
+
+impl Strike {
+    fn plan(self, request: u64) -> FaultPlan {
+        // The rule never strikes; it has the store remember what stale lists will need.
+        let mut plan = FaultPlan::none().with(FaultRule::new(FaultKind::StaleList, 0.0));
+        plan.stale_by = Duration::from_secs(5);
+        match self {
+            Self::CrashBefore => plan.at(request, FaultKind::Crash),
+            Self::CrashAfter => plan
+                .at(request, FaultKind::LostAnswer)
+                .at(request + 1, FaultKind::Crash),
+            Self::Fault(kind) => plan.at(request, kind),
+            Self::Late(seconds) => {
+                plan.late_apply_max = Duration::from_secs(seconds);
+                plan.at(request, FaultKind::LateApply)
+            }
+            Self::DropBefore | Self::DropAfter => plan,
+            Self::Outage => {
+                plan.burst = Duration::from_mins(1);
+                plan.at(request, FaultKind::Unavailable)
+            }
+            Self::Silence => (request..request + SILENT_REQUESTS).fold(plan, |plan, request| {
+                plan.at(request, FaultKind::LostAnswer)
+            }),
+        }
+    }
+
+    fn kills(self) -> bool {
+        matches!(self, Self::CrashBefore | Self::CrashAfter)
+    }
+
+    /// Whether callers may be told that something did not work.
+    fn defeats(self) -> bool {
+        matches!(self, Self::Outage | Self::Silence)
+    }
+
+    /// How long after a request is sent its caller loses patience, if ever.
+    fn patience(self) -> Option<Duration> {
+        match self {
+            Self::DropBefore => Some(Duration::from_millis(2)),
+            Self::DropAfter => Some(ROUND_TRIP * 3 / 4),
+            _ => None,
+        }
+    }
+}
+
+/// Plays a program without faults, then again for each of its requests and each way to strike it.
+///
+/// With `QO_STRIKE` set to a number, only that request is struck.
+pub(super) fn strike_everywhere(scenario: Scenario) {
+    let (requests, _) = play(scenario, None).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let only: Option<u64> = std::env::var("QO_STRIKE")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let mut failures = Vec::new();
+    let mut struck = 0;
+    for request in (1..=requests).filter(|request| only.is_none_or(|only| only == *request)) {
+        for strike in STRIKES {
+            match play(scenario, Some((request, strike))) {
+                Ok((_, hit)) => struck += u32::from(hit),
+                Err(wrong) => failures.push(wrong),
+            }
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {struck} strikes on the {requests} requests of {scenario:?} broke a promise:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+    println!("{scenario:?}: {requests} requests, {struck} strikes");
+}
+
+/// Plays a program once, in virtual time, and checks what is left. Returns how many requests it made, and whether it was struck.
+fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let plan = strike.map_or_else(FaultPlan::none, |(request, strike)| strike.plan(request));
+        let bucket = Bucket::shared(TrueClock::start());
+        let dropped = strike.and_then(|(request, strike)| Some((request, strike.patience()?)));
+        let delay = dropped.map(|_| Delay::Fixed(ROUND_TRIP));
+        let stage = Stage::new(bucket, plan, delay);
+        let program = until_crashed(&stage.actor.faults, scenario.play(&stage));
+        let ended = match dropped {
+            None => program.await,
+            Some((request, patience)) => {
+                Box::pin(until_impatient(&stage, request, patience, program)).await
+            }
+        };
+        let requests = stage.actor.faults.requests();
+        let log = stage.actor.faults.log();
+        let struck = if dropped.is_some() {
+            ended.is_none()
+        } else {
+            !log.is_empty()
+        };
+        let describe = |wrong: String| {
+            let at = log.first().map_or_else(String::new, |fault| {
+                format!(" ({} {})", fault.operation, fault.key)
+            });
+            match strike {
+                None => format!("{scenario:?} without faults: {wrong}"),
+                Some((request, strike)) => {
+                    format!("{scenario:?}, {strike:?} at request {request}{at}: {wrong}")
+                }
+            }
+        };
+        let kills = strike.is_some_and(|(_, strike)| strike.kills());
+        let defeats = strike.is_some_and(|(_, strike)| strike.defeats());
+        if kills {
+            stage.actor.kill();
+        } else if defeats {
+            stage.actor.faults.set_plan(FaultPlan::none());
+        } else if let Some(Err(surprise)) = ended {
+            return Err(describe(surprise.0));
+        }
+        if strike.is_some() && !struck {
+            // The request is of a sort that cannot suffer this.
+            return Ok((requests, false));
+        }
+        // A process that lives on must be as good as a fresh one.
+        let lives_on = dropped.is_some() || defeats;
+        let drained = if lives_on {
+            upkeep::drain_with(&stage.actor, &stage.bucket).await
+        } else {
+            upkeep::drain(&stage.bucket, &stage.journal).await
+        };
+        drained.map_err(describe)?;
+        let excuse = if kills || lives_on {
+            Excuse::Died
+        } else {
+            Excuse::None
+        };
+        let reader = stage.other("reader", 4);
+        let wrong = checker::check(&stage.bucket, &stage.journal, &reader.engine, excuse).await;
+        if wrong.is_empty() {
+            Ok((requests, struck))
+        } else {
+            Err(describe(wrong.join("; ")))
+        }
+    })
+}
+
+/// Runs a program until it ends, or until a while after it has sent a request.
+async fn until_impatient<T>(
+    stage: &Stage,
+    request: u64,
+    patience: Duration,
+    program: impl Future<Output = Option<T>>,
+) -> Option<T> {
+    let mut program = pin!(program);
+    let ended = poll_fn(|context| match program.as_mut().poll(context) {
+        Poll::Ready(ended) => Poll::Ready(ended),
+        Poll::Pending if stage.is_armed() && stage.actor.faults.requests() >= request => {
+            Poll::Ready(None)
+        }
+        Poll::Pending => Poll::Pending,
+    })
+    .await;
+    if ended.is_some() {
+        return ended;
+    }
+    tokio::select! {
+        biased;
+        ended = program => ended,
+        () = stage.actor.world.sleep(patience) => None,
+    }
+}
+
+/// Runs a part of a process until it ends, or the process crashes.
+pub(super) async fn until_crashed<T>(
+    faults: &FaultStore,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        if faults.is_crashed() {
+            return Poll::Ready(None);
+        }
+        match future.as_mut().poll(context) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending if faults.is_crashed() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}

@@ -1,0 +1,159 @@
+//! A worker that wakes up after its lease ran out is told so, whatever it tries, and changes nothing.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use qo_core::transition::FailureKind;
+use qo_core::{Json, Status, Task};
+use qo_engine::api::SubmitRequest;
+use qo_engine::{Engine, EngineError};
+use qo_store::world::WorldExt;
+
+use super::bucket::Bucket;
+use super::checker::{self, Excuse, VICTIM};
+use super::journal::Journal;
+use super::process::{Process, Setting};
+use super::stage::{large, small};
+use super::upkeep;
+use super::world::TrueClock;
+
+/// What has become of the task while its first worker slept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Since {
+    /// It waits for its next attempt.
+    Waiting,
+    /// Another worker runs it.
+    Running,
+    /// Another worker has completed it.
+    Completed,
+    /// It has failed, because it may not be retried.
+    Failed,
+    /// It was completed by another worker and put away.
+    Archived,
+}
+
+const ALL: [Since; 5] = [
+    Since::Waiting,
+    Since::Running,
+    Since::Completed,
+    Since::Failed,
+    Since::Archived,
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Attempted {
+    Renew,
+    Progress,
+    Complete,
+    CompleteLarge,
+    Retry,
+    GiveUp,
+    Release,
+    Snooze,
+}
+
+const EVERYTHING: [Attempted; 8] = [
+    Attempted::Renew,
+    Attempted::Progress,
+    Attempted::Complete,
+    Attempted::CompleteLarge,
+    Attempted::Retry,
+    Attempted::GiveUp,
+    Attempted::Release,
+    Attempted::Snooze,
+];
+
+async fn attempt(zombie: &Process, what: Attempted, task: &Task) -> Result<Task, EngineError> {
+    match what {
+        Attempted::Renew => zombie.renew(task).await,
+        Attempted::Progress => zombie.progress(task).await,
+        Attempted::Complete => zombie.complete(task, small()).await,
+        Attempted::CompleteLarge => zombie.complete(task, large("late")).await,
+        Attempted::Retry => zombie.fail(task, FailureKind::Retryable).await,
+        Attempted::GiveUp => zombie.fail(task, FailureKind::Permanent).await,
+        Attempted::Release => zombie.release(task).await,
+        Attempted::Snooze => zombie.snooze(task, 1_000).await,
+    }
+}
+
+/// What decides about tasks, and what hands them out. An output that nobody refers to may be left for the sweeper, and the
+/// entry of a renewal that came to nothing for the monitor.
+async fn decisive(bucket: &Bucket) -> BTreeMap<String, Bytes> {
+    let mut found = BTreeMap::new();
+    for key in bucket.keys().await {
+        if ["tasks/", "ready/", "later/"]
+            .iter()
+            .any(|prefix| key.starts_with(prefix))
+        {
+            let body = bucket.body(&key).await.unwrap();
+            found.insert(key, body);
+        }
+    }
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zombie_changes_nothing() {
+    for since in ALL {
+        for what in EVERYTHING {
+            wake_up(since, what).await;
+        }
+    }
+}
+
+async fn wake_up(since: Since, what: Attempted) {
+    let bucket = Bucket::shared(TrueClock::start());
+    let journal = Journal::default();
+    let zombie = Process::start(&bucket, &journal, Setting::new(VICTIM, 1));
+    let other = Process::start(&bucket, &journal, Setting::new("other", 2));
+
+    let mut request = SubmitRequest::new("job".parse().unwrap(), Json::null());
+    request.id = Some(zombie.world.new_task_id());
+    request.max_retries = u32::from(since != Since::Failed);
+    zombie.submit(request).await.unwrap();
+    let task = zombie.claim(1, 0).await.unwrap().pop().unwrap();
+    while other.engine.get(task.id).await.unwrap().status == Status::Running {
+        other.sleep(10).await;
+        upkeep::check_leases(&other).await.unwrap();
+    }
+    if !matches!(since, Since::Waiting | Since::Failed) {
+        let again = loop {
+            if let Some(task) = other.claim(1, 10_000).await.unwrap().pop() {
+                break task;
+            }
+        };
+        if since != Since::Running {
+            other.complete(&again, small()).await.unwrap();
+        }
+        if since == Since::Archived {
+            other.archive(task.id).await.unwrap();
+        }
+    }
+    // Whatever goes on in the background is over.
+    other.engine.close().await;
+    zombie.engine.close().await;
+
+    let before = decisive(&bucket).await;
+    // The first try rests on what the zombie remembers, the second on what it reads.
+    for _ in 0..2 {
+        let told = attempt(&zombie, what, &task).await;
+        assert!(
+            told.as_ref().is_err_and(EngineError::is_lease_lost),
+            "{what:?} of a task that is {since:?} was told {told:?}"
+        );
+        zombie.engine.close().await;
+        zombie.sleep(2).await;
+        assert!(
+            decisive(&bucket).await == before,
+            "{what:?} of a task that is {since:?} left a trace"
+        );
+    }
+    if since == Since::Running {
+        let running = bucket.body(before.keys().next_back().unwrap()).await;
+        let running = qo_core::task::decode(&running.unwrap()).unwrap();
+        other.complete(&running, small()).await.unwrap();
+    }
+    upkeep::drain(&bucket, &journal).await.unwrap();
+    let wrong = checker::check(&bucket, &journal, &other.engine, Excuse::None).await;
+    assert!(wrong.is_empty(), "{what:?}, {since:?}: {wrong:?}");
+}
