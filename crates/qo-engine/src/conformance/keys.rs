@@ -7,8 +7,11 @@ use std::time::Duration;
 use qo_core::task::IdempotencyScope;
 use qo_store::world::BoxFuture;
 
-use super::room::{Room, json, name};
+use super::room::{CLOCK_SLACK_MS, Room, json, name};
 use crate::api::{IdempotencyRequest, SubmitRequest, Submitted};
+
+/// How long a key holds that is to be forgotten.
+const WINDOW_MS: u64 = CLOCK_SLACK_MS + 500;
 
 fn keyed(room: &Room<'_>, scope: IdempotencyScope, window_ms: Option<u64>) -> SubmitRequest {
     SubmitRequest {
@@ -76,13 +79,13 @@ pub(super) async fn keeps_scopes_apart(room: &Room<'_>) {
 }
 
 pub(super) async fn forgets_a_key_after_its_window(room: &Room<'_>) {
-    let request = keyed(room, IdempotencyScope::Queue, Some(1_500));
+    let request = keyed(room, IdempotencyScope::Queue, Some(WINDOW_MS));
     let first = room.submit(request.clone()).await;
     let second = room.engine.submit(request.clone()).await.unwrap();
-    if room.engine.now() < first.created_at.plus_millis(1_500) {
+    if room.engine.now() < first.created_at.plus_millis(WINDOW_MS - CLOCK_SLACK_MS) {
         assert!(second.duplicate, "the window is open");
     }
-    room.pass(Duration::from_millis(1_600)).await;
+    room.pass(Duration::from_millis(WINDOW_MS)).await;
     let third = room
         .until("the window is over", async || {
             let third = room.engine.submit(request.clone()).await.unwrap();
@@ -91,7 +94,7 @@ pub(super) async fn forgets_a_key_after_its_window(room: &Room<'_>) {
         .await;
     assert_ne!(third.id, first.id, "a new task, the first is still there");
     assert!(
-        third.created_at >= first.created_at.plus_millis(1_500),
+        third.created_at >= first.created_at.plus_millis(WINDOW_MS - CLOCK_SLACK_MS),
         "not before the window was over"
     );
     assert_eq!(room.get(first.id).await, first);

@@ -43,7 +43,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use qo_store::world::World;
 
 use self::room::Room;
@@ -138,21 +138,27 @@ const CHECKS: &[(&str, Check)] = checks![
     crowds::is_not_starved_by_foreign_tasks,
 ];
 
+/// Many checks wait for time to pass, and need not wait for each other.
+const CHECKS_AT_ONCE: usize = 4;
+
 /// Asks one engine everything, and panics at the end if it failed a check.
 pub async fn run(harness: &dyn Harness) {
     let name = harness.name();
     let engine = harness.engine().await;
-    let mut failed = Vec::new();
-    for (check, ask) in CHECKS {
-        let room = Room::new(harness, Arc::clone(&engine), check);
+    let (name, engine) = (&name, &engine);
+    let asked = futures_util::stream::iter(CHECKS).map(|(check, ask)| async move {
+        let room = Room::new(harness, Arc::clone(engine), check);
         // A check that panics leaves nothing behind but tasks in its own room.
         let ended = AssertUnwindSafe(ask(&room)).catch_unwind().await;
         let outcome = if ended.is_ok() { "ok" } else { "FAILED" };
         say(&format!("engine conformance: {name}: {check} {outcome}"));
-        if ended.is_err() {
-            failed.push(*check);
-        }
-    }
+        ended.is_err().then_some(*check)
+    });
+    let failed: Vec<_> = asked
+        .buffer_unordered(CHECKS_AT_ONCE)
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
     engine.close().await;
     assert!(failed.is_empty(), "{name} failed {}", failed.join(", "));
 }

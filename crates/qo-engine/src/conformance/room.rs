@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::transition::{Failure, FailureKind};
-use qo_core::{Json, LeaseId, QueueName, Rejection, Status, Task, TaskId, TaskType, WorkerId};
+use qo_core::{
+    Json, LeaseId, QueueName, Rejection, Status, Task, TaskId, TaskType, Timestamp, WorkerId,
+};
 use qo_store::world::{BoxFuture, WorldExt};
 use tokio::sync::oneshot;
 
@@ -16,6 +18,10 @@ use crate::error::EngineError;
 /// How long anything may take that should happen at once: a busy machine is slow, and no check waits for it without need.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) const PATIENCE_MS: u64 = 20_000;
+
+/// How far two readings of the time may be off: a store tells whole seconds, and the more often it is asked, the better a
+/// process knows what it means, so that what it takes for the time may also go back a little.
+pub(super) const CLOCK_SLACK_MS: u64 = 1_500;
 
 /// One check's part of the space.
 pub(super) struct Room<'a> {
@@ -151,6 +157,14 @@ impl<'a> Room<'a> {
             assert!(world.monotonic() < deadline, "waited in vain until {what}");
             world.sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// Waits until tasks that were due at the latest then are due by the clock of any process.
+    pub(super) async fn due_everywhere(&self, engine: &dyn Engine, last: Timestamp) {
+        self.until("all are due", async || {
+            (engine.now() > last.plus_millis(CLOCK_SLACK_MS)).then_some(())
+        })
+        .await;
     }
 
     /// Maintains until the task is no longer running, and returns it.

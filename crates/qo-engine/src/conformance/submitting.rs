@@ -3,7 +3,7 @@
 use qo_core::task::{IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, TIMEOUT_DEFAULT_SECONDS};
 use qo_core::{RetryPolicy, Status};
 
-use super::room::{Room, json, name, out_of_bounds};
+use super::room::{CLOCK_SLACK_MS, Room, json, name, out_of_bounds};
 use crate::api::{IdempotencyRequest, SubmitRequest, When};
 
 pub(super) async fn keeps_every_option(room: &Room<'_>) {
@@ -54,9 +54,9 @@ pub(super) async fn keeps_every_option(room: &Room<'_>) {
 }
 
 pub(super) async fn fills_in_the_defaults(room: &Room<'_>) {
-    let before = room.engine.now();
+    let before = room.engine.now().minus_millis(CLOCK_SLACK_MS);
     let task = room.submit_one().await;
-    let after = room.engine.now();
+    let after = room.engine.now().plus_millis(CLOCK_SLACK_MS);
     assert_eq!(task.status, Status::Pending);
     assert_eq!(task.priority, PRIORITY_DEFAULT);
     assert_eq!(task.timeout_seconds, TIMEOUT_DEFAULT_SECONDS);
