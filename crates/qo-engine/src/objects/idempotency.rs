@@ -161,7 +161,7 @@ impl KeyRecord {
 }
 
 /// Where the record of a key is kept.
-fn key_of(scoped: &ScopedKey) -> Key {
+pub(super) fn key_of(scoped: &ScopedKey) -> Key {
     Key::Idempotency(payload::digest(scoped.canonical().as_bytes()))
 }
 

@@ -16,6 +16,7 @@ use qo_core::{Action, Rejection, Status, TaskId};
 use qo_store::admin::Versioning;
 use qo_store::client::PAGE_LIMIT_MAX;
 
+use super::idempotency::key_of;
 use super::{ObjectsEngine, index};
 use crate::error::EngineError;
 
@@ -48,6 +49,8 @@ impl ObjectsEngine {
         keys.extend(data.entries.into_iter().map(|entry| entry.key));
         if let Some(scoped) = task.scoped_key() {
             self.free_key(&scoped, id).await?;
+            self.remove_old_versions(&key_of(&scoped).to_string())
+                .await?;
         }
         self.remove(&keys).await?;
         self.remove_versions(&keys).await?;
@@ -64,6 +67,21 @@ impl ObjectsEngine {
                 None => Ok(()),
             },
         }
+    }
+
+    /// Removes what an object was before.
+    async fn remove_old_versions(&self, key: &str) -> Result<(), EngineError> {
+        let Some(admin) = &self.shared.admin else {
+            return Ok(());
+        };
+        if admin.versioning().await? == Versioning::Off {
+            return Ok(());
+        }
+        let list = admin.list_versions(key, VERSIONS_PAGE).await?;
+        for version in list.versions.iter().filter(|version| !version.is_latest) {
+            admin.delete_version(key, &version.version).await?;
+        }
+        Ok(())
     }
 
     async fn remove_versions(&self, keys: &[String]) -> Result<(), EngineError> {

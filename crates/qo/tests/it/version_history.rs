@@ -66,7 +66,8 @@ async fn shows_all_versions(queue: Queue) {
     assert_eq!(diff(last, &now).unwrap(), []);
 }
 
-/// What is purged leaves no version of its record, its payloads or its idempotency key.
+/// What is purged leaves no version of its record and its payloads. Of its idempotency key a record stays that frees it: a delete
+/// that arrived late could take the key from its next task.
 async fn purges_all_versions(queue: Queue, renewals: usize) {
     let task = queue.task("job", &"x".repeat(100_000)).unwrap();
     let task = task.idempotency_key("once").submit().await.unwrap().task;
@@ -86,7 +87,8 @@ async fn purges_all_versions(queue: Queue, renewals: usize) {
     let admin = queue.store().unwrap().admin.clone().unwrap();
     for key in keys {
         let left = admin.list_versions(&key, 10).await.unwrap();
-        assert_eq!(left.versions, [], "{key}");
+        let kept = usize::from(key.starts_with("keys/"));
+        assert_eq!(left.versions.len(), kept, "{key}: {left:?}");
     }
 }
 

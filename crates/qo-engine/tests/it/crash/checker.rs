@@ -252,7 +252,12 @@ fn check_counts(journal: &Journal, lives: &BTreeMap<TaskId, Life>, wrong: &mut V
             Asked::Unarchive,
         ];
         for asked in counted {
-            let (done, unsure) = told.get(&(id, asked)).copied().unwrap_or_default();
+            let (done, mut unsure) = told.get(&(id, asked)).copied().unwrap_or_default();
+            if asked == Asked::Archive {
+                // A purge archives first.
+                let (purged, maybe) = told.get(&(id, Asked::Purge)).copied().unwrap_or_default();
+                unsure += purged + maybe;
+            }
             let stored = count(life, Step::Asked(asked));
             if !(done..=done + unsure).contains(&stored) {
                 wrong.push(format!(
