@@ -79,7 +79,8 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// Undoes an archive.
     async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError>;
 
-    /// Removes a task that has come to its end, with its payloads, its index entries and its versions.
+    /// Removes a task that has come to its end, with its payloads, its index entries and its versions. One that fails half-way
+    /// leaves the task archived, and can be repeated.
     async fn purge(&self, id: TaskId) -> Result<(), EngineError>;
 
     /// A task.
