@@ -79,6 +79,7 @@ mod tests;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -141,6 +142,9 @@ pub struct Object {
     pub last_modified: Timestamp,
 }
 
+/// How far a better estimate moves the store's time back at the most: the `Date` of an answer has whole seconds.
+const STEP_BACK_MAX_MS: i64 = 2_000;
+
 /// How many short bodies in a row make an object damaged rather than a connection poor.
 const TORN_READS_MAX: u32 = 3;
 
@@ -156,6 +160,8 @@ struct Shared {
     clock: Arc<StoreClock>,
     world: Arc<dyn World>,
     config: ClientConfig,
+    /// The latest time that was told, in milliseconds.
+    latest_ms: AtomicI64,
 }
 
 impl StoreClient {
@@ -172,13 +178,30 @@ impl StoreClient {
                 clock,
                 world,
                 config,
+                latest_ms: AtomicI64::new(0),
             }),
         }
     }
 
-    /// The store's time.
+    /// The store's time. Each answer of the store sharpens what is known of it, which can move it back a little; then it stands
+    /// still until it is caught up with, so that nothing that happened lies in the future. A clock that was set back by more is
+    /// followed.
     pub fn now(&self) -> Timestamp {
-        self.shared.clock.to_store_time(self.shared.world.now())
+        let now = self.shared.clock.to_store_time(self.shared.world.now());
+        let latest = self
+            .shared
+            .latest_ms
+            .fetch_max(now.as_millis(), Ordering::Relaxed);
+        if latest <= now.as_millis() {
+            return now;
+        }
+        if latest - now.as_millis() <= STEP_BACK_MAX_MS {
+            return Timestamp::from_millis(latest);
+        }
+        self.shared
+            .latest_ms
+            .store(now.as_millis(), Ordering::Relaxed);
+        now
     }
 
     /// Writes an object where there is none. `body` carries `op`.

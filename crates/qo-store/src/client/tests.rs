@@ -2,6 +2,7 @@
 
 mod counter;
 mod reads;
+mod time;
 mod writes;
 
 use std::sync::Arc;
