@@ -82,6 +82,12 @@ impl StoreClock {
         Timestamp::from_millis(local.as_millis().saturating_add(self.offset_ms()))
     }
 
+    /// The earliest that the store's time can be when the local clock shows `local`.
+    pub fn earliest_store_time(&self, local: Timestamp) -> Timestamp {
+        let low_ms = self.lock().map_or(0, |known| known.low_ms);
+        Timestamp::from_millis(local.as_millis().saturating_add(low_ms))
+    }
+
     /// `store - local` in milliseconds: the middle of what is possible, 0 before the first answer.
     pub fn offset_ms(&self) -> i64 {
         self.lock()
@@ -135,6 +141,8 @@ mod tests {
                 "{offset}: {clock:?}"
             );
             assert!(clock.uncertainty_ms().unwrap() <= 40, "{clock:?}");
+            let earliest = clock.earliest_store_time(at(0)).as_millis() - at(0).as_millis();
+            assert!((offset - 80..=offset).contains(&earliest), "{clock:?}");
         }
     }
 

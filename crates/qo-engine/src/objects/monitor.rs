@@ -214,10 +214,10 @@ impl ObjectsEngine {
         Checked::Stale
     }
 
-    /// The time by which leases are judged: the store's, less the margin.
+    /// The time by which leases are judged: the earliest that the store's can be, less the margin.
     pub(super) fn judged_now(&self) -> Timestamp {
         self.client()
-            .now()
+            .earliest_now()
             .minus_millis(self.config().lease_margin_ms)
     }
 }

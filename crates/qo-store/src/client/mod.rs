@@ -204,6 +204,13 @@ impl StoreClient {
         now
     }
 
+    /// The earliest that the store's time can be: what is past by this has passed, however little is known of the store's clock.
+    pub fn earliest_now(&self) -> Timestamp {
+        self.shared
+            .clock
+            .earliest_store_time(self.shared.world.now())
+    }
+
     /// Writes an object where there is none. `body` carries `op`.
     pub async fn create(&self, key: &str, body: Bytes, op: &OpId) -> Result<Written, StoreError> {
         settle::write(self, "create", key, body, Condition::Absent, op).await
