@@ -30,7 +30,8 @@ pub trait Engine: Debug + Send + Sync + 'static {
         requests: Vec<SubmitRequest>,
     ) -> Vec<Result<Submitted, EngineError>>;
 
-    /// Hands out tasks that are due, the most urgent first. Each carries its lease id and its attempt number.
+    /// Hands out tasks that are due, the most urgent first. Each carries its lease id and its attempt number. Where all queues
+    /// that are asked for are paused until the wait is over, [`EngineError::QueuePaused`] says why there is nothing.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError>;
 
     /// Keeps an attempt alive. The answer tells whether a cancel was requested.

@@ -1,6 +1,6 @@
 //! Why an engine did not do what was asked.
 
-use qo_core::{Rejection, TaskId};
+use qo_core::{QueueName, Rejection, TaskId};
 use qo_store::StoreError;
 use thiserror::Error;
 
@@ -40,11 +40,29 @@ pub enum EngineError {
     /// What was asked makes no sense.
     #[error("{0}")]
     BadRequest(String),
+    /// Every queue that a claim asks for is paused.
+    #[error(
+        "nothing to claim: {} paused; resume it, or claim from another queue",
+        describe(queues)
+    )]
+    QueuePaused {
+        /// The queues.
+        queues: Vec<QueueName>,
+    },
     /// Versions were asked for where none are kept.
     #[error(
         "this bucket keeps no versions; switch versioning on with `qo init`, or ask for the history without versions"
     )]
     NotVersioned,
+}
+
+/// Names queues, as the subject of a sentence.
+fn describe(queues: &[QueueName]) -> String {
+    let names: Vec<_> = queues.iter().map(QueueName::as_str).collect();
+    match names.as_slice() {
+        [name] => format!("the queue {name} is"),
+        names => format!("the queues {} are", names.join(", ")),
+    }
 }
 
 impl EngineError {

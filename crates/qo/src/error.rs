@@ -167,7 +167,7 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         EngineError::Rejected(rejection) => rejection_kind(rejection),
         EngineError::Store(error) => store_kind(error),
         EngineError::Unreadable { .. } => ErrorKind::Damaged,
-        EngineError::Contended { .. } => ErrorKind::Conflict,
+        EngineError::Contended { .. } | EngineError::QueuePaused { .. } => ErrorKind::Conflict,
         EngineError::PayloadTooLarge { .. } | EngineError::BadRequest(_) => ErrorKind::BadInput,
         EngineError::NotVersioned => ErrorKind::Unsupported,
     }

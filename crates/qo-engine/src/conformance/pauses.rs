@@ -1,19 +1,23 @@
 //! Queues that rest.
 
 use super::room::Room;
+use crate::error::EngineError;
 
 pub(super) async fn passes_a_paused_queue_by(room: &Room<'_>) {
     let (running, lease) = room.running().await;
     room.engine.pause(&room.queue).await.unwrap();
     room.engine.pause(&room.queue).await.unwrap();
     let task = room.submit_one().await;
-    room.nothing_to_claim().await;
     let other = room.another().await;
-    assert_eq!(
-        other.claim(&room.wish(1)).await.unwrap(),
-        [],
-        "every process passes it by"
-    );
+    // Every process passes it by, and says why.
+    for engine in [&room.engine, &other] {
+        let refusal = engine.claim(&room.wish(1)).await.unwrap_err();
+        let queues = vec![room.queue.clone()];
+        assert_eq!(refusal, EngineError::QueuePaused { queues });
+    }
+    let mut all_queues = room.wish(1);
+    all_queues.queues.push("never-used".parse().unwrap());
+    assert_eq!(other.claim(&all_queues).await.unwrap(), []);
     let stats = other.stats().await.unwrap();
     assert!(stats.queues[&room.queue].paused);
 

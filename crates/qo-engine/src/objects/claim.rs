@@ -34,6 +34,19 @@ impl ObjectsEngine {
         &self,
         request: &ClaimRequest,
     ) -> Result<Vec<Task>, EngineError> {
+        let claimed = self.claim_until(request).await?;
+        if claimed.is_empty() && request.max > 0 && !request.queues.is_empty() {
+            let paused = self.paused().await?;
+            if request.queues.iter().all(|queue| paused.contains(queue)) {
+                let queues = request.queues.clone();
+                return Err(EngineError::QueuePaused { queues });
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Claims what there is, or what comes until the wait is over.
+    async fn claim_until(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
         let lease_ms = request.lease_ms.unwrap_or(self.config().lease_ms);
         if !(1..=LEASE_MAX_MS).contains(&lease_ms) {
             return Err(Rejection::OutOfBounds {
