@@ -45,7 +45,8 @@ async fn run() -> Result<(), Error> {
     let mut left = submitted.len();
     while left > 0 {
         for task in queue.claim(&wish).await? {
-            left -= usize::from(greet(&queue, &task).await?);
+            let done = greet(&queue, &task).await?;
+            left -= usize::from(done && submitted.contains(&task.id));
         }
     }
     queue.deregister(&worker).await?;
@@ -63,7 +64,8 @@ async fn run() -> Result<(), Error> {
         for event in queue.history(id).await? {
             let from = event.from.map_or("", qo::Status::as_str);
             let error = event.error.as_deref().unwrap_or_default();
-            println!("  {}  {from:<9} -> {:<9}  {error}", event.at, event.to);
+            let line = format!("  {}  {from:<9} -> {:<9}  {error}", event.at, event.to);
+            println!("{}", line.trim_end());
         }
     }
     queue.close().await;

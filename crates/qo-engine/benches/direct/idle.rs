@@ -14,7 +14,7 @@ use qo_store::wrap::{CountingStore, Delay, LatencyStore, Prices};
 use crate::load::{engine, request};
 use crate::report::Report;
 
-const WATCHED: Duration = Duration::from_secs(300);
+const WATCHED: Duration = Duration::from_mins(5);
 const MONTH_SECONDS: f64 = 30.0 * 24.0 * 3600.0;
 const SUBMITS: usize = 21;
 
