@@ -18,6 +18,9 @@ use crate::error::EngineError;
 
 /// How many tasks a worker takes at once that others were expected to take.
 const STEAL_MAX: usize = 16;
+/// How long what a page has shown is worked off before it is looked at again. A busy worker is through with a page before; a slow
+/// one must not serve what was urgent an hour ago.
+const PAGE_FRESH: Duration = Duration::from_secs(5);
 /// How many lanes are remembered; beyond that the memory starts anew.
 const LANES_MAX: usize = 10_000;
 
@@ -79,19 +82,19 @@ impl Lanes {
 }
 
 impl ObjectsEngine {
-    /// A lane with what is known of its entries. Lists only if nothing is known and a look can show something new.
+    /// A lane with what is known of its entries. Lists only if that is worth it.
     pub(super) async fn known_lane(
         &self,
         name: &LaneName,
         worker: &WorkerId,
     ) -> Result<Arc<Lane>, EngineError> {
         let lane = self.shared.lanes.lane(name);
-        if !lane.is_empty() || !self.may_show_more(&lane) {
+        if !self.should_list(&lane) {
             return Ok(lane);
         }
         let listing = lane.listing.lock().await;
         // Somebody else may have listed while this one waited.
-        if !lane.is_empty() || !self.may_show_more(&lane) {
+        if !self.should_list(&lane) {
             drop(listing);
             return Ok(lane);
         }
@@ -149,16 +152,19 @@ impl ObjectsEngine {
         seen.again_at = Some(seen.again_at.map_or(at, |known| known.min(at)));
     }
 
-    /// Whether a look at a lane can show anything that the last one has not.
-    fn may_show_more(&self, lane: &Lane) -> bool {
+    /// Whether a lane is to be listed: nothing is known and a look can show something new, or what is known is old, and
+    /// something more urgent may have come since.
+    fn should_list(&self, lane: &Lane) -> bool {
         let seen = lock(&lane.seen);
+        let now = self.world().monotonic();
         match seen.listed {
             None => true,
+            Some((at, _)) if !seen.entries.is_empty() => now >= at + PAGE_FRESH,
             Some((at, epoch)) => {
                 seen.more
                     || epoch != self.shared.signal.epoch()
                     || seen.again_at.is_some_and(|at| at <= self.client().now())
-                    || self.world().monotonic() >= at + self.config().fallback_interval
+                    || now >= at + self.config().fallback_interval
             }
         }
     }
@@ -212,10 +218,6 @@ impl ObjectsEngine {
 }
 
 impl Lane {
-    fn is_empty(&self) -> bool {
-        lock(&self.seen).entries.is_empty()
-    }
-
     fn take(&self, count: usize) -> Vec<IndexEntry> {
         let mut seen = lock(&self.seen);
         let count = count.min(seen.entries.len());

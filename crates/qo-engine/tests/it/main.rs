@@ -16,4 +16,5 @@ mod maintenance;
 mod places;
 mod smoke;
 mod support;
+mod urgency;
 mod waking;
