@@ -255,13 +255,8 @@ impl ObjectsEngine {
             Ok(changed) => {
                 let task = changed.task;
                 if let Some(tag) = changed.tag {
-                    self.held().insert(
-                        lease,
-                        Stored {
-                            task: task.clone(),
-                            tag,
-                        },
-                    );
+                    let task = task.clone();
+                    self.hold(lease, Stored { task, tag });
                 }
                 Tried::Claimed(Box::new(task))
             }

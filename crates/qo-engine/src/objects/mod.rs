@@ -80,6 +80,9 @@ use self::scan::Scan;
 use self::signal::Signal;
 use self::sweeper::Sweeper;
 
+/// How many claims are remembered.
+const HELD_MAX: usize = 10_000;
+
 /// The engine of direct mode. Clones share everything.
 #[derive(Clone)]
 pub struct ObjectsEngine {
@@ -154,6 +157,19 @@ impl ObjectsEngine {
 
     fn config(&self) -> &ObjectsConfig {
         &self.shared.config
+    }
+
+    /// Remembers a claim as it was last written. Claims that nobody ever ends are forgotten when there are many: whoever comes
+    /// back to one pays a read.
+    fn hold(&self, lease: LeaseId, stored: Stored) {
+        let mut held = self.held();
+        if held.len() >= HELD_MAX {
+            let now = Some(self.client().now());
+            held.retain(|_, stored| stored.task.lease_expires_at > now);
+        }
+        if held.len() < HELD_MAX {
+            held.insert(lease, stored);
+        }
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Stored>> {

@@ -21,7 +21,7 @@ impl ObjectsEngine {
         let changed = self.change_held(id, lease, action).await?;
         if let Some(tag) = changed.tag {
             let task = changed.task.clone();
-            self.held().insert(lease, Stored { task, tag });
+            self.hold(lease, Stored { task, tag });
         }
         Ok(changed.task)
     }
