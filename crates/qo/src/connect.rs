@@ -78,7 +78,8 @@ impl Connect {
         self
     }
 
-    /// Settings of direct mode; those that suit the kind of store, if not given.
+    /// Settings of direct mode; those that suit the kind of store, with what `QO_INDEX_MODE`, `QO_READY_PAGE_SIZE` and
+    /// `QO_LOG_SCAN_PAGE_SIZE` say, if not given.
     pub fn objects(mut self, config: ObjectsConfig) -> Self {
         self.objects = Some(config);
         self
@@ -120,15 +121,15 @@ impl Connect {
                 None => open_default(&options)?,
                 Some(url) => {
                     let url = without_engine(url)?;
-                    open_default(&options.with_var("QO_STORE", url))?
+                    open_default(&options.clone().with_var("QO_STORE", url))?
                 }
             },
         };
+        let config = match self.objects {
+            Some(config) => config,
+            None => settings(store.kind, &options)?,
+        };
         make_sure(&store, world.as_ref(), self.probe.as_ref()).await?;
-        let config = self.objects.unwrap_or_else(|| match store.kind {
-            StoreKind::Memory | StoreKind::Sqlite => ObjectsConfig::local(),
-            StoreKind::S3 | StoreKind::Gcs | StoreKind::Azure => ObjectsConfig::default(),
-        });
         let client = StoreClient::new(
             Arc::clone(&store.objects),
             Arc::clone(&store.clock),
@@ -138,6 +139,19 @@ impl Connect {
         let engine = ObjectsEngine::new(client, store.admin.clone(), Arc::clone(&world), config);
         Ok(Queue::direct(engine, world, store))
     }
+}
+
+/// What suits the kind of store, with what the environment says.
+fn settings(kind: StoreKind, options: &OpenOptions) -> Result<ObjectsConfig, Error> {
+    let base = match kind {
+        StoreKind::Memory | StoreKind::Sqlite => ObjectsConfig::local(),
+        StoreKind::S3 | StoreKind::Gcs | StoreKind::Azure => ObjectsConfig::default(),
+    };
+    let variables = options
+        .vars_with_prefix("QO_")
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    Ok(ObjectsConfig::from_env(base, &variables)?)
 }
 
 async fn make_sure(
@@ -183,6 +197,18 @@ fn without_engine(url: &str) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_environment_has_its_say_and_nonsense_is_named() {
+        let options =
+            |mode: &str| OpenOptions::new(TokioWorld::shared()).with_var("QO_INDEX_MODE", mode);
+        let config = settings(StoreKind::Memory, &options("hybrid")).unwrap();
+        assert_eq!(config.index_mode, qo_engine::objects::IndexMode::Hybrid);
+        let opened = Connect::to("memory:").options(options("sideways")).open();
+        let error = opened.await.unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::BadInput);
+        assert!(error.to_string().contains("QO_INDEX_MODE"), "{error}");
+    }
 
     #[test]
     fn the_engine_is_taken_off_the_url() {

@@ -9,6 +9,7 @@ use qo_core::task::UnknownStatus;
 use qo_core::time::InvalidTimestamp;
 use qo_core::{Rejection, Status, TaskId};
 use qo_engine::EngineError;
+use qo_engine::objects::ConfigError;
 use qo_store::StoreError;
 use qo_store::open::{CheckError, OpenError};
 use qo_store::probe::ProbeError;
@@ -28,6 +29,9 @@ pub enum Error {
     /// The store cannot be trusted with a queue, or could not be probed.
     #[error(transparent)]
     Probe(#[from] ProbeError),
+    /// A variable of the environment makes no sense.
+    #[error(transparent)]
+    Setting(#[from] ConfigError),
     /// The URL asks for an engine that there is not.
     #[error(
         "unknown engine {name:?} in the store URL: leave ?engine= out, or write engine=objects"
@@ -127,6 +131,7 @@ impl Error {
             | Self::Status(_)
             | Self::Time(_)
             | Self::Json(_)
+            | Self::Setting(_)
             | Self::OptionWithout { .. } => ErrorKind::BadInput,
             Self::Open(error) => open_kind(error),
             Self::Check(error) => check_kind(error),

@@ -65,7 +65,10 @@ pub use qo_engine::api::{
     ClaimRequest, IdempotencyRequest, QueueStats, Stats, SubmitRequest, Submitted, TaskFilter,
     TaskPage, VersionedTask, When, WorkerInfo,
 };
-pub use qo_engine::objects::{IndexMode, ObjectsConfig};
+pub use qo_engine::objects::{
+    DoctorOptions, DoctorReport, IndexMode, InitOptions, InitReport, Maintenance,
+    MaintenanceConfig, MaintenanceHandle, ObjectsConfig, doctor, init,
+};
 pub use qo_engine::{Engine, EngineError, ObjectsEngine};
 pub use qo_store::probe::ProbeOptions;
 pub use qo_store::{OpenOptions, StoreError};

@@ -65,10 +65,7 @@ impl OpenOptions {
     }
 
     /// The variables whose name starts with `prefix`, and that are not empty.
-    pub(crate) fn vars_with_prefix(
-        &self,
-        prefix: &'static str,
-    ) -> impl Iterator<Item = (&str, &str)> {
+    pub fn vars_with_prefix(&self, prefix: &'static str) -> impl Iterator<Item = (&str, &str)> {
         self.env
             .iter()
             .filter(move |(name, value)| name.starts_with(prefix) && !value.is_empty())
