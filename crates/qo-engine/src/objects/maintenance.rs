@@ -9,7 +9,7 @@
 //! | --- | --- | --- |
 //! | leases | 3,000 GETs answered 304, 290 LISTs | 0.08 for each process |
 //! | workers | 330 LISTs | 0.05 for each process |
-//! | tasks that become due | 1,650 LISTs | 0.25 for a process that only monitors; a worker asks this anyway |
+//! | tasks that become due | 1,100 LISTs | 0.17 for a process that only monitors; a worker asks this anyway |
 //! | sweep | 290 LISTs, 290 PUTs, 100 LISTs for tidying | 0.10 for the bucket, and 0.003 for each further process |
 //!
 //! While tasks are running, a LIST of the leases is sent every 24 to 28 s, and each monitor reads a task that runs for longer than
