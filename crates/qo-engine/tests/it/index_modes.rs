@@ -7,7 +7,7 @@ use std::time::Duration;
 use qo_core::{Json, Status, TaskId};
 use qo_engine::api::{ClaimRequest, SubmitRequest, When};
 use qo_engine::objects::{IndexMode, ObjectsConfig};
-use qo_engine::{Engine, ObjectsEngine};
+use qo_engine::{Engine, EngineError, ObjectsEngine};
 use qo_store::StoreClient;
 use qo_store::wrap::{CountingStore, Counts, Operation};
 
@@ -240,7 +240,9 @@ async fn only_what_is_wanted_and_due_is_claimed() {
     let mut anything = wish(10, 0);
     anything.queues = vec!["elsewhere".parse().unwrap()];
     engine.pause(&anything.queues[0]).await.unwrap();
-    assert_eq!(engine.claim(&anything).await.unwrap(), []);
+    let queues = anything.queues.clone();
+    let refusal = engine.claim(&anything).await.unwrap_err();
+    assert_eq!(refusal, EngineError::QueuePaused { queues });
     engine.resume(&anything.queues[0]).await.unwrap();
     let resumed = engine.claim(&anything).await.unwrap();
     assert_eq!(resumed[0].id, elsewhere);
