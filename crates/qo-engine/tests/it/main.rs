@@ -7,6 +7,7 @@
     reason = "a test that cannot go on should stop loudly"
 )]
 
+mod budget;
 mod conformance;
 mod crash;
 mod doctor;
@@ -14,7 +15,7 @@ mod index_modes;
 mod init;
 mod maintenance;
 mod places;
-mod smoke;
+
 mod support;
 mod urgency;
 mod waking;
