@@ -22,12 +22,16 @@ use std::time::Duration;
 use self::load::{Backing, Load};
 use self::report::Report;
 
-const SCENARIOS: [(&str, &str); 5] = [
+const SCENARIOS: [(&str, &str); 6] = [
     (
         "one",
         "2,000 tasks, 30 ms a request, 1 worker with 64 tasks at once",
     ),
     ("four", "the same with 4 workers"),
+    (
+        "sixteen",
+        "8,000 tasks, 16 workers with 16 tasks at once each: how rarely they collide",
+    ),
     (
         "deep",
         "the first again, with 100,000 finished tasks in the bucket",
@@ -92,6 +96,15 @@ fn main() -> ExitCode {
                 &Load { workers: 4, ..one }.run().await,
                 report::FOUR,
             );
+        }
+        if wanted("sixteen") {
+            let load = Load {
+                tasks: 8_000,
+                workers: 16,
+                slots: 16,
+                ..one
+            };
+            report.load("sixteen", &load.run().await, report::SIXTEEN);
         }
         if wanted("deep") {
             let figures = Load {

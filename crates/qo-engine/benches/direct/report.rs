@@ -25,6 +25,7 @@ pub(crate) const FOUR: Budgets = [
     "",
     "",
 ];
+pub(crate) const SIXTEEN: Budgets = ["", "", "", "", "at most 0.05", "", "", ""];
 pub(crate) const SQLITE: Budgets = ["", "", "", "", "", "", "", "at least 2000"];
 
 pub(crate) struct Report {
@@ -47,7 +48,7 @@ impl Report {
                 Some(true) => "kept",
                 Some(false) => "MISSED",
             };
-            println!("{scenario:<8}{name:<48}{value:>12.3}   {budget:<16}{verdict}");
+            println!("{scenario:<9}{name:<50}{value:>12.3}   {budget:<16}{verdict}");
         }
         self.rows
             .push((scenario.into(), name.into(), value, budget.into()));
