@@ -3,7 +3,7 @@ mod odd_stores;
 use std::sync::atomic::AtomicU32;
 
 use bytes::Bytes;
-use futures_util::stream::{StreamExt, TryStreamExt};
+use futures_util::stream::TryStreamExt;
 use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;
