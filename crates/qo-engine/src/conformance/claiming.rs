@@ -164,7 +164,7 @@ async fn waits_for_a_submit(room: &Room<'_>, claimer: Arc<dyn Engine>, submitter
     assert_eq!(ids(tasks), [task.id]);
     let late = claimed_at.saturating_sub(submitted_at);
     assert!(
-        late < Duration::from_secs(5),
+        late < Duration::from_secs(20),
         "handed out {late:?} after the submit"
     );
 }
@@ -194,7 +194,7 @@ pub(super) async fn sees_what_another_process_submitted(room: &Room<'_>) {
         .await;
     assert_eq!(claimed.id, task.id);
     let late = room.harness.world().monotonic().saturating_sub(started);
-    assert!(late < Duration::from_secs(5), "found after {late:?}");
+    assert!(late < Duration::from_secs(20), "found after {late:?}");
 }
 
 pub(super) async fn hands_out_a_delayed_task_in_its_time(room: &Room<'_>) {
@@ -212,7 +212,7 @@ pub(super) async fn hands_out_a_delayed_task_in_its_time(room: &Room<'_>) {
     assert_eq!(claimed.id, task.id);
     assert!(started >= task.available_at, "not before its time");
     let late = started.since(task.available_at);
-    assert!(late < Duration::from_secs(5), "{late:?} late");
+    assert!(late < Duration::from_secs(20), "{late:?} late");
 }
 
 pub(super) async fn leaves_nothing_to_an_idle_worker(room: &Room<'_>) {

@@ -91,5 +91,5 @@ pub(super) async fn is_not_starved_by_foreign_tasks(room: &Room<'_>) {
     assert_eq!(claimed.len(), 1, "it is not hidden");
     assert_eq!(claimed[0].id, task.id);
     let took = world.monotonic().saturating_sub(started);
-    assert!(took < Duration::from_secs(5), "it took {took:?}");
+    assert!(took < Duration::from_secs(20), "it took {took:?}");
 }

@@ -44,7 +44,7 @@ async fn scenario(mut place: Place) {
     let took = worker.world().monotonic().saturating_sub(started);
     assert_eq!(claimed.len(), 1);
     assert_eq!(claimed[0].id, wanted.id);
-    assert!(took < Duration::from_secs(5), "it took {took:?}");
+    assert!(took < Duration::from_secs(20), "it took {took:?}");
 
     // Five pages of the same type, taken in bites that do not fit.
     let requests = (0..5 * PAGE)
