@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     if words.iter().any(|word| word == "--help" || word == "-h") {
         println!("cargo xtask bench direct [SCENARIO...] [--json]\n");
         for (name, what) in SCENARIOS {
-            println!("  {name:<8}{what}");
+            println!("  {name:<9}{what}");
         }
         return ExitCode::SUCCESS;
     }
@@ -72,78 +72,81 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .unwrap();
-    let wanted = |name: &str| asked.is_empty() || asked.contains(&name);
-    let latency = Some(Duration::from_millis(30));
     let mut report = Report::new(json);
-    runtime.block_on(async {
-        let one = Load {
-            tasks: 2_000,
-            workers: 1,
-            slots: 64,
-            latency,
-            finished: 0,
-            backing: Backing::Memory,
-        };
-        let mut first_rate = None;
-        if wanted("one") {
-            let figures = one.run().await;
-            first_rate = Some((figures.rate, figures.dollars_per_million));
-            report.load("one", &figures, report::ONE);
-        }
-        if wanted("four") {
-            report.load(
-                "four",
-                &Load { workers: 4, ..one }.run().await,
-                report::FOUR,
-            );
-        }
-        if wanted("sixteen") {
-            let load = Load {
-                tasks: 8_000,
-                workers: 16,
-                slots: 16,
-                ..one
-            };
-            report.load("sixteen", &load.run().await, report::SIXTEEN);
-        }
-        if wanted("deep") {
-            let figures = Load {
-                finished: 100_000,
-                ..one
-            }
-            .run()
-            .await;
-            report.load("deep", &figures, report::ONE);
-            if let Some((rate, dollars)) = first_rate {
-                report.figure(
-                    "deep",
-                    "rate, as a part of that in an empty bucket",
-                    figures.rate / rate,
-                    "at least 0.9",
-                );
-                report.figure(
-                    "deep",
-                    "cost, as a part of that in an empty bucket",
-                    figures.dollars_per_million / dollars,
-                    "at most 1.1",
-                );
-            }
-        }
-        if wanted("idle") {
-            idle::run(&mut report).await;
-        }
-        if wanted("sqlite") {
-            let load = Load {
-                tasks: 20_000,
-                workers: 1,
-                slots: 256,
-                latency: None,
-                finished: 0,
-                backing: Backing::Sqlite,
-            };
-            report.load("sqlite", &load.run().await, report::SQLITE);
-        }
-    });
+    runtime.block_on(run(&asked, &mut report));
     report.print();
     ExitCode::SUCCESS
+}
+
+/// Runs the scenarios that were asked for; all of them, if none was.
+async fn run(asked: &[&str], report: &mut Report) {
+    let wanted = |name: &str| asked.is_empty() || asked.contains(&name);
+    let latency = Some(Duration::from_millis(30));
+    let one = Load {
+        tasks: 2_000,
+        workers: 1,
+        slots: 64,
+        latency,
+        finished: 0,
+        backing: Backing::Memory,
+    };
+    let mut first_rate = None;
+    if wanted("one") {
+        let figures = one.run().await;
+        first_rate = Some((figures.rate, figures.dollars_per_million));
+        report.load("one", &figures, report::ONE);
+    }
+    if wanted("four") {
+        report.load(
+            "four",
+            &Load { workers: 4, ..one }.run().await,
+            report::FOUR,
+        );
+    }
+    if wanted("sixteen") {
+        let load = Load {
+            tasks: 8_000,
+            workers: 16,
+            slots: 16,
+            ..one
+        };
+        report.load("sixteen", &load.run().await, report::SIXTEEN);
+    }
+    if wanted("deep") {
+        let figures = Load {
+            finished: 100_000,
+            ..one
+        }
+        .run()
+        .await;
+        report.load("deep", &figures, report::ONE);
+        if let Some((rate, dollars)) = first_rate {
+            report.figure(
+                "deep",
+                "rate, as a part of that in an empty bucket",
+                figures.rate / rate,
+                "at least 0.9",
+            );
+            report.figure(
+                "deep",
+                "cost, as a part of that in an empty bucket",
+                figures.dollars_per_million / dollars,
+                "at most 1.1",
+            );
+        }
+    }
+    if wanted("idle") {
+        idle::run(report).await;
+    }
+    if wanted("sqlite") {
+        let load = Load {
+            tasks: 20_000,
+            workers: 1,
+            slots: 256,
+            latency: None,
+            finished: 0,
+            backing: Backing::Sqlite,
+        };
+        report.load("sqlite", &load.run().await, report::SQLITE);
+    }
 }

@@ -56,23 +56,19 @@ async fn a_task_costs_five_puts_and_one_get() {
     assert_eq!(of("tasks", Operation::Swap), 2 * TASKS, "{counts}");
     assert_eq!(of("ready", Operation::Put), TASKS, "{counts}");
     assert_eq!(of("leases", Operation::Put), TASKS, "{counts}");
-    assert_eq!(
-        counts.of("ready", Operation::Delete).keys,
-        TASKS,
-        "{counts}"
-    );
+    // A list that was asked for before a batch of deletions may show their entries once more: each costs a read.
+    let twice = TASKS / 2;
+    let ready = counts.of("ready", Operation::Delete).keys;
+    assert!((TASKS..=TASKS + twice).contains(&ready), "{counts}");
     assert_eq!(
         counts.of("leases", Operation::Delete).keys,
         TASKS,
         "{counts}"
     );
-    // What is not counted per task: a page of work, the signal, the workers, a candidate that a list has shown twice.
+    // What is not counted per task: a page of work, the signal, the workers.
     let rest = counts.total(Operation::Put).requests - 2 * TASKS;
     assert!(rest <= TASKS / 20, "{counts}");
-    assert!(
-        of("tasks", Operation::Get) <= TASKS + TASKS / 10,
-        "{counts}"
-    );
+    assert!(of("tasks", Operation::Get) <= TASKS + twice, "{counts}");
     assert!(
         counts.total(Operation::List).requests <= TASKS / 20,
         "{counts}"
