@@ -1,0 +1,1 @@
+//! The `qo` command.

@@ -1,0 +1,3 @@
+//! The `qo` command.
+
+fn main() {}
