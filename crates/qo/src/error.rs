@@ -85,6 +85,14 @@ pub enum Error {
     /// A filter was given that no task matches.
     #[error("no task matches; nothing was changed")]
     NothingMatched,
+    /// An attempt is over, and its handler asked for something.
+    #[error("attempt {attempt} of task {id} is over; its handler should stop")]
+    AttemptOver {
+        /// The task.
+        id: TaskId,
+        /// The attempt.
+        attempt: u32,
+    },
     /// So many tasks failed that the rest was not tried.
     #[error(
         "stopped after {failures} failures; the tasks that were not looked at are as they were"
@@ -140,6 +148,7 @@ impl Error {
             Self::Engine(error) => engine_kind(error),
             Self::StillRunning { .. } => ErrorKind::Timeout,
             Self::NothingMatched => ErrorKind::NotFound,
+            Self::AttemptOver { .. } => ErrorKind::LeaseLost,
             Self::TooManyFailures { .. } => ErrorKind::Conflict,
         }
     }

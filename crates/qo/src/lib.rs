@@ -47,6 +47,7 @@ mod error;
 mod queue;
 mod submit;
 mod wait;
+pub mod worker;
 
 pub use bulk::BulkReport;
 pub use connect::{Connect, connect, connect_default};
@@ -54,6 +55,7 @@ pub use diff::{FieldChange, VersionStep, diff};
 pub use error::{Error, ErrorKind};
 pub use queue::Queue;
 pub use submit::TaskBuilder;
+pub use worker::{Context, StopReason, TaskError, TaskHandler, TaskInput};
 
 pub use qo_core::task::{Event, IdempotencyScope};
 pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
