@@ -1,1 +1,3 @@
 //! The `qo` command.
+
+pub mod handlers;
