@@ -4,7 +4,6 @@
 //! credentials with which the worker reaches its store, nor the worker's settings; `--pass-env` names what it gets anyway.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
 
 use qo::Context;
 
@@ -22,20 +21,19 @@ pub struct Inheritance {
 
 impl Inheritance {
     /// The variables that a command inherits, out of those that the worker has.
-    pub fn select(
-        &self,
-        variables: impl Iterator<Item = (OsString, OsString)>,
-    ) -> BTreeMap<OsString, OsString> {
-        variables.filter(|(name, _)| self.passes(name)).collect()
+    pub fn select(&self, variables: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let passed = variables.iter().filter(|(name, _)| self.passes(name));
+        passed
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
     }
 
-    fn passes(&self, name: &OsStr) -> bool {
-        let name = name.to_string_lossy();
-        if self.passed.iter().any(|pattern| matches(pattern, &name)) {
+    fn passes(&self, name: &str) -> bool {
+        if self.passed.iter().any(|pattern| matches(pattern, name)) {
             return true;
         }
         let own = OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-        !own && !self.withheld.iter().any(|withheld| *withheld == name)
+        !own && !self.withheld.iter().any(|withheld| withheld == name)
     }
 }
 
@@ -83,10 +81,9 @@ mod tests {
             "GOOGLE_SERVICE_ACCOUNT_KEY",
             "AZURE_STORAGE_ACCOUNT_KEY",
         ];
-        let variables = names.map(|name| (name.into(), "value".into()));
-        let selected = inheritance.select(variables.into_iter());
-        let names = selected.into_keys().map(|name| name.into_string().unwrap());
-        names.collect()
+        let variables = names.map(|name| (name.to_owned(), "value".to_owned()));
+        let selected = inheritance.select(&variables.into_iter().collect());
+        selected.into_keys().collect()
     }
 
     #[test]

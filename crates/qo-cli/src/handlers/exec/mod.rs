@@ -19,7 +19,6 @@ mod streams;
 mod verdict;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fmt;
 use std::future::Future;
 use std::process::{ExitStatus, Stdio};
@@ -86,7 +85,7 @@ pub struct ExecSettings {
     /// How long a command that was asked to end may take.
     pub kill_grace: Duration,
     /// The environment that commands start with.
-    pub environment: BTreeMap<OsString, OsString>,
+    pub environment: BTreeMap<String, String>,
     /// The process groups that are alive.
     pub groups: Groups,
     /// For waiting.
