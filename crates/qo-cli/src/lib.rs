@@ -142,7 +142,7 @@ fn tell_usage(error: &clap::Error, words: &[OsString], environment: &Environment
         } else {
             rendered.to_string()
         };
-        screen.note(text.trim_end());
+        screen.tell(text.trim_end());
     }
     FailureKind::BadInput.code()
 }

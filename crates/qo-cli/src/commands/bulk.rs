@@ -211,7 +211,7 @@ async fn by_ids_run(
             Ok(did) => {
                 report.done += 1;
                 if !screen.json {
-                    screen.note(format_args!("{id} {did}"));
+                    screen.line(format_args!("{id} {did}"))?;
                 }
             }
             Err(error) => report.failed.push((id, error)),
@@ -221,7 +221,7 @@ async fn by_ids_run(
     if let ([(_, error)], 1, false) = (&report.failed[..], report.matched, screen.json) {
         return Err(error.clone().into());
     }
-    conclude(work, &report, screen)
+    conclude(work, &report, true, screen)
 }
 
 async fn by_filter_run(
@@ -263,7 +263,7 @@ async fn by_filter_run(
         .all(queue, filter, |report| progress.set(report.matched))
         .await;
     drop(progress);
-    conclude(work, &report, screen)
+    conclude(work, &report, false, screen)
 }
 
 async fn count(
@@ -355,7 +355,12 @@ struct FailedView {
 }
 
 /// Tells what came of it. Failures of one sort give its exit code; of several sorts, the general one.
-fn conclude(work: Work<'_>, report: &BulkReport, screen: &mut Screen) -> Result<(), Failure> {
+fn conclude(
+    work: Work<'_>,
+    report: &BulkReport,
+    named: bool,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
     let failures: Vec<(TaskId, Failure)> = report
         .failed
         .iter()
@@ -390,8 +395,13 @@ fn conclude(work: Work<'_>, report: &BulkReport, screen: &mut Screen) -> Result<
             screen.note(format_args!("… and {more} more; --json tells all"));
         }
         let done = text::count(report.done, "task");
-        let summary = screen.paint.paint(BOLD, &format!("{done} {}", work.done()));
-        screen.line(summary)?;
+        let summary = screen
+            .paint_notes
+            .paint(BOLD, &format!("{done} {}", work.done()));
+        // A task that was named has its line already.
+        if report.matched > 1 || !named {
+            screen.note(summary);
+        }
     }
     if let Some(error) = &report.stopped {
         return Err(error.clone().into());

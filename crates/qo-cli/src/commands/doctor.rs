@@ -57,6 +57,8 @@ pub(super) async fn run(args: &DoctorArgs, session: &mut Session) -> Result<(), 
     if !is_bad {
         return Ok(());
     }
+    // A store that cannot be used has its own failure, with its exit code and what to do.
+    qo_store::check(&store).await.map_err(qo::Error::from)?;
     let bad: Vec<&str> = report
         .checks
         .iter()

@@ -64,6 +64,8 @@ pub(super) async fn run(args: &InitArgs, session: &mut Session) -> Result<(), Fa
         }
         return Ok(());
     }
+    // A store that cannot be used has its own failure, with its exit code and what to do.
+    qo_store::check(&store).await.map_err(qo::Error::from)?;
     let refused = report
         .steps
         .iter()

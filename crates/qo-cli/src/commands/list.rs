@@ -124,7 +124,10 @@ pub(super) fn when(task: &Task, now: Timestamp) -> String {
         Status::Pending if task.available_at > now => {
             format!("due {}", time::relative(task.available_at, now))
         }
-        Status::Pending => format!("due for {}", time::short(now.since(task.available_at))),
+        Status::Pending => match now.since(task.available_at).as_secs() {
+            0 => "due now".to_owned(),
+            _ => format!("due for {}", time::short(now.since(task.available_at))),
+        },
         Status::Running => match task.lease_expires_at {
             Some(end) if end > now => format!("lease {} left", time::short(end.since(now))),
             Some(end) => format!("lease over for {}", time::short(now.since(end))),
@@ -155,7 +158,7 @@ fn tell_more(args: &ListArgs, found: &Found, screen: &mut Screen) {
         return;
     };
     if screen.json {
-        screen.note(serde_json::json!({ "next_cursor": next }));
+        screen.json_note(&serde_json::json!({ "next_cursor": next }));
         return;
     }
     let shown = text::count(found.tasks.len() as u64, "task");

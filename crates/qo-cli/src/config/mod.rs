@@ -44,7 +44,7 @@ impl fmt::Display for Origin {
                 write!(f, "the profile {name} in {}", path.display())
             }
             Self::File(path) => write!(f, "the file {}", path.display()),
-            Self::Default => f.write_str("the default"),
+            Self::Default => f.write_str("default"),
         }
     }
 }

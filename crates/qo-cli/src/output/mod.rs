@@ -148,17 +148,32 @@ impl Screen {
         self.write(&text)
     }
 
-    /// Something that is good to know and no result. A stream that nobody reads any more is no reason to stop.
+    /// Something that is good to know and no result; for people only. A stream that nobody reads any more is no reason to stop.
     pub fn note(&mut self, text: impl Display) {
-        if !self.quiet {
+        if !self.quiet && !self.json {
             let _ = writeln!(self.io.stderr, "{text}");
+        }
+    }
+
+    /// Something beside the result that a program may want to know, as one line of JSON on standard error.
+    pub fn json_note(&mut self, value: &serde_json::Value) {
+        if !self.quiet {
+            let _ = writeln!(self.io.stderr, "{value}");
         }
     }
 
     /// Something that somebody should look at.
     pub fn warn(&mut self, text: impl Display) {
+        if self.json {
+            return self.json_note(&serde_json::json!({ "warning": text.to_string() }));
+        }
         let word = self.paint_notes.paint(style::YELLOW, "warning:");
         self.note(format_args!("{word} {text}"));
+    }
+
+    /// What must be told, on standard error.
+    pub fn tell(&mut self, text: impl Display) {
+        let _ = writeln!(self.io.stderr, "{text}");
     }
 
     /// Why the command failed. It is shown also where notes are left out.
