@@ -110,22 +110,16 @@ impl Connect {
         self
     }
 
+    /// Opens the store alone. No request is sent, so it can be one that is not there, or that cannot be trusted.
+    pub fn open_store(self) -> Result<Store, Error> {
+        let (_, options) = self.surroundings();
+        self.store_in(&options)
+    }
+
     /// Opens the store, makes sure that it can be used, and gives its queue.
     pub async fn open(self) -> Result<Queue, Error> {
-        let world = self.world.unwrap_or_else(TokioWorld::shared);
-        let options = self
-            .options
-            .unwrap_or_else(|| OpenOptions::from_env(Arc::clone(&world)));
-        let store = match &self.url {
-            Some(url) => open(&without_engine(url)?, &options)?,
-            None => match options.var("QO_STORE") {
-                None => open_default(&options)?,
-                Some(url) => {
-                    let url = without_engine(url)?;
-                    open_default(&options.clone().with_var("QO_STORE", url))?
-                }
-            },
-        };
+        let (world, options) = self.surroundings();
+        let store = self.store_in(&options)?;
         let variables = variables(&options);
         let config = match self.objects {
             Some(config) => config,
@@ -140,6 +134,26 @@ impl Connect {
         );
         let engine = ObjectsEngine::new(client, store.admin.clone(), Arc::clone(&world), config);
         Ok(Queue::direct(engine, world, store, variables))
+    }
+
+    fn surroundings(&self) -> (Arc<dyn World>, OpenOptions) {
+        let world = self.world.clone().unwrap_or_else(TokioWorld::shared);
+        let options = self.options.clone();
+        let options = options.unwrap_or_else(|| OpenOptions::from_env(Arc::clone(&world)));
+        (world, options)
+    }
+
+    fn store_in(&self, options: &OpenOptions) -> Result<Store, Error> {
+        Ok(match &self.url {
+            Some(url) => open(&without_engine(url)?, options)?,
+            None => match options.var("QO_STORE") {
+                None => open_default(options)?,
+                Some(url) => {
+                    let url = without_engine(url)?;
+                    open_default(&options.clone().with_var("QO_STORE", url))?
+                }
+            },
+        })
     }
 }
 

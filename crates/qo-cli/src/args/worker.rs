@@ -136,7 +136,9 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok()
         .and_then(|number| number.checked_mul(unit))
         .filter(|bytes| *bytes <= STORED_PAYLOAD_MAX_BYTES)
-        .ok_or_else(|| "write a number of bytes, such as 65536, 64KiB or 1MiB, up to 256MiB".to_owned())
+        .ok_or_else(|| {
+            "write a number of bytes, such as 65536, 64KiB or 1MiB, up to 256MiB".to_owned()
+        })
 }
 
 #[cfg(test)]

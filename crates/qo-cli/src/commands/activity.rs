@@ -100,7 +100,8 @@ impl Hook for Activity {
         let mut now = self.lock();
         now.last_change = since;
         let running = Running { since, error: None };
-        now.running.insert((context.id(), context.attempt()), running);
+        now.running
+            .insert((context.id(), context.attempt()), running);
     }
 
     async fn error(&self, context: &Context, error: &TaskError) {

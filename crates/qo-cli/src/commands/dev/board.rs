@@ -120,7 +120,7 @@ impl Board {
             for (status, _) in STATUSES {
                 let number = queue.statuses.get(&status).copied().unwrap_or(0);
                 let style = if number == 0 { DIM } else { of_status(status) };
-                cells.push(Cell::styled(text::number(number), style));
+                cells.push(Cell::styled(text::grouped(number), style));
             }
             table.row(cells);
         }
@@ -177,7 +177,10 @@ impl Board {
     }
 
     fn next_steps(&self) -> Vec<String> {
-        let any = self.ended.iter().find(|ended| ended.outcome == Outcome::Completed);
+        let any = self
+            .ended
+            .iter()
+            .find(|ended| ended.outcome == Outcome::Completed);
         self.hints
             .next_steps(any.map(|ended| ended.id), self.last_failed)
     }

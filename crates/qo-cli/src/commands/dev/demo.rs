@@ -90,7 +90,9 @@ pub(super) async fn flaky(input: Flaky, context: Context) -> Result<&'static str
     let world = world(&context)?;
     work(&world, &context).await?;
     if world.random_unit() < input.odds {
-        return Err(TaskError::retryable("no luck this time (this type is meant to fail)"));
+        return Err(TaskError::retryable(
+            "no luck this time (this type is meant to fail)",
+        ));
     }
     Ok("lucky")
 }

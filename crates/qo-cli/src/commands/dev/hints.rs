@@ -76,6 +76,9 @@ mod tests {
     #[test]
     fn a_queue_in_memory_is_seen_by_nobody_else() {
         let steps = Hints::new("qo", Some("memory:"), false).next_steps(None, None);
-        assert!(steps.len() == 1 && steps[0].contains("in memory"), "{steps:?}");
+        assert!(
+            steps.len() == 1 && steps[0].contains("in memory"),
+            "{steps:?}"
+        );
     }
 }

@@ -145,7 +145,7 @@ impl Dev {
             while let Ok(ended) = self.ended.try_recv() {
                 board.note(ended);
             }
-            board.stats = counts.borrow_and_update().clone();
+            board.stats.clone_from(&counts.borrow_and_update());
             let columns = size().map_or(80, |size| size.columns);
             canvas.draw(&board.render(self.moment(), screen.paint, columns))?;
             let next_look = self.world.sleep(DRAW_INTERVAL);
@@ -241,7 +241,10 @@ impl Dev {
         for (words, what) in [
             ("list --limit 10", "shows its tasks"),
             ("dev", "goes on where this ended"),
-            ("purge --tag demo --yes", "removes sample tasks that have come to their end"),
+            (
+                "purge --tag demo --yes",
+                "removes sample tasks that have come to their end",
+            ),
         ] {
             let command = self.hints.command(words);
             screen.line(format_args!("{command:<40}  {what}"))?;

@@ -26,7 +26,7 @@ pub(in crate::commands) enum Line<'a> {
     Stopping {
         why: &'static str,
         running: usize,
-        timeout: Duration,
+        left: Duration,
     },
     /// It has stopped.
     Stopped {
@@ -71,15 +71,13 @@ impl Line<'_> {
                 },
             ),
             Self::Ended(ended) => format!("{} {}", at(ended.at), ended_text(ended, paint)),
-            Self::Stopping { why, running: 0, .. } => format!("{} stopping: {why}", at(now)),
             Self::Stopping {
-                why,
-                running,
-                timeout,
-            } => format!(
+                why, running: 0, ..
+            } => format!("{} stopping: {why}", at(now)),
+            Self::Stopping { why, running, left } => format!(
                 "{} stopping: {why}; waiting up to {} for {}, Ctrl-C stops at once",
                 at(now),
-                time::duration(*timeout),
+                time::duration(Duration::from_secs(left.as_secs())),
                 text::count(*running as u64, "task"),
             ),
             Self::Stopped { worker, report } => format!(
@@ -105,8 +103,9 @@ impl Line<'_> {
                 "types": types, "queues": queues, "slots": slots,
             }),
             Self::Ended(ended) => ended_json(ended),
-            Self::Stopping { why, running, .. } => json!({
+            Self::Stopping { why, running, left } => json!({
                 "event": "stopping", "at": now, "reason": why, "running": running,
+                "seconds_left": left.as_secs(),
             }),
             Self::Stopped { worker, report } => json!({
                 "event": "stopped", "at": now, "worker_id": worker,
@@ -138,7 +137,7 @@ pub(in crate::commands) fn summary(report: &WorkerReport) -> String {
     let parts: Vec<String> = parts
         .into_iter()
         .filter(|(number, _)| *number > 0)
-        .map(|(number, word)| format!("{} {word}", text::number(number)))
+        .map(|(number, word)| format!("{} {word}", text::grouped(number)))
         .collect();
     if parts.is_empty() {
         "nothing to do".to_owned()
@@ -236,7 +235,10 @@ mod tests {
             "10:00:00.000 completed hello 550e8400-e29b-41d4-a716-446655440000 attempt 2 120 ms"
         );
         let at = "2026-01-01T10:00:05Z".parse().unwrap();
-        let retried = ended(Outcome::Retried { at }, Some("exit code 1: boom\nTrace\nboom"));
+        let retried = ended(
+            Outcome::Retried { at },
+            Some("exit code 1: boom\nTrace\nboom"),
+        );
         assert!(
             shown(&retried).ends_with("attempt 2 120 ms, again in 5 s: exit code 1: boom"),
             "{}",

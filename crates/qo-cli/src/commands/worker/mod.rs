@@ -31,6 +31,9 @@ pub(super) use self::stop::Signals;
 /// What the runtime waits for a handler that is told to stop, beyond the grace of its command: time to read its last words.
 const HANDLER_GRACE: Duration = Duration::from_secs(3);
 
+/// How often it is said what a stop waits for.
+const TELL_INTERVAL: Duration = Duration::from_secs(5);
+
 pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), Failure> {
     let file = session.settings.file.as_ref();
     let path = file.map_or(Path::new("qo.toml"), |file| file.path.as_path());
@@ -146,22 +149,28 @@ impl Watched {
             Ok(why) => why,
             Err(report) => return Ok(report?),
         };
-        let line = Line::Stopping {
-            why,
-            running: self.activity.running(),
-            timeout: self.shutdown_timeout,
-        };
-        line.print(screen, self.world.now());
         stop.cancel();
-        let at_once = self.signals.stop_at_once.clone();
-        let second = async {
-            tokio::select! {
-                biased;
-                () = at_once.cancelled() => Err(interrupted()),
-                report = &mut work => Ok(report?),
+        let begun = self.world.monotonic();
+        let report = loop {
+            let elapsed = self.world.monotonic().saturating_sub(begun);
+            let line = Line::Stopping {
+                why,
+                running: self.activity.running(),
+                left: self.shutdown_timeout.saturating_sub(elapsed),
+            };
+            line.print(screen, self.world.now());
+            let next = async {
+                tokio::select! {
+                    biased;
+                    () = self.signals.stop_at_once.cancelled() => Some(Err(interrupted())),
+                    report = &mut work => Some(report.map_err(Failure::from)),
+                    () = self.world.sleep(TELL_INTERVAL) => None,
+                }
+            };
+            if let Some(report) = show_until(next, &mut self.ended, screen).await {
+                break report;
             }
         };
-        let report = show_until(second, &mut self.ended, screen).await;
         while let Ok(ended) = self.ended.try_recv() {
             Line::Ended(&ended).print(screen, ended.at);
         }
@@ -236,9 +245,10 @@ fn handlers(
                 exec.clone(),
             ))),
             Handling::Http(url) => {
-                let target = Target::parse(url, settings.allow_private_addresses).map_err(|error| {
-                    Failure::bad_input(format!("the handler for {task_type}: {error}"))
-                })?;
+                let target =
+                    Target::parse(url, settings.allow_private_addresses).map_err(|error| {
+                        Failure::bad_input(format!("the handler for {task_type}: {error}"))
+                    })?;
                 let shared = match &http {
                     Some(shared) => shared,
                     None => http.insert(http_settings(settings, headers.headers.clone(), world)?),
@@ -266,10 +276,7 @@ fn http_settings(
         Arc::clone(world),
     )
     .map_err(|error| {
-        Failure::new(
-            FailureKind::Other,
-            format!("cannot make requests: {error}"),
-        )
-        .hint("the system's trusted certificates may be missing: install ca-certificates")
+        Failure::new(FailureKind::Other, format!("cannot make requests: {error}"))
+            .hint("the system's trusted certificates may be missing: install ca-certificates")
     })
 }

@@ -95,7 +95,12 @@ impl WorkerSettings {
             queues: sources.queues(args)?,
             shards: sources.many(&args.shards, "QO_SHARDS", "shards", parsed)?,
             concurrency: sources
-                .one(args.concurrency, "QO_CONCURRENCY", "concurrency", concurrency)?
+                .one(
+                    args.concurrency,
+                    "QO_CONCURRENCY",
+                    "concurrency",
+                    concurrency,
+                )?
                 .unwrap_or(CONCURRENCY_DEFAULT),
             lease: sources.one(args.lease, "QO_LEASE", "lease", values::positive_duration)?,
             shutdown_timeout: sources
@@ -108,13 +113,23 @@ impl WorkerSettings {
                 .unwrap_or(SHUTDOWN_TIMEOUT_DEFAULT),
             index_mode: sources.one(args.index_mode, "QO_INDEX_MODE", "index_mode", parsed)?,
             no_monitor: sources
-                .one(is_set(args.no_monitor), "QO_NO_MONITOR", "no_monitor", switch)?
+                .one(
+                    is_set(args.no_monitor),
+                    "QO_NO_MONITOR",
+                    "no_monitor",
+                    switch,
+                )?
                 .unwrap_or(false),
             output_max_bytes: sources
                 .one(args.max_output, "QO_MAX_OUTPUT", "max_output", size)?
                 .unwrap_or(OUTPUT_DEFAULT_MAX_BYTES),
             kill_grace: sources
-                .one(args.kill_grace, "QO_KILL_GRACE", "kill_grace", values::duration)?
+                .one(
+                    args.kill_grace,
+                    "QO_KILL_GRACE",
+                    "kill_grace",
+                    values::duration,
+                )?
                 .unwrap_or(KILL_GRACE_DEFAULT),
             pass_env: sources.many(&args.pass_env, "QO_PASS_ENV", "pass_env", parsed)?,
             http_headers: sources.headers(&args.http_header)?,
@@ -152,13 +167,17 @@ impl Sources<'_> {
             return Ok(flag);
         }
         if let Some(text) = self.environment.var(variable) {
-            return parse(text).map(Some).map_err(|problem| wrong(variable, &problem));
+            return parse(text)
+                .map(Some)
+                .map_err(|problem| wrong(variable, &problem));
         }
         let Some(value) = self.section.get(key) else {
             return Ok(None);
         };
         let text = self.text(key, value)?;
-        parse(&text).map(Some).map_err(|problem| self.wrong_key(key, &problem))
+        parse(&text)
+            .map(Some)
+            .map_err(|problem| self.wrong_key(key, &problem))
     }
 
     /// A setting with several values.
@@ -173,7 +192,10 @@ impl Sources<'_> {
             return Ok(flags.to_vec());
         }
         if let Some(text) = self.environment.var(variable) {
-            let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+            let words = text
+                .split(',')
+                .map(str::trim)
+                .filter(|word| !word.is_empty());
             return words
                 .map(&parse)
                 .collect::<Result<_, _>>()
@@ -219,7 +241,9 @@ impl Sources<'_> {
             Some(toml::Value::Array(values)) => {
                 values.iter().map(|value| self.text(key, value)).collect()
             }
-            Some(value) => Err(self.place.wrong_type(key, "a list, such as [\"a\", \"b\"]", value)),
+            Some(value) => Err(self
+                .place
+                .wrong_type(key, "a list, such as [\"a\", \"b\"]", value)),
         }
     }
 
@@ -482,7 +506,10 @@ mod tests {
         let text = message(&CAT, &[("QO_CONCURRENCY", "many")], "");
         assert_eq!(text, "QO_CONCURRENCY: write a number from 1 to 1000");
         let text = message(&CAT, &[], "lease = 'soon'");
-        assert!(text.contains("\"worker.lease\" in qo.toml: not a duration"), "{text}");
+        assert!(
+            text.contains("\"worker.lease\" in qo.toml: not a duration"),
+            "{text}"
+        );
         let text = message(&CAT, &[], "concurency = 2");
         assert!(text.contains("unknown key \"worker.concurency\""), "{text}");
         let text = message(&[], &[], "[exec.a]\nline = 'x'");
@@ -492,6 +519,9 @@ mod tests {
         let text = message(&[], &[], "[exec.a]\n");
         assert!(text.contains("has no command"), "{text}");
         let text = message(&[], &[], "[exec.a.b]\ncommand = 'x'");
-        assert!(text.contains("unknown key") || text.contains("has no command"), "{text}");
+        assert!(
+            text.contains("unknown key") || text.contains("has no command"),
+            "{text}"
+        );
     }
 }

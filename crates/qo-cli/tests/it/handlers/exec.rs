@@ -41,7 +41,7 @@ async fn a_program_that_is_not_there_is_retried_and_named() {
     let command = CommandLine::Program("/no/such/program".to_owned(), Vec::new());
     let bench = Bench::new(ExecHandler::new(task_type(), command, exec_settings())).await;
     let id = bench
-        .submit_with(&json!(null), 1, Duration::from_secs(60))
+        .submit_with(&json!(null), 1, Duration::from_mins(1))
         .await;
     let task = bench.end(id).await;
     assert!(
@@ -56,7 +56,7 @@ async fn a_program_that_is_not_there_is_retried_and_named() {
 async fn the_facts_of_the_task_are_in_variables() {
     let bench = Bench::new(shell("env | grep ^QO_ | sort")).await;
     let id = bench
-        .submit_with(&json!(null), 7, Duration::from_secs(300))
+        .submit_with(&json!(null), 7, Duration::from_mins(5))
         .await;
     let task = bench.end(id).await;
     let output: String = serde_json::from_str(&bench.output(&task).await.unwrap()).unwrap();
@@ -95,7 +95,7 @@ async fn every_exit_code_means_what_the_table_says() {
         (255, 2),
     ] {
         let line = json!(format!("echo no >&2; exit {code}"));
-        let id = bench.submit_with(&line, 1, Duration::from_secs(60)).await;
+        let id = bench.submit_with(&line, 1, Duration::from_mins(1)).await;
         let task = bench.end(id).await;
         let text = error(&task);
         assert!(
@@ -150,7 +150,7 @@ async fn too_much_output_fails_for_good_and_says_so() {
     let bench = Bench::new(any_line()).await;
     for line in ["yes", "head -c 65537 /dev/zero | tr '\\\\0' x; exit 0"] {
         let id = bench
-            .submit_with(&json!(line), 3, Duration::from_secs(60))
+            .submit_with(&json!(line), 3, Duration::from_mins(1))
             .await;
         let task = bench.end(id).await;
         let text = error(&task);

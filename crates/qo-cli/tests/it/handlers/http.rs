@@ -61,7 +61,7 @@ async fn answer(State(seen): State<Seen>, headers: HeaderMap, body: Bytes) -> Re
         seen.len()
     };
     if wish["hang"] == true {
-        TokioWorld::shared().sleep(Duration::from_secs(600)).await;
+        TokioWorld::shared().sleep(Duration::from_mins(10)).await;
     }
     if wish["only_first"] == true && nth > 1 {
         return "second".into_response();
@@ -147,7 +147,7 @@ async fn every_status_means_what_the_table_says() {
         (503, 2),
     ] {
         let wish = json!({ "status": status, "body": "because" });
-        let id = bench.submit_with(&wish, 1, Duration::from_secs(60)).await;
+        let id = bench.submit_with(&wish, 1, Duration::from_mins(1)).await;
         let task = bench.end(id).await;
         let text = error(&task);
         assert!(
@@ -164,7 +164,7 @@ async fn a_redirect_is_not_followed() {
     let (server, bench) = bench().await;
     let elsewhere = server.url("localhost");
     let wish = json!({ "status": 307, "headers": { "location": elsewhere } });
-    let id = bench.submit_with(&wish, 3, Duration::from_secs(60)).await;
+    let id = bench.submit_with(&wish, 3, Duration::from_mins(1)).await;
     let task = bench.end(id).await;
     assert!(
         error(&task).contains("a redirect to http://localhost"),
@@ -191,7 +191,7 @@ async fn retry_after_puts_the_task_off_without_counting() {
 async fn too_large_an_answer_fails_for_good() {
     let (_server, bench) = bench().await;
     let id = bench
-        .submit_with(&json!({ "repeat": 65_537 }), 3, Duration::from_secs(60))
+        .submit_with(&json!({ "repeat": 65_537 }), 3, Duration::from_mins(1))
         .await;
     let task = bench.end(id).await;
     assert!(
@@ -212,7 +212,7 @@ async fn private_addresses_are_refused_also_behind_a_name() {
     for name in ["localhost", "LOCALHOST"] {
         let bench = Bench::new(handler(&server.url(name), &[], false)).await;
         let id = bench
-            .submit_with(&json!({}), 3, Duration::from_secs(60))
+            .submit_with(&json!({}), 3, Duration::from_mins(1))
             .await;
         let task = bench.end(id).await;
         let text = error(&task);
@@ -231,7 +231,7 @@ async fn a_server_that_is_away_is_tried_again() {
     drop(listener);
     let bench = Bench::new(handler(&format!("http://127.0.0.1:{port}/"), &[], true)).await;
     let id = bench
-        .submit_with(&json!(null), 1, Duration::from_secs(60))
+        .submit_with(&json!(null), 1, Duration::from_mins(1))
         .await;
     let task = bench.end(id).await;
     assert!(

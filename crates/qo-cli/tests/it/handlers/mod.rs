@@ -13,7 +13,7 @@ use qo_cli::handlers::exec::{CommandLine, ExecHandler, ExecSettings, Groups};
 use qo_store::world::{TokioWorld, World};
 
 /// How long a test waits for what should come at once: the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The type of all tasks here.
 const TYPE: &str = "job";
@@ -53,7 +53,7 @@ impl Bench {
 
     /// A task that is not retried, so that it ends with its first failure.
     async fn submit(&self, input: &serde_json::Value) -> TaskId {
-        self.submit_with(input, 0, Duration::from_secs(300)).await
+        self.submit_with(input, 0, Duration::from_mins(5)).await
     }
 
     async fn submit_with(
