@@ -46,7 +46,9 @@ mod diff;
 mod error;
 mod queue;
 mod submit;
+pub mod testing;
 mod wait;
+pub mod worker;
 
 pub use bulk::BulkReport;
 pub use connect::{Connect, connect, connect_default};
@@ -54,6 +56,10 @@ pub use diff::{FieldChange, VersionStep, diff};
 pub use error::{Error, ErrorKind};
 pub use queue::Queue;
 pub use submit::TaskBuilder;
+pub use worker::{
+    Context, DrainReport, Hook, Outcome, StopReason, TaskError, TaskHandler, TaskInput, Worker,
+    WorkerBuilder, WorkerHandle, WorkerReport,
+};
 
 pub use qo_core::task::{Event, IdempotencyScope};
 pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
@@ -72,3 +78,10 @@ pub use qo_engine::objects::{
 pub use qo_engine::{Engine, EngineError, ObjectsEngine};
 pub use qo_store::probe::ProbeOptions;
 pub use qo_store::{OpenOptions, StoreError};
+
+/// Locks a mutex whose data is never left half-changed, so that another thread's panic does not matter.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
