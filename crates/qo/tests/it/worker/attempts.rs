@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use qo::testing::memory_queue;
 use qo::{Context, Json, Status, TaskError, TaskHandler, TaskInput, Worker};
 
-use super::{Job, greet, job, submit};
+use super::{Job, Shop, greet, job, submit};
 
 #[tokio::test]
 async fn a_success_keeps_its_output() {
@@ -132,6 +132,23 @@ async fn an_output_that_cannot_be_kept_fails_for_good() {
     let error = queue.get(task.id).await.unwrap().last_error.unwrap();
     assert!(
         error.contains("output of job") && error.contains("nests"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_output_that_is_too_large_fails_for_good() {
+    async fn talks(_: Job, _: Context) -> Result<String, TaskError> {
+        Ok("x".repeat(2_000))
+    }
+    let shop = Shop::new();
+    let queue = shop.queue_with(shop.store.clone(), 1_000);
+    let task = submit(&queue, "large").await;
+    let worker = Worker::builder(queue.clone()).handle::<Job>(talks).build();
+    assert_eq!(worker.unwrap().drain().await.unwrap().failed, 1);
+    let error = queue.get(task.id).await.unwrap().last_error.unwrap();
+    assert!(
+        error.contains("output was refused") && error.contains("2002"),
         "{error}"
     );
 }

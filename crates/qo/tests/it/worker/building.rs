@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use qo::testing::memory_queue;
-use qo::{Context, Error, ErrorKind, TaskError, TaskInput, Worker};
+use qo::{Connect, Context, Error, ErrorKind, OpenOptions, TaskError, TaskInput, Worker};
+use qo_store::world::TokioWorld;
 
 use super::{Job, greet};
 
@@ -52,6 +53,12 @@ async fn what_makes_no_sense_is_refused() {
     refused(good().lease(Duration::MAX).build(), "lease");
     refused(good().grace(Duration::MAX).build(), "grace");
     refused(good().shutdown_deadline(Duration::MAX).build(), "deadline");
+
+    let options = OpenOptions::new(TokioWorld::shared()).with_var("QO_NO_MONITOR", "perhaps");
+    let connecting = Connect::to("memory:").options(options).open();
+    let unsure = Worker::builder(connecting.await.unwrap()).handle::<Job>(greet);
+    refused(unsure.build(), "QO_NO_MONITOR");
+
     let worker = good().queues(["a", "b"]).build().unwrap();
     assert!(!worker.id().as_str().is_empty());
 }

@@ -122,6 +122,10 @@ impl Shop {
     }
 
     fn queue_on(&self, store: Store) -> Queue {
+        self.queue_with(store, ObjectsConfig::local().payload_max_bytes)
+    }
+
+    fn queue_with(&self, store: Store, payload_max_bytes: u64) -> Queue {
         let retry = RetryConfig {
             budget: Duration::from_millis(400),
             request_timeout: Duration::from_millis(200),
@@ -139,6 +143,7 @@ impl Shop {
         );
         let config = ObjectsConfig {
             lease_margin_ms: 200,
+            payload_max_bytes,
             ..ObjectsConfig::local()
         };
         let engine = ObjectsEngine::new(client, None, Arc::clone(&self.world), config);

@@ -46,11 +46,7 @@ async fn run(
 ) -> (Task, Seen, TestClock, Queue) {
     let (queue, clock) = memory_queue().unwrap();
     let task = queue.task(Job::TYPE, &job(name)).unwrap();
-    let task = task
-        .timeout(Duration::from_mins(1))
-        .submit()
-        .await
-        .unwrap();
+    let task = task.timeout(Duration::from_mins(1)).submit().await.unwrap();
     let seen = Seen::default();
     let worker = Worker::builder(queue.clone())
         .handle::<Job>(endless)
