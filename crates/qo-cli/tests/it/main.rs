@@ -1,0 +1,17 @@
+//! The tests of the `qo` command, in one binary: the real command on SQLite files in directories of their own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on should stop loudly"
+)]
+
+mod bulk;
+mod help;
+mod look;
+mod place;
+mod schema;
+mod service;
+mod settings;
+mod submit;
