@@ -1,4 +1,4 @@
-//! The tests of the command, in one binary.
+//! The tests of the `qo` command, in one binary: the real command, on stores of their own.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,4 +7,13 @@
     reason = "a test that cannot go on should stop loudly"
 )]
 
+mod bulk;
+mod e2e;
 mod handlers;
+mod help;
+mod look;
+mod place;
+mod schema;
+mod service;
+mod settings;
+mod submit;
