@@ -8,3 +8,4 @@
 )]
 
 mod handlers;
+mod worker_command;

@@ -7,7 +7,7 @@ use qo::{Outcome, Stats, Status, TaskId, Timestamp};
 
 use super::hints::Hints;
 use crate::commands::activity::Ended;
-use crate::commands::worker::{again_at, word};
+use crate::commands::worker::{again, again_at, word};
 use crate::output::style::{BOLD, CYAN, DIM, Paint, of_status};
 use crate::output::table::{Cell, Table};
 use crate::output::{text, time};
@@ -159,8 +159,7 @@ impl Board {
         for ended in &self.ended {
             let (word, style) = word(ended.outcome);
             let remark = match (again_at(ended.outcome), &ended.error) {
-                (Some(at), _) if at > now => format!("again {}", time::relative(at, now)),
-                (Some(_), _) => "again now".to_owned(),
+                (Some(at), _) => again(at, now),
                 (None, Some(error)) => error.clone(),
                 (None, None) => ended.id.to_string(),
             };
@@ -253,7 +252,7 @@ mod tests {
             "1,234",
             "worker w1: 2 of 4 slots busy, 0.2 tasks/s completed",
             "12 sample tasks submitted, 4 a second for another 55 s",
-            "again in 2 s",
+            "again in 2.0 s",
             "no luck",
             "qo submit --type demo.greet",
             "qo history 550e8400-e29b-41d4-a716-446655440000",

@@ -51,6 +51,11 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
     let world = Arc::clone(&session.world);
     let started = world.monotonic();
     let signals = Signals::listen(&world)?;
+    if session.screen.terminals().stdout {
+        session
+            .screen
+            .note("opening the queue; one that is new is tried out first ...");
+    }
     let queue = tokio::select! {
         biased;
         () = signals.stop.cancelled() => return Err(interrupted()),
