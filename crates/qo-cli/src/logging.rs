@@ -40,7 +40,7 @@ fn directives(verbosity: Verbosity) -> &'static str {
         // A worker prints what becomes of each attempt, so that its log need not say so again.
         Verbosity { verbose: 0, .. } => "warn,qo::worker::keeper=error",
         Verbosity { verbose: 1, .. } => {
-            "warn,qo=info,qo_cli=info,qo_engine=info,qo_store::http_layer=debug,qo_store::wrap::logging=debug"
+            "warn,qo=info,qo_cli=info,qo_engine=info,qo_store::http_layer=debug,qo_store::wrap::logging=debug,qo_store::probe=debug"
         }
         Verbosity { verbose: 2, .. } => "info,qo=debug,qo_cli=debug,qo_engine=debug,qo_store=debug",
         Verbosity { .. } => "debug,qo=trace,qo_cli=trace,qo_engine=trace,qo_store=trace",
@@ -58,6 +58,7 @@ pub(crate) fn start(verbosity: Verbosity, environment: &Environment, paint: Pain
         .with_writer(std::io::stderr)
         .event_format(Lines {
             paint,
+            shows_probe: verbosity.verbose > 1,
             world: TokioWorld::shared(),
         })
         .finish();
@@ -68,6 +69,8 @@ pub(crate) fn start(verbosity: Verbosity, environment: &Environment, paint: Pain
 /// One line for each event: time, level, message, fields.
 struct Lines {
     paint: Paint,
+    /// Whether the requests of the probe are shown: there are a thousand of them, and one line says what came of them.
+    shows_probe: bool,
     world: std::sync::Arc<dyn World>,
 }
 
@@ -84,6 +87,9 @@ where
     ) -> fmt::Result {
         let mut fields = Fields::default();
         event.record(&mut fields);
+        if fields.is_probe() && !self.shows_probe {
+            return Ok(());
+        }
         let at = self.paint.paint(DIM, &time::time_of_day(self.world.now()));
         let line = fields.request(self.paint).unwrap_or_else(|| {
             let (word, style) = level(*event.metadata().level());
@@ -116,6 +122,12 @@ impl Fields {
         others
             .find(|(own, _)| *own == name)
             .map(|(_, value)| value.as_str())
+    }
+
+    /// Whether this is a request of the probe.
+    fn is_probe(&self) -> bool {
+        let path = self.get("path").unwrap_or_default();
+        self.get("method").is_some() && (path.starts_with("probe/") || path.contains("/probe/"))
     }
 
     /// The line of a request to a store, if this is one.

@@ -1,4 +1,4 @@
-//! The tests of the command, in one binary.
+//! The tests of the `qo` command, in one binary: the real command on SQLite files in directories of their own.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,5 +7,13 @@
     reason = "a test that cannot go on should stop loudly"
 )]
 
+mod bulk;
 mod handlers;
+mod help;
+mod look;
+mod place;
+mod schema;
+mod service;
+mod settings;
+mod submit;
 mod worker_command;
