@@ -49,7 +49,9 @@ impl Queue {
         }
     }
 
-    pub(crate) fn direct(
+    /// A queue in direct mode, on an engine that was made by hand, for instance one whose store counts its requests. The variables
+    /// that begin with `QO_` are what workers of the queue go by.
+    pub fn direct(
         engine: ObjectsEngine,
         world: Arc<dyn World>,
         store: Store,

@@ -194,7 +194,7 @@ mod tests {
         let clock = TestClock::new();
         let began = clock.now();
         let mut short = clock.sleep(Duration::from_secs(1));
-        let mut long = clock.sleep(Duration::from_secs(60));
+        let mut long = clock.sleep(Duration::from_mins(1));
         assert!((&mut short).now_or_never().is_none());
         assert!((&mut long).now_or_never().is_none());
         clock.advance(Duration::from_secs(1));

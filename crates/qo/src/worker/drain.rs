@@ -46,7 +46,7 @@ impl Worker {
             }
             begun += tasks.len() as u64;
             for task in tasks {
-                run.begin(task);
+                run.begin(task, run.slots.take());
             }
             if begun > ATTEMPTS_MAX {
                 return Err(Error::EndlessDrain { attempts: begun });

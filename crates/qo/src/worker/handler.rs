@@ -11,6 +11,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Context, TaskError};
+use crate::error::Error;
+use crate::queue::Queue;
+use crate::submit::TaskBuilder;
 
 /// The input of a task type, as a type of Rust.
 ///
@@ -136,5 +139,12 @@ impl<T: TaskInput, H: Handler<T>> TaskHandler for Typed<T, H> {
                 T::TYPE
             ))),
         }
+    }
+}
+
+impl Queue {
+    /// Begins to describe a task by its typed input, whose type it has. Fails if the input cannot be written as JSON.
+    pub fn task_of<T: TaskInput + Serialize>(&self, input: &T) -> Result<TaskBuilder, Error> {
+        self.task(T::TYPE, input)
     }
 }

@@ -206,7 +206,12 @@ impl Keeper {
                     writing = None;
                     self.take_note(written);
                 }
-                Some(renewal) = self.wishes.renewals.recv() => self.asked.push(renewal),
+                Some(renewal) = self.wishes.renewals.recv() => {
+                    // Who asks too late hears so, because nobody answers.
+                    if !self.hold.is_lost {
+                        self.asked.push(renewal);
+                    }
+                }
                 Ok(()) = self.wishes.progress.changed() => self.progress.waits = true,
                 () = sleep => {}
             }

@@ -17,7 +17,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (queue, _clock) = qo::testing::memory_queue()?;
-//! queue.task(Email::TYPE, &Email { to: "ada@example.org".into() })?.submit().await?;
+//! queue.task_of(&Email { to: "ada@example.org".into() })?.submit().await?;
 //!
 //! let worker = Worker::builder(queue).handle::<Email>(send).build()?;
 //! let report = worker.drain().await?; // or run_until_signal(), which goes on until SIGTERM

@@ -16,7 +16,7 @@ use super::hooks::Hooks;
 use super::keeper::Keeper;
 use super::report::Counters;
 use super::runner::{RunIn, Runner};
-use super::slots::{Running, Slots};
+use super::slots::{Running, Slot, Slots};
 use super::{Outcome, TaskHandler};
 use crate::error::Error;
 use crate::queue::Queue;
@@ -95,8 +95,8 @@ impl Run {
         }))
     }
 
-    /// Gives a task that was just claimed a keeper of its own. The caller has seen that there is a free slot.
-    pub(super) fn begin(self: &Arc<Self>, task: Task) {
+    /// Gives a task that was just claimed a keeper of its own.
+    pub(super) fn begin(self: &Arc<Self>, task: Task, slot: Slot) {
         let span = tracing::info_span!(
             "task",
             id = %task.id,
@@ -104,7 +104,6 @@ impl Run {
             attempt = task.attempt,
             queue = %task.queue,
         );
-        let slot = self.slots.take();
         let since = task.started_at.unwrap_or(task.updated_at);
         let registered = self.running.register(task.id, task.attempt, since);
         let run = Arc::clone(self);

@@ -48,7 +48,7 @@ impl Slots {
         let _ = free.wait_for(|free| *free >= count).await;
     }
 
-    /// Takes one. Only one caller takes, and only after it has seen that there is one.
+    /// Takes one. Only one caller of a run takes, and only after it has seen that there is one.
     pub(super) fn take(&self) -> Slot {
         self.free.send_modify(|free| *free = free.saturating_sub(1));
         Slot {

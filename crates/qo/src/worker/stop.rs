@@ -112,7 +112,10 @@ async fn finish(run: &Run, mut ended: Pin<&mut impl Future<Output = ()>>) {
             () = world.sleep(pause) => left -= pause,
         }
     }
-    tracing::info!("telling {} tasks to stop", run.running.count());
+    let running = run.running.count();
+    if running > 0 {
+        tracing::info!("telling {running} tasks to stop");
+    }
     run.stage.send_replace(Stage::Stopping(grace * 4 / 5));
     tokio::select! {
         biased;

@@ -246,3 +246,88 @@ async fn unless_abandoned<T>(
         result = future => Some(result),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use qo_engine::api::ClaimRequest;
+
+    use super::*;
+    use crate::testing::memory_queue;
+    use crate::worker::context::States;
+
+    /// The context of an attempt that was told to stop, or was not.
+    async fn context(reason: Option<StopReason>) -> Context {
+        let (queue, _clock) = memory_queue().unwrap();
+        queue.task("job", &1).unwrap().submit().await.unwrap();
+        let wish = ClaimRequest::new("w".parse().unwrap(), vec!["job".parse().unwrap()]);
+        let task = queue.claim(&wish).await.unwrap().remove(0);
+        let span = tracing::Span::none();
+        let (context, _) = Context::new(task, wish.worker, queue, Arc::<States>::default(), span);
+        if let Some(reason) = reason {
+            context.stop(reason);
+        }
+        context
+    }
+
+    /// One word for each verdict.
+    fn word(verdict: &Verdict) -> &'static str {
+        match verdict {
+            Verdict::Complete(_) => "complete",
+            Verdict::Fail(failure) => match failure.kind {
+                FailureKind::Retryable => "retry",
+                FailureKind::Permanent => "fail",
+                FailureKind::Timeout => "timeout",
+                FailureKind::Cancelled => "cancelled",
+            },
+            Verdict::Snooze(_) => "snooze",
+            Verdict::Release => "release",
+            Verdict::Nothing(_) => "nothing",
+        }
+    }
+
+    #[tokio::test]
+    async fn the_table_holds() {
+        use StopReason::{Cancelled, LeaseLost, Stopping, TimedOut};
+        // By what is returned: a success, a permanent failure, a snooze, a retryable error; and dropped.
+        let table = [
+            (None, ["complete", "fail", "snooze", "retry", "release"]),
+            (
+                Some(Cancelled),
+                ["complete", "fail", "cancelled", "cancelled", "cancelled"],
+            ),
+            (
+                Some(TimedOut),
+                ["complete", "fail", "timeout", "timeout", "timeout"],
+            ),
+            (
+                Some(Stopping),
+                ["complete", "fail", "snooze", "release", "release"],
+            ),
+            (
+                Some(LeaseLost),
+                ["complete", "fail", "nothing", "nothing", "nothing"],
+            ),
+        ];
+        for (reason, expected) in table {
+            let context = context(reason).await;
+            let ends = || {
+                [
+                    End::Returned(Ok(None)),
+                    End::Returned(Err(TaskError::permanent("p"))),
+                    End::Returned(Err(TaskError::Snooze(Duration::from_secs(1)))),
+                    End::Returned(Err(TaskError::retryable("r"))),
+                    End::Dropped,
+                ]
+            };
+            let verdicts = ends().map(|end| word(&end.judge(&context, false).0));
+            assert_eq!(verdicts, expected, "{reason:?}");
+            let lost = ends().map(|end| end.judge(&context, true).0);
+            assert!(
+                lost.iter()
+                    .all(|verdict| *verdict == Verdict::Nothing(Outcome::Lost))
+            );
+        }
+    }
+}
