@@ -17,3 +17,4 @@ mod schema;
 mod service;
 mod settings;
 mod submit;
+mod worker_command;

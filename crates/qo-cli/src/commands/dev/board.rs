@@ -7,13 +7,15 @@ use qo::{Outcome, Stats, Status, TaskId, Timestamp};
 
 use super::hints::Hints;
 use crate::commands::activity::Ended;
-use crate::commands::worker::{again_at, word};
+use crate::commands::worker::{again, again_at, word};
 use crate::output::style::{BOLD, CYAN, DIM, Paint, of_status};
 use crate::output::table::{Cell, Table};
+use crate::output::terminal::Size;
 use crate::output::{text, time};
 
-/// How many ended attempts are shown.
-const SHOWN: usize = 8;
+/// How many ended attempts are shown at the most, where the terminal has room for them, and at the least.
+const SHOWN_MAX: usize = 15;
+const SHOWN_MIN: usize = 2;
 
 /// The time over which the rate is taken.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
@@ -73,44 +75,56 @@ impl Board {
             _ => {}
         }
         self.ended.push_front(ended);
-        self.ended.truncate(SHOWN);
+        self.ended.truncate(SHOWN_MAX);
     }
 
-    /// The view as text. `columns` is the width of the terminal.
-    pub(super) fn render(&mut self, moment: Moment, paint: Paint, columns: usize) -> String {
-        let mut view = String::new();
+    /// The view as text, for a terminal of this size.
+    pub(super) fn render(&mut self, moment: Moment, paint: Paint, size: Size) -> String {
+        let mut above = String::new();
+        let elapsed = time::duration(Duration::from_secs(moment.elapsed.as_secs()));
         let heading = format!(
             "{}  {}  {}",
             paint.paint(BOLD, "qo dev"),
             self.store,
-            paint.paint(DIM, &format!("for {}", time::duration(moment.elapsed))),
+            paint.paint(DIM, &format!("for {elapsed}")),
         );
-        push(&mut view, &heading);
-        push(&mut view, "");
-        view.push_str(&self.counts(paint, columns));
-        push(&mut view, "");
-        push(&mut view, &self.rate(moment));
-        push(&mut view, &samples(moment));
-        push(&mut view, "");
-        if self.ended.is_empty() {
-            push(&mut view, &paint.paint(DIM, "nothing has ended yet"));
-        } else {
-            view.push_str(&self.recent(moment.now, paint, columns));
-        }
-        push(&mut view, "");
+        push(&mut above, &heading);
+        push(&mut above, "");
+        above.push_str(&self.counts(paint, size.columns));
+        push(&mut above, "");
+        push(&mut above, &self.rate(moment));
+        push(&mut above, &samples(moment));
+        push(&mut above, "");
+
+        let mut below = String::from("\n");
         for (index, line) in self.next_steps().iter().enumerate() {
             let style = if index == 0 { BOLD } else { CYAN };
-            push(&mut view, &paint.paint(style, &text::cut(line, columns)));
+            push(
+                &mut below,
+                &paint.paint(style, &text::cut(line, size.columns)),
+            );
         }
-        push(&mut view, "");
-        view.push_str(&paint.paint(DIM, "Ctrl-C stops; the tasks stay"));
-        view
+        push(&mut below, "");
+        below.push_str(&paint.paint(DIM, "Ctrl-C stops; the tasks stay"));
+
+        // One line is for the headings of the table.
+        let taken = above.lines().count() + below.lines().count() + 1;
+        let room = size.rows.saturating_sub(taken).max(SHOWN_MIN);
+        let recent = if self.ended.is_empty() {
+            format!("{}\n", paint.paint(DIM, "nothing has ended yet"))
+        } else {
+            self.recent(moment.now, paint, size.columns, room)
+        };
+        above + &recent + &below
     }
 
     fn counts(&self, paint: Paint, columns: usize) -> String {
         let Some(stats) = &self.stats else {
             return format!("{}\n", paint.paint(DIM, "counting the tasks ..."));
         };
+        if stats.queues.is_empty() {
+            return format!("{}\n", paint.paint(DIM, "no tasks yet"));
+        }
         let mut table = Table::new().column("QUEUE");
         for (_, heading) in STATUSES {
             table = table.number(heading);
@@ -148,7 +162,7 @@ impl Board {
         )
     }
 
-    fn recent(&self, now: Timestamp, paint: Paint, columns: usize) -> String {
+    fn recent(&self, now: Timestamp, paint: Paint, columns: usize, rows: usize) -> String {
         let mut table = Table::new()
             .column("ENDED")
             .column("TYPE")
@@ -156,11 +170,10 @@ impl Board {
             .number("ATTEMPT")
             .number("TOOK")
             .flexible("");
-        for ended in &self.ended {
+        for ended in self.ended.iter().take(rows) {
             let (word, style) = word(ended.outcome);
             let remark = match (again_at(ended.outcome), &ended.error) {
-                (Some(at), _) if at > now => format!("again {}", time::relative(at, now)),
-                (Some(_), _) => "again now".to_owned(),
+                (Some(at), _) => again(at, now),
                 (None, Some(error)) => error.clone(),
                 (None, None) => ended.id.to_string(),
             };
@@ -231,6 +244,10 @@ mod tests {
         }
     }
 
+    fn size(columns: usize, rows: usize) -> Size {
+        Size { columns, rows }
+    }
+
     fn board() -> Board {
         let hints = Hints::new("qo", None, true);
         Board::new("SQLite queue.db".into(), "w1".into(), 4, hints)
@@ -247,13 +264,13 @@ mod tests {
         let at = "2026-01-01T10:00:03Z".parse().unwrap();
         board.note(ended(Outcome::Retried { at }, Some("no luck")));
         board.note(ended(Outcome::Failed, Some("no luck")));
-        let view = board.render(moment(), Paint::default(), 100);
+        let view = board.render(moment(), Paint::default(), size(100, 40));
         for part in [
             "qo dev  SQLite queue.db  for 4 s",
             "1,234",
             "worker w1: 2 of 4 slots busy, 0.2 tasks/s completed",
             "12 sample tasks submitted, 4 a second for another 55 s",
-            "again in 2 s",
+            "again in 2.0 s",
             "no luck",
             "qo submit --type demo.greet",
             "qo history 550e8400-e29b-41d4-a716-446655440000",
@@ -270,10 +287,12 @@ mod tests {
             board.note(ended(Outcome::Failed, Some(&"long ".repeat(50))));
         }
         board.stats = Some(Stats::default());
-        let view = board.render(moment(), Paint::default(), 80);
+        let view = board.render(moment(), Paint::default(), size(80, 24));
         let widest = view.lines().map(text::width).max().unwrap_or(0);
         assert!(widest <= 80, "{widest}\n{view}");
-        assert!(view.lines().count() <= 24, "{}", view.lines().count());
+        assert_eq!(view.lines().count(), 24, "{view}");
+        let view = board.render(moment(), Paint::default(), size(80, 10));
+        assert!(view.lines().count() < 24, "{view}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::worker::{Line, Signals, interrupted, show_until, store_name, summary}
 use crate::args::DevArgs;
 use crate::config::Origin;
 use crate::failure::Failure;
-use crate::output::terminal::{Canvas, size};
+use crate::output::terminal::{Canvas, Size, size};
 use crate::output::{Screen, text, time};
 use crate::session::Session;
 
@@ -44,13 +44,25 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The same, if some of the samples went elsewhere: another worker may have taken them.
 const IDLE_LONG: Duration = Duration::from_secs(20);
 
-/// How long a stop waits for running tasks. They are short.
+/// How long a stop waits for running tasks, and how long one that is told to stop has for it. They are short.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What a terminal is taken for that does not tell its size.
+const SIZE_DEFAULT: Size = Size {
+    columns: 80,
+    rows: 24,
+};
 
 pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Failure> {
     let world = Arc::clone(&session.world);
     let started = world.monotonic();
     let signals = Signals::listen(&world)?;
+    if session.screen.terminals().stdout {
+        session
+            .screen
+            .note("opening the queue; one that is new is tried out first ...");
+    }
     let queue = tokio::select! {
         biased;
         () = signals.stop.cancelled() => return Err(interrupted()),
@@ -60,6 +72,7 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
     let worker = Worker::builder(queue.clone())
         .concurrency(args.concurrency)
         .shutdown_deadline(SHUTDOWN_TIMEOUT)
+        .grace(GRACE)
         .state(demo::Surroundings(Arc::clone(&world)))
         .handle::<demo::Greet>(demo::greet)
         .handle::<demo::Flaky>(demo::flaky)
@@ -146,8 +159,8 @@ impl Dev {
                 board.note(ended);
             }
             board.stats.clone_from(&counts.borrow_and_update());
-            let columns = size().map_or(80, |size| size.columns);
-            canvas.draw(&board.render(self.moment(), screen.paint, columns))?;
+            let size = size().unwrap_or(SIZE_DEFAULT);
+            canvas.draw(&board.render(self.moment(), screen.paint, size))?;
             let next_look = self.world.sleep(DRAW_INTERVAL);
             tokio::select! {
                 biased;

@@ -59,16 +59,16 @@ impl Line<'_> {
                 queues,
                 slots,
             } => format!(
-                "{} worker {} on {store}: {}, {} at once, {}; Ctrl-C stops it",
+                "{} worker {} on {store}: {} of {}, up to {} at once; Ctrl-C stops it",
                 at(now),
                 paint.paint(BOLD, worker.as_str()),
                 joined(types),
-                text::count(*slots as u64, "task"),
-                if queues.is_empty() {
-                    "all queues".to_owned()
-                } else {
-                    format!("queues {}", joined(queues))
+                match queues {
+                    [] => "all queues".to_owned(),
+                    [queue] => format!("the queue {queue}"),
+                    queues => format!("the queues {}", joined(queues)),
                 },
+                text::count(*slots as u64, "task"),
             ),
             Self::Ended(ended) => format!("{} {}", at(ended.at), ended_text(ended, paint)),
             Self::Stopping {
@@ -170,6 +170,17 @@ pub(in crate::commands) fn again_at(outcome: Outcome) -> Option<Timestamp> {
     }
 }
 
+/// When the task comes back, as seen from now.
+pub(in crate::commands) fn again(at: Timestamp, now: Timestamp) -> String {
+    if at <= now {
+        return "due again".to_owned();
+    }
+    match at.since(now) {
+        soon if soon.as_secs() < 10 => format!("again in {:.1} s", soon.as_secs_f64()),
+        later => format!("again in {}", time::duration(later)),
+    }
+}
+
 fn ended_text(ended: &Ended, paint: Paint) -> String {
     let (word, style) = word(ended.outcome);
     let mut line = format!(
@@ -181,8 +192,8 @@ fn ended_text(ended: &Ended, paint: Paint) -> String {
         paint.paint(DIM, &time::duration(ended.took)),
     );
     if let Some(at) = again_at(ended.outcome) {
-        line.push_str(", again ");
-        line.push_str(&time::relative(at, ended.at));
+        line.push_str(", ");
+        line.push_str(&again(at, ended.at));
     }
     if let Some(error) = &ended.error
         && !matches!(ended.outcome, Outcome::Snoozed { .. } | Outcome::Cancelled)
@@ -240,7 +251,7 @@ mod tests {
             Some("exit code 1: boom\nTrace\nboom"),
         );
         assert!(
-            shown(&retried).ends_with("attempt 2 120 ms, again in 5 s: exit code 1: boom"),
+            shown(&retried).ends_with("attempt 2 120 ms, again in 5.0 s: exit code 1: boom"),
             "{}",
             shown(&retried)
         );

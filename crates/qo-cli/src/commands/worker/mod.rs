@@ -25,7 +25,7 @@ use crate::handlers::http::{Headers, HttpHandler, HttpSettings, Target};
 use crate::output::Screen;
 use crate::session::Session;
 
-pub(super) use self::lines::{Line, again_at, summary, word};
+pub(super) use self::lines::{Line, again, again_at, summary, word};
 pub(super) use self::stop::Signals;
 
 /// What the runtime waits for a handler that is told to stop, beyond the grace of its command: time to read its last words.

@@ -33,14 +33,28 @@ fn three_workers_do_a_thousand_tasks_once_each(place: Place) {
         .map(|id| {
             place.worker(
                 id,
-                &["--lease", "60s", "--concurrency", "8", "--exec", r#"count=echo "$QO_TASK_ID $QO_WORKER_ID" >> runs"#],
+                &[
+                    "--lease",
+                    "60s",
+                    "--concurrency",
+                    "8",
+                    "--exec",
+                    r#"count=echo "$QO_TASK_ID $QO_WORKER_ID" >> runs"#,
+                ],
             )
         })
         .collect();
     let all_done = wait_until(LIMIT * 2, || place.lines_of("runs").len() >= TASKS);
-    assert!(all_done, "{} of {TASKS} runs in time", place.lines_of("runs").len());
+    assert!(
+        all_done,
+        "{} of {TASKS} runs in time",
+        place.lines_of("runs").len()
+    );
     assert!(wait_until(LIMIT, || {
-        place.tasks().iter().all(|task| task["status"] == "completed")
+        place
+            .tasks()
+            .iter()
+            .all(|task| task["status"] == "completed")
     }));
 
     let mut runs: BTreeMap<String, usize> = BTreeMap::new();
@@ -52,7 +66,11 @@ fn three_workers_do_a_thousand_tasks_once_each(place: Place) {
     }
     assert_eq!(runs.len(), TASKS);
     assert!(runs.values().all(|count| *count == 1), "a task ran twice");
-    assert_eq!(by_worker.len(), 3, "each worker had its share: {by_worker:?}");
+    assert_eq!(
+        by_worker.len(),
+        3,
+        "each worker had its share: {by_worker:?}"
+    );
     let tasks = place.tasks();
     assert_eq!(tasks.len(), TASKS);
     assert!(tasks.iter().all(|task| task["attempt"] == 1));

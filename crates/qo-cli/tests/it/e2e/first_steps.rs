@@ -8,7 +8,10 @@ fn a_task_is_submitted_done_and_looked_at(place: Place) {
 
     let _worker = place.worker(
         "w-1",
-        &["--exec", r#"greet=read -r input; printf '{"attempt":%s,"seen":%s}' "$QO_ATTEMPT" "$input""#],
+        &[
+            "--exec",
+            r#"greet=read -r input; printf '{"attempt":%s,"seen":%s}' "$QO_ATTEMPT" "$input""#,
+        ],
     );
     let done = place.wait_for(&id, "completed");
     assert_eq!(done["attempt"], 1);

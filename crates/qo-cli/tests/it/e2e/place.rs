@@ -44,18 +44,17 @@ impl Place {
         }
     }
 
-    /// The command with arguments, with nothing of the caller's own settings.
-    pub(crate) fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+    /// The command with arguments, with nothing of the environment of the tests but where programs are.
+    pub(crate) fn command<S: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_qo"));
-        for (name, _) in std::env::vars_os() {
-            let name = name.to_string_lossy().into_owned();
-            if ["QO_", "S3_", "AWS_"].iter().any(|prefix| name.starts_with(prefix)) {
-                command.env_remove(name);
-            }
-        }
         command
             .args(arguments)
             .current_dir(self.folder.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.folder.path())
             .env("QO_STORE", &self.store)
             .env("QO_MONITOR_CHECK_INTERVAL", "1")
@@ -137,7 +136,10 @@ impl Place {
     /// Waits until a file is there.
     pub(crate) fn wait_for_file(&self, name: &str) {
         let path = self.file(name);
-        assert!(wait_until(LIMIT, || Path::exists(&path)), "no {name} in time");
+        assert!(
+            wait_until(LIMIT, || Path::exists(&path)),
+            "no {name} in time"
+        );
     }
 }
 

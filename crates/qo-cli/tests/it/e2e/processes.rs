@@ -67,7 +67,12 @@ impl WorkerProcess {
     /// Waits until it has said something.
     pub(crate) fn wait_for_log(&self, text: &str) {
         let said = wait_until(LIMIT, || self.log().contains(text));
-        assert!(said, "worker {} did not say {text:?}:\n{}", self.id, self.log());
+        assert!(
+            said,
+            "worker {} did not say {text:?}:\n{}",
+            self.id,
+            self.log()
+        );
     }
 }
 

@@ -12,7 +12,12 @@ const TASKS: usize = 40;
 
 /// Running tasks are finished, waiting ones stay, and the next worker does the rest: each once.
 fn a_stop_in_the_middle_loses_nothing(place: Place) {
-    let handlers = ["--concurrency", "4", "--exec", r#"step=sleep 0.2; echo "$QO_TASK_ID" >> done"#];
+    let handlers = [
+        "--concurrency",
+        "4",
+        "--exec",
+        r#"step=sleep 0.2; echo "$QO_TASK_ID" >> done"#,
+    ];
     for number in 0..TASKS {
         place.submit("step", &number.to_string(), &[]);
     }
@@ -21,13 +26,26 @@ fn a_stop_in_the_middle_loses_nothing(place: Place) {
     first.signal(Signal::TERM);
     assert!(first.wait().success(), "{}", first.log());
     let after_first = place.lines_of("done").len();
-    assert!(after_first < TASKS, "the stop came too late to show anything");
-    let running = place.tasks().iter().filter(|task| task["status"] == "running").count();
+    assert!(
+        after_first < TASKS,
+        "the stop came too late to show anything"
+    );
+    let running = place
+        .tasks()
+        .iter()
+        .filter(|task| task["status"] == "running")
+        .count();
     assert_eq!(running, 0, "a worker that stops leaves nothing running");
-    assert!(!place.ok(["workers"]).contains("w-1"), "it has deregistered");
+    assert!(
+        !place.ok(["workers"]).contains("w-1"),
+        "it has deregistered"
+    );
 
     let _second = place.worker("w-2", &handlers);
-    assert!(wait_until(LIMIT, || place.tasks().iter().all(|task| task["status"] == "completed")));
+    assert!(wait_until(LIMIT, || place
+        .tasks()
+        .iter()
+        .all(|task| task["status"] == "completed")));
     let mut runs = BTreeMap::new();
     for id in place.lines_of("done") {
         *runs.entry(id).or_insert(0) += 1;
@@ -55,7 +73,8 @@ fn what_takes_too_long_is_given_back(place: Place) {
 
 /// A second signal does not wait for anything; the task comes back by its lease.
 fn a_second_signal_stops_at_once(place: Place) {
-    let handler = r#"long=if [ "$QO_ATTEMPT" = 1 ]; then touch started; exec sleep 600; fi; echo again"#;
+    let handler =
+        r#"long=if [ "$QO_ATTEMPT" = 1 ]; then touch started; exec sleep 600; fi; echo again"#;
     let id = place.submit("long", "null", &["--retry-initial", "50ms"]);
     let mut first = place.worker("w-1", &["--exec", handler]);
     place.wait_for_file("started");
