@@ -8,10 +8,7 @@ use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
 
 use super::values;
 
-/// Runs tasks: for each one a command or a request, chosen by its type. It renews leases, kills what takes too long, and stops cleanly
-/// on Ctrl-C and SIGTERM: no new tasks, up to 30 seconds for the running ones, the rest is given back; a second one stops it at once.
-///
-/// Unless told otherwise it also brings back the tasks of dead workers, as `qo monitor` does.
+/// What `qo worker` takes.
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_long_help = "\
 Examples:
