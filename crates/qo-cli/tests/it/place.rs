@@ -109,6 +109,11 @@ impl Place {
 pub(crate) struct Started(Child);
 
 impl Started {
+    /// Starts a command whose streams are set already.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let id = rustix::process::Pid::from_child(&self.0);

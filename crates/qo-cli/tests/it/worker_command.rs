@@ -289,3 +289,74 @@ fn dev_works_off_its_samples_and_says_where_they_are() {
         assert!(matches!(status, "completed" | "failed"), "{task}");
     }
 }
+
+#[tokio::test]
+async fn a_terminal_that_goes_away_stops_the_worker_in_order() {
+    let place = Place::new();
+    let mut running = worker(&place, &["--exec", "a=cat"]);
+    running.process.signal(Signal::HUP);
+    assert_eq!(running.next_of("stopping")["reason"], "asked to");
+    running.next_of("stopped");
+    assert_eq!(running.code(), 0);
+}
+
+/// The live view, on a terminal that is made for the test.
+#[test]
+fn dev_draws_on_a_terminal_and_restores_it() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+    let place = Place::new();
+    let near = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&near).unwrap();
+    unlockpt(&near).unwrap();
+    let name = ptsname(&near, Vec::new()).unwrap();
+    let far = || {
+        let mut options = std::fs::OpenOptions::new();
+        let options = options.read(true).write(true);
+        options.open(name.to_str().unwrap()).unwrap()
+    };
+    let size = rustix::termios::Winsize {
+        ws_row: 30,
+        ws_col: 100,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(&near, size).unwrap();
+    let mut command = place.command(&["dev", "--for", "30s"]);
+    command
+        .env("TERM", "xterm")
+        .stdin(far())
+        .stdout(far())
+        .stderr(far());
+    let process = Started::spawn(&mut command);
+    // The command's own handles of the far end must be the only ones, so that its end is seen here.
+    drop(command);
+
+    let mut terminal = std::fs::File::from(near);
+    let mut seen = String::new();
+    let mut chunk = [0; 4096];
+    let mut is_told = false;
+    // Reading fails when the last handle of the far end is closed.
+    while let Ok(read @ 1..) = terminal.read(&mut chunk) {
+        seen.push_str(&String::from_utf8_lossy(&chunk[..read]));
+        let is_drawn = [
+            "demo.greet",
+            "COMPLETED",
+            "Try in another terminal",
+            "completed",
+        ];
+        if !is_told && is_drawn.iter().all(|part| seen.contains(part)) {
+            process.signal(Signal::INT);
+            is_told = true;
+        }
+    }
+    assert!(is_told, "{seen}");
+    assert_eq!(process.end().code, 0, "{seen}");
+    let (drawn, after) = seen
+        .split_once("\u{1b}[?1049l")
+        .expect("the first page comes back");
+    assert!(drawn.contains("\u{1b}[?1049h\u{1b}[?25l"), "{drawn}");
+    assert!(drawn.ends_with("\u{1b}[?25h"), "the cursor comes back");
+    assert!(after.contains("qo dev ran for"), "{after}");
+    assert!(after.contains("The queue is in sqlite:"), "{after}");
+}

@@ -17,6 +17,9 @@ use crate::output::{text, time};
 const SHOWN_MAX: usize = 15;
 const SHOWN_MIN: usize = 2;
 
+/// How many queues are shown.
+const QUEUES_MAX: usize = 5;
+
 /// The time over which the rate is taken.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 
@@ -129,7 +132,7 @@ impl Board {
         for (_, heading) in STATUSES {
             table = table.number(heading);
         }
-        for (name, queue) in &stats.queues {
+        for (name, queue) in stats.queues.iter().take(QUEUES_MAX) {
             let mut cells = vec![Cell::new(name.as_str())];
             for (status, _) in STATUSES {
                 let number = queue.statuses.get(&status).copied().unwrap_or(0);
@@ -139,6 +142,11 @@ impl Board {
             table.row(cells);
         }
         let mut shown = table.render(paint, Some(columns));
+        let more = stats.queues.len().saturating_sub(QUEUES_MAX);
+        if more > 0 {
+            let more = text::count(more as u64, "more queue");
+            push(&mut shown, &paint.paint(DIM, &format!("and {more}")));
+        }
         if stats.partial {
             shown.push_str("and more: only a part of the tasks was counted\n");
         }
