@@ -11,6 +11,7 @@ mod bulk;
 mod help;
 mod look;
 mod place;
+mod s3;
 mod schema;
 mod service;
 mod settings;
