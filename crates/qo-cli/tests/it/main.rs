@@ -12,6 +12,7 @@ mod handlers;
 mod help;
 mod look;
 mod place;
+mod s3;
 mod schema;
 mod service;
 mod settings;
