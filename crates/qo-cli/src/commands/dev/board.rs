@@ -42,7 +42,9 @@ pub(super) struct Board {
     pub(super) stats: Option<Stats>,
     ended: VecDeque<Ended>,
     completions: VecDeque<Timestamp>,
-    last_failed: Option<TaskId>,
+    /// The first tasks of their sort. The commands that name them stay the same, so that they can be typed.
+    completed: Option<TaskId>,
+    failed: Option<TaskId>,
 }
 
 /// What changes by itself, at the time of a look.
@@ -66,15 +68,21 @@ impl Board {
             stats: None,
             ended: VecDeque::new(),
             completions: VecDeque::new(),
-            last_failed: None,
+            completed: None,
+            failed: None,
         }
     }
 
     /// Takes note of an attempt that ended.
     pub(super) fn note(&mut self, ended: Ended) {
         match ended.outcome {
-            Outcome::Completed => self.completions.push_back(ended.at),
-            Outcome::Failed => self.last_failed = Some(ended.id),
+            Outcome::Completed => {
+                self.completions.push_back(ended.at);
+                self.completed.get_or_insert(ended.id);
+            }
+            Outcome::Failed => {
+                self.failed.get_or_insert(ended.id);
+            }
             _ => {}
         }
         self.ended.push_front(ended);
@@ -99,8 +107,9 @@ impl Board {
         push(&mut above, &samples(moment));
         push(&mut above, "");
 
+        let steps = self.hints.next_steps(self.completed, self.failed);
         let mut below = String::from("\n");
-        for (index, line) in self.next_steps().iter().enumerate() {
+        for (index, line) in steps.iter().enumerate() {
             let style = if index == 0 { BOLD } else { CYAN };
             push(
                 &mut below,
@@ -195,15 +204,6 @@ impl Board {
             ]);
         }
         table.render(paint, Some(columns))
-    }
-
-    fn next_steps(&self) -> Vec<String> {
-        let any = self
-            .ended
-            .iter()
-            .find(|ended| ended.outcome == Outcome::Completed);
-        self.hints
-            .next_steps(any.map(|ended| ended.id), self.last_failed)
     }
 }
 

@@ -4,6 +4,7 @@ mod lines;
 mod settings;
 mod stop;
 
+use std::error::Error as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -283,7 +284,10 @@ fn http_settings(
         Arc::clone(world),
     )
     .map_err(|error| {
-        Failure::new(FailureKind::Other, format!("cannot make requests: {error}"))
+        let why = error
+            .source()
+            .map_or_else(|| error.to_string(), ToString::to_string);
+        Failure::new(FailureKind::Other, format!("cannot make requests: {why}"))
             .hint("the system's trusted certificates may be missing: install ca-certificates")
     })
 }
