@@ -16,3 +16,4 @@ mod schema;
 mod service;
 mod settings;
 mod submit;
+mod terminal;
