@@ -17,4 +17,5 @@ mod schema;
 mod service;
 mod settings;
 mod submit;
+mod terminal;
 mod worker_command;
