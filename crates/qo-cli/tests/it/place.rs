@@ -94,19 +94,7 @@ impl Place {
     pub(crate) fn start(&self, words: &[&str]) -> Started {
         let mut command = self.command(words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().unwrap();
-        let id = rustix::process::Pid::from_child(&child);
-        let (ended, ending) = mpsc::channel::<()>();
-        // A command that does not end would let the test wait for ever.
-        std::thread::spawn(move || {
-            if ending.recv_timeout(TIME_MAX) == Err(RecvTimeoutError::Timeout) {
-                let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
-            }
-        });
-        Started {
-            child,
-            _ended: ended,
-        }
+        Started::spawn(&mut command)
     }
 
     /// Submits a task and gives its id.
@@ -131,7 +119,19 @@ pub(crate) struct Started {
 impl Started {
     /// Starts a command whose streams are set already.
     pub(crate) fn spawn(command: &mut Command) -> Self {
-        Self(command.spawn().unwrap())
+        let child = command.spawn().unwrap();
+        let id = rustix::process::Pid::from_child(&child);
+        let (ended, ending) = mpsc::channel::<()>();
+        // A command that does not end would let the test wait for ever.
+        std::thread::spawn(move || {
+            if ending.recv_timeout(TIME_MAX) == Err(RecvTimeoutError::Timeout) {
+                let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
+            }
+        });
+        Self {
+            child,
+            _ended: ended,
+        }
     }
 
     /// Sends it a signal.
