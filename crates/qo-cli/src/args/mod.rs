@@ -257,7 +257,7 @@ impl Command {
 
     /// Whether it goes on until it is stopped, and so says in its log what it does.
     pub fn is_service(&self) -> bool {
-        matches!(self, Self::Monitor(_))
+        matches!(self, Self::Monitor(_) | Self::Worker(_))
     }
 }
 

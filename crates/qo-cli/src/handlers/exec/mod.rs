@@ -195,7 +195,7 @@ impl TaskHandler for ExecHandler {
             Ending::Stopped => {
                 // The task's error tells why it was stopped; what the command was doing is told here.
                 let last_words = printable(remarks.tail());
-                tracing::info!(target: "qo::exec", id = %context.id(), last_words, "a command was stopped");
+                tracing::info!(target: "qo::exec", last_words, "a command was stopped");
                 Err(match context.stop_reason() {
                     Some(StopReason::TimedOut) => TaskError::Timeout,
                     _ => TaskError::Cancelled,
