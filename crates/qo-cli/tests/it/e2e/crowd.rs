@@ -11,7 +11,7 @@ use super::place::Place;
 
 const TASKS: usize = 1_000;
 
-fn three_workers_do_a_thousand_tasks_once_each(place: Place) {
+fn three_workers_do_a_thousand_tasks_once_each(place: &Place) {
     let mut submit = place
         .command(["submit", "--type", "count", "--many", "-"])
         .stdin(Stdio::piped())
@@ -19,8 +19,9 @@ fn three_workers_do_a_thousand_tasks_once_each(place: Place) {
         .spawn()
         .unwrap();
     let mut input = submit.stdin.take().unwrap();
-    let lines: String = (0..TASKS).map(|number| format!("{number}\n")).collect();
-    input.write_all(lines.as_bytes()).unwrap();
+    for number in 0..TASKS {
+        writeln!(input, "{number}").unwrap();
+    }
     drop(input);
     let printed = submit.wait_with_output().unwrap();
     assert!(printed.status.success());

@@ -2,7 +2,7 @@
 
 use super::place::Place;
 
-fn a_task_is_submitted_done_and_looked_at(place: Place) {
+fn a_task_is_submitted_done_and_looked_at(place: &Place) {
     let id = place.submit("greet", r#"{"name":"Ada"}"#, &["--tag", "first"]);
     assert_eq!(place.task(&id)["status"], "pending");
 

@@ -4,9 +4,9 @@ use rustix::process::Signal;
 
 use super::place::Place;
 
-const HANDLER: &str = r#"work=if [ "$QO_ATTEMPT" = 1 ]; then touch started; exec sleep 600; fi; echo "$QO_WORKER_ID""#;
+const HANDLER: &str = r#"work=if [ "$QO_ATTEMPT" = 1 ]; then touch started; exec sleep 120; fi; echo "$QO_WORKER_ID""#;
 
-fn another_worker_takes_over(place: Place) {
+fn another_worker_takes_over(place: &Place) {
     let mut first = place.worker("w-1", &["--exec", HANDLER]);
     let id = place.submit("work", "null", &["--retry-initial", "50ms"]);
     place.wait_for_file("started");

@@ -8,12 +8,12 @@ macro_rules! on_both_stores {
     ($scenario:ident) => {
         #[test]
         fn on_sqlite() {
-            $scenario($crate::e2e::place::Place::sqlite());
+            $scenario(&$crate::e2e::place::Place::sqlite());
         }
 
         #[test]
         fn on_seaweedfs() {
-            $scenario($crate::e2e::place::Place::seaweedfs());
+            $scenario(&$crate::e2e::place::Place::seaweedfs());
         }
     };
 }

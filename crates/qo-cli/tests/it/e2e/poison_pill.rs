@@ -2,7 +2,7 @@
 
 use super::place::Place;
 
-fn a_task_that_kills_its_workers_fails_after_its_attempts(place: Place) {
+fn a_task_that_kills_its_workers_fails_after_its_attempts(place: &Place) {
     let poison = place.submit(
         "poison",
         "null",
@@ -10,7 +10,7 @@ fn a_task_that_kills_its_workers_fails_after_its_attempts(place: Place) {
     );
     let handlers = [
         "--exec",
-        "poison=kill -KILL $PPID; sleep 600",
+        "poison=kill -KILL $PPID; sleep 120",
         "--exec",
         "plain=true",
     ];

@@ -2,7 +2,7 @@
 
 use super::place::Place;
 
-fn a_failing_task_ends_as_failed_and_can_be_replayed(place: Place) {
+fn a_failing_task_ends_as_failed_and_can_be_replayed(place: &Place) {
     let _worker = place.worker(
         "w-1",
         &[

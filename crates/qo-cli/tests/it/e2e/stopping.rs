@@ -11,7 +11,7 @@ use super::place::Place;
 const TASKS: usize = 40;
 
 /// Running tasks are finished, waiting ones stay, and the next worker does the rest: each once.
-fn a_stop_in_the_middle_loses_nothing(place: Place) {
+fn a_stop_in_the_middle_loses_nothing(place: &Place) {
     let handlers = [
         "--concurrency",
         "4",
@@ -57,8 +57,8 @@ fn a_stop_in_the_middle_loses_nothing(place: Place) {
 }
 
 /// What does not end within the deadline is given back at once, uncounted; another worker need not wait for the lease.
-fn what_takes_too_long_is_given_back(place: Place) {
-    let handler = r#"long=if [ "$QO_WORKER_ID" = w-1 ]; then touch started; exec sleep 600; fi; echo "$QO_WORKER_ID""#;
+fn what_takes_too_long_is_given_back(place: &Place) {
+    let handler = r#"long=if [ "$QO_WORKER_ID" = w-1 ]; then touch started; exec sleep 120; fi; echo "$QO_WORKER_ID""#;
     let id = place.submit("long", "null", &["--retries", "0"]);
     let mut first = place.worker("w-1", &["--shutdown-timeout", "1s", "--exec", handler]);
     place.wait_for_file("started");
@@ -73,9 +73,9 @@ fn what_takes_too_long_is_given_back(place: Place) {
 }
 
 /// A second signal does not wait for anything; the task comes back by its lease.
-fn a_second_signal_stops_at_once(place: Place) {
+fn a_second_signal_stops_at_once(place: &Place) {
     let handler =
-        r#"long=if [ "$QO_ATTEMPT" = 1 ]; then touch started; exec sleep 600; fi; echo again"#;
+        r#"long=if [ "$QO_ATTEMPT" = 1 ]; then touch started; exec sleep 120; fi; echo again"#;
     let id = place.submit("long", "null", &["--retry-initial", "50ms"]);
     let mut first = place.worker("w-1", &["--exec", handler]);
     place.wait_for_file("started");

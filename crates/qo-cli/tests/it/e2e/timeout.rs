@@ -5,10 +5,10 @@ use qo_testkit::wait_until;
 use super::LIMIT;
 use super::place::Place;
 
-fn a_handler_that_takes_too_long_is_killed_with_its_children(place: Place) {
+fn a_handler_that_takes_too_long_is_killed_with_its_children(place: &Place) {
     let _worker = place.worker(
         "w-1",
-        &["--exec", "slow=sleep 600 & echo $! > sleeper; wait"],
+        &["--exec", "slow=sleep 120 & echo $! > sleeper; wait"],
     );
     let id = place.submit("slow", "null", &["--timeout", "1s", "--retries", "0"]);
     let failed = place.wait_for(&id, "failed");

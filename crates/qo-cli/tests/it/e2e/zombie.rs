@@ -4,7 +4,7 @@ use rustix::process::Signal;
 
 use super::place::Place;
 
-fn the_result_of_a_zombie_is_refused(place: Place) {
+fn the_result_of_a_zombie_is_refused(place: &Place) {
     // The first attempt ends once it is told to, which is after the second one has: its worker hears of it when it wakes up.
     let handler = r#"work=if [ "$QO_ATTEMPT" = 1 ]; then touch started; while ! test -e finish; do sleep 0.05; done; fi; echo "$QO_WORKER_ID""#;
     let zombie = place.worker("zombie", &["--exec", handler]);
