@@ -3,6 +3,8 @@
 //! - [`api`]: the words of every engine: what is asked, and what is answered.
 //! - [`engine`]: the one trait that every mode implements.
 //! - [`objects`]: direct mode. Workers and clients talk straight to the bucket.
+//! - [`remote`]: a queue behind another process's HTTP API.
+//! - [`wire`]: the JSON forms of that API.
 //! - `conformance`: what every engine must do, as a test suite; built with the feature of that name.
 
 pub mod api;
@@ -11,7 +13,10 @@ pub mod conformance;
 pub mod engine;
 pub mod error;
 pub mod objects;
+pub mod remote;
+pub mod wire;
 
 pub use engine::Engine;
 pub use error::EngineError;
 pub use objects::ObjectsEngine;
+pub use remote::RemoteEngine;
