@@ -20,6 +20,7 @@ use qo_store::{OpenOptions, Store, StoreClient, StoreKind, check, open, open_def
 
 use crate::error::Error;
 use crate::queue::Queue;
+use crate::remote;
 
 /// Connects to the queue at a URL, with the credentials and settings of the environment.
 pub async fn connect(url: &str) -> Result<Queue, Error> {
@@ -115,6 +116,10 @@ impl Connect {
         let options = self
             .options
             .unwrap_or_else(|| OpenOptions::from_env(Arc::clone(&world)));
+        let url = self.url.as_deref().or_else(|| options.var("QO_STORE"));
+        if let Some(url) = url.filter(|url| remote::names_servers(url)) {
+            return remote::open(url, &options, world).await;
+        }
         let store = match &self.url {
             Some(url) => open(&without_engine(url)?, &options)?,
             None => match options.var("QO_STORE") {

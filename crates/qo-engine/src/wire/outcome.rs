@@ -263,11 +263,11 @@ pub struct OutcomeAnswer {
     pub problem: Option<Problem>,
 }
 
-impl From<Result<Task, Problem>> for OutcomeAnswer {
-    fn from(result: Result<Task, Problem>) -> Self {
+impl From<Result<Task, Box<Problem>>> for OutcomeAnswer {
+    fn from(result: Result<Task, Box<Problem>>) -> Self {
         let (task, problem) = match result {
             Ok(task) => (Some(task), None),
-            Err(problem) => (None, Some(problem)),
+            Err(problem) => (None, Some(*problem)),
         };
         Self { task, problem }
     }

@@ -280,8 +280,8 @@ pub struct SubmitAnswer {
     pub problem: Option<Problem>,
 }
 
-impl From<Result<Submitted, Problem>> for SubmitAnswer {
-    fn from(result: Result<Submitted, Problem>) -> Self {
+impl From<Result<Submitted, Box<Problem>>> for SubmitAnswer {
+    fn from(result: Result<Submitted, Box<Problem>>) -> Self {
         match result {
             Ok(submitted) => Self {
                 task: Some(submitted.task),
@@ -291,7 +291,7 @@ impl From<Result<Submitted, Problem>> for SubmitAnswer {
             Err(problem) => Self {
                 task: None,
                 duplicate: false,
-                problem: Some(problem),
+                problem: Some(*problem),
             },
         }
     }
