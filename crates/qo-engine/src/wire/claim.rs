@@ -1,5 +1,6 @@
 //! Claims.
 
+use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::{QueueName, Task, TaskType, WorkerId};
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +51,11 @@ impl ClaimBody {
             lease_ms: self.lease_ms,
             ..default
         };
+        if !(1..=CLAIM_MAX_TASKS).contains(&request.max) {
+            return Err(EngineError::BadRequest(format!(
+                "max must be 1 to {CLAIM_MAX_TASKS}"
+            )));
+        }
         if request.queues.len().max(request.types.len()) > NAMES_MAX {
             return Err(EngineError::BadRequest(format!(
                 "a claim names at most {NAMES_MAX} queues and {NAMES_MAX} types"

@@ -1,9 +1,9 @@
 //! The suite that every engine must pass, run for the remote engine over real servers on loopback ports.
 //!
-//! Two servers share the store, as two processes would, and the engines of the checks are spread over both.
+//! On memory all engines of the checks ask one server, as most queues are served. On SQLite each has a server of its own, so that all of
+//! them share nothing but the store.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use qo::{Engine, ObjectsConfig, ObjectsEngine};
@@ -17,10 +17,13 @@ use crate::support::{Running, config, engine_on, memory, serve_engine};
 
 const PAYLOAD_MAX_BYTES: u64 = 256 * 1024;
 
+type Opener = Box<dyn Fn() -> Store + Send + Sync>;
+
 struct Remote {
-    store: &'static str,
-    servers: Vec<Running>,
-    next: AtomicUsize,
+    name: &'static str,
+    open: Opener,
+    one_server: bool,
+    servers: Mutex<Vec<Running>>,
     maintainer: ObjectsEngine,
     foreign_tasks: usize,
     keeps_versions: bool,
@@ -28,42 +31,42 @@ struct Remote {
 
 impl std::fmt::Debug for Remote {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.store)
+        f.write_str(self.name)
     }
 }
 
-impl Remote {
-    async fn new(name: &'static str, store: impl Fn() -> Store) -> Self {
-        let objects = || ObjectsConfig {
-            payload_max_bytes: PAYLOAD_MAX_BYTES,
-            ..ObjectsConfig::local()
-        };
-        let mut servers = Vec::new();
-        for _ in 0..2 {
-            let store = store();
-            let engine = engine_on(&store, objects());
-            servers.push(serve_engine(store, engine, config()).await);
-        }
-        Self {
-            store: name,
-            servers,
-            next: AtomicUsize::new(0),
-            maintainer: engine_on(&store(), objects()),
-            foreign_tasks: 2_000,
-            keeps_versions: false,
-        }
+fn objects() -> ObjectsConfig {
+    ObjectsConfig {
+        payload_max_bytes: PAYLOAD_MAX_BYTES,
+        ..ObjectsConfig::local()
     }
 }
 
 #[async_trait]
 impl Harness for Remote {
     fn name(&self) -> String {
-        format!("http on {}", self.store)
+        format!("http on {}", self.name)
     }
 
     async fn engine(&self) -> Arc<dyn Engine> {
-        let server = &self.servers[self.next.fetch_add(1, Ordering::Relaxed) % 2];
-        let config = RemoteConfig::parse(&server.url).unwrap();
+        let known = self
+            .servers
+            .lock()
+            .unwrap()
+            .first()
+            .map(|server| server.url.clone());
+        let url = match known.filter(|_| self.one_server) {
+            Some(url) => url,
+            None => {
+                let store = (self.open)();
+                let engine = engine_on(&store, objects());
+                let server = serve_engine(store, engine, config()).await;
+                let url = server.url.clone();
+                self.servers.lock().unwrap().push(server);
+                url
+            }
+        };
+        let config = RemoteConfig::parse(&url).unwrap();
         Arc::new(RemoteEngine::new(config, TokioWorld::shared()).unwrap())
     }
 
@@ -91,20 +94,35 @@ impl Harness for Remote {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_memory() {
-    let shared = memory();
-    run(&Remote::new("memory", || shared.clone()).await).await;
+    let store = memory();
+    let harness = Remote {
+        name: "memory",
+        maintainer: engine_on(&store, objects()),
+        open: Box::new(move || store.clone()),
+        one_server: true,
+        servers: Mutex::default(),
+        foreign_tasks: 2_000,
+        keeps_versions: false,
+    };
+    run(&harness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("qo.db").display());
-    let store = || open(&url, &OpenOptions::new(TokioWorld::shared())).unwrap();
+    let store = move || open(&url, &OpenOptions::new(TokioWorld::shared())).unwrap();
     let versioning = qo_store::admin::Versioning::On;
     let admin = store().admin.unwrap();
     admin.set_versioning(versioning).await.unwrap();
-    let mut harness = Remote::new("SQLite with versions", store).await;
-    harness.keeps_versions = true;
-    harness.foreign_tasks = 300;
+    let harness = Remote {
+        name: "SQLite with versions",
+        maintainer: engine_on(&store(), objects()),
+        open: Box::new(store),
+        one_server: false,
+        servers: Mutex::default(),
+        foreign_tasks: 300,
+        keeps_versions: true,
+    };
     run(&harness).await;
 }
