@@ -2,6 +2,7 @@
 //!
 //! - [`api`]: the words of every engine: what is asked, and what is answered.
 //! - [`engine`]: the one trait that every mode implements.
+//! - [`leadership`]: which of several brokers leads.
 //! - [`objects`]: direct mode. Workers and clients talk straight to the bucket.
 //! - [`remote`]: a queue behind another process's HTTP API.
 //! - [`wire`]: the JSON forms of that API.
@@ -12,6 +13,7 @@ pub mod api;
 pub mod conformance;
 pub mod engine;
 pub mod error;
+pub mod leadership;
 pub mod objects;
 pub mod remote;
 pub mod wire;
