@@ -3,6 +3,7 @@
 //! - [`api`]: the words of every engine: what is asked, and what is answered.
 //! - [`engine`]: the one trait that every mode implements.
 //! - [`objects`]: direct mode. Workers and clients talk straight to the bucket.
+//! - [`state`]: broker mode. One process holds the queue in memory and commits in groups.
 //! - `conformance`: what every engine must do, as a test suite; built with the feature of that name.
 
 pub mod api;
@@ -11,7 +12,9 @@ pub mod conformance;
 pub mod engine;
 pub mod error;
 pub mod objects;
+pub mod state;
 
 pub use engine::Engine;
 pub use error::EngineError;
 pub use objects::ObjectsEngine;
+pub use state::StateEngine;

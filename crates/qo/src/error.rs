@@ -174,7 +174,8 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         EngineError::Unreadable { .. } => ErrorKind::Damaged,
         EngineError::Contended { .. } | EngineError::QueuePaused { .. } => ErrorKind::Conflict,
         EngineError::PayloadTooLarge { .. } | EngineError::BadRequest(_) => ErrorKind::BadInput,
-        EngineError::NotVersioned => ErrorKind::Unsupported,
+        EngineError::NotVersioned | EngineError::QueueFull { .. } => ErrorKind::Unsupported,
+        EngineError::NotLeader | EngineError::Closed => ErrorKind::Unavailable,
     }
 }
 

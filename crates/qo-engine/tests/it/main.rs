@@ -15,6 +15,7 @@ mod index_modes;
 mod init;
 mod maintenance;
 mod places;
+mod state;
 
 mod support;
 mod urgency;
