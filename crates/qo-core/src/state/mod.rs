@@ -31,10 +31,11 @@ pub use requests::REQUESTS_REMEMBERED;
 use self::ready::{ReadyIndex, ReadyPlace};
 use self::requests::RecentRequests;
 use crate::id::{OpId, TaskId};
+use crate::json::Json;
 use crate::limits::CLAIM_MAX_TASKS;
 use crate::names::{QueueName, TaskType};
 use crate::retry::Jitter;
-use crate::task::{ScopedKey, Status, Task};
+use crate::task::{DecodeError, ScopedKey, Status, Task};
 use crate::time::Timestamp;
 use crate::transition::{Action, Command, Rejection, Submission, submit};
 
@@ -105,6 +106,15 @@ impl QueueState {
     /// A task by its id.
     pub fn task(&self, id: TaskId) -> Option<&Task> {
         self.tasks.get(&id).map(Box::as_ref)
+    }
+
+    /// A task's stored form without its input, and the input, if it is not an object of its own: the input never changes, so
+    /// that it can be stored once and apart.
+    pub fn encode_apart(
+        &mut self,
+        id: TaskId,
+    ) -> Option<Result<(Vec<u8>, Option<Json>), DecodeError>> {
+        self.tasks.get_mut(&id).map(|task| task.encode_apart())
     }
 
     /// All tasks, in the order of their ids.

@@ -263,6 +263,7 @@ impl<J: Journal> CommitLoop<J> {
             match verdict {
                 Verdict::Answer(answer) => {
                     confirm = true;
+                    changes.reads |= !tells_of_nothing(&answer);
                     members.push((entry, answer));
                 }
                 Verdict::Wait => {
@@ -382,11 +383,13 @@ impl<J: Journal> CommitLoop<J> {
                 return Vec::new();
             }
             (Ok(Found::Task(task)), _) => {
+                self.journal.took_in(&task);
                 self.space.state.load(*task);
             }
             (Ok(Found::Holder(id)), _) => {
                 if self.space.state.task(id).is_none() {
-                    for entry in entries {
+                    for mut entry in entries {
+                        entry.absent.holder = Some(id);
                         self.park(Want::Task(id), entry);
                     }
                     return Vec::new();
@@ -397,12 +400,9 @@ impl<J: Journal> CommitLoop<J> {
             }
             (Ok(Found::Nothing), Want::Task(id)) => {
                 for entry in &mut entries {
+                    entry.absent.id |= entry.ask.task_id() == Some(*id);
                     // Who came by way of a key now knows that its task is gone.
-                    if entry.ask.task_id() == Some(*id) {
-                        entry.absent.id = true;
-                    } else {
-                        entry.absent.key = true;
-                    }
+                    entry.absent.key |= entry.absent.holder == Some(*id);
                 }
             }
         }
@@ -477,6 +477,11 @@ fn take_until_close(batch: &mut Vec<Entry>, closers: &mut Vec<Entry>) -> Vec<Ent
         }
     }
     entries
+}
+
+/// Whether an answer only says that there is nothing to claim.
+fn tells_of_nothing(answer: &Answer) -> bool {
+    matches!(answer, Answer::Tasks(Ok(tasks)) if tasks.is_empty())
 }
 
 fn refuse_all(entries: impl IntoIterator<Item = Entry>, error: &EngineError) {

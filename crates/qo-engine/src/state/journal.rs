@@ -19,6 +19,8 @@ pub(super) struct GroupChanges {
     pub(super) queues: Vec<QueueName>,
     /// Whether a task may be claimable now that was not before.
     pub(super) woke: bool,
+    /// Whether somebody will be told what the state holds, and not only that there is nothing to claim.
+    pub(super) reads: bool,
     /// How many bytes of inputs the group's submits bring.
     pub(super) input_bytes: u64,
 }
@@ -110,6 +112,9 @@ pub(super) trait Journal: Send + 'static {
     fn fetch(&self, _want: Want) -> BoxFuture<Result<Found, EngineError>> {
         Box::pin(async { Ok(Found::Nothing) })
     }
+
+    /// Notes that what was looked up is now in the state.
+    fn took_in(&mut self, _task: &Task) {}
 
     /// Adds what is known of tasks that the state does not hold.
     fn add_stats(&self, _stats: &mut crate::api::Stats, _now: Timestamp) {}

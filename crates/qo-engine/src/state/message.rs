@@ -24,6 +24,8 @@ pub(super) struct Entry {
 pub(super) struct Absent {
     pub(super) id: bool,
     pub(super) key: bool,
+    /// The task that the key stands for, while it is being looked up.
+    pub(super) holder: Option<TaskId>,
 }
 
 impl Entry {

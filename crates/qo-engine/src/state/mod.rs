@@ -17,6 +17,7 @@ mod journal;
 pub mod json;
 mod message;
 mod payloads;
+pub mod slate;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -27,6 +28,7 @@ use qo_store::world::{World, WorldExt};
 use tokio::sync::{mpsc, oneshot};
 
 pub use config::{JsonConfig, StateConfig};
+pub use slate::SlateConfig;
 
 use self::commit::CommitLoop;
 use self::journal::Journal;

@@ -134,7 +134,7 @@ pub(super) fn forget_payloads(client: &StoreClient, world: &dyn World, dropped: 
     }));
 }
 
-async fn remove_payloads(client: &StoreClient, id: TaskId) -> Result<(), EngineError> {
+pub(super) async fn remove_payloads(client: &StoreClient, id: TaskId) -> Result<(), EngineError> {
     let page = client.page(&data_prefix(id), None, PAGE_LIMIT_MAX).await?;
     let keys: Vec<_> = page.entries.into_iter().map(|entry| entry.key).collect();
     if keys.is_empty() {

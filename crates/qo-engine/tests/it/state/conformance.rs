@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use qo_engine::conformance::{Harness, run};
-use qo_engine::state::JsonConfig;
+use qo_engine::state::{JsonConfig, SlateConfig};
 use qo_engine::{Engine, StateEngine};
 use qo_store::client::ClientConfig;
 use qo_store::world::{TokioWorld, World};
@@ -19,6 +19,7 @@ const PAYLOAD_MAX_BYTES: u64 = 256 * 1024;
 #[derive(Debug)]
 enum Kind {
     Json(JsonConfig),
+    Slate(SlateConfig),
 }
 
 /// Broker mode on one store.
@@ -38,6 +39,7 @@ impl Broker {
     fn new(store: &'static str, url: String, mut kind: Kind) -> Self {
         match &mut kind {
             Kind::Json(config) => config.state.payload_max_bytes = PAYLOAD_MAX_BYTES,
+            Kind::Slate(config) => config.state.payload_max_bytes = PAYLOAD_MAX_BYTES,
         }
         let world = TokioWorld::shared();
         Self {
@@ -73,6 +75,11 @@ impl Broker {
             Kind::Json(config) => {
                 StateEngine::json(store.objects, store.clock, world, client, config.clone())
             }
+            Kind::Slate(config) => {
+                StateEngine::slate(store.objects, store.clock, world, client, config.clone())
+                    .await
+                    .unwrap()
+            }
         }
     }
 
@@ -86,6 +93,7 @@ impl Harness for Broker {
     fn name(&self) -> String {
         let kind = match self.kind {
             Kind::Json(_) => "json",
+            Kind::Slate(_) => "slate",
         };
         format!("{kind} on {}", self.store)
     }
@@ -93,6 +101,7 @@ impl Harness for Broker {
     async fn engine(&self) -> Arc<dyn Engine> {
         match self.kind {
             Kind::Json(_) => Arc::new(self.open().await),
+            Kind::Slate(_) => Arc::new(self.first().await.clone()),
         }
     }
 
@@ -142,4 +151,27 @@ async fn json_on_sqlite() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn json_on_seaweedfs() {
     run(&Broker::on_seaweedfs(Kind::Json(JsonConfig::default()))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn slate_on_memory() {
+    let kind = Kind::Slate(SlateConfig::default());
+    run(&Broker::new(
+        "memory",
+        "memory:slate-conformance".to_owned(),
+        kind,
+    ))
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn slate_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let kind = Kind::Slate(SlateConfig::default());
+    run(&Broker::new("SQLite", sqlite(&folder), kind)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn slate_on_seaweedfs() {
+    run(&Broker::on_seaweedfs(Kind::Slate(SlateConfig::default()))).await;
 }
