@@ -34,7 +34,7 @@ pub enum Error {
     Setting(#[from] ConfigError),
     /// The URL asks for an engine that there is not.
     #[error(
-        "unknown engine {name:?} in the store URL: leave ?engine= out, or write engine=objects"
+        "unknown engine {name:?} in the store URL: leave ?engine= out, or write engine=objects, engine=json or engine=slate"
     )]
     UnknownEngine {
         /// The name that was given.
