@@ -61,7 +61,13 @@ impl ClaimBody {
                 "max must be 1 to {CLAIM_MAX_TASKS}"
             )));
         }
-        if request.queues.len().max(request.types.len()).max(request.shards.len()) > NAMES_MAX {
+        if request
+            .queues
+            .len()
+            .max(request.types.len())
+            .max(request.shards.len())
+            > NAMES_MAX
+        {
             return Err(EngineError::BadRequest(format!(
                 "a claim names at most {NAMES_MAX} queues, {NAMES_MAX} types and {NAMES_MAX} shards"
             )));

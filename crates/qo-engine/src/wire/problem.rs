@@ -139,6 +139,12 @@ pub enum Condition {
         queues: Vec<QueueName>,
     },
     NotVersioned,
+    NotLeader,
+    QueueFull {
+        size: u64,
+        limit: u64,
+    },
+    Closed,
     /// No token, or one that is unknown, revoked or out of date.
     Unauthorized,
     /// A token that does not allow this.
@@ -229,6 +235,9 @@ impl Condition {
             Self::PayloadTooLarge { .. } => ("payload_too_large", 413, "The payload is too large"),
             Self::BadRequest => ("bad_request", 400, "The request makes no sense"),
             Self::QueuePaused { .. } => ("queue_paused", 409, "The queue is paused"),
+            Self::NotLeader => ("not_leader", 503, "Another process serves this queue"),
+            Self::QueueFull { .. } => ("queue_full", 507, "The queue is full"),
+            Self::Closed => ("closed", 503, "The queue was closed"),
             Self::NotVersioned => ("not_versioned", 409, "No versions are kept"),
             Self::Unauthorized => ("unauthorized", 401, "A valid token is needed"),
             Self::Forbidden => ("forbidden", 403, "The token does not allow this"),
@@ -258,7 +267,10 @@ impl Condition {
 
     /// Whether it says something of this server alone: another one, or the same a little later, can do it, and nothing was begun.
     pub fn is_of_this_server(&self) -> bool {
-        matches!(self, Self::Overloaded | Self::Stopping)
+        matches!(
+            self,
+            Self::Overloaded | Self::Stopping | Self::NotLeader | Self::Closed
+        )
     }
 }
 
@@ -313,6 +325,12 @@ fn condition_of(error: &EngineError) -> Condition {
             queues: queues.clone(),
         },
         EngineError::NotVersioned => Condition::NotVersioned,
+        EngineError::NotLeader => Condition::NotLeader,
+        EngineError::QueueFull { size, limit } => Condition::QueueFull {
+            size: *size,
+            limit: *limit,
+        },
+        EngineError::Closed => Condition::Closed,
     }
 }
 
@@ -427,6 +445,9 @@ fn error_of(condition: Condition, detail: String, status: u16, place: &str) -> E
         },
         Condition::QueuePaused { queues } => EngineError::QueuePaused { queues },
         Condition::NotVersioned => EngineError::NotVersioned,
+        Condition::NotLeader => EngineError::NotLeader,
+        Condition::QueueFull { size, limit } => EngineError::QueueFull { size, limit },
+        Condition::Closed => EngineError::Closed,
         Condition::Unauthorized | Condition::Forbidden | Condition::CrossSite => {
             EngineError::Store(StoreError::Denied { key: place, detail })
         }

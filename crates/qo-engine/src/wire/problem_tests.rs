@@ -84,6 +84,9 @@ fn every_error() -> Vec<EngineError> {
             queues: vec!["a".parse().unwrap()],
         },
         EngineError::NotVersioned,
+        EngineError::NotLeader,
+        EngineError::QueueFull { size: 2, limit: 1 },
+        EngineError::Closed,
     ];
     for rule in [
         InvalidRetryPolicy::IntervalTooLong,
