@@ -265,7 +265,13 @@ impl Condition {
         self.row().1
     }
 
-    /// Whether it says something of this server alone: another one, or the same a little later, can do it, and nothing was begun.
+    /// Whether what was asked may have been begun, or even done, although this is the answer.
+    pub fn may_have_begun(&self) -> bool {
+        // A server can lose its leadership between the deed and the answer.
+        !matches!(self, Self::Overloaded | Self::Stopping)
+    }
+
+    /// Whether it says something of this server alone: another one, or the same a little later, can do it.
     pub fn is_of_this_server(&self) -> bool {
         matches!(
             self,
