@@ -1,3 +1,9 @@
+use std::time::Duration;
+
+use qo_core::Rejection;
+use qo_core::retry::InvalidRetryPolicy;
+use qo_store::StoreError;
+
 use super::*;
 
 fn every_error() -> Vec<EngineError> {
