@@ -10,6 +10,7 @@ use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::envelope::Access;
 use crate::routes::{self, bulk, events, looking, operations, operators, reference, tasks, work};
+use crate::tokens::Scope;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -79,10 +80,12 @@ fn finish(operation: &mut Operation, access: Access) {
         Access::Known => ("any token".to_owned(), Some(Vec::new())),
         Access::AnyOf(scopes) => {
             let names: Vec<_> = scopes.iter().map(ToString::to_string).collect();
-            (
-                format!("scope {}, or admin", names.join(" or ")),
-                Some(names),
-            )
+            let words = if scopes.contains(&Scope::Admin) {
+                "scope admin".to_owned()
+            } else {
+                format!("scope {}, or admin", names.join(" or "))
+            };
+            (words, Some(names))
         }
     };
     operation.security = Some(match requirement {

@@ -140,7 +140,7 @@ impl Connect {
         let (world, options) = self.surroundings();
         let url = self.url.as_deref().or_else(|| options.var("QO_STORE"));
         if let Some(url) = url.filter(|url| remote::names_servers(url)) {
-            return remote::open(url, &options, world).await;
+            return Box::pin(remote::open(url, &options, world)).await;
         }
         let (store, engine) = self.store_in(&options)?;
         let variables = variables(&options);
@@ -173,9 +173,10 @@ impl Connect {
             }
             EngineName::Slate => {
                 let config = self.slate.unwrap_or_default();
-                let engine =
-                    StateEngine::slate(things, clock, Arc::clone(&world), self.client, config)
-                        .await?;
+                // Opening SlateDB is a large future, and not every caller should carry it.
+                let opening =
+                    StateEngine::slate(things, clock, Arc::clone(&world), self.client, config);
+                let engine = Box::pin(opening).await?;
                 Ok(Queue::new(Arc::new(engine), world))
             }
         }

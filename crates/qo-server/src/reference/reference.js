@@ -8,6 +8,9 @@ const el = (name, attributes = {}, ...children) => {
   return node;
 };
 
+// Descriptions mark code with backticks.
+const prose = (text) => text.split("`").map((part, place) => (place % 2 === 1 ? el("code", {}, part) : part));
+
 const refName = (schema) => schema.$ref.split("/").pop();
 
 const describe = (schema) => {
@@ -43,7 +46,7 @@ const properties = (schema) => {
     el("code", {}, name),
     describe(value),
     required.includes(name) ? "required" : "",
-    value.description || "",
+    prose(value.description || ""),
   ]);
   for (const part of schema.allOf || []) rows.push(...properties(part));
   return rows;
@@ -58,40 +61,53 @@ const operation = (method, path, op) => {
     el("h3", {}, el("span", { class: "method " + method }, method.toUpperCase()), el("span", { class: "path" }, path)),
     el("p", {}, el("strong", {}, op.summary || op.operationId), " ", el("span", { class: "scope" }, op["x-qo-access"] || "")),
   );
-  if (op.description) article.append(el("p", {}, op.description));
+  if (op.description) article.append(el("p", {}, ...prose(op.description)));
   if (op.parameters && op.parameters.length > 0) {
     article.append(
       table(
         ["parameter", "in", "type", ""],
-        op.parameters.map((p) => [el("code", {}, p.name), p.in, describe(p.schema), p.description || ""]),
+        op.parameters.map((p) => [el("code", {}, p.name), p.in, describe(p.schema), prose(p.description || "")]),
       ),
     );
   }
   if (op.requestBody) article.append(el("p", { class: "quiet" }, "body"), table(["type", "schema"], content(op.requestBody)));
-  const answers = Object.entries(op.responses).map(([status, answer]) => [
-    el("code", {}, status),
-    answer.description || "",
-    content(answer).flatMap(([, schema]) => [...schema, " "]),
-  ]);
+  // How requests are refused is the same everywhere, and said once.
+  const answers = Object.entries(op.responses)
+    .filter(([status]) => !status.endsWith("XX"))
+    .map(([status, answer]) => [
+      el("code", {}, status),
+      prose(answer.description || ""),
+      content(answer).flatMap(([, schema]) => [...schema, " "]),
+    ]);
   article.append(el("p", { class: "quiet" }, "answers"), table(["status", "", "schema"], answers));
   return article;
 };
 
 const show = (doc) => {
   document.getElementById("title").textContent = doc.info.title + " " + doc.info.version;
-  document.getElementById("summary").textContent = doc.info.description || "";
-  const contents = el("ul");
+  document.getElementById("summary").replaceChildren(
+    ...prose(doc.info.description || ""),
+    " Any route may answer 4XX or 5XX with a ",
+    el("a", { href: "#schema-Problem" }, "Problem"),
+    ".",
+  );
+  const contents = document.getElementById("contents");
   const routes = document.getElementById("routes");
-  for (const [path, item] of Object.entries(doc.paths)) {
-    for (const [method, op] of Object.entries(item)) {
-      contents.append(el("li", {}, el("a", { href: "#" + op.operationId }, method.toUpperCase() + " " + path)));
-      routes.append(operation(method, path, op));
+  for (const tag of doc.tags) {
+    const list = el("ul");
+    contents.append(el("h2", {}, tag.description || tag.name), list);
+    routes.append(el("h2", {}, tag.description || tag.name));
+    for (const [path, item] of Object.entries(doc.paths)) {
+      for (const [method, op] of Object.entries(item)) {
+        if (!op.tags.includes(tag.name)) continue;
+        list.append(el("li", {}, el("a", { href: "#" + op.operationId }, method.toUpperCase() + " " + path)));
+        routes.append(operation(method, path, op));
+      }
     }
   }
-  document.getElementById("contents").append(contents);
   const schemas = document.getElementById("schemas");
   for (const [name, schema] of Object.entries(doc.components.schemas)) {
-    const article = el("article", { id: "schema-" + name }, el("h3", {}, name), el("p", {}, schema.description || ""));
+    const article = el("article", { id: "schema-" + name }, el("h3", {}, name), el("p", {}, ...prose(schema.description || "")));
     const rows = properties(schema);
     if (rows.length > 0) article.append(table(["field", "type", "", ""], rows));
     else article.append(el("p", {}, ...describe(schema)));
