@@ -10,6 +10,7 @@ use qo_core::time::InvalidTimestamp;
 use qo_core::{Rejection, Status, TaskId};
 use qo_engine::EngineError;
 use qo_engine::objects::ConfigError;
+use qo_engine::remote::InvalidServer;
 use qo_store::StoreError;
 use qo_store::open::{CheckError, OpenError};
 use qo_store::probe::ProbeError;
@@ -34,12 +35,15 @@ pub enum Error {
     Setting(#[from] ConfigError),
     /// The URL asks for an engine that there is not.
     #[error(
-        "unknown engine {name:?} in the store URL: leave ?engine= out, or write engine=objects"
+        "unknown engine {name:?} in the store URL: leave ?engine= out, or write engine=objects, engine=json or engine=slate"
     )]
     UnknownEngine {
         /// The name that was given.
         name: String,
     },
+    /// The URL names no server that can be asked.
+    #[error(transparent)]
+    Server(#[from] InvalidServer),
     /// The engine did not do it.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -186,6 +190,7 @@ impl Error {
             | Self::Time(_)
             | Self::Json(_)
             | Self::Setting(_)
+            | Self::Server(_)
             | Self::OptionWithout { .. }
             | Self::TwoHandlers { .. }
             | Self::NoHandler
@@ -237,7 +242,8 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         EngineError::Unreadable { .. } => ErrorKind::Damaged,
         EngineError::Contended { .. } | EngineError::QueuePaused { .. } => ErrorKind::Conflict,
         EngineError::PayloadTooLarge { .. } | EngineError::BadRequest(_) => ErrorKind::BadInput,
-        EngineError::NotVersioned => ErrorKind::Unsupported,
+        EngineError::NotVersioned | EngineError::QueueFull { .. } => ErrorKind::Unsupported,
+        EngineError::NotLeader | EngineError::Closed => ErrorKind::Unavailable,
     }
 }
 

@@ -17,6 +17,7 @@ use crate::names::{IdempotencyKey, QueueName, Tag, TaskType, WorkerId};
 use crate::payload::{Payload, PayloadRef};
 use crate::retry::RetryPolicy;
 use crate::time::Timestamp;
+use crate::trace::TraceParent;
 
 /// The lowest priority number is served first.
 pub const PRIORITY_MAX: u8 = 9;
@@ -136,6 +137,9 @@ pub struct Task {
     /// Words to find it by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Tag>,
+    /// The trace that the submit was a part of, for the handler to go on with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceParent>,
     /// How far the current attempt says it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Box<Progress>>,
@@ -264,6 +268,7 @@ impl Task {
             idempotency_scope: IdempotencyScope::default(),
             idempotency_until: None,
             tags: Vec::new(),
+            traceparent: None,
             progress: None,
             cancel_requested: false,
             events: History::default(),
@@ -276,6 +281,22 @@ impl Task {
     pub fn input(&self) -> Payload {
         join(self.input.as_ref(), self.input_ref.as_deref())
             .unwrap_or_else(|| Payload::Inline(Json::null()))
+    }
+
+    /// The task's stored form without its input, and the input, for engines that keep an input that never changes apart from
+    /// the record that does. An input that is an object of its own is named in the record.
+    pub(crate) fn encode_apart(&mut self) -> Result<(Vec<u8>, Option<Json>), DecodeError> {
+        let input = self.input.take();
+        let encoded = encode(self);
+        self.input.clone_from(&input);
+        Ok((encoded?, input))
+    }
+
+    /// Gives a task that was stored without its input its input back.
+    #[must_use]
+    pub fn with_input(mut self, input: Json) -> Self {
+        self.input = Some(input);
+        self
     }
 
     /// The output, once there is one.

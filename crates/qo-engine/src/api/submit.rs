@@ -1,9 +1,12 @@
 //! What somebody wants to have done.
 
-use qo_core::task::{IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, TIMEOUT_DEFAULT_SECONDS};
+use qo_core::task::{
+    IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, ScopedKey, TIMEOUT_DEFAULT_SECONDS,
+};
 use qo_core::transition::{Idempotency, Submission};
 use qo_core::{
     IdempotencyKey, Json, Payload, QueueName, RetryPolicy, Tag, Task, TaskId, TaskType, Timestamp,
+    TraceParent,
 };
 
 /// A task to be. The defaults are those of the data model.
@@ -33,6 +36,8 @@ pub struct SubmitRequest {
     pub idempotency: Option<IdempotencyRequest>,
     /// Words to find it by.
     pub tags: Vec<Tag>,
+    /// The trace that it is a part of: it reaches the handler with the task.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// A point in time, absolute or from now on, in the store's time.
@@ -85,7 +90,19 @@ impl SubmitRequest {
             retry_policy: RetryPolicy::default(),
             idempotency: None,
             tags: Vec::new(),
+            traceparent: None,
         }
+    }
+
+    /// The idempotency key in its scope.
+    pub(crate) fn scoped_key(&self) -> Option<ScopedKey> {
+        let request = self.idempotency.as_ref()?;
+        Some(ScopedKey::new(
+            request.scope,
+            &self.queue,
+            &self.task_type,
+            &request.key,
+        ))
     }
 
     /// The core's form of the request.
@@ -107,6 +124,7 @@ impl SubmitRequest {
                 until: request.window_ms.map(|millis| now.plus_millis(millis)),
             }),
             tags: self.tags,
+            traceparent: self.traceparent,
         }
     }
 }

@@ -1,0 +1,31 @@
+//! Serves a queue from a program of one's own.
+//!
+//! ```sh
+//! cargo run -p qo-server --example serve                            # a queue in memory, http://127.0.0.1:7777/docs
+//! cargo run -p qo-server --example serve 127.0.0.1:8000 sqlite:q.db
+//! ```
+
+use std::env;
+use std::error::Error;
+
+use qo_server::{Server, ServerConfig};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = env::args().skip(1);
+    let address = arguments
+        .next()
+        .unwrap_or_else(|| "127.0.0.1:7777".to_owned());
+    let store = arguments.next().unwrap_or_else(|| "memory:".to_owned());
+    let queue = qo::connect(&store).await?;
+    let server = Server::bind(queue.clone(), ServerConfig::new(address.parse()?)).await?;
+    println!(
+        "{store} at {}, reference at {}/docs",
+        server.url(),
+        server.url()
+    );
+    // A program that should stop in order gives a future here that ends when it is told to.
+    server.run_until(std::future::pending()).await;
+    queue.close().await;
+    Ok(())
+}
