@@ -80,6 +80,7 @@ impl StateEngine {
         let opening = Db::builder(PLACE, objects)
             .with_settings(settings::settings(&config))
             .with_db_cache(settings::cache(), 0)
+            .with_block_cache_policy(settings::cache_policy())
             .build();
         // What happens only once need not make the futures of all callers large.
         let db = Box::pin(opening)
