@@ -74,6 +74,7 @@ export const TASK = [
   unusual('idempotency_scope', text, '"queue"'),
   optional('idempotency_until', time),
   unusual('tags', listOf(text), '[]'),
+  optional('traceparent', text),
   optional('progress', recordOf(PROGRESS)),
   unusual('cancel_requested', plain, 'false'),
   always('events', listOf(recordOf(EVENT)), '[]'),

@@ -73,10 +73,12 @@ pub(super) async fn runs_a_waiting_task_now(room: &Room<'_>) {
     };
     let waiting = room.submit(request).await;
     room.nothing_to_claim().await;
-    let due = room.another().await.run_now(waiting.id).await.unwrap();
+    let other = room.another().await;
+    let due = other.run_now(waiting.id).await.unwrap();
     assert_eq!(due.status, Status::Pending);
     assert!(due.available_at < waiting.available_at);
-    match rejection(room.engine.run_now(waiting.id).await) {
+    // The same process is asked again: another one's clock may be a little behind, and then it is not due there yet.
+    match rejection(other.run_now(waiting.id).await) {
         Rejection::AlreadyDue { available_at } => assert_eq!(available_at, due.available_at),
         other => panic!("expected that it is due, got {other:?}"),
     }

@@ -20,9 +20,11 @@ fn main() -> ExitCode {
 fn run() -> Result<(), KitError> {
     let server = SeaweedFs::start()?;
     let mut out = io::stdout().lock();
-    for (name, value) in server.environment() {
+    // The secret comes last, so that whoever waits for it has read everything.
+    let variables = server.shell().into_iter().chain(server.environment());
+    for (name, value) in variables {
         // Whoever started this may have gone; then standard input has ended too.
-        let _ = writeln!(out, "export {name}={value}");
+        let _ = writeln!(out, "export {name}='{value}'");
     }
     if let Some(dir) = server.data_dir() {
         let _ = writeln!(out, "# data in {}", dir.display());
