@@ -41,6 +41,8 @@ class App {
   #timer;
   #goPressedAt = 0;
   #stopLive;
+  /** Whether the search line gets the focus when the list of tasks is there. */
+  #searchNext = false;
 
   async start() {
     applyTheme();
@@ -174,6 +176,8 @@ class App {
     document.querySelector('dialog[open]')?.close();
     this.redraw();
     window.scrollTo(0, 0);
+    if (this.#searchNext) document.getElementById('search')?.focus();
+    this.#searchNext = false;
     this.refresh();
   }
 
@@ -274,8 +278,9 @@ class App {
         this.#goPressedAt = Date.now();
         return true;
       case '/':
-        if (!document.getElementById('search')) go('tasks');
-        requestAnimationFrame(() => document.getElementById('search')?.focus());
+        this.#searchNext = !document.getElementById('search');
+        if (this.#searchNext) go('tasks');
+        else document.getElementById('search').focus();
         return true;
       case '?':
         showHelp();

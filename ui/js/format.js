@@ -11,6 +11,9 @@ export function count({ value, how }) {
   return how === 'estimate' ? `~${text}` : how === 'at least' ? `${text}+` : text;
 }
 
+/** An estimate in words. */
+export const about = (total) => `about ${count({ ...total, how: 'estimate' }).slice(1)}`;
+
 /** Two significant digits: an estimate has no more. */
 function round2(value) {
   if (value < 100) return value;

@@ -135,14 +135,14 @@ impl Story {
                 6_000,
             ),
         };
-        let mut plan = self.plan(task_type, queue, &input, self.ago(millis + 5_000));
-        if index % 9 == 0 {
+        let mut plan = planned(task_type, queue, &input, self.ago(millis + 5_000));
+        if index.is_multiple_of(9) {
             plan.tags.push("vip");
         }
         let mut task = self.submitted(plan)?;
         let wait = i64::try_from(self.below(900))? + 40;
         let mut at = task.created_at.as_millis() + wait;
-        if index % 11 == 0 {
+        if index.is_multiple_of(11) {
             self.claim(&mut task, at)?;
             self.fail(
                 &mut task,
@@ -185,7 +185,7 @@ impl Story {
         for index in 0..13_i64 {
             let (task_type, queue, error) = errors[usize::try_from(index)? % errors.len()];
             let input = format!(r#"{{"attempted":true,"n":{index}}}"#);
-            let mut plan = self.plan(task_type, queue, &input, self.ago((3 + index * 4) * MINUTE));
+            let mut plan = planned(task_type, queue, &input, self.ago((3 + index * 4) * MINUTE));
             plan.retries = if index % 3 == 0 { 2 } else { 0 };
             let mut task = self.submitted(plan)?;
             let mut at = task.created_at.as_millis() + 300;
@@ -209,7 +209,7 @@ impl Story {
                 ("send_email", "default"),
                 ("resize_image", "bulk"),
             ][usize::try_from(index)? % 3];
-            let mut plan = self.plan(
+            let mut plan = planned(
                 task_type,
                 queue,
                 &format!(r#"{{"n":{index}}}"#),
@@ -220,7 +220,7 @@ impl Story {
             self.keep(&task)?;
         }
         for index in 0..9_i64 {
-            let plan = self.plan(
+            let plan = planned(
                 "send_digest",
                 "default",
                 &format!(r#"{{"list":{index}}}"#),
@@ -230,7 +230,7 @@ impl Story {
             let task = self.submitted_for(plan, Some(due))?;
             self.keep(&task)?;
         }
-        let mut plan = self.plan(
+        let mut plan = planned(
             "charge_card",
             "billing",
             r#"{"order":70991,"amount":{"cents":4200,"currency":"EUR"}}"#,
@@ -264,7 +264,7 @@ impl Story {
         .enumerate()
         {
             let index = i64::try_from(index)?;
-            let plan = self.plan(
+            let plan = planned(
                 "import_csv",
                 "bulk",
                 &format!(r#"{{"file":"imports/big-{index}.csv"}}"#),
@@ -309,7 +309,7 @@ impl Story {
 
     fn put_away(&mut self) -> Outcome<()> {
         for index in 0..4_i64 {
-            let plan = self.plan(
+            let plan = planned(
                 "send_email",
                 "default",
                 &format!(r#"{{"n":{index}}}"#),
@@ -327,7 +327,7 @@ impl Story {
             self.keep(&task)?;
         }
         for index in 0..6_i64 {
-            let plan = self.plan(
+            let plan = planned(
                 "generate_report",
                 "reports",
                 &format!(r#"{{"month":{}}}"#, index + 1),
@@ -347,7 +347,7 @@ impl Story {
     fn special(&mut self) -> Outcome<()> {
         // Markup and script everywhere where a user can put text.
         let nasty = r#"{"html":"<img src=x onerror=\"window.qoHacked=1\"><script>window.qoHacked=1</script>","n":123456789012345678901234567890.10,"</script>":"javascript:window.qoHacked=1"}"#;
-        let mut plan = self.plan("render_page", "default", nasty, self.ago(2 * MINUTE));
+        let mut plan = planned("render_page", "default", nasty, self.ago(2 * MINUTE));
         plan.tags = vec!["<b>bold</b>", "\"><script>window.qoHacked=1</script>"];
         plan.retries = 0;
         let mut task = self.submitted(plan)?;
@@ -391,7 +391,7 @@ impl Story {
         self.keep(&task)?;
 
         // One that was stored state by state, so that a bucket with versions has them.
-        let mut plan = self.plan(
+        let mut plan = planned(
             "nightly_backup",
             "default",
             r#"{"database":"orders","incremental":true}"#,
@@ -463,24 +463,6 @@ impl Story {
             .filter(is_here)
             .map(|task| task.id)
             .collect()
-    }
-
-    fn plan(
-        &mut self,
-        task_type: &'static str,
-        queue: &'static str,
-        input: &str,
-        at: Timestamp,
-    ) -> Plan {
-        Plan {
-            task_type,
-            queue,
-            input: input.to_owned(),
-            at,
-            tags: Vec::new(),
-            priority: 5,
-            retries: 3,
-        }
     }
 
     fn submitted(&mut self, plan: Plan) -> Outcome<Task> {
@@ -570,6 +552,18 @@ impl Story {
         self.objects
             .extend(entry.map(|key| (key.to_string(), String::new())));
         Ok(())
+    }
+}
+
+fn planned(task_type: &'static str, queue: &'static str, input: &str, at: Timestamp) -> Plan {
+    Plan {
+        task_type,
+        queue,
+        input: input.to_owned(),
+        at,
+        tags: Vec::new(),
+        priority: 5,
+        retries: 3,
     }
 }
 

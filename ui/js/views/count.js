@@ -2,7 +2,7 @@
 
 import { Counter } from '../counter.js';
 import { h } from '../dom.js';
-import { count, dollars, number } from '../format.js';
+import { about, dollars, number } from '../format.js';
 import { dialog } from '../widgets/dialog.js';
 import { problem } from '../widgets/basics.js';
 import { toast } from '../widgets/toast.js';
@@ -11,7 +11,7 @@ export async function countExactly(app, total) {
   const cost = Counter.estimate({ get: total.value, list: Math.ceil(total.value / 1000) });
   const stop = new AbortController();
   await dialog('Count all tasks', (close) => {
-    const line = h('p', {}, `This reads about ${count({ ...total, how: 'exact' })} tasks: roughly ${dollars(cost)} at S3's prices, less what this visit has read already.`);
+    const line = h('p', {}, `This reads ${about(total)} tasks: roughly ${dollars(cost)} at S3's prices, less what this visit has read already.`);
     const start = h('button', { type: 'button', class: 'primary' }, 'Count');
     start.onclick = async () => {
       start.disabled = true;

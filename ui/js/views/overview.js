@@ -1,7 +1,7 @@
 // How the queue is, on one page. Every number that is not exact says so.
 
 import { h } from '../dom.js';
-import { count, duration, number, percent, plural } from '../format.js';
+import { about, count, duration, number, percent, plural } from '../format.js';
 import { address } from '../router.js';
 import { TABS } from '../search.js';
 import { badge, button, empty, panel, taskLink, timeOf } from '../widgets/basics.js';
@@ -50,7 +50,7 @@ export class OverviewView {
       h('span', { class: 'tile-value' }, count(counts[tab]))));
     const note = counts.sampled === undefined
       ? `${plural(total.value, 'task')}, all counted`
-      : `~ is an estimate from a sample of ${plural(counts.sampled, 'task')}${total.how === 'estimate' ? `; about ${count({ ...total, how: 'exact' })} in all` : ` of ${number(total.value)}`}`;
+      : `~ is an estimate from a sample of ${plural(counts.sampled, 'task')}${total.how === 'estimate' ? `; ${about(total)} in all` : ` of ${number(total.value)}`}`;
     return h('section', { class: 'tiles-section', 'aria-label': 'Tasks by status' },
       h('div', { class: 'tiles' }, tiles),
       h('p', { class: 'note' }, note,
@@ -133,7 +133,7 @@ function figure(value, label) {
 /** Says what numbers rest on, where they do not rest on everything. */
 function basisNote(basis) {
   if (!basis) return undefined;
-  const of = basis.total.how === 'estimate' ? `about ${count({ ...basis.total, how: 'exact' })}` : number(basis.total.value);
+  const of = basis.total.how === 'estimate' ? about(basis.total) : number(basis.total.value);
   const scaled = basis.total.how === 'estimate' ? 'A sample: ' : 'From ';
   return h('p', { class: 'note' }, `${scaled}the ${plural(basis.read, 'task')} that changed last, of ${of}.`);
 }

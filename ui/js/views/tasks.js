@@ -231,7 +231,7 @@ function whatNext(task, now, source) {
     return [task.retry_count > 0 ? 'retry ' : 'due ', timeOf(task.available_at, source)];
   }
   if (task.status === 'pending') return [h('span', {}, 'waits since '), timeOf(task.available_at, source)];
-  if (task.last_error && task.status !== 'completed') return h('span', { class: 'error-text', title: task.last_error }, task.last_error);
+  if (task.last_error && task.status !== 'completed') return h('span', { class: task.status === 'failed' ? 'error-text' : 'faint', title: task.last_error }, task.last_error);
   return '';
 }
 

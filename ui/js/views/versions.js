@@ -56,9 +56,9 @@ export class Versions {
     const { versions, truncated } = this.#list;
     return panel('Versions', { note: `${versions.length}${truncated ? '+' : ''} stored`, tools: h('a', { href: address(`tasks/${this.id}`) }, 'Hide') },
       h('div', { class: 'versions' },
-        h('table', { class: 'plain version-list' },
+        h('div', { class: 'scroll', tabindex: '0' }, h('table', { class: 'plain version-list' },
           h('thead', {}, h('tr', {}, ['From', 'To', 'Stored', 'Status', 'Revision'].map((name) => h('th', { scope: 'col' }, name)))),
-          h('tbody', {}, [...versions].reverse().map((version) => this.#row(version)))),
+          h('tbody', {}, [...versions].reverse().map((version) => this.#row(version))))),
         this.#difference()));
   }
 
@@ -113,19 +113,19 @@ export class Versions {
   }
 }
 
-/** What differs between two JSON texts, by the paths of their leaves. */
-export function difference(before, after) {
-  const one = new Map(leaves('', before));
-  const other = new Map(leaves('', after));
-  const paths = [...new Set([...one.keys(), ...other.keys()])];
-  return paths.filter((path) => one.get(path) !== other.get(path)).map((path) => ({ path, before: one.get(path), after: other.get(path) }));
+/** What differs between two JSON texts, by path. What is there on one side only is one difference, however much it holds. */
+export function difference(before, after, path = '') {
+  if (before === after) return [];
+  const kind = before === undefined || after === undefined || kindOf(before) !== kindOf(after) ? 'leaf' : kindOf(before);
+  if (kind !== 'object' && kind !== 'array') return [{ path, before: before?.trim(), after: after?.trim() }];
+  const [one, other] = [children(kind, before), children(kind, after)];
+  const names = [...new Set([...one.keys(), ...other.keys()])];
+  const within = (name) => (kind === 'array' ? `${path}[${name}]` : path ? `${path}.${name}` : name);
+  return names.flatMap((name) => difference(one.get(name), other.get(name), within(name)));
 }
 
-function leaves(path, text) {
-  const kind = kindOf(text);
-  const children = kind === 'object' ? fields(text) : kind === 'array' ? elements(text).map((element, index) => [index, element]) : [];
-  if (children.length === 0) return [[path, text.trim()]];
-  return children.flatMap(([name, child]) => leaves(typeof name === 'number' ? `${path}[${name}]` : path ? `${path}.${name}` : name, child));
+function children(kind, text) {
+  return new Map(kind === 'object' ? fields(text) : elements(text).map((element, index) => [index, element]));
 }
 
 const cut = (text) => (text.length > VALUE_MAX ? `${text.slice(0, VALUE_MAX)}…` : text);
