@@ -1,3 +1,7 @@
-//! The `qo` command.
+//! The `qo` command: everything is in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    qo_cli::main()
+}

@@ -161,6 +161,9 @@ pub const CLAIMS_KEY: &str = "meta/claims.json";
 /// How far the sweeper is.
 pub const SWEEP_KEY: &str = "meta/sweep.json";
 
+/// Which broker leads.
+pub const BROKER_KEY: &str = "meta/broker.json";
+
 /// The prefix of all large payloads.
 pub const DATA_PREFIX: &str = "data";
 

@@ -2,6 +2,7 @@
 //!
 //! - [`api`]: the words of every engine: what is asked, and what is answered.
 //! - [`engine`]: the one trait that every mode implements.
+//! - [`leadership`]: which of several brokers leads.
 //! - [`objects`]: direct mode. Workers and clients talk straight to the bucket.
 //! - `conformance`: what every engine must do, as a test suite; built with the feature of that name.
 
@@ -10,6 +11,7 @@ pub mod api;
 pub mod conformance;
 pub mod engine;
 pub mod error;
+pub mod leadership;
 pub mod objects;
 
 pub use engine::Engine;

@@ -8,6 +8,7 @@
 //!
 //! A store in memory skips the last two: nobody else can write there, and it is gone with the process.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,25 +110,20 @@ impl Connect {
         self
     }
 
+    /// Opens the store alone. No request is sent, so it can be one that is not there, or that cannot be trusted.
+    pub fn open_store(self) -> Result<Store, Error> {
+        let (_, options) = self.surroundings();
+        self.store_in(&options)
+    }
+
     /// Opens the store, makes sure that it can be used, and gives its queue.
     pub async fn open(self) -> Result<Queue, Error> {
-        let world = self.world.unwrap_or_else(TokioWorld::shared);
-        let options = self
-            .options
-            .unwrap_or_else(|| OpenOptions::from_env(Arc::clone(&world)));
-        let store = match &self.url {
-            Some(url) => open(&without_engine(url)?, &options)?,
-            None => match options.var("QO_STORE") {
-                None => open_default(&options)?,
-                Some(url) => {
-                    let url = without_engine(url)?;
-                    open_default(&options.clone().with_var("QO_STORE", url))?
-                }
-            },
-        };
+        let (world, options) = self.surroundings();
+        let store = self.store_in(&options)?;
+        let variables = variables(&options);
         let config = match self.objects {
             Some(config) => config,
-            None => settings(store.kind, &options)?,
+            None => settings(store.kind, &variables)?,
         };
         make_sure(&store, world.as_ref(), self.probe.as_ref()).await?;
         let client = StoreClient::new(
@@ -137,21 +133,45 @@ impl Connect {
             self.client,
         );
         let engine = ObjectsEngine::new(client, store.admin.clone(), Arc::clone(&world), config);
-        Ok(Queue::direct(engine, world, store))
+        Ok(Queue::direct(engine, world, store, variables))
+    }
+
+    fn surroundings(&self) -> (Arc<dyn World>, OpenOptions) {
+        let world = self.world.clone().unwrap_or_else(TokioWorld::shared);
+        let options = self.options.clone();
+        let options = options.unwrap_or_else(|| OpenOptions::from_env(Arc::clone(&world)));
+        (world, options)
+    }
+
+    fn store_in(&self, options: &OpenOptions) -> Result<Store, Error> {
+        Ok(match &self.url {
+            Some(url) => open(&without_engine(url)?, options)?,
+            None => match options.var("QO_STORE") {
+                None => open_default(options)?,
+                Some(url) => {
+                    let url = without_engine(url)?;
+                    open_default(&options.clone().with_var("QO_STORE", url))?
+                }
+            },
+        })
     }
 }
 
 /// What suits the kind of store, with what the environment says.
-fn settings(kind: StoreKind, options: &OpenOptions) -> Result<ObjectsConfig, Error> {
+fn settings(kind: StoreKind, variables: &BTreeMap<String, String>) -> Result<ObjectsConfig, Error> {
     let base = match kind {
         StoreKind::Memory | StoreKind::Sqlite => ObjectsConfig::local(),
         StoreKind::S3 | StoreKind::Gcs | StoreKind::Azure => ObjectsConfig::default(),
     };
-    let variables = options
+    Ok(ObjectsConfig::from_env(base, variables)?)
+}
+
+/// What the environment says to qo.
+fn variables(options: &OpenOptions) -> BTreeMap<String, String> {
+    options
         .vars_with_prefix("QO_")
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
-    Ok(ObjectsConfig::from_env(base, &variables)?)
+        .collect()
 }
 
 async fn make_sure(
@@ -202,7 +222,7 @@ mod tests {
     async fn the_environment_has_its_say_and_nonsense_is_named() {
         let options =
             |mode: &str| OpenOptions::new(TokioWorld::shared()).with_var("QO_INDEX_MODE", mode);
-        let config = settings(StoreKind::Memory, &options("hybrid")).unwrap();
+        let config = settings(StoreKind::Memory, &variables(&options("hybrid"))).unwrap();
         assert_eq!(config.index_mode, qo_engine::objects::IndexMode::Hybrid);
         let opened = Connect::to("memory:").options(options("sideways")).open();
         let error = opened.await.unwrap_err();

@@ -13,6 +13,7 @@ mod crash;
 mod doctor;
 mod index_modes;
 mod init;
+mod leadership;
 mod maintenance;
 mod places;
 

@@ -8,12 +8,14 @@ use super::options::OpenOptions;
 use crate::clock::StoreClock;
 use crate::sqlite::SqliteStore;
 use crate::store::{CredentialSource, Store, StoreKind, StoreSource};
+use crate::wrap::LoggingStore;
 
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Store, OpenError> {
     let sqlite = SqliteStore::open(path, Arc::clone(options.world()))?;
     let sqlite = Arc::new(sqlite);
+    let logged = LoggingStore::new(Arc::clone(&sqlite) as _, Arc::clone(options.world()));
     Ok(Store {
-        objects: Arc::clone(&sqlite) as _,
+        objects: Arc::new(logged),
         admin: Some(sqlite),
         clock: Arc::new(StoreClock::new()),
         description: format!("sqlite:{}", path.display()),

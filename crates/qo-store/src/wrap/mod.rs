@@ -1,4 +1,4 @@
-//! Wrappers around a store: one counts requests, one delays them, one breaks them.
+//! Wrappers around a store: one counts requests, one delays them, one breaks them, one logs them.
 //!
 //! Each is an [`object_store::ObjectStore`] around another, so they can be stacked in any order and stand below everything
 //! that speaks that trait. What they do depends on a seed and on the order of the requests alone, so a run can be repeated.
@@ -10,6 +10,7 @@ pub mod counting;
 pub mod counts;
 pub mod faults;
 pub mod latency;
+pub mod logging;
 pub mod prices;
 
 mod batches;
@@ -21,6 +22,7 @@ pub use counting::CountingStore;
 pub use counts::{Counts, Tally};
 pub use faults::{FaultKind, FaultPlan, FaultRule, FaultStore, InjectedFault};
 pub use latency::{Delay, LatencyStore};
+pub use logging::LoggingStore;
 pub use operation::Operation;
 pub use prices::Prices;
 

@@ -1,0 +1,22 @@
+//! `qo cancel`.
+
+use clap::Args;
+
+use super::BulkArgs;
+
+/// Calls tasks off: a pending one at once, a running one by asking its worker to stop. With a filter, pending and running ones if no status
+/// is given.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = "\
+Examples:
+  qo cancel 550e8400-e29b-41d4-a716-446655440000 --reason 'sent by hand'
+  qo cancel --status pending --tag campaign-7 --dry-run
+  qo cancel --queue mail --yes")]
+pub struct CancelArgs {
+    /// Which tasks.
+    #[command(flatten)]
+    pub tasks: BulkArgs,
+    /// Why; kept in the task's history
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}

@@ -1,0 +1,27 @@
+//! `qo doctor`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::values;
+
+/// Looks a queue over: whether the store answers, what it allows, how fast it is, its clock, its settings, the index, and whether its
+/// conditional writes can be trusted. It changes no task. The exit code is 0 unless something does not work.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = "\
+Examples:
+  qo doctor
+  qo doctor --store s3://bucket -v
+  qo doctor --json | jq '.checks[] | select(.health != \"ok\")'")]
+pub struct DoctorArgs {
+    /// How long all checks together may take
+    #[arg(long, value_name = "DURATION", default_value = "60", value_parser = values::positive_duration)]
+    pub time: Duration,
+    /// How long the probe of the bucket may take
+    #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
+    pub probe_budget: Option<Duration>,
+    /// Fail on warnings, too
+    #[arg(long)]
+    pub strict: bool,
+}

@@ -1,0 +1,32 @@
+//! `qo history`.
+
+use clap::Args;
+use qo::TaskId;
+
+use super::WatchArgs;
+
+/// Shows what happened to a task, oldest first. Each task carries its own history; where the store keeps versions, --versions
+/// shows every stored one.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = "\
+Examples:
+  qo history 550e8400-e29b-41d4-a716-446655440000
+  qo history 550e8400-e29b-41d4-a716-446655440000 --versions
+  qo history 550e8400-e29b-41d4-a716-446655440000 --diff
+  qo history 550e8400-e29b-41d4-a716-446655440000 --json | jq -r .to")]
+pub struct HistoryArgs {
+    /// The task
+    pub id: TaskId,
+    /// Show the stored versions
+    #[arg(long)]
+    pub versions: bool,
+    /// Show what changed from each stored version to the next
+    #[arg(long)]
+    pub diff: bool,
+    /// Show at most so many of the newest versions
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub limit: u64,
+    /// Looking again and again.
+    #[command(flatten)]
+    pub watch: WatchArgs,
+}

@@ -1,0 +1,35 @@
+//! `qo init`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::values;
+
+/// Prepares a bucket: makes sure that it can be trusted, switches versioning on, lets browsers call it for the dashboard, and sets
+/// lifecycle rules. It can be run again, and changes only what is not so yet. Run it before workers are.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = "\
+Examples:
+  qo init --dry-run
+  qo init --store s3://bucket
+  qo init --no-versioning --cors-origin https://qo.example.org
+
+Environment: QO_ALLOW_NO_VERSIONING=1 is --no-versioning.")]
+pub struct InitArgs {
+    /// Leave the bucket's versioning as it is
+    #[arg(long)]
+    pub no_versioning: bool,
+    /// From where browsers may call the bucket; from everywhere, if not said
+    #[arg(long, value_name = "ORIGIN", default_value = "*")]
+    pub cors_origin: Vec<String>,
+    /// Set no rule for browsers
+    #[arg(long, conflicts_with = "cors_origin")]
+    pub no_cors: bool,
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How long the probe of the bucket may take
+    #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
+    pub probe_budget: Option<Duration>,
+}

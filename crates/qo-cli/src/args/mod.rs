@@ -1,0 +1,241 @@
+//! What can be typed. Raw words become validated values here; commands never see a text that could be wrong.
+
+mod archive;
+mod cancel;
+mod completions;
+mod config;
+mod dev;
+mod doctor;
+mod filter;
+mod history;
+mod init;
+mod list;
+mod monitor;
+mod pause;
+mod purge;
+mod replay;
+mod stats;
+mod status;
+pub mod submit;
+pub mod values;
+mod wait;
+mod watch;
+pub mod worker;
+mod workers;
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+
+pub use self::archive::{ArchiveArgs, UnarchiveArgs};
+pub use self::cancel::CancelArgs;
+pub use self::completions::CompletionsArgs;
+pub use self::config::ConfigArgs;
+pub use self::dev::DevArgs;
+pub use self::doctor::DoctorArgs;
+pub use self::filter::{BulkArgs, FilterArgs};
+pub use self::history::HistoryArgs;
+pub use self::init::InitArgs;
+pub use self::list::ListArgs;
+pub use self::monitor::MonitorArgs;
+pub use self::pause::{PauseArgs, ResumeArgs};
+pub use self::purge::PurgeArgs;
+pub use self::replay::ReplayArgs;
+pub use self::stats::StatsArgs;
+pub use self::status::StatusArgs;
+pub use self::submit::{ManyArgs, PolicyArgs, SubmitArgs, TaskArgs};
+pub use self::wait::WaitArgs;
+pub use self::watch::WatchArgs;
+pub use self::worker::WorkerArgs;
+pub use self::workers::WorkersArgs;
+
+use crate::failure::EXIT_CODES;
+use crate::output::style::ColourChoice;
+
+/// The whole command line.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    name = "qo",
+    version,
+    about = "A task queue whose only required infrastructure is an object store",
+    long_about = "A task queue whose only required infrastructure is an object store.\n\nTasks wait in a bucket (S3, Google Cloud Storage, Azure) or, with nothing configured, in an SQLite file in your data directory. Workers claim them, run them and report; nothing else has to be operated.",
+    before_help = BEFORE_HELP,
+    after_help = "`qo help COMMAND` explains a command, with examples. `qo help` explains exit codes and settings.",
+    after_long_help = after_long_help(),
+    disable_help_subcommand = false,
+    max_term_width = 100,
+)]
+pub struct Cli {
+    /// What every command takes.
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+const BEFORE_HELP: &str = "\
+New here? Start with
+
+    qo dev                                         a queue, a worker and sample tasks, live on this terminal
+    qo submit --type hello --input '{\"n\": 1}'      add a task
+    qo worker --exec hello=cat                     run a command for each task of a type
+    qo list                                        see what became of them";
+
+fn after_long_help() -> String {
+    format!(
+        "\
+Settings, the strongest first: a flag, the environment (QO_STORE, QO_PROFILE, QO_CONFIG), a profile of qo.toml, qo.toml itself, the default. \
+`qo config` shows what holds and where it was said.
+
+    # qo.toml, here, in a directory above, or in ~/.config/qo/
+    store = \"sqlite:queue.db\"
+    [profiles.production]
+    store = \"s3://bucket/prefix\"
+
+Exit codes:
+{EXIT_CODES}"
+    )
+}
+
+/// What every command takes.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub struct GlobalArgs {
+    /// Where the queue is.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        help = "Where the queue is: sqlite:PATH, s3://BUCKET[/PREFIX], gs://BUCKET, az://CONTAINER, memory: [env: QO_STORE]"
+    )]
+    pub store: Option<String>,
+    /// A profile of the settings file.
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        help = "A profile of qo.toml [env: QO_PROFILE]"
+    )]
+    pub profile: Option<String>,
+    /// The settings file.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help = "The settings file; else qo.toml here, in a directory above, or in the user's settings [env: QO_CONFIG]"
+    )]
+    pub config: Option<PathBuf>,
+    /// Print results as JSON: one object, or one per line for lists; errors too, on standard error
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// When to use colour.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        help = "When to use colour; NO_COLOR and CLICOLOR_FORCE are respected"
+    )]
+    pub color: ColourChoice,
+    /// How much the log says.
+    #[arg(
+        short,
+        long,
+        global = true,
+        action = ArgAction::Count,
+        help = "Show each request to the store with its latency; -vv shows everything; RUST_LOG is above it"
+    )]
+    pub verbose: u8,
+    /// Leave notes, progress and warnings out
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Show qo at work: a queue, a worker and sample tasks, live on this terminal
+    Dev(DevArgs),
+    /// Add a task, or many
+    Submit(Box<SubmitArgs>),
+    /// Run tasks: a command or a request for each, chosen by its type
+    Worker(Box<WorkerArgs>),
+    /// List tasks
+    List(ListArgs),
+    /// Show one task
+    Status(StatusArgs),
+    /// Show what happened to a task
+    History(HistoryArgs),
+    /// Wait for a task's end and print its output
+    Wait(WaitArgs),
+    /// Count tasks by queue and status
+    Stats(StatsArgs),
+    /// List workers
+    Workers(WorkersArgs),
+    /// Start over tasks that have come to their end
+    Replay(ReplayArgs),
+    /// Call tasks off
+    Cancel(CancelArgs),
+    /// Put away tasks that have come to their end
+    Archive(ArchiveArgs),
+    /// Take archived tasks out again
+    Unarchive(UnarchiveArgs),
+    /// Remove tasks for good
+    Purge(PurgeArgs),
+    /// Let workers pass a queue by
+    Pause(PauseArgs),
+    /// Let workers serve a queue again
+    Resume(ResumeArgs),
+    /// Bring back tasks of dead workers and repair the index, without running tasks
+    Monitor(MonitorArgs),
+    /// Prepare a bucket
+    Init(InitArgs),
+    /// Look a queue over and say what is wrong with it
+    Doctor(DoctorArgs),
+    /// Show the settings that hold, and where each was said
+    Config(ConfigArgs),
+    /// Print a script that completes commands in a shell
+    Completions(CompletionsArgs),
+}
+
+impl Command {
+    /// Whether it draws on the whole terminal, where a log would only be in the way.
+    pub fn is_drawn(&self) -> bool {
+        matches!(self, Self::Dev(_))
+    }
+
+    /// Whether it goes on until it is stopped, and so says in its log what it does.
+    pub fn is_service(&self) -> bool {
+        matches!(self, Self::Monitor(_))
+    }
+}
+
+/// The command line as clap sees it, for completions and manual pages.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for subcommand in command().get_subcommands() {
+            let help = subcommand.get_after_long_help();
+            let help = help.map(ToString::to_string).unwrap_or_default();
+            assert!(
+                help.contains("Examples:") && help.contains("qo "),
+                "{} has no examples",
+                subcommand.get_name()
+            );
+        }
+    }
+}

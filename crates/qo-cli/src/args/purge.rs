@@ -1,0 +1,24 @@
+//! `qo purge`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{BulkArgs, values};
+
+/// Removes tasks for good that have come to their end, with their payloads and their stored versions. With a filter, all that have
+/// come to their end, archived ones too, if no status is given.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = "\
+Examples:
+  qo purge 550e8400-e29b-41d4-a716-446655440000
+  qo purge --status archived --dry-run
+  qo purge --status completed --older-than 30d --yes")]
+pub struct PurgeArgs {
+    /// Which tasks.
+    #[command(flatten)]
+    pub tasks: BulkArgs,
+    /// Only tasks that came to their end longer ago than this
+    #[arg(long, value_name = "DURATION", conflicts_with = "ids", value_parser = values::duration, help_heading = "Which tasks")]
+    pub older_than: Option<Duration>,
+}

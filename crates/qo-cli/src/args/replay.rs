@@ -1,0 +1,19 @@
+//! `qo replay`.
+
+use clap::Args;
+
+use super::BulkArgs;
+
+/// Starts tasks over that have come to their end: pending again, due now, with all their retries. With a filter, failed ones if no status
+/// is given.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = "\
+Examples:
+  qo replay 550e8400-e29b-41d4-a716-446655440000
+  qo replay --type send_email --since 2h --dry-run
+  qo replay --status failed --queue mail --yes")]
+pub struct ReplayArgs {
+    /// Which tasks.
+    #[command(flatten)]
+    pub tasks: BulkArgs,
+}

@@ -1,0 +1,24 @@
+//! `qo status`.
+
+use clap::Args;
+use qo::TaskId;
+
+use super::WatchArgs;
+
+/// Shows one task: its state, its times, its errors, its input and output.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = "\
+Examples:
+  qo status 550e8400-e29b-41d4-a716-446655440000
+  qo status 550e8400-e29b-41d4-a716-446655440000 --watch
+  qo status 550e8400-e29b-41d4-a716-446655440000 --full --json | jq .output")]
+pub struct StatusArgs {
+    /// The task
+    pub id: TaskId,
+    /// Show input, output and error in full, also what is kept beside the record
+    #[arg(long)]
+    pub full: bool,
+    /// Looking again and again.
+    #[command(flatten)]
+    pub watch: WatchArgs,
+}

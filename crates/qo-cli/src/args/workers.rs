@@ -1,0 +1,30 @@
+//! `qo workers`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{WatchArgs, values};
+
+/// Lists workers. One that was heard of within the threshold is active, one that was not is stale, and one that was not heard of for
+/// five times as long is dead. Their tasks come back by themselves.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = "\
+Examples:
+  qo workers
+  qo workers --watch
+  qo workers --json | jq -r 'select(.state != \"active\") | .worker_id'")]
+pub struct WorkersArgs {
+    /// A worker that was not heard of for so long is stale
+    #[arg(
+        long,
+        visible_alias = "worker-health-threshold",
+        value_name = "DURATION",
+        default_value = "60",
+        value_parser = values::positive_duration
+    )]
+    pub threshold: Duration,
+    /// Looking again and again.
+    #[command(flatten)]
+    pub watch: WatchArgs,
+}

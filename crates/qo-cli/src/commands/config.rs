@@ -1,0 +1,54 @@
+//! `qo config`: what holds, and where it was said.
+
+use crate::failure::Failure;
+use crate::output::style::DIM;
+use crate::output::table::{Cell, Table};
+use crate::session::Session;
+
+pub(super) fn run(session: &mut Session) -> Result<(), Failure> {
+    // Opening sends no request, and gives a description that is safe to print where the URL may not be.
+    let store = session.open_store()?;
+    let settings = &session.settings;
+    let file = settings
+        .file
+        .as_ref()
+        .map(|file| file.path.display().to_string());
+    let profile = settings.profile.as_ref();
+    if session.screen.json {
+        let value = serde_json::json!({
+            "store": {
+                "description": store.description,
+                "origin": settings.store.origin.to_string(),
+                "credentials": store.credentials.to_string(),
+            },
+            "profile": profile.map(|profile| serde_json::json!({
+                "name": profile.value,
+                "origin": profile.origin.to_string(),
+            })),
+            "file": file,
+        });
+        return session.screen.json(&value);
+    }
+    let mut table = Table::new()
+        .column("SETTING")
+        .column("VALUE")
+        .column("FROM");
+    let mut row = |name: &str, value: &str, origin: &str| {
+        table.row(vec![name.into(), value.into(), Cell::styled(origin, DIM)]);
+    };
+    row(
+        "store",
+        &store.description,
+        &settings.store.origin.to_string(),
+    );
+    row("credentials", &store.credentials.to_string(), "");
+    match profile {
+        Some(profile) => row("profile", &profile.value, &profile.origin.to_string()),
+        None => row("profile", "none", ""),
+    }
+    match file {
+        Some(file) => row("file", &file, &settings.file_origin.to_string()),
+        None => row("file", "no qo.toml", ""),
+    }
+    Ok(session.screen.table(&table)?)
+}

@@ -1,0 +1,314 @@
+//! `qo dev`: a queue, a worker, sample tasks and a live view, in one process and with nothing to set up.
+//!
+//! Three things go on beside each other: the worker, the stream of samples, and the view, which draws what the worker's hook
+//! tells at once and what the store counts when an answer is there, so that a slow store never makes the view stand still.
+
+mod board;
+mod demo;
+mod hints;
+mod samples;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo::{Queue, Stats, Worker, WorkerReport};
+use qo_store::StoreKind;
+use qo_store::world::World;
+use tokio::sync::{mpsc, watch};
+
+use self::board::{Board, Moment};
+use self::hints::Hints;
+use self::samples::Samples;
+use super::activity::{Activity, Ended};
+use super::worker::{Line, Signals, interrupted, show_until, store_name, summary};
+use crate::args::DevArgs;
+use crate::config::Origin;
+use crate::failure::Failure;
+use crate::output::terminal::{Canvas, Size, size};
+use crate::output::{Screen, text, time};
+use crate::session::Session;
+
+/// How often the view is drawn.
+const DRAW_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How often the tasks are counted where that costs nothing, and where it costs requests.
+const COUNT_INTERVAL_LOCAL: Duration = Duration::from_secs(1);
+const COUNT_INTERVAL_REMOTE: Duration = Duration::from_secs(5);
+
+/// Counting takes at most this part of the time, however many tasks there are.
+const COUNT_PART: u32 = 10;
+
+/// How long nothing may have happened before it ends, where it ends by itself.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// The same, if some of the samples went elsewhere: another worker may have taken them.
+const IDLE_LONG: Duration = Duration::from_secs(20);
+
+/// How long a stop waits for running tasks, and how long one that is told to stop has for it. They are short.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What a terminal is taken for that does not tell its size.
+const SIZE_DEFAULT: Size = Size {
+    columns: 80,
+    rows: 24,
+};
+
+pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Failure> {
+    let world = Arc::clone(&session.world);
+    let started = world.monotonic();
+    let signals = Signals::listen(&world)?;
+    if session.screen.terminals().stdout {
+        session
+            .screen
+            .note("opening the queue; one that is new is tried out first ...");
+    }
+    let queue = tokio::select! {
+        biased;
+        () = signals.stop.cancelled() => return Err(interrupted()),
+        queue = session.connect() => queue?,
+    };
+    let (activity, ended) = Activity::new(Arc::clone(&world));
+    let worker = Worker::builder(queue.clone())
+        .concurrency(args.concurrency)
+        .shutdown_deadline(SHUTDOWN_TIMEOUT)
+        .grace(GRACE)
+        .state(demo::Surroundings(Arc::clone(&world)))
+        .handle::<demo::Greet>(demo::greet)
+        .handle::<demo::Flaky>(demo::flaky)
+        .hook(activity.clone())
+        .build()?;
+    let samples = Samples::new(args.tasks_per_second, args.duration, world.as_ref());
+    let mut dev = Dev {
+        hints: hints(session, &queue),
+        store: store_name(&queue),
+        worker: worker.id().to_string(),
+        slots: args.concurrency,
+        queue,
+        world,
+        started,
+        signals,
+        activity,
+        ended,
+        samples,
+    };
+    let submitting = dev.samples.clone();
+    let queue = dev.queue.clone();
+    let world = Arc::clone(&dev.world);
+    world.spawn(Box::pin(async move { submitting.submit(&queue).await }));
+    let report = if session.screen.terminals().stdout && !session.screen.json {
+        dev.on_terminal(worker, &mut session.screen).await?
+    } else {
+        dev.in_lines(worker, &mut session.screen).await?
+    };
+    dev.sum_up(&report, &mut session.screen)
+}
+
+/// How other commands are called to see the same queue.
+fn hints(session: &Session, queue: &Queue) -> Hints {
+    let program = std::env::args_os()
+        .next()
+        .and_then(|program| program.into_string().ok())
+        .unwrap_or_else(|| "qo".to_owned());
+    let settings = &session.settings.store;
+    let store = match settings.origin {
+        Origin::Flag(_) => settings.value.as_deref(),
+        _ => None,
+    };
+    let is_shared = queue
+        .store()
+        .is_none_or(|store| store.kind != StoreKind::Memory);
+    Hints::new(&program, store, is_shared)
+}
+
+/// What goes on.
+struct Dev {
+    queue: Queue,
+    world: Arc<dyn World>,
+    started: Duration,
+    store: String,
+    worker: String,
+    slots: usize,
+    hints: Hints,
+    signals: Signals,
+    activity: Activity,
+    ended: mpsc::Receiver<Ended>,
+    samples: Samples,
+}
+
+impl Dev {
+    /// Draws the view until somebody stops it.
+    async fn on_terminal(
+        &mut self,
+        worker: Worker,
+        screen: &mut Screen,
+    ) -> Result<WorkerReport, Failure> {
+        let mut board = Board::new(
+            self.store.clone(),
+            self.worker.clone(),
+            self.slots,
+            self.hints.clone(),
+        );
+        let mut counts = count_beside(&self.queue);
+        let stop = self.signals.stop.clone();
+        let work = worker.run_until(async move { stop.cancelled().await });
+        tokio::pin!(work);
+        let mut canvas = Canvas::open()?;
+        loop {
+            while let Ok(ended) = self.ended.try_recv() {
+                board.note(ended);
+            }
+            board.stats.clone_from(&counts.borrow_and_update());
+            let size = size().unwrap_or(SIZE_DEFAULT);
+            canvas.draw(&board.render(self.moment(), screen.paint, size))?;
+            let next_look = self.world.sleep(DRAW_INTERVAL);
+            tokio::select! {
+                biased;
+                // The worker ends by itself only if something is wrong with it.
+                report = &mut work => return Ok(report?),
+                () = self.signals.stop.cancelled() => break,
+                Some(ended) = self.ended.recv() => board.note(ended),
+                () = next_look => {}
+            }
+        }
+        drop(canvas);
+        let running = self.activity.running();
+        if running > 0 {
+            screen.note(format_args!(
+                "stopping: waiting for {}, Ctrl-C stops at once",
+                text::count(running as u64, "task")
+            ));
+        }
+        tokio::select! {
+            biased;
+            () = self.signals.stop_at_once.cancelled() => Err(interrupted()),
+            report = &mut work => Ok(report?),
+        }
+    }
+
+    /// Prints a line for each attempt, until the samples are done or somebody stops it.
+    async fn in_lines(
+        &mut self,
+        worker: Worker,
+        screen: &mut Screen,
+    ) -> Result<WorkerReport, Failure> {
+        let id = worker.id().clone();
+        let types = [demo_type::<demo::Greet>()?, demo_type::<demo::Flaky>()?];
+        let line = Line::Started {
+            worker: &id,
+            store: &self.store,
+            types: types.iter().collect(),
+            queues: &[qo::QueueName::default()],
+            slots: self.slots,
+        };
+        line.print(screen, self.world.now());
+        let enough = enough(
+            self.signals.clone(),
+            self.activity.clone(),
+            self.samples.clone(),
+            Arc::clone(&self.world),
+        );
+        let work = worker.run_until(enough);
+        let at_once = self.signals.stop_at_once.clone();
+        let end = async {
+            tokio::select! {
+                biased;
+                () = at_once.cancelled() => Err(interrupted()),
+                report = work => Ok(report?),
+            }
+        };
+        let report = show_until(end, &mut self.ended, screen).await?;
+        let line = Line::Stopped {
+            worker: &id,
+            report: &report,
+        };
+        line.print(screen, self.world.now());
+        Ok(report)
+    }
+
+    fn moment(&self) -> Moment {
+        Moment {
+            now: self.world.now(),
+            elapsed: self.world.monotonic().saturating_sub(self.started),
+            running: self.activity.running(),
+            submitted: self.samples.submitted(),
+            per_second: self.samples.per_second(),
+            samples_left: self.samples.left(self.world.as_ref()),
+        }
+    }
+
+    /// What happened, and where it is.
+    fn sum_up(&self, report: &WorkerReport, screen: &mut Screen) -> Result<(), Failure> {
+        if screen.json {
+            return Ok(());
+        }
+        let elapsed = self.world.monotonic().saturating_sub(self.started);
+        screen.line(format_args!(
+            "qo dev ran for {}: {} submitted; of {}, {}",
+            time::duration(elapsed),
+            text::count(self.samples.submitted(), "sample task"),
+            text::count(report.attempts(), "attempt"),
+            summary(report),
+        ))?;
+        screen.line(format_args!("The queue is in {}", self.store))?;
+        for (words, what) in [
+            ("list --limit 10", "shows its tasks"),
+            ("dev", "goes on where this ended"),
+            (
+                "purge --tag demo --yes",
+                "removes sample tasks that have come to their end",
+            ),
+        ] {
+            let command = self.hints.command(words);
+            screen.line(format_args!("{command:<40}  {what}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of a demonstration type.
+fn demo_type<T: qo::TaskInput>() -> Result<qo::TaskType, Failure> {
+    Ok(qo::TaskType::new(T::TYPE).map_err(qo::Error::from)?)
+}
+
+/// Waits until the samples are done, or somebody asks to stop.
+async fn enough(signals: Signals, activity: Activity, samples: Samples, world: Arc<dyn World>) {
+    loop {
+        let idle = activity.idle().unwrap_or_default();
+        let are_done = activity.finished() >= samples.submitted() && idle >= IDLE;
+        if samples.left(world.as_ref()).is_none() && (are_done || idle >= IDLE_LONG) {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = signals.stop.cancelled() => return,
+            () = world.sleep(DRAW_INTERVAL) => {}
+        }
+    }
+}
+
+/// Counts the tasks again and again. The newest counts can be seen at any time.
+fn count_beside(queue: &Queue) -> watch::Receiver<Option<Stats>> {
+    let interval = match queue.store().map(|store| store.kind) {
+        Some(StoreKind::Memory | StoreKind::Sqlite) => COUNT_INTERVAL_LOCAL,
+        _ => COUNT_INTERVAL_REMOTE,
+    };
+    let (counted, counts) = watch::channel(None);
+    let queue = queue.clone();
+    let world = Arc::clone(queue.world());
+    let beside = Arc::clone(&world);
+    beside.spawn(Box::pin(async move {
+        while !counted.is_closed() {
+            let begun = world.monotonic();
+            match queue.stats().await {
+                Ok(stats) => {
+                    counted.send_replace(Some(stats));
+                }
+                Err(error) => tracing::warn!(%error, "the tasks could not be counted"),
+            }
+            let took = world.monotonic().saturating_sub(begun);
+            world.sleep(interval.max(took * COUNT_PART)).await;
+        }
+    }));
+    counts
+}

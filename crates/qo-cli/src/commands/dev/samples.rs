@@ -1,0 +1,114 @@
+//! The stream of sample tasks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use qo::Queue;
+use qo_store::world::World;
+
+use super::demo;
+
+/// How many tasks are there at once, so that something is to be seen at once.
+const FIRST: u64 = 4;
+
+/// The pause between two submits is never shorter; more tasks go into one instead.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+
+/// Sample tasks, and how many there have been. Clones share the count.
+#[derive(Debug, Clone)]
+pub(super) struct Samples {
+    per_second: f64,
+    duration: Duration,
+    started: Duration,
+    submitted: Arc<AtomicU64>,
+}
+
+impl Samples {
+    pub(super) fn new(per_second: f64, duration: Duration, world: &dyn World) -> Self {
+        Self {
+            per_second,
+            duration,
+            started: world.monotonic(),
+            submitted: Arc::default(),
+        }
+    }
+
+    /// How many were submitted.
+    pub(super) fn submitted(&self) -> u64 {
+        self.submitted.load(Ordering::Relaxed)
+    }
+
+    /// How long there will be more; nothing, if there will not be.
+    pub(super) fn left(&self, world: &dyn World) -> Option<Duration> {
+        let elapsed = world.monotonic().saturating_sub(self.started);
+        let left = self.duration.saturating_sub(elapsed);
+        (self.per_second > 0.0 && !left.is_zero()).then_some(left)
+    }
+
+    pub(super) fn per_second(&self) -> f64 {
+        self.per_second
+    }
+
+    /// How many there should have been by now.
+    fn due(&self, elapsed: Duration) -> u64 {
+        if self.per_second <= 0.0 {
+            return 0;
+        }
+        let elapsed = elapsed.min(self.duration).as_secs_f64();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a rate of at most 1,000 for at most a year"
+        )]
+        let due = (elapsed * self.per_second) as u64;
+        due + FIRST
+    }
+
+    /// Submits until the time is over. A store that does not answer is tried again with the next tasks.
+    pub(super) async fn submit(&self, queue: &Queue) {
+        let world = queue.world();
+        let pause = Duration::from_secs_f64(1.0 / self.per_second.clamp(0.1, 1_000.0));
+        while self.left(world.as_ref()).is_some() {
+            let elapsed = world.monotonic().saturating_sub(self.started);
+            let missing = self.due(elapsed).saturating_sub(self.submitted());
+            let requests: Result<Vec<_>, _> = (0..missing.min(500))
+                .map(|_| demo::sample(queue, world.as_ref()))
+                .collect();
+            match requests {
+                Ok(requests) if requests.is_empty() => {}
+                Ok(requests) => {
+                    for result in queue.submit_many(requests).await {
+                        match result {
+                            Ok(_) => {
+                                self.submitted.fetch_add(1, Ordering::Relaxed);
+                            }
+                            Err(error) => tracing::warn!(%error, "a sample task was not submitted"),
+                        }
+                    }
+                }
+                Err(error) => tracing::error!(%error, "there are no sample tasks"),
+            }
+            world.sleep(pause.max(PAUSE_MIN)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qo_store::world::TokioWorld;
+
+    use super::*;
+
+    #[test]
+    fn samples_keep_their_pace_and_end() {
+        let world = TokioWorld::shared();
+        let samples = Samples::new(2.5, Duration::from_secs(10), world.as_ref());
+        assert_eq!(samples.due(Duration::ZERO), FIRST);
+        assert_eq!(samples.due(Duration::from_secs(4)), FIRST + 10);
+        assert_eq!(samples.due(Duration::from_secs(400)), FIRST + 25);
+        let none = Samples::new(0.0, Duration::from_secs(10), world.as_ref());
+        assert_eq!(none.due(Duration::from_secs(4)), 0);
+        assert!(none.left(world.as_ref()).is_none());
+    }
+}

@@ -1,0 +1,80 @@
+//! `qo init`.
+
+use qo::InitOptions;
+use qo_engine::objects::{InitOutcome, allows_no_versioning};
+
+use crate::args::InitArgs;
+use crate::failure::{Failure, FailureKind};
+use crate::output::style::{CYAN, DIM, GREEN, RED, YELLOW};
+use crate::output::table::{Cell, Table};
+use crate::session::Session;
+
+pub(super) async fn run(args: &InitArgs, session: &mut Session) -> Result<(), Failure> {
+    let leaves_versioning = args.no_versioning
+        || allows_no_versioning(&session.environment.variables).map_err(qo::Error::from)?;
+    let store = session.open_store()?;
+    let mut options = InitOptions {
+        versioning: !leaves_versioning,
+        cors_origins: if args.no_cors {
+            Vec::new()
+        } else {
+            args.cors_origin.clone()
+        },
+        dry_run: args.dry_run,
+        ..InitOptions::default()
+    };
+    if let Some(budget) = args.probe_budget {
+        options.probe.budget = budget;
+    }
+    let report = qo::init(&store, session.world.as_ref(), &options).await;
+    let screen = &mut session.screen;
+    if screen.json {
+        screen.json(&report)?;
+    } else {
+        screen.line(&report.store)?;
+        let mut table = Table::new()
+            .column("STEP")
+            .column("OUTCOME")
+            .column("DETAIL");
+        for step in &report.steps {
+            let (outcome, style) = match step.outcome {
+                InitOutcome::Done => ("done", GREEN),
+                InitOutcome::AlreadySo => ("already so", DIM),
+                InitOutcome::WouldDo => ("would do", YELLOW),
+                InitOutcome::NotAsked => ("not asked", DIM),
+                InitOutcome::Unsupported => ("unsupported", YELLOW),
+                InitOutcome::Refused => ("refused", RED),
+            };
+            table.row(vec![
+                step.name.into(),
+                Cell::styled(outcome, style),
+                step.detail.as_str().into(),
+            ]);
+        }
+        // The details are sentences, which are read and not scanned: they are never cut.
+        let text = table.render(screen.paint, None);
+        screen.write(&text)?;
+    }
+    if report.is_ready() {
+        if args.dry_run {
+            screen.note("Nothing was changed.");
+        } else {
+            let next = screen.paint_notes.paint(CYAN, "qo doctor");
+            screen.note(format_args!("Ready. {next} looks it over."));
+        }
+        return Ok(());
+    }
+    // A store that cannot be used has its own failure, with its exit code and what to do.
+    qo_store::check(&store).await.map_err(qo::Error::from)?;
+    let refused = report
+        .steps
+        .iter()
+        .find(|step| step.outcome == InitOutcome::Refused);
+    let detail = refused.map_or(String::new(), |step| {
+        format!(": {}: {}", step.name, step.detail)
+    });
+    Err(Failure::new(
+        FailureKind::Unsupported,
+        format!("the store is not ready{detail}"),
+    ))
+}

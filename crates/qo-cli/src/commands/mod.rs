@@ -1,0 +1,54 @@
+//! What the commands do: one file each.
+
+mod activity;
+mod bulk;
+mod completions;
+mod config;
+mod dev;
+mod doctor;
+mod history;
+mod init;
+mod list;
+mod monitor;
+mod pause;
+mod stats;
+mod status;
+mod submit;
+mod submit_many;
+mod wait;
+mod worker;
+mod workers;
+
+use crate::args::Command;
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// Runs a command.
+pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure> {
+    match command {
+        Command::Dev(args) => dev::run(&args, session).await,
+        Command::Submit(args) => match &args.many.many {
+            Some(file) => submit_many::run(&args, file, session).await,
+            None => submit::run(&args, session).await,
+        },
+        Command::Worker(args) => worker::run(&args, session).await,
+        Command::List(args) => list::run(&args, session).await,
+        Command::Status(args) => status::run(&args, session).await,
+        Command::History(args) => history::run(&args, session).await,
+        Command::Wait(args) => wait::run(&args, session).await,
+        Command::Stats(args) => stats::run(&args, session).await,
+        Command::Workers(args) => workers::run(&args, session).await,
+        Command::Replay(args) => bulk::replay(&args, session).await,
+        Command::Cancel(args) => bulk::cancel(&args, session).await,
+        Command::Archive(args) => bulk::archive(&args, session).await,
+        Command::Unarchive(args) => bulk::unarchive(&args, session).await,
+        Command::Purge(args) => bulk::purge(&args, session).await,
+        Command::Pause(args) => pause::pause(&args, session).await,
+        Command::Resume(args) => pause::resume(&args, session).await,
+        Command::Monitor(args) => monitor::run(&args, session).await,
+        Command::Init(args) => init::run(&args, session).await,
+        Command::Doctor(args) => doctor::run(&args, session).await,
+        Command::Config(_) => config::run(session),
+        Command::Completions(args) => completions::run(&args, session),
+    }
+}

@@ -1,0 +1,158 @@
+//! `qo stats`.
+
+use std::collections::BTreeMap;
+
+use qo::{Queue, QueueStats, Stats, Status, Timestamp};
+use serde::Serialize;
+
+use crate::args::StatsArgs;
+use crate::failure::Failure;
+use crate::output::style::{BOLD, DIM, YELLOW, of_status};
+use crate::output::table::{Cell, Table};
+use crate::output::watch::watch;
+use crate::output::{Screen, text, time};
+use crate::session::Session;
+
+pub(super) async fn run(args: &StatsArgs, session: &mut Session) -> Result<(), Failure> {
+    let queue = session.connect().await?;
+    let screen = &mut session.screen;
+    if let Some(interval) = args.watch.watch {
+        return watch(screen, &queue, interval, "qo stats", async |screen| {
+            look(args, &queue, screen).await
+        })
+        .await;
+    }
+    let text = look(args, &queue, screen).await?;
+    Ok(screen.write(&text)?)
+}
+
+async fn look(args: &StatsArgs, queue: &Queue, screen: &mut Screen) -> Result<String, Failure> {
+    let stats = queue.stats().await?;
+    let now = queue.now();
+    if screen.json {
+        return Ok(format!(
+            "{}\n",
+            serde_json::to_string(&StatsView::new(&stats, now))?
+        ));
+    }
+    Ok(render(&stats, now, args.types, screen))
+}
+
+/// The counts as `--json` shows them.
+#[derive(Debug, Serialize)]
+struct StatsView<'a> {
+    queues: BTreeMap<&'a str, QueueView<'a>>,
+    partial: bool,
+    at: Timestamp,
+}
+
+#[derive(Debug, Serialize)]
+struct QueueView<'a> {
+    statuses: BTreeMap<&'static str, u64>,
+    types: BTreeMap<&'a str, u64>,
+    oldest_due: Option<Timestamp>,
+    paused: bool,
+}
+
+impl<'a> StatsView<'a> {
+    fn new(stats: &'a Stats, at: Timestamp) -> Self {
+        let view = |queue: &'a QueueStats| QueueView {
+            // Every status is there, so that a program need not ask whether it is.
+            statuses: Status::ALL
+                .into_iter()
+                .map(|status| (status.as_str(), count(queue, status)))
+                .collect(),
+            types: queue
+                .types
+                .iter()
+                .map(|(name, count)| (name.as_str(), *count))
+                .collect(),
+            oldest_due: queue.oldest_due,
+            paused: queue.paused,
+        };
+        Self {
+            queues: stats
+                .queues
+                .iter()
+                .map(|(name, queue)| (name.as_str(), view(queue)))
+                .collect(),
+            partial: stats.partial,
+            at,
+        }
+    }
+}
+
+fn count(queue: &QueueStats, status: Status) -> u64 {
+    queue.statuses.get(&status).copied().unwrap_or(0)
+}
+
+fn render(stats: &Stats, now: Timestamp, types: bool, screen: &Screen) -> String {
+    if stats.queues.is_empty() {
+        return "No tasks.\n".to_owned();
+    }
+    let mut table = Table::new()
+        .column("QUEUE")
+        .number("PENDING")
+        .number("RUNNING")
+        .number("COMPLETED")
+        .number("FAILED")
+        .number("CANCELLED")
+        .number("ARCHIVED")
+        .column("OLDEST DUE")
+        .column("STATE");
+    let cell = |number: u64, status: Status| {
+        let style = if number == 0 { DIM } else { of_status(status) };
+        Cell::styled(text::grouped(number), style)
+    };
+    for (name, queue) in &stats.queues {
+        let mut row = vec![Cell::new(name.as_str())];
+        row.extend(Status::ALL.map(|status| cell(count(queue, status), status)));
+        row.push(
+            queue
+                .oldest_due
+                .map_or(String::new(), |at| {
+                    format!("for {}", time::short(now.since(at)))
+                })
+                .into(),
+        );
+        row.push(Cell::styled(
+            if queue.paused { "paused" } else { "" },
+            YELLOW,
+        ));
+        table.row(row);
+    }
+    if stats.queues.len() > 1 {
+        let mut row = vec![Cell::styled("all", BOLD)];
+        row.extend(Status::ALL.map(|status| {
+            let total = stats
+                .queues
+                .values()
+                .map(|queue| count(queue, status))
+                .sum();
+            cell(total, status)
+        }));
+        row.extend([Cell::default(), Cell::default()]);
+        table.row(row);
+    }
+    let mut shown = table.render(screen.paint, screen.width());
+    if types {
+        let mut table = Table::new().column("TYPE").column("QUEUE").number("TASKS");
+        for (name, queue) in &stats.queues {
+            for (task_type, number) in &queue.types {
+                table.row(vec![
+                    task_type.as_str().into(),
+                    name.as_str().into(),
+                    text::grouped(*number).into(),
+                ]);
+            }
+        }
+        shown.push('\n');
+        shown.push_str(&table.render(screen.paint, screen.width()));
+    }
+    if stats.partial {
+        let note = "Only a part of the tasks was counted; there are more.";
+        shown.push_str(&screen.paint.paint(YELLOW, note));
+        shown.push('\n');
+    }
+    shown
+}

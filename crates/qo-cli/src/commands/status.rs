@@ -1,0 +1,271 @@
+//! `qo status`: one task, as a card.
+
+use std::fmt::Write as _;
+
+use anstyle::Style;
+use qo::{Queue, Status, Task, Timestamp};
+use qo_core::Payload;
+
+use crate::args::StatusArgs;
+use crate::failure::Failure;
+use crate::output::style::{BOLD, DIM, Paint, RED, of_status};
+use crate::output::watch::watch;
+use crate::output::{Screen, pretty, text, time};
+use crate::session::Session;
+
+/// How much of an input, an output or an error is shown without `--full`, in lines and in characters.
+const LINES_MAX: usize = 20;
+const CHARACTERS_MAX: usize = 2_000;
+
+pub(super) async fn run(args: &StatusArgs, session: &mut Session) -> Result<(), Failure> {
+    let queue = session.connect().await?;
+    let screen = &mut session.screen;
+    if let Some(interval) = args.watch.watch {
+        let title = format!("qo status {}", args.id);
+        return watch(screen, &queue, interval, &title, async |screen| {
+            look(args, &queue, screen).await
+        })
+        .await;
+    }
+    let text = look(args, &queue, screen).await?;
+    Ok(screen.write(&text)?)
+}
+
+async fn look(args: &StatusArgs, queue: &Queue, screen: &mut Screen) -> Result<String, Failure> {
+    let task = queue.get(args.id).await?;
+    if screen.json {
+        return Ok(format!("{}\n", as_json(&task, queue, args.full).await?));
+    }
+    let mut card = Card::new(screen.paint, screen.width(), args.full);
+    card.head(&task);
+    card.facts(&task, queue.now());
+    let input = match (task.input(), args.full) {
+        (Payload::Stored(_), true) => Payload::Inline(queue.input(&task).await?),
+        (input, _) => input,
+    };
+    card.payload("input", &input);
+    if let Some(output) = task.output() {
+        let output = match (output, args.full) {
+            (Payload::Stored(_), true) => match queue.output(&task).await? {
+                Some(json) => Payload::Inline(json),
+                None => Payload::Inline(qo::Json::null()),
+            },
+            (output, _) => output,
+        };
+        card.payload("output", &output);
+    }
+    Ok(card.text)
+}
+
+/// The stored record; in full, with the payloads that are kept beside it put into it.
+async fn as_json(task: &Task, queue: &Queue, full: bool) -> Result<String, Failure> {
+    let record = serde_json::to_string(task)?;
+    if !full {
+        return Ok(record);
+    }
+    let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&record)?;
+    if matches!(task.input(), Payload::Stored(_)) {
+        fields.insert("input".to_owned(), queue.input(task).await?.to_value()?);
+    }
+    if matches!(task.output(), Some(Payload::Stored(_)))
+        && let Some(output) = queue.output(task).await?
+    {
+        fields.insert("output".to_owned(), output.to_value()?);
+    }
+    Ok(serde_json::to_string(&fields)?)
+}
+
+/// A task as lines of names and values.
+struct Card {
+    text: String,
+    paint: Paint,
+    width: Option<usize>,
+    full: bool,
+}
+
+impl Card {
+    fn new(paint: Paint, width: Option<usize>, full: bool) -> Self {
+        Self {
+            text: String::new(),
+            paint,
+            width,
+            full,
+        }
+    }
+
+    fn head(&mut self, task: &Task) {
+        let id = self.paint.paint(BOLD, &task.id.to_string());
+        let status = self
+            .paint
+            .paint(of_status(task.status), task.status.as_str());
+        // Writing to a text cannot fail, here and below.
+        let _ = writeln!(self.text, "{id}  {status}\n");
+    }
+
+    fn fact(&mut self, name: &str, value: &str) {
+        self.styled(name, value, Style::new());
+    }
+
+    fn styled(&mut self, name: &str, value: &str, style: Style) {
+        let name = self.paint.paint(DIM, &format!("{name:<10}"));
+        let room = self.width.map(|width| width.saturating_sub(13).max(20));
+        let mut value = text::clean(value);
+        if let Some(room) = room
+            && !self.full
+        {
+            value = text::cut(&value, room);
+        }
+        let _ = writeln!(self.text, "  {name} {}", self.paint.paint(style, &value));
+    }
+
+    fn facts(&mut self, task: &Task, now: Timestamp) {
+        let priority = match task.priority {
+            qo_core::task::PRIORITY_DEFAULT => String::new(),
+            other => format!(", priority {other}"),
+        };
+        self.fact("type", task.task_type.as_str());
+        self.fact("queue", &format!("{}{priority}", task.queue));
+        self.fact("attempts", &attempts(task));
+        self.fact("submitted", &time::both(task.created_at, now));
+        self.times(task, now);
+        if let Some(progress) = &task.progress {
+            let message = progress
+                .message
+                .as_deref()
+                .map(|text| format!(" {text}"))
+                .unwrap_or_default();
+            let told = time::relative(progress.at, now);
+            self.fact(
+                "progress",
+                &format!("{:.0}%{message} ({told})", progress.percent),
+            );
+        }
+        if task.cancel_requested {
+            self.styled(
+                "cancel",
+                "requested; its worker is told with the next renewal",
+                RED,
+            );
+        }
+        if let Some(error) = &task.last_error {
+            self.block("error", &text::clean_lines(error), RED);
+        }
+        if !task.tags.is_empty() {
+            let tags: Vec<&str> = task.tags.iter().map(qo::Tag::as_str).collect();
+            self.fact("tags", &tags.join(", "));
+        }
+        if let Some(key) = &task.idempotency_key {
+            let until = match task.idempotency_until {
+                Some(until) if until > now => {
+                    format!(", holds for {}", time::short(until.since(now)))
+                }
+                Some(_) => ", no longer holds".to_owned(),
+                None => String::new(),
+            };
+            self.fact("key", &format!("{key}{until}"));
+        }
+        self.text.push('\n');
+    }
+
+    fn times(&mut self, task: &Task, now: Timestamp) {
+        match task.status {
+            Status::Pending => {
+                self.fact("due", &time::both(task.available_at, now));
+                if let Some(expires_at) = task.expires_at {
+                    self.fact("expires", &time::both(expires_at, now));
+                }
+            }
+            Status::Running => {
+                if let Some(worker) = &task.worker_id {
+                    self.fact("worker", worker.as_str());
+                }
+                if let Some(started_at) = task.started_at {
+                    self.fact("started", &time::both(started_at, now));
+                }
+                if let Some(end) = task.lease_expires_at {
+                    let left = if end > now {
+                        format!(
+                            "{} left ({})",
+                            time::duration(end.since(now)),
+                            time::absolute(end)
+                        )
+                    } else {
+                        format!(
+                            "over for {}: the task comes back soon",
+                            time::duration(now.since(end))
+                        )
+                    };
+                    self.fact("lease", &left);
+                }
+                self.fact(
+                    "timeout",
+                    &time::duration(std::time::Duration::from_secs(task.timeout_seconds)),
+                );
+            }
+            _ => {
+                if let Some(worker) = &task.worker_id {
+                    self.fact("worker", worker.as_str());
+                }
+                let ended = task.completed_at.unwrap_or(task.updated_at);
+                let took = task.started_at.map_or(String::new(), |started_at| {
+                    format!(", took {}", time::duration(ended.since(started_at)))
+                });
+                self.fact("ended", &format!("{}{took}", time::both(ended, now)));
+            }
+        }
+    }
+
+    fn payload(&mut self, name: &str, payload: &Payload) {
+        match payload {
+            Payload::Inline(json) => {
+                let shown = text::clean_lines(&pretty::pretty(json.as_str()));
+                self.block(name, &shown, Style::new());
+            }
+            Payload::Stored(reference) => {
+                let size = text::bytes(reference.size);
+                self.styled(
+                    name,
+                    &format!("{size}, kept beside the record; --full shows it"),
+                    DIM,
+                );
+            }
+        }
+    }
+
+    /// A value of several lines, indented, and cut where it is long.
+    fn block(&mut self, name: &str, value: &str, style: Style) {
+        let name = self.paint.paint(DIM, &format!("{name:<10}"));
+        let mut left = CHARACTERS_MAX;
+        let mut lines = value.lines().peekable();
+        let mut shown = 0;
+        let mut label = format!("  {name} ");
+        while let Some(line) = lines.next() {
+            let line = if self.full {
+                line.to_owned()
+            } else {
+                text::cut(line, left.max(1))
+            };
+            left = left.saturating_sub(line.chars().count());
+            let _ = writeln!(self.text, "{label}{}", self.paint.paint(style, &line));
+            label = " ".repeat(13);
+            shown += 1;
+            if !self.full && lines.peek().is_some() && (shown == LINES_MAX || left == 0) {
+                let more = self.paint.paint(DIM, "… --full shows all of it");
+                let _ = writeln!(self.text, "{label}{more}");
+                break;
+            }
+        }
+    }
+}
+
+fn attempts(task: &Task) -> String {
+    match (task.attempt, task.retry_count) {
+        (0, _) => format!("none yet, up to {} retries", task.max_retries),
+        (attempt, retries) => {
+            format!(
+                "{attempt}, with {retries} of {} retries used",
+                task.max_retries
+            )
+        }
+    }
+}

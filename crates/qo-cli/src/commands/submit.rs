@@ -1,0 +1,207 @@
+//! `qo submit`: one task.
+
+use std::io::Read;
+use std::path::Path;
+
+use qo::{Json, Queue, RetryPolicy, Submitted, TaskBuilder};
+use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
+
+use super::wait;
+use crate::args::{PolicyArgs, SubmitArgs, TaskArgs};
+use crate::failure::{Failure, FailureKind};
+use crate::output::Screen;
+use crate::output::style::{BOLD, CYAN};
+use crate::session::Session;
+
+pub(super) async fn run(args: &SubmitArgs, session: &mut Session) -> Result<(), Failure> {
+    let input = read_input(args.task.input.as_deref(), session)?;
+    let queue = session.connect().await?;
+    let submitted = describe(&queue, &args.task, input)?.submit().await?;
+    let screen = &mut session.screen;
+    if !args.wait {
+        return tell(&submitted, screen);
+    }
+    let id = submitted.task.id;
+    if !screen.json {
+        let did = if submitted.duplicate {
+            "Already there"
+        } else {
+            "Submitted"
+        };
+        screen.note(format_args!("{did}: {id}, waiting for its end"));
+    }
+    let task = wait::until_end(&queue, id, args.wait_timeout).await?;
+    if screen.json {
+        let duplicate = submitted.duplicate;
+        screen.json(&serde_json::json!({ "id": id, "duplicate": duplicate, "task": task }))?;
+    } else {
+        wait::print_output(&queue, &task, screen).await?;
+    }
+    wait::judge(&task)
+}
+
+fn tell(submitted: &Submitted, screen: &mut Screen) -> Result<(), Failure> {
+    let Submitted { task, duplicate } = submitted;
+    if screen.json {
+        let id = task.id;
+        return screen.json(&serde_json::json!({ "id": id, "duplicate": duplicate, "task": task }));
+    }
+    if !screen.terminals().stdout {
+        screen.line(task.id)?;
+        if *duplicate {
+            screen.note(format_args!(
+                "{} was there already; nothing was added",
+                task.id
+            ));
+        }
+        return Ok(());
+    }
+    let id = screen.paint.paint(BOLD, &task.id.to_string());
+    let did = if *duplicate {
+        "Already there, nothing was added"
+    } else {
+        "Submitted"
+    };
+    let next = screen.paint.paint(CYAN, &format!("qo status {}", task.id));
+    screen.line(format_args!(
+        "{did}: {id} ({} in {})",
+        task.task_type, task.queue
+    ))?;
+    screen.line(format_args!("Next: {next}"))?;
+    Ok(())
+}
+
+/// The task that the flags describe.
+pub(super) fn describe(
+    queue: &Queue,
+    args: &TaskArgs,
+    input: Json,
+) -> Result<TaskBuilder, Failure> {
+    let Some(task_type) = &args.task_type else {
+        return Err(Failure::bad_input("the task has no type: give --type"));
+    };
+    let mut task = queue.task_with(task_type.as_str(), input);
+    if let Some(id) = args.id {
+        task = task.id(id);
+    }
+    if let Some(name) = &args.queue {
+        task = task.queue(name);
+    }
+    if let Some(priority) = args.priority {
+        task = task.priority(priority);
+    }
+    if let Some(delay) = args.delay {
+        task = task.delay(delay);
+    }
+    if let Some(at) = args.at {
+        task = task.at(at);
+    }
+    if let Some(expires_in) = args.expires_in {
+        task = task.expires_in(expires_in);
+    }
+    if let Some(expires_at) = args.expires_at {
+        task = task.expires_at(expires_at);
+    }
+    if let Some(timeout) = args.timeout {
+        task = task.timeout(timeout);
+    }
+    if let Some(retries) = args.retries {
+        task = task.retries(retries);
+    }
+    if let Some(policy) = policy(&args.policy) {
+        task = task.retry_policy(policy);
+    }
+    if let Some(key) = &args.idempotency_key {
+        task = task.idempotency_key(key);
+    }
+    if let Some(scope) = args.idempotency_scope {
+        task = task.idempotency_scope(scope);
+    }
+    if let Some(window) = args.idempotency_window {
+        task = task.idempotency_window(window);
+    }
+    for tag in &args.tag {
+        task = task.tag(tag.as_str());
+    }
+    Ok(task)
+}
+
+fn policy(args: &PolicyArgs) -> Option<RetryPolicy> {
+    let PolicyArgs {
+        retry_initial,
+        retry_max,
+        retry_multiplier,
+        retry_jitter,
+    } = args;
+    if retry_initial.is_none()
+        && retry_max.is_none()
+        && retry_multiplier.is_none()
+        && retry_jitter.is_none()
+    {
+        return None;
+    }
+    let millis =
+        |duration: &std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let base = RetryPolicy::default();
+    let initial_interval_ms = retry_initial
+        .as_ref()
+        .map_or(base.initial_interval_ms, millis);
+    Some(RetryPolicy {
+        initial_interval_ms,
+        // A first wait above the default's longest one makes that the longest, too.
+        max_interval_ms: retry_max
+            .as_ref()
+            .map_or(base.max_interval_ms.max(initial_interval_ms), millis),
+        multiplier: retry_multiplier.unwrap_or(base.multiplier),
+        jitter_percent: retry_jitter.unwrap_or(base.jitter_percent),
+        ..base
+    })
+}
+
+/// The input: JSON, `@file`, `-` for standard input, or `null`.
+fn read_input(input: Option<&str>, session: &mut Session) -> Result<Json, Failure> {
+    let (text, source) = match input {
+        None => return Ok(Json::null()),
+        Some("-") => (
+            read_bounded(session.screen.stdin(), "standard input")?,
+            "standard input".to_owned(),
+        ),
+        Some(text) => match text.strip_prefix('@') {
+            None => (text.to_owned(), "--input".to_owned()),
+            Some(file) => {
+                let path = session.environment.directory.join(file);
+                let name = path.display().to_string();
+                (read_bounded(open(&path)?, &name)?, name)
+            }
+        },
+    };
+    Json::parse(text.trim()).map_err(|error| {
+        Failure::bad_input(format!("{source}: {error}"))
+            .hint("a text needs quotes inside of the shell's: --input '\"text\"'; @FILE reads a file, - standard input")
+    })
+}
+
+/// Opens a file to read.
+pub(super) fn open(path: &Path) -> Result<std::fs::File, Failure> {
+    std::fs::File::open(path)
+        .map_err(|error| Failure::bad_input(format!("cannot open {}: {error}", path.display())))
+}
+
+fn read_bounded(source: impl Read, name: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    source
+        .take(STORED_PAYLOAD_MAX_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| {
+            Failure::new(
+                FailureKind::BadInput,
+                format!("cannot read {name}: {error}"),
+            )
+        })?;
+    if text.len() as u64 > STORED_PAYLOAD_MAX_BYTES {
+        return Err(Failure::bad_input(format!(
+            "{name} has more than {STORED_PAYLOAD_MAX_BYTES} bytes, the most that an input can have"
+        )));
+    }
+    Ok(text)
+}

@@ -1,0 +1,67 @@
+//! `qo wait`, and what waiting for a task prints.
+
+use std::time::Duration;
+
+use qo::{Queue, Status, Task, TaskId};
+
+use crate::args::WaitArgs;
+use crate::failure::{Failure, FailureKind};
+use crate::output::Screen;
+use crate::session::Session;
+
+pub(super) async fn run(args: &WaitArgs, session: &mut Session) -> Result<(), Failure> {
+    let queue = session.connect().await?;
+    let task = until_end(&queue, args.id, args.timeout).await?;
+    if session.screen.json {
+        session.screen.json(&task)?;
+    } else {
+        print_output(&queue, &task, &mut session.screen).await?;
+    }
+    judge(&task)
+}
+
+/// Waits for a task's end.
+pub(super) async fn until_end(
+    queue: &Queue,
+    id: TaskId,
+    timeout: Option<Duration>,
+) -> Result<Task, Failure> {
+    Ok(queue.wait(id, timeout.unwrap_or(Duration::MAX)).await?)
+}
+
+/// The output, if there is one, as it was written.
+pub(super) async fn print_output(
+    queue: &Queue,
+    task: &Task,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
+    if let Some(output) = queue.output(task).await? {
+        screen.line(output)?;
+    }
+    Ok(())
+}
+
+/// Whether a task that has come to its end succeeded.
+pub(super) fn judge(task: &Task) -> Result<(), Failure> {
+    let archived_from = || task.events.iter().rev().find_map(|event| event.from);
+    let is_success = match task.status {
+        Status::Completed => true,
+        Status::Archived => archived_from() == Some(Status::Completed),
+        _ => false,
+    };
+    if is_success {
+        return Ok(());
+    }
+    let why = match &task.last_error {
+        Some(error) => format!(": {error}"),
+        None => String::new(),
+    };
+    Err(Failure::new(
+        FailureKind::TaskFailed,
+        format!(
+            "task {} is {} after {} attempts{why}",
+            task.id, task.status, task.attempt
+        ),
+    )
+    .hint(format!("`qo history {}` shows what happened", task.id)))
+}

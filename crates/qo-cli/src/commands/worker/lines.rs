@@ -1,0 +1,270 @@
+//! What a worker prints: a line when it starts, one for each attempt that ended, and what all of them came to.
+
+use std::time::Duration;
+
+use qo::{Outcome, QueueName, TaskType, Timestamp, WorkerId, WorkerReport};
+use serde_json::{Value, json};
+
+use crate::commands::activity::Ended;
+use crate::output::style::{BLUE, BOLD, DIM, GREEN, Paint, RED, YELLOW};
+use crate::output::{Screen, text, time};
+
+/// Something that a worker prints.
+#[derive(Debug)]
+pub(in crate::commands) enum Line<'a> {
+    /// It takes tasks from now on.
+    Started {
+        worker: &'a WorkerId,
+        store: &'a str,
+        types: Vec<&'a TaskType>,
+        queues: &'a [QueueName],
+        slots: usize,
+    },
+    /// An attempt has ended.
+    Ended(&'a Ended),
+    /// It takes no more tasks.
+    Stopping {
+        why: &'static str,
+        running: usize,
+        left: Duration,
+    },
+    /// It has stopped.
+    Stopped {
+        worker: &'a WorkerId,
+        report: &'a WorkerReport,
+    },
+}
+
+impl Line<'_> {
+    /// Prints it. A reader that has gone away is no reason to stop working.
+    pub(in crate::commands) fn print(&self, screen: &mut Screen, now: Timestamp) {
+        let printed = if screen.json {
+            screen.json(&self.json(now))
+        } else {
+            let line = self.text(screen.paint, now);
+            screen.line(line).map_err(Into::into)
+        };
+        if let Err(failure) = printed {
+            tracing::debug!(%failure, "a line was not printed");
+        }
+    }
+
+    fn text(&self, paint: Paint, now: Timestamp) -> String {
+        let at = |at| paint.paint(DIM, &time::time_of_day(at));
+        match self {
+            Self::Started {
+                worker,
+                store,
+                types,
+                queues,
+                slots,
+            } => format!(
+                "{} worker {} on {store}: {} of {}, up to {} at once; Ctrl-C stops it",
+                at(now),
+                paint.paint(BOLD, worker.as_str()),
+                joined(types),
+                match queues {
+                    [] => "all queues".to_owned(),
+                    [queue] => format!("the queue {queue}"),
+                    queues => format!("the queues {}", joined(queues)),
+                },
+                text::count(*slots as u64, "task"),
+            ),
+            Self::Ended(ended) => format!("{} {}", at(ended.at), ended_text(ended, paint)),
+            Self::Stopping {
+                why, running: 0, ..
+            } => format!("{} stopping: {why}", at(now)),
+            Self::Stopping { why, running, left } => format!(
+                "{} stopping: {why}; waiting up to {} for {}, Ctrl-C stops at once",
+                at(now),
+                time::duration(Duration::from_secs(left.as_secs())),
+                text::count(*running as u64, "task"),
+            ),
+            Self::Stopped { worker, report } => format!(
+                "{} worker {} has stopped after {}: {}",
+                at(now),
+                paint.paint(BOLD, worker.as_str()),
+                text::count(report.attempts(), "attempt"),
+                summary(report),
+            ),
+        }
+    }
+
+    fn json(&self, now: Timestamp) -> Value {
+        match self {
+            Self::Started {
+                worker,
+                store,
+                types,
+                queues,
+                slots,
+            } => json!({
+                "event": "started", "at": now, "worker_id": worker, "store": store,
+                "types": types, "queues": queues, "slots": slots,
+            }),
+            Self::Ended(ended) => ended_json(ended),
+            Self::Stopping { why, running, left } => json!({
+                "event": "stopping", "at": now, "reason": why, "running": running,
+                "seconds_left": left.as_secs(),
+            }),
+            Self::Stopped { worker, report } => json!({
+                "event": "stopped", "at": now, "worker_id": worker,
+                "completed": report.completed, "retried": report.retried, "failed": report.failed,
+                "cancelled": report.cancelled, "snoozed": report.snoozed, "released": report.released,
+                "lost": report.lost, "abandoned": report.abandoned,
+            }),
+        }
+    }
+}
+
+fn joined(words: &[impl ToString]) -> String {
+    let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+    words.join(", ")
+}
+
+/// What all attempts came to, without what did not happen.
+pub(in crate::commands) fn summary(report: &WorkerReport) -> String {
+    let parts = [
+        (report.completed, "completed"),
+        (report.retried, "to be retried"),
+        (report.failed, "failed"),
+        (report.cancelled, "cancelled"),
+        (report.snoozed, "put off"),
+        (report.released, "given back"),
+        (report.lost, "lost to another worker"),
+        (report.abandoned, "left to their leases"),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, word)| format!("{} {word}", text::grouped(number)))
+        .collect();
+    if parts.is_empty() {
+        "nothing to do".to_owned()
+    } else {
+        parts.join(", ")
+    }
+}
+
+/// The word for an outcome, with its style.
+pub(in crate::commands) fn word(outcome: Outcome) -> (&'static str, anstyle::Style) {
+    match outcome {
+        Outcome::Completed => ("completed", GREEN),
+        Outcome::Retried { .. } => ("retried", YELLOW),
+        Outcome::Failed => ("failed", RED),
+        Outcome::Cancelled => ("cancelled", DIM),
+        Outcome::Snoozed { .. } => ("snoozed", BLUE),
+        Outcome::Released => ("released", BLUE),
+        Outcome::Lost => ("lost", YELLOW),
+        Outcome::Abandoned => ("abandoned", RED),
+        _ => ("ended", DIM),
+    }
+}
+
+/// When the task comes back, if it does.
+pub(in crate::commands) fn again_at(outcome: Outcome) -> Option<Timestamp> {
+    match outcome {
+        Outcome::Retried { at } => Some(at),
+        Outcome::Snoozed { until } => Some(until),
+        _ => None,
+    }
+}
+
+/// When the task comes back, as seen from now.
+pub(in crate::commands) fn again(at: Timestamp, now: Timestamp) -> String {
+    if at <= now {
+        return "due again".to_owned();
+    }
+    match at.since(now) {
+        soon if soon.as_secs() < 10 => format!("again in {:.1} s", soon.as_secs_f64()),
+        later => format!("again in {}", time::duration(later)),
+    }
+}
+
+fn ended_text(ended: &Ended, paint: Paint) -> String {
+    let (word, style) = word(ended.outcome);
+    let mut line = format!(
+        "{} {} {} attempt {} {}",
+        paint.paint(style, &format!("{word:<9}")),
+        ended.task_type,
+        ended.id,
+        ended.attempt,
+        paint.paint(DIM, &time::duration(ended.took)),
+    );
+    if let Some(at) = again_at(ended.outcome) {
+        line.push_str(", ");
+        line.push_str(&again(at, ended.at));
+    }
+    if let Some(error) = &ended.error
+        && !matches!(ended.outcome, Outcome::Snoozed { .. } | Outcome::Cancelled)
+    {
+        let first = error.lines().next().unwrap_or_default();
+        line.push_str(": ");
+        line.push_str(&text::cut(&text::clean(first), 160));
+    }
+    line
+}
+
+fn ended_json(ended: &Ended) -> Value {
+    json!({
+        "event": "attempt",
+        "at": ended.at,
+        "id": ended.id,
+        "type": ended.task_type,
+        "queue": ended.queue,
+        "attempt": ended.attempt,
+        "outcome": word(ended.outcome).0,
+        "duration_ms": u64::try_from(ended.took.as_millis()).unwrap_or(u64::MAX),
+        "again_at": again_at(ended.outcome),
+        "error": ended.error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(outcome: Outcome, error: Option<&str>) -> Ended {
+        Ended {
+            at: "2026-01-01T10:00:00Z".parse().unwrap(),
+            id: "550e8400-e29b-41d4-a716-446655440000".parse().unwrap(),
+            task_type: "hello".parse().unwrap(),
+            queue: QueueName::default(),
+            attempt: 2,
+            took: Duration::from_millis(120),
+            outcome,
+            error: error.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn an_attempt_is_one_line() {
+        let now = Timestamp::MIN;
+        let shown = |ended: &Ended| Line::Ended(ended).text(Paint::default(), now);
+        assert_eq!(
+            shown(&ended(Outcome::Completed, None)),
+            "10:00:00.000 completed hello 550e8400-e29b-41d4-a716-446655440000 attempt 2 120 ms"
+        );
+        let at = "2026-01-01T10:00:05Z".parse().unwrap();
+        let retried = ended(
+            Outcome::Retried { at },
+            Some("exit code 1: boom\nTrace\nboom"),
+        );
+        assert!(
+            shown(&retried).ends_with("attempt 2 120 ms, again in 5.0 s: exit code 1: boom"),
+            "{}",
+            shown(&retried)
+        );
+    }
+
+    #[test]
+    fn json_has_everything() {
+        let failed = ended(Outcome::Failed, Some("exit code 65\nmore"));
+        let json = Line::Ended(&failed).json(Timestamp::MIN);
+        assert_eq!(json["event"], "attempt");
+        assert_eq!(json["outcome"], "failed");
+        assert_eq!(json["duration_ms"], 120);
+        assert_eq!(json["error"], "exit code 65\nmore");
+        assert!(json["again_at"].is_null());
+    }
+}

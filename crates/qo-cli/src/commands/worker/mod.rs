@@ -1,0 +1,282 @@
+//! `qo worker`: commands and requests as handlers of a worker.
+
+mod lines;
+mod settings;
+mod stop;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo::{IndexMode, Queue, QueueName, TaskHandler, Worker, WorkerReport};
+use qo_store::world::World;
+use reqwest::header::HeaderMap;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use self::settings::{Handling, WorkerSettings};
+use self::stop::Limits;
+use super::activity::{Activity, Ended};
+use crate::args::WorkerArgs;
+use crate::environment::Environment;
+use crate::failure::{Failure, FailureKind};
+use crate::handlers::exec::{ExecHandler, ExecSettings, Groups, Inheritance};
+use crate::handlers::http::{Headers, HttpHandler, HttpSettings, Target};
+use crate::output::Screen;
+use crate::session::Session;
+
+pub(super) use self::lines::{Line, again, again_at, summary, word};
+pub(super) use self::stop::Signals;
+
+/// What the runtime waits for a handler that is told to stop, beyond the grace of its command: time to read its last words.
+const HANDLER_GRACE: Duration = Duration::from_secs(3);
+
+/// How often it is said what a stop waits for.
+const TELL_INTERVAL: Duration = Duration::from_secs(5);
+
+pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), Failure> {
+    let file = session.settings.file.as_ref();
+    let path = file.map_or(Path::new("qo.toml"), |file| file.path.as_path());
+    let settings =
+        WorkerSettings::resolve(args, &session.environment, path, &session.settings.worker)?;
+    let groups = Groups::default();
+    let handlers = handlers(&settings, &session.environment, &groups, &session.world)?;
+    if let Some(mode) = settings.index_mode {
+        let variables = &mut session.environment.variables;
+        variables.insert("QO_INDEX_MODE".to_owned(), mode_name(mode).to_owned());
+    }
+
+    let signals = Signals::listen(&session.world)?;
+    let queue = tokio::select! {
+        biased;
+        () = signals.stop.cancelled() => return Err(interrupted()),
+        queue = session.connect() => queue?,
+    };
+    let (activity, ended) = Activity::new(Arc::clone(&session.world));
+    let worker = build(&queue, &settings, handlers, activity.clone())?;
+    let id = worker.id().clone();
+    let store = store_name(&queue);
+    let started = Line::Started {
+        worker: &id,
+        store: &store,
+        types: settings.handlers.keys().collect(),
+        queues: &settings.queues,
+        slots: settings.concurrency,
+    };
+    started.print(&mut session.screen, session.world.now());
+
+    let limits = Limits {
+        idle: args.exit_when_idle,
+        attempts: args.max_tasks,
+    };
+    let mut watched = Watched {
+        signals,
+        activity,
+        ended,
+        world: Arc::clone(&session.world),
+        shutdown_timeout: settings.shutdown_timeout,
+    };
+    let report = watched.run(worker, limits, &mut session.screen).await;
+    // A handler that was dropped may not have come to its end yet, and this process may end before it does.
+    groups.kill_all();
+    let report = report?;
+    let stopped = Line::Stopped {
+        worker: &id,
+        report: &report,
+    };
+    stopped.print(&mut session.screen, session.world.now());
+    Ok(())
+}
+
+fn build(
+    queue: &Queue,
+    settings: &WorkerSettings,
+    handlers: Vec<Box<dyn TaskHandler>>,
+    activity: Activity,
+) -> Result<Worker, Failure> {
+    let mut builder = Worker::builder(queue.clone())
+        .queues(settings.queues.iter().map(QueueName::as_str))
+        .shards(settings.shards.clone())
+        .concurrency(settings.concurrency)
+        .shutdown_deadline(settings.shutdown_timeout)
+        .grace(settings.kill_grace + HANDLER_GRACE)
+        .hook(activity);
+    if let Some(id) = &settings.id {
+        builder = builder.id(id.as_str());
+    }
+    if let Some(lease) = settings.lease {
+        builder = builder.lease(lease);
+    }
+    if settings.no_monitor {
+        builder = builder.no_maintenance();
+    }
+    for handler in handlers {
+        builder = builder.handler(handler);
+    }
+    Ok(builder.build()?)
+}
+
+/// A worker whose attempts are shown as they end.
+struct Watched {
+    signals: Signals,
+    activity: Activity,
+    ended: mpsc::Receiver<Ended>,
+    world: Arc<dyn World>,
+    shutdown_timeout: Duration,
+}
+
+impl Watched {
+    async fn run(
+        &mut self,
+        worker: Worker,
+        limits: Limits,
+        screen: &mut Screen,
+    ) -> Result<WorkerReport, Failure> {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let work = worker.run_until(async move { stopped.cancelled().await });
+        tokio::pin!(work);
+        let reached = limits.reached(&self.signals, &self.activity, &self.world);
+        let first = async {
+            tokio::select! {
+                biased;
+                // It ends by itself only if something is wrong with it.
+                report = &mut work => Err(report),
+                why = reached => Ok(why),
+            }
+        };
+        let why = match show_until(first, &mut self.ended, screen).await {
+            Ok(why) => why,
+            Err(report) => return Ok(report?),
+        };
+        stop.cancel();
+        let begun = self.world.monotonic();
+        let report = loop {
+            let elapsed = self.world.monotonic().saturating_sub(begun);
+            let line = Line::Stopping {
+                why,
+                running: self.activity.running(),
+                left: self.shutdown_timeout.saturating_sub(elapsed),
+            };
+            line.print(screen, self.world.now());
+            let next = async {
+                tokio::select! {
+                    biased;
+                    () = self.signals.stop_at_once.cancelled() => Some(Err(interrupted())),
+                    report = &mut work => Some(report.map_err(Failure::from)),
+                    () = self.world.sleep(TELL_INTERVAL) => None,
+                }
+            };
+            if let Some(report) = show_until(next, &mut self.ended, screen).await {
+                break report;
+            }
+        };
+        while let Ok(ended) = self.ended.try_recv() {
+            Line::Ended(&ended).print(screen, ended.at);
+        }
+        report
+    }
+}
+
+/// What to call a queue's store.
+pub(super) fn store_name(queue: &Queue) -> String {
+    queue
+        .store()
+        .map_or_else(|| "the queue".to_owned(), |store| store.description.clone())
+}
+
+/// Prints ended attempts until something else happens.
+pub(super) async fn show_until<T>(
+    event: impl Future<Output = T>,
+    ended: &mut mpsc::Receiver<Ended>,
+    screen: &mut Screen,
+) -> T {
+    tokio::pin!(event);
+    loop {
+        tokio::select! {
+            biased;
+            Some(ended) = ended.recv() => Line::Ended(&ended).print(screen, ended.at),
+            happened = &mut event => return happened,
+        }
+    }
+}
+
+/// Somebody did not want to wait.
+pub(super) fn interrupted() -> Failure {
+    Failure::new(FailureKind::Interrupted, "stopped at once")
+}
+
+fn mode_name(mode: IndexMode) -> &'static str {
+    match mode {
+        IndexMode::IndexOnly => "index-only",
+        IndexMode::Hybrid => "hybrid",
+        IndexMode::LogScan => "log-scan",
+    }
+}
+
+/// Makes the handlers.
+fn handlers(
+    settings: &WorkerSettings,
+    environment: &Environment,
+    groups: &Groups,
+    world: &Arc<dyn World>,
+) -> Result<Vec<Box<dyn TaskHandler>>, Failure> {
+    let lines = settings.http_headers.iter().map(String::as_str);
+    let headers = Headers::parse(lines, &environment.variables)
+        .map_err(|error| Failure::bad_input(error.to_string()))?;
+    let inheritance = Inheritance {
+        passed: settings.pass_env.clone(),
+        withheld: headers.variables,
+    };
+    let exec = ExecSettings {
+        output_max_bytes: settings.output_max_bytes,
+        kill_grace: settings.kill_grace,
+        environment: inheritance.select(&environment.variables),
+        groups: groups.clone(),
+        world: Arc::clone(world),
+    };
+    let mut http = None;
+    let mut handlers: Vec<Box<dyn TaskHandler>> = Vec::new();
+    for (task_type, handling) in &settings.handlers {
+        match handling {
+            Handling::Exec(command) => handlers.push(Box::new(ExecHandler::new(
+                task_type.clone(),
+                command.clone(),
+                exec.clone(),
+            ))),
+            Handling::Http(url) => {
+                let target =
+                    Target::parse(url, settings.allow_private_addresses).map_err(|error| {
+                        Failure::bad_input(format!("the handler for {task_type}: {error}"))
+                    })?;
+                let shared = match &http {
+                    Some(shared) => shared,
+                    None => http.insert(http_settings(settings, headers.headers.clone(), world)?),
+                };
+                handlers.push(Box::new(HttpHandler::new(
+                    task_type.clone(),
+                    target,
+                    shared.clone(),
+                )));
+            }
+        }
+    }
+    Ok(handlers)
+}
+
+fn http_settings(
+    settings: &WorkerSettings,
+    headers: HeaderMap,
+    world: &Arc<dyn World>,
+) -> Result<HttpSettings, Failure> {
+    HttpSettings::new(
+        headers,
+        settings.output_max_bytes,
+        settings.allow_private_addresses,
+        Arc::clone(world),
+    )
+    .map_err(|error| {
+        Failure::new(FailureKind::Other, format!("cannot make requests: {error}"))
+            .hint("the system's trusted certificates may be missing: install ca-certificates")
+    })
+}

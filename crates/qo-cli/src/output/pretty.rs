@@ -1,0 +1,122 @@
+//! JSON for people: indented, and cut where it is long.
+//!
+//! The text is indented as it is, and not read into values, because that would change numbers of many digits.
+
+/// A JSON text with an entry per line, each level two spaces further in. Empty and short things stay on one line.
+pub fn pretty(json: &str) -> String {
+    const SHORT: usize = 60;
+    let compact = compact(json);
+    if compact.len() <= SHORT {
+        return compact;
+    }
+    let mut text = String::with_capacity(compact.len() * 2);
+    let mut depth = 0_usize;
+    let mut in_string = false;
+    let mut escaped = false;
+    let mut characters = compact.chars().peekable();
+    while let Some(character) = characters.next() {
+        if in_string {
+            text.push(character);
+            match character {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                '"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match character {
+            '"' => {
+                in_string = true;
+                text.push('"');
+            }
+            '{' | '[' if matches!(characters.peek(), Some('}' | ']')) => {
+                text.push(character);
+                text.extend(characters.next());
+            }
+            '{' | '[' => {
+                depth += 1;
+                text.push(character);
+                new_line(&mut text, depth);
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                new_line(&mut text, depth);
+                text.push(character);
+            }
+            ',' => {
+                text.push(',');
+                // A space of the compact form.
+                characters.next_if_eq(&' ');
+                new_line(&mut text, depth);
+            }
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+/// A JSON text on one line, with a space after each colon and comma.
+fn compact(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    let mut in_string = false;
+    let mut escaped = false;
+    for character in json.chars() {
+        if in_string {
+            text.push(character);
+            match character {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                '"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match character {
+            ' ' | '\n' | '\r' | '\t' => {}
+            ':' | ',' => {
+                text.push(character);
+                text.push(' ');
+            }
+            other => {
+                in_string = other == '"';
+                text.push(other);
+            }
+        }
+    }
+    text
+}
+
+fn new_line(text: &mut String, depth: usize) {
+    text.push('\n');
+    text.push_str(&"  ".repeat(depth));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_things_stay_on_one_line() {
+        assert_eq!(pretty(r#"{"a" :1,"b":[ ]}"#), r#"{"a": 1, "b": []}"#);
+        assert_eq!(pretty("null"), "null");
+    }
+
+    #[test]
+    fn long_things_are_indented_and_kept_to_the_digit() {
+        let json =
+            r#"{"n":123456789012345678901234567890,"s":"a, {b}: \"c\"","e":{},"l":[1,{"x":2}]}"#;
+        let expected = r#"{
+  "n": 123456789012345678901234567890,
+  "s": "a, {b}: \"c\"",
+  "e": {},
+  "l": [
+    1,
+    {
+      "x": 2
+    }
+  ]
+}"#;
+        assert_eq!(pretty(json), expected);
+    }
+}

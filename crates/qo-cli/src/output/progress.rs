@@ -1,0 +1,47 @@
+//! Progress of something that takes a while: a bar on a terminal, nothing elsewhere.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::Screen;
+
+/// A bar that moves, or one that nobody sees.
+#[derive(Debug)]
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// Progress towards a total, or of something whose end is not known.
+    pub fn new(screen: &Screen, what: &str, total: Option<u64>) -> Self {
+        let is_seen = screen.terminals().stderr && !screen.json && !screen.quiet;
+        let bar = match total {
+            Some(total) => ProgressBar::new(total),
+            None => ProgressBar::no_length(),
+        };
+        bar.set_draw_target(if is_seen {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        });
+        let template = if total.is_some() {
+            "{msg} {wide_bar} {pos}/{len}  {per_sec}  {eta} left"
+        } else {
+            "{msg} {pos}  {per_sec}  {elapsed}"
+        };
+        // The templates are constants that are known to be right; the default style is what is left if they were not.
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("━╸ "));
+        }
+        bar.set_message(what.to_owned());
+        Self(bar)
+    }
+
+    /// How much is done.
+    pub fn set(&self, done: u64) {
+        self.0.set_position(done);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

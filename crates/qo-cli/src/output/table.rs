@@ -1,0 +1,230 @@
+//! Tables: aligned columns without lines, cut to the width of the terminal.
+//!
+//! A column is as wide as its widest cell. Where all together are too wide, the flexible columns give way, the widest first;
+//! the others, such as ids, are always shown in full, because a cut id is of no use.
+
+use anstyle::Style;
+
+use super::style::{BOLD, Paint};
+use super::text::{clean, cut, width};
+
+/// Between two columns.
+const GAP: &str = "  ";
+/// A flexible column gives way down to this width.
+const FLEXIBLE_MIN: usize = 12;
+
+/// One cell: a text and its style.
+#[derive(Debug, Clone, Default)]
+pub struct Cell {
+    text: String,
+    style: Style,
+}
+
+impl Cell {
+    /// A plain cell. What a terminal would obey is taken out of the text.
+    pub fn new(text: impl AsRef<str>) -> Self {
+        Self::styled(text, Style::new())
+    }
+
+    /// A cell in a style.
+    pub fn styled(text: impl AsRef<str>, style: Style) -> Self {
+        Self {
+            text: clean(text.as_ref()),
+            style,
+        }
+    }
+}
+
+impl<T: AsRef<str>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self::new(text)
+    }
+}
+
+/// How a column is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    Left,
+    Right,
+    Flexible,
+}
+
+/// A table with a line of headings.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    columns: Vec<(&'static str, Layout)>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// A table without columns.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a column.
+    #[must_use]
+    pub fn column(mut self, heading: &'static str) -> Self {
+        self.columns.push((heading, Layout::Left));
+        self
+    }
+
+    /// Adds a column of numbers.
+    #[must_use]
+    pub fn number(mut self, heading: &'static str) -> Self {
+        self.columns.push((heading, Layout::Right));
+        self
+    }
+
+    /// Adds a column that gives way where there is too little room.
+    #[must_use]
+    pub fn flexible(mut self, heading: &'static str) -> Self {
+        self.columns.push((heading, Layout::Flexible));
+        self
+    }
+
+    /// Adds a row, with a cell for each column.
+    pub fn row(&mut self, cells: Vec<Cell>) {
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(cells);
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The table as lines. Columns without any text are left out.
+    pub fn render(&self, paint: Paint, columns_max: Option<usize>) -> String {
+        let shown: Vec<usize> = (0..self.columns.len())
+            .filter(|index| {
+                let mut rows = self.rows.iter();
+                self.rows.is_empty() || rows.any(|row| !row[*index].text.is_empty())
+            })
+            .collect();
+        let widths = self.widths(&shown, columns_max);
+        let mut text = String::new();
+        let headings: Vec<Cell> = self
+            .columns
+            .iter()
+            .map(|(heading, _)| Cell::styled(heading, BOLD))
+            .collect();
+        for row in std::iter::once(&headings).chain(&self.rows) {
+            let mut line = String::new();
+            let mut pending_spaces = 0;
+            for (position, (&index, &column_width)) in shown.iter().zip(&widths).enumerate() {
+                let cell = &row[index];
+                let words = cut(&cell.text, column_width);
+                let padding = column_width - width(&words);
+                if position > 0 {
+                    pending_spaces += GAP.len();
+                }
+                let (before, after) = match self.columns[index].1 {
+                    Layout::Right => (padding, 0),
+                    Layout::Left | Layout::Flexible => (0, padding),
+                };
+                if words.is_empty() {
+                    pending_spaces += padding;
+                    continue;
+                }
+                // Spaces are written only once something follows them, so that no line ends in them.
+                line.push_str(&" ".repeat(pending_spaces + before));
+                line.push_str(&paint.paint(cell.style, &words));
+                pending_spaces = after;
+            }
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text
+    }
+
+    fn widths(&self, shown: &[usize], columns_max: Option<usize>) -> Vec<usize> {
+        let mut widths: Vec<usize> = shown
+            .iter()
+            .map(|&index| {
+                let cells = self.rows.iter().map(|row| width(&row[index].text));
+                cells.fold(width(self.columns[index].0), usize::max)
+            })
+            .collect();
+        let Some(columns_max) = columns_max else {
+            return widths;
+        };
+        let gaps = GAP.len() * shown.len().saturating_sub(1);
+        let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(columns_max);
+        while excess > 0 {
+            let flexible = (0..shown.len())
+                .filter(|&position| self.columns[shown[position]].1 == Layout::Flexible)
+                .filter(|&position| widths[position] > FLEXIBLE_MIN)
+                .max_by_key(|&position| widths[position]);
+            let Some(widest) = flexible else {
+                break;
+            };
+            widths[widest] -= 1;
+            excess -= 1;
+        }
+        widths
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::style::RED;
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new()
+            .column("ID")
+            .number("N")
+            .column("EMPTY")
+            .flexible("ERROR");
+        table.row(vec![
+            "a".into(),
+            "1".into(),
+            "".into(),
+            Cell::styled("something went very wrong", RED),
+        ]);
+        table.row(vec!["bbb".into(), "22".into(), "".into(), "".into()]);
+        table
+    }
+
+    #[test]
+    fn columns_are_aligned_and_empty_ones_left_out() {
+        let text = table().render(Paint { on: false }, None);
+        assert_eq!(
+            text,
+            "ID    N  ERROR\na     1  something went very wrong\nbbb  22\n"
+        );
+    }
+
+    #[test]
+    fn what_is_too_wide_is_cut_where_that_does_no_harm() {
+        let text = table().render(Paint { on: false }, Some(24));
+        assert_eq!(text, "ID    N  ERROR\na     1  something went…\nbbb  22\n");
+        let text = table().render(Paint { on: false }, Some(3));
+        assert!(
+            text.contains("bbb") && text.contains("something w…"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn colour_changes_no_width() {
+        let plain = table().render(Paint { on: false }, None);
+        let painted = table().render(Paint { on: true }, None);
+        let stripped: String = painted
+            .replace("\u{1b}[31m", "")
+            .replace("\u{1b}[1m", "")
+            .replace("\u{1b}[0m", "");
+        assert_ne!(plain, painted);
+        assert_eq!(plain, stripped);
+    }
+
+    #[test]
+    fn a_table_without_rows_has_its_headings() {
+        let text = Table::new()
+            .column("A")
+            .column("B")
+            .render(Paint::default(), None);
+        assert_eq!(text, "A  B\n");
+    }
+}

@@ -1,0 +1,35 @@
+//! The command as people run it: real processes that share a store, on SQLite and on a real S3 server.
+//!
+//! Leases are short here and the monitor looks every second, so that what takes half a minute in production takes seconds. Nothing
+//! waits for a fixed time: every test waits until what it wants to see is there, and fails after [`LIMIT`].
+
+/// Runs a scenario on SQLite and on a real S3 server.
+macro_rules! on_both_stores {
+    ($scenario:ident) => {
+        #[test]
+        fn on_sqlite() {
+            $scenario($crate::e2e::place::Place::sqlite());
+        }
+
+        #[test]
+        fn on_seaweedfs() {
+            $scenario($crate::e2e::place::Place::seaweedfs());
+        }
+    };
+}
+
+mod crowd;
+mod first_steps;
+mod killed_worker;
+mod place;
+mod poison_pill;
+mod processes;
+mod replay;
+mod stopping;
+mod timeout;
+mod zombie;
+
+use std::time::Duration;
+
+/// How long anything may take on a busy machine.
+pub(crate) const LIMIT: Duration = Duration::from_mins(2);

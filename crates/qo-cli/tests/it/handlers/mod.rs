@@ -1,0 +1,135 @@
+//! The built-in handlers, run by a real worker with real processes and real requests.
+
+mod exec;
+mod exec_stop;
+mod http;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo::{Queue, Status, Task, TaskHandler, TaskId, TaskType, Worker, WorkerHandle};
+use qo_cli::handlers::exec::{CommandLine, ExecHandler, ExecSettings, Groups};
+use qo_store::world::{TokioWorld, World};
+
+/// How long a test waits for what should come at once: the machine may be busy.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The type of all tasks here.
+const TYPE: &str = "job";
+
+fn task_type() -> TaskType {
+    TaskType::new(TYPE).unwrap()
+}
+
+/// A queue with a worker that has one handler.
+struct Bench {
+    queue: Queue,
+    worker: WorkerHandle,
+    world: Arc<dyn World>,
+}
+
+impl Bench {
+    async fn new(handler: impl TaskHandler) -> Self {
+        let world = TokioWorld::shared();
+        let queue = qo::Connect::to("memory:")
+            .world(Arc::clone(&world))
+            .open()
+            .await
+            .unwrap();
+        let worker = Worker::builder(queue.clone())
+            .handler(handler)
+            .lease(Duration::from_secs(3))
+            .shutdown_deadline(Duration::from_secs(8))
+            .build()
+            .unwrap()
+            .spawn();
+        Self {
+            queue,
+            worker,
+            world,
+        }
+    }
+
+    /// A task that is not retried, so that it ends with its first failure.
+    async fn submit(&self, input: &serde_json::Value) -> TaskId {
+        self.submit_with(input, 0, Duration::from_mins(5)).await
+    }
+
+    async fn submit_with(
+        &self,
+        input: &serde_json::Value,
+        retries: u32,
+        timeout: Duration,
+    ) -> TaskId {
+        let task = self.queue.task(TYPE, input).unwrap();
+        let submitted = task.retries(retries).timeout(timeout).submit().await;
+        submitted.unwrap().task.id
+    }
+
+    /// Submits a task and waits for its end.
+    async fn run(&self, input: &serde_json::Value) -> Task {
+        let id = self.submit(input).await;
+        self.end(id).await
+    }
+
+    async fn end(&self, id: TaskId) -> Task {
+        self.queue.wait(id, PATIENCE).await.unwrap()
+    }
+
+    async fn output(&self, task: &Task) -> Option<String> {
+        let output = self.queue.output(task).await.unwrap()?;
+        Some(output.as_str().to_owned())
+    }
+
+    /// Waits until a task satisfies a condition.
+    async fn until(&self, id: TaskId, what: &str, condition: impl Fn(&Task) -> bool) -> Task {
+        let give_up = self.world.monotonic() + PATIENCE;
+        loop {
+            let task = self.queue.get(id).await.unwrap();
+            if condition(&task) {
+                return task;
+            }
+            assert!(self.world.monotonic() < give_up, "{what}: {task:?}");
+            self.world.sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Waits until something holds.
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let world = TokioWorld::shared();
+    let give_up = world.monotonic() + PATIENCE;
+    while !holds() {
+        assert!(world.monotonic() < give_up, "{what}");
+        world.sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// What went wrong with a task that failed.
+fn error(task: &Task) -> &str {
+    assert_eq!(task.status, Status::Failed, "{task:?}");
+    task.last_error.as_deref().unwrap()
+}
+
+/// Settings for commands, with an environment that has little more than a path.
+fn exec_settings() -> ExecSettings {
+    let path = std::env::var("PATH").unwrap();
+    ExecSettings {
+        output_max_bytes: 64 * 1024,
+        kill_grace: Duration::from_secs(2),
+        environment: BTreeMap::from([("PATH".to_owned(), path)]),
+        groups: Groups::default(),
+        world: TokioWorld::shared(),
+    }
+}
+
+fn shell(line: &str) -> ExecHandler {
+    let line = CommandLine::Shell(line.to_owned());
+    ExecHandler::new(task_type(), line, exec_settings())
+}
+
+/// A command that does what its input says: the input is a line for the shell.
+fn any_line() -> ExecHandler {
+    shell("read -r line; eval \"$(printf '%s' \"$line\" | sed -e 's/^\"//' -e 's/\"$//')\"")
+}

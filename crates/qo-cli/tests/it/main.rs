@@ -1,0 +1,20 @@
+//! The tests of the `qo` command, in one binary: the real command, on stores of their own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on should stop loudly"
+)]
+
+mod bulk;
+mod e2e;
+mod handlers;
+mod help;
+mod look;
+mod place;
+mod schema;
+mod service;
+mod settings;
+mod submit;
+mod worker_command;

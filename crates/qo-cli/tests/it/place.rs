@@ -1,0 +1,202 @@
+//! A directory of its own with an SQLite store in it, and the real command run there.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+
+use qo::{Connect, Queue};
+use serde_json::Value;
+
+use crate::schema;
+
+/// A directory with a store.
+pub(crate) struct Place {
+    directory: tempfile::TempDir,
+}
+
+/// What a run of the command gave.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self { directory }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn store(&self) -> String {
+        format!("sqlite:{}", self.path().join("queue.db").display())
+    }
+
+    /// A file in the directory.
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The command, in this directory, with nothing of the environment of the tests but where programs are.
+    pub(crate) fn bare(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_qo"));
+        command
+            .args(words)
+            .current_dir(self.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// The command, with the store of this place.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.bare(words);
+        command.env("QO_STORE", self.store());
+        command
+    }
+
+    /// Runs the command to its end.
+    pub(crate) fn qo(&self, words: &[&str]) -> Ran {
+        ran(&self.command(words).output().unwrap())
+    }
+
+    /// Runs the command with something to read.
+    pub(crate) fn qo_reading(&self, words: &[&str], input: &str) -> Ran {
+        let mut command = self.command(words);
+        command.stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_owned();
+        let writer = std::thread::spawn(move || {
+            // A command that fails early does not read all of it.
+            let _ = stdin.write_all(input.as_bytes());
+        });
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        ran(&output)
+    }
+
+    /// Starts the command.
+    pub(crate) fn start(&self, words: &[&str]) -> Started {
+        let mut command = self.command(words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Started(command.spawn().unwrap())
+    }
+
+    /// Submits a task and gives its id.
+    pub(crate) fn submit(&self, task_type: &str) -> String {
+        let ran = self.qo(&["submit", "--type", task_type, "--input", "{\"n\":1}"]);
+        ran.assert(0);
+        ran.stdout.trim().to_owned()
+    }
+
+    /// The queue of this place, as the library sees it.
+    pub(crate) async fn queue(&self) -> Queue {
+        Connect::to(self.store()).open().await.unwrap()
+    }
+}
+
+/// A command that is running. It is killed if the test ends before it.
+pub(crate) struct Started(Child);
+
+impl Started {
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let id = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(id, signal).unwrap();
+    }
+
+    /// Standard error, to read while it runs.
+    pub(crate) fn stderr(&mut self) -> ChildStderr {
+        self.0.stderr.take().unwrap()
+    }
+
+    /// Standard output, to read while it runs.
+    pub(crate) fn stdout(&mut self) -> ChildStdout {
+        self.0.stdout.take().unwrap()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Ran {
+        let mut output = Output {
+            status: std::process::ExitStatus::default(),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+        };
+        let stderr = self.0.stderr.take().map(|mut pipe| {
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                pipe.read_to_end(&mut bytes).unwrap();
+                bytes
+            })
+        });
+        if let Some(mut stdout) = self.0.stdout.take() {
+            stdout.read_to_end(&mut output.stdout).unwrap();
+        }
+        if let Some(stderr) = stderr {
+            output.stderr = stderr.join().unwrap();
+        }
+        output.status = self.0.wait().unwrap();
+        ran(&output)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // One that has ended already cannot be killed, and need not be.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn ran(output: &Output) -> Ran {
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout.clone()).unwrap(),
+        stderr: String::from_utf8(output.stderr.clone()).unwrap(),
+    }
+}
+
+impl Ran {
+    /// Fails the test unless the exit code is this one.
+    pub(crate) fn assert(&self, code: i32) -> &Self {
+        assert_eq!(self.code, code, "{self:#?}");
+        self
+    }
+
+    /// The one object on standard output, which has the form of a schema.
+    pub(crate) fn json(&self, form: &str) -> Value {
+        let lines = self.lines(form);
+        assert_eq!(lines.len(), 1, "{self:#?}");
+        lines.into_iter().next().unwrap()
+    }
+
+    /// The objects on standard output, one per line, each of which has the form of a schema.
+    pub(crate) fn lines(&self, form: &str) -> Vec<Value> {
+        self.stdout
+            .lines()
+            .map(|line| {
+                let value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{self:#?}"));
+                schema::check(form, &value);
+                value
+            })
+            .collect()
+    }
+
+    /// The error on standard error, as `--json` prints it.
+    pub(crate) fn error(&self) -> Value {
+        let line = self.stderr.lines().last().unwrap_or_default();
+        let value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{self:#?}"));
+        schema::check("error", &value);
+        value["error"].clone()
+    }
+}

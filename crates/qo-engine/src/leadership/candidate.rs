@@ -1,0 +1,304 @@
+//! Standing by, challenging, and taking over.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use qo_core::keys::BROKER_KEY;
+use qo_store::client::Tag;
+use qo_store::world::{World, WorldExt};
+use qo_store::{StoreClient, StoreError};
+
+use super::record::Challenge;
+use super::term::Term;
+use super::{BrokerRecord, Holder, LeadershipConfig, LeadershipError};
+
+/// How often a challenger looks whether it was answered.
+const ANSWER_LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// A leader without an address is doubted when it misses so many heartbeats.
+const HEARTBEATS_MISSED: u32 = 3;
+
+/// Asks a leader's address whether it is alive.
+#[async_trait]
+pub trait IsAlive: Send + Sync + 'static {
+    /// Whether there was an answer. It is given up on after [`LeadershipConfig::ping_patience`].
+    async fn is_alive(&self, address: &str) -> bool;
+}
+
+/// A process that wants to lead.
+pub struct Candidate {
+    client: StoreClient,
+    world: Arc<dyn World>,
+    config: LeadershipConfig,
+    pinger: Arc<dyn IsAlive>,
+    id: String,
+    address: Option<String>,
+}
+
+/// The object as it was read.
+pub(super) type Seen = (BrokerRecord, Tag);
+
+/// For how long the leader was not heard of, and what was done about it.
+struct Silence {
+    /// The leader that it is about.
+    epoch: u64,
+    since: Option<Duration>,
+    /// No challenge before.
+    challenge_at: Duration,
+    /// How long to wait after the next challenge that is answered.
+    pause: Duration,
+    /// Somebody else's challenge, by its revision, and when it was first seen.
+    other: Option<(u64, Duration)>,
+}
+
+impl Candidate {
+    /// A candidate with a new random name. `address` is where others reach it; nowhere, if it serves only its own process.
+    pub fn new(
+        client: StoreClient,
+        world: Arc<dyn World>,
+        config: LeadershipConfig,
+        pinger: Arc<dyn IsAlive>,
+        address: Option<String>,
+    ) -> Self {
+        let id = format!("{:032x}", world.random_u128());
+        Self {
+            client,
+            world,
+            config,
+            pinger,
+            id,
+            address,
+        }
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Who leads, or led last; nothing, if there never was a broker.
+    pub async fn current(&self) -> Result<Option<BrokerRecord>, LeadershipError> {
+        Ok(self.read().await?.map(|(record, _)| record))
+    }
+
+    /// Waits until this candidate leads. It can be dropped at any time: a challenge that it leaves behind is answered or overwritten.
+    pub async fn acquire(&self) -> Result<Term, LeadershipError> {
+        let mut silence = Silence {
+            epoch: 0,
+            since: None,
+            challenge_at: Duration::ZERO,
+            pause: self.config.answer_time,
+            other: None,
+        };
+        let mut looked_at = self.world.monotonic();
+        let mut seen = self.read().await?;
+        loop {
+            let term = match &seen {
+                None => self.found().await?,
+                // An own write was applied although its answer was lost, and somebody has built upon it.
+                Some((record, tag)) if record.is_held_by(&self.id, record.epoch) => {
+                    Some(self.begin(record.clone(), tag.clone(), looked_at))
+                }
+                Some((record, tag)) if record.holder.is_none() => self.take(record, tag).await?,
+                Some((record, tag)) => self.doubt(record, tag, &mut silence).await?,
+            };
+            if let Some(term) = term {
+                return Ok(term);
+            }
+            if seen
+                .as_ref()
+                .is_some_and(|(record, _)| record.holder.is_some())
+            {
+                self.world.sleep(self.config.ping_interval).await;
+            }
+            let heard = match &seen {
+                Some((record, _)) => self.hear(record, &mut silence).await,
+                None => false,
+            };
+            let now = self.world.monotonic();
+            if !heard || now >= looked_at + self.config.look_interval {
+                looked_at = now;
+                seen = self.read().await?;
+            }
+        }
+    }
+
+    /// Asks the leader whether it is there.
+    async fn hear(&self, record: &BrokerRecord, silence: &mut Silence) -> bool {
+        let began = self.world.monotonic();
+        let heard = match &record.holder {
+            None => false,
+            Some(Holder {
+                address: Some(address),
+                ..
+            }) => {
+                tokio::select! {
+                    biased;
+                    heard = self.pinger.is_alive(address) => heard,
+                    () = self.world.sleep(self.config.ping_patience) => false,
+                }
+            }
+            Some(holder) => {
+                let patience = self.config.heartbeat_interval * HEARTBEATS_MISSED;
+                self.client.now().since(holder.heartbeat) < patience
+            }
+        };
+        if heard {
+            silence.since = None;
+            silence.pause = self.config.answer_time;
+        } else {
+            silence.since.get_or_insert(began);
+        }
+        heard
+    }
+
+    /// Challenges a leader that was silent for long enough, and takes over if it stays silent.
+    async fn doubt(
+        &self,
+        record: &BrokerRecord,
+        tag: &Tag,
+        silence: &mut Silence,
+    ) -> Result<Option<Term>, LeadershipError> {
+        let now = self.world.monotonic();
+        if silence.epoch != record.epoch {
+            // A new leader has yet to be asked.
+            silence.epoch = record.epoch;
+            silence.since = None;
+            silence.challenge_at = Duration::ZERO;
+        }
+        let Some(since) = silence.since else {
+            return Ok(None);
+        };
+        // A leader that has no address has been silent for long enough already.
+        let has_address = record
+            .holder
+            .as_ref()
+            .is_some_and(|holder| holder.address.is_some());
+        if (has_address && now < since + self.config.ping_patience) || now < silence.challenge_at {
+            return Ok(None);
+        }
+        if record
+            .challenge
+            .as_ref()
+            .is_some_and(|challenge| challenge.by != self.id)
+        {
+            // Another standby is ahead, unless it died on the way.
+            let first_seen = match silence.other {
+                Some((revision, first_seen)) if revision == record.revision => first_seen,
+                _ => now,
+            };
+            silence.other = Some((record.revision, first_seen));
+            if now < first_seen + self.config.answer_time * 2 {
+                return Ok(None);
+            }
+        }
+        let term = self.challenge(record, tag).await?;
+        if term.is_none() {
+            silence.challenge_at = self.world.monotonic() + silence.pause;
+            silence.pause = (silence.pause * 2).min(self.config.challenge_pause_max);
+        }
+        Ok(term)
+    }
+
+    async fn challenge(
+        &self,
+        record: &BrokerRecord,
+        tag: &Tag,
+    ) -> Result<Option<Term>, LeadershipError> {
+        let op = self.world.new_op_id();
+        let mut doubted = record.next(op);
+        doubted.challenge = Some(Challenge {
+            by: self.id.clone(),
+            at: self.client.now(),
+        });
+        tracing::info!(
+            epoch = record.epoch,
+            "the leader does not answer; challenging it"
+        );
+        let Some(tag) = self.swap(&doubted, tag).await? else {
+            return Ok(None);
+        };
+        // From here on the challenge is known to be stored.
+        let asked_at = self.world.monotonic();
+        while self.world.monotonic() < asked_at + self.config.answer_time {
+            self.world.sleep(ANSWER_LOOK_INTERVAL).await;
+            if let Ok(Some(_)) = self.client.get_if_changed(BROKER_KEY, &tag).await {
+                tracing::info!(epoch = record.epoch, "the challenge was answered");
+                return Ok(None);
+            }
+        }
+        self.take(&doubted, &tag).await
+    }
+
+    /// Becomes the first leader that there ever was.
+    async fn found(&self) -> Result<Option<Term>, LeadershipError> {
+        let began = self.world.monotonic();
+        let op = self.world.new_op_id();
+        let record = BrokerRecord::first(self.holder(), op);
+        match self.client.create(BROKER_KEY, record.encode()?, &op).await {
+            Ok(written) => Ok(written
+                .tag()
+                .map(|tag| self.begin(record, tag.clone(), began))),
+            Err(StoreError::AlreadyExists { .. } | StoreError::Conflict { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Becomes the leader after the one that a record names, if the record still is as it was.
+    async fn take(
+        &self,
+        record: &BrokerRecord,
+        tag: &Tag,
+    ) -> Result<Option<Term>, LeadershipError> {
+        let began = self.world.monotonic();
+        let mut taken = record.next(self.world.new_op_id());
+        taken.epoch += 1;
+        taken.holder = Some(self.holder());
+        taken.challenge = None;
+        let tag = self.swap(&taken, tag).await?;
+        Ok(tag.map(|tag| self.begin(taken, tag, began)))
+    }
+
+    fn begin(&self, record: BrokerRecord, tag: Tag, began: Duration) -> Term {
+        tracing::info!(epoch = record.epoch, "this broker leads");
+        Term::begin(
+            self.client.clone(),
+            Arc::clone(&self.world),
+            self.config.clone(),
+            (record, tag),
+            began,
+        )
+    }
+
+    fn holder(&self) -> Holder {
+        let now = self.client.now();
+        Holder {
+            id: self.id.clone(),
+            address: self.address.clone(),
+            since: now,
+            heartbeat: now,
+        }
+    }
+
+    async fn read(&self) -> Result<Option<Seen>, LeadershipError> {
+        match self.client.get(BROKER_KEY).await {
+            Ok(object) => Ok(Some((BrokerRecord::decode(&object.body)?, object.tag))),
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn swap(&self, record: &BrokerRecord, tag: &Tag) -> Result<Option<Tag>, LeadershipError> {
+        super::term::swap(&self.client, record, tag).await
+    }
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Candidate")
+            .field("id", &self.id)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
