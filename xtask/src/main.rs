@@ -8,6 +8,7 @@ mod steps;
 mod table;
 mod test;
 mod typed;
+mod ui;
 
 use std::env;
 use std::process::ExitCode;

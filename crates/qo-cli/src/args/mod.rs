@@ -17,6 +17,7 @@ mod replay;
 mod stats;
 mod status;
 pub mod submit;
+mod ui;
 pub mod values;
 mod wait;
 mod watch;
@@ -44,6 +45,7 @@ pub use self::replay::ReplayArgs;
 pub use self::stats::StatsArgs;
 pub use self::status::StatusArgs;
 pub use self::submit::{ManyArgs, PolicyArgs, SubmitArgs, TaskArgs};
+pub use self::ui::{UiArgs, UiCommand, UiDeployArgs, UiLinkArgs};
 pub use self::wait::WaitArgs;
 pub use self::watch::WatchArgs;
 pub use self::worker::WorkerArgs;
@@ -192,6 +194,8 @@ pub enum Command {
     Monitor(MonitorArgs),
     /// Prepare a bucket
     Init(InitArgs),
+    /// Put the dashboard into the bucket, and make links that open it
+    Ui(UiArgs),
     /// Look a queue over and say what is wrong with it
     Doctor(DoctorArgs),
     /// Show the settings that hold, and where each was said
