@@ -41,6 +41,7 @@ export function activityOf(tasks, { now, from, share, basis }) {
     },
     types: typesOf(tasks.filter((task) => task.updated_at >= start)),
     deadLetters: tasks.filter((task) => task.status === 'failed').sort((a, b) => b.updated_at - a.updated_at).slice(0, 8),
+    lettersAmong: basis?.read,
     queueRates: queueRates(inSpan, share, span),
     basis: share < 1 || basis ? basis : undefined,
   };

@@ -53,7 +53,7 @@ class App {
     setInterval(() => this.#tick(), 1000);
     if (handed) {
       const error = await this.connect(placeFromHandover(handed));
-      if (error) this.#showConnect(error, handed);
+      if (error) this.#showConnect(error, formFromHandover(handed));
       return;
     }
     const own = await HttpSource.ownServer();
@@ -299,6 +299,14 @@ class App {
 
 function brand() {
   return h('a', { class: 'brand', href: '#/overview', 'aria-label': 'qo' }, h('span', { 'aria-hidden': 'true' }, 'qo'));
+}
+
+/** What a link handed over, in the words of the form, so that it can be tried again. */
+function formFromHandover(handed) {
+  return {
+    ...handed, kind: handed.url ? 'http' : 's3', readOnly: handed.mode === 'read', virtualHost: Boolean(handed.virtual_host),
+    accessKeyId: handed.access_key_id, secretAccessKey: handed.secret_access_key, sessionToken: handed.session_token ?? '',
+  };
 }
 
 /** What a link handed over, in the words of the sources. */

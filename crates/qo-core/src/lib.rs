@@ -7,7 +7,7 @@
 //! - [`transition`]: every change that a task can undergo, and why one is refused.
 //! - [`state`]: all live tasks in memory with their indexes, for engines that keep them there.
 //! - [`keys`]: where the objects of a task live in a bucket.
-//! - [`names`], [`id`], [`time`], [`json`], [`payload`], [`retry`], [`limits`]: what the above is made of.
+//! - [`names`], [`id`], [`time`], [`trace`], [`json`], [`payload`], [`retry`], [`limits`]: what the above is made of.
 
 pub mod extra;
 pub mod id;
@@ -20,6 +20,7 @@ pub mod retry;
 pub mod state;
 pub mod task;
 pub mod time;
+pub mod trace;
 pub mod transition;
 
 pub use id::{LeaseId, OpId, Shard, TaskId};
@@ -30,4 +31,5 @@ pub use retry::{Jitter, RetryPolicy};
 pub use state::QueueState;
 pub use task::{Status, Task};
 pub use time::Timestamp;
+pub use trace::TraceParent;
 pub use transition::{Action, Command, Rejection, Submission, Transition};

@@ -4,6 +4,8 @@
 //! - [`engine`]: the one trait that every mode implements.
 //! - [`leadership`]: which of several brokers leads.
 //! - [`objects`]: direct mode. Workers and clients talk straight to the bucket.
+//! - [`remote`]: a queue behind another process's HTTP API.
+//! - [`wire`]: the JSON forms of that API.
 //! - `conformance`: what every engine must do, as a test suite; built with the feature of that name.
 
 pub mod api;
@@ -13,7 +15,10 @@ pub mod engine;
 pub mod error;
 pub mod leadership;
 pub mod objects;
+pub mod remote;
+pub mod wire;
 
 pub use engine::Engine;
 pub use error::EngineError;
 pub use objects::ObjectsEngine;
+pub use remote::RemoteEngine;

@@ -1,1 +1,34 @@
 //! The HTTP API of a queue.
+//!
+//! [`Server`] serves any [`qo::Queue`], whatever lies below it: direct mode, a broker, another server.
+//!
+//! ```text
+//! server     connections, TLS, limits, stop
+//! envelope   request names, other sites, tokens and scopes, logs, metrics
+//! routes     one table of paths, who may use them, and what serves them
+//! claims     claims that outlive their connection
+//! events     what passes through, for listeners
+//! metrics    what is measured, for Prometheus
+//! tokens     who may do what
+//! openapi    the document, made from the routes and their types
+//! ```
+//!
+//! The JSON forms and the table from errors to status codes are in [`qo_engine::wire`], shared with the remote engine.
+
+mod answer;
+mod app;
+mod body;
+mod claims;
+mod config;
+mod envelope;
+mod events;
+mod metrics;
+mod openapi;
+mod patience;
+mod routes;
+mod server;
+pub mod tokens;
+
+pub use config::{Auth, CountsFn, LeaderFn, Limits, ServerConfig, Tls};
+pub use openapi::{document, documented};
+pub use server::{ServeError, Server};

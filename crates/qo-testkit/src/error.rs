@@ -25,7 +25,7 @@ pub enum KitError {
         /// The end of what it printed.
         output: String,
     },
-    /// The server's package could not be installed.
+    /// A package could not be installed.
     #[error(
         "`pip install {package}` failed: check that pip can reach its package index. It said:\n{output}"
     )]
@@ -36,7 +36,7 @@ pub enum KitError {
         output: String,
     },
     /// The package was installed, and holds no program that runs here.
-    #[error("{package} has no `weed` that runs on this machine: {reason}")]
+    #[error("{package} has no program that runs on this machine: {reason}")]
     ProgramUnusable {
         /// The package and its version.
         package: String,

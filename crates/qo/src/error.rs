@@ -10,6 +10,7 @@ use qo_core::time::InvalidTimestamp;
 use qo_core::{Rejection, Status, TaskId};
 use qo_engine::EngineError;
 use qo_engine::objects::ConfigError;
+use qo_engine::remote::InvalidServer;
 use qo_store::StoreError;
 use qo_store::open::{CheckError, OpenError};
 use qo_store::probe::ProbeError;
@@ -40,6 +41,9 @@ pub enum Error {
         /// The name that was given.
         name: String,
     },
+    /// The URL names no server that can be asked.
+    #[error(transparent)]
+    Server(#[from] InvalidServer),
     /// The engine did not do it.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -186,6 +190,7 @@ impl Error {
             | Self::Time(_)
             | Self::Json(_)
             | Self::Setting(_)
+            | Self::Server(_)
             | Self::OptionWithout { .. }
             | Self::TwoHandlers { .. }
             | Self::NoHandler

@@ -1,7 +1,7 @@
 //! A task queue whose only required infrastructure is an object store.
 //!
 //! [`connect`] opens a queue by the URL of its store: `memory:`, `sqlite:PATH`, `s3://BUCKET`, `gs://BUCKET` or
-//! `az://CONTAINER`. Whoever has a [`Queue`] submits tasks, looks after them, or does them:
+//! `az://CONTAINER`; `http://HOST:PORT` is a queue behind another process's HTTP API. Whoever has a [`Queue`] submits tasks, looks after them, or does them:
 //!
 //! ```
 //! use qo::{Context, TaskError, TaskInput, Worker};
@@ -51,6 +51,7 @@ mod connect;
 mod diff;
 mod error;
 mod queue;
+mod remote;
 mod submit;
 pub mod testing;
 mod wait;
@@ -71,7 +72,7 @@ pub use qo_core::task::{Event, IdempotencyScope};
 pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
 pub use qo_core::{
     IdempotencyKey, Json, LeaseId, QueueName, Rejection, RetryPolicy, Shard, Status, Tag, Task,
-    TaskId, TaskType, Timestamp, WorkerId,
+    TaskId, TaskType, Timestamp, TraceParent, WorkerId,
 };
 pub use qo_engine::api::{
     ClaimRequest, IdempotencyRequest, QueueStats, Stats, SubmitRequest, Submitted, TaskFilter,

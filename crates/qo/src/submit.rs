@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use qo_core::task::IdempotencyScope;
-use qo_core::{IdempotencyKey, Json, QueueName, RetryPolicy, Tag, TaskId, TaskType, Timestamp};
+use qo_core::{
+    IdempotencyKey, Json, QueueName, RetryPolicy, Tag, TaskId, TaskType, Timestamp, TraceParent,
+};
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, Submitted, When};
 use serde::Serialize;
 
@@ -32,6 +34,7 @@ pub struct TaskBuilder {
     scope: Option<IdempotencyScope>,
     window: Option<Duration>,
     tags: Vec<String>,
+    traceparent: Option<TraceParent>,
 }
 
 impl Queue {
@@ -62,6 +65,7 @@ impl Queue {
             scope: None,
             window: None,
             tags: Vec::new(),
+            traceparent: None,
         }
     }
 }
@@ -151,6 +155,12 @@ impl TaskBuilder {
         self
     }
 
+    /// The trace that it is a part of; the handler finds it in the task.
+    pub fn traceparent(mut self, parent: TraceParent) -> Self {
+        self.traceparent = Some(parent);
+        self
+    }
+
     /// Checks the words and gives the request, to be submitted with others by [`Queue::submit_many`].
     pub fn build(self) -> Result<SubmitRequest, Error> {
         let mut request = SubmitRequest::new(TaskType::new(&self.task_type)?, self.input);
@@ -160,6 +170,7 @@ impl TaskBuilder {
         }
         request.priority = self.priority.unwrap_or(request.priority);
         request.available = self.available;
+        request.traceparent = self.traceparent;
         request.expires = self.expires;
         if let Some(timeout) = self.timeout {
             request.timeout_seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);

@@ -91,7 +91,7 @@ export class HttpSource {
       this.workers(),
       this.#list({ statuses: ['pending'] }, undefined, PAGE_MAX),
       this.#list({ statuses: ['running'] }, undefined, PAGE_MAX),
-      this.#list({ statuses: ['failed'] }, undefined, 50),
+      this.#list({ statuses: ['failed'] }, undefined, PAGE_MAX),
       this.#list({ statuses: [], since: now - RECENT_MS }, undefined, PAGE_MAX),
     ]);
     const total = { value: 0, how: stats.partial ? 'at least' : 'exact' };
@@ -109,20 +109,23 @@ export class HttpSource {
     counts.due = { value: due.length, how: pendingHow };
     counts.scheduled = { value: pending.tasks.length - due.length, how: pendingHow };
     const known = new Map([...recent.tasks, ...failed.tasks].map((task) => [task.id, task]));
+    const activity = activityOf([...known.values()], {
+      now,
+      from: now - RECENT_MS,
+      share: 1,
+      basis: recent.next ? { read: recent.tasks.length, total } : undefined,
+    });
+    activity.aside = 'Of the tasks that were submitted within the last hour.';
+    activity.lettersAmong = failed.next ? failed.tasks.length : undefined;
     return {
       at: now,
       total,
       counts,
       workers,
+      activity,
       running: running.tasks,
       paused: new Map(Object.entries(stats.queues).filter(([, queue]) => queue.paused).map(([name]) => [name, undefined])),
       pending: this.#pending(pending, stats, now),
-      activity: activityOf([...known.values()], {
-        now,
-        from: now - RECENT_MS,
-        share: 1,
-        basis: recent.next ? { read: recent.tasks.length, total } : undefined,
-      }),
     };
   }
 

@@ -30,7 +30,7 @@ export class Walk {
   async page(query, cursor, limit = 50) {
     if (query.id && isTaskId(query.id)) {
       const task = await this.cache.read(query.id);
-      const found = task && matches(query, task) ? [task] : [];
+      const found = task && matches(query, task, this.client.clock.now()) ? [task] : [];
       return { tasks: found, looked: 1, order: 'id', total: found.length };
     }
     if (query.id === '' || query.id === undefined) {
@@ -56,7 +56,7 @@ export class Walk {
       }
       looked += batch.length;
       const found = await this.cache.ofIds(batch);
-      tasks.push(...found.filter((task) => matches(query, task)));
+      tasks.push(...found.filter((task) => matches(query, task, this.client.clock.now())));
     }
     const isEnd = at >= list.entries.length && !list.truncated;
     const complete = !list.truncated && !cursor && looked === list.entries.length;
@@ -81,7 +81,7 @@ export class Walk {
         offset += batch.length;
         looked += batch.length;
         const found = await this.cache.ofEntries(batch);
-        tasks.push(...found.filter((task) => matches(query, task)));
+        tasks.push(...found.filter((task) => matches(query, task, this.client.clock.now())));
         if (tasks.length >= limit || looked >= LOOKED_MAX) break;
       }
       const isOver = offset >= window.entries.length;

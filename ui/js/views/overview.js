@@ -49,7 +49,7 @@ export class OverviewView {
       h('span', { class: 'tile-label' }, h('span', { class: `dot ${tab}` }), LABELS[tab]),
       h('span', { class: 'tile-value' }, count(counts[tab]))));
     const note = counts.sampled === undefined
-      ? `${plural(total.value, 'task')}, all counted`
+      ? total.how === 'exact' ? `${plural(total.value, 'task')}, all counted` : `${plural(total.value, 'task')} counted; there are more`
       : `~ is an estimate from a sample of ${plural(counts.sampled, 'task')}${total.how === 'estimate' ? `; ${about(total)} in all` : ` of ${number(total.value)}`}`;
     return h('section', { class: 'tiles-section', 'aria-label': 'Tasks by status' },
       h('div', { class: 'tiles' }, tiles),
@@ -68,6 +68,7 @@ export class OverviewView {
         figure(activity.failureShare === undefined ? '–' : percent(activity.failureShare), 'failed'),
         h('span', { class: 'legend' }, ['completed', 'failed', 'cancelled'].map((name) => h('span', {}, h('span', { class: `dot ${name}` }), name)))),
       barChart(activity.bars, ['completed', 'failed', 'cancelled'], { label, width: activity.width, span: activity.span }),
+      activity.aside && h('p', { class: 'note' }, activity.aside),
       basisNote(activity.basis));
   }
 
@@ -97,7 +98,7 @@ export class OverviewView {
   #deadLetters() {
     const { deadLetters, basis } = this.data.activity;
     const { failed } = this.data.counts;
-    return panel('Dead letters', { note: 'failed for good, newest first', tools: failed.value > 0 && h('a', { href: address('tasks', { tab: 'failed' }) }, `All ${count(failed)}`) },
+    return panel('Dead letters', { note: `failed for good, newest first${this.data.activity.lettersAmong ? `, among the ${number(this.data.activity.lettersAmong)} looked at` : ''}`, tools: failed.value > 0 && h('a', { href: address('tasks', { tab: 'failed' }) }, `All ${count(failed)}`) },
       deadLetters.length === 0
         ? empty('No task has failed for good', basis ? 'That is, none of those looked at.' : undefined)
         : h('table', { class: 'plain letters' },

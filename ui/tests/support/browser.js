@@ -12,7 +12,7 @@ export const PATIENCE_MS = 30_000;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 /** Opens the dashboard on a bucket, and fails the test on any error that the page throws. */
-export async function openDashboard(stage, { go = 'overview', handed = {}, context = {}, url = stage.url } = {}) {
+export async function openDashboard(stage, { go = 'overview', handed = {}, context = {}, url = stage.url, plain = false } = {}) {
   const browserContext = await stage.browser.newContext({ viewport: { width: 1320, height: 860 }, ...context });
   await browserContext.grantPermissions(['clipboard-read', 'clipboard-write']).catch(() => undefined);
   const page = await browserContext.newPage();
@@ -24,7 +24,7 @@ export async function openDashboard(stage, { go = 'overview', handed = {}, conte
     if (message.type() === 'error' && !/Failed to load resource/.test(message.text())) page.errors.push(message.text());
   });
   page.on('request', (request) => page.requests.push({ method: request.method(), url: request.url() }));
-  await page.goto(url + fragment(stage.s3, stage.bucket, handed, go));
+  await page.goto(plain ? url : url + fragment(stage.s3, stage.bucket, handed, go));
   return page;
 }
 

@@ -72,7 +72,7 @@ async fn link(args: &UiLinkArgs, session: &mut Session) -> Result<(), Failure> {
     let made = qo_ui::link(&store, &wish)
         .await
         .map_err(|error| match error {
-            LinkError::Store(error) => qo::Error::from(error).into(),
+            LinkError::Store(error) => qo::Error::from(qo::EngineError::from(error)).into(),
             LinkError::NoBrowser { .. } => {
                 Failure::new(FailureKind::Unsupported, error.to_string())
             }
@@ -88,13 +88,14 @@ async fn link(args: &UiLinkArgs, session: &mut Session) -> Result<(), Failure> {
     if let Some(expires_at) = made.expires_at {
         screen.note(format_args!("It ends at {expires_at}."));
     }
-    screen.line(&made.url)
+    screen.line(&made.url)?;
+    Ok(())
 }
 
 pub(super) fn explain(error: DeployError) -> Failure {
     match error {
         DeployError::Policy(ref cause) => {
-            let failure = Failure::from(qo::Error::from(cause.clone()));
+            let failure = Failure::from(qo::Error::from(qo::EngineError::from(cause.clone())));
             Failure {
                 message: error.to_string(),
                 hint: Some("AWS refuses public policies while the bucket's \"Block public access\" is on: switch it off for policies, or open the dashboard from `qo serve`".to_owned()),

@@ -17,6 +17,7 @@ use crate::names::{IdempotencyKey, QueueName, Tag, TaskType, WorkerId};
 use crate::payload::{Payload, PayloadRef};
 use crate::retry::RetryPolicy;
 use crate::time::Timestamp;
+use crate::trace::TraceParent;
 
 /// The lowest priority number is served first.
 pub const PRIORITY_MAX: u8 = 9;
@@ -136,6 +137,9 @@ pub struct Task {
     /// Words to find it by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Tag>,
+    /// The trace that the submit was a part of, for the handler to go on with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceParent>,
     /// How far the current attempt says it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Box<Progress>>,
@@ -264,6 +268,7 @@ impl Task {
             idempotency_scope: IdempotencyScope::default(),
             idempotency_until: None,
             tags: Vec::new(),
+            traceparent: None,
             progress: None,
             cancel_requested: false,
             events: History::default(),

@@ -14,6 +14,7 @@ use crate::task::{
     Status, TIMEOUT_DEFAULT_SECONDS, Task,
 };
 use crate::time::Timestamp;
+use crate::trace::TraceParent;
 
 /// What somebody wants to have done.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +43,8 @@ pub struct Submission {
     pub idempotency: Option<Idempotency>,
     /// Words to find it by.
     pub tags: Vec<Tag>,
+    /// The trace that it is a part of.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// What makes two submits the same.
@@ -71,6 +74,7 @@ impl Submission {
             retry_policy: RetryPolicy::default(),
             idempotency: None,
             tags: Vec::new(),
+            traceparent: None,
         }
     }
 
@@ -128,6 +132,7 @@ pub fn submit(submission: Submission, op: OpId, now: Timestamp) -> Result<Task, 
     task.max_retries = submission.max_retries;
     task.retry_policy = submission.retry_policy;
     task.tags = submission.tags;
+    task.traceparent = submission.traceparent;
     if let Some(idempotency) = submission.idempotency {
         task.idempotency_key = Some(idempotency.key);
         task.idempotency_scope = idempotency.scope;

@@ -4,6 +4,7 @@ use qo_core::task::{IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, TIMEOUT
 use qo_core::transition::{Idempotency, Submission};
 use qo_core::{
     IdempotencyKey, Json, Payload, QueueName, RetryPolicy, Tag, Task, TaskId, TaskType, Timestamp,
+    TraceParent,
 };
 
 /// A task to be. The defaults are those of the data model.
@@ -33,6 +34,8 @@ pub struct SubmitRequest {
     pub idempotency: Option<IdempotencyRequest>,
     /// Words to find it by.
     pub tags: Vec<Tag>,
+    /// The trace that it is a part of: it reaches the handler with the task.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// A point in time, absolute or from now on, in the store's time.
@@ -85,6 +88,7 @@ impl SubmitRequest {
             retry_policy: RetryPolicy::default(),
             idempotency: None,
             tags: Vec::new(),
+            traceparent: None,
         }
     }
 
@@ -107,6 +111,7 @@ impl SubmitRequest {
                 until: request.window_ms.map(|millis| now.plus_millis(millis)),
             }),
             tags: self.tags,
+            traceparent: self.traceparent,
         }
     }
 }

@@ -85,11 +85,11 @@ impl S3Admin {
     ) -> Result<BrowserCredentials, StoreError> {
         let place = self.place();
         let is_aws = place.endpoint.ends_with(".amazonaws.com");
-        let (action, name) = match &wish.role {
-            Some(_) => ("AssumeRole", "RoleSessionName"),
-            None if is_aws => ("GetFederationToken", "Name"),
-            // Servers other than AWS know one way, and narrow the caller's own rights by it.
-            None => ("AssumeRole", "RoleSessionName"),
+        // Servers other than AWS know one way, and without a role narrow the caller's own rights by it.
+        let (action, name) = if is_aws && wish.role.is_none() {
+            ("GetFederationToken", "Name")
+        } else {
+            ("AssumeRole", "RoleSessionName")
         };
         let seconds = wish.seconds.to_string();
         let policy = session_policy(&place, wish.rights).to_string();

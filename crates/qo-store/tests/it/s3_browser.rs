@@ -1,4 +1,5 @@
 //! What a browser is given of an S3 bucket.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
 use std::sync::Arc;
 

@@ -1,0 +1,254 @@
+//! A queue behind another process's HTTP API.
+//!
+//! ```text
+//! callers ──► RemoteEngine ──► batches (submits, ends, signs of life) ──► Connection ──► server 1, server 2, ...
+//!                   └────────── claims, reads, the rest ───────────────────────┘
+//! ```
+//!
+//! - [`connection`]: one request, repeated under one name until it is answered, at the servers in their order.
+//! - [`batch`]: what many callers ask at once goes in one request; one caller alone does not wait for others.
+//! - [`clock`]: the queue's time, from the answers.
+//!
+//! # When an answer is lost
+//!
+//! A request that got no answer is sent again, with the same name (`X-Request-Id`) and the same bytes. That is harmless:
+//!
+//! | request | why |
+//! | --- | --- |
+//! | submit | it carries an id that was drawn here, and a second submit of an id returns the first task |
+//! | claim | the server remembers for a while what it handed out under a name, and hands out the same again. A server that does not remember, because it was restarted, hands out others; the first ones come back when their leases run out |
+//! | complete | the second one finds its lease gone. If the task is completed and its attempt is the one of the lease, nobody else can have done it, so that it counts as done |
+//! | fail, release, snooze | the second one finds its lease gone and says so. The attempt is over either way |
+//! | renew, progress, heartbeat, pause, resume | doing it twice is doing it once |
+//! | cancel, run now, replay, archive, unarchive, purge | the second one may be refused because the first one did it; the error says in which state the task is |
+
+mod batch;
+mod clock;
+mod config;
+mod connection;
+mod engine_impl;
+mod leases;
+
+use std::fmt;
+use std::sync::Arc;
+
+use qo_core::{Task, TaskId};
+use qo_store::world::{World, WorldExt};
+
+use self::batch::{Batch, Batcher, Sent};
+use self::connection::{Ask, Connection};
+use self::leases::Leases;
+use crate::api::{SubmitRequest, Submitted};
+use crate::error::EngineError;
+use crate::wire::outcome::CompleteBody;
+use crate::wire::{BATCH_MAX, Info, Outcome, OutcomeAnswer, OutcomeItem, SubmitAnswer, SubmitBody};
+
+pub use config::{InvalidServer, RemoteConfig, Token};
+
+/// How many requests of one sort are under way at once; what comes meanwhile goes with the next.
+const FLIGHTS_MAX: usize = 4;
+
+/// A queue behind an HTTP API. Clones share everything.
+#[derive(Clone)]
+pub struct RemoteEngine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    connection: Arc<Connection>,
+    world: Arc<dyn World>,
+    leases: Arc<Leases>,
+    submits: Batcher<SubmitBody, SubmitAnswer>,
+    /// Complete, fail, release, snooze.
+    ends: Batcher<OutcomeItem, OutcomeAnswer>,
+    /// Renew and progress: they must not wait behind outputs.
+    signs: Batcher<OutcomeItem, OutcomeAnswer>,
+}
+
+impl RemoteEngine {
+    /// An engine that will ask these servers. Nothing is sent yet.
+    pub fn new(config: RemoteConfig, world: Arc<dyn World>) -> Result<Self, InvalidServer> {
+        let connection = Arc::new(Connection::new(config, Arc::clone(&world))?);
+        let submits = {
+            let connection = Arc::clone(&connection);
+            Batcher::new(Arc::clone(&world), FLIGHTS_MAX, move |bodies| {
+                let connection = Arc::clone(&connection);
+                Box::pin(async move { connection.send_batch("/v1/tasks", &bodies).await })
+            })
+        };
+        let outcomes = || {
+            let connection = Arc::clone(&connection);
+            Batcher::new(Arc::clone(&world), FLIGHTS_MAX, move |items| {
+                let connection = Arc::clone(&connection);
+                Box::pin(async move { connection.send_batch("/v1/outcomes", &items).await })
+            })
+        };
+        let (ends, signs) = (outcomes(), outcomes());
+        Ok(Self {
+            shared: Arc::new(Shared {
+                connection,
+                world,
+                leases: Arc::new(Leases::default()),
+                submits,
+                ends,
+                signs,
+            }),
+        })
+    }
+
+    /// Asks the server who it is: whether it can be reached, and whether it takes the token.
+    pub async fn check(&self) -> Result<Info, EngineError> {
+        self.connection().read("/v1/info").await
+    }
+
+    fn connection(&self) -> &Connection {
+        &self.shared.connection
+    }
+
+    /// The body of a submit, and whether its id was drawn here.
+    fn named(&self, request: SubmitRequest) -> (SubmitBody, bool) {
+        let mut body = SubmitBody::from_request(request);
+        let drawn = body.id.is_none();
+        if drawn {
+            body.id = Some(self.shared.world.new_task_id());
+        }
+        (body, drawn)
+    }
+
+    async fn submit_one(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
+        let (body, drawn) = self.named(request);
+        let id = body.id;
+        let sent = self.shared.submits.send(body).await?;
+        self.submitted(sent.answer, id, drawn)
+    }
+
+    async fn submit_all(
+        &self,
+        requests: Vec<SubmitRequest>,
+    ) -> Vec<Result<Submitted, EngineError>> {
+        let mut results = Vec::with_capacity(requests.len());
+        let (mut bodies, mut names) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
+        for request in requests {
+            let (body, drawn) = self.named(request);
+            let size = body.bytes();
+            if bodies.len() == BATCH_MAX || (!bodies.is_empty() && bytes + size > batch::BYTES_MAX)
+            {
+                let full = (std::mem::take(&mut bodies), std::mem::take(&mut names));
+                results.extend(self.submit_chunk(full.0, full.1).await);
+                bytes = 0;
+            }
+            bytes += size;
+            names.push((body.id, drawn));
+            bodies.push(body);
+        }
+        if !bodies.is_empty() {
+            results.extend(self.submit_chunk(bodies, names).await);
+        }
+        results
+    }
+
+    async fn submit_chunk(
+        &self,
+        bodies: Vec<SubmitBody>,
+        names: Vec<(Option<TaskId>, bool)>,
+    ) -> Vec<Result<Submitted, EngineError>> {
+        let answers: Result<(Vec<SubmitAnswer>, bool), EngineError> =
+            self.connection().send_batch("/v1/tasks", &bodies).await;
+        match answers {
+            Ok((answers, _)) => answers
+                .into_iter()
+                .zip(names)
+                .map(|(answer, (id, drawn))| self.submitted(answer, id, drawn))
+                .collect(),
+            Err(error) => names.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    fn submitted(
+        &self,
+        answer: SubmitAnswer,
+        id: Option<TaskId>,
+        drawn: bool,
+    ) -> Result<Submitted, EngineError> {
+        match (answer.task, answer.problem) {
+            (Some(task), _) => {
+                // Nobody else can have used an id that was drawn here: it was the first copy of this very request.
+                let own_copy = drawn && id == Some(task.id);
+                Ok(Submitted {
+                    duplicate: answer.duplicate && !own_copy,
+                    task,
+                })
+            }
+            (None, Some(problem)) => Err(problem.into_error(&self.connection().place())),
+            (None, None) => Err(self
+                .connection()
+                .nonsense("an answer with neither a task nor a problem")),
+        }
+    }
+
+    /// Says what became of an attempt, or that it goes on.
+    async fn tell(&self, id: TaskId, outcome: Outcome) -> Result<Task, EngineError> {
+        let batcher = match outcome {
+            Outcome::Renew(_) | Outcome::Progress(_) => &self.shared.signs,
+            _ => &self.shared.ends,
+        };
+        let lease = match &outcome {
+            Outcome::Complete(CompleteBody { lease_id, .. }) => Some(*lease_id),
+            _ => None,
+        };
+        let sent: Sent<OutcomeAnswer> = batcher.send(OutcomeItem::new(id, outcome)).await?;
+        let error = match (sent.answer.task, sent.answer.problem) {
+            (Some(task), _) => return Ok(task),
+            (None, Some(problem)) => problem.into_error(&self.connection().place()),
+            (None, None) => {
+                return Err(self
+                    .connection()
+                    .nonsense("an answer with neither a task nor a problem"));
+            }
+        };
+        if let Some(lease) = lease
+            && sent.repeated
+            && self.shared.leases.completed_by_own_copy(lease, &error)
+        {
+            return self.connection().read(&format!("/v1/tasks/{id}")).await;
+        }
+        Err(error)
+    }
+
+    /// An operation of an operator on one task.
+    async fn operate(
+        &self,
+        id: TaskId,
+        operation: &str,
+        body: &impl serde::Serialize,
+    ) -> Result<Task, EngineError> {
+        let path = format!("/v1/tasks/{id}/{operation}");
+        let ask = Ask::post(path, body)?;
+        self.connection().ask(ask).await
+    }
+}
+
+impl fmt::Debug for RemoteEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteEngine")
+            .field("connection", &self.shared.connection)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a batch needs to know of its parts.
+impl Batch for SubmitBody {
+    fn bytes(&self) -> usize {
+        // What is not the input is a few hundred bytes.
+        self.input.as_ref().map_or(0, qo_core::Json::size) + 512
+    }
+}
+
+impl Batch for OutcomeItem {
+    fn bytes(&self) -> usize {
+        let output = self.complete.as_ref().and_then(|body| body.output.as_ref());
+        let error = self.fail.as_ref().map_or(0, |body| body.error.len());
+        output.map_or(0, qo_core::Json::size) + error + 512
+    }
+}

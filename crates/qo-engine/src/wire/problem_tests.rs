@@ -1,0 +1,143 @@
+use super::*;
+
+fn every_error() -> Vec<EngineError> {
+    let id = TaskId::from_random(1);
+    let key = || "tasks/0/x.json".to_owned();
+    let detail = || "a detail".to_owned();
+    let at = Timestamp::from_millis(1_763_238_840_123);
+    let mut errors: Vec<EngineError> = vec![
+        Rejection::NotFound { id }.into(),
+        Rejection::LeaseLost {
+            presented: LeaseId::from_random(2),
+            status: Status::Completed,
+            attempt: 3,
+        }
+        .into(),
+        Rejection::WrongStatus {
+            action: "replay",
+            status: Status::Running,
+        }
+        .into(),
+        Rejection::NotDue { available_at: at }.into(),
+        Rejection::AlreadyDue { available_at: at }.into(),
+        Rejection::Expired { expires_at: at }.into(),
+        Rejection::NotExpired { expires_at: None }.into(),
+        Rejection::NotExpired {
+            expires_at: Some(at),
+        }
+        .into(),
+        Rejection::LeaseHolds {
+            lease_expires_at: at,
+        }
+        .into(),
+        Rejection::CancelAlreadyRequested.into(),
+        Rejection::AttemptsUsedUp.into(),
+        Rejection::PayloadTooLarge {
+            field: "input",
+            size: 2,
+            limit: 1,
+        }
+        .into(),
+        Rejection::OutOfBounds {
+            field: "priority",
+            allowed: "0 to 9",
+        }
+        .into(),
+        StoreError::NotFound { key: key() }.into(),
+        StoreError::Conflict { key: key() }.into(),
+        StoreError::AlreadyExists { key: key() }.into(),
+        StoreError::Throttled {
+            key: key(),
+            detail: detail(),
+            attempts: 4,
+        }
+        .into(),
+        StoreError::Unavailable {
+            key: key(),
+            detail: detail(),
+            attempts: 4,
+            elapsed: Duration::from_millis(1_234),
+            in_doubt: true,
+        }
+        .into(),
+        StoreError::Denied {
+            key: key(),
+            detail: detail(),
+        }
+        .into(),
+        StoreError::Corrupt {
+            key: key(),
+            detail: detail(),
+        }
+        .into(),
+        EngineError::Unreadable {
+            id,
+            detail: detail(),
+        },
+        EngineError::Contended { id },
+        EngineError::PayloadTooLarge {
+            field: "output",
+            size: 9,
+            limit: 8,
+        },
+        EngineError::BadRequest("the cursor is none".to_owned()),
+        EngineError::QueuePaused {
+            queues: vec!["a".parse().unwrap()],
+        },
+        EngineError::NotVersioned,
+    ];
+    for rule in [
+        InvalidRetryPolicy::IntervalTooLong,
+        InvalidRetryPolicy::InitialAboveMax,
+        InvalidRetryPolicy::Multiplier,
+        InvalidRetryPolicy::Jitter,
+    ] {
+        errors.push(Rejection::RetryPolicy(rule).into());
+    }
+    errors
+}
+
+#[test]
+fn every_error_comes_back_as_it_was() {
+    for error in every_error() {
+        let problem = Problem::from(&error);
+        let text = serde_json::to_string(&problem).unwrap();
+        let read: Problem = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, problem, "{text}");
+        assert_eq!(problem.detail, error.to_string());
+        assert!((400..600).contains(&problem.status));
+        assert_eq!(
+            problem.uri,
+            format!("urn:qo:problem:{}", problem.condition.code())
+        );
+        assert!(
+            text.contains(&format!("\"code\":\"{}\"", problem.condition.code())),
+            "{text}"
+        );
+        assert_eq!(read.into_error("http://server"), error);
+    }
+}
+
+#[test]
+fn what_a_later_version_says_is_still_an_error() {
+    let text = r#"{"type":"urn:qo:problem:new","title":"New","status":409,"detail":"it says why","code":"new","more":[1]}"#;
+    let problem: Problem = serde_json::from_str(text).unwrap();
+    let error = problem.into_error("http://server");
+    assert_eq!(error, EngineError::BadRequest("it says why".to_owned()));
+    let broken = Problem::new(Condition::Unknown, "broken").into_error("http://server");
+    assert!(matches!(
+        broken,
+        EngineError::Store(StoreError::Unavailable { .. })
+    ));
+}
+
+#[test]
+fn a_refused_token_is_a_refused_access() {
+    for condition in [Condition::Unauthorized, Condition::Forbidden] {
+        let error = Problem::new(condition, "no").into_error("http://server");
+        assert!(matches!(
+            error,
+            EngineError::Store(StoreError::Denied { .. })
+        ));
+    }
+}

@@ -1,0 +1,117 @@
+//! What all requests of a server share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo::{Engine, Queue, Timestamp};
+use qo_store::world::World;
+use tokio::sync::{Semaphore, watch};
+
+use crate::claims::Claims;
+use crate::config::{CountsFn, LeaderFn, Limits, ServerConfig};
+use crate::events::Events;
+use crate::metrics::Metrics;
+use crate::routes::operations::Findings;
+use crate::tokens::{Guard, TokenSource};
+
+/// What all requests of a server share. Clones are cheap.
+#[derive(Clone)]
+pub(crate) struct App(Arc<Shared>);
+
+pub(crate) struct Shared {
+    pub(crate) queue: Queue,
+    pub(crate) limits: Limits,
+    pub(crate) guard: Guard,
+    pub(crate) hosts: Vec<String>,
+    pub(crate) claims: Arc<Claims>,
+    pub(crate) events: Events,
+    pub(crate) metrics: Metrics,
+    /// How many bytes of bodies may still come in.
+    pub(crate) body_room: Arc<Semaphore>,
+    pub(crate) listeners: Arc<Semaphore>,
+    pub(crate) connection_room: Arc<Semaphore>,
+    pub(crate) findings: Findings,
+    pub(crate) counts: Option<CountsFn>,
+    pub(crate) prices: qo_store::wrap::Prices,
+    pub(crate) leader: Option<LeaderFn>,
+    pub(crate) stats_max_age: Duration,
+    stopping: watch::Sender<bool>,
+}
+
+impl App {
+    pub(crate) fn new(queue: Queue, config: &ServerConfig, tokens: TokenSource) -> Self {
+        let world = Arc::clone(queue.world());
+        let limits = config.limits.clone();
+        // A semaphore has a largest number of permits, which no sensible setting comes near.
+        let room = limits.bodies_max_bytes.min(Semaphore::MAX_PERMITS);
+        Self(Arc::new(Shared {
+            guard: Guard::new(tokens, Arc::clone(&world)),
+            hosts: config
+                .hosts
+                .iter()
+                .map(|host| host.to_ascii_lowercase())
+                .collect(),
+            claims: Arc::new(Claims::new(Arc::clone(queue.engine()), world)),
+            events: Events::default(),
+            metrics: Metrics::default(),
+            body_room: Arc::new(Semaphore::new(room)),
+            listeners: Arc::new(Semaphore::new(limits.listeners_max)),
+            connection_room: Arc::new(Semaphore::new(limits.connections_max)),
+            findings: Findings::default(),
+            counts: config.counts.clone(),
+            prices: config.prices,
+            leader: config.leader.clone(),
+            stats_max_age: config.stats_max_age,
+            stopping: watch::Sender::new(false),
+            limits,
+            queue,
+        }))
+    }
+
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        self.queue.engine().as_ref()
+    }
+
+    pub(crate) fn world(&self) -> &Arc<dyn World> {
+        self.queue.world()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.queue.now()
+    }
+
+    /// How many connections are open.
+    pub(crate) fn connections(&self) -> usize {
+        let free = self.connection_room.available_permits();
+        self.limits.connections_max.saturating_sub(free)
+    }
+
+    /// Whether this process may serve.
+    pub(crate) fn is_leader(&self) -> bool {
+        self.leader.as_ref().is_none_or(|is_leader| is_leader())
+    }
+
+    /// Tells everything that waits to come to its end.
+    pub(crate) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Returns once the server was told to stop.
+    pub(crate) async fn stopped(&self) {
+        let mut stopping = self.stopping.subscribe();
+        // The sender lives as long as this.
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    }
+}
+
+impl std::ops::Deref for App {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}

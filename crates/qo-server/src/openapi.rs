@@ -1,0 +1,191 @@
+//! The OpenAPI document, made from the routes and their types.
+
+use qo_engine::wire::{Problem, schema};
+use serde_json::{Value, json};
+use utoipa::OpenApi;
+use utoipa::openapi::extensions::ExtensionsBuilder;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
+
+use crate::envelope::Access;
+use crate::routes::{self, bulk, events, looking, operations, operators, reference, tasks, work};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "qo HTTP API",
+        description = "A task queue over HTTP. Errors are problem details (RFC 9457) whose `code` names the condition. Every answer carries \
+                       `X-Request-Id` and the queue's time in `Qo-Time`.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    paths(
+        tasks::submit, tasks::list, tasks::read, tasks::input, tasks::output, tasks::history, tasks::versions,
+        operators::cancel, operators::run_now, operators::replay, operators::archive, operators::unarchive, operators::purge,
+        operators::pause, operators::resume, bulk::bulk,
+        work::claim, work::complete, work::fail, work::release, work::renew, work::snooze, work::progress,
+        work::outcomes, work::heartbeat, work::deregister,
+        looking::info, looking::stats, looking::workers, events::events,
+        reference::document, reference::page, reference::script, reference::style,
+        operations::health, operations::ready, operations::metrics,
+    ),
+    components(schemas(Problem, schema::ConditionFacts)),
+    tags(
+        (name = "tasks", description = "Submitting tasks, and looking at them"),
+        (name = "work", description = "What workers do"),
+        (name = "operate", description = "What operators do"),
+        (name = "look", description = "Queues, workers, events, the server"),
+        (name = "run", description = "What those need who run the server")
+    )
+)]
+struct Document;
+
+/// The document of the API.
+pub fn document() -> utoipa::openapi::OpenApi {
+    let mut document = Document::openapi();
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some(
+            "A token of `qo token create`. A server without tokens, which serves loopback addresses only, needs none.",
+        ))
+        .build();
+    if let Some(components) = document.components.as_mut() {
+        components.add_security_scheme("bearer", SecurityScheme::Http(scheme));
+    }
+    for route in routes::table() {
+        let operation =
+            document
+                .paths
+                .paths
+                .get_mut(route.path)
+                .and_then(|item| match route.method {
+                    http::Method::GET => item.get.as_mut(),
+                    http::Method::POST => item.post.as_mut(),
+                    http::Method::PUT => item.put.as_mut(),
+                    http::Method::DELETE => item.delete.as_mut(),
+                    _ => None,
+                });
+        if let Some(operation) = operation {
+            finish(operation, route.access);
+        }
+    }
+    document
+}
+
+/// Adds what every route has: who may use it, and how it refuses.
+fn finish(operation: &mut Operation, access: Access) {
+    let (words, requirement) = match access {
+        Access::Free => ("open to everybody".to_owned(), None),
+        Access::Known => ("any token".to_owned(), Some(Vec::new())),
+        Access::AnyOf(scopes) => {
+            let names: Vec<_> = scopes.iter().map(ToString::to_string).collect();
+            (
+                format!("scope {}, or admin", names.join(" or ")),
+                Some(names),
+            )
+        }
+    };
+    operation.security = Some(match requirement {
+        None => vec![SecurityRequirement::default()],
+        // The scopes of a bearer scheme are a matter of words in OpenAPI 3.1.
+        Some(names) => vec![SecurityRequirement::new("bearer", names)],
+    });
+    let extensions = ExtensionsBuilder::new()
+        .add("x-qo-access", Value::from(words))
+        .build();
+    operation
+        .extensions
+        .get_or_insert_default()
+        .merge(extensions);
+    for (status, description) in [
+        (
+            "4XX",
+            "The request is refused, and nothing was changed by it",
+        ),
+        (
+            "5XX",
+            "It could not be done; `code` tells whether it may have been",
+        ),
+    ] {
+        let answers = &mut operation.responses.responses;
+        answers
+            .entry(status.to_owned())
+            .or_insert_with(|| RefOr::T(problem(description)));
+    }
+}
+
+fn problem(description: &str) -> Response {
+    let content = Content::new(Some(Ref::from_schema_name("Problem")));
+    ResponseBuilder::new()
+        .description(description)
+        .content("application/problem+json", content)
+        .build()
+}
+
+/// The methods and paths of the document.
+pub fn documented() -> Vec<(String, String)> {
+    let text = serde_json::to_value(document()).unwrap_or_else(|_| json!({}));
+    let mut found = Vec::new();
+    if let Some(paths) = text.get("paths").and_then(Value::as_object) {
+        for (path, item) in paths {
+            for method in item.as_object().into_iter().flat_map(|item| item.keys()) {
+                found.push((method.to_uppercase(), path.clone()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_and_the_routes_are_one() {
+        let mut served: Vec<_> = routes::table()
+            .iter()
+            .map(|route| (route.method.to_string(), route.path.to_owned()))
+            .collect();
+        served.sort();
+        assert_eq!(documented(), served);
+    }
+
+    #[test]
+    fn every_operation_says_who_may_use_it_and_how_it_refuses() {
+        let text = serde_json::to_value(document()).unwrap();
+        assert_eq!(text["openapi"], "3.1.0");
+        for (method, path) in documented() {
+            let operation = &text["paths"][&path][method.to_lowercase()];
+            assert!(operation["x-qo-access"].is_string(), "{method} {path}");
+            assert!(operation["summary"].is_string(), "{method} {path}");
+            assert!(operation["responses"]["4XX"].is_object(), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        fn walk(value: &Value, found: &mut Vec<String>) {
+            match value {
+                Value::Object(fields) => {
+                    for (name, value) in fields {
+                        if let ("$ref", Some(text)) = (name.as_str(), value.as_str()) {
+                            found.push(text.to_owned());
+                        }
+                        walk(value, found);
+                    }
+                }
+                Value::Array(parts) => parts.iter().for_each(|part| walk(part, found)),
+                _ => {}
+            }
+        }
+        let text = serde_json::to_value(document()).unwrap();
+        let mut references = Vec::new();
+        walk(&text, &mut references);
+        assert!(references.len() > 100);
+        for reference in references {
+            let pointer = reference.trim_start_matches('#');
+            assert!(text.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! A token's record, and the token itself.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use qo_core::extra::Extra;
+use qo_core::{Sha256, Tag, Timestamp};
+use qo_store::world::World;
+use ring::digest;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// What every token starts with, so that a leaked one is recognised as what it is.
+const PREFIX: &str = "qo_";
+const SECRET_BYTES: usize = 32;
+
+/// What a token allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Adding tasks.
+    Submit,
+    /// Claiming tasks, saying what became of them, and reading them.
+    Work,
+    /// Looking at everything.
+    Read,
+    /// Everything.
+    Admin,
+}
+
+/// A text that is not a scope.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text:?} is not a scope: use submit, work, read or admin")]
+pub struct UnknownScope {
+    text: String,
+}
+
+impl Scope {
+    /// All scopes.
+    pub const ALL: [Self; 4] = [Self::Submit, Self::Work, Self::Read, Self::Admin];
+
+    /// The scope as it is stored and typed.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Submit => "submit",
+            Self::Work => "work",
+            Self::Read => "read",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Scope {
+    type Err = UnknownScope;
+
+    fn from_str(text: &str) -> Result<Self, UnknownScope> {
+        Self::ALL
+            .into_iter()
+            .find(|scope| scope.as_str() == text)
+            .ok_or_else(|| UnknownScope {
+                text: text.chars().take(32).collect(),
+            })
+    }
+}
+
+/// What is kept of a token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenRecord {
+    /// Its public part: 16 hexadecimal digits.
+    pub id: String,
+    /// What a person calls it.
+    pub name: Tag,
+    /// What it allows.
+    pub scopes: BTreeSet<Scope>,
+    /// What its secret part hashes to.
+    pub sha256: Sha256,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it stops working; never, if there is no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// A token that was just made. This is the only time that its text is there.
+#[derive(Clone)]
+pub struct NewToken {
+    /// What is kept of it.
+    pub record: TokenRecord,
+    text: String,
+}
+
+/// A text that is not a token.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("this is not a token of qo: it starts with qo_, and is shown once when it is made")]
+pub struct InvalidToken;
+
+impl NewToken {
+    /// Draws a token.
+    pub fn draw(
+        world: &dyn World,
+        name: Tag,
+        scopes: impl IntoIterator<Item = Scope>,
+        now: Timestamp,
+        expires_at: Option<Timestamp>,
+    ) -> Self {
+        let mut secret = [0; SECRET_BYTES];
+        for chunk in secret.chunks_mut(8) {
+            chunk.copy_from_slice(&world.random().to_le_bytes()[..chunk.len()]);
+        }
+        let secret = URL_SAFE_NO_PAD.encode(secret);
+        let id = format!("{:016x}", world.random());
+        let record = TokenRecord {
+            sha256: hash(&secret),
+            name,
+            scopes: scopes.into_iter().collect(),
+            created_at: now,
+            expires_at,
+            extra: Extra::default(),
+            id: id.clone(),
+        };
+        Self {
+            record,
+            text: format!("{PREFIX}{id}_{secret}"),
+        }
+    }
+
+    /// The token, to be shown once.
+    pub fn reveal(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Debug for NewToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewToken")
+            .field("record", &self.record)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TokenRecord {
+    /// Whether this record is of the token with that secret, and it still holds.
+    pub(crate) fn admits(&self, secret: &str, now: Timestamp) -> bool {
+        // Hashes are compared, so that how long it takes says nothing about the secret; and all of their bytes are looked at.
+        let presented = hash(secret);
+        let pairs = presented.as_bytes().iter().zip(self.sha256.as_bytes());
+        let differs = pairs.fold(0, |differs, (a, b)| differs | (a ^ b));
+        std::hint::black_box(differs) == 0 && self.expires_at.is_none_or(|until| now < until)
+    }
+}
+
+/// The public and the secret part of a token.
+pub(crate) fn split(token: &str) -> Result<(&str, &str), InvalidToken> {
+    let (id, secret) = token
+        .strip_prefix(PREFIX)
+        .and_then(|rest| rest.split_once('_'))
+        .ok_or(InvalidToken)?;
+    if id.len() == 16 && (1..=64).contains(&secret.len()) {
+        Ok((id, secret))
+    } else {
+        Err(InvalidToken)
+    }
+}
+
+fn hash(secret: &str) -> Sha256 {
+    let digest = digest::digest(&digest::SHA256, secret.as_bytes());
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest.as_ref());
+    Sha256::from_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use qo_store::world::TokioWorld;
+
+    use super::*;
+
+    fn drawn(expires_at: Option<Timestamp>) -> NewToken {
+        let world = TokioWorld::shared();
+        let name = "ci".parse().unwrap();
+        NewToken::draw(&*world, name, [Scope::Read], Timestamp::MIN, expires_at)
+    }
+
+    #[test]
+    fn a_token_opens_its_own_record_alone() {
+        let (one, other) = (drawn(None), drawn(None));
+        let (id, secret) = split(one.reveal()).unwrap();
+        assert_eq!(id, one.record.id);
+        assert!(one.record.admits(secret, Timestamp::MAX));
+        assert!(!other.record.admits(secret, Timestamp::MIN));
+        assert!(!one.record.admits("", Timestamp::MIN));
+        assert!(!one.record.admits(&secret[1..], Timestamp::MIN));
+    }
+
+    #[test]
+    fn a_token_ends_in_its_time() {
+        let token = drawn(Some(Timestamp::from_millis(1_000)));
+        let (_, secret) = split(token.reveal()).unwrap();
+        assert!(token.record.admits(secret, Timestamp::from_millis(999)));
+        assert!(!token.record.admits(secret, Timestamp::from_millis(1_000)));
+    }
+
+    #[test]
+    fn neither_the_record_nor_a_log_shows_the_secret() {
+        let token = drawn(None);
+        let (_, secret) = split(token.reveal()).unwrap();
+        assert!(secret.len() >= 43, "256 bits");
+        assert!(
+            !serde_json::to_string(&token.record)
+                .unwrap()
+                .contains(secret)
+        );
+        assert!(!format!("{token:?}").contains(secret));
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        let long = format!("qo_0123456789abcdef_{}", "x".repeat(65));
+        for bad in [
+            "",
+            "qo_",
+            "qo__",
+            "xx_0123456789abcdef_s",
+            "qo_0123_s",
+            "qo_0123456789abcdef_",
+            &long,
+        ] {
+            assert_eq!(split(bad), Err(InvalidToken), "{bad}");
+        }
+    }
+
+    #[test]
+    fn scopes_are_read_as_they_are_written() {
+        for scope in Scope::ALL {
+            assert_eq!(scope.as_str().parse(), Ok(scope));
+        }
+        assert!("root".parse::<Scope>().is_err());
+    }
+}

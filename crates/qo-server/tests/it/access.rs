@@ -1,0 +1,146 @@
+//! Each route without a token and with the wrong scope: the right status, and nothing written.
+
+use qo::Timestamp;
+use qo_server::tokens::{NewToken, Scope};
+use qo_server::{Auth, ServeError, Server, documented};
+use qo_store::world::TokioWorld;
+
+use crate::support::{ask, config, engine_on, memory, serve};
+
+pub(crate) fn token(scopes: &[Scope]) -> NewToken {
+    let world = TokioWorld::shared();
+    let name = "test".parse().unwrap();
+    NewToken::draw(&*world, name, scopes.iter().copied(), Timestamp::MIN, None)
+}
+
+/// The path with something in place of its names.
+pub(crate) fn filled(path: &str) -> String {
+    path.replace("{id}", "550e8400-e29b-41d4-a716-446655440000")
+        .replace("{worker}", "w")
+        .replace("{queue}", "q")
+}
+
+fn is_free(path: &str) -> bool {
+    path.starts_with("/docs") || matches!(path, "/healthz" | "/readyz" | "/v1/openapi.json")
+}
+
+/// The scopes that open a route, as the document says it.
+fn needed(method: &str, path: &str) -> Vec<Scope> {
+    let document = serde_json::to_value(qo_server::document()).unwrap();
+    let operation = &document["paths"][path][method.to_lowercase()];
+    let scopes = &operation["security"][0]["bearer"];
+    let mut scopes: Vec<Scope> = scopes
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|scope| scope.as_str().unwrap().parse().unwrap())
+        .collect();
+    if scopes.is_empty() {
+        return Scope::ALL.to_vec();
+    }
+    scopes.push(Scope::Admin);
+    scopes
+}
+
+#[tokio::test]
+async fn every_route_asks_for_a_token_of_the_right_scope() {
+    let tokens: Vec<(Scope, NewToken)> = Scope::ALL.map(|scope| (scope, token(&[scope]))).into();
+    let mut config = config();
+    config.auth = Auth::given(
+        tokens
+            .iter()
+            .map(|(_, token)| token.record.clone())
+            .collect(),
+    );
+    let server = serve(config).await;
+    let before = server.objects().await;
+    let stranger = token(&Scope::ALL);
+    let mut guarded = 0;
+    for (method, path) in documented() {
+        let request = || ask(&method, filled(&path)).json(&serde_json::json!({}));
+        if is_free(&path) {
+            assert!(
+                server.send(request()).await.status().is_success(),
+                "{method} {path}"
+            );
+            continue;
+        }
+        guarded += 1;
+        let problem = server.refused(request(), 401, "unauthorized").await;
+        assert!(
+            problem["detail"]
+                .as_str()
+                .unwrap()
+                .contains("qo token create")
+        );
+        for bad in ["", "nonsense", stranger.reveal()] {
+            server
+                .refused(request().token(bad), 401, "unauthorized")
+                .await;
+        }
+        let basic = request().header("authorization", "Basic YTpi");
+        server.refused(basic, 401, "unauthorized").await;
+        let needed = needed(&method, &path);
+        for (scope, token) in &tokens {
+            if needed.contains(scope) {
+                if path == "/v1/events" {
+                    continue;
+                }
+                let (status, _) = server.answer(request().token(token.reveal())).await;
+                assert!(
+                    !matches!(status, 401 | 403),
+                    "{method} {path} {scope}: {status}"
+                );
+            } else {
+                let problem = server
+                    .refused(request().token(token.reveal()), 403, "forbidden")
+                    .await;
+                assert!(!problem.to_string().contains(token.reveal()));
+            }
+        }
+    }
+    assert!(guarded > 25, "{guarded}");
+    // The allowed requests have bodies that are refused, but pausing and heartbeats need none.
+    let tasks = |objects: &[(String, Vec<u8>)]| {
+        objects
+            .iter()
+            .filter(|(key, _)| !key.starts_with("meta/"))
+            .count()
+    };
+    assert_eq!(tasks(&server.objects().await), tasks(&before));
+}
+
+#[tokio::test]
+async fn a_server_without_tokens_stays_on_this_machine() {
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let mut config = config();
+        config.address = address.parse().unwrap();
+        let store = memory();
+        let engine = engine_on(&store, qo::ObjectsConfig::local());
+        let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioWorld::shared());
+        let error = Server::bind(queue, config).await.unwrap_err();
+        assert!(matches!(error, ServeError::Open { .. }));
+        let text = error.to_string();
+        assert!(
+            text.contains("qo token create") && text.contains("127.0.0.1"),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn with_tokens_it_serves_other_machines() {
+    let token = token(&[Scope::Read]);
+    let mut config = config();
+    config.address = "0.0.0.0:0".parse().unwrap();
+    config.auth = Auth::given(vec![token.record.clone()]);
+    let mut server = serve(config).await;
+    server.url = server.url.replace("0.0.0.0", "127.0.0.1");
+    server
+        .refused(ask("GET", "/v1/stats"), 401, "unauthorized")
+        .await;
+    let (status, _) = server
+        .answer(ask("GET", "/v1/stats").token(token.reveal()))
+        .await;
+    assert_eq!(status, 200);
+}

@@ -1,0 +1,187 @@
+//! Servers that go away, and answers that get lost between them and the remote engine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use qo::{ClaimRequest, Engine, Json, Status, SubmitRequest};
+use qo_engine::RemoteEngine;
+use qo_engine::remote::RemoteConfig;
+use qo_store::world::TokioWorld;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{config, serve};
+
+/// Stands between client and server, and loses the answers to as many requests as it is told.
+struct Lossy {
+    url: String,
+    to_lose: Arc<AtomicUsize>,
+}
+
+impl Lossy {
+    async fn before(server: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let to_lose = Arc::new(AtomicUsize::new(0));
+        let (server, losing) = (server.to_owned(), Arc::clone(&to_lose));
+        tokio::task::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (server, losing) = (server.clone(), Arc::clone(&losing));
+                tokio::task::spawn(async move {
+                    let server = TcpStream::connect(server).await.unwrap();
+                    pass(client, server, &losing).await;
+                });
+            }
+        });
+        Self { url, to_lose }
+    }
+
+    fn lose(&self, answers: usize) {
+        self.to_lose.store(answers, Ordering::SeqCst);
+    }
+}
+
+async fn pass(client: TcpStream, server: TcpStream, losing: &AtomicUsize) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let forward = async {
+        let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
+    };
+    let back = async {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            match from_server.read(&mut buffer).await {
+                Ok(0) | Err(_) => break,
+                Ok(length) => {
+                    // The server has answered: what was asked is done. Its answer does not arrive.
+                    let lost = losing
+                        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                            left.checked_sub(1)
+                        })
+                        .is_ok();
+                    if lost || to_client.write_all(&buffer[..length]).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = forward => {}
+        () = back => {}
+    }
+}
+
+fn remote(urls: &str) -> RemoteEngine {
+    RemoteEngine::new(RemoteConfig::parse(urls).unwrap(), TokioWorld::shared()).unwrap()
+}
+
+fn request() -> SubmitRequest {
+    SubmitRequest::new("t".parse().unwrap(), Json::null())
+}
+
+fn wish() -> ClaimRequest {
+    ClaimRequest {
+        wait_ms: 20_000,
+        ..ClaimRequest::new("w".parse().unwrap(), vec![])
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_is_done_once_although_answers_are_lost() {
+    let server = serve(config()).await;
+    let lossy = Lossy::before(server.authority()).await;
+    let engine = remote(&lossy.url);
+
+    lossy.lose(2);
+    let submitted = engine.submit(request()).await.unwrap();
+    assert!(!submitted.duplicate, "its own copy is no duplicate");
+    let filter = qo::TaskFilter::default();
+    assert_eq!(
+        server
+            .engine
+            .list(&filter, None, 10)
+            .await
+            .unwrap()
+            .tasks
+            .len(),
+        1
+    );
+
+    lossy.lose(2);
+    let tasks = engine.claim(&wish()).await.unwrap();
+    assert_eq!(tasks.len(), 1);
+    assert_eq!(
+        (tasks[0].id, tasks[0].attempt),
+        (submitted.task.id, 1),
+        "handed out once"
+    );
+    let lease = tasks[0].lease_id.unwrap();
+
+    lossy.lose(1);
+    engine.renew(tasks[0].id, lease, None).await.unwrap();
+    lossy.lose(2);
+    let output = Some(Json::parse("\"done\"").unwrap());
+    let completed = engine.complete(tasks[0].id, lease, output).await.unwrap();
+    assert_eq!(completed.status, Status::Completed);
+    // Without a lost answer the same is what it is.
+    let refused = engine.complete(tasks[0].id, lease, None).await.unwrap_err();
+    assert!(refused.is_lease_lost());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_are_asked_in_their_order() {
+    let mut first = serve(config()).await;
+    let second = serve(config()).await;
+    let urls = format!("http://127.0.0.1:9,{},{}", first.url, second.url);
+    let engine = remote(&urls);
+    let task = engine.submit(request()).await.unwrap().task;
+    assert_eq!(first.engine.get(task.id).await.unwrap().id, task.id);
+    first.stop();
+    first.ended.take().unwrap().await.unwrap();
+    let task = engine.submit(request()).await.unwrap().task;
+    assert_eq!(second.engine.get(task.id).await.unwrap().id, task.id);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named() {
+    let mut config = RemoteConfig::parse("http://127.0.0.1:9").unwrap();
+    config.retry_for = std::time::Duration::from_millis(200);
+    let engine = RemoteEngine::new(config, TokioWorld::shared()).unwrap();
+    let error = engine.submit(request()).await.unwrap_err().to_string();
+    assert!(
+        error.contains("127.0.0.1:9") && !error.contains("may still take effect"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_store_url_can_name_a_server() {
+    let server = serve(config()).await;
+    let queue = qo::connect(&server.url).await.unwrap();
+    let submitted = queue.task("t", &1).unwrap().submit().await.unwrap();
+    assert_eq!(
+        server.engine.get(submitted.task.id).await.unwrap().id,
+        submitted.task.id
+    );
+    let error = qo::connect("http://u:p@127.0.0.1").await.unwrap_err();
+    assert_eq!(error.kind(), qo::ErrorKind::BadInput);
+    assert!(error.to_string().contains("QO_TOKEN"), "{error}");
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_an_access_that_is_denied() {
+    let mut config = config();
+    config.auth = qo_server::Auth::given(vec![
+        crate::access::token(&[qo_server::tokens::Scope::Read]).record,
+    ]);
+    let server = serve(config).await;
+    let options = qo::OpenOptions::new(TokioWorld::shared()).with_var("QO_TOKEN", "qo_wrong");
+    let error = qo::Connect::to(&server.url)
+        .options(options)
+        .open()
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), qo::ErrorKind::Denied);
+    assert!(!error.to_string().contains("qo_wrong"), "{error}");
+}

@@ -1,0 +1,23 @@
+//! The integration tests of qo-server, in one binary.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on should stop loudly, and its helpers run beside it"
+)]
+
+mod access;
+mod claims;
+mod conformance;
+mod lost_answers;
+mod other_sites;
+mod reference;
+mod refusals;
+mod running;
+mod slow_clients;
+mod support;
+mod tasks;
+mod tls;
+mod tokens;

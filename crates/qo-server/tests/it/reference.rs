@@ -1,0 +1,157 @@
+//! The OpenAPI document against a running server.
+
+use std::collections::BTreeSet;
+
+use qo_server::tokens::Scope;
+use qo_server::{Auth, documented};
+use serde_json::{Value, json};
+
+use crate::access::{filled, token};
+use crate::support::{ask, config, serve};
+
+#[tokio::test]
+async fn every_documented_route_is_served_and_no_other() {
+    let server = serve(config()).await;
+    let mut paths: BTreeSet<String> = BTreeSet::new();
+    for (method, path) in documented() {
+        paths.insert(path.clone());
+        if path == "/v1/events" {
+            continue;
+        }
+        let (status, answer) = server.answer(ask(&method, filled(&path))).await;
+        assert_ne!(answer["code"], "no_route", "{method} {path}");
+        assert_ne!(status, 405, "{method} {path}");
+    }
+    let methods = ["GET", "POST", "PUT", "DELETE", "PATCH"];
+    for path in paths {
+        for method in methods {
+            let known = documented().contains(&(method.to_owned(), path.clone()));
+            if !known {
+                let request = ask(method, filled(&path));
+                server.refused(request, 405, "no_method").await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_page_needs_nothing_from_elsewhere() {
+    let server = serve(config()).await;
+    for path in ["/docs", "/docs/reference.js", "/docs/reference.css"] {
+        let response = server.send(ask("GET", path)).await;
+        assert_eq!(response.status(), 200);
+        let policy = response.headers()["content-security-policy"]
+            .to_str()
+            .unwrap()
+            .to_owned();
+        assert!(
+            policy.starts_with("default-src 'none'") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+        let text = response.text().await.unwrap();
+        assert!(
+            !text.contains("http://") && !text.contains("https://"),
+            "{path}"
+        );
+        assert!(
+            !text.contains("innerHTML") && !text.contains("onclick"),
+            "{path}"
+        );
+    }
+    let (_, page) = server.answer(ask("GET", "/docs")).await;
+    let page = page.as_str().unwrap().to_owned();
+    assert!(
+        !page.contains("<script>") && !page.contains("<style"),
+        "nothing is inline"
+    );
+}
+
+/// A task as it is written has the fields that the document says, and no others.
+#[tokio::test]
+async fn the_document_describes_tasks_as_they_are() {
+    let server = serve(config()).await;
+    let body = json!({
+        "task_type": "t", "input": 1, "tags": ["a"], "idempotency_key": "k", "idempotency_scope": "global",
+        "idempotency_window_ms": 1000, "expires_in_ms": 100_000,
+        "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    });
+    server.answer(ask("POST", "/v1/tasks").json(&body)).await;
+    let wish = json!({"worker_id": "w", "wait_ms": 20_000});
+    let (_, answer) = server.answer(ask("POST", "/v1/claim").json(&wish)).await;
+    let task = answer["tasks"][0].clone();
+    let path = format!("/v1/tasks/{}", task["id"].as_str().unwrap());
+    let progress = json!({"lease_id": task["lease_id"], "percent": 1});
+    let (_, running) = server
+        .answer(ask("POST", format!("{path}/progress")).json(&progress))
+        .await;
+    let complete = json!({"lease_id": task["lease_id"], "output": 2});
+    let (_, done) = server
+        .answer(ask("POST", format!("{path}/complete")).json(&complete))
+        .await;
+
+    let document = serde_json::to_value(qo_server::document()).unwrap();
+    let schema = &document["components"]["schemas"]["Task"];
+    let names = |value: &Value| -> BTreeSet<String> {
+        value.as_object().unwrap().keys().cloned().collect()
+    };
+    let described = names(&schema["properties"]);
+    for task in [&running, &done] {
+        let unknown: Vec<_> = names(task).difference(&described).cloned().collect();
+        assert!(unknown.is_empty(), "not described: {unknown:?}");
+        for required in schema["required"].as_array().unwrap() {
+            assert!(task.get(required.as_str().unwrap()).is_some(), "{required}");
+        }
+    }
+}
+
+/// Schemathesis makes requests of what the document says, right and wrong ones, and checks the answers against it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn schemathesis_finds_nothing() {
+    let admin = token(&[Scope::Admin]);
+    let mut config = config();
+    config.auth = Auth::given(vec![admin.record.clone()]);
+    config.limits.wait_max = std::time::Duration::from_millis(20);
+    let server = serve(config).await;
+    let url = server.url.clone();
+    let token = admin.reveal().to_owned();
+    let output = tokio::task::spawn_blocking(move || {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = qo_testkit::schemathesis().unwrap();
+        command
+            .args(["run", &format!("{url}/v1/openapi.json"), "--url", &url])
+            .args(["--header", &format!("Authorization: Bearer {token}")])
+            // A stream of events does not end by itself.
+            .args(["--exclude-path", "/v1/events"])
+            .args([
+                "--phases",
+                "examples,coverage,fuzzing",
+                "--max-examples",
+                "15",
+                "--seed",
+                "17",
+            ])
+            .args(["--checks", "all"])
+            // A task that is valid by its form may be refused for what it asks, such as a time in the past.
+            .args(["--exclude-checks", "positive_data_acceptance"])
+            .args([
+                "--no-color",
+                "--suppress-health-check",
+                "all",
+                "--request-timeout",
+                "30",
+                "--workers",
+                "2",
+            ])
+            .current_dir(folder.path())
+            .output()
+            .unwrap()
+    })
+    .await
+    .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

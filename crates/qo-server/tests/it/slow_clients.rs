@@ -1,0 +1,136 @@
+//! Clients that are too slow, too many, or send too much.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{PATIENCE, ask, config, serve};
+
+/// Sends bytes, and gives what comes back until the server ends the connection.
+async fn exchange(authority: &str, bytes: &[u8]) -> String {
+    let mut connection = TcpStream::connect(authority).await.unwrap();
+    connection.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(PATIENCE, connection.read_to_end(&mut answer))
+        .await
+        .expect("the server ends the connection")
+        .ok();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_come_ends_the_connection() {
+    let mut config = config();
+    config.limits.header_timeout = Duration::from_millis(300);
+    let server = serve(config).await;
+    for part in ["", "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-slow: "] {
+        let answer = exchange(server.authority(), part.as_bytes()).await;
+        assert!(!answer.contains("200"), "{answer}");
+    }
+    assert_eq!(server.send(ask("GET", "/healthz")).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_refused() {
+    let mut config = config();
+    config.limits.body_idle_timeout = Duration::from_millis(300);
+    let server = serve(config).await;
+    let head = "POST /v1/tasks HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    let answer = exchange(server.authority(), head.as_bytes()).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 408") && answer.contains("body_timeout"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_end_is_refused_at_its_limit() {
+    let mut config = config();
+    config.limits.body_max_bytes = 1_000;
+    let server = serve(config).await;
+    let chunk = format!("400\r\n{}\r\n", "x".repeat(1_024));
+    let head = format!(
+        "POST /v1/tasks HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{chunk}{chunk}"
+    );
+    let answer = exchange(server.authority(), head.as_bytes()).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 413") && answer.contains("body_too_large"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let server = serve(config()).await;
+    let head = format!(
+        "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-large: {}\r\n\r\n",
+        "x".repeat(64 * 1024)
+    );
+    let answer = exchange(server.authority(), head.as_bytes()).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 431") || answer.is_empty(),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn too_many_connections_are_turned_away() {
+    let mut config = config();
+    config.limits.connections_max = 2;
+    let server = serve(config).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut connection = TcpStream::connect(server.authority()).await.unwrap();
+        connection
+            .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            .await
+            .unwrap();
+        let mut buffer = [0; 15];
+        connection.read_exact(&mut buffer).await.unwrap();
+        assert_eq!(&buffer, b"HTTP/1.1 200 OK");
+        held.push(connection);
+    }
+    let answer = exchange(server.authority(), b"").await;
+    assert!(
+        answer.starts_with("HTTP/1.1 503") && answer.contains("overloaded"),
+        "{answer}"
+    );
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str::<qo_engine::wire::Problem>(body).unwrap();
+    drop(held);
+    crate::support::until("there is room again", async || {
+        let answer = exchange(
+            server.authority(),
+            b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+        )
+        .await;
+        answer.starts_with("HTTP/1.1 200").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_is_dropped() {
+    let mut config = config();
+    config.limits.write_timeout = Duration::from_millis(300);
+    let server = serve(config).await;
+    let input = "x".repeat(1_000_000);
+    let body = serde_json::json!({ "task_type": "t", "input": input });
+    let (_, answer) = server.answer(ask("POST", "/v1/tasks").json(&body)).await;
+    let id = answer["task"]["id"].as_str().unwrap().to_owned();
+    let mut connection = TcpStream::connect(server.authority()).await.unwrap();
+    // More than the buffers of both sides hold.
+    let request =
+        format!("GET /v1/tasks/{id}/input HTTP/1.1\r\nhost: localhost\r\n\r\n").repeat(64);
+    connection.write_all(request.as_bytes()).await.unwrap();
+    crate::support::until("the connection is gone", async || {
+        let (_, metrics) = server.answer(ask("GET", "/metrics")).await;
+        metrics
+            .as_str()
+            .unwrap()
+            .contains("qo_connections 1\n")
+            .then_some(())
+    })
+    .await;
+}

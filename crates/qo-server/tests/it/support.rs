@@ -1,0 +1,223 @@
+//! A server on a loopback port, and plain requests to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo::{ObjectsConfig, ObjectsEngine, Queue};
+use qo_server::{Server, ServerConfig};
+use qo_store::client::ClientConfig;
+use qo_store::world::{TokioWorld, World};
+use qo_store::{OpenOptions, Store, StoreClient, open};
+use reqwest::{Client, Method, Response};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+/// How long anything may take that should happen at once: the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server that runs until it is dropped.
+pub(crate) struct Running {
+    pub(crate) url: String,
+    pub(crate) engine: ObjectsEngine,
+    pub(crate) client: StoreClient,
+    stop: Option<oneshot::Sender<()>>,
+    pub(crate) ended: Option<tokio::task::JoinHandle<()>>,
+    http: Client,
+}
+
+/// A store in memory that nobody else sees.
+pub(crate) fn memory() -> Store {
+    open("memory:", &OpenOptions::new(TokioWorld::shared())).unwrap()
+}
+
+pub(crate) fn client_of(store: &Store) -> StoreClient {
+    StoreClient::new(
+        Arc::clone(&store.objects),
+        Arc::clone(&store.clock),
+        TokioWorld::shared(),
+        ClientConfig::default(),
+    )
+}
+
+pub(crate) fn engine_on(store: &Store, config: ObjectsConfig) -> ObjectsEngine {
+    let world = TokioWorld::shared();
+    ObjectsEngine::new(client_of(store), store.admin.clone(), world, config)
+}
+
+pub(crate) fn config() -> ServerConfig {
+    ServerConfig::new("127.0.0.1:0".parse().unwrap())
+}
+
+/// Serves a new store in memory.
+pub(crate) async fn serve(config: ServerConfig) -> Running {
+    serve_store(memory(), config).await
+}
+
+pub(crate) async fn serve_store(store: Store, config: ServerConfig) -> Running {
+    let engine = engine_on(&store, ObjectsConfig::local());
+    serve_engine(store, engine, config).await
+}
+
+pub(crate) async fn serve_engine(
+    store: Store,
+    engine: ObjectsEngine,
+    config: ServerConfig,
+) -> Running {
+    let world: Arc<dyn World> = TokioWorld::shared();
+    let queue = Queue::new(Arc::new(engine.clone()), world);
+    let server = Server::bind(queue, config).await.unwrap();
+    let url = server.url();
+    let (stop, stopped) = oneshot::channel();
+    let ended = tokio::task::spawn(server.run_until(async {
+        let _ = stopped.await;
+    }));
+    Running {
+        url,
+        client: client_of(&store),
+        engine,
+        stop: Some(stop),
+        ended: Some(ended),
+        http: plain_client(),
+    }
+}
+
+pub(crate) fn plain_client() -> Client {
+    // The remote engine does the same; the first one wins.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+        .no_proxy()
+        .tls_certs_only(Vec::new())
+        .build()
+        .unwrap()
+}
+
+/// A request to be.
+pub(crate) struct Ask {
+    method: Method,
+    path: String,
+    token: Option<String>,
+    headers: Vec<(&'static str, String)>,
+    body: Option<String>,
+}
+
+pub(crate) fn ask(method: &str, path: impl Into<String>) -> Ask {
+    Ask {
+        method: method.parse().unwrap(),
+        path: path.into(),
+        token: None,
+        headers: Vec::new(),
+        body: None,
+    }
+}
+
+impl Ask {
+    pub(crate) fn token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn body(mut self, body: impl Into<String>) -> Self {
+        self.body = Some(body.into());
+        self.header("content-type", "application/json")
+    }
+
+    pub(crate) fn json(self, body: &Value) -> Self {
+        self.body(body.to_string())
+    }
+}
+
+impl Running {
+    pub(crate) async fn send(&self, ask: Ask) -> Response {
+        let mut request = self
+            .http
+            .request(ask.method, format!("{}{}", self.url, ask.path));
+        for (name, value) in ask.headers {
+            request = request.header(name, value);
+        }
+        if let Some(token) = ask.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        if let Some(body) = ask.body {
+            request = request.body(body);
+        }
+        request.timeout(PATIENCE).send().await.unwrap()
+    }
+
+    /// The status and the JSON of an answer.
+    pub(crate) async fn answer(&self, ask: Ask) -> (u16, Value) {
+        let response = self.send(ask).await;
+        let status = response.status().as_u16();
+        let body = response.bytes().await.unwrap();
+        let value = if body.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&body)
+                .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&body)))
+        };
+        (status, value)
+    }
+
+    /// Expects a problem of this status and code, in the right form.
+    pub(crate) async fn refused(&self, ask: Ask, status: u16, code: &str) -> Value {
+        let what = format!("{} {}", ask.method, ask.path);
+        let response = self.send(ask).await;
+        let found = response.status().as_u16();
+        let content_type = response.headers()["content-type"].clone();
+        let name = response.headers()["x-request-id"].clone();
+        assert!(response.headers().contains_key("qo-time"), "{what}");
+        let body = response.bytes().await.unwrap();
+        let problem: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(
+            (found, problem["code"].as_str()),
+            (status, Some(code)),
+            "{what}: {problem}"
+        );
+        assert_eq!(content_type, "application/problem+json", "{what}");
+        assert_eq!(problem["status"], status, "{what}");
+        assert_eq!(problem["type"], format!("urn:qo:problem:{code}"), "{what}");
+        assert_eq!(problem["request_id"], name.to_str().unwrap(), "{what}");
+        for field in ["title", "detail"] {
+            assert!(!problem[field].as_str().unwrap().is_empty(), "{what}");
+        }
+        problem
+    }
+
+    /// Every object of the store with its bytes.
+    pub(crate) async fn objects(&self) -> Vec<(String, Vec<u8>)> {
+        let page = self.client.page("", None, 1_000).await.unwrap();
+        let mut objects = Vec::new();
+        for entry in page.entries {
+            let object = self.client.get(&entry.key).await.unwrap();
+            objects.push((entry.key, object.body.to_vec()));
+        }
+        objects
+    }
+
+    pub(crate) fn stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+    }
+
+    pub(crate) fn authority(&self) -> &str {
+        self.url.split_once("://").unwrap().1
+    }
+}
+
+/// Looks again and again until something is there.
+pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let world = TokioWorld::shared();
+    let deadline = world.monotonic() + PATIENCE;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(world.monotonic() < deadline, "waited in vain until {what}");
+        world.sleep(Duration::from_millis(20)).await;
+    }
+}

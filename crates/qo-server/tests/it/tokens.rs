@@ -1,0 +1,106 @@
+//! Tokens that are kept in the store.
+
+use std::time::Duration;
+
+use qo_server::Auth;
+use qo_server::tokens::{Scope, TokenError, TokenStore};
+use qo_store::world::TokioWorld;
+
+use crate::support::{ask, client_of, config, memory, serve_store, until};
+
+#[tokio::test]
+async fn tokens_are_made_listed_and_revoked() {
+    let store = memory();
+    let tokens = TokenStore::new(client_of(&store), TokioWorld::shared());
+    assert_eq!(tokens.list().await.unwrap(), []);
+    let first = tokens.create("ci", &[Scope::Submit], None).await.unwrap();
+    let second = tokens
+        .create("ops", &[Scope::Admin], Some(Duration::from_mins(1)))
+        .await
+        .unwrap();
+    let listed = tokens.list().await.unwrap();
+    assert_eq!(listed, [first.record.clone(), second.record.clone()]);
+    assert_eq!(
+        second.record.expires_at,
+        Some(second.record.created_at.plus_millis(60_000))
+    );
+    let text = client_of(&store).get("meta/tokens.json").await.unwrap();
+    let text = String::from_utf8(text.body.to_vec()).unwrap();
+    let secret = first.reveal().rsplit('_').next().unwrap();
+    assert!(!text.contains(secret), "what is stored opens nothing");
+
+    assert_eq!(tokens.revoke(&first.record.id).await.unwrap(), first.record);
+    let gone = tokens.revoke(&first.record.id).await.unwrap_err();
+    assert!(matches!(gone, TokenError::NotFound { .. }));
+    assert_eq!(tokens.list().await.unwrap(), [second.record]);
+    assert_eq!(
+        tokens.create("x", &[], None).await.unwrap_err(),
+        TokenError::NoScopes
+    );
+    assert!(tokens.create("", &[Scope::Read], None).await.is_err());
+}
+
+#[tokio::test]
+async fn many_at_once_lose_none() {
+    let store = memory();
+    let tokens = TokenStore::new(client_of(&store), TokioWorld::shared());
+    let jobs = (0..8).map(|n| {
+        let tokens = tokens.clone();
+        async move {
+            tokens
+                .create(&format!("t{n}"), &[Scope::Read], None)
+                .await
+                .unwrap()
+        }
+    });
+    futures_util::future::join_all(jobs).await;
+    assert_eq!(tokens.list().await.unwrap().len(), 8);
+}
+
+#[tokio::test]
+async fn a_server_notices_new_and_revoked_tokens() {
+    let store = memory();
+    let tokens = TokenStore::new(client_of(&store), TokioWorld::shared());
+    let mut config = config();
+    config.auth = Auth::stored(tokens.clone());
+    let server = serve_store(store, config).await;
+    let status = async |token: &str| server.answer(ask("GET", "/v1/stats").token(token)).await.0;
+    assert_eq!(
+        status("none").await,
+        200,
+        "as long as there never was one, this machine is let in"
+    );
+
+    let token = tokens.create("ops", &[Scope::Read], None).await.unwrap();
+    until("tokens are needed", async || {
+        (status("none").await == 401).then_some(())
+    })
+    .await;
+    assert_eq!(status(token.reveal()).await, 200);
+
+    tokens.revoke(&token.record.id).await.unwrap();
+    until("it is revoked", async || {
+        (status(token.reveal()).await == 401).then_some(())
+    })
+    .await;
+    assert_eq!(
+        status("none").await,
+        401,
+        "without any token nobody is let in any more"
+    );
+}
+
+#[tokio::test]
+async fn tokens_that_cannot_be_read_let_nobody_in() {
+    let store = memory();
+    client_of(&store)
+        .put("meta/tokens.json", "nonsense".into())
+        .await
+        .unwrap();
+    let mut config = config();
+    config.auth = Auth::stored(TokenStore::new(client_of(&store), TokioWorld::shared()));
+    let engine = crate::support::engine_on(&store, qo::ObjectsConfig::local());
+    let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioWorld::shared());
+    let error = qo_server::Server::bind(queue, config).await.unwrap_err();
+    assert!(error.to_string().contains("tokens.json"), "{error}");
+}

@@ -1,0 +1,56 @@
+//! A queue behind the HTTP API of another process, by its URL.
+//!
+//! | variable | what |
+//! | --- | --- |
+//! | `QO_TOKEN` | the token, where the server wants one |
+//! | `QO_CA_FILE` | certificates to trust beside those of the system, as PEM |
+
+use std::sync::Arc;
+
+use qo_engine::RemoteEngine;
+use qo_engine::remote::{InvalidServer, RemoteConfig, Token};
+use qo_store::OpenOptions;
+use qo_store::world::World;
+
+use crate::error::Error;
+use crate::queue::Queue;
+
+/// Whether a URL names servers and not a store.
+pub(crate) fn names_servers(url: &str) -> bool {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+}
+
+/// The queue of these servers. One of them is asked who it is, so that a wrong address or a wrong token is noticed here.
+pub(crate) async fn open(
+    url: &str,
+    options: &OpenOptions,
+    world: Arc<dyn World>,
+) -> Result<Queue, Error> {
+    let mut config = RemoteConfig::parse(url)?;
+    config.token = options.var("QO_TOKEN").map(Token::new);
+    if let Some(path) = options.var("QO_CA_FILE") {
+        let pem = std::fs::read(path)
+            .map_err(|error| InvalidServer::Certificates(format!("{path}: {error}")))?;
+        config.ca_pem = Some(pem);
+    }
+    let engine = RemoteEngine::new(config, Arc::clone(&world))?;
+    let info = engine.check().await?;
+    tracing::debug!(server = url, version = info.version, "connected");
+    Ok(Queue::new(Arc::new(engine), world))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_told_from_stores() {
+        for url in ["http://a:1", "https://a,https://b", "HTTP://a"] {
+            assert!(names_servers(url), "{url}");
+        }
+        for url in ["s3://http", "memory:", "sqlite:http.db", "http"] {
+            assert!(!names_servers(url), "{url}");
+        }
+    }
+}
