@@ -64,7 +64,8 @@ export function fullTime(time) {
 
 export function clockTime(time, span = 0) {
   const text = fullTime(time);
-  return span > 36 * 3_600_000 ? text.slice(5, 10) : text.slice(11, 16);
+  if (span > 36 * 3_600_000) return text.slice(5, 10);
+  return span > 0 && span < 600_000 ? text.slice(11, 19) : text.slice(11, 16);
 }
 
 export function bytes(size) {

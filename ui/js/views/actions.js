@@ -84,7 +84,7 @@ async function prepare(app, kind, find, { stop, body, about }) {
   for (const task of found) counts.set(task.status, (counts.get(task.status) ?? 0) + 1);
   const parts = [...counts].map(([status, many]) => `${number(many)} ${status}`).join(', ');
   const cost = app.source.kind === 's3' ? Counter.estimate({ get: tasks.length, put: tasks.length * 3 }) : 0;
-  body.replaceChildren(
+  show(body,
     h('p', {}, h('strong', { class: 'preview' }, `${plural(found.length, 'task matches', 'tasks match')}`), found.length > 0 ? `: ${parts}.` : '.'),
     found.length > tasks.length && h('p', {}, `${plural(found.length - tasks.length, 'of them is', 'of them are')} passed over, because this cannot be done to a task in that state.`),
     tasks.length > 0 && h('p', {}, `Each ${about}.`),
@@ -114,9 +114,14 @@ async function carryOut(app, kind, tasks, { stop, body, done }) {
     line.textContent = `${number(finished)} of ${number(tasks.length)}`;
   });
   const succeeded = finished - failures.length;
-  body.replaceChildren(
+  show(body,
     h('p', {}, h('strong', {}, `${done} ${plural(succeeded, 'task')}`), failures.length > 0 ? `; ${number(failures.length)} were refused:` : left > 0 ? `; ${number(left)} were not tried.` : '.'),
     failures.length > 0 && h('ul', { class: 'failures' }, failures.slice(0, 20).map(([id, error]) => h('li', {}, h('span', { class: 'mono' }, id.slice(0, 8)), ` ${error.message}`))));
+}
+
+/** Replaces what a part of the dialog shows; what is not there is left out. */
+function show(body, ...parts) {
+  body.replaceChildren(...parts.filter(Boolean));
 }
 
 /** Asks what a copy of a task should be, and submits it. */
@@ -156,7 +161,7 @@ export async function duplicate(app, task) {
         field('delay', 'Delay in seconds', 0, { type: 'number', min: 0, max: 31_536_000, step: 'any' })),
       h('label', { class: 'field' }, h('span', {}, 'Input, JSON'), h('textarea', { name: 'input', rows: 10, spellcheck: 'false', class: 'mono' }, input)),
       status,
-      h('footer', {}, h('button', { type: 'button', on: { click: () => close() } }, 'Keep as it is'), h('button', { type: 'submit', class: 'primary' }, 'Submit')))];
+      h('footer', {}, h('button', { type: 'button', on: { click: () => close() } }, 'Leave it'), h('button', { type: 'submit', class: 'primary' }, 'Submit')))];
   }, { wide: true });
   if (!made) return;
   toast('Submitted', 'good', h('a', { href: address(`tasks/${made.id}`) }, made.id.slice(0, 8)));

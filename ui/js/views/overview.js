@@ -63,11 +63,11 @@ export class OverviewView {
     const rate = activity.rate >= 10 ? number(activity.rate) : activity.rate.toFixed(1);
     const label = `${plural(activity.ended, 'task')} came to an end in the last ${duration(activity.span)}, ${rate} a minute`;
     return panel('Throughput', { note: `last ${duration(activity.span)}` },
-      h('div', { class: 'figures' },
+      activity.ended === 0 ? empty(`Nothing came to an end in the last ${duration(activity.span)}`) : [h('div', { class: 'figures' },
         figure(`${activity.basis?.total.how === 'estimate' ? '~' : ''}${rate}`, 'a minute'),
         figure(activity.failureShare === undefined ? '–' : percent(activity.failureShare), 'failed'),
         h('span', { class: 'legend' }, ['completed', 'failed', 'cancelled'].map((name) => h('span', {}, h('span', { class: `dot ${name}` }), name)))),
-      barChart(activity.bars, ['completed', 'failed', 'cancelled'], { label, width: activity.width, span: activity.span }),
+      barChart(activity.bars, ['completed', 'failed', 'cancelled'], { label, width: activity.width, span: activity.span })],
       activity.aside && h('p', { class: 'note' }, activity.aside),
       basisNote(activity.basis));
   }

@@ -12,16 +12,17 @@ const TEXT_MAX = 2000;
 /** @param {string} text JSON, or anything else, which is then shown as it is */
 export function jsonTree(text) {
   if (!isJson(text)) return h('pre', { class: 'json' }, text);
-  return h('div', { class: 'json' }, node(undefined, text, 0));
+  return h('div', { class: 'json' }, node(undefined, text, 0, true));
 }
 
-function node(label, text, depth) {
+function node(label, text, depth, mayBeOpen) {
   const kind = kindOf(text);
   if (kind !== 'object' && kind !== 'array') return h('div', { class: 'json-leaf' }, name(label), leaf(kind, text));
   const children = kind === 'object' ? fields(text) : elements(text).map((element, index) => [index, element]);
   const [open, close] = kind === 'object' ? ['{', '}'] : ['[', ']'];
   if (children.length === 0) return h('div', { class: 'json-leaf' }, name(label), h('span', { class: 'json-mark' }, open + close));
-  const isOpen = depth === 0 || (depth < 3 && children.length <= OPEN_CHILDREN_MAX);
+  // Many siblings are easier to look over when they are folded.
+  const isOpen = depth === 0 || (mayBeOpen && depth < 3 && children.length <= OPEN_CHILDREN_MAX);
   const body = h('div', { class: 'json-body' });
   const build = () => {
     if (body.childNodes.length === 0) more(body, children, 0, depth);
@@ -35,7 +36,8 @@ function node(label, text, depth) {
 
 function more(body, children, from, depth) {
   const until = Math.min(from + SHOWN_MAX, children.length);
-  for (const [label, text] of children.slice(from, until)) body.append(node(label, text, depth + 1));
+  const mayBeOpen = children.length <= OPEN_CHILDREN_MAX;
+  for (const [label, text] of children.slice(from, until)) body.append(node(label, text, depth + 1, mayBeOpen));
   if (until < children.length) {
     const rest = h('button', { type: 'button', class: 'link' }, `Show ${Math.min(SHOWN_MAX, children.length - until)} more of ${children.length}`);
     rest.onclick = () => {

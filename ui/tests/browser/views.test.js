@@ -163,6 +163,7 @@ test('a running task shows its progress, and a large input comes when asked for'
   await page.getByRole('button', { name: /^Load / }).click();
   await shows(page, '4,000 items');
   await page.getByRole('button', { name: /Show 200 more/ }).click();
+  await page.locator('.json-index').filter({ hasText: /^300$/ }).click();
   await shows(page, 'customer 300', '.json');
   await picture(page, 'task-large');
   await closePage(page);

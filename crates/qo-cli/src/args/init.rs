@@ -9,6 +9,10 @@ use super::values;
 /// Prepares a bucket: makes sure that it can be trusted, switches versioning on, lets browsers call it for the dashboard, and sets
 /// lifecycle rules. It can be run again, and changes only what is not so yet. Run it before workers are.
 #[derive(Debug, Clone, Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of its own on the command line"
+)]
 #[command(after_long_help = "\
 Examples:
   qo init --dry-run

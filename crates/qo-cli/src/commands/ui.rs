@@ -21,7 +21,9 @@ pub(super) async fn run(args: &UiArgs, session: &mut Session) -> Result<(), Fail
 async fn deploy(args: &UiDeployArgs, session: &mut Session) -> Result<(), Failure> {
     let store = session.open_store()?;
     qo_store::check(&store).await.map_err(qo::Error::from)?;
-    let report = qo_ui::deploy(&store, args.public).await.map_err(explain)?;
+    let report = qo_ui::deploy(&store, args.public)
+        .await
+        .map_err(|error| explain(&error))?;
     if session.screen.json {
         return session.screen.json(&report);
     }
@@ -92,9 +94,9 @@ async fn link(args: &UiLinkArgs, session: &mut Session) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn explain(error: DeployError) -> Failure {
+pub(super) fn explain(error: &DeployError) -> Failure {
     match error {
-        DeployError::Policy(ref cause) => {
+        DeployError::Policy(cause) => {
             let failure = Failure::from(qo::Error::from(qo::EngineError::from(cause.clone())));
             Failure {
                 message: error.to_string(),
