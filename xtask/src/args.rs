@@ -17,6 +17,8 @@ pub(crate) enum Invocation {
     Test(Vec<Step>),
     /// Run a benchmark with these arguments.
     Bench(Benchmark, Vec<OsString>),
+    /// Write the manual pages.
+    Man,
 }
 
 /// Reads the command line, without the program's name.
@@ -36,6 +38,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         Some("test") if asks_for_help => Ok(Invocation::Help(Topic::Test)),
         Some("test") => test(&rest).map(Invocation::Test),
         Some("bench") => bench(rest),
+        Some("man") if asks_for_help => Ok(Invocation::Help(Topic::Overview)),
+        Some("man") if rest.is_empty() => Ok(Invocation::Man),
+        Some("man") => bail!("`man` takes no arguments"),
         _ => bail!(
             "there is no command `{}`; `cargo xtask help` lists them",
             command.display()
@@ -48,7 +53,7 @@ fn help(words: &[OsString]) -> Result<Topic> {
         [] => Ok(Topic::Overview),
         [word] if word == "test" => Ok(Topic::Test),
         [word] if word == "bench" => Ok(Topic::Bench),
-        [word] if word == "help" => Ok(Topic::Overview),
+        [word] if word == "help" || word == "man" => Ok(Topic::Overview),
         _ => bail!("there is no help for {words:?}; `cargo xtask help` lists the commands"),
     }
 }
@@ -127,8 +132,22 @@ mod tests {
     }
 
     #[test]
+    fn manual_pages_need_no_arguments() {
+        assert_eq!(parsed("man").unwrap(), Invocation::Man);
+        assert!(parsed("man pages").is_err());
+    }
+
+    #[test]
     fn help_is_found_in_every_usual_way() {
-        for line in ["", "help", "--help", "-h", "help help"] {
+        for line in [
+            "",
+            "help",
+            "--help",
+            "-h",
+            "help help",
+            "help man",
+            "man -h",
+        ] {
             assert_eq!(
                 parsed(line).unwrap(),
                 Invocation::Help(Topic::Overview),

@@ -26,6 +26,7 @@ Usage: cargo xtask <command> [arguments]
 Commands:
   test    install what the tests need and run everything that must hold
   bench   run the benchmarks
+  man     write the manual pages of the qo command to target/man
   help    explain a command: cargo xtask help test
 ";
 

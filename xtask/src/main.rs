@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod help;
+mod man;
 mod paint;
 mod steps;
 mod table;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Help(topic)) => help::run(topic),
         Ok(Invocation::Test(steps)) => test::run(&steps),
         Ok(Invocation::Bench(benchmark, arguments)) => bench::run(benchmark, &arguments),
+        Ok(Invocation::Man) => man::run(),
         Err(mistake) => {
             eprintln!("xtask: {mistake}");
             return ExitCode::from(2);

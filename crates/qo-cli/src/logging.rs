@@ -10,7 +10,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::environment::Environment;
@@ -36,9 +36,11 @@ fn directives(verbosity: Verbosity) -> &'static str {
             verbose: 0,
             is_service: true,
             ..
-        } => "warn,qo=info,qo_cli=info,qo_engine=info",
-        // A worker prints what becomes of each attempt, so that its log need not say so again.
-        Verbosity { verbose: 0, .. } => "warn,qo::worker::keeper=error",
+        } => {
+            // What a worker prints, its log need not say again: its start, its stop, and what becomes of each attempt.
+            "warn,qo=info,qo_cli=info,qo_engine=info,qo::worker::outcome=error,qo::worker::stop=warn"
+        }
+        Verbosity { verbose: 0, .. } => "warn,qo::worker::outcome=error",
         Verbosity { verbose: 1, .. } => {
             "warn,qo=info,qo_cli=info,qo_engine=info,qo_store::http_layer=debug,qo_store::wrap::logging=debug,qo_store::probe=debug"
         }
@@ -56,6 +58,7 @@ pub(crate) fn start(verbosity: Verbosity, environment: &Environment, paint: Pain
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(paint.on)
         .event_format(Lines {
             paint,
             shows_probe: verbosity.verbose > 1,
@@ -81,7 +84,7 @@ where
 {
     fn format_event(
         &self,
-        _: &FmtContext<'_, S, N>,
+        context: &FmtContext<'_, S, N>,
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
@@ -95,7 +98,16 @@ where
             let (word, style) = level(*event.metadata().level());
             fields.sentence(&self.paint.paint(style, word), self.paint)
         });
-        writeln!(writer, "{at} {line}")
+        write!(writer, "{at} {line}")?;
+        // Which attempt, if it is about one.
+        for span in context.event_scope().into_iter().flatten() {
+            if let Some(fields) = span.extensions().get::<FormattedFields<N>>()
+                && !fields.is_empty()
+            {
+                write!(writer, " {fields}")?;
+            }
+        }
+        writeln!(writer)
     }
 }
 

@@ -236,6 +236,17 @@ mod tests {
     }
 
     #[test]
+    fn a_store_is_opened_without_asking_whether_it_is_there() {
+        let options = OpenOptions::new(TokioWorld::shared())
+            .with_var("AWS_ACCESS_KEY_ID", "a")
+            .with_var("AWS_SECRET_ACCESS_KEY", "b");
+        let connect = Connect::to("s3://b?engine=objects&endpoint=http://127.0.0.1:9");
+        let store = connect.options(options).open_store().unwrap();
+        assert_eq!(store.bucket, "b");
+        assert!(Connect::to("s3://b?engine=raft").open_store().is_err());
+    }
+
+    #[test]
     fn the_engine_is_taken_off_the_url() {
         for (url, store) in [
             ("memory:", "memory:"),

@@ -12,9 +12,9 @@ export async function startS3() {
   const child = spawn(await programs.testS3(), { stdio: ['pipe', 'pipe', 'inherit'] });
   const found = {};
   for await (const line of createInterface({ input: child.stdout })) {
-    const [, name, value] = /^export (\w+)='(.*)'$/.exec(line) ?? [];
+    const [, name, value] = /^export (\w+)='?([^']*)'?$/.exec(line) ?? [];
     if (name) found[name] = value;
-    if (found.QO_TEST_S3_SECRET_KEY) break;
+    if (found.QO_TEST_S3_SHELL) break;
   }
   if (!found.QO_TEST_S3_ENDPOINT) throw new Error('the S3 server did not start');
   const s3 = new TestS3({ endpoint: found.QO_TEST_S3_ENDPOINT, accessKey: found.QO_TEST_S3_ACCESS_KEY, secretKey: found.QO_TEST_S3_SECRET_KEY });

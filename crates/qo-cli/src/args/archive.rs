@@ -4,8 +4,7 @@ use clap::Args;
 
 use super::BulkArgs;
 
-/// Puts tasks away that have come to their end: they are kept, but no longer listed unless asked for. With a filter, all that have come
-/// to their end if no status is given.
+/// What `qo archive` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -18,7 +17,7 @@ pub struct ArchiveArgs {
     pub tasks: BulkArgs,
 }
 
-/// Takes archived tasks out again, so that they can be replayed.
+/// What `qo unarchive` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -4,8 +4,7 @@ use clap::Args;
 
 use super::BulkArgs;
 
-/// Calls tasks off: a pending one at once, a running one by asking its worker to stop. With a filter, pending and running ones if no status
-/// is given.
+/// What `qo cancel` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -13,10 +12,10 @@ Examples:
   qo cancel --status pending --tag campaign-7 --dry-run
   qo cancel --queue mail --yes")]
 pub struct CancelArgs {
-    /// Which tasks.
-    #[command(flatten)]
-    pub tasks: BulkArgs,
     /// Why; kept in the task's history
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
+    /// Which tasks.
+    #[command(flatten)]
+    pub tasks: BulkArgs,
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use clap_complete::Shell;
 
-/// Prints a script that completes commands and flags in a shell.
+/// What `qo completions` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

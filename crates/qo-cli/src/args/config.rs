@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// Shows the settings that hold, and where each was said. It sends no request.
+/// What `qo config` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

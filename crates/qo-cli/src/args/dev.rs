@@ -6,11 +6,7 @@ use clap::Args;
 
 use super::values;
 
-/// Shows qo at work on this machine: a queue (an SQLite file, unless --store names another one), a worker with two demonstration task
-/// types, a stream of sample tasks for a while, and a live view of what becomes of them. Other `qo` commands see the same queue.
-///
-/// `demo.greet` always succeeds; `demo.flaky` fails now and then, is retried, and sometimes fails for good. Ctrl-C stops it. Where the
-/// output is not a terminal, it prints a line for each attempt and ends when the sample tasks are done.
+/// What `qo dev` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -6,8 +6,7 @@ use clap::Args;
 
 use super::values;
 
-/// Looks a queue over: whether the store answers, what it allows, how fast it is, its clock, its settings, the index, and whether its
-/// conditional writes can be trusted. It changes no task. The exit code is 0 unless something does not work.
+/// What `qo doctor` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

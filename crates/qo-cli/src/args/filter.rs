@@ -59,16 +59,16 @@ pub struct BulkArgs {
     /// The tasks
     #[arg(value_name = "ID")]
     pub ids: Vec<TaskId>,
-    /// What they have in common, instead of ids.
-    #[command(flatten)]
-    pub filter: FilterArgs,
-    /// All tasks that this command can do something with
-    #[arg(long, conflicts_with = "ids", help_heading = "Which tasks")]
-    pub all: bool,
     /// Do not ask before many tasks are changed
     #[arg(long, short)]
     pub yes: bool,
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,
+    /// What they have in common, instead of ids.
+    #[command(flatten)]
+    pub filter: FilterArgs,
+    /// All tasks that this command can do something with
+    #[arg(long, conflicts_with = "ids", help_heading = "Which tasks")]
+    pub all: bool,
 }

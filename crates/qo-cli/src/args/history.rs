@@ -5,8 +5,7 @@ use qo::TaskId;
 
 use super::WatchArgs;
 
-/// Shows what happened to a task, oldest first. Each task carries its own history; where the store keeps versions, --versions
-/// shows every stored one.
+/// What `qo history` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -6,8 +6,7 @@ use clap::Args;
 
 use super::values;
 
-/// Prepares a bucket: makes sure that it can be trusted, switches versioning on, lets browsers call it for the dashboard, and sets
-/// lifecycle rules. It can be run again, and changes only what is not so yet. Run it before workers are.
+/// What `qo init` takes.
 #[derive(Debug, Clone, Args)]
 #[expect(
     clippy::struct_excessive_bools,

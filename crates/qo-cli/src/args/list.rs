@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{FilterArgs, WatchArgs};
 
-/// Lists tasks: any but archived ones, if no status is given.
+/// What `qo list` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -16,9 +16,6 @@ Examples:
 
 A list looks at the tasks in the order of their ids, so that with --limit it shows some of the tasks that match, not the newest.")]
 pub struct ListArgs {
-    /// Which tasks.
-    #[command(flatten)]
-    pub filter: FilterArgs,
     /// Show at most so many tasks
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub limit: u64,
@@ -31,4 +28,7 @@ pub struct ListArgs {
     /// Looking again and again.
     #[command(flatten)]
     pub watch: WatchArgs,
+    /// Which tasks.
+    #[command(flatten)]
+    pub filter: FilterArgs,
 }

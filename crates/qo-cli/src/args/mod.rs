@@ -79,10 +79,10 @@ pub struct Cli {
 const BEFORE_HELP: &str = "\
 New here? Start with
 
-    qo dev                                         a queue, a worker and sample tasks, live on this terminal
-    qo submit --type hello --input '{\"n\": 1}'      add a task
-    qo worker --exec hello=cat                     run a command for each task of a type
-    qo list                                        see what became of them";
+    qo dev                                    a queue, a worker and sample tasks, live
+    qo submit --type hello --input '{\"n\":1}'  add a task
+    qo worker --exec hello=cat                run a command for each task of a type
+    qo list                                   see what became of them";
 
 fn after_long_help() -> String {
     format!(
@@ -159,46 +159,95 @@ pub struct GlobalArgs {
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Show qo at work: a queue, a worker and sample tasks, live on this terminal
+    ///
+    /// The queue is an SQLite file in your data directory, unless --store names another one, and other `qo` commands see it
+    /// while this runs. `demo.greet` always succeeds; `demo.flaky` fails now and then, is retried, and sometimes fails for
+    /// good. Ctrl-C stops it. Where the output is not a terminal, it prints a line for each attempt and ends when the sample
+    /// tasks are done.
     Dev(DevArgs),
     /// Add a task, or many
+    ///
+    /// The id is printed alone where the output is not a terminal. A second submit with the same --id or --idempotency-key
+    /// adds nothing and gives the first task.
     Submit(Box<SubmitArgs>),
     /// Run tasks: a command or a request for each, chosen by its type
+    ///
+    /// It renews leases, ends what takes too long or was called off, and stops cleanly on Ctrl-C and SIGTERM: no new tasks, up
+    /// to 30 seconds for the running ones, the rest is given back; a second one stops it at once. Unless told otherwise it
+    /// also brings back the tasks of dead workers, as `qo monitor` does.
     Worker(Box<WorkerArgs>),
     /// List tasks
+    ///
+    /// All but archived ones are listed, if no status is given.
     List(ListArgs),
     /// Show one task
+    ///
+    /// Its state, its times, its last error, its input and its output.
     Status(StatusArgs),
     /// Show what happened to a task
+    ///
+    /// Oldest first. Each task carries its own history of its newest 64 events; where the store keeps versions, --versions
+    /// shows every stored one.
     History(HistoryArgs),
     /// Wait for a task's end and print its output
+    ///
+    /// The exit code is 0 if it completed, 8 if it did not, and 7 if it took too long.
     Wait(WaitArgs),
     /// Count tasks by queue and status
     Stats(StatsArgs),
     /// List workers
+    ///
+    /// One that was heard of within the threshold is active, one that was not is stale, and one that was not heard of for
+    /// five times as long is dead. The tasks of dead workers come back by themselves.
     Workers(WorkersArgs),
     /// Start over tasks that have come to their end
+    ///
+    /// They are pending again, due now, with all their retries. A filter that names no status means failed ones.
     Replay(ReplayArgs),
     /// Call tasks off
+    ///
+    /// A pending one at once, a running one by asking its worker to stop. A filter that names no status means both.
     Cancel(CancelArgs),
     /// Put away tasks that have come to their end
+    ///
+    /// They are kept, but listed only when archived ones are asked for. A filter that names no status means all that have
+    /// come to their end.
     Archive(ArchiveArgs),
     /// Take archived tasks out again
+    ///
+    /// They are then as they were before, and can be replayed.
     Unarchive(UnarchiveArgs),
     /// Remove tasks for good
+    ///
+    /// Only tasks that have come to their end, with their payloads and their stored versions. A filter that names no status
+    /// means all of these, archived ones too.
     Purge(PurgeArgs),
     /// Let workers pass a queue by
+    ///
+    /// Tasks can still be submitted to it, and running ones end as usual.
     Pause(PauseArgs),
     /// Let workers serve a queue again
     Resume(ResumeArgs),
     /// Bring back tasks of dead workers and repair the index, without running tasks
+    ///
+    /// Every worker does this beside its own work unless it is told not to; this command does it alone. It stops cleanly on
+    /// Ctrl-C and SIGTERM.
     Monitor(MonitorArgs),
     /// Prepare a bucket
+    ///
+    /// Makes sure that it can be trusted, switches versioning on, lets browsers call it for the dashboard, and sets
+    /// lifecycle rules. It can be run again, and changes only what is not so yet. Run it before workers are.
     Init(InitArgs),
     /// Put the dashboard into the bucket, and make links that open it
     Ui(UiArgs),
     /// Look a queue over and say what is wrong with it
+    ///
+    /// Whether the store answers, what it allows, how fast it is, its clock, its settings, the index, and whether its
+    /// conditional writes can be trusted. No task is changed. The exit code is 0 unless something does not work.
     Doctor(DoctorArgs),
     /// Show the settings that hold, and where each was said
+    ///
+    /// No request is sent.
     Config(ConfigArgs),
     /// Print a script that completes commands in a shell
     Completions(CompletionsArgs),
@@ -212,7 +261,7 @@ impl Command {
 
     /// Whether it goes on until it is stopped, and so says in its log what it does.
     pub fn is_service(&self) -> bool {
-        matches!(self, Self::Monitor(_))
+        matches!(self, Self::Monitor(_) | Self::Worker(_))
     }
 }
 

@@ -5,8 +5,7 @@ use clap::Args;
 /// The longest interval that can be set: a day.
 const INTERVAL_MAX_SECONDS: u64 = 24 * 60 * 60;
 
-/// Brings back the tasks of dead workers, starts what has become due, and repairs the index. Every worker does this beside its own work
-/// unless it is told not to; this command does it alone. It stops cleanly on Ctrl-C and SIGTERM.
+/// What `qo monitor` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -3,7 +3,7 @@
 use clap::Args;
 use qo::QueueName;
 
-/// Lets workers pass a queue by. Tasks can still be submitted to it, and running ones end as usual.
+/// What `qo pause` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -16,7 +16,7 @@ pub struct PauseArgs {
     pub queue: QueueName,
 }
 
-/// Lets workers serve a paused queue again.
+/// What `qo resume` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

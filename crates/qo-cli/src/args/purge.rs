@@ -6,8 +6,7 @@ use clap::Args;
 
 use super::{BulkArgs, values};
 
-/// Removes tasks for good that have come to their end, with their payloads and their stored versions. With a filter, all that have
-/// come to their end, archived ones too, if no status is given.
+/// What `qo purge` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -4,8 +4,7 @@ use clap::Args;
 
 use super::BulkArgs;
 
-/// Starts tasks over that have come to their end: pending again, due now, with all their retries. With a filter, failed ones if no status
-/// is given.
+/// What `qo replay` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

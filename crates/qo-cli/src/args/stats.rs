@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::WatchArgs;
 
-/// Counts tasks by queue and status.
+/// What `qo stats` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

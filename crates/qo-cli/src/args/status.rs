@@ -5,7 +5,7 @@ use qo::TaskId;
 
 use super::WatchArgs;
 
-/// Shows one task: its state, its times, its errors, its input and output.
+/// What `qo status` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

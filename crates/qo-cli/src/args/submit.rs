@@ -8,10 +8,7 @@ use qo::{IdempotencyScope, Tag, TaskId, TaskType, Timestamp};
 
 use super::values;
 
-/// Adds a task, or with --many one for each line.
-///
-/// The id is printed alone where the output is not a terminal. A second submit with the same --id or --idempotency-key adds nothing and
-/// gives the first task.
+/// What `qo submit` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -42,6 +39,9 @@ pub struct SubmitArgs {
     /// Give up waiting after so long; the task goes on
     #[arg(long, value_name = "DURATION", requires = "wait", value_parser = values::duration)]
     pub wait_timeout: Option<Duration>,
+    /// How long it waits before a retry.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
 }
 
 /// Many at once.
@@ -99,9 +99,6 @@ pub struct TaskArgs {
     /// How often it may be retried; 3 if not said
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
-    /// How long it waits before a retry.
-    #[command(flatten)]
-    pub policy: PolicyArgs,
     /// A word to find it by; can be given several times
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<Tag>,

@@ -7,7 +7,7 @@ use qo::TaskId;
 
 use super::values;
 
-/// Waits for a task's end and prints its output. The exit code is 0 if it completed, 8 if it did not, and 7 if it took too long.
+/// What `qo wait` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

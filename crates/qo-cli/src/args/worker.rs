@@ -8,10 +8,7 @@ use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
 
 use super::values;
 
-/// Runs tasks: for each one a command or a request, chosen by its type. It renews leases, kills what takes too long, and stops cleanly
-/// on Ctrl-C and SIGTERM: no new tasks, up to 30 seconds for the running ones, the rest is given back; a second one stops it at once.
-///
-/// Unless told otherwise it also brings back the tasks of dead workers, as `qo monitor` does.
+/// What `qo worker` takes.
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -75,7 +72,7 @@ pub struct WorkerArgs {
         value_name = "DURATION",
         num_args = 0..=1,
         default_missing_value = "5s",
-        value_parser = values::duration
+        value_parser = values::positive_duration
     )]
     pub exit_when_idle: Option<Duration>,
     /// End after so many attempts; those that run beside the last one are finished too
@@ -85,7 +82,7 @@ pub struct WorkerArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_output: Option<u64>,
     /// How long a command that is told to end may take before it is killed; 5s if not said
-    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = kill_grace)]
     pub kill_grace: Option<Duration>,
     /// Let commands see this variable although it is the worker's own (AWS_*, S3_*, GOOGLE_*, AZURE_*, QO_*); `NAME*` means all that begin so
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -100,6 +97,9 @@ pub struct WorkerArgs {
 
 /// How many tasks can run at once.
 const CONCURRENCY_MAX: usize = 1_000;
+
+/// The longest that a command can take to end when it is told to.
+const KILL_GRACE_MAX: Duration = Duration::from_mins(10);
 
 /// `TYPE=SOMETHING`, cut at the first equals sign: a type has none.
 fn pair(text: &str) -> Result<(TaskType, String), String> {
@@ -117,6 +117,14 @@ pub fn concurrency(text: &str) -> Result<usize, String> {
     match text.trim().parse() {
         Ok(number) if (1..=CONCURRENCY_MAX).contains(&number) => Ok(number),
         _ => Err(format!("write a number from 1 to {CONCURRENCY_MAX}")),
+    }
+}
+
+/// How long a command that is told to end may take.
+pub fn kill_grace(text: &str) -> Result<Duration, String> {
+    match values::duration(text)? {
+        grace if grace <= KILL_GRACE_MAX => Ok(grace),
+        _ => Err("write a duration of at most 10m".to_owned()),
     }
 }
 
@@ -163,5 +171,6 @@ mod tests {
             assert!(size(bad).is_err(), "{bad}");
         }
         assert!(concurrency("0").is_err() && concurrency("1001").is_err());
+        assert!(kill_grace("10m").is_ok() && kill_grace("11m").is_err());
     }
 }

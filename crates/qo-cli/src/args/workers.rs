@@ -6,8 +6,7 @@ use clap::Args;
 
 use super::{WatchArgs, values};
 
-/// Lists workers. One that was heard of within the threshold is active, one that was not is stale, and one that was not heard of for
-/// five times as long is dead. Their tasks come back by themselves.
+/// What `qo workers` takes.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -61,6 +61,7 @@ fn events_text(events: &[Event], now: Timestamp, screen: &Screen) -> Result<Stri
         .column("WHEN")
         .column("TIME")
         .column("FROM")
+        .optional()
         .column("TO")
         .number("ATTEMPT")
         .column("WORKER")

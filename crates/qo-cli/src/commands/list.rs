@@ -97,7 +97,9 @@ fn table(tasks: &[Task], now: Timestamp) -> Table {
         .column("QUEUE")
         .column("STATUS")
         .number("TRIES")
+        .optional()
         .column("SUBMITTED")
+        .optional()
         .column("WHEN")
         .flexible("NOTE");
     // A column that says the same for every task is of no use.
@@ -149,6 +151,8 @@ fn note(task: &Task) -> (String, anstyle::Style) {
             (format!("{:.0}% {message}", progress.percent), DIM)
         }
         (Status::Completed, _, _) | (_, _, None) => (String::new(), DIM),
+        // A task that was called off without a reason has its status as the reason.
+        (status, _, Some(error)) if **error == *status.as_str() => (String::new(), DIM),
         (_, _, Some(error)) => (error.to_string(), RED),
     }
 }

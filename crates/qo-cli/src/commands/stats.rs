@@ -98,6 +98,7 @@ fn render(stats: &Stats, now: Timestamp, types: bool, screen: &Screen) -> String
         .number("FAILED")
         .number("CANCELLED")
         .number("ARCHIVED")
+        .optional()
         .column("OLDEST DUE")
         .column("STATE");
     let cell = |number: u64, status: Status| {

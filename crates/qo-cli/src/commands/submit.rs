@@ -16,7 +16,9 @@ use crate::session::Session;
 pub(super) async fn run(args: &SubmitArgs, session: &mut Session) -> Result<(), Failure> {
     let input = read_input(args.task.input.as_deref(), session)?;
     let queue = session.connect().await?;
-    let submitted = describe(&queue, &args.task, input)?.submit().await?;
+    let submitted = describe(&queue, &args.task, &args.policy, input)?
+        .submit()
+        .await?;
     let screen = &mut session.screen;
     if !args.wait {
         return tell(&submitted, screen);
@@ -75,6 +77,7 @@ fn tell(submitted: &Submitted, screen: &mut Screen) -> Result<(), Failure> {
 pub(super) fn describe(
     queue: &Queue,
     args: &TaskArgs,
+    retries: &PolicyArgs,
     input: Json,
 ) -> Result<TaskBuilder, Failure> {
     let Some(task_type) = &args.task_type else {
@@ -108,7 +111,7 @@ pub(super) fn describe(
     if let Some(retries) = args.retries {
         task = task.retries(retries);
     }
-    if let Some(policy) = policy(&args.policy) {
+    if let Some(policy) = policy(retries) {
         task = task.retry_policy(policy);
     }
     if let Some(key) = &args.idempotency_key {

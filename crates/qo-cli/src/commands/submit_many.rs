@@ -317,7 +317,7 @@ fn request(queue: &Queue, args: &SubmitArgs, line: &str) -> Result<SubmitRequest
     let line = line.trim();
     if !args.many.full {
         let input = Json::parse(line)?;
-        return Ok(submit::describe(queue, &args.task, input)?.build()?);
+        return Ok(submit::describe(queue, &args.task, &args.policy, input)?.build()?);
     }
     let mut full: FullLine = serde_json::from_str(line).map_err(|error| {
         Failure::bad_input(format!("not an object with the fields of a task: {error}"))
@@ -326,7 +326,7 @@ fn request(queue: &Queue, args: &SubmitArgs, line: &str) -> Result<SubmitRequest
     let policy = full.retry_policy.take();
     let mut task = args.task.clone();
     overlay(&mut task, full).map_err(Failure::bad_input)?;
-    let mut task = submit::describe(queue, &task, Json::parse(input.as_str())?)?;
+    let mut task = submit::describe(queue, &task, &args.policy, Json::parse(input.as_str())?)?;
     if let Some(policy) = policy {
         task = task.retry_policy(policy);
     }

@@ -100,13 +100,16 @@ async fn look(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Result<
         .column("WORKER")
         .column("STATE")
         .column("HOST")
+        .optional()
         .number("RUNNING")
         .number("COMPLETED")
         .number("FAILED")
         .column("HEARD OF")
         .column("STARTED")
+        .optional()
         .flexible("TYPES")
-        .flexible("TASKS");
+        .flexible("TASKS")
+        .optional();
     for worker in &workers {
         let (state, style) = State::of(worker, now, args.threshold).shown();
         let types: Vec<&str> = worker.types.iter().map(qo::TaskType::as_str).collect();

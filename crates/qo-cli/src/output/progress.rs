@@ -1,6 +1,8 @@
 //! Progress of something that takes a while: a bar on a terminal, nothing elsewhere.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::Screen;
 
@@ -22,13 +24,17 @@ impl Progress {
             ProgressDrawTarget::hidden()
         });
         let template = if total.is_some() {
-            "{msg} {wide_bar} {pos}/{len}  {per_sec}  {eta} left"
+            "{msg} {wide_bar} {pos}/{len}  {rate}  {eta} left"
         } else {
-            "{msg} {pos}  {per_sec}  {elapsed}"
+            "{msg} {pos}  {rate}  {elapsed}"
         };
         // The templates are constants that are known to be right; the default style is what is left if they were not.
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("━╸ "));
+            let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
+                // Writing to a text cannot fail.
+                let _ = write!(text, "{:.0}/s", state.per_sec());
+            };
+            bar.set_style(style.progress_chars("━╸ ").with_key("rate", rate));
         }
         bar.set_message(what.to_owned());
         Self(bar)

@@ -1,7 +1,8 @@
 //! Tables: aligned columns without lines, cut to the width of the terminal.
 //!
-//! A column is as wide as its widest cell. Where all together are too wide, the flexible columns give way, the widest first;
-//! the others, such as ids, are always shown in full, because a cut id is of no use.
+//! A column is as wide as its widest cell. Where all together are too wide, the flexible columns give way, the widest first; then the optional
+//! columns are left out; then the flexible ones give way further. The others, such as ids, are always shown in full, because a cut id is
+//! of no use.
 
 use anstyle::Style;
 
@@ -10,8 +11,9 @@ use super::text::{clean, cut, width};
 
 /// Between two columns.
 const GAP: &str = "  ";
-/// A flexible column gives way down to this width.
-const FLEXIBLE_MIN: usize = 12;
+/// A flexible column gives way down to this width before an optional one is left out, and to the second one after that.
+const FLEXIBLE_MIN: usize = 16;
+const FLEXIBLE_LEAST: usize = 6;
 
 /// One cell: a text and its style.
 #[derive(Debug, Clone, Default)]
@@ -52,8 +54,15 @@ enum Layout {
 /// A table with a line of headings.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
-    columns: Vec<(&'static str, Layout)>,
+    columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Column {
+    heading: &'static str,
+    layout: Layout,
+    is_optional: bool,
 }
 
 impl Table {
@@ -64,22 +73,37 @@ impl Table {
 
     /// Adds a column.
     #[must_use]
-    pub fn column(mut self, heading: &'static str) -> Self {
-        self.columns.push((heading, Layout::Left));
-        self
+    pub fn column(self, heading: &'static str) -> Self {
+        self.push(heading, Layout::Left)
     }
 
     /// Adds a column of numbers.
     #[must_use]
-    pub fn number(mut self, heading: &'static str) -> Self {
-        self.columns.push((heading, Layout::Right));
-        self
+    pub fn number(self, heading: &'static str) -> Self {
+        self.push(heading, Layout::Right)
     }
 
     /// Adds a column that gives way where there is too little room.
     #[must_use]
-    pub fn flexible(mut self, heading: &'static str) -> Self {
-        self.columns.push((heading, Layout::Flexible));
+    pub fn flexible(self, heading: &'static str) -> Self {
+        self.push(heading, Layout::Flexible)
+    }
+
+    /// Lets the last column be left out where there is too little room.
+    #[must_use]
+    pub fn optional(mut self) -> Self {
+        if let Some(column) = self.columns.last_mut() {
+            column.is_optional = true;
+        }
+        self
+    }
+
+    fn push(mut self, heading: &'static str, layout: Layout) -> Self {
+        self.columns.push(Column {
+            heading,
+            layout,
+            is_optional: false,
+        });
         self
     }
 
@@ -96,18 +120,29 @@ impl Table {
 
     /// The table as lines. Columns without any text are left out.
     pub fn render(&self, paint: Paint, columns_max: Option<usize>) -> String {
-        let shown: Vec<usize> = (0..self.columns.len())
+        let mut shown: Vec<usize> = (0..self.columns.len())
             .filter(|index| {
                 let mut rows = self.rows.iter();
                 self.rows.is_empty() || rows.any(|row| !row[*index].text.is_empty())
             })
             .collect();
-        let widths = self.widths(&shown, columns_max);
+        let mut widths = self.widths(&shown, FLEXIBLE_MIN, columns_max);
+        while !fits(&widths, columns_max) {
+            let optional = shown
+                .iter()
+                .position(|index| self.columns[*index].is_optional);
+            let Some(optional) = optional else {
+                widths = self.widths(&shown, FLEXIBLE_LEAST, columns_max);
+                break;
+            };
+            shown.remove(optional);
+            widths = self.widths(&shown, FLEXIBLE_MIN, columns_max);
+        }
         let mut text = String::new();
         let headings: Vec<Cell> = self
             .columns
             .iter()
-            .map(|(heading, _)| Cell::styled(heading, BOLD))
+            .map(|column| Cell::styled(column.heading, BOLD))
             .collect();
         for row in std::iter::once(&headings).chain(&self.rows) {
             let mut line = String::new();
@@ -119,7 +154,7 @@ impl Table {
                 if position > 0 {
                     pending_spaces += GAP.len();
                 }
-                let (before, after) = match self.columns[index].1 {
+                let (before, after) = match self.columns[index].layout {
                     Layout::Right => (padding, 0),
                     Layout::Left | Layout::Flexible => (0, padding),
                 };
@@ -138,23 +173,27 @@ impl Table {
         text
     }
 
-    fn widths(&self, shown: &[usize], columns_max: Option<usize>) -> Vec<usize> {
+    fn widths(
+        &self,
+        shown: &[usize],
+        flexible_min: usize,
+        columns_max: Option<usize>,
+    ) -> Vec<usize> {
         let mut widths: Vec<usize> = shown
             .iter()
             .map(|&index| {
                 let cells = self.rows.iter().map(|row| width(&row[index].text));
-                cells.fold(width(self.columns[index].0), usize::max)
+                cells.fold(width(self.columns[index].heading), usize::max)
             })
             .collect();
         let Some(columns_max) = columns_max else {
             return widths;
         };
-        let gaps = GAP.len() * shown.len().saturating_sub(1);
-        let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(columns_max);
+        let mut excess = total(&widths).saturating_sub(columns_max);
         while excess > 0 {
             let flexible = (0..shown.len())
-                .filter(|&position| self.columns[shown[position]].1 == Layout::Flexible)
-                .filter(|&position| widths[position] > FLEXIBLE_MIN)
+                .filter(|&position| self.columns[shown[position]].layout == Layout::Flexible)
+                .filter(|&position| widths[position] > flexible_min)
                 .max_by_key(|&position| widths[position]);
             let Some(widest) = flexible else {
                 break;
@@ -164,6 +203,15 @@ impl Table {
         }
         widths
     }
+}
+
+/// How wide columns of these widths are together.
+fn total(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1)
+}
+
+fn fits(widths: &[usize], columns_max: Option<usize>) -> bool {
+    columns_max.is_none_or(|columns_max| total(widths) <= columns_max)
 }
 
 #[cfg(test)]
@@ -201,10 +249,32 @@ mod tests {
         let text = table().render(Paint { on: false }, Some(24));
         assert_eq!(text, "ID    N  ERROR\na     1  something went…\nbbb  22\n");
         let text = table().render(Paint { on: false }, Some(3));
+        assert!(text.contains("bbb") && text.contains("somet…"), "{text}");
+    }
+
+    #[test]
+    fn optional_columns_are_left_out_before_a_flexible_one_says_nothing() {
+        let mut table = Table::new()
+            .column("ID")
+            .column("AGE")
+            .optional()
+            .flexible("ERROR");
+        table.row(vec![
+            "0123456789".into(),
+            "3 s ago".into(),
+            "something went very wrong".into(),
+        ]);
+        let shown = |columns| table.render(Paint { on: false }, Some(columns));
         assert!(
-            text.contains("bbb") && text.contains("something w…"),
-            "{text}"
+            shown(40).contains("3 s ago  something went ver…"),
+            "{}",
+            shown(40)
         );
+        assert_eq!(
+            shown(30),
+            "ID          ERROR\n0123456789  something went ve…\n"
+        );
+        assert_eq!(shown(18), "ID          ERROR\n0123456789  somet…\n");
     }
 
     #[test]

@@ -30,10 +30,10 @@ pub fn size() -> Option<Size> {
 pub struct Canvas(());
 
 impl Canvas {
-    /// Opens the page and hides the cursor.
+    /// Opens the page, hides the cursor, and lets lines that are too long end at the edge.
     pub fn open() -> io::Result<Self> {
         let mut stdout = io::stdout();
-        stdout.write_all(b"\x1b[?1049h\x1b[?25l\x1b[2J")?;
+        stdout.write_all(b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J")?;
         stdout.flush()?;
         Ok(Self(()))
     }
@@ -50,7 +50,7 @@ impl Canvas {
 impl Drop for Canvas {
     fn drop(&mut self) {
         let mut stdout = io::stdout();
-        let _ = stdout.write_all(b"\x1b[?25h\x1b[?1049l");
+        let _ = stdout.write_all(b"\x1b[?7h\x1b[?25h\x1b[?1049l");
         let _ = stdout.flush();
     }
 }

@@ -43,6 +43,10 @@ pub async fn watch(
     } else {
         None
     };
+    if let Some(canvas) = &mut canvas {
+        // The first look can take a while.
+        canvas.draw(&screen.paint.paint(DIM, &format!("{title}  looking …")))?;
+    }
     let mut first = true;
     loop {
         let shown = tokio::select! {

@@ -3,11 +3,16 @@
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use qo::{Connect, Queue};
 use serde_json::Value;
 
 use crate::schema;
+
+/// No command of a test takes longer, also on a busy machine.
+const TIME_MAX: Duration = Duration::from_mins(2);
 
 /// A directory with a store.
 pub(crate) struct Place {
@@ -89,7 +94,7 @@ impl Place {
     pub(crate) fn start(&self, words: &[&str]) -> Started {
         let mut command = self.command(words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Started(command.spawn().unwrap())
+        Started::spawn(&mut command)
     }
 
     /// Submits a task and gives its id.
@@ -106,23 +111,43 @@ impl Place {
 }
 
 /// A command that is running. It is killed if the test ends before it.
-pub(crate) struct Started(Child);
+pub(crate) struct Started {
+    child: Child,
+    _ended: mpsc::Sender<()>,
+}
 
 impl Started {
+    /// Starts a command whose streams are set already.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let child = command.spawn().unwrap();
+        let id = rustix::process::Pid::from_child(&child);
+        let (ended, ending) = mpsc::channel::<()>();
+        // A command that does not end would let the test wait for ever.
+        std::thread::spawn(move || {
+            if ending.recv_timeout(TIME_MAX) == Err(RecvTimeoutError::Timeout) {
+                let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
+            }
+        });
+        Self {
+            child,
+            _ended: ended,
+        }
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let id = rustix::process::Pid::from_child(&self.0);
+        let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, signal).unwrap();
     }
 
     /// Standard error, to read while it runs.
     pub(crate) fn stderr(&mut self) -> ChildStderr {
-        self.0.stderr.take().unwrap()
+        self.child.stderr.take().unwrap()
     }
 
     /// Standard output, to read while it runs.
     pub(crate) fn stdout(&mut self) -> ChildStdout {
-        self.0.stdout.take().unwrap()
+        self.child.stdout.take().unwrap()
     }
 
     /// Waits for its end.
@@ -132,20 +157,20 @@ impl Started {
             stdout: Vec::new(),
             stderr: Vec::new(),
         };
-        let stderr = self.0.stderr.take().map(|mut pipe| {
+        let stderr = self.child.stderr.take().map(|mut pipe| {
             std::thread::spawn(move || {
                 let mut bytes = Vec::new();
                 pipe.read_to_end(&mut bytes).unwrap();
                 bytes
             })
         });
-        if let Some(mut stdout) = self.0.stdout.take() {
+        if let Some(mut stdout) = self.child.stdout.take() {
             stdout.read_to_end(&mut output.stdout).unwrap();
         }
         if let Some(stderr) = stderr {
             output.stderr = stderr.join().unwrap();
         }
-        output.status = self.0.wait().unwrap();
+        output.status = self.child.wait().unwrap();
         ran(&output)
     }
 }
@@ -153,8 +178,8 @@ impl Started {
 impl Drop for Started {
     fn drop(&mut self) {
         // One that has ended already cannot be killed, and need not be.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -25,7 +25,7 @@ fn judge(schema: &Value, value: &Value, place: &str) -> Result<(), String> {
     let rules = schema.as_object().expect("a schema is an object");
     for (keyword, rule) in rules {
         match keyword.as_str() {
-            "$schema" | "title" | "description" | "properties" => {}
+            "$schema" | "title" | "description" | "properties" | "additionalProperties" => {}
             "$ref" => judge(&load(rule.as_str().unwrap()), value, place)?,
             "type" => {
                 let names = match rule {
@@ -81,7 +81,6 @@ fn judge(schema: &Value, value: &Value, place: &str) -> Result<(), String> {
                     return Err(format!("{place} has none of the allowed forms"));
                 }
             }
-            "additionalProperties" => {}
             other => panic!("the schema uses {other}, which this check does not know"),
         }
     }
@@ -94,9 +93,8 @@ fn judge(schema: &Value, value: &Value, place: &str) -> Result<(), String> {
             rules.get("properties").and_then(|rules| rules.get(name)),
             rules.get("additionalProperties"),
         ) {
-            (Some(rule), _) => judge(rule, field, &place)?,
+            (Some(rule), _) | (None, Some(rule @ Value::Object(_))) => judge(rule, field, &place)?,
             (None, Some(Value::Bool(false))) => return Err(format!("{place} is not documented")),
-            (None, Some(rule @ Value::Object(_))) => judge(rule, field, &place)?,
             (None, _) => {}
         }
     }

@@ -1,84 +1,42 @@
 //! `qo worker` and `qo dev` as processes: the real binary, on an SQLite file.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::ChildStdout;
 use std::time::Duration;
 
 use qo_store::world::TokioWorld;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
-use tempfile::TempDir;
+
+use crate::place::{Place, Started};
+use crate::schema;
 
 /// How long a test waits for what should come at once: the machine may be busy.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A directory with a queue in it.
-struct Home(TempDir);
-
-impl Home {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_qo"));
-        command
-            .args(words)
-            .current_dir(self.path())
-            .env_clear()
-            .env("PATH", std::env::var("PATH").unwrap())
-            .env("HOME", self.path())
-            .env("QO_STORE", "sqlite:queue.db")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
-    }
-
-    fn run(&self, words: &[&str]) -> Output {
-        self.command(words).output().unwrap()
-    }
-
-    /// What a command printed that must go well.
-    fn good(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        let (text, errors) = (lossy(&output.stdout), lossy(&output.stderr));
-        assert!(output.status.success(), "{words:?}: {text}\n{errors}");
-        text
-    }
-
-    fn submit(&self, task_type: &str) -> String {
-        let id = self.good(&["submit", "--type", task_type, "--input", "{\"n\": 1}"]);
-        id.trim().to_owned()
-    }
-
-    fn status(&self, id: &str) -> Value {
-        serde_json::from_str(&self.good(&["--json", "status", id])).unwrap()
-    }
-
-    /// Starts a worker and waits until it takes tasks.
-    fn worker(&self, words: &[&str]) -> Running {
-        let words = [&["--json", "worker"], words].concat();
-        let mut child = self.command(&words).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        let mut running = Running { child, lines };
-        assert_eq!(running.next()["event"], "started");
-        running
-    }
+/// What a command printed that must go well.
+fn printed(place: &Place, words: &[&str]) -> String {
+    let ran = place.qo(words);
+    ran.assert(0);
+    ran.stdout
 }
 
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn status(place: &Place, id: &str) -> Value {
+    place.qo(&["--json", "status", id]).assert(0).json("task")
 }
 
-/// A worker that runs. It is killed if the test fails.
+/// Starts a worker and waits until it takes tasks.
+fn worker(place: &Place, words: &[&str]) -> Running {
+    let mut process = place.start(&[&["--json", "worker"], words].concat());
+    let lines = BufReader::new(process.stdout());
+    let mut running = Running { process, lines };
+    assert_eq!(running.next()["event"], "started");
+    running
+}
+
+/// A worker that runs, and prints JSON.
 struct Running {
-    child: Child,
+    process: Started,
     lines: BufReader<ChildStdout>,
 }
 
@@ -87,17 +45,14 @@ impl Running {
     fn next(&mut self) -> Value {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|error| {
+        let value = serde_json::from_str(&line).unwrap_or_else(|error| {
             let mut errors = String::new();
-            let _ = self.child.kill();
-            let _ = self
-                .child
-                .stderr
-                .take()
-                .unwrap()
-                .read_to_string(&mut errors);
+            self.process.signal(Signal::KILL);
+            let _ = self.process.stderr().read_to_string(&mut errors);
             panic!("{line:?} is not JSON: {error}\n{errors}")
-        })
+        });
+        schema::check("worker-line", &value);
+        value
     }
 
     /// The next line that tells of this.
@@ -110,20 +65,9 @@ impl Running {
         }
     }
 
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
     /// Its exit code.
-    fn code(&mut self) -> i32 {
-        self.child.wait().unwrap().code().unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    fn code(self) -> i32 {
+        self.process.end().code
     }
 }
 
@@ -145,19 +89,18 @@ fn is_alive(process: &str) -> bool {
 
 #[test]
 fn a_worker_without_handlers_says_what_to_do() {
-    let home = Home::new();
-    let output = home.run(&["worker"]);
-    assert_eq!(output.status.code(), Some(2));
-    let errors = lossy(&output.stderr);
+    let place = Place::new();
+    let ran = place.qo(&["worker"]);
+    let errors = &ran.assert(2).stderr;
     assert!(errors.contains("no handlers"), "{errors}");
     assert!(errors.contains("qo worker --exec hello=cat"), "{errors}");
     // It was refused before anything was opened.
-    assert!(!home.path().join("queue.db").exists());
+    assert!(!place.path().join("queue.db").exists());
 }
 
 #[test]
 fn mistakes_are_refused_before_anything_is_opened() {
-    let home = Home::new();
+    let place = Place::new();
     for (words, expected) in [
         (&["--exec", "a b=cat"][..], "not a task type"),
         (
@@ -185,20 +128,19 @@ fn mistakes_are_refused_before_anything_is_opened() {
         (&["--exec", "a=cat", "--shards", "g"], "g"),
         (&["--exec", "a=cat", "--concurrency", "0"], "from 1 to"),
     ] {
-        let output = home.run(&[&["worker"], words].concat());
-        let errors = lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {errors}");
+        let ran = place.qo(&[&["worker"], words].concat());
+        let errors = &ran.assert(2).stderr;
         assert!(errors.contains(expected), "{words:?}: {errors}");
         assert!(!errors.contains("hunter2"), "{errors}");
     }
-    assert!(!home.path().join("queue.db").exists());
+    assert!(!place.path().join("queue.db").exists());
 }
 
 #[test]
 fn tasks_are_worked_off_and_each_attempt_is_a_line() {
-    let home = Home::new();
-    let good = home.submit("good");
-    let bad = home.submit("bad");
+    let place = Place::new();
+    let good = place.submit("good");
+    let bad = place.submit("bad");
     let words = [
         "worker",
         "--exec",
@@ -206,7 +148,10 @@ fn tasks_are_worked_off_and_each_attempt_is_a_line() {
         "--exec",
         "bad=echo why >&2; exit 65",
     ];
-    let text = home.good(&[&words[..], &["--exit-when-idle", "1s", "--id", "w1"]].concat());
+    let text = printed(
+        &place,
+        &[&words[..], &["--exit-when-idle", "1s", "--id", "w1"]].concat(),
+    );
     assert!(text.contains("worker w1 on sqlite:"), "{text}");
     assert!(
         text.contains(&format!("completed good {good} attempt 1")),
@@ -220,96 +165,96 @@ fn tasks_are_worked_off_and_each_attempt_is_a_line() {
         text.contains("stopped after 2 attempts: 1 completed, 1 failed"),
         "{text}"
     );
-    assert_eq!(home.status(&good)["output"]["n"], 1);
-    assert_eq!(home.status(&good)["status"], "completed");
-    assert_eq!(home.status(&bad)["status"], "failed");
+    assert_eq!(status(&place, &good)["output"]["n"], 1);
+    assert_eq!(status(&place, &good)["status"], "completed");
+    assert_eq!(status(&place, &bad)["status"], "failed");
 }
 
 #[test]
 fn the_settings_file_can_name_handlers() {
-    let home = Home::new();
+    let place = Place::new();
     std::fs::write(
-        home.path().join("qo.toml"),
+        place.path().join("qo.toml"),
         "[worker]\nconcurrency = 3\n[worker.exec.\"demo.words\"]\ncommand = [\"printf\", \"%s\", \"a  b\"]\n",
     )
     .unwrap();
-    let id = home.submit("demo.words");
-    let mut worker = home.worker(&["--max-tasks", "1"]);
-    let line = worker.next_of("attempt");
+    let id = place.submit("demo.words");
+    let mut running = worker(&place, &["--max-tasks", "1"]);
+    let line = running.next_of("attempt");
     assert_eq!(line["id"], id.as_str());
     assert_eq!(line["outcome"], "completed");
     assert_eq!(
-        worker.next_of("stopping")["reason"],
+        running.next_of("stopping")["reason"],
         "it has run as many tasks as it should"
     );
-    let stopped = worker.next_of("stopped");
+    let stopped = running.next_of("stopped");
     assert_eq!(stopped["completed"], 1);
-    assert_eq!(worker.code(), 0);
-    assert_eq!(home.status(&id)["output"], "a  b");
+    assert_eq!(running.code(), 0);
+    assert_eq!(status(&place, &id)["output"], "a  b");
 }
 
 #[test]
 fn commands_do_not_see_the_workers_credentials() {
-    let home = Home::new();
+    let place = Place::new();
     let line = "show=echo \"$AWS_SECRET_ACCESS_KEY,$QO_STORE,$API_TOKEN,$COLOUR\"";
     for (pass, expected) in [
         (&[][..], "\",,,red\""),
         (&["--pass-env", "AWS_*,API_TOKEN"], "\"hidden,,token,red\""),
     ] {
-        let id = home.submit("show");
+        let id = place.submit("show");
         let header = ["--http-header", "Authorization: ${API_TOKEN}"];
         let words = ["worker", "--exec", line, "--exit-when-idle", "1s"];
         let words = [&words[..], &header, pass].concat();
-        let output = home
+        let output = place
             .command(&words)
             .env("AWS_SECRET_ACCESS_KEY", "hidden")
             .env("API_TOKEN", "token")
             .env("COLOUR", "red")
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", lossy(&output.stderr));
-        assert!(!lossy(&output.stdout).contains("hidden"));
-        assert_eq!(home.status(&id)["output"].to_string(), expected);
+        assert!(output.status.success(), "{output:?}");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("hidden"));
+        assert_eq!(status(&place, &id)["output"].to_string(), expected);
     }
 }
 
 #[tokio::test]
 async fn a_signal_lets_running_tasks_finish() {
-    let home = Home::new();
+    let place = Place::new();
     let line = "slow=touch began; while [ ! -e go ]; do sleep 0.05; done; echo finished";
-    let id = home.submit("slow");
-    let mut worker = home.worker(&["--exec", line]);
-    eventually("the task runs", || home.path().join("began").exists()).await;
-    worker.signal(Signal::TERM);
-    let stopping = worker.next_of("stopping");
+    let id = place.submit("slow");
+    let mut running = worker(&place, &["--exec", line]);
+    eventually("the task runs", || place.path().join("began").exists()).await;
+    running.process.signal(Signal::TERM);
+    let stopping = running.next_of("stopping");
     assert_eq!(stopping["reason"], "asked to");
     assert_eq!(stopping["running"], 1);
     // Nothing is claimed any more.
-    let late = home.submit("slow");
-    std::fs::write(home.path().join("go"), "").unwrap();
-    assert_eq!(worker.next_of("attempt")["outcome"], "completed");
-    assert_eq!(worker.next_of("stopped")["completed"], 1);
-    assert_eq!(worker.code(), 0);
-    assert_eq!(home.status(&id)["output"], "finished");
-    assert_eq!(home.status(&late)["status"], "pending");
+    let late = place.submit("slow");
+    std::fs::write(place.path().join("go"), "").unwrap();
+    assert_eq!(running.next_of("attempt")["outcome"], "completed");
+    assert_eq!(running.next_of("stopped")["completed"], 1);
+    assert_eq!(running.code(), 0);
+    assert_eq!(status(&place, &id)["output"], "finished");
+    assert_eq!(status(&place, &late)["status"], "pending");
 }
 
 #[tokio::test]
 async fn a_second_signal_stops_at_once_and_leaves_no_process_behind() {
-    let home = Home::new();
+    let place = Place::new();
     let line =
         "stubborn=trap '' TERM INT; sleep 600 & echo $! > child; echo $$ > leader; wait; wait";
-    home.submit("stubborn");
-    let mut worker = home.worker(&["--exec", line]);
-    let read = |name: &str| std::fs::read_to_string(home.path().join(name)).unwrap_or_default();
+    place.submit("stubborn");
+    let mut running = worker(&place, &["--exec", line]);
+    let read = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap_or_default();
     eventually("the task runs", || {
         read("leader").ends_with('\n') && read("child").ends_with('\n')
     })
     .await;
-    worker.signal(Signal::INT);
-    worker.next_of("stopping");
-    worker.signal(Signal::INT);
-    assert_eq!(worker.code(), 130);
+    running.process.signal(Signal::INT);
+    running.next_of("stopping");
+    running.process.signal(Signal::INT);
+    assert_eq!(running.code(), 130);
     let (leader, child) = (read("leader"), read("child"));
     eventually("both processes are gone", || {
         !is_alive(&leader) && !is_alive(&child)
@@ -318,22 +263,100 @@ async fn a_second_signal_stops_at_once_and_leaves_no_process_behind() {
 }
 
 #[test]
+fn dev_prints_json_for_programs() {
+    let place = Place::new();
+    let ran = place.qo(&["--json", "dev", "--for", "1s", "--tasks-per-second", "1"]);
+    let lines = ran.assert(0).lines("worker-line");
+    assert_eq!(lines.first().unwrap()["event"], "started");
+    assert_eq!(lines.last().unwrap()["event"], "stopped");
+    assert!(lines.iter().any(|line| line["outcome"] == "completed"));
+}
+
+#[test]
 fn dev_works_off_its_samples_and_says_where_they_are() {
-    let home = Home::new();
-    let text = home.good(&["dev", "--for", "1s", "--tasks-per-second", "5"]);
+    let place = Place::new();
+    let text = printed(&place, &["dev", "--for", "1s", "--tasks-per-second", "5"]);
     assert!(text.contains("demo.greet, demo.flaky"), "{text}");
     assert!(text.contains("completed demo."), "{text}");
     assert!(text.contains("qo dev ran for"), "{text}");
     assert!(text.contains("The queue is in sqlite:"), "{text}");
     assert!(text.contains("list --limit 10"), "{text}");
-    let list = home.good(&["--json", "list", "--tag", "demo"]);
-    let tasks: Vec<Value> = list
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert!(tasks.len() >= 4, "{list}");
+    let ran = place.qo(&["--json", "list", "--tag", "demo"]);
+    let tasks = ran.assert(0).lines("task");
+    assert!(tasks.len() >= 4, "{ran:?}");
     for task in tasks {
         let status = task["status"].as_str().unwrap();
         assert!(matches!(status, "completed" | "failed"), "{task}");
     }
+}
+
+#[tokio::test]
+async fn a_terminal_that_goes_away_stops_the_worker_in_order() {
+    let place = Place::new();
+    let mut running = worker(&place, &["--exec", "a=cat"]);
+    running.process.signal(Signal::HUP);
+    assert_eq!(running.next_of("stopping")["reason"], "asked to");
+    running.next_of("stopped");
+    assert_eq!(running.code(), 0);
+}
+
+/// The live view, on a terminal that is made for the test.
+#[test]
+fn dev_draws_on_a_terminal_and_restores_it() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+    let place = Place::new();
+    let near = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&near).unwrap();
+    unlockpt(&near).unwrap();
+    let name = ptsname(&near, Vec::new()).unwrap();
+    let far = || {
+        let mut options = std::fs::OpenOptions::new();
+        let options = options.read(true).write(true);
+        options.open(name.to_str().unwrap()).unwrap()
+    };
+    let size = rustix::termios::Winsize {
+        ws_row: 30,
+        ws_col: 100,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(&near, size).unwrap();
+    let mut command = place.command(&["dev", "--for", "30s"]);
+    command
+        .env("TERM", "xterm")
+        .stdin(far())
+        .stdout(far())
+        .stderr(far());
+    let process = Started::spawn(&mut command);
+    // The command's own handles of the far end must be the only ones, so that its end is seen here.
+    drop(command);
+
+    let mut terminal = std::fs::File::from(near);
+    let mut seen = String::new();
+    let mut chunk = [0; 4096];
+    let mut is_told = false;
+    // Reading fails when the last handle of the far end is closed.
+    while let Ok(read @ 1..) = terminal.read(&mut chunk) {
+        seen.push_str(&String::from_utf8_lossy(&chunk[..read]));
+        let is_drawn = [
+            "demo.greet",
+            "COMPLETED",
+            "Try in another terminal",
+            "completed",
+        ];
+        if !is_told && is_drawn.iter().all(|part| seen.contains(part)) {
+            process.signal(Signal::INT);
+            is_told = true;
+        }
+    }
+    assert!(is_told, "{seen}");
+    assert_eq!(process.end().code, 0, "{seen}");
+    let (drawn, after) = seen
+        .split_once("\u{1b}[?1049l")
+        .expect("the first page comes back");
+    assert!(drawn.contains("\u{1b}[?1049h\u{1b}[?25l"), "{drawn}");
+    assert!(drawn.ends_with("\u{1b}[?25h"), "the cursor comes back");
+    assert!(after.contains("qo dev ran for"), "{after}");
+    assert!(after.contains("The queue is in sqlite:"), "{after}");
 }

@@ -194,6 +194,7 @@ impl ObjectStore for LoggingStore {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
     use std::sync::Mutex;
 
     use futures_util::stream;
@@ -224,8 +225,7 @@ mod tests {
             impl Visit for Text {
                 fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
                     if field.name() != "elapsed_ms" {
-                        // Writing into a string cannot fail.
-                        let _ = fmt::Write::write_fmt(&mut self.0, format_args!("{value:?} "));
+                        write!(self.0, "{value:?} ").unwrap();
                     }
                 }
             }

@@ -20,14 +20,15 @@ fn main() -> ExitCode {
 fn run() -> Result<(), KitError> {
     let server = SeaweedFs::start()?;
     let mut out = io::stdout().lock();
-    // The secret comes last, so that whoever waits for it has read everything.
-    let variables = server.shell().into_iter().chain(server.environment());
-    for (name, value) in variables {
+    for (name, value) in server.environment() {
         // Whoever started this may have gone; then standard input has ended too.
-        let _ = writeln!(out, "export {name}='{value}'");
+        let _ = writeln!(out, "export {name}={value}");
     }
     if let Some(dir) = server.data_dir() {
         let _ = writeln!(out, "# data in {}", dir.display());
+    }
+    if let Some((name, value)) = server.shell() {
+        let _ = writeln!(out, "export {name}='{value}'");
     }
     let _ = out.flush();
     let mut input = io::stdin().lock();

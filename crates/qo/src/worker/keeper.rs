@@ -153,24 +153,7 @@ impl Keeper {
         let end = self.watch().await;
         let (verdict, error) = end.judge(&self.context, self.hold.is_lost);
         let outcome = self.write(verdict).await;
-        match outcome {
-            Outcome::Failed => {
-                tracing::warn!(
-                    error = error.as_ref().map(tracing::field::display),
-                    "failed"
-                );
-            }
-            Outcome::Retried { at } => {
-                tracing::info!(error = error.as_ref().map(tracing::field::display), %at, "failed, will be retried");
-            }
-            Outcome::Lost => {
-                tracing::warn!(
-                    "the attempt is no longer the current one; what came of it was thrown away"
-                );
-            }
-            Outcome::Abandoned => tracing::warn!("left alone; its lease runs out by itself"),
-            _ => tracing::debug!(?outcome, "ended"),
-        }
+        tell_outcome(outcome, error.as_ref());
         self.tell_hooks(error, outcome).await;
         outcome
     }
@@ -407,6 +390,26 @@ impl Hold {
         self.has_failed = true;
         self.renew_at = now + self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Says what came of an attempt, under a target of its own, so that a program that shows this by itself can leave it out.
+fn tell_outcome(outcome: Outcome, error: Option<&TaskError>) {
+    const TARGET: &str = "qo::worker::outcome";
+    let error = error.map(tracing::field::display);
+    match outcome {
+        Outcome::Failed => tracing::warn!(target: TARGET, error, "failed"),
+        Outcome::Retried { at } => {
+            tracing::info!(target: TARGET, error, %at, "failed, will be retried");
+        }
+        Outcome::Lost => tracing::warn!(
+            target: TARGET,
+            "the attempt is no longer the current one; what came of it was thrown away"
+        ),
+        Outcome::Abandoned => {
+            tracing::warn!(target: TARGET, "left alone; its lease runs out by itself");
+        }
+        _ => tracing::debug!(target: TARGET, ?outcome, "ended"),
     }
 }
 

@@ -17,6 +17,9 @@ use crate::output::{text, time};
 const SHOWN_MAX: usize = 15;
 const SHOWN_MIN: usize = 2;
 
+/// How many queues are shown.
+const QUEUES_MAX: usize = 5;
+
 /// The time over which the rate is taken.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 
@@ -39,7 +42,9 @@ pub(super) struct Board {
     pub(super) stats: Option<Stats>,
     ended: VecDeque<Ended>,
     completions: VecDeque<Timestamp>,
-    last_failed: Option<TaskId>,
+    /// The first tasks of their sort. The commands that name them stay the same, so that they can be typed.
+    completed: Option<TaskId>,
+    failed: Option<TaskId>,
 }
 
 /// What changes by itself, at the time of a look.
@@ -63,15 +68,21 @@ impl Board {
             stats: None,
             ended: VecDeque::new(),
             completions: VecDeque::new(),
-            last_failed: None,
+            completed: None,
+            failed: None,
         }
     }
 
     /// Takes note of an attempt that ended.
     pub(super) fn note(&mut self, ended: Ended) {
         match ended.outcome {
-            Outcome::Completed => self.completions.push_back(ended.at),
-            Outcome::Failed => self.last_failed = Some(ended.id),
+            Outcome::Completed => {
+                self.completions.push_back(ended.at);
+                self.completed.get_or_insert(ended.id);
+            }
+            Outcome::Failed => {
+                self.failed.get_or_insert(ended.id);
+            }
             _ => {}
         }
         self.ended.push_front(ended);
@@ -96,8 +107,9 @@ impl Board {
         push(&mut above, &samples(moment));
         push(&mut above, "");
 
+        let steps = self.hints.next_steps(self.completed, self.failed);
         let mut below = String::from("\n");
-        for (index, line) in self.next_steps().iter().enumerate() {
+        for (index, line) in steps.iter().enumerate() {
             let style = if index == 0 { BOLD } else { CYAN };
             push(
                 &mut below,
@@ -129,7 +141,7 @@ impl Board {
         for (_, heading) in STATUSES {
             table = table.number(heading);
         }
-        for (name, queue) in &stats.queues {
+        for (name, queue) in stats.queues.iter().take(QUEUES_MAX) {
             let mut cells = vec![Cell::new(name.as_str())];
             for (status, _) in STATUSES {
                 let number = queue.statuses.get(&status).copied().unwrap_or(0);
@@ -139,6 +151,11 @@ impl Board {
             table.row(cells);
         }
         let mut shown = table.render(paint, Some(columns));
+        let more = stats.queues.len().saturating_sub(QUEUES_MAX);
+        if more > 0 {
+            let more = text::count(more as u64, "more queue");
+            push(&mut shown, &paint.paint(DIM, &format!("and {more}")));
+        }
         if stats.partial {
             shown.push_str("and more: only a part of the tasks was counted\n");
         }
@@ -187,15 +204,6 @@ impl Board {
             ]);
         }
         table.render(paint, Some(columns))
-    }
-
-    fn next_steps(&self) -> Vec<String> {
-        let any = self
-            .ended
-            .iter()
-            .find(|ended| ended.outcome == Outcome::Completed);
-        self.hints
-            .next_steps(any.map(|ended| ended.id), self.last_failed)
     }
 }
 

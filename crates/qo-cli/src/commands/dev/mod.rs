@@ -95,7 +95,14 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
     let submitting = dev.samples.clone();
     let queue = dev.queue.clone();
     let world = Arc::clone(&dev.world);
-    world.spawn(Box::pin(async move { submitting.submit(&queue).await }));
+    let stop = dev.signals.stop.clone();
+    world.spawn(Box::pin(async move {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = submitting.submit(&queue) => {}
+        }
+    }));
     let report = if session.screen.terminals().stdout && !session.screen.json {
         dev.on_terminal(worker, &mut session.screen).await?
     } else {

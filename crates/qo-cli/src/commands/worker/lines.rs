@@ -195,7 +195,11 @@ fn ended_text(ended: &Ended, paint: Paint) -> String {
         line.push_str(", ");
         line.push_str(&again(at, ended.at));
     }
-    if let Some(error) = &ended.error
+    if ended.outcome == Outcome::Lost {
+        line.push_str(
+            ": its lease is lost to another attempt, and what came of it was thrown away",
+        );
+    } else if let Some(error) = &ended.error
         && !matches!(ended.outcome, Outcome::Snoozed { .. } | Outcome::Cancelled)
     {
         let first = error.lines().next().unwrap_or_default();

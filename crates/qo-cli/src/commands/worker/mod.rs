@@ -4,6 +4,7 @@ mod lines;
 mod settings;
 mod stop;
 
+use std::error::Error as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,12 +95,14 @@ fn build(
     handlers: Vec<Box<dyn TaskHandler>>,
     activity: Activity,
 ) -> Result<Worker, Failure> {
+    // Commands are killed, and their last words read, before the runtime loses its patience with their handlers.
+    let last_words = HANDLER_GRACE.min(settings.shutdown_timeout / 4);
     let mut builder = Worker::builder(queue.clone())
         .queues(settings.queues.iter().map(QueueName::as_str))
         .shards(settings.shards.clone())
         .concurrency(settings.concurrency)
         .shutdown_deadline(settings.shutdown_timeout)
-        .grace(settings.kill_grace + HANDLER_GRACE)
+        .grace(settings.kill_grace + last_words)
         .hook(activity);
     if let Some(id) = &settings.id {
         builder = builder.id(id.as_str());
@@ -235,6 +238,7 @@ fn handlers(
         groups: groups.clone(),
         world: Arc::clone(world),
     };
+    let needs_tls = settings.handlers.values().any(Handling::needs_tls);
     let mut http = None;
     let mut handlers: Vec<Box<dyn TaskHandler>> = Vec::new();
     for (task_type, handling) in &settings.handlers {
@@ -249,9 +253,11 @@ fn handlers(
                     Target::parse(url, settings.allow_private_addresses).map_err(|error| {
                         Failure::bad_input(format!("the handler for {task_type}: {error}"))
                     })?;
-                let shared = match &http {
-                    Some(shared) => shared,
-                    None => http.insert(http_settings(settings, headers.headers.clone(), world)?),
+                let shared = if let Some(shared) = &http {
+                    shared
+                } else {
+                    let headers = headers.headers.clone();
+                    http.insert(http_settings(settings, headers, needs_tls, world)?)
                 };
                 handlers.push(Box::new(HttpHandler::new(
                     task_type.clone(),
@@ -267,16 +273,21 @@ fn handlers(
 fn http_settings(
     settings: &WorkerSettings,
     headers: HeaderMap,
+    needs_tls: bool,
     world: &Arc<dyn World>,
 ) -> Result<HttpSettings, Failure> {
     HttpSettings::new(
         headers,
         settings.output_max_bytes,
         settings.allow_private_addresses,
+        needs_tls,
         Arc::clone(world),
     )
     .map_err(|error| {
-        Failure::new(FailureKind::Other, format!("cannot make requests: {error}"))
+        let why = error
+            .source()
+            .map_or_else(|| error.to_string(), ToString::to_string);
+        Failure::new(FailureKind::Other, format!("cannot make requests: {why}"))
             .hint("the system's trusted certificates may be missing: install ca-certificates")
     })
 }

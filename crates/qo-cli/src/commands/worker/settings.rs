@@ -10,7 +10,7 @@ use std::time::Duration;
 use qo::{IndexMode, QueueName, Shard, TaskType, WorkerId};
 
 use crate::args::values;
-use crate::args::worker::{WorkerArgs, concurrency, size};
+use crate::args::worker::{WorkerArgs, concurrency, kill_grace, size};
 use crate::config::Place;
 use crate::environment::Environment;
 use crate::failure::Failure;
@@ -52,6 +52,13 @@ pub(super) enum Handling {
     Http(String),
 }
 
+impl Handling {
+    /// Whether certificates are needed for it.
+    pub(super) fn needs_tls(&self) -> bool {
+        matches!(self, Self::Http(url) if !url.starts_with("http://"))
+    }
+}
+
 /// How a worker is to work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WorkerSettings {
@@ -90,6 +97,14 @@ impl WorkerSettings {
             section,
         };
         let is_set = |flag: bool| flag.then_some(true);
+        let shutdown_timeout = sources
+            .one(
+                args.shutdown_timeout,
+                "QO_SHUTDOWN_TIMEOUT",
+                "shutdown_timeout",
+                values::duration,
+            )?
+            .unwrap_or(SHUTDOWN_TIMEOUT_DEFAULT);
         Ok(Self {
             id: sources.one(args.id.clone(), "QO_WORKER_ID", "id", parsed)?,
             queues: sources.queues(args)?,
@@ -103,14 +118,7 @@ impl WorkerSettings {
                 )?
                 .unwrap_or(CONCURRENCY_DEFAULT),
             lease: sources.one(args.lease, "QO_LEASE", "lease", values::positive_duration)?,
-            shutdown_timeout: sources
-                .one(
-                    args.shutdown_timeout,
-                    "QO_SHUTDOWN_TIMEOUT",
-                    "shutdown_timeout",
-                    values::duration,
-                )?
-                .unwrap_or(SHUTDOWN_TIMEOUT_DEFAULT),
+            shutdown_timeout,
             index_mode: sources.one(args.index_mode, "QO_INDEX_MODE", "index_mode", parsed)?,
             no_monitor: sources
                 .one(
@@ -124,13 +132,9 @@ impl WorkerSettings {
                 .one(args.max_output, "QO_MAX_OUTPUT", "max_output", size)?
                 .unwrap_or(OUTPUT_DEFAULT_MAX_BYTES),
             kill_grace: sources
-                .one(
-                    args.kill_grace,
-                    "QO_KILL_GRACE",
-                    "kill_grace",
-                    values::duration,
-                )?
-                .unwrap_or(KILL_GRACE_DEFAULT),
+                .one(args.kill_grace, "QO_KILL_GRACE", "kill_grace", kill_grace)?
+                // A short stop must leave tasks some time before they are told to end.
+                .unwrap_or_else(|| KILL_GRACE_DEFAULT.min(shutdown_timeout / 4)),
             pass_env: sources.many(&args.pass_env, "QO_PASS_ENV", "pass_env", parsed)?,
             http_headers: sources.headers(&args.http_header)?,
             allow_private_addresses: sources
@@ -425,6 +429,11 @@ mod tests {
         assert_eq!(concurrency(&CAT, &variable, file), 3);
         assert_eq!(concurrency(&CAT, &[], file), 2);
         assert_eq!(concurrency(&CAT, &[], ""), 10);
+
+        let grace = |file| resolve(&CAT, &[], file).unwrap().kill_grace.as_millis();
+        assert_eq!(grace(""), 5_000);
+        assert_eq!(grace("shutdown_timeout = 2"), 500);
+        assert_eq!(grace("shutdown_timeout = 2\nkill_grace = 3"), 3_000);
 
         let queues = |words: &[&str], file| {
             let words = [&CAT, words].concat();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_store::world::World;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::commands::activity::Activity;
@@ -27,6 +28,14 @@ impl Signals {
     pub(in crate::commands) fn listen(world: &Arc<dyn World>) -> Result<Self, Failure> {
         let signals = Self::default();
         let mut heard = Stop::listen()?;
+        if let Some(mut terminal_gone) = hangup() {
+            let told = signals.clone();
+            world.spawn(Box::pin(async move {
+                if terminal_gone.recv().await.is_some() {
+                    told.stop.cancel();
+                }
+            }));
+        }
         let told = signals.clone();
         world.spawn(Box::pin(async move {
             heard.asked().await;
@@ -36,6 +45,26 @@ impl Signals {
         }));
         Ok(signals)
     }
+}
+
+/// Hears when the terminal goes away, which would otherwise end the process without a word and leave its commands behind. Whoever starts
+/// a worker with `nohup` wants it to go on: then the signal is ignored, and stays so. Where that cannot be found out, nothing is
+/// changed.
+fn hangup() -> Option<Signal> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    if ignores_hangup(&status)? {
+        return None;
+    }
+    signal(SignalKind::hangup()).ok()
+}
+
+/// Whether the kernel's words about a process say that it ignores the first of all signals.
+fn ignores_hangup(status: &str) -> Option<bool> {
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    Some(mask & 1 == 1)
 }
 
 /// What makes a worker end by itself.
@@ -77,5 +106,18 @@ impl Limits {
                 () = next_look => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nohup_is_respected() {
+        let status = |mask: &str| format!("Name:\tqo\nSigBlk:\t0\nSigIgn:\t{mask}\nSigCgt:\t0\n");
+        assert_eq!(ignores_hangup(&status("0000000000001000")), Some(false));
+        assert_eq!(ignores_hangup(&status("0000000000001001")), Some(true));
+        assert_eq!(ignores_hangup("Name:\tqo\n"), None);
     }
 }

@@ -34,6 +34,7 @@ use tokio::sync::watch;
 pub use environment::Inheritance;
 pub use group::Groups;
 
+use super::answer::printable;
 use group::Group;
 use streams::{Output, Progress, Remarks, feed};
 
@@ -191,10 +192,15 @@ impl TaskHandler for ExecHandler {
                 let snooze = remarks.snooze;
                 verdict::verdict(status, &output.bytes, remarks.tail(), snooze)
             }
-            Ending::Stopped => Err(match context.stop_reason() {
-                Some(StopReason::TimedOut) => TaskError::Timeout,
-                _ => TaskError::Cancelled,
-            }),
+            Ending::Stopped => {
+                // The task's error tells why it was stopped; what the command was doing is told here.
+                let last_words = printable(remarks.tail());
+                tracing::info!(target: "qo::exec", last_words, "a command was stopped");
+                Err(match context.stop_reason() {
+                    Some(StopReason::TimedOut) => TaskError::Timeout,
+                    _ => TaskError::Cancelled,
+                })
+            }
             Ending::Lost(error) => Err(TaskError::retryable(format!(
                 "the command's end could not be awaited: {error}"
             ))),

@@ -13,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::handlers::answer::printable;
+
 /// A line of standard error that is longer is taken in pieces.
 const LINE_MAX_BYTES: usize = 8 * 1024;
 
@@ -121,7 +123,7 @@ impl Remarks {
             }
             Some(Directive::Snooze(duration)) => self.snooze = Some(duration),
             None => {
-                tracing::debug!(target: "qo::exec", "{}", super::super::answer::printable(line));
+                tracing::debug!(target: "qo::exec", "{}", printable(line));
                 self.tail.extend(line);
                 self.tail.push_back(b'\n');
                 let excess = self.tail.len().saturating_sub(ERROR_MAX_BYTES);

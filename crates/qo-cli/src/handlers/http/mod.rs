@@ -42,23 +42,30 @@ pub struct HttpSettings {
 }
 
 impl HttpSettings {
-    /// Makes the client. Fails if the system's certificates cannot be read.
+    /// Makes the client. Fails if the system's certificates are needed and cannot be read; where they are not needed, as in a bare
+    /// container that only speaks plain HTTP, the client trusts nobody then.
     pub fn new(
         headers: HeaderMap,
         output_max_bytes: u64,
         allow_private: bool,
+        needs_tls: bool,
         world: Arc<dyn World>,
     ) -> Result<Self, reqwest::Error> {
         // reqwest takes its cryptography from the process. An error means that the store's client has set it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder()
-            .user_agent(concat!("qo/", env!("CARGO_PKG_VERSION")))
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .referer(false)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .dns_resolver(GuardedResolver { allow_private })
-            .build()?;
+        let builder = || {
+            Client::builder()
+                .user_agent(concat!("qo/", env!("CARGO_PKG_VERSION")))
+                .redirect(reqwest::redirect::Policy::none())
+                .no_proxy()
+                .referer(false)
+                .connect_timeout(CONNECT_TIMEOUT)
+                .dns_resolver(GuardedResolver { allow_private })
+        };
+        let client = match builder().build() {
+            Err(_) if !needs_tls => builder().tls_certs_only([]).build()?,
+            built => built?,
+        };
         Ok(Self {
             client,
             headers,
@@ -96,7 +103,7 @@ impl HttpHandler {
             .body(input.as_str().to_owned())
             .send()
             .await
-            .map_err(|error| self.failure(&error))?;
+            .map_err(|error| self.failure(error))?;
         if response.status().is_success() {
             return self.answer(response).await;
         }
@@ -113,7 +120,7 @@ impl HttpHandler {
         while let Some(chunk) = response
             .chunk()
             .await
-            .map_err(|error| self.failure(&error))?
+            .map_err(|error| self.failure(error))?
         {
             if body.len() as u64 + chunk.len() as u64 > max_bytes {
                 return Err(TaskError::permanent(format!(
@@ -141,7 +148,9 @@ impl HttpHandler {
     }
 
     /// What a request that got no answer means: another try, unless it may not be made at all.
-    fn failure(&self, error: &reqwest::Error) -> TaskError {
+    fn failure(&self, error: reqwest::Error) -> TaskError {
+        // The URL may have a secret in its query.
+        let error = error.without_url();
         let mut causes = Vec::new();
         let mut source = error.source();
         while let Some(cause) = source {

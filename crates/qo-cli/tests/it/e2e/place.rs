@@ -115,9 +115,12 @@ impl Place {
         task
     }
 
-    /// Starts a worker whose leases hold for three seconds.
+    /// Starts a worker whose leases hold for three seconds, if nothing else is said.
     pub(crate) fn worker(&self, id: &str, more: &[&str]) -> WorkerProcess {
-        let mut arguments = vec!["worker", "--id", id, "--lease", "3s"];
+        let mut arguments = vec!["worker", "--id", id];
+        if !more.contains(&"--lease") {
+            arguments.extend(["--lease", "3s"]);
+        }
         arguments.extend(more);
         WorkerProcess::start(id, self.command(arguments))
     }

@@ -3,7 +3,6 @@
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
 use qo_testkit::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,31 +14,22 @@ pub(crate) struct WorkerProcess {
     id: String,
     child: Child,
     log: Arc<Mutex<String>>,
-    reader: Option<JoinHandle<()>>,
 }
 
 impl WorkerProcess {
     pub(crate) fn start(id: &str, mut command: Command) -> Self {
         let mut child = command
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut stderr = child.stderr.take().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
-        let kept = Arc::clone(&log);
-        let reader = std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = stderr.read(&mut buffer) {
-                let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
-                kept.lock().unwrap().push_str(&text);
-            }
-        });
+        keep(child.stdout.take().unwrap(), Arc::clone(&log));
+        keep(child.stderr.take().unwrap(), Arc::clone(&log));
         Self {
             id: id.to_owned(),
             child,
             log,
-            reader: Some(reader),
         }
     }
 
@@ -84,7 +74,16 @@ impl Drop for WorkerProcess {
         if std::thread::panicking() {
             eprintln!("--- worker {}\n{}", self.id, self.log());
         }
-        // A handler's process that outlives its worker holds the pipe open, so the reader is not waited for.
-        drop(self.reader.take());
     }
+}
+
+/// Keeps what a worker says. A handler that outlives its worker holds the pipe open, so nobody waits for its end.
+fn keep(mut pipe: impl Read + Send + 'static, log: Arc<Mutex<String>>) {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = pipe.read(&mut buffer) {
+            let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
+            log.lock().unwrap().push_str(&text);
+        }
+    });
 }

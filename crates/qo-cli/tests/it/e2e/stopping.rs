@@ -52,7 +52,8 @@ fn a_stop_in_the_middle_loses_nothing(place: Place) {
     }
     assert_eq!(runs.len(), TASKS);
     assert!(runs.values().all(|count| *count == 1), "{runs:?}");
-    assert!(place.tasks().iter().all(|task| task["attempt"] == 1));
+    // A claim that was on its way when the stop came is given back unrun: it has a number, and is not counted as a retry.
+    assert!(place.tasks().iter().all(|task| task["retry_count"] == 0));
 }
 
 /// What does not end within the deadline is given back at once, uncounted; another worker need not wait for the lease.
@@ -79,7 +80,7 @@ fn a_second_signal_stops_at_once(place: Place) {
     let mut first = place.worker("w-1", &["--exec", handler]);
     place.wait_for_file("started");
     first.signal(Signal::TERM);
-    first.wait_for_log("waiting for");
+    first.wait_for_log("waiting up to");
     first.signal(Signal::TERM);
     assert_eq!(first.wait().code(), Some(130), "{}", first.log());
 

@@ -17,7 +17,7 @@ fn the_result_of_a_zombie_is_refused(place: Place) {
     assert_eq!(done["output"], "second");
     std::fs::write(place.file("finish"), "").unwrap();
     zombie.signal(Signal::CONT);
-    zombie.wait_for_log("lease");
+    zombie.wait_for_log("its lease is lost");
 
     // It is a worker like any other again.
     let next = place.submit("work", "null", &[]);

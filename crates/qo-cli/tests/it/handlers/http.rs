@@ -84,7 +84,8 @@ fn handler(url: &str, lines: &[&str], allow_private: bool) -> HttpHandler {
     let variables = BTreeMap::from([("TOKEN".to_owned(), "s3cret".to_owned())]);
     let headers = Headers::parse(lines.iter().copied(), &variables).unwrap();
     let world = TokioWorld::shared();
-    let settings = HttpSettings::new(headers.headers, 64 * 1024, allow_private, world).unwrap();
+    let settings =
+        HttpSettings::new(headers.headers, 64 * 1024, allow_private, false, world).unwrap();
     let target = Target::parse(url, allow_private).unwrap();
     HttpHandler::new(task_type(), target, settings)
 }
