@@ -66,8 +66,9 @@ fn bench(mut words: Vec<OsString>) -> Result<Invocation> {
     if name == "--help" || name == "-h" {
         return Ok(Invocation::Help(Topic::Bench));
     }
-    let benchmark = Benchmark::from_name(name)
-        .with_context(|| format!("there is no benchmark {name:?}; there are core and direct"))?;
+    let benchmark = Benchmark::from_name(name).with_context(|| {
+        format!("there is no benchmark {name:?}; there are core, direct and broker")
+    })?;
     words.remove(0);
     Ok(Invocation::Bench(benchmark, words))
 }

@@ -14,6 +14,8 @@ pub(crate) enum Benchmark {
     Core,
     /// Direct mode.
     Direct,
+    /// Broker mode.
+    Broker,
 }
 
 impl Benchmark {
@@ -22,6 +24,7 @@ impl Benchmark {
         match name {
             "core" => Some(Self::Core),
             "direct" => Some(Self::Direct),
+            "broker" => Some(Self::Broker),
             _ => None,
         }
     }
@@ -31,6 +34,7 @@ impl Benchmark {
         match self {
             Self::Core => ["qo-core", "queue_state"],
             Self::Direct => ["qo-engine", "direct"],
+            Self::Broker => ["qo-engine", "broker"],
         }
     }
 }

@@ -33,16 +33,18 @@ Commands:
 const BENCH: &str = "\
 Runs one benchmark, with all further arguments passed on to it.
 
-Usage: cargo xtask bench <core|direct> [arguments of the benchmark]
+Usage: cargo xtask bench <core|direct|broker> [arguments of the benchmark]
 
   core      what a command costs at a depth of a million tasks, and what a task costs in memory
   direct    direct mode: requests, dollars and tasks a second, beside their budgets
+  broker    broker mode: the same for the JSON object and SlateDB, with a million waiting tasks and an idle broker
 
 Examples:
   cargo xtask bench core
   cargo xtask bench core --quick
   cargo xtask bench direct --help
   cargo xtask bench direct one four --json
+  cargo xtask bench broker full
 ";
 
 /// Prints the help on a topic.

@@ -24,7 +24,7 @@ pub(crate) const BUILD: &[&str] = &[
     "--package",
     "qo-server",
     "--example",
-    "serve",
+    "serve_dashboard",
     "--package",
     "qo-cli",
     "--bin",

@@ -28,6 +28,11 @@ macro_rules! uuid_newtype {
                 Self(uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid())
             }
 
+            /// Reads an identifier from its sixteen bytes.
+            pub fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self(Uuid::from_bytes(bytes))
+            }
+
             /// The identifier as a UUID.
             pub fn as_uuid(&self) -> &Uuid {
                 &self.0

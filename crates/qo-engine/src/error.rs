@@ -54,6 +54,22 @@ pub enum EngineError {
         "this bucket keeps no versions; switch versioning on with `qo init`, or ask for the history without versions"
     )]
     NotVersioned,
+    /// Another process has taken over the queue, and this one no longer answers for it.
+    #[error("another broker has taken over this queue; ask that one, or open the queue again")]
+    NotLeader,
+    /// The one object that holds the queue is as large as it may become.
+    #[error(
+        "the queue's object has {size} bytes and may have {limit}: finish or purge tasks, or use the engine for larger queues with ?engine=slate in the store URL"
+    )]
+    QueueFull {
+        /// How large it would become, in bytes.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The engine was closed.
+    #[error("the queue was closed; open it again")]
+    Closed,
 }
 
 /// Names queues, as the subject of a sentence.

@@ -6,6 +6,7 @@
 //! - [`objects`]: direct mode. Workers and clients talk straight to the bucket.
 //! - [`remote`]: a queue behind another process's HTTP API.
 //! - [`wire`]: the JSON forms of that API.
+//! - [`state`]: broker mode. One process holds the queue in memory and commits in groups.
 //! - `conformance`: what every engine must do, as a test suite; built with the feature of that name.
 
 pub mod api;
@@ -16,9 +17,11 @@ pub mod error;
 pub mod leadership;
 pub mod objects;
 pub mod remote;
+pub mod state;
 pub mod wire;
 
 pub use engine::Engine;
 pub use error::EngineError;
 pub use objects::ObjectsEngine;
 pub use remote::RemoteEngine;
+pub use state::StateEngine;

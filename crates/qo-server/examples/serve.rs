@@ -1,51 +1,31 @@
-//! A server on a free port of this machine, for a queue that is somewhere else: `cargo run -p qo-server --example serve -- s3://bucket`.
+//! Serves a queue from a program of one's own.
 //!
-//! It prints its address, serves the API and the dashboard without tokens, and stops when its standard input ends. With a second word,
-//! such as `read`, it makes a token of that scope, prints it, and lets nobody in without one.
+//! ```sh
+//! cargo run -p qo-server --example serve                            # a queue in memory, http://127.0.0.1:7777/docs
+//! cargo run -p qo-server --example serve 127.0.0.1:8000 sqlite:q.db
+//! ```
 
-use std::process::ExitCode;
+use std::env;
+use std::error::Error;
 
-use qo_server::tokens::{NewToken, Scope};
-use qo_server::{Auth, Server, ServerConfig};
-use tokio::io::AsyncReadExt as _;
+use qo_server::{Server, ServerConfig};
 
 #[tokio::main]
-async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("serve: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn run() -> Result<(), Box<dyn std::error::Error>> {
-    let mut words = std::env::args().skip(1);
-    let queue = match words.next() {
-        Some(url) => qo::connect(&url).await?,
-        None => qo::connect_default().await?,
-    };
-    let mut config = ServerConfig::new("127.0.0.1:0".parse()?);
-    if let Some(scope) = words.next() {
-        let scope: Scope = scope.parse()?;
-        let token = NewToken::draw(
-            queue.world().as_ref(),
-            "example".parse()?,
-            [scope],
-            queue.now(),
-            None,
-        );
-        println!("{}", token.reveal());
-        config.auth = Auth::given(vec![token.record]);
-    }
-    let server = Server::bind(queue, config).await?;
-    println!("{}", server.url());
-    let ended = async {
-        let mut input = tokio::io::stdin();
-        let mut buffer = [0; 64];
-        while input.read(&mut buffer).await.is_ok_and(|bytes| bytes > 0) {}
-    };
-    server.run_until(ended).await;
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = env::args().skip(1);
+    let address = arguments
+        .next()
+        .unwrap_or_else(|| "127.0.0.1:7777".to_owned());
+    let store = arguments.next().unwrap_or_else(|| "memory:".to_owned());
+    let queue = qo::connect(&store).await?;
+    let server = Server::bind(queue.clone(), ServerConfig::new(address.parse()?)).await?;
+    println!(
+        "{store} at {}, reference at {}/docs",
+        server.url(),
+        server.url()
+    );
+    // A program that should stop in order gives a future here that ends when it is told to.
+    server.run_until(std::future::pending()).await;
+    queue.close().await;
     Ok(())
 }

@@ -87,8 +87,11 @@ impl App {
     }
 
     /// Whether this process may serve.
-    pub(crate) fn is_leader(&self) -> bool {
-        self.leader.as_ref().is_none_or(|is_leader| is_leader())
+    pub(crate) async fn is_leader(&self) -> bool {
+        match &self.leader {
+            None => true,
+            Some(is_leader) => is_leader().await,
+        }
     }
 
     /// Tells everything that waits to come to its end.

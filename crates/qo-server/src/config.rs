@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qo_store::world::BoxFuture;
 use qo_store::wrap::{Counts, Prices};
 
 use crate::tokens::{TokenRecord, TokenSource, TokenStore};
@@ -117,8 +118,9 @@ impl Auth {
 
 /// What the store was asked so far.
 pub type CountsFn = Arc<dyn Fn() -> Counts + Send + Sync>;
-/// Whether this process may serve: false on a standby, and once another took over.
-pub type LeaderFn = Arc<dyn Fn() -> bool + Send + Sync>;
+/// Makes sure that this process may serve at this moment: false on a standby, and once another took over. It is asked before each request and
+/// again before its answer, so that a process that was asleep in between does not answer for a queue that is no longer its own.
+pub type LeaderFn = Arc<dyn Fn() -> BoxFuture<bool> + Send + Sync>;
 
 /// What a server is told.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! What is the same for every request: its name, the checks before it is served, and what is noted after it.
 //!
 //! ```text
-//! name ──► stopping? ──► from another site? ──► route ──► token and scope ──► handler ──► name, time, log, metrics
+//! name ──► stopping? ──► from another site? ──► leader? ──► route ──► token and scope ──► handler ──► still leader? ──► name, time, log, metrics
 //! ```
 
 use std::panic::AssertUnwindSafe;
@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::header::{AUTHORIZATION, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue};
+use qo::EngineError;
 use qo_engine::wire::{Condition, REQUEST_ID_HEADER, REQUEST_ID_MAX_BYTES, TIME_HEADER};
 use qo_store::world::WorldExt;
 
@@ -33,7 +34,12 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
         .extensions()
         .get::<MatchedPath>()
         .map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
-    let mut response = match before(&app, &request) {
+    let needs_leader = route.starts_with("/v1/") && route != "/v1/openapi.json";
+    let mut checked = before(&app, &request);
+    if checked.is_ok() && needs_leader && !app.is_leader().await {
+        checked = Err(not_leader());
+    }
+    let mut response = match checked {
         Err(refusal) => refusal.into_response(),
         Ok(()) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
             Ok(response) => response,
@@ -52,6 +58,13 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
             }
         },
     };
+    if needs_leader && !app.is_leader().await {
+        response = not_leader().into_response();
+    }
+    let token = response
+        .extensions_mut()
+        .remove::<Caller>()
+        .map_or_else(String::new, |caller| caller.token);
     if let Some(Refusal(mut problem)) = response.extensions_mut().remove::<Refusal>() {
         problem.request_id = Some(name.clone());
         response = Refusal(problem).write();
@@ -69,9 +82,9 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     app.metrics.request(&route, method.as_str(), status, took);
     let elapsed_ms = took.as_millis();
     if status >= 500 {
-        tracing::warn!(request_id = name, %method, route, status, elapsed_ms, "request");
+        tracing::warn!(request_id = name, %method, route, status, elapsed_ms, token, "request");
     } else {
-        tracing::debug!(request_id = name, %method, route, status, elapsed_ms, "request");
+        tracing::debug!(request_id = name, %method, route, status, elapsed_ms, token, "request");
     }
     response
 }
@@ -102,6 +115,10 @@ fn before(app: &App, request: &Request) -> Result<(), Refusal> {
         from_this_site(app, request)?;
     }
     Ok(())
+}
+
+fn not_leader() -> Refusal {
+    Refusal::from(EngineError::NotLeader)
 }
 
 /// Refuses what a browser sends on behalf of another site: by its own word, by its origin, and by the name under which it reached
@@ -172,11 +189,13 @@ pub(crate) async fn authorize(
 ) -> Response {
     match admit(&app, access, request.headers()).await {
         Err(refusal) => refusal.into_response(),
-        Ok(caller) => {
-            if let Some(caller) = caller {
-                request.extensions_mut().insert(caller);
-            }
-            next.run(request).await
+        Ok(None) => next.run(request).await,
+        Ok(Some(caller)) => {
+            request.extensions_mut().insert(caller.clone());
+            let mut response = next.run(request).await;
+            // For the log.
+            response.extensions_mut().insert(caller);
+            response
         }
     }
 }

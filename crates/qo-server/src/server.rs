@@ -23,6 +23,8 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use qo::Queue;
+use qo_engine::wire::problem::PROBLEM_TYPE;
+use qo_engine::wire::{Condition, Problem};
 use qo_store::world::World;
 use rustls::ServerConfig as TlsConfig;
 use rustls::pki_types::pem::PemObject;
@@ -36,7 +38,7 @@ use crate::app::App;
 use crate::config::{Limits, ServerConfig, Tls};
 use crate::patience::Patient;
 use crate::routes;
-use crate::tokens::{TokenError, TokenSource};
+use crate::tokens::TokenError;
 
 /// After an error of `accept`, such as too many open files, so long until the next try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -86,13 +88,13 @@ impl Server {
         let tls = config.tls.as_ref().map(acceptor).transpose()?;
         let on_loopback = config.address.ip().is_loopback();
         let tokens = config.auth.clone().source(on_loopback);
-        if !on_loopback && matches!(tokens, TokenSource::Open) {
+        let app = App::new(queue, &config, tokens);
+        app.guard.start().await?;
+        if !on_loopback && !app.guard.has_tokens() {
             return Err(ServeError::Open {
                 address: config.address,
             });
         }
-        let app = App::new(queue, &config, tokens);
-        app.guard.start().await?;
         let bind_error = |source| ServeError::Bind {
             address: config.address,
             source,
@@ -283,9 +285,13 @@ impl Connections {
 
 /// Says why, if that can be said at once.
 fn turn_away(stream: &TcpStream) {
-    const ANSWER: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
-                          connection: close\r\ncontent-length: 167\r\n\r\n";
-    const BODY: &str = r#"{"type":"urn:qo:problem:overloaded","title":"The server has too much to do","status":503,"detail":"there are too many connections; try again","code":"overloaded"}"#;
-    let _ = stream
-        .try_write(format!("{}{BODY}", ANSWER.replace("167", &BODY.len().to_string())).as_bytes());
+    let detail = "there are as many connections as the server takes; try again in a moment";
+    let problem = Problem::new(Condition::Overloaded, detail);
+    let body = serde_json::to_string(&problem).unwrap_or_default();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: {PROBLEM_TYPE}\r\nretry-after: 1\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let _ = stream.try_write(answer.as_bytes());
 }

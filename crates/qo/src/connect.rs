@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_engine::ObjectsEngine;
 use qo_engine::objects::ObjectsConfig;
+use qo_engine::state::{JsonConfig, SlateConfig};
+use qo_engine::{ObjectsEngine, StateEngine};
 use qo_store::client::ClientConfig;
 use qo_store::probe::{ProbeOptions, ensure_trusted};
 use qo_store::world::{TokioWorld, World};
@@ -42,6 +43,8 @@ pub struct Connect {
     options: Option<OpenOptions>,
     world: Option<Arc<dyn World>>,
     objects: Option<ObjectsConfig>,
+    json: Option<JsonConfig>,
+    slate: Option<SlateConfig>,
     client: ClientConfig,
     /// Nothing, if the store is trusted unseen.
     probe: Option<ProbeOptions>,
@@ -63,6 +66,8 @@ impl Connect {
             options: None,
             world: None,
             objects: None,
+            json: None,
+            slate: None,
             client: ClientConfig::default(),
             probe: Some(ProbeOptions::default()),
         }
@@ -84,6 +89,19 @@ impl Connect {
     /// `QO_LOG_SCAN_PAGE_SIZE` say, if not given.
     pub fn objects(mut self, config: ObjectsConfig) -> Self {
         self.objects = Some(config);
+        self
+    }
+
+    /// Settings of the engine that keeps the queue in one JSON object (`?engine=json`); those that suit the kind of store, if
+    /// not given.
+    pub fn json(mut self, config: JsonConfig) -> Self {
+        self.json = Some(config);
+        self
+    }
+
+    /// Settings of the engine on SlateDB (`?engine=slate`); the defaults, if not given.
+    pub fn slate(mut self, config: SlateConfig) -> Self {
+        self.slate = Some(config);
         self
     }
 
@@ -114,7 +132,7 @@ impl Connect {
     /// Opens the store alone. No request is sent, so it can be one that is not there, or that cannot be trusted.
     pub fn open_store(self) -> Result<Store, Error> {
         let (_, options) = self.surroundings();
-        self.store_in(&options)
+        Ok(self.store_in(&options)?.0)
     }
 
     /// Opens the store, makes sure that it can be used, and gives its queue.
@@ -124,21 +142,43 @@ impl Connect {
         if let Some(url) = url.filter(|url| remote::names_servers(url)) {
             return remote::open(url, &options, world).await;
         }
-        let store = self.store_in(&options)?;
+        let (store, engine) = self.store_in(&options)?;
         let variables = variables(&options);
-        let config = match self.objects {
-            Some(config) => config,
-            None => settings(store.kind, &variables)?,
+        let is_local = matches!(store.kind, StoreKind::Memory | StoreKind::Sqlite);
+        let objects = match (engine, self.objects) {
+            (EngineName::Objects, None) => Some(settings(store.kind, &variables)?),
+            (_, config) => config,
         };
         make_sure(&store, world.as_ref(), self.probe.as_ref()).await?;
-        let client = StoreClient::new(
-            Arc::clone(&store.objects),
-            Arc::clone(&store.clock),
-            Arc::clone(&world),
-            self.client,
-        );
-        let engine = ObjectsEngine::new(client, store.admin.clone(), Arc::clone(&world), config);
-        Ok(Queue::direct(engine, world, store, variables))
+        let (things, clock) = (Arc::clone(&store.objects), Arc::clone(&store.clock));
+        match engine {
+            EngineName::Objects => {
+                let client = StoreClient::new(things, clock, Arc::clone(&world), self.client);
+                let config = objects.unwrap_or_default();
+                let engine =
+                    ObjectsEngine::new(client, store.admin.clone(), Arc::clone(&world), config);
+                Ok(Queue::direct(engine, world, store, variables))
+            }
+            EngineName::Json => {
+                let config = self.json.unwrap_or_else(|| {
+                    if is_local {
+                        JsonConfig::local()
+                    } else {
+                        JsonConfig::default()
+                    }
+                });
+                let engine =
+                    StateEngine::json(things, clock, Arc::clone(&world), self.client, config);
+                Ok(Queue::new(Arc::new(engine), world))
+            }
+            EngineName::Slate => {
+                let config = self.slate.unwrap_or_default();
+                let engine =
+                    StateEngine::slate(things, clock, Arc::clone(&world), self.client, config)
+                        .await?;
+                Ok(Queue::new(Arc::new(engine), world))
+            }
+        }
     }
 
     fn surroundings(&self) -> (Arc<dyn World>, OpenOptions) {
@@ -148,18 +188,34 @@ impl Connect {
         (world, options)
     }
 
-    fn store_in(&self, options: &OpenOptions) -> Result<Store, Error> {
+    /// The store, and the engine that is to run on it.
+    fn store_in(&self, options: &OpenOptions) -> Result<(Store, EngineName), Error> {
         Ok(match &self.url {
-            Some(url) => open(&without_engine(url)?, options)?,
+            Some(url) => {
+                let (url, engine) = split_engine(url)?;
+                (open(&url, options)?, engine)
+            }
             None => match options.var("QO_STORE") {
-                None => open_default(options)?,
+                None => (open_default(options)?, EngineName::Objects),
                 Some(url) => {
-                    let url = without_engine(url)?;
-                    open_default(&options.clone().with_var("QO_STORE", url))?
+                    let (url, engine) = split_engine(url)?;
+                    let options = options.clone().with_var("QO_STORE", url);
+                    (open_default(&options)?, engine)
                 }
             },
         })
     }
+}
+
+/// What makes the operations durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EngineName {
+    /// Direct mode.
+    Objects,
+    /// Broker mode, in one JSON object that any number of processes may share.
+    Json,
+    /// Broker mode, in SlateDB, one process at a time.
+    Slate,
 }
 
 /// What suits the kind of store, with what the environment says.
@@ -196,15 +252,18 @@ async fn make_sure(
     Ok(())
 }
 
-/// The URL of the store alone: which engine runs on it is decided here, and the store knows nothing of it.
-fn without_engine(url: &str) -> Result<String, Error> {
+/// The URL of the store alone, and the engine: which one runs on a store is decided here, and the store knows nothing of it.
+fn split_engine(url: &str) -> Result<(String, EngineName), Error> {
+    let mut engine = EngineName::Objects;
     let Some((place, query)) = url.split_once('?') else {
-        return Ok(url.to_owned());
+        return Ok((url.to_owned(), engine));
     };
     let mut kept = Vec::new();
     for pair in query.split('&') {
         match pair.split_once('=').unwrap_or((pair, "")) {
-            ("engine", "objects") => {}
+            ("engine", "objects") => engine = EngineName::Objects,
+            ("engine", "json") => engine = EngineName::Json,
+            ("engine", "slate") => engine = EngineName::Slate,
             ("engine", name) => {
                 return Err(Error::UnknownEngine {
                     name: name.chars().take(32).collect(),
@@ -214,9 +273,9 @@ fn without_engine(url: &str) -> Result<String, Error> {
         }
     }
     if kept.is_empty() {
-        return Ok(place.to_owned());
+        return Ok((place.to_owned(), engine));
     }
-    Ok(format!("{place}?{}", kept.join("&")))
+    Ok((format!("{place}?{}", kept.join("&")), engine))
 }
 
 #[cfg(test)]
@@ -248,17 +307,19 @@ mod tests {
 
     #[test]
     fn the_engine_is_taken_off_the_url() {
-        for (url, store) in [
-            ("memory:", "memory:"),
-            ("memory:?engine=objects", "memory:"),
-            ("s3://b/p?engine=objects&region=r", "s3://b/p?region=r"),
-            ("s3://b?region=r&engine=objects", "s3://b?region=r"),
-            ("s3://b?region=engine", "s3://b?region=engine"),
+        use EngineName::{Json, Objects, Slate};
+        for (url, store, engine) in [
+            ("memory:", "memory:", Objects),
+            ("memory:?engine=objects", "memory:", Objects),
+            ("memory:?engine=json", "memory:", Json),
+            ("s3://b/p?engine=slate&region=r", "s3://b/p?region=r", Slate),
+            ("s3://b?region=r&engine=objects", "s3://b?region=r", Objects),
+            ("s3://b?region=engine", "s3://b?region=engine", Objects),
         ] {
-            assert_eq!(without_engine(url).unwrap(), store);
+            assert_eq!(split_engine(url).unwrap(), (store.to_owned(), engine));
         }
         for (url, name) in [("memory:?engine=raft", "raft"), ("s3://b?engine", "")] {
-            let error = without_engine(url).unwrap_err();
+            let error = split_engine(url).unwrap_err();
             assert_eq!(
                 error,
                 Error::UnknownEngine {

@@ -35,7 +35,7 @@ pub enum Error {
     Setting(#[from] ConfigError),
     /// The URL asks for an engine that there is not.
     #[error(
-        "unknown engine {name:?} in the store URL: leave ?engine= out, or write engine=objects"
+        "unknown engine {name:?} in the store URL: leave ?engine= out, or write engine=objects, engine=json or engine=slate"
     )]
     UnknownEngine {
         /// The name that was given.
@@ -242,7 +242,8 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         EngineError::Unreadable { .. } => ErrorKind::Damaged,
         EngineError::Contended { .. } | EngineError::QueuePaused { .. } => ErrorKind::Conflict,
         EngineError::PayloadTooLarge { .. } | EngineError::BadRequest(_) => ErrorKind::BadInput,
-        EngineError::NotVersioned => ErrorKind::Unsupported,
+        EngineError::NotVersioned | EngineError::QueueFull { .. } => ErrorKind::Unsupported,
+        EngineError::NotLeader | EngineError::Closed => ErrorKind::Unavailable,
     }
 }
 

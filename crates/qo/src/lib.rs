@@ -82,7 +82,8 @@ pub use qo_engine::objects::{
     DoctorOptions, DoctorReport, IndexMode, InitOptions, InitReport, Maintenance,
     MaintenanceConfig, MaintenanceHandle, ObjectsConfig, doctor, init,
 };
-pub use qo_engine::{Engine, EngineError, ObjectsEngine};
+pub use qo_engine::state::{JsonConfig, SlateConfig, StateConfig};
+pub use qo_engine::{Engine, EngineError, ObjectsEngine, StateEngine};
 pub use qo_store::probe::ProbeOptions;
 pub use qo_store::{OpenOptions, StoreError};
 

@@ -32,6 +32,8 @@ pub enum Request {
     ExpireLeases {
         /// How many at the most.
         limit: usize,
+        /// How much later than its time a lease is ended, against clocks that are read wrongly.
+        lease_margin_ms: u64,
         /// Spreads the waits before the next attempts.
         jitter: Jitter,
     },

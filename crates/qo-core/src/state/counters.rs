@@ -1,8 +1,8 @@
-//! How many tasks there are, per queue and status.
+//! How many tasks there are, per queue, status and type.
 
 use std::collections::BTreeMap;
 
-use crate::names::QueueName;
+use crate::names::{QueueName, TaskType};
 use crate::task::Status;
 
 /// How many tasks there are per status.
@@ -21,49 +21,81 @@ impl StatusCounts {
     }
 }
 
-/// How many tasks there are, per queue and status.
+/// How many tasks there are, per queue, status and type.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counters {
-    queues: BTreeMap<QueueName, StatusCounts>,
+    queues: BTreeMap<QueueName, QueueCounts>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct QueueCounts {
+    statuses: StatusCounts,
+    types: BTreeMap<TaskType, u64>,
 }
 
 impl Counters {
     /// The counts of one queue.
     pub fn queue(&self, queue: &QueueName) -> StatusCounts {
-        self.queues.get(queue).copied().unwrap_or_default()
+        self.queues
+            .get(queue)
+            .map(|counts| counts.statuses)
+            .unwrap_or_default()
     }
 
     /// The counts of each queue that has tasks.
     pub fn queues(&self) -> impl Iterator<Item = (&QueueName, &StatusCounts)> {
-        self.queues.iter()
+        self.queues
+            .iter()
+            .map(|(queue, counts)| (queue, &counts.statuses))
+    }
+
+    /// How many tasks of each type a queue has, whatever their status.
+    pub fn types(&self, queue: &QueueName) -> impl Iterator<Item = (&TaskType, u64)> {
+        self.queues
+            .get(queue)
+            .into_iter()
+            .flat_map(|counts| counts.types.iter().map(|(name, count)| (name, *count)))
     }
 
     /// The counts of all queues together.
     pub fn total(&self) -> StatusCounts {
         let mut total = StatusCounts::default();
         for counts in self.queues.values() {
-            for (sum, count) in total.0.iter_mut().zip(counts.0) {
+            for (sum, count) in total.0.iter_mut().zip(counts.statuses.0) {
                 *sum += count;
             }
         }
         total
     }
 
-    pub(super) fn add(&mut self, queue: &QueueName, status: Status) {
+    pub(super) fn add(&mut self, queue: &QueueName, task_type: &TaskType, status: Status) {
         // Looking first spares a clone of the name for every change of a queue that is known.
         let counts = match self.queues.get_mut(queue) {
             Some(counts) => counts,
             None => self.queues.entry(queue.clone()).or_default(),
         };
-        counts.0[status as usize] += 1;
+        counts.statuses.0[status as usize] += 1;
+        match counts.types.get_mut(task_type) {
+            Some(count) => *count += 1,
+            None => {
+                counts.types.insert(task_type.clone(), 1);
+            }
+        }
     }
 
-    pub(super) fn subtract(&mut self, queue: &QueueName, status: Status) {
-        if let Some(counts) = self.queues.get_mut(queue) {
-            counts.0[status as usize] -= 1;
-            if counts.total() == 0 {
-                self.queues.remove(queue);
+    pub(super) fn subtract(&mut self, queue: &QueueName, task_type: &TaskType, status: Status) {
+        let Some(counts) = self.queues.get_mut(queue) else {
+            return;
+        };
+        counts.statuses.0[status as usize] -= 1;
+        if let Some(count) = counts.types.get_mut(task_type) {
+            *count -= 1;
+            if *count == 0 {
+                counts.types.remove(task_type);
             }
+        }
+        if counts.statuses.total() == 0 {
+            self.queues.remove(queue);
         }
     }
 }

@@ -12,6 +12,7 @@
 //! | `ready` | queue, type, then priority, available_at, submit order | claims |
 //! | `leases` | lease_expires_at | [`Request::ExpireLeases`] |
 //! | `expiries` | expires_at of pending tasks | [`Request::ExpireLeases`] |
+//! | `ended` | completed_at of tasks that have come to their end | engines that keep those for a while |
 //! | `keys` | idempotency key in its scope | submits |
 //! | `requests` | operation id, bounded | repeats of a command whose answer was lost |
 
@@ -21,6 +22,7 @@ mod ready;
 mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 pub use command::{Changes, Claim, Claimed, Outcome, Request, StateCommand};
 pub use counters::{Counters, StatusCounts};
@@ -29,10 +31,11 @@ pub use requests::REQUESTS_REMEMBERED;
 use self::ready::{ReadyIndex, ReadyPlace};
 use self::requests::RecentRequests;
 use crate::id::{OpId, TaskId};
+use crate::json::Json;
 use crate::limits::CLAIM_MAX_TASKS;
 use crate::names::{QueueName, TaskType};
 use crate::retry::Jitter;
-use crate::task::{ScopedKey, Status, Task};
+use crate::task::{DecodeError, ScopedKey, Status, Task};
 use crate::time::Timestamp;
 use crate::transition::{Action, Command, Rejection, Submission, submit};
 
@@ -46,6 +49,7 @@ pub struct QueueState {
     ready: ReadyIndex,
     leases: BTreeSet<(Timestamp, TaskId)>,
     expiries: BTreeSet<(Timestamp, TaskId)>,
+    ended: BTreeSet<(Timestamp, TaskId)>,
     keys: BTreeMap<ScopedKey, TaskId>,
     paused: BTreeSet<QueueName>,
     requests: RecentRequests,
@@ -59,6 +63,15 @@ impl QueueState {
         Self::default()
     }
 
+    /// An empty queue space that remembers the outcomes of the last `limit` commands. An engine that never repeats a command
+    /// under its operation id needs none of them.
+    pub fn with_requests_remembered(limit: usize) -> Self {
+        Self {
+            requests: RecentRequests::new(limit),
+            ..Self::default()
+        }
+    }
+
     /// Carries out a command. The same command, by its operation id, is carried out once: a repeat gets the first outcome.
     pub fn apply(&mut self, command: StateCommand, now: Timestamp) -> (Outcome, Changes) {
         let StateCommand { op, request } = command;
@@ -70,8 +83,13 @@ impl QueueState {
             Request::Submit(submission) => self.submit(*submission, op, now, &mut changes),
             Request::Claim(claim) => self.claim(claim, op, now, &mut changes),
             Request::Task { id, action } => self.act(id, Command { op, action }, now, &mut changes),
-            Request::ExpireLeases { limit, jitter } => {
-                self.expire_leases(limit, jitter, op, now, &mut changes)
+            Request::ExpireLeases {
+                limit,
+                lease_margin_ms,
+                jitter,
+            } => {
+                let ended_before = now.minus_millis(lease_margin_ms);
+                self.expire_leases(limit, ended_before, jitter, op, now, &mut changes)
             }
             Request::Pause(queue) => self.set_paused(queue, true, &mut changes),
             Request::Resume(queue) => self.set_paused(queue, false, &mut changes),
@@ -79,7 +97,7 @@ impl QueueState {
         };
         // What changed nothing can be asked again without harm, so only changes are worth remembering.
         if !changes.is_empty() {
-            self.requests.remember(op, outcome.clone());
+            self.requests.remember(op, &outcome);
             changes.request = Some(op);
         }
         (outcome, changes)
@@ -88,6 +106,15 @@ impl QueueState {
     /// A task by its id.
     pub fn task(&self, id: TaskId) -> Option<&Task> {
         self.tasks.get(&id).map(Box::as_ref)
+    }
+
+    /// A task's stored form without its input, and the input, if it is not an object of its own: the input never changes, so
+    /// that it can be stored once and apart.
+    pub fn encode_apart(
+        &mut self,
+        id: TaskId,
+    ) -> Option<Result<(Vec<u8>, Option<Json>), DecodeError>> {
+        self.tasks.get_mut(&id).map(|task| task.encode_apart())
     }
 
     /// All tasks, in the order of their ids.
@@ -115,9 +142,64 @@ impl QueueState {
         self.paused.contains(queue)
     }
 
-    /// When the next lease runs out, or the next pending task expires: when [`Request::ExpireLeases`] is next of use.
-    pub fn next_expiry(&self) -> Option<Timestamp> {
-        let lease = self.leases.first().map(|(at, _)| *at);
+    /// The queues that claims pass by.
+    pub fn paused(&self) -> &BTreeSet<QueueName> {
+        &self.paused
+    }
+
+    /// The tasks after this one, in the order of their ids; all of them, if there is none.
+    pub fn tasks_after(&self, id: Option<TaskId>) -> impl Iterator<Item = &Task> {
+        let start = id.map_or(Bound::Unbounded, Bound::Excluded);
+        self.tasks
+            .range((start, Bound::Unbounded))
+            .map(|(_, task)| task.as_ref())
+    }
+
+    /// The task that holds an idempotency key, or held it last.
+    pub fn key_holder(&self, key: &ScopedKey) -> Option<TaskId> {
+        self.keys.get(key).copied()
+    }
+
+    /// The tasks that have come to their end, those that did so first before the others.
+    pub fn ended(&self) -> impl ExactSizeIterator<Item = (Timestamp, TaskId)> {
+        self.ended.iter().copied()
+    }
+
+    /// The newest place in the order of submits that was given out.
+    pub fn last_sequence(&self) -> u64 {
+        self.last_sequence
+    }
+
+    /// How many tasks of these queues and types a claim could hand out, counted up to `limit`.
+    pub fn count_due(
+        &self,
+        queues: &[QueueName],
+        types: &[TaskType],
+        now: Timestamp,
+        limit: usize,
+    ) -> usize {
+        self.ready
+            .count_due(queues, types, &self.paused, now, limit)
+    }
+
+    /// When the oldest of a queue's due tasks was due.
+    pub fn oldest_due(&self, queue: &QueueName, now: Timestamp) -> Option<Timestamp> {
+        self.ready.oldest_due(queue, now)
+    }
+
+    /// When the next task falls due that is not due yet.
+    pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        self.ready.next_due(now)
+    }
+
+    /// When the next lease has run out by the margin, or the next pending task expires: when [`Request::ExpireLeases`] is
+    /// next of use.
+    pub fn next_expiry(&self, lease_margin_ms: u64) -> Option<Timestamp> {
+        // A lease still holds at its very end.
+        let lease = self
+            .leases
+            .first()
+            .map(|(at, _)| at.plus_millis(lease_margin_ms.saturating_add(1)));
         let expiry = self.expiries.first().map(|(at, _)| *at);
         lease.into_iter().chain(expiry).min()
     }
@@ -132,8 +214,27 @@ impl QueueState {
             task.sequence = self.last_sequence;
         }
         self.last_sequence = self.last_sequence.max(task.sequence);
+        // Stored tasks come in any order, and a key belongs to the task that was submitted with it last.
+        let newer_holder = task.scoped_key().and_then(|key| {
+            let holder = *self.keys.get(&key)?;
+            (self.task(holder)?.sequence > task.sequence).then_some((key, holder))
+        });
         self.insert(task);
+        if let Some((key, holder)) = newer_holder {
+            self.keys.insert(key, holder);
+        }
         true
+    }
+
+    /// Takes in what is stored beside the tasks: which queues are paused, and the newest place in the order of submits.
+    pub fn restore(&mut self, paused: BTreeSet<QueueName>, last_sequence: u64) {
+        self.paused = paused;
+        self.last_sequence = self.last_sequence.max(last_sequence);
+    }
+
+    /// Drops a task from memory, whatever its status, because what is stored of it is no longer what is known here.
+    pub fn unload(&mut self, id: TaskId) -> Option<Task> {
+        self.remove(id)
     }
 
     /// Drops a task that has come to its end from memory and hands it over, for engines that keep those elsewhere.
@@ -241,13 +342,14 @@ impl QueueState {
     fn expire_leases(
         &mut self,
         limit: usize,
+        ended_before: Timestamp,
         jitter: Jitter,
         op: OpId,
         now: Timestamp,
         changes: &mut Changes,
     ) -> Outcome {
         // A lease has run out when its time is past, a task has expired when its time has come: see the task's own tests.
-        let dead = self.leases.iter().take_while(|(at, _)| *at < now);
+        let dead = self.leases.iter().take_while(|(at, _)| *at < ended_before);
         let stale = self.expiries.iter().take_while(|(at, _)| *at <= now);
         let due: Vec<_> = dead.chain(stale).take(limit).map(|(_, id)| *id).collect();
         for (index, id) in due.iter().enumerate() {
@@ -326,16 +428,17 @@ impl QueueState {
     }
 
     fn place(&mut self, queue: &QueueName, task_type: &TaskType, id: TaskId, place: Place) {
-        self.counters.add(queue, place.status);
+        self.counters.add(queue, task_type, place.status);
         if let Some(ready) = place.ready {
             self.ready.insert(queue, task_type, ready, id);
         }
         self.leases.extend(place.lease.map(|at| (at, id)));
         self.expiries.extend(place.expiry.map(|at| (at, id)));
+        self.ended.extend(place.ended.map(|at| (at, id)));
     }
 
     fn unplace(&mut self, queue: &QueueName, task_type: &TaskType, id: TaskId, place: Place) {
-        self.counters.subtract(queue, place.status);
+        self.counters.subtract(queue, task_type, place.status);
         if let Some(ready) = place.ready {
             self.ready.remove(queue, task_type, ready);
         }
@@ -344,6 +447,9 @@ impl QueueState {
         }
         if let Some(at) = place.expiry {
             self.expiries.remove(&(at, id));
+        }
+        if let Some(at) = place.ended {
+            self.ended.remove(&(at, id));
         }
     }
 
@@ -357,6 +463,7 @@ impl QueueState {
             (self.ready == rebuilt.ready, "ready"),
             (self.leases == rebuilt.leases, "leases"),
             (self.expiries == rebuilt.expiries, "expiries"),
+            (self.ended == rebuilt.ended, "ended"),
             (self.counters == rebuilt.counters, "counters"),
         ];
         if let Some((_, name)) = same.iter().find(|(same, _)| !same) {
@@ -380,6 +487,7 @@ struct Place {
     ready: Option<ReadyPlace>,
     lease: Option<Timestamp>,
     expiry: Option<Timestamp>,
+    ended: Option<Timestamp>,
 }
 
 impl Place {
@@ -394,6 +502,10 @@ impl Place {
             }),
             lease: task.lease_expires_at,
             expiry: task.expires_at.filter(|_| pending),
+            ended: task
+                .status
+                .is_terminal()
+                .then_some(task.completed_at.unwrap_or(task.updated_at)),
         }
     }
 }

@@ -47,8 +47,15 @@ impl ReadyIndex {
         place: ReadyPlace,
         id: TaskId,
     ) {
-        let types = self.lanes.entry(queue.clone()).or_default();
-        let lane = types.entry(task_type.clone()).or_default();
+        // Looking first spares clones of the names wherever they are known.
+        let types = match self.lanes.get_mut(queue) {
+            Some(types) => types,
+            None => self.lanes.entry(queue.clone()).or_default(),
+        };
+        let lane = match types.get_mut(task_type) {
+            Some(lane) => lane,
+            None => types.entry(task_type.clone()).or_default(),
+        };
         lane.entry(place.priority)
             .or_default()
             .insert(place.turn(), id);
@@ -101,6 +108,47 @@ impl ReadyIndex {
             }
         }
         due
+    }
+
+    /// How many tasks are due, of these queues and types, counted up to `limit`.
+    pub(super) fn count_due(
+        &self,
+        queues: &[QueueName],
+        types: &[TaskType],
+        paused: &BTreeSet<QueueName>,
+        now: Timestamp,
+        limit: usize,
+    ) -> usize {
+        select(&self.lanes, queues)
+            .into_iter()
+            .filter(|(queue, _)| !paused.contains(*queue))
+            .flat_map(|(_, of_queue)| select(of_queue, types))
+            .flat_map(|(_, lane)| lane.values())
+            .flat_map(|line| line.range(..=(now, u64::MAX)))
+            .take(limit)
+            .count()
+    }
+
+    /// When the oldest of a queue's due tasks was due.
+    pub(super) fn oldest_due(&self, queue: &QueueName, now: Timestamp) -> Option<Timestamp> {
+        self.lanes
+            .get(queue)?
+            .values()
+            .flat_map(BTreeMap::values)
+            .filter_map(|line| line.first_key_value().map(|((at, _), _)| *at))
+            .filter(|at| *at <= now)
+            .min()
+    }
+
+    /// When the next task falls due that is not due yet.
+    pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        self.lanes
+            .values()
+            .flat_map(BTreeMap::values)
+            .flat_map(BTreeMap::values)
+            .filter_map(|line| line.range((now.plus_millis(1), 0)..).next())
+            .map(|((at, _), _)| *at)
+            .min()
     }
 }
 

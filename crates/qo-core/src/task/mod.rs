@@ -283,6 +283,22 @@ impl Task {
             .unwrap_or_else(|| Payload::Inline(Json::null()))
     }
 
+    /// The task's stored form without its input, and the input, for engines that keep an input that never changes apart from
+    /// the record that does. An input that is an object of its own is named in the record.
+    pub(crate) fn encode_apart(&mut self) -> Result<(Vec<u8>, Option<Json>), DecodeError> {
+        let input = self.input.take();
+        let encoded = encode(self);
+        self.input.clone_from(&input);
+        Ok((encoded?, input))
+    }
+
+    /// Gives a task that was stored without its input its input back.
+    #[must_use]
+    pub fn with_input(mut self, input: Json) -> Self {
+        self.input = Some(input);
+        self
+    }
+
     /// The output, once there is one.
     pub fn output(&self) -> Option<Payload> {
         join(self.output.as_ref(), self.output_ref.as_deref())

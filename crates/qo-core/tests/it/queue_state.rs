@@ -223,8 +223,9 @@ fn leases_and_expiries_end_by_command() {
     };
     space.submit(perishable, at(0));
     assert_eq!(space.claim(&[], &[], 5, at(0)).len(), 5);
-    assert_eq!(space.state.next_expiry(), Some(at(60_000)));
+    assert_eq!(space.state.next_expiry(0), Some(at(60_001)));
     let expire = |limit| Request::ExpireLeases {
+        lease_margin_ms: 0,
         limit,
         jitter: Jitter::NONE,
     };
@@ -250,7 +251,59 @@ fn leases_and_expiries_end_by_command() {
         ),
         (5, 1, 6)
     );
-    assert_eq!(space.state.next_expiry(), None);
+    assert_eq!(space.state.next_expiry(0), None);
+}
+
+#[test]
+fn a_margin_puts_off_the_end_of_a_lease_but_not_of_a_pending_task() {
+    let mut space = Space::new();
+    space.submit(submission(1), at(0));
+    space.claim(&[], &[], 1, at(0));
+    let perishable = Submission {
+        expires_at: Some(at(70_000)),
+        ..submission(2)
+    };
+    space.submit(perishable, at(0));
+    assert_eq!(space.state.next_expiry(500), Some(at(60_501)));
+    let expire = Request::ExpireLeases {
+        limit: 10,
+        lease_margin_ms: 30_000,
+        jitter: Jitter::NONE,
+    };
+    let outcome = space.apply(expire.clone(), at(70_000));
+    assert_eq!(outcome, Outcome::Expired(vec![id(2)]));
+    let outcome = space.apply(expire, at(90_001));
+    assert_eq!(outcome, Outcome::Expired(vec![id(1)]));
+}
+
+#[test]
+fn the_state_tells_what_is_due_and_what_has_ended() {
+    let mut space = Space::new();
+    let later = Submission {
+        available_at: Some(at(5_000)),
+        ..submission(2)
+    };
+    space.submit(submission(1), at(0));
+    space.submit(later, at(0));
+    let queue = QueueName::default();
+    assert_eq!(space.state.count_due(&[], &[], at(0), 10), 1);
+    assert_eq!(space.state.count_due(&[], &[], at(5_000), 10), 2);
+    assert_eq!(space.state.count_due(&[], &[], at(5_000), 1), 1);
+    assert_eq!(space.state.oldest_due(&queue, at(1)), Some(at(0)));
+    assert_eq!(space.state.next_due(at(0)), Some(at(5_000)));
+    assert_eq!(space.state.next_due(at(5_000)), None);
+    let types: Vec<_> = space.state.counters().types(&queue).collect();
+    assert_eq!(types.iter().map(|(_, count)| count).sum::<u64>(), 2);
+    let cancel = Request::Task {
+        id: id(1),
+        action: qo_core::Action::Cancel { reason: None },
+    };
+    space.apply(cancel, at(7));
+    assert_eq!(space.state.ended().collect::<Vec<_>>(), [(at(7), id(1))]);
+    assert_eq!(space.state.tasks_after(Some(id(1))).count(), 1);
+    space.state.unload(id(2)).unwrap();
+    assert_eq!(space.state.len(), 1);
+    space.state.check_consistency().unwrap();
 }
 
 #[test]

@@ -11,8 +11,8 @@ use qo_engine::objects::{Maintenance, MaintenanceConfig, ObjectsConfig};
 use qo_store::world::TokioWorld;
 use qo_store::wrap::{CountingStore, Delay, LatencyStore, Prices};
 
+use crate::figures::Report;
 use crate::load::{engine, request};
-use crate::report::Report;
 
 const WATCHED: Duration = Duration::from_mins(5);
 const MONTH_SECONDS: f64 = 30.0 * 24.0 * 3600.0;

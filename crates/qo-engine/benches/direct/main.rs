@@ -12,6 +12,8 @@
     reason = "a benchmark stops loudly, reads the clock, and divides small numbers"
 )]
 
+#[path = "../figures.rs"]
+mod figures;
 mod idle;
 mod load;
 mod report;
@@ -19,8 +21,8 @@ mod report;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use self::figures::Report;
 use self::load::{Backing, Load};
-use self::report::Report;
 
 const SCENARIOS: [(&str, &str); 6] = [
     (

@@ -1,6 +1,8 @@
 //! What somebody wants to have done.
 
-use qo_core::task::{IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, TIMEOUT_DEFAULT_SECONDS};
+use qo_core::task::{
+    IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, ScopedKey, TIMEOUT_DEFAULT_SECONDS,
+};
 use qo_core::transition::{Idempotency, Submission};
 use qo_core::{
     IdempotencyKey, Json, Payload, QueueName, RetryPolicy, Tag, Task, TaskId, TaskType, Timestamp,
@@ -90,6 +92,17 @@ impl SubmitRequest {
             tags: Vec::new(),
             traceparent: None,
         }
+    }
+
+    /// The idempotency key in its scope.
+    pub(crate) fn scoped_key(&self) -> Option<ScopedKey> {
+        let request = self.idempotency.as_ref()?;
+        Some(ScopedKey::new(
+            request.scope,
+            &self.queue,
+            &self.task_type,
+            &request.key,
+        ))
     }
 
     /// The core's form of the request.

@@ -41,7 +41,7 @@ pub mod maintenance;
 mod monitor;
 mod operator;
 mod outcome;
-mod payload;
+pub(crate) mod payload;
 mod peers;
 mod purge;
 mod queues;
@@ -51,7 +51,7 @@ mod signal;
 mod stats;
 mod submit;
 mod sweeper;
-mod workers;
+pub(crate) mod workers;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -3,6 +3,7 @@
 //! The claim's answer gave the task and its tag, so that nothing has to be read. If somebody has changed the task since, for
 //! instance to request a cancel, the swap fails, the task is read once, and the rules decide whether the lease still holds.
 
+use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
 use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Action, Jitter, Json, LeaseId, Payload, Task, TaskId};
 
@@ -57,7 +58,12 @@ impl ObjectsEngine {
         lease: LeaseId,
         json: &Json,
     ) -> Result<Payload, EngineError> {
-        let output = payload::place("output", json, self.config().payload_max_bytes)?;
+        let output = payload::place(
+            "output",
+            json,
+            INLINE_PAYLOAD_MAX_BYTES,
+            self.config().payload_max_bytes,
+        )?;
         if let Payload::Stored(_) = &output {
             let held = self.held().get(&lease).map(|stored| stored.task.clone());
             let task = match held {

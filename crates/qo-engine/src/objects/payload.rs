@@ -7,15 +7,16 @@ use bytes::Bytes;
 use qo_core::keys::Key;
 use qo_core::limits::{INLINE_PAYLOAD_MAX_BYTES, STORED_PAYLOAD_MAX_BYTES};
 use qo_core::{Json, Payload, PayloadRef, Sha256, TaskId};
-use qo_store::StoreError;
+use qo_store::{StoreClient, StoreError};
 
 use super::ObjectsEngine;
 use crate::error::EngineError;
 
-/// Decides where a payload goes. One that is larger than `max_bytes` is refused.
-pub(super) fn place(
+/// Decides where a payload goes: into the record up to `inline_max_bytes`, beside it beyond. One that is larger than `max_bytes` is refused.
+pub(crate) fn place(
     field: &'static str,
     json: &Json,
+    inline_max_bytes: usize,
     max_bytes: u64,
 ) -> Result<Payload, EngineError> {
     let size = json.size() as u64;
@@ -23,7 +24,7 @@ pub(super) fn place(
     if size > limit {
         return Err(EngineError::PayloadTooLarge { field, size, limit });
     }
-    if size <= INLINE_PAYLOAD_MAX_BYTES as u64 {
+    if json.size() <= inline_max_bytes.min(INLINE_PAYLOAD_MAX_BYTES) {
         return Ok(Payload::Inline(json.clone()));
     }
     Ok(Payload::Stored(PayloadRef::new(
@@ -32,18 +33,49 @@ pub(super) fn place(
     )))
 }
 
-pub(super) fn digest(bytes: &[u8]) -> Sha256 {
+pub(crate) fn digest(bytes: &[u8]) -> Sha256 {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     let mut array = [0; 32];
     array.copy_from_slice(digest.as_ref());
     Sha256::from_bytes(array)
 }
 
+/// Stores a large payload.
+pub(crate) async fn put(client: &StoreClient, key: &Key, json: &Json) -> Result<(), EngineError> {
+    let body = Bytes::copy_from_slice(json.as_str().as_bytes());
+    client.put(&key.to_string(), body).await?;
+    Ok(())
+}
+
+/// Reads a payload, wherever it is kept.
+pub(crate) async fn load(
+    client: &StoreClient,
+    payload: Payload,
+    key: impl FnOnce(Sha256) -> Key,
+) -> Result<Json, EngineError> {
+    let reference = match payload {
+        Payload::Inline(json) => return Ok(json),
+        Payload::Stored(reference) => reference,
+    };
+    let key = key(reference.sha256).to_string();
+    let body = client.get(&key).await?.body;
+    let corrupt = |detail: String| StoreError::Corrupt {
+        key: key.clone(),
+        detail,
+    };
+    if body.len() as u64 != reference.size || digest(&body) != reference.sha256 {
+        return Err(corrupt(
+            "its size or its digest is not the one in the task's record".to_owned(),
+        )
+        .into());
+    }
+    let text = String::from_utf8(body.into()).map_err(|error| corrupt(error.to_string()))?;
+    Json::parse(text).map_err(|error| corrupt(error.to_string()).into())
+}
+
 impl ObjectsEngine {
     pub(super) async fn put_payload(&self, key: &Key, json: &Json) -> Result<(), EngineError> {
-        let body = Bytes::copy_from_slice(json.as_str().as_bytes());
-        self.client().put(&key.to_string(), body).await?;
-        Ok(())
+        put(self.client(), key, json).await
     }
 
     pub(super) async fn load_payload(
@@ -51,24 +83,7 @@ impl ObjectsEngine {
         payload: Payload,
         key: impl FnOnce(Sha256) -> Key,
     ) -> Result<Json, EngineError> {
-        let reference = match payload {
-            Payload::Inline(json) => return Ok(json),
-            Payload::Stored(reference) => reference,
-        };
-        let key = key(reference.sha256).to_string();
-        let body = self.client().get(&key).await?.body;
-        let corrupt = |detail: String| StoreError::Corrupt {
-            key: key.clone(),
-            detail,
-        };
-        if body.len() as u64 != reference.size || digest(&body) != reference.sha256 {
-            return Err(corrupt(
-                "its size or its digest is not the one in the task's record".to_owned(),
-            )
-            .into());
-        }
-        let text = String::from_utf8(body.into()).map_err(|error| corrupt(error.to_string()))?;
-        Json::parse(text).map_err(|error| corrupt(error.to_string()).into())
+        load(self.client(), payload, key).await
     }
 
     /// The key of a task's large output.

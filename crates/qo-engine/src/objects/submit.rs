@@ -9,6 +9,7 @@
 
 use futures_util::StreamExt;
 use qo_core::keys::Key;
+use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
 use qo_core::transition::submit;
 use qo_core::{Payload, TaskId};
 use qo_store::StoreError;
@@ -25,7 +26,12 @@ impl ObjectsEngine {
         request: SubmitRequest,
     ) -> Result<Submitted, EngineError> {
         let id = request.id.unwrap_or_else(|| self.world().new_task_id());
-        let input = payload::place("input", &request.input, self.config().payload_max_bytes)?;
+        let input = payload::place(
+            "input",
+            &request.input,
+            INLINE_PAYLOAD_MAX_BYTES,
+            self.config().payload_max_bytes,
+        )?;
         let now = self.client().now();
         // The rules have their say before anything is written.
         submit(

@@ -342,8 +342,7 @@ fn judge(problem: Problem, server: &Url) -> Failure {
     if problem.condition.is_of_this_server() {
         return Failure::Elsewhere {
             detail: problem.detail,
-            // The server has refused to begin.
-            may_have_arrived: false,
+            may_have_arrived: problem.condition.may_have_begun(),
         };
     }
     Failure::Final(problem.into_error(server.as_str().trim_end_matches('/')))

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::task::Event;
 use qo_core::transition::{Failure, ProgressReport};
-use qo_core::{Json, LeaseId, Payload, PayloadRef, QueueName, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{
+    Json, LeaseId, Payload, PayloadRef, QueueName, Rejection, Task, TaskId, Timestamp, WorkerId,
+};
 use qo_store::StoreError;
 use serde::{Deserialize, Serialize};
 use url::form_urlencoded::Serializer;
@@ -104,6 +107,9 @@ impl Engine for RemoteEngine {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
+        if request.max == 0 {
+            return Ok(Vec::new());
+        }
         let world = &self.shared.world;
         let started = world.monotonic();
         let wait = Duration::from_millis(request.wait_ms);
@@ -113,6 +119,7 @@ impl Engine for RemoteEngine {
             let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
             let slice = ClaimRequest {
                 wait_ms: left_ms.min(WAIT_SLICE_MS),
+                max: request.max.min(CLAIM_MAX_TASKS),
                 ..request.clone()
             };
             let found = self.claim_once(&slice).await;
@@ -148,6 +155,14 @@ impl Engine for RemoteEngine {
         lease: LeaseId,
         report: ProgressReport,
     ) -> Result<Task, EngineError> {
+        // JSON has no form for it.
+        if !report.percent.is_finite() {
+            return Err(Rejection::OutOfBounds {
+                field: "percent",
+                allowed: "a number from 0 to 100",
+            }
+            .into());
+        }
         let body = ProgressBody {
             lease_id: lease,
             percent: report.percent,

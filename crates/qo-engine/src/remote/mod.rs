@@ -32,7 +32,7 @@ mod leases;
 use std::fmt;
 use std::sync::Arc;
 
-use qo_core::{Task, TaskId};
+use qo_core::{Rejection, Task, TaskId};
 use qo_store::world::{World, WorldExt};
 
 use self::batch::{Batch, Batcher, Sent};
@@ -105,76 +105,92 @@ impl RemoteEngine {
         &self.shared.connection
     }
 
-    /// The body of a submit, and whether its id was drawn here.
-    fn named(&self, request: SubmitRequest) -> (SubmitBody, bool) {
+    /// The body of a submit, and the id that is this submit's alone.
+    ///
+    /// A policy whose numbers are none could not be told from one that leaves them out, so that it is judged here.
+    fn named(&self, request: SubmitRequest) -> Result<(SubmitBody, Own), EngineError> {
+        request.retry_policy.validate().map_err(Rejection::from)?;
         let mut body = SubmitBody::from_request(request);
-        let drawn = body.id.is_none();
-        if drawn {
-            body.id = Some(self.shared.world.new_task_id());
-        }
-        (body, drawn)
+        let own = body.id.is_none().then(|| self.shared.world.new_task_id());
+        body.id = body.id.or(own);
+        // With a key, another submit may have made the task under this very id, on this one's behalf.
+        let own = own.filter(|_| body.idempotency_key.is_none());
+        Ok((body, own))
     }
 
     async fn submit_one(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
-        let (body, drawn) = self.named(request);
-        let id = body.id;
+        let (body, own) = self.named(request)?;
         let sent = self.shared.submits.send(body).await?;
-        self.submitted(sent.answer, id, drawn)
+        self.submitted(sent.answer, own, sent.repeated)
     }
 
     async fn submit_all(
         &self,
         requests: Vec<SubmitRequest>,
     ) -> Vec<Result<Submitted, EngineError>> {
-        let mut results = Vec::with_capacity(requests.len());
-        let (mut bodies, mut names) = (Vec::new(), Vec::new());
-        let mut bytes = 0;
+        let mut results: Vec<Option<Result<Submitted, EngineError>>> = Vec::new();
+        let mut chunk = Chunk::default();
         for request in requests {
-            let (body, drawn) = self.named(request);
-            let size = body.bytes();
-            if bodies.len() == BATCH_MAX || (!bodies.is_empty() && bytes + size > batch::BYTES_MAX)
-            {
-                let full = (std::mem::take(&mut bodies), std::mem::take(&mut names));
-                results.extend(self.submit_chunk(full.0, full.1).await);
-                bytes = 0;
+            let place = results.len();
+            match self.named(request) {
+                Err(error) => results.push(Some(Err(error))),
+                Ok((body, own)) => {
+                    results.push(None);
+                    if !chunk.has_room_for(&body) {
+                        self.submit_chunk(std::mem::take(&mut chunk), &mut results)
+                            .await;
+                    }
+                    chunk.add(body, own, place);
+                }
             }
-            bytes += size;
-            names.push((body.id, drawn));
-            bodies.push(body);
         }
-        if !bodies.is_empty() {
-            results.extend(self.submit_chunk(bodies, names).await);
-        }
+        self.submit_chunk(chunk, &mut results).await;
+        let missing = || {
+            self.connection()
+                .nonsense("fewer answers than it was asked for")
+        };
         results
+            .into_iter()
+            .map(|result| result.unwrap_or_else(|| Err(missing())))
+            .collect()
     }
 
     async fn submit_chunk(
         &self,
-        bodies: Vec<SubmitBody>,
-        names: Vec<(Option<TaskId>, bool)>,
-    ) -> Vec<Result<Submitted, EngineError>> {
-        let answers: Result<(Vec<SubmitAnswer>, bool), EngineError> =
-            self.connection().send_batch("/v1/tasks", &bodies).await;
+        chunk: Chunk,
+        results: &mut [Option<Result<Submitted, EngineError>>],
+    ) {
+        if chunk.bodies.is_empty() {
+            return;
+        }
+        let answers: batch::Answers<SubmitAnswer> = self
+            .connection()
+            .send_batch("/v1/tasks", &chunk.bodies)
+            .await;
         match answers {
-            Ok((answers, _)) => answers
-                .into_iter()
-                .zip(names)
-                .map(|(answer, (id, drawn))| self.submitted(answer, id, drawn))
-                .collect(),
-            Err(error) => names.iter().map(|_| Err(error.clone())).collect(),
+            Ok((answers, repeated)) => {
+                for (answer, (own, place)) in answers.into_iter().zip(chunk.places) {
+                    results[place] = Some(self.submitted(answer, own, repeated));
+                }
+            }
+            Err(error) => {
+                for (_, place) in chunk.places {
+                    results[place] = Some(Err(error.clone()));
+                }
+            }
         }
     }
 
     fn submitted(
         &self,
         answer: SubmitAnswer,
-        id: Option<TaskId>,
-        drawn: bool,
+        own: Own,
+        repeated: bool,
     ) -> Result<Submitted, EngineError> {
         match (answer.task, answer.problem) {
             (Some(task), _) => {
                 // Nobody else can have used an id that was drawn here: it was the first copy of this very request.
-                let own_copy = drawn && id == Some(task.id);
+                let own_copy = repeated && own == Some(task.id);
                 Ok(Submitted {
                     duplicate: answer.duplicate && !own_copy,
                     task,
@@ -234,6 +250,31 @@ impl fmt::Debug for RemoteEngine {
         f.debug_struct("RemoteEngine")
             .field("connection", &self.shared.connection)
             .finish_non_exhaustive()
+    }
+}
+
+/// The id that was drawn for a submit and that nobody else can use.
+type Own = Option<TaskId>;
+
+/// Submits that go in one request.
+#[derive(Default)]
+struct Chunk {
+    bodies: Vec<SubmitBody>,
+    /// Where each one's answer belongs.
+    places: Vec<(Own, usize)>,
+    bytes: usize,
+}
+
+impl Chunk {
+    fn has_room_for(&self, body: &SubmitBody) -> bool {
+        self.bodies.is_empty()
+            || (self.bodies.len() < BATCH_MAX && self.bytes + body.bytes() <= batch::BYTES_MAX)
+    }
+
+    fn add(&mut self, body: SubmitBody, own: Own, place: usize) {
+        self.bytes += body.bytes();
+        self.bodies.push(body);
+        self.places.push((own, place));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Claims.
 
-use qo_core::{QueueName, Task, TaskType, WorkerId};
+use qo_core::limits::CLAIM_MAX_TASKS;
+use qo_core::{QueueName, Shard, Task, TaskType, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use super::NAMES_MAX;
@@ -26,6 +27,10 @@ pub struct ClaimBody {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Name>, max_items = 256))]
     pub types: Vec<TaskType>,
+    /// The shards to take from; all of them, if empty or not given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::ShardDigit>, max_items = 256))]
+    pub shards: Vec<Shard>,
     /// How many tasks at the most; 1, if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1, maximum = 1000))]
@@ -48,11 +53,23 @@ impl ClaimBody {
             max: self.max.unwrap_or(default.max),
             wait_ms: self.wait_ms.unwrap_or(default.wait_ms),
             lease_ms: self.lease_ms,
+            shards: self.shards,
             ..default
         };
-        if request.queues.len().max(request.types.len()) > NAMES_MAX {
+        if !(1..=CLAIM_MAX_TASKS).contains(&request.max) {
             return Err(EngineError::BadRequest(format!(
-                "a claim names at most {NAMES_MAX} queues and {NAMES_MAX} types"
+                "max must be 1 to {CLAIM_MAX_TASKS}"
+            )));
+        }
+        if request
+            .queues
+            .len()
+            .max(request.types.len())
+            .max(request.shards.len())
+            > NAMES_MAX
+        {
+            return Err(EngineError::BadRequest(format!(
+                "a claim names at most {NAMES_MAX} queues, {NAMES_MAX} types and {NAMES_MAX} shards"
             )));
         }
         Ok(request)
@@ -64,6 +81,7 @@ impl ClaimBody {
             worker_id: request.worker.clone(),
             queues: Some(request.queues.clone()),
             types: request.types.clone(),
+            shards: request.shards.clone(),
             max: Some(request.max),
             wait_ms: Some(request.wait_ms),
             lease_ms: request.lease_ms,
@@ -88,6 +106,7 @@ mod tests {
     fn requests_come_back_as_they_were() {
         let mut request = ClaimRequest::new("w".parse().unwrap(), vec!["t".parse().unwrap()]);
         request.queues = Vec::new();
+        request.shards = vec!["a".parse().unwrap()];
         request.max = 7;
         request.wait_ms = 8;
         request.lease_ms = Some(9);

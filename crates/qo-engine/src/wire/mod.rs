@@ -15,7 +15,6 @@ pub mod looking;
 pub mod outcome;
 pub mod payload;
 pub mod problem;
-mod problem_words;
 #[cfg(feature = "openapi")]
 pub mod schema;
 pub mod submit;

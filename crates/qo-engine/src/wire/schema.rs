@@ -3,8 +3,8 @@
 //! The core knows nothing of OpenAPI, so the forms of its names, times and records are described here, beside the API's own. A
 //! test holds the description of a task against tasks as they are written.
 
-use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
-use utoipa::openapi::{AllOfBuilder, RefOr};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 /// Describes a text.
@@ -94,8 +94,9 @@ pub struct AnyJson;
 
 impl PartialSchema for AnyJson {
     fn schema() -> RefOr<Schema> {
-        RefOr::T(Schema::AllOf(
-            AllOfBuilder::new()
+        RefOr::T(Schema::Object(
+            ObjectBuilder::new()
+                .schema_type(SchemaType::AnyValue)
                 .description(Some("Any JSON, kept to the byte."))
                 .build(),
         ))

@@ -16,6 +16,7 @@ mod init;
 mod leadership;
 mod maintenance;
 mod places;
+mod state;
 
 mod support;
 mod urgency;

@@ -53,7 +53,7 @@ pub(crate) async fn health() -> Answer {
     )
 )]
 pub(crate) async fn ready(State(app): State<App>) -> Answer {
-    if !app.is_leader() {
+    if !app.is_leader().await {
         return Ok(text(
             StatusCode::SERVICE_UNAVAILABLE,
             "standby: another process serves\n",
@@ -103,7 +103,7 @@ pub(crate) async fn metrics(State(app): State<App>) -> Answer {
     let written = app.metrics.write(&Surroundings {
         stats: stats.as_deref(),
         counts,
-        is_leader: app.is_leader(),
+        is_leader: app.is_leader().await,
         connections: app.connections(),
     });
     let mut response = text(StatusCode::OK, written);

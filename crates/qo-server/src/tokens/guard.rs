@@ -110,6 +110,11 @@ impl Guard {
         }
     }
 
+    /// Whether there is, or was, a token.
+    pub(crate) fn has_tokens(&self) -> bool {
+        self.lock().had_tokens
+    }
+
     /// Reads the tokens, so that a server that cannot says so before it serves.
     pub(crate) async fn start(&self) -> Result<(), TokenError> {
         self.refresh().await

@@ -1,11 +1,11 @@
 //! Each route without a token and with the wrong scope: the right status, and nothing written.
 
 use qo::Timestamp;
-use qo_server::tokens::{NewToken, Scope};
+use qo_server::tokens::{NewToken, Scope, TokenStore};
 use qo_server::{Auth, ServeError, Server, documented};
 use qo_store::world::TokioWorld;
 
-use crate::support::{ask, config, engine_on, memory, serve};
+use crate::support::{ask, client_of, config, engine_on, memory, serve};
 
 pub(crate) fn token(scopes: &[Scope]) -> NewToken {
     let world = TokioWorld::shared();
@@ -112,10 +112,15 @@ async fn every_route_asks_for_a_token_of_the_right_scope() {
 
 #[tokio::test]
 async fn a_server_without_tokens_stays_on_this_machine() {
-    for address in ["0.0.0.0:0", "[::]:0"] {
+    for (address, stored) in [("0.0.0.0:0", false), ("[::]:0", false), ("0.0.0.0:0", true)] {
         let mut config = config();
         config.address = address.parse().unwrap();
         let store = memory();
+        if stored {
+            // There could be tokens in the store, but there are none.
+            let tokens = TokenStore::new(client_of(&store), TokioWorld::shared());
+            config.auth = Auth::stored(tokens);
+        }
         let engine = engine_on(&store, qo::ObjectsConfig::local());
         let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioWorld::shared());
         let error = Server::bind(queue, config).await.unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use qo::{Engine, Status, SubmitRequest};
+use qo::{Status, SubmitRequest};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;

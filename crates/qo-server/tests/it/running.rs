@@ -62,16 +62,35 @@ async fn metrics_tell_what_happened() {
 }
 
 #[tokio::test]
-async fn readiness_follows_the_leader() {
+async fn only_a_leader_serves() {
     let leads = Arc::new(AtomicBool::new(true));
     let mut config = config();
     let told = Arc::clone(&leads);
-    config.leader = Some(Arc::new(move || told.load(Ordering::Relaxed)));
+    config.leader = Some(Arc::new(move || {
+        let leads = told.load(Ordering::Relaxed);
+        Box::pin(std::future::ready(leads))
+    }));
     let server = serve(config).await;
+    let other = serve(crate::support::config()).await;
     assert_eq!(server.send(ask("GET", "/readyz")).await.status(), 200);
+    assert_eq!(server.send(ask("GET", "/v1/stats")).await.status(), 200);
     leads.store(false, Ordering::Relaxed);
     assert_eq!(server.send(ask("GET", "/readyz")).await.status(), 503);
     assert_eq!(server.send(ask("GET", "/healthz")).await.status(), 200);
+    server
+        .refused(ask("GET", "/v1/stats"), 503, "not_leader")
+        .await;
+    let submit = ask("POST", "/v1/tasks").json(&json!({"task_type": "t"}));
+    server.refused(submit, 503, "not_leader").await;
+    assert_eq!(server.objects().await, [], "nothing was written");
+
+    // A client that knows both goes to the other one.
+    let urls = format!("{},{}", server.url, other.url);
+    let config = RemoteConfig::parse(&urls).unwrap();
+    let engine = RemoteEngine::new(config, TokioWorld::shared()).unwrap();
+    let request = SubmitRequest::new("t".parse().unwrap(), Json::null());
+    let task = engine.submit(request).await.unwrap().task;
+    assert_eq!(other.engine.get(task.id).await.unwrap(), task);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,4 +158,20 @@ async fn a_stop_ends_what_waits_and_finishes_what_runs() {
             .await
             .is_err()
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lost_its_leadership_on_the_way_does_not_answer() {
+    let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let mut config = config();
+    let count = Arc::clone(&asked);
+    // It leads when the request comes, and no longer when the answer is there.
+    config.leader = Some(Arc::new(move || {
+        let leads = count.fetch_add(1, Ordering::Relaxed) == 0;
+        Box::pin(std::future::ready(leads))
+    }));
+    let server = serve(config).await;
+    server
+        .refused(ask("GET", "/v1/stats"), 503, "not_leader")
+        .await;
 }

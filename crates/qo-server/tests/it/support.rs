@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo::{ObjectsConfig, ObjectsEngine, Queue};
+use qo::{Engine, ObjectsConfig, ObjectsEngine, Queue};
 use qo_server::{Server, ServerConfig};
 use qo_store::client::ClientConfig;
 use qo_store::world::{TokioWorld, World};
@@ -18,7 +18,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A server that runs until it is dropped.
 pub(crate) struct Running {
     pub(crate) url: String,
-    pub(crate) engine: ObjectsEngine,
+    pub(crate) engine: Arc<dyn Engine>,
     pub(crate) client: StoreClient,
     stop: Option<oneshot::Sender<()>>,
     pub(crate) ended: Option<tokio::task::JoinHandle<()>>,
@@ -55,16 +55,16 @@ pub(crate) async fn serve(config: ServerConfig) -> Running {
 
 pub(crate) async fn serve_store(store: Store, config: ServerConfig) -> Running {
     let engine = engine_on(&store, ObjectsConfig::local());
-    serve_engine(store, engine, config).await
+    serve_engine(store, Arc::new(engine), config).await
 }
 
 pub(crate) async fn serve_engine(
     store: Store,
-    engine: ObjectsEngine,
+    engine: Arc<dyn Engine>,
     config: ServerConfig,
 ) -> Running {
     let world: Arc<dyn World> = TokioWorld::shared();
-    let queue = Queue::new(Arc::new(engine.clone()), world);
+    let queue = Queue::new(Arc::clone(&engine), world);
     let server = Server::bind(queue, config).await.unwrap();
     let url = server.url();
     let (stop, stopped) = oneshot::channel();

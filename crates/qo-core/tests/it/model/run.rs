@@ -374,6 +374,7 @@ impl Run {
     fn expire(&mut self) {
         self.model.expire(self.now);
         self.apply(Request::ExpireLeases {
+            lease_margin_ms: 0,
             limit: 1_000,
             jitter: Jitter::NONE,
         });

@@ -1,3 +1,9 @@
+use std::time::Duration;
+
+use qo_core::Rejection;
+use qo_core::retry::InvalidRetryPolicy;
+use qo_store::StoreError;
+
 use super::*;
 
 fn every_error() -> Vec<EngineError> {
@@ -85,6 +91,9 @@ fn every_error() -> Vec<EngineError> {
             queues: vec!["a".parse().unwrap()],
         },
         EngineError::NotVersioned,
+        EngineError::NotLeader,
+        EngineError::QueueFull { size: 2, limit: 1 },
+        EngineError::Closed,
     ];
     for rule in [
         InvalidRetryPolicy::IntervalTooLong,

@@ -1,0 +1,64 @@
+//! A million tasks that wait, and a process that is killed.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use object_store::ObjectStore;
+use qo_engine::Engine;
+use qo_store::SqliteStore;
+use qo_store::world::TokioWorld;
+
+use crate::figures::Report;
+use crate::place::{LATENCY, Place, memory_gib, submit, work};
+
+const PENDING: usize = 1_000_000;
+const TASKS: usize = 100_000;
+
+pub(crate) async fn run(report: &mut Report) {
+    let folder = tempfile::tempdir().unwrap();
+    let bottom = || -> Arc<dyn ObjectStore> {
+        let path = folder.path().join("qo.db");
+        Arc::new(SqliteStore::open(&path, TokioWorld::shared()).unwrap())
+    };
+    let place = Place::new(bottom(), Some(LATENCY));
+    let engine = place.slate().await;
+    let rate = async || {
+        let started = Instant::now();
+        futures_util::future::join(submit(&engine, TASKS, 16), work(&engine, 32, TASKS)).await;
+        TASKS as f64 / started.elapsed().as_secs_f64()
+    };
+    rate().await;
+    let empty = rate().await;
+    report.figure("deep", "tasks a second on an empty queue", empty, "");
+    let started = Instant::now();
+    submit(&engine, PENDING, 16).await;
+    let submitted = PENDING as f64 / started.elapsed().as_secs_f64();
+    report.figure("deep", "submits a second", submitted, "");
+    let deep = rate().await;
+    report.figure("deep", "tasks a second with a million pending", deep, "");
+    report.figure(
+        "deep",
+        "that, as a part of the empty queue's",
+        deep / empty,
+        "at least 0.8",
+    );
+    report.figure("deep", "memory in GiB", memory_gib(), "under 2");
+    // A second engine on the same store finds what a killed process leaves: nothing was closed.
+    let again = Place::new(bottom(), Some(LATENCY));
+    let started = Instant::now();
+    let successor = again.slate().await;
+    report.figure(
+        "deep",
+        "seconds until a new process has taken over",
+        started.elapsed().as_secs_f64(),
+        "under 10",
+    );
+    let stats = successor.stats().await.unwrap();
+    let pending: u64 = stats
+        .queues
+        .values()
+        .map(|queue| queue.statuses[&qo_core::Status::Pending])
+        .sum();
+    report.figure("deep", "tasks that it has loaded", pending as f64, "");
+    successor.close().await;
+}

@@ -1,0 +1,114 @@
+//! Half of the load that it should bear: how long a caller waits until its change is durable.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use object_store::memory::InMemory;
+use qo_core::Json;
+use qo_engine::Engine;
+use qo_engine::api::ClaimRequest;
+
+use crate::figures::Report;
+use crate::place::{LATENCY, Place, request};
+
+const BATCH: usize = 200;
+const EVERY: Duration = Duration::from_millis(10);
+const SECONDS: u64 = 15;
+const WORKERS: usize = 32;
+
+pub(crate) async fn run(report: &mut Report) {
+    let place = Place::new(Arc::new(InMemory::new()), Some(LATENCY));
+    let engine = place.slate().await;
+    let completions = Arc::new(Mutex::new(Vec::new()));
+    let mut workers = tokio::task::JoinSet::new();
+    for number in 0..WORKERS {
+        let mut wish = ClaimRequest::new(
+            format!("w-{number}").parse().unwrap(),
+            vec!["noop".parse().unwrap()],
+        );
+        wish.wait_ms = 10_000;
+        wish.max = 500;
+        let (engine, completions) = (engine.clone(), Arc::clone(&completions));
+        workers.spawn(async move {
+            loop {
+                let tasks = engine.claim(&wish).await.unwrap();
+                let started = Instant::now();
+                let mut under_way: FuturesUnordered<_> = tasks
+                    .iter()
+                    .map(|task| {
+                        let lease = task.lease_id.unwrap();
+                        engine.complete(task.id, lease, Some(Json::null()))
+                    })
+                    .collect();
+                let mut took = Vec::with_capacity(tasks.len());
+                while let Some(completed) = under_way.next().await {
+                    completed.unwrap();
+                    took.push(started.elapsed());
+                }
+                completions.lock().unwrap().extend(took);
+            }
+        });
+    }
+    let mut submits = tokio::task::JoinSet::new();
+    let mut tick = tokio::time::interval(EVERY);
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(SECONDS) {
+        tick.tick().await;
+        let engine = engine.clone();
+        submits.spawn(async move {
+            let batch: Vec<_> = (0..BATCH).map(|_| request(1_024)).collect();
+            let sent = Instant::now();
+            for submitted in engine.submit_many(batch).await {
+                submitted.unwrap();
+            }
+            sent.elapsed()
+        });
+    }
+    let offered = submits.len() * BATCH;
+    let mut took = submits.join_all().await;
+    let all_submitted = started.elapsed();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    workers.abort_all();
+    engine.close().await;
+    let rate = offered as f64 / all_submitted.as_secs_f64();
+    report.figure(
+        "half",
+        "tasks a second that were submitted",
+        rate,
+        "at least 19000",
+    );
+    report.figure(
+        "half",
+        "submit acknowledged after ms, median",
+        percentile(&mut took, 0.5),
+        "",
+    );
+    report.figure(
+        "half",
+        "submit acknowledged after ms, p99",
+        percentile(&mut took, 0.99),
+        "under 150",
+    );
+    let mut completions = std::mem::take(&mut *completions.lock().unwrap());
+    report.figure(
+        "half",
+        "tasks completed, as a part of all",
+        completions.len() as f64 / offered as f64,
+        "at least 0.99",
+    );
+    report.figure(
+        "half",
+        "complete acknowledged after ms, p99",
+        percentile(&mut completions, 0.99),
+        "under 150",
+    );
+}
+
+fn percentile(took: &mut [Duration], part: f64) -> f64 {
+    took.sort();
+    let index = (took.len() as f64 * part) as usize;
+    took.get(index.min(took.len().saturating_sub(1)))
+        .map_or(0.0, |took| took.as_secs_f64() * 1_000.0)
+}

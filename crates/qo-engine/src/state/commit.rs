@@ -1,0 +1,491 @@
+//! The one loop that changes the state.
+//!
+//! ```text
+//! callers ──► bounded channel ──► group ──► applied in order ──► one write ──► every caller gets its own answer
+//!                                   ▲                               │
+//!             the next group forms ─┘◄──────── meanwhile ───────────┘
+//! ```
+//!
+//! Why it is right:
+//! - Everything that reads or changes the state goes through this loop, in one order, so that there is nothing to lock.
+//! - No caller is answered before the write that holds its change is durable, and no read before everything that it saw is.
+//! - A wish that the rules refuse changes nothing, and its refusal goes to its caller alone.
+//! - A caller that goes away before its wish is taken in leaves nothing. Afterwards the wish is carried out whole; what a
+//!   claim handed out to a caller that has gone is released at once, and not counted.
+//! - A group whose write was lost to somebody else is applied again, from the callers' wishes, to what is stored now.
+//! - A group whose write failed is told so, and the state is loaded anew before the next one: nothing that is in doubt is
+//!   ever built upon.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::{FuturesOrdered, FuturesUnordered};
+use qo_core::{Action, QueueState, Timestamp};
+use qo_store::world::{BoxFuture, World, WorldExt};
+use qo_store::{StoreClient, StoreError};
+use tokio::sync::mpsc;
+
+use super::apply::{Space, Verdict};
+use super::config::StateConfig;
+use super::journal::{Committed, Found, GroupChanges, Journal, Want};
+use super::message::{Answer, Ask, Entry};
+use crate::error::EngineError;
+
+/// How often a group is tried against others who keep writing.
+const ROUNDS_MAX: u32 = 60;
+/// The longest pause between two such tries.
+const PAUSE_MAX_MS: u64 = 200;
+/// How often callers that were just answered get a chance to come back before a group is closed.
+const GATHER_TURNS: usize = 3;
+/// How long the loop rests after a write failed, before it tries something of its own accord.
+const REST: Duration = Duration::from_secs(1);
+/// The longest that the loop sleeps: clocks may be set meanwhile.
+const SLEEP_MAX: Duration = Duration::from_mins(1);
+
+/// A wish, and what its caller will be told.
+type Member = (Entry, Answer);
+/// A group whose write is on its way, and what became of it.
+type Landed = (Vec<Member>, Result<(), EngineError>);
+
+/// The loop.
+pub(super) struct CommitLoop<J> {
+    space: Space,
+    journal: J,
+    client: StoreClient,
+    asks: mpsc::Receiver<Entry>,
+    group_max: usize,
+    /// Claims that wait for work, the oldest first.
+    waiting: VecDeque<Entry>,
+    /// Whether there may be something for them.
+    disturbed: bool,
+    /// When there may next be, although nothing is submitted.
+    next_due: Option<Timestamp>,
+    /// What waits for something to be looked up.
+    parked: BTreeMap<Want, Vec<Entry>>,
+    fetches: FuturesUnordered<BoxFuture<(Want, Result<Found, EngineError>)>>,
+    /// Groups whose writes are on their way, in order.
+    in_flight: FuturesOrdered<BoxFuture<Landed>>,
+    /// What the loop wishes itself.
+    own: Vec<Entry>,
+    /// When the state was last known to be the newest there is.
+    confirmed_at: Option<Duration>,
+    /// Before which nothing is done of the loop's own accord.
+    rests_until: Duration,
+    /// Why the loop has ended, for those who come too late.
+    ended: Arc<OnceLock<EngineError>>,
+}
+
+impl<J: Journal> CommitLoop<J> {
+    pub(super) fn new(
+        state: QueueState,
+        journal: J,
+        client: StoreClient,
+        world: Arc<dyn World>,
+        config: &StateConfig,
+        asks: mpsc::Receiver<Entry>,
+        ended: Arc<OnceLock<EngineError>>,
+    ) -> Self {
+        Self {
+            space: Space {
+                state,
+                world,
+                lease_margin_ms: config.lease_margin_ms,
+            },
+            journal,
+            client,
+            asks,
+            group_max: config.group_max.max(1),
+            waiting: VecDeque::new(),
+            disturbed: false,
+            next_due: None,
+            parked: BTreeMap::new(),
+            fetches: FuturesUnordered::new(),
+            in_flight: FuturesOrdered::new(),
+            own: Vec::new(),
+            confirmed_at: None,
+            rests_until: Duration::ZERO,
+            ended,
+        }
+    }
+
+    /// Runs until the engine is closed, all of its handles are gone, or the journal is over.
+    pub(super) async fn run(mut self) {
+        let mut over = self.journal.over();
+        let mut closers = Vec::new();
+        let mut batch = Vec::new();
+        let mut end = EngineError::Closed;
+        while closers.is_empty() {
+            let sleep = self.space.world.sleep(self.wakes_in());
+            let has_room = self.in_flight.len() < self.journal.in_flight_max();
+            tokio::select! {
+                biased;
+                Some(landed) = self.in_flight.next(), if !self.in_flight.is_empty() => {
+                    if let Err(error) = self.land(landed) {
+                        end = error;
+                        break;
+                    }
+                }
+                error = &mut over => {
+                    end = error;
+                    break;
+                }
+                Some((want, found)) = self.fetches.next(), if has_room && !self.fetches.is_empty() => {
+                    let entries = self.unpark(want, found);
+                    self.commit(entries).await;
+                }
+                count = self.asks.recv_many(&mut batch, self.group_max), if has_room => {
+                    if count == 0 {
+                        break;
+                    }
+                    self.gather(&mut batch).await;
+                    let entries = take_until_close(&mut batch, &mut closers);
+                    self.commit(entries).await;
+                }
+                () = sleep, if has_room => self.commit(Vec::new()).await,
+            }
+        }
+        self.end(end, batch, closers).await;
+    }
+
+    /// Ends: what is on its way is awaited, everybody else is told that it is over.
+    async fn end(mut self, mut end: EngineError, batch: Vec<Entry>, closers: Vec<Entry>) {
+        self.asks.close();
+        while let Some(landed) = self.in_flight.next().await {
+            if let Err(error) = self.land(landed) {
+                end = error;
+            }
+        }
+        // Those who come too late find this as soon as the channel is closed.
+        let end = self.ended.get_or_init(|| end).clone();
+        let mut left: Vec<_> = batch.into_iter().chain(self.waiting).collect();
+        left.extend(self.parked.into_values().flatten());
+        while let Ok(entry) = self.asks.try_recv() {
+            left.push(entry);
+        }
+        for entry in left {
+            entry.refuse(&end);
+        }
+        self.journal.close().await;
+        for closer in closers {
+            // Whoever has gone need not be told.
+            let _ = closer.answer(Answer::Done(Ok(())));
+        }
+    }
+
+    /// Lets callers that were just answered come back, so that they share the next write. Alone, it costs a microsecond.
+    async fn gather(&mut self, batch: &mut Vec<Entry>) {
+        for _ in 0..GATHER_TURNS {
+            tokio::task::yield_now().await;
+            let before = batch.len();
+            while batch.len() < self.group_max
+                && let Ok(entry) = self.asks.try_recv()
+            {
+                batch.push(entry);
+            }
+            if batch.len() == before {
+                break;
+            }
+        }
+    }
+
+    /// Applies a group and makes it durable, however often others come first, within bounds.
+    async fn commit(&mut self, mut entries: Vec<Entry>) {
+        for round in 0..ROUNDS_MAX {
+            if round > 0 {
+                let bound_ms = (4 << round.min(10)).min(PAUSE_MAX_MS);
+                let pause_ms = self.space.world.random_below(bound_ms);
+                let pause = Duration::from_millis(pause_ms);
+                self.space.world.sleep(pause).await;
+            }
+            if self.journal.must_load() {
+                if let Err(error) = self.journal.load(&mut self.space.state).await {
+                    self.rest();
+                    self.refuse_overdue(&error);
+                    return refuse_all(entries, &error);
+                }
+                self.disturbed = true;
+            }
+            let now = self.client.now();
+            let (members, changes, confirm) = self.form(std::mem::take(&mut entries), now);
+            if changes.is_empty() && !confirm {
+                return;
+            }
+            let state = &mut self.space.state;
+            match self.journal.commit(state, &changes, now).await {
+                Committed::Done => {
+                    self.confirmed_at = Some(self.space.world.monotonic());
+                    return self.deliver(members);
+                }
+                Committed::Later(durable) => {
+                    let landing = async move { (members, durable.await) };
+                    self.in_flight.push_back(Box::pin(landing));
+                    return;
+                }
+                Committed::Lost => entries = members.into_iter().map(|(entry, _)| entry).collect(),
+                Committed::Failed(error) => {
+                    self.rest();
+                    return refuse_all(members.into_iter().map(|(entry, _)| entry), &error);
+                }
+            }
+        }
+        self.rest();
+        for entry in entries {
+            let error = match entry.ask.task_id() {
+                Some(id) => EngineError::Contended { id },
+                None => EngineError::Store(StoreError::Conflict {
+                    key: "the queue".to_owned(),
+                }),
+            };
+            entry.refuse(&error);
+        }
+    }
+
+    /// Applies wishes in order, ends what has expired, and serves the claims that wait. Also says whether it must be made sure
+    /// that all of this was seen in the newest state there is.
+    fn form(&mut self, entries: Vec<Entry>, now: Timestamp) -> (Vec<Member>, GroupChanges, bool) {
+        let mut changes = GroupChanges::default();
+        let mut members = Vec::with_capacity(entries.len());
+        let mut confirm = self.is_poll_due();
+        let own = std::mem::take(&mut self.own);
+        for entry in own.into_iter().chain(entries) {
+            if entry.is_given_up() {
+                continue;
+            }
+            if let Some(want) = self.journal.want(&self.space.state, &entry) {
+                self.park(want, entry);
+                continue;
+            }
+            let verdict = self
+                .space
+                .apply(&self.journal, &entry.ask, now, &mut changes);
+            match verdict {
+                Verdict::Answer(answer) => {
+                    confirm = true;
+                    changes.reads |= !tells_of_nothing(&answer);
+                    members.push((entry, answer));
+                }
+                Verdict::Wait => {
+                    // What others have submitted meanwhile may be for it.
+                    confirm |= self.journal.poll().is_some();
+                    self.waiting.push_back(entry);
+                }
+            }
+        }
+        self.space.expire(now, &mut changes);
+        let served = members.len();
+        self.serve_waiting(now, &mut changes, &mut members);
+        confirm |= members.len() > served;
+        if !changes.is_empty() {
+            let state = &mut self.space.state;
+            self.journal.retire(state, &mut changes, now);
+        }
+        (members, changes, confirm)
+    }
+
+    /// Gives waiting claims what there is now, and tells those whose time is over that there is nothing.
+    fn serve_waiting(
+        &mut self,
+        now: Timestamp,
+        changes: &mut GroupChanges,
+        members: &mut Vec<Member>,
+    ) {
+        let is_due = self.next_due.is_some_and(|due| due <= now);
+        let may_serve = self.disturbed || changes.woke || is_due;
+        self.disturbed = false;
+        let at = self.space.world.monotonic();
+        let mut still_waiting = VecDeque::with_capacity(self.waiting.len());
+        for entry in std::mem::take(&mut self.waiting) {
+            let Ask::Claim(wish) = &entry.ask else {
+                continue;
+            };
+            if entry.is_given_up() {
+                continue;
+            }
+            let claimed = if may_serve {
+                self.space.claim(wish, now, changes)
+            } else {
+                Ok(Vec::new())
+            };
+            match claimed {
+                Ok(tasks) if tasks.is_empty() && wish.until > at => still_waiting.push_back(entry),
+                Ok(tasks) if tasks.is_empty() => {
+                    let nothing = self.space.nothing_for(wish);
+                    members.push((entry, Answer::Tasks(nothing)));
+                }
+                claimed => members.push((entry, Answer::Tasks(claimed))),
+            }
+        }
+        self.waiting = still_waiting;
+        self.next_due = if self.waiting.is_empty() {
+            None
+        } else {
+            self.space.state.next_due(now)
+        };
+    }
+
+    /// Tells claims that have waited long enough that the store does not answer.
+    fn refuse_overdue(&mut self, error: &EngineError) {
+        let at = self.space.world.monotonic();
+        for entry in std::mem::take(&mut self.waiting) {
+            match &entry.ask {
+                Ask::Claim(wish) if wish.until > at => self.waiting.push_back(entry),
+                _ => entry.refuse(error),
+            }
+        }
+    }
+
+    fn land(&mut self, (members, result): Landed) -> Result<(), EngineError> {
+        match result {
+            Ok(()) => {
+                self.deliver(members);
+                Ok(())
+            }
+            Err(error) => {
+                refuse_all(members.into_iter().map(|(entry, _)| entry), &error);
+                Err(error)
+            }
+        }
+    }
+
+    fn deliver(&mut self, members: Vec<Member>) {
+        for (entry, answer) in members {
+            if let Err(Answer::Tasks(Ok(tasks))) = entry.answer(answer) {
+                // Whoever wanted this work has gone, so that somebody else may have it.
+                let releases = tasks.into_iter().filter_map(|task| {
+                    let (id, lease) = (task.id, task.lease_id?);
+                    let action = Action::Release { lease };
+                    Some(Entry::unasked(Ask::Act { id, action }))
+                });
+                self.own.extend(releases);
+            }
+        }
+    }
+
+    fn park(&mut self, want: Want, entry: Entry) {
+        let waiters = self.parked.entry(want.clone()).or_default();
+        waiters.push(entry);
+        // Only one look at a time: as long as it goes on, nobody can change what is looked for.
+        if waiters.len() == 1 {
+            let fetch = self.journal.fetch(want.clone());
+            self.fetches
+                .push(Box::pin(async move { (want, fetch.await) }));
+        }
+    }
+
+    /// Takes in what was looked up, and returns those who waited for it.
+    fn unpark(&mut self, want: Want, found: Result<Found, EngineError>) -> Vec<Entry> {
+        let mut entries = self.parked.remove(&want).unwrap_or_default();
+        match (found, &want) {
+            (Err(error), _) => {
+                refuse_all(entries, &error);
+                return Vec::new();
+            }
+            (Ok(Found::Task(task)), _) => {
+                self.journal.took_in(&task);
+                self.space.state.load(*task);
+            }
+            (Ok(Found::Holder(id)), _) => {
+                if self.space.state.task(id).is_none() {
+                    for mut entry in entries {
+                        entry.absent.holder = Some(id);
+                        self.park(Want::Task(id), entry);
+                    }
+                    return Vec::new();
+                }
+            }
+            (Ok(Found::Nothing), Want::Key(_)) => {
+                entries.iter_mut().for_each(|entry| entry.absent.key = true);
+            }
+            (Ok(Found::Nothing), Want::Task(id)) => {
+                for entry in &mut entries {
+                    entry.absent.id |= entry.ask.task_id() == Some(*id);
+                    // Who came by way of a key now knows that its task is gone.
+                    entry.absent.key |= entry.absent.holder == Some(*id);
+                }
+            }
+        }
+        entries
+    }
+
+    fn rest(&mut self) {
+        self.rests_until = self.space.world.monotonic() + REST;
+    }
+
+    /// How often to look whether others have changed what is stored, as things are.
+    fn poll_interval(&self) -> Option<Duration> {
+        let poll = self.journal.poll()?;
+        Some(if self.waiting.is_empty() {
+            poll.idle
+        } else {
+            poll.waiting
+        })
+    }
+
+    fn is_poll_due(&self) -> bool {
+        let at = self.space.world.monotonic();
+        self.poll_interval().is_some_and(|interval| {
+            self.confirmed_at
+                .is_none_or(|confirmed| at >= confirmed + interval)
+        })
+    }
+
+    /// How long until there is something to do that nobody asks for.
+    fn wakes_in(&self) -> Duration {
+        let at = self.space.world.monotonic();
+        let now = self.client.now();
+        let mut wakes_in = SLEEP_MAX;
+        if let Some(interval) = self.poll_interval() {
+            let confirmed = self.confirmed_at.unwrap_or_default();
+            wakes_in = wakes_in.min((confirmed + interval).saturating_sub(at));
+        }
+        if let Some(expires_in) = self.space.expires_in(now) {
+            wakes_in = wakes_in.min(expires_in);
+        }
+        if let Some(due) = self.next_due {
+            wakes_in = wakes_in.min(due.since(now));
+        }
+        for entry in &self.waiting {
+            if let Ask::Claim(wish) = &entry.ask {
+                wakes_in = wakes_in.min(wish.until.saturating_sub(at));
+            }
+        }
+        if self.disturbed && !self.waiting.is_empty() || !self.own.is_empty() {
+            wakes_in = Duration::ZERO;
+        }
+        // Time is told in milliseconds, and what falls due within this one must not keep the loop busy until it is over.
+        wakes_in
+            .max(Duration::from_millis(1))
+            .max(self.rests_until.saturating_sub(at))
+    }
+}
+
+/// Takes the wishes of a batch that came before the first wish to close. What is left is refused when the loop ends.
+fn take_until_close(batch: &mut Vec<Entry>, closers: &mut Vec<Entry>) -> Vec<Entry> {
+    let is_close = |entry: &Entry| matches!(entry.ask, Ask::Close);
+    let Some(first) = batch.iter().position(is_close) else {
+        return std::mem::take(batch);
+    };
+    let rest = batch.split_off(first);
+    let entries = std::mem::take(batch);
+    for entry in rest {
+        if is_close(&entry) {
+            closers.push(entry);
+        } else {
+            batch.push(entry);
+        }
+    }
+    entries
+}
+
+/// Whether an answer only says that there is nothing to claim.
+fn tells_of_nothing(answer: &Answer) -> bool {
+    matches!(answer, Answer::Tasks(Ok(tasks)) if tasks.is_empty())
+}
+
+fn refuse_all(entries: impl IntoIterator<Item = Entry>, error: &EngineError) {
+    for entry in entries {
+        entry.refuse(error);
+    }
+}

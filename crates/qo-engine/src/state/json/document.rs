@@ -1,0 +1,309 @@
+//! The one JSON object: what is in it, and how it is written and read.
+//!
+//! ```json
+//! {"format":1,"revision":42,"op_id":"…","written_at":"…","last_sequence":17,
+//! "writers":{"3f2a…":{"writes":9,"at":"…"}},
+//! "paused":["reports"],
+//! "tasks":[
+//! {"id":"…","task_type":"send_email","status":"pending",…},
+//! {"id":"…","task_type":"send_email","status":"completed",…}
+//! ]}
+//! ```
+//!
+//! Each task is one line, in the stored form that it has in every other mode. Lines of tasks that did not change are kept as
+//! bytes and copied, so that a write costs what changed plus one copy. Fields that this version does not know survive.
+//!
+//! `writers` says of each process how many of its writes are in the object. A process numbers its writes, and the operation
+//! id of a write is made of the process's own random number and the number of the write. So whoever lost an answer finds out
+//! by one look whether that write is in the object, however many others have written since, and the object needs a line per
+//! process for that, not one per write.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use qo_core::{OpId, QueueName, TaskId, Timestamp};
+use qo_store::StoreError;
+use qo_store::client::Authorship;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// Where the object is.
+pub(super) const KEY: &str = "queue.json";
+/// The newest form that this version reads.
+const FORMAT: u32 = 1;
+/// How long a process that writes nothing more is remembered: far longer than a write can stay unsettled.
+const WRITER_KEPT_MS: u64 = 10 * 60 * 1_000;
+/// How many processes are remembered at the most.
+const WRITERS_MAX: usize = 4_096;
+/// The bits of an operation id that hold the number of the write.
+const NUMBER_BITS: u64 = (1 << 62) - 1;
+
+/// What a process has written.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct WriterMark {
+    /// The number of its newest write.
+    writes: u64,
+    /// When that was.
+    at: Timestamp,
+}
+
+/// Everything but the tasks.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Head {
+    pub(super) revision: u64,
+    pub(super) last_sequence: u64,
+    pub(super) writers: BTreeMap<String, WriterMark>,
+    pub(super) paused: BTreeSet<QueueName>,
+    /// Fields of later versions.
+    extra: BTreeMap<String, Box<RawValue>>,
+}
+
+/// A process, as its writes name it.
+#[derive(Debug)]
+pub(super) struct Writer {
+    random: u64,
+    writes: u64,
+}
+
+impl Writer {
+    pub(super) fn new(random: u64) -> Self {
+        Self { random, writes: 0 }
+    }
+
+    /// Names the next write.
+    pub(super) fn next_op(&mut self) -> OpId {
+        self.writes += 1;
+        OpId::from_random((u128::from(self.random) << 64) | u128::from(self.writes))
+    }
+}
+
+/// The process and the number that an operation id is made of.
+fn parts(op: &OpId) -> (String, u64) {
+    let (writer, number) = op.as_uuid().as_u64_pair();
+    (format!("{writer:016x}"), number & NUMBER_BITS)
+}
+
+impl Head {
+    /// Notes a write that is about to be made.
+    pub(super) fn mark(&mut self, op: &OpId, now: Timestamp) {
+        let (writer, writes) = parts(op);
+        self.revision += 1;
+        self.writers.insert(writer, WriterMark { writes, at: now });
+        let kept_since = now.minus_millis(WRITER_KEPT_MS);
+        self.writers.retain(|_, mark| mark.at >= kept_since);
+        while self.writers.len() > WRITERS_MAX {
+            let oldest = self.writers.iter().min_by_key(|(_, mark)| mark.at);
+            let Some(oldest) = oldest.map(|(writer, _)| writer.clone()) else {
+                break;
+            };
+            self.writers.remove(&oldest);
+        }
+    }
+}
+
+/// Whether the object in `body` holds the write `op`, and how.
+pub(super) fn recognise(body: &[u8], op: &OpId) -> Option<Authorship> {
+    #[derive(Deserialize)]
+    struct Marks {
+        op_id: OpId,
+        #[serde(default)]
+        writers: BTreeMap<String, WriterMark>,
+    }
+    let marks: Marks = serde_json::from_slice(body).ok()?;
+    if marks.op_id == *op {
+        return Some(Authorship::Latest);
+    }
+    let (writer, number) = parts(op);
+    let is_in = marks.writers.get(&writer)?.writes >= number;
+    is_in.then_some(Authorship::BuiltUpon)
+}
+
+/// Writes the object.
+pub(super) fn write<'a>(
+    head: &Head,
+    op: &OpId,
+    now: Timestamp,
+    lines: impl Iterator<Item = &'a Bytes>,
+    lines_bytes: usize,
+) -> Result<Bytes, serde_json::Error> {
+    let mut head_text = format!(
+        "{{\"format\":{FORMAT},\"revision\":{},\"op_id\":\"{op}\",\"written_at\":\"{now}\",\"last_sequence\":{},\n\"writers\":{},\n\"paused\":{},\n",
+        head.revision,
+        head.last_sequence,
+        serde_json::to_string(&head.writers)?,
+        serde_json::to_string(&head.paused)?,
+    );
+    for (name, value) in &head.extra {
+        head_text.push_str(&serde_json::to_string(name)?);
+        head_text.push(':');
+        head_text.push_str(value.get());
+        head_text.push_str(",\n");
+    }
+    head_text.push_str("\"tasks\":[");
+    let mut body = BytesMut::with_capacity(head_text.len() + lines_bytes + 64);
+    body.put_slice(head_text.as_bytes());
+    let mut separator: &[u8] = b"\n";
+    for line in lines {
+        body.put_slice(separator);
+        body.put_slice(line);
+        separator = b",\n";
+    }
+    body.put_slice(b"\n]}\n");
+    Ok(body.freeze())
+}
+
+/// What a line takes in the object beside its own bytes.
+pub(super) const LINE_OVERHEAD: usize = 2;
+
+/// Reads the object: everything but the tasks, and each task's line.
+pub(super) fn read(body: &[u8]) -> Result<(Head, Vec<&str>), StoreError> {
+    let corrupt = |detail: String| StoreError::Corrupt {
+        key: KEY.to_owned(),
+        detail,
+    };
+    let parse = |error: serde_json::Error| corrupt(error.to_string());
+    let mut fields: BTreeMap<String, &RawValue> = serde_json::from_slice(body).map_err(parse)?;
+    let mut take = |name: &str| fields.remove(name).map(RawValue::get);
+    let format: u32 = match take("format") {
+        Some(text) => serde_json::from_str(text).map_err(parse)?,
+        None => return Err(corrupt("it does not say what form it has".to_owned())),
+    };
+    if format > FORMAT {
+        return Err(corrupt(format!(
+            "it has the form {format}, and this version reads {FORMAT}: use a newer version of qo"
+        )));
+    }
+    let mut head = Head::default();
+    if let Some(text) = take("revision") {
+        head.revision = serde_json::from_str(text).map_err(parse)?;
+    }
+    if let Some(text) = take("last_sequence") {
+        head.last_sequence = serde_json::from_str(text).map_err(parse)?;
+    }
+    if let Some(text) = take("writers") {
+        head.writers = serde_json::from_str(text).map_err(parse)?;
+    }
+    if let Some(text) = take("paused") {
+        head.paused = serde_json::from_str(text).map_err(parse)?;
+    }
+    let lines: Vec<&RawValue> = match take("tasks") {
+        Some(text) => serde_json::from_str(text).map_err(parse)?,
+        None => Vec::new(),
+    };
+    // These are written anew each time.
+    take("op_id");
+    take("written_at");
+    head.extra = fields
+        .into_iter()
+        .map(|(name, value)| (name, value.to_owned()))
+        .collect();
+    Ok((head, lines.into_iter().map(RawValue::get).collect()))
+}
+
+/// The id of the task in a line.
+pub(super) fn id_of(line: &str) -> Option<TaskId> {
+    // This is how every line begins that qo wrote; whatever else is a task is read in full.
+    if let Some(rest) = line.strip_prefix("{\"id\":\"")
+        && let Some(Ok(id)) = rest.get(..36).map(str::parse)
+    {
+        return Some(id);
+    }
+    #[derive(Deserialize)]
+    struct Named {
+        id: TaskId,
+    }
+    serde_json::from_str::<Named>(line)
+        .ok()
+        .map(|named| named.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn written(head: &Head, op: &OpId, lines: &[Bytes]) -> Bytes {
+        let bytes = lines.iter().map(|line| line.len() + LINE_OVERHEAD).sum();
+        write(head, op, Timestamp::from_millis(5), lines.iter(), bytes).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut head = Head {
+            last_sequence: 7,
+            paused: ["a".parse().unwrap()].into(),
+            ..Head::default()
+        };
+        let mut writer = Writer::new(0x1234);
+        let op = writer.next_op();
+        head.mark(&op, Timestamp::from_millis(5));
+        let lines = [
+            Bytes::from_static(br#"{"id":"550e8400-e29b-41d4-a716-446655440000","x":[1]}"#),
+            Bytes::from_static(br#"{"x":1, "id":"650e8400-e29b-41d4-a716-446655440000"}"#),
+        ];
+        let body = written(&head, &op, &lines);
+        let (again, found) = read(&body).unwrap();
+        assert_eq!(found, lines);
+        assert_eq!((again.revision, again.last_sequence), (1, 7));
+        assert_eq!(again.paused, head.paused);
+        assert_eq!(again.writers, head.writers);
+        for (line, digit) in found.iter().zip(['5', '6']) {
+            assert!(id_of(line).unwrap().to_string().starts_with(digit));
+        }
+        let empty = written(&head, &op, &[]);
+        assert!(read(&empty).unwrap().1.is_empty());
+    }
+
+    #[test]
+    fn fields_of_later_versions_survive() {
+        let body = br#"{"format":1,"revision":3,"tasks":[],"later":{"a": [1, 2]},"Z":null}"#;
+        let (head, _) = read(body).unwrap();
+        let op = Writer::new(1).next_op();
+        let body = written(&head, &op, &[]);
+        let (again, _) = read(&body).unwrap();
+        let texts: Vec<_> = again.extra.iter().map(|(n, v)| (&**n, v.get())).collect();
+        assert_eq!(texts, [("Z", "null"), ("later", r#"{"a": [1, 2]}"#)]);
+    }
+
+    #[test]
+    fn a_later_form_is_refused_with_advice() {
+        let error = read(br#"{"format":2,"tasks":[]}"#).unwrap_err();
+        assert!(error.to_string().contains("newer version"), "{error}");
+        assert!(read(br#"{"tasks":[]}"#).is_err());
+    }
+
+    #[test]
+    fn a_write_is_recognised_however_many_others_follow() {
+        let (mut ours, mut theirs) = (Writer::new(77), Writer::new(78));
+        let mut head = Head::default();
+        let now = Timestamp::from_millis(1_000);
+        let first = ours.next_op();
+        head.mark(&first, now);
+        assert_eq!(
+            recognise(&written(&head, &first, &[]), &first),
+            Some(Authorship::Latest)
+        );
+        for _ in 0..100 {
+            let op = theirs.next_op();
+            head.mark(&op, now);
+            let body = written(&head, &op, &[]);
+            assert_eq!(recognise(&body, &first), Some(Authorship::BuiltUpon));
+            assert_eq!(recognise(&body, &op), Some(Authorship::Latest));
+        }
+        let body = written(&head, &theirs.next_op(), &[]);
+        let lost = ours.next_op();
+        assert_eq!(recognise(&body, &lost), None, "it was never written");
+        head.mark(&theirs.next_op(), now.plus_millis(WRITER_KEPT_MS + 1));
+        assert_eq!(head.writers.len(), 1, "who is silent is forgotten");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_fail(body in proptest::collection::vec(any::<u8>(), 0..256)) {
+            let op = Writer::new(1).next_op();
+            prop_assert_eq!(recognise(&body, &op), None);
+            prop_assert!(read(&body).is_err());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Where things are in the database.
+//!
+//! | key | value | kept |
+//! | --- | --- | --- |
+//! | `l`, id | a live task's record, without its input | until its end |
+//! | `i`, id | a live task's input, written once however often the record changes | until its end |
+//! | `d`, id | the whole record of a task that has come to its end | for the retention time |
+//! | `k`, key in its scope | the id of the task that an idempotency key stands for | as long as it holds |
+//! | `c`, hour, queue, type, status | how many tasks came to their end in that hour | for the retention time |
+//! | `p`, time, id | says that a task which then is dropped has payloads beside its record | until those are deleted |
+//! | `q`, queue | says that a queue is paused | until it is resumed |
+//! | `m`, name | the format, and the places in the order of submits that are given out | for ever |
+//!
+//! Ids are their sixteen bytes, whose order is the order of their text; numbers are big-endian. What is live stands apart from
+//! what is not, so that opening the database reads what is live and nothing else.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use qo_core::task::ScopedKey;
+use qo_core::{QueueName, Status, Task, TaskId, TaskType, Timestamp};
+
+pub(super) const LIVE: u8 = b'l';
+pub(super) const INPUT: u8 = b'i';
+pub(super) const ENDED: u8 = b'd';
+pub(super) const KEY: u8 = b'k';
+pub(super) const COUNT: u8 = b'c';
+pub(super) const PAYLOADS: u8 = b'p';
+pub(super) const QUEUE: u8 = b'q';
+
+/// The places in the order of submits that are given out.
+pub(super) const SEQUENCE: &[u8] = b"msequence";
+/// The form of all this.
+pub(super) const FORMAT: &[u8] = b"mformat";
+
+/// The key of something that a task has one of.
+pub(super) fn of_task(kind: u8, id: TaskId) -> Bytes {
+    let mut key = BytesMut::with_capacity(17);
+    key.put_u8(kind);
+    key.put_slice(id.as_uuid().as_bytes());
+    key.freeze()
+}
+
+/// The task in a key that [`of_task`] made.
+pub(super) fn task_of(key: &[u8]) -> Option<TaskId> {
+    id_in(key.get(1..)?)
+}
+
+/// The id in its bytes.
+pub(super) fn id_in(bytes: &[u8]) -> Option<TaskId> {
+    Some(TaskId::from_bytes(bytes.try_into().ok()?))
+}
+
+/// The key of an idempotency key.
+pub(super) fn of_key(key: &ScopedKey) -> Bytes {
+    prefixed(KEY, key.canonical().as_bytes())
+}
+
+/// The key of a paused queue.
+pub(super) fn of_queue(queue: &QueueName) -> Bytes {
+    prefixed(QUEUE, queue.as_str().as_bytes())
+}
+
+/// The key that says that a task has payloads beside its record.
+pub(super) fn of_payloads(dropped_at: Timestamp, id: TaskId) -> Bytes {
+    let mut key = BytesMut::with_capacity(25);
+    key.put_u8(PAYLOADS);
+    key.put_i64(dropped_at.as_millis());
+    key.put_slice(id.as_uuid().as_bytes());
+    key.freeze()
+}
+
+/// The time and the task in a key that [`of_payloads`] made.
+pub(super) fn payloads_of(key: &[u8]) -> Option<(Timestamp, TaskId)> {
+    let millis = i64::from_be_bytes(key.get(1..9)?.try_into().ok()?);
+    Some((Timestamp::from_millis(millis), id_in(key.get(9..)?)?))
+}
+
+/// What is counted together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CountKey {
+    /// Hours since 1970.
+    pub(super) hour: u64,
+    pub(super) queue: QueueName,
+    pub(super) task_type: TaskType,
+    pub(super) status: Status,
+}
+
+impl CountKey {
+    /// Where a task that has come to its end is counted.
+    pub(super) fn of(task: &Task) -> Self {
+        let at = task.completed_at.unwrap_or(task.updated_at);
+        Self {
+            hour: at.minute() / 60,
+            queue: task.queue.clone(),
+            task_type: task.task_type.clone(),
+            status: task.status,
+        }
+    }
+}
+
+/// The key of a count. Names hold no slash.
+pub(super) fn of_count(count: &CountKey) -> Bytes {
+    let names = format!("{}/{}/{}", count.queue, count.task_type, count.status);
+    let mut key = BytesMut::with_capacity(9 + names.len());
+    key.put_u8(COUNT);
+    key.put_u64(count.hour);
+    key.put_slice(names.as_bytes());
+    key.freeze()
+}
+
+/// What is counted under a key that [`of_count`] made.
+pub(super) fn count_of(key: &[u8]) -> Option<CountKey> {
+    let hour = u64::from_be_bytes(key.get(1..9)?.try_into().ok()?);
+    let mut names = std::str::from_utf8(key.get(9..)?).ok()?.split('/');
+    Some(CountKey {
+        hour,
+        queue: names.next()?.parse().ok()?,
+        task_type: names.next()?.parse().ok()?,
+        status: names.next()?.parse().ok()?,
+    })
+}
+
+fn prefixed(kind: u8, rest: &[u8]) -> Bytes {
+    let mut key = BytesMut::with_capacity(1 + rest.len());
+    key.put_u8(kind);
+    key.put_slice(rest);
+    key.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_can_be_read_back() {
+        let id: TaskId = "550e8400-e29b-41d4-a716-446655440000".parse().unwrap();
+        assert_eq!(task_of(&of_task(LIVE, id)), Some(id));
+        let at = Timestamp::from_millis(1_763_238_840_123);
+        assert_eq!(payloads_of(&of_payloads(at, id)), Some((at, id)));
+        let count = CountKey {
+            hour: 7,
+            queue: "a".parse().unwrap(),
+            task_type: "b.c".parse().unwrap(),
+            status: Status::Failed,
+        };
+        assert_eq!(count_of(&of_count(&count)), Some(count));
+        for bad in [&b""[..], b"l", b"lx", b"c1234567", &[0xff; 40]] {
+            assert_eq!(task_of(bad), None);
+            assert_eq!(count_of(bad), None);
+            assert_eq!(payloads_of(bad), None);
+        }
+    }
+
+    #[test]
+    fn the_order_of_keys_is_the_order_of_ids() {
+        let one: TaskId = "05000000-0000-4000-8000-000000000000".parse().unwrap();
+        let two: TaskId = "f5000000-0000-4000-8000-000000000000".parse().unwrap();
+        assert!(one < two);
+        assert!(of_task(LIVE, one) < of_task(LIVE, two));
+    }
+}

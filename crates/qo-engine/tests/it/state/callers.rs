@@ -1,0 +1,145 @@
+//! Callers that go away, claims that wait, and groups of callers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo_core::Status;
+use qo_engine::api::{ClaimRequest, SubmitRequest};
+use qo_engine::{Engine, EngineError};
+use qo_store::world::{TokioWorld, WorldExt};
+use qo_store::wrap::{CountingStore, Delay, LatencyStore, Operation};
+
+use super::place::{Journal, PATIENCE, all_tasks, claim_one, job, memory, wish};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_caller_that_goes_away_leaves_nothing_half_done() {
+    for journal in Journal::BOTH {
+        let world = TokioWorld::shared();
+        let delay = Delay::Fixed(Duration::from_millis(10));
+        let slow = LatencyStore::new(memory(), Arc::clone(&world), delay, 1);
+        let engine = journal.open(Arc::new(slow), &world).await.unwrap();
+        let mut asked = Vec::new();
+        for n in 0..60_u64 {
+            let id = world.new_task_id();
+            asked.push(id);
+            let request = SubmitRequest {
+                id: Some(id),
+                ..job("a")
+            };
+            let patience = Duration::from_micros(n * 500);
+            // Some give up before they are heard, some while the write is under way, and some are answered.
+            let _ = tokio::time::timeout(patience, engine.submit(request)).await;
+        }
+        engine.tend().await.unwrap();
+        let tasks = all_tasks(&engine).await;
+        for task in &tasks {
+            assert!(asked.contains(&task.id));
+            assert_eq!(task.events.len(), 1, "{task:?}");
+        }
+        let claimed = engine.claim(&wish("a", 100, 0)).await.unwrap();
+        assert_eq!(
+            claimed.len(),
+            tasks.len(),
+            "{journal:?}: each can be claimed"
+        );
+        engine.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn work_for_a_caller_that_has_gone_goes_to_the_next() {
+    for journal in Journal::BOTH {
+        let world = TokioWorld::shared();
+        let delay = Delay::Fixed(Duration::from_millis(60));
+        let slow = LatencyStore::new(memory(), Arc::clone(&world), delay, 1);
+        let engine = journal.open(Arc::new(slow), &world).await.unwrap();
+        // One that gives up while it waits for work.
+        let idle = wish("a", 1, 60_000);
+        let gone = tokio::time::timeout(Duration::from_millis(200), engine.claim(&idle)).await;
+        assert!(gone.is_err());
+        let task = engine.submit(job("a")).await.unwrap().task;
+        // One that gives up while its claim is being written, at several moments.
+        for wait_ms in [5, 30, 50] {
+            let hasty = wish("a", 1, 0);
+            let claim = engine.claim(&hasty);
+            let _ = tokio::time::timeout(Duration::from_millis(wait_ms), claim).await;
+        }
+        // Leases here last for ten minutes: whoever gets the task in time got it because it was given back.
+        let claimed = tokio::time::timeout(PATIENCE, claim_one(&engine, "a")).await;
+        let (claimed, lease) = claimed.expect("the task came back");
+        assert_eq!(claimed.id, task.id, "{journal:?}");
+        assert_eq!(claimed.retry_count, 0, "it does not count as a retry");
+        let done = engine.complete(task.id, lease, None).await.unwrap();
+        assert_eq!(done.status, Status::Completed);
+        engine.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn callers_that_come_together_share_a_write() {
+    let world = TokioWorld::shared();
+    let delay = Delay::Fixed(Duration::from_millis(20));
+    let slow = LatencyStore::new(memory(), Arc::clone(&world), delay, 1);
+    let counting = Arc::new(CountingStore::new(Arc::new(slow)));
+    let engine = Journal::Json
+        .open(Arc::<CountingStore>::clone(&counting), &world)
+        .await
+        .unwrap();
+    engine.submit(job("a")).await.unwrap();
+    let writes = || {
+        let counts = counting.counts();
+        counts.total(Operation::Create).requests + counts.total(Operation::Swap).requests
+    };
+    let before = writes();
+    let mut callers = tokio::task::JoinSet::new();
+    for n in 0..200 {
+        let engine = engine.clone();
+        callers.spawn(async move {
+            let request = SubmitRequest {
+                // One in ten is refused, alone.
+                priority: if n % 10 == 0 { 10 } else { 5 },
+                ..job("a")
+            };
+            engine.submit(request).await
+        });
+    }
+    let answers = callers.join_all().await;
+    let refused = answers.iter().filter(|answer| answer.is_err()).count();
+    assert_eq!(refused, 20);
+    let wrote = writes() - before;
+    assert!(wrote <= 20, "200 callers took {wrote} writes");
+    assert_eq!(all_tasks(&engine).await.len(), 181);
+
+    // Alone, an operation is one write; what finds nothing is none.
+    let before = writes();
+    engine.submit(job("b")).await.unwrap();
+    assert_eq!(writes() - before, 1);
+    assert_eq!(engine.claim(&wish("c", 1, 0)).await.unwrap(), []);
+    assert_eq!(engine.claim(&wish("c", 1, 50)).await.unwrap(), []);
+    assert_eq!(writes() - before, 1, "an empty claim writes nothing");
+    engine.close().await;
+    assert_eq!(engine.submit(job("a")).await, Err(EngineError::Closed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn leases_run_out_although_nobody_asks_for_anything() {
+    for journal in Journal::BOTH {
+        let world = TokioWorld::shared();
+        let engine = journal.open(memory(), &world).await.unwrap();
+        let mut request = job("a");
+        request.retry_policy.initial_interval_ms = 1;
+        request.retry_policy.max_interval_ms = 1;
+        let task = engine.submit(request).await.unwrap().task;
+        let doomed = ClaimRequest {
+            lease_ms: Some(20),
+            ..wish("a", 1, 1_000)
+        };
+        assert_eq!(engine.claim(&doomed).await.unwrap().len(), 1);
+        // A claim that was waiting before the lease ran out is served when it does.
+        let (again, _) = tokio::time::timeout(PATIENCE, claim_one(&engine, "a"))
+            .await
+            .expect("the lease has run out");
+        assert_eq!((again.id, again.attempt), (task.id, 2), "{journal:?}");
+        engine.close().await;
+    }
+}

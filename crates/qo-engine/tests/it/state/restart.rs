@@ -1,0 +1,122 @@
+//! A new process finds exactly what was acknowledged.
+
+use std::sync::Arc;
+
+use qo_core::transition::{Failure, FailureKind};
+use qo_core::{Status, Task};
+use qo_engine::Engine;
+use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
+use qo_store::world::TokioWorld;
+
+use super::place::{Journal, all_tasks, claim_one, job, json, memory, wish};
+
+/// A queue with a task in every state, and one that is paused.
+async fn furnish(engine: &dyn Engine) {
+    engine.submit(job("pending")).await.unwrap();
+    let later = SubmitRequest {
+        available: When::InMillis(3_600_000),
+        tags: vec!["t".parse().unwrap()],
+        ..job("later")
+    };
+    engine.submit(later).await.unwrap();
+    engine.submit(job("running")).await.unwrap();
+    claim_one(engine, "running").await;
+    for (name, kind) in [
+        ("failed", FailureKind::Permanent),
+        ("retried", FailureKind::Retryable),
+    ] {
+        engine.submit(job(name)).await.unwrap();
+        let (task, lease) = claim_one(engine, name).await;
+        let error = "no".into();
+        engine
+            .fail(task.id, lease, Failure { kind, error })
+            .await
+            .unwrap();
+    }
+    for name in ["completed", "archived", "replayed", "purged", "large"] {
+        let mut request = SubmitRequest {
+            idempotency: Some(IdempotencyRequest {
+                key: name.parse().unwrap(),
+                scope: qo_core::task::IdempotencyScope::Queue,
+                window_ms: None,
+            }),
+            ..job(name)
+        };
+        if name == "large" {
+            request.input = json(&format!("\"{}\"", "x".repeat(100_000)));
+        }
+        engine.submit(request).await.unwrap();
+        let (task, lease) = claim_one(engine, name).await;
+        engine
+            .complete(task.id, lease, Some(json("[7]")))
+            .await
+            .unwrap();
+        match name {
+            "archived" => drop(engine.archive(task.id).await.unwrap()),
+            "replayed" => drop(engine.replay(task.id).await.unwrap()),
+            "purged" => engine.purge(task.id).await.unwrap(),
+            _ => {}
+        }
+    }
+    engine.pause(&"resting".parse().unwrap()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_new_process_finds_everything() {
+    for journal in Journal::BOTH {
+        // Once after a clean end, and once after none.
+        for closes in [true, false] {
+            let world = TokioWorld::shared();
+            let store = memory();
+            let first = journal.open(Arc::clone(&store), &world).await.unwrap();
+            furnish(&first).await;
+            let before: Vec<Task> = all_tasks(&first).await;
+            let stats = first.stats().await.unwrap();
+            assert_eq!(before.len(), 9);
+            if closes {
+                first.close().await;
+            } else {
+                drop(first);
+            }
+            let second = journal.open(store, &world).await.unwrap();
+            assert_eq!(all_tasks(&second).await, before, "{journal:?}");
+            let mut again = second.stats().await.unwrap();
+            for (name, queue) in &mut again.queues {
+                // What was due has been due all the time.
+                queue.oldest_due = stats.queues[name].oldest_due;
+            }
+            assert_eq!(again, stats, "{journal:?}");
+            assert!(stats.queues[&"resting".parse().unwrap()].paused);
+
+            // Keys still stand for their tasks, live or not, and a purged one's for none.
+            for name in ["completed", "archived", "replayed", "purged"] {
+                let request = SubmitRequest {
+                    idempotency: Some(IdempotencyRequest {
+                        key: name.parse().unwrap(),
+                        scope: qo_core::task::IdempotencyScope::Queue,
+                        window_ms: None,
+                    }),
+                    ..job(name)
+                };
+                let submitted = second.submit(request).await.unwrap();
+                assert_eq!(submitted.duplicate, name != "purged", "{journal:?} {name}");
+            }
+            // What had ended can start over.
+            let ended = before
+                .iter()
+                .find(|task| task.status == Status::Completed)
+                .unwrap();
+            second.replay(ended.id).await.unwrap();
+            let claimed = second
+                .claim(&wish(ended.task_type.as_str(), 1, 5_000))
+                .await;
+            let claimed = claimed.unwrap().pop().unwrap();
+            assert_eq!((claimed.id, claimed.attempt), (ended.id, 2));
+            assert_eq!(
+                second.input(&claimed).await.unwrap(),
+                second.input(ended).await.unwrap()
+            );
+            second.close().await;
+        }
+    }
+}
