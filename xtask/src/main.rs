@@ -9,6 +9,7 @@ mod steps;
 mod table;
 mod test;
 mod typed;
+mod ui;
 
 use std::env;
 use std::process::ExitCode;

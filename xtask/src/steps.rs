@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use qo_testkit::{SeaweedFs, wait_until};
 
 use crate::typed::typed;
+use crate::ui;
 
 /// A fetch takes seconds where the database can be had at all.
 const ADVISORIES_LIMIT: Duration = Duration::from_mins(2);
@@ -30,6 +31,8 @@ pub(crate) enum Step {
     Integration,
     /// Examples in the documentation.
     Doctests,
+    /// The dashboard, in a browser.
+    Ui,
 }
 
 /// How a step ended.
@@ -45,7 +48,7 @@ pub(crate) enum Verdict {
 
 impl Step {
     /// All, the quick ones first. The three kinds of tests run one after the other and are built once.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Fmt,
         Self::Deny,
         Self::Advisories,
@@ -54,6 +57,7 @@ impl Step {
         Self::Unit,
         Self::Integration,
         Self::Doctests,
+        Self::Ui,
     ];
 
     /// Its name on the command line.
@@ -67,6 +71,7 @@ impl Step {
             Self::Unit => "unit",
             Self::Integration => "integration",
             Self::Doctests => "doctests",
+            Self::Ui => "ui",
         }
     }
 
@@ -87,6 +92,9 @@ impl Step {
                 "tests of whole crates, among them conformance on a real S3 server"
             }
             Self::Doctests => "examples in the documentation work",
+            Self::Ui => {
+                "the dashboard in a browser, on a real S3 server (installs Chromium and two packages)"
+            }
         }
     }
 
@@ -136,6 +144,7 @@ impl Step {
             ],
             Self::Integration => &["test", "--workspace", "--no-fail-fast", "--test", "*"],
             Self::Doctests => &["test", "--workspace", "--no-fail-fast", "--doc"],
+            Self::Ui => ui::BUILD,
         }
     }
 
@@ -161,6 +170,7 @@ impl Step {
             Self::Docs => {
                 command.env("RUSTDOCFLAGS", "-D warnings");
             }
+            Self::Ui => return ui::run(command),
             Self::Unit | Self::Integration => {
                 // One server for all test processes, instead of one each.
                 let server =
@@ -177,7 +187,7 @@ impl Step {
     }
 }
 
-fn verdict(command: &Command, status: ExitStatus) -> Verdict {
+pub(crate) fn verdict(command: &Command, status: ExitStatus) -> Verdict {
     if status.success() {
         Verdict::Passed
     } else {

@@ -71,6 +71,9 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// Calls a task off: a pending one at once, a running one by asking its worker.
     async fn cancel(&self, id: TaskId, reason: Option<String>) -> Result<Task, EngineError>;
 
+    /// Makes a pending task due at once that would be due later.
+    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError>;
+
     /// Starts over a task that has come to its end.
     async fn replay(&self, id: TaskId) -> Result<Task, EngineError>;
 

@@ -22,7 +22,7 @@ use crate::tokens::Scope;
     ),
     paths(
         tasks::submit, tasks::list, tasks::read, tasks::input, tasks::output, tasks::history, tasks::versions,
-        operators::cancel, operators::replay, operators::archive, operators::unarchive, operators::purge,
+        operators::cancel, operators::run_now, operators::replay, operators::archive, operators::unarchive, operators::purge,
         operators::pause, operators::resume, bulk::bulk,
         work::claim, work::complete, work::fail, work::release, work::renew, work::snooze, work::progress,
         work::outcomes, work::heartbeat, work::deregister,

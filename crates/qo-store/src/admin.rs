@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use qo_core::Timestamp;
 
+use crate::browser::{BrowserCredentials, BrowserPlace, SessionWish};
 use crate::error::StoreError;
 
 /// One stored version of an object.
@@ -112,4 +113,31 @@ pub trait BucketAdmin: Debug + Send + Sync + 'static {
 
     /// Replaces all lifecycle rules; an empty list removes them.
     async fn set_lifecycle(&self, rules: &[LifecycleRule]) -> Result<(), StoreError>;
+
+    /// Where a browser finds the bucket, if it can call it at all.
+    fn browser_place(&self) -> Option<BrowserPlace> {
+        None
+    }
+
+    /// The credentials with which requests are signed.
+    async fn own_credentials(&self) -> Result<BrowserCredentials, StoreError> {
+        Err(no_browsers("handing over credentials"))
+    }
+
+    /// Makes credentials that end by themselves and may do no more than asked, where the store can.
+    async fn browser_session(&self, _wish: &SessionWish) -> Result<BrowserCredentials, StoreError> {
+        Err(no_browsers("making a session"))
+    }
+
+    /// Lets everybody read what lies below a folder. Says whether that had to be changed.
+    async fn publish(&self, _folder: &str) -> Result<bool, StoreError> {
+        Err(no_browsers("publishing a folder"))
+    }
+}
+
+fn no_browsers(operation: &'static str) -> StoreError {
+    StoreError::Unsupported {
+        operation,
+        detail: "a browser cannot call this kind of store by itself".to_owned(),
+    }
 }

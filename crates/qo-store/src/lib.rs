@@ -5,6 +5,7 @@
 //! probe that decides whether a bucket can be trusted at all.
 
 pub mod admin;
+pub mod browser;
 pub mod client;
 pub mod clock;
 pub mod error;

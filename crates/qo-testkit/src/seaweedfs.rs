@@ -27,6 +27,7 @@ const MAX_STARTS: usize = 4;
 const ENDPOINT_VARIABLE: &str = "QO_TEST_S3_ENDPOINT";
 const ACCESS_KEY_VARIABLE: &str = "QO_TEST_S3_ACCESS_KEY";
 const SECRET_KEY_VARIABLE: &str = "QO_TEST_S3_SECRET_KEY";
+const SHELL_VARIABLE: &str = "QO_TEST_S3_SHELL";
 
 /// A SeaweedFS server with an S3 interface on a loopback port, and credentials of its own.
 ///
@@ -36,6 +37,8 @@ pub struct SeaweedFs {
     credentials: Credentials,
     /// Absent if somebody else runs the server.
     process: Option<ServerProcess>,
+    /// How its own shell is started.
+    shell: Option<String>,
     timeout: Duration,
 }
 
@@ -76,6 +79,12 @@ impl SeaweedFs {
             (ACCESS_KEY_VARIABLE, self.access_key()),
             (SECRET_KEY_VARIABLE, self.secret_key()),
         ]
+    }
+
+    /// The command line of a shell of this server's own, if this process runs it: it can do what S3 cannot, such as taking in a
+    /// hundred thousand small objects in seconds.
+    pub fn shell(&self) -> Option<(&'static str, &str)> {
+        self.shell.as_deref().map(|shell| (SHELL_VARIABLE, shell))
     }
 
     /// Where it listens: `http://127.0.0.1:port`.
@@ -143,6 +152,14 @@ impl SeaweedFs {
             endpoint: format!("http://127.0.0.1:{}", ports.s3),
             credentials: credentials.clone(),
             process: Some(process),
+            shell: Some(format!(
+                "{} shell -master=127.0.0.1:{}.{} -filer=127.0.0.1:{}.{}",
+                program.display(),
+                ports.master,
+                ports.master_grpc,
+                ports.filer,
+                ports.filer_grpc
+            )),
             timeout: READY_TIMEOUT,
         };
         server.wait_until_ready(tries)?;
@@ -213,6 +230,7 @@ impl SeaweedFs {
                 secret_key,
             },
             process: None,
+            shell: variable(SHELL_VARIABLE).filter(|shell| !shell.is_empty()),
             timeout: TIMEOUT,
         }))
     }

@@ -256,6 +256,7 @@ fn rejection_kind(rejection: &Rejection) -> ErrorKind {
         | Rejection::RetryPolicy(_) => ErrorKind::BadInput,
         Rejection::WrongStatus { .. }
         | Rejection::NotDue { .. }
+        | Rejection::AlreadyDue { .. }
         | Rejection::Expired { .. }
         | Rejection::NotExpired { .. }
         | Rejection::LeaseHolds { .. }

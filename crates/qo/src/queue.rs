@@ -168,6 +168,11 @@ impl Queue {
         Ok(self.engine.cancel(id, reason.map(str::to_owned)).await?)
     }
 
+    /// Makes a pending task due at once that would be due later.
+    pub async fn run_now(&self, id: TaskId) -> Result<Task, Error> {
+        Ok(self.engine.run_now(id).await?)
+    }
+
     /// Starts over a task that has come to its end.
     pub async fn replay(&self, id: TaskId) -> Result<Task, Error> {
         Ok(self.engine.replay(id).await?)

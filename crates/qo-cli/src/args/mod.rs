@@ -17,6 +17,7 @@ mod replay;
 mod stats;
 mod status;
 pub mod submit;
+mod ui;
 pub mod values;
 mod wait;
 mod watch;
@@ -44,6 +45,7 @@ pub use self::replay::ReplayArgs;
 pub use self::stats::StatsArgs;
 pub use self::status::StatusArgs;
 pub use self::submit::{ManyArgs, PolicyArgs, SubmitArgs, TaskArgs};
+pub use self::ui::{UiArgs, UiCommand, UiDeployArgs, UiLinkArgs};
 pub use self::wait::WaitArgs;
 pub use self::watch::WatchArgs;
 pub use self::worker::WorkerArgs;
@@ -236,6 +238,8 @@ pub enum Command {
     /// Makes sure that it can be trusted, switches versioning on, lets browsers call it for the dashboard, and sets
     /// lifecycle rules. It can be run again, and changes only what is not so yet. Run it before workers are.
     Init(InitArgs),
+    /// Put the dashboard into the bucket, and make links that open it
+    Ui(UiArgs),
     /// Look a queue over and say what is wrong with it
     ///
     /// Whether the store answers, what it allows, how fast it is, its clock, its settings, the index, and whether its

@@ -56,6 +56,13 @@ pub(super) async fn run(args: &InitArgs, session: &mut Session) -> Result<(), Fa
         screen.write(&text)?;
     }
     if report.is_ready() {
+        if args.ui {
+            let deployed = qo_ui::deploy(&store, false).await;
+            return super::ui::tell(
+                &deployed.map_err(|error| super::ui::explain(&error))?,
+                session,
+            );
+        }
         if args.dry_run {
             screen.note("Nothing was changed.");
         } else {

@@ -15,6 +15,7 @@ mod stats;
 mod status;
 mod submit;
 mod submit_many;
+mod ui;
 mod wait;
 mod worker;
 mod workers;
@@ -47,6 +48,7 @@ pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure>
         Command::Resume(args) => pause::resume(&args, session).await,
         Command::Monitor(args) => monitor::run(&args, session).await,
         Command::Init(args) => init::run(&args, session).await,
+        Command::Ui(args) => ui::run(&args, session).await,
         Command::Doctor(args) => doctor::run(&args, session).await,
         Command::Config(_) => config::run(session),
         Command::Completions(args) => completions::run(&args, session),

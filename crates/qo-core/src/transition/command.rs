@@ -80,6 +80,8 @@ pub enum Action {
         /// Why.
         reason: Option<Box<str>>,
     },
+    /// Make a pending task due that would be due later.
+    RunNow,
     /// Start over a task that has come to its end.
     Replay,
     /// Put away a task that has come to its end.
@@ -102,6 +104,7 @@ impl Action {
             Self::ExpireLease { .. } => "expire lease",
             Self::Expire => "expire",
             Self::Cancel { .. } => "cancel",
+            Self::RunNow => "run now",
             Self::Replay => "replay",
             Self::Archive => "archive",
             Self::Unarchive => "unarchive",

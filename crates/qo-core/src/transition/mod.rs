@@ -79,6 +79,7 @@ impl Task {
             Action::ExpireLease { jitter } => self.expire_lease(jitter, now),
             Action::Expire => self.expire(now),
             Action::Cancel { reason } => self.cancel(reason.as_deref(), now),
+            Action::RunNow => self.run_now(now),
             Action::Replay => self.replay(now),
             Action::Archive => self.archive(),
             Action::Unarchive => self.unarchive(),

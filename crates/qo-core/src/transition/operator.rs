@@ -1,11 +1,33 @@
-//! What people do to tasks: cancel, replay, archive, unarchive.
+//! What people do to tasks: cancel, run now, replay, archive, unarchive.
 
 use super::{Note, Rejection};
 use crate::limits::{ERROR_MAX_BYTES, cut_text};
 use crate::task::{Status, Task};
 use crate::time::Timestamp;
 
+const MADE_DUE: &str = "made due at once";
+
 impl Task {
+    /// Makes a task due now that waits for its time: a delay, a retry or a snooze.
+    ///
+    /// This is the one change that moves a due time back. The new one is now, which no earlier entry of the task can be named
+    /// by unless clocks jump, so that the deletion of the old entry does not take the new one away.
+    pub(super) fn run_now(&mut self, now: Timestamp) -> Result<Note, Rejection> {
+        if self.status != Status::Pending {
+            return Err(self.wrong_status("run now"));
+        }
+        if let Some(expires_at) = self.expires_at.filter(|_| self.is_expired(now)) {
+            return Err(Rejection::Expired { expires_at });
+        }
+        if self.available_at <= now {
+            return Err(Rejection::AlreadyDue {
+                available_at: self.available_at,
+            });
+        }
+        self.available_at = now;
+        Ok(Note::of(None, Some(MADE_DUE)))
+    }
+
     pub(super) fn cancel(
         &mut self,
         reason: Option<&str>,

@@ -40,6 +40,12 @@ pub enum Rejection {
         /// When it can.
         available_at: Timestamp,
     },
+    /// The task can be claimed already.
+    #[error("the task is due since {available_at}")]
+    AlreadyDue {
+        /// Since when it can.
+        available_at: Timestamp,
+    },
     /// The task waited longer than it is worth.
     #[error("the task expired at {expires_at}")]
     Expired {

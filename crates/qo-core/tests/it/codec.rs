@@ -184,6 +184,7 @@ fn exercise(task: &Task) {
         },
         Action::Expire,
         Action::Cancel { reason: None },
+        Action::RunNow,
         Action::Replay,
         Action::Archive,
         Action::Unarchive,

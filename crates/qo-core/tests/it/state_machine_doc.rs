@@ -21,7 +21,11 @@ fn variants(status: Status) -> Vec<Task> {
         submit(submission, op(1), at(0)).unwrap()
     };
     match status {
-        Status::Pending => vec![pending(), with(|s| s.expires_at = Some(at(1_000)))],
+        Status::Pending => vec![
+            pending(),
+            with(|s| s.expires_at = Some(at(1_000))),
+            with(|s| s.available_at = Some(at(20_000_000))),
+        ],
         Status::Running => vec![
             after(pending(), claim(1)),
             after(with(|s| s.max_retries = 0), claim(1)),
@@ -65,6 +69,7 @@ fn actions() -> Vec<(&'static str, Action)> {
         ),
         ("expire", Action::Expire),
         ("cancel", Action::Cancel { reason: None }),
+        ("run now", Action::RunNow),
         ("replay", Action::Replay),
         ("archive", Action::Archive),
         ("unarchive", Action::Unarchive),

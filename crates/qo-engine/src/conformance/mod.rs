@@ -128,6 +128,7 @@ const CHECKS: &[(&str, Check)] = checks![
     operators::cancels_a_pending_task,
     operators::asks_a_running_task_to_stop,
     operators::cancels_when_the_attempt_ends,
+    operators::runs_a_waiting_task_now,
     operators::replays,
     operators::archives_and_unarchives,
     operators::purges_for_good,

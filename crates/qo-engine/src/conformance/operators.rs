@@ -66,6 +66,41 @@ pub(super) async fn cancels_when_the_attempt_ends(room: &Room<'_>) {
     room.nothing_to_claim().await;
 }
 
+pub(super) async fn runs_a_waiting_task_now(room: &Room<'_>) {
+    let request = SubmitRequest {
+        available: When::InMillis(3_600_000),
+        ..room.request()
+    };
+    let waiting = room.submit(request).await;
+    room.nothing_to_claim().await;
+    let other = room.another().await;
+    let due = other.run_now(waiting.id).await.unwrap();
+    assert_eq!(due.status, Status::Pending);
+    assert!(due.available_at < waiting.available_at);
+    // The same process is asked again: another one's clock may be a little behind, and then it is not due there yet.
+    match rejection(other.run_now(waiting.id).await) {
+        Rejection::AlreadyDue { available_at } => assert_eq!(available_at, due.available_at),
+        other => panic!("expected that it is due, got {other:?}"),
+    }
+    let (task, lease) = room.claim_one().await;
+    assert_eq!((task.id, task.attempt), (waiting.id, 1));
+    wrong_status(room.engine.run_now(task.id).await, Status::Running);
+
+    // A retry that waits is a waiting task like any other.
+    let error = failure(FailureKind::Retryable, "try again later");
+    let back = room.engine.fail(task.id, lease, error).await.unwrap();
+    assert_eq!(back.status, Status::Pending);
+    match room.engine.run_now(task.id).await {
+        // Between the two its time may have come.
+        Ok(_) | Err(EngineError::Rejected(Rejection::AlreadyDue { .. })) => {}
+        other => panic!("expected that it runs, got {other:?}"),
+    }
+    let (again, lease) = room.claim_one().await;
+    assert_eq!((again.id, again.attempt), (task.id, 2));
+    room.engine.complete(task.id, lease, None).await.unwrap();
+    wrong_status(room.engine.run_now(task.id).await, Status::Completed);
+}
+
 pub(super) async fn replays(room: &Room<'_>) {
     let pending = room.submit_one().await;
     wrong_status(room.engine.replay(pending.id).await, Status::Pending);

@@ -14,7 +14,7 @@
 use bytes::Bytes;
 use qo_core::keys::Key;
 use qo_core::task::{decode, encode};
-use qo_core::{Action, Command, OpId, Rejection, Status, Task, TaskId};
+use qo_core::{Action, Command, OpId, Rejection, Task, TaskId};
 use qo_store::StoreError;
 use qo_store::client::{Object, Tag};
 use qo_store::world::WorldExt;
@@ -92,7 +92,7 @@ impl ObjectsEngine {
     ) -> Result<Changed, EngineError> {
         let Stored { mut task, tag } = stored;
         let now = self.client().now();
-        let old_keys = index::all_keys(&task, now);
+        let before = task.clone();
         let old_lease = index::lease_key(&task);
         task.apply(Command { op, action }, now)?;
 
@@ -109,12 +109,10 @@ impl ObjectsEngine {
                 &op,
             )
             .await?;
-        let kept = if new_lease.is_none() { old_lease } else { None };
         self.publish(&task).await;
-        let stale = old_keys
-            .into_iter()
-            .filter(|key| kept.as_ref() != Some(key) || task.status != Status::Running);
-        self.shared.broom.sweep(stale);
+        self.shared
+            .broom
+            .sweep(index::stale_keys(&before, &task, now));
         Ok(Changed {
             task,
             tag: written.tag().cloned(),

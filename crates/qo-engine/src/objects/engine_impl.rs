@@ -87,6 +87,10 @@ impl Engine for ObjectsEngine {
         self.operate(id, Action::Cancel { reason }).await
     }
 
+    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.operate(id, Action::RunNow).await
+    }
+
     async fn replay(&self, id: TaskId) -> Result<Task, EngineError> {
         self.operate(id, Action::Replay).await
     }

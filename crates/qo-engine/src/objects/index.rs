@@ -31,3 +31,12 @@ pub(super) fn all_keys(task: &Task, now: Timestamp) -> Vec<Key> {
         _ => Vec::new(),
     }
 }
+
+/// The entries of a task that are no longer true after a change.
+pub(super) fn stale_keys(before: &Task, after: &Task, now: Timestamp) -> Vec<Key> {
+    let kept = lease_key(after);
+    all_keys(before, now)
+        .into_iter()
+        .filter(|key| kept.as_ref() != Some(key))
+        .collect()
+}

@@ -25,6 +25,8 @@ mod broom;
 mod change;
 mod claim;
 mod config;
+#[cfg(test)]
+mod dashboard_vectors;
 mod doctor;
 mod engine_impl;
 mod environment;

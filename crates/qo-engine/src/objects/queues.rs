@@ -21,7 +21,7 @@ const RECENT_OPS_MAX: usize = 32;
 
 /// What is stored of the queues.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct QueuesRecord {
+pub(super) struct QueuesRecord {
     revision: u64,
     #[serde(default)]
     op_id: Option<OpId>,
@@ -30,6 +30,21 @@ struct QueuesRecord {
     /// The paused queues, and since when they are.
     #[serde(default)]
     paused: BTreeMap<QueueName, Timestamp>,
+}
+
+impl QueuesRecord {
+    /// Pauses a queue or lets it go on.
+    pub(super) fn set(&mut self, queue: &QueueName, paused: bool, op: OpId, now: Timestamp) {
+        if paused {
+            self.paused.insert(queue.clone(), now);
+        } else {
+            self.paused.remove(queue);
+        }
+        self.revision += 1;
+        self.recent_ops.extend(self.op_id.replace(op));
+        let excess = self.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
+        self.recent_ops.drain(..excess);
+    }
 }
 
 #[derive(Default)]
@@ -102,15 +117,7 @@ impl ObjectsEngine {
                 self.shared.signal.touch().await;
                 return Ok(());
             }
-            if paused {
-                record.paused.insert(queue.clone(), self.client().now());
-            } else {
-                record.paused.remove(queue);
-            }
-            record.revision += 1;
-            record.recent_ops.extend(record.op_id.replace(op));
-            let excess = record.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
-            record.recent_ops.drain(..excess);
+            record.set(queue, paused, op, self.client().now());
             let body = Bytes::from(serde_json::to_vec(&record).map_err(|error| corrupt(&error))?);
             let written = match &tag {
                 Some(tag) => self.client().swap(QUEUES_KEY, body, tag, &op).await,

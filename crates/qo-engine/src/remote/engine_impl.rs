@@ -224,6 +224,10 @@ impl Engine for RemoteEngine {
         self.operate(id, "archive", &Nothing {}).await
     }
 
+    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.operate(id, "run_now", &Nothing {}).await
+    }
+
     async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
         self.operate(id, "unarchive", &Nothing {}).await
     }

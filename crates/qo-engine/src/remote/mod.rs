@@ -20,7 +20,7 @@
 //! | complete | the second one finds its lease gone. If the task is completed and its attempt is the one of the lease, nobody else can have done it, so that it counts as done |
 //! | fail, release, snooze | the second one finds its lease gone and says so. The attempt is over either way |
 //! | renew, progress, heartbeat, pause, resume | doing it twice is doing it once |
-//! | cancel, replay, archive, unarchive, purge | the second one may be refused because the first one did it; the error says in which state the task is |
+//! | cancel, run now, replay, archive, unarchive, purge | the second one may be refused because the first one did it; the error says in which state the task is |
 
 mod batch;
 mod clock;

@@ -249,6 +249,10 @@ impl Engine for StateEngine {
         self.act(id, Action::Archive).await
     }
 
+    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.act(id, Action::RunNow).await
+    }
+
     async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
         self.act(id, Action::Unarchive).await
     }

@@ -3,6 +3,7 @@
 //! The router is built from the table, and a test holds the OpenAPI document against it.
 
 pub(crate) mod bulk;
+pub(crate) mod dashboard;
 pub(crate) mod events;
 pub(crate) mod looking;
 pub(crate) mod operations;
@@ -63,7 +64,7 @@ fn row(method: Method, path: &'static str, access: Access, serve: MethodRouter<A
 }
 
 fn about_tasks() -> Vec<Route> {
-    use operators::{archive, cancel, purge, replay, unarchive};
+    use operators::{archive, cancel, purge, replay, run_now, unarchive};
     use tasks::{history, input, list, output, read, submit, versions};
     vec![
         writes("/v1/tasks", SUBMIT, post(submit)),
@@ -75,6 +76,7 @@ fn about_tasks() -> Vec<Route> {
         reads("/v1/tasks/{id}/history", READ, get(history)),
         reads("/v1/tasks/{id}/versions", READ, get(versions)),
         writes("/v1/tasks/{id}/cancel", ADMIN, post(cancel)),
+        writes("/v1/tasks/{id}/run_now", ADMIN, post(run_now)),
         writes("/v1/tasks/{id}/replay", ADMIN, post(replay)),
         writes("/v1/tasks/{id}/archive", ADMIN, post(archive)),
         writes("/v1/tasks/{id}/unarchive", ADMIN, post(unarchive)),
@@ -128,7 +130,12 @@ pub(crate) fn router(app: &App) -> Router {
         let guard = from_fn_with_state((app.clone(), route.access), authorize);
         router = router.route(route.path, route.serve.route_layer(guard));
     }
+    // The dashboard's files are no part of the API, and of its document: everybody may read them, and they hold nothing.
     router
+        .route("/", get(dashboard::redirect))
+        .route("/ui", get(dashboard::redirect))
+        .route("/ui/", get(dashboard::page))
+        .route("/ui/{*path}", get(dashboard::file))
         .fallback(async || {
             Refusal::new(
                 Condition::NoRoute,

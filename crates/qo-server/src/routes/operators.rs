@@ -52,6 +52,18 @@ pub(crate) async fn replay(State(app): State<App>, Named(id): Named<TaskId>) -> 
     done(&app, "replay", &app.engine().replay(id).await?)
 }
 
+/// Make a waiting task due
+///
+/// One that waits for its time: a delay, a retry or a snooze.
+#[utoipa::path(
+    post, path = "/v1/tasks/{id}/run_now", tag = "operate", operation_id = "run_now",
+    params(("id" = schema::Id, Path, description = "The task")),
+    responses((status = 200, description = "The task as it is now", body = schema::TaskRecord))
+)]
+pub(crate) async fn run_now(State(app): State<App>, Named(id): Named<TaskId>) -> Answer {
+    done(&app, "run_now", &app.engine().run_now(id).await?)
+}
+
 /// Put a task away
 ///
 /// One that has come to its end.

@@ -71,6 +71,7 @@ async fn unknown_ids_are_not_found_and_no_ids_are_refused() {
         ("GET", "/output", Value::Null),
         ("GET", "/history", Value::Null),
         ("GET", "/versions", Value::Null),
+        ("POST", "/run_now", Value::Null),
         ("POST", "/replay", Value::Null),
         ("POST", "/archive", Value::Null),
         ("POST", "/unarchive", Value::Null),

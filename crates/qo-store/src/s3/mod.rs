@@ -2,6 +2,7 @@
 //!
 //! The requests are signed with `object_store`'s own signer and go through the same HTTP layer as the objects.
 
+mod browser;
 mod encoding;
 mod lifecycle;
 mod request;
@@ -19,6 +20,7 @@ use object_store::path::Path as ObjectPath;
 
 use self::request::{Answer, Request};
 use crate::admin::{BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning};
+use crate::browser::{BrowserCredentials, BrowserPlace, SessionWish};
 use crate::error::StoreError;
 use crate::world::World;
 
@@ -143,6 +145,22 @@ impl S3Admin {
 
 #[async_trait]
 impl BucketAdmin for S3Admin {
+    fn browser_place(&self) -> Option<BrowserPlace> {
+        Some(self.place())
+    }
+
+    async fn own_credentials(&self) -> Result<BrowserCredentials, StoreError> {
+        self.credentials_as_they_are().await
+    }
+
+    async fn browser_session(&self, wish: &SessionWish) -> Result<BrowserCredentials, StoreError> {
+        self.make_session(wish).await
+    }
+
+    async fn publish(&self, folder: &str) -> Result<bool, StoreError> {
+        self.make_readable(folder).await
+    }
+
     async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError> {
         const OPERATION: &str = "listing versions";
         let full_key = self.settings.full_key(key);

@@ -215,7 +215,7 @@ impl S3AdminSettings {
     }
 }
 
-fn failure_of(error: &HttpError) -> ResponseError {
+pub(super) fn failure_of(error: &HttpError) -> ResponseError {
     error
         .source()
         .and_then(|source| source.downcast_ref::<ResponseError>())

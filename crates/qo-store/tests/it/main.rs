@@ -11,4 +11,5 @@ mod probe_example;
 mod real_stores;
 mod redaction;
 mod s3_admin;
+mod s3_browser;
 mod sqlite;

@@ -27,6 +27,9 @@ fn run() -> Result<(), KitError> {
     if let Some(dir) = server.data_dir() {
         let _ = writeln!(out, "# data in {}", dir.display());
     }
+    if let Some((name, value)) = server.shell() {
+        let _ = writeln!(out, "export {name}='{value}'");
+    }
     let _ = out.flush();
     let mut input = io::stdin().lock();
     let mut buffer = [0; 1_024];

@@ -317,6 +317,18 @@ impl Run {
                 });
                 (Action::Replay, accepted)
             }
+            1 => {
+                let accepted = task.is_some_and(|task| {
+                    let accepted = task.status == Status::Pending
+                        && task.available_at > now
+                        && task.expires_at.is_none_or(|at| at > now);
+                    if accepted {
+                        task.available_at = now;
+                    }
+                    accepted
+                });
+                (Action::RunNow, accepted)
+            }
             3 => {
                 let accepted = task.is_some_and(|task| {
                     let accepted = task.status == Status::Archived;

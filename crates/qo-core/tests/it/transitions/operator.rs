@@ -1,7 +1,8 @@
-use qo_core::{Action, Rejection, Status};
+use qo_core::transition::submit;
+use qo_core::{Action, Rejection, Status, Submission};
 
 use super::{apply, assert_rejected};
-use crate::support::{at, claim, in_status};
+use crate::support::{at, claim, in_status, op, submission};
 
 const ENDS: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled];
 
@@ -20,6 +21,45 @@ fn a_replay_starts_over_but_never_repeats_an_attempt_number() {
         );
         assert_eq!(task.attempt, ended.attempt);
         assert_eq!(apply(&task, claim(2), at(50)).attempt, ended.attempt + 1);
+    }
+}
+
+#[test]
+fn a_waiting_task_is_made_due_and_a_due_one_is_not() {
+    let waiting = submit(
+        Submission {
+            available_at: Some(at(60_000)),
+            expires_at: Some(at(90_000)),
+            ..submission(1)
+        },
+        op(1),
+        at(0),
+    )
+    .unwrap();
+    let task = apply(&waiting, Action::RunNow, at(50));
+    assert_eq!(
+        (task.status, task.available_at, task.attempt),
+        (Status::Pending, at(50), 0)
+    );
+    assert_eq!(task.expires_at, waiting.expires_at, "it may still expire");
+    assert_eq!(apply(&task, claim(1), at(50)).status, Status::Running);
+    let due = Rejection::AlreadyDue {
+        available_at: at(50),
+    };
+    assert_rejected(&task, Action::RunNow, at(50), &due);
+    let expired = Rejection::Expired {
+        expires_at: at(90_000),
+    };
+    assert_rejected(&waiting, Action::RunNow, at(90_000), &expired);
+    for status in Status::ALL
+        .into_iter()
+        .filter(|status| *status != Status::Pending)
+    {
+        let reason = Rejection::WrongStatus {
+            action: "run now",
+            status,
+        };
+        assert_rejected(&in_status(status), Action::RunNow, at(9), &reason);
     }
 }
 

@@ -65,6 +65,9 @@ pub enum Condition {
     NotDue {
         available_at: Timestamp,
     },
+    AlreadyDue {
+        available_at: Timestamp,
+    },
     Expired {
         expires_at: Timestamp,
     },
@@ -199,6 +202,7 @@ impl Condition {
                 ("wrong_status", 409, "The task's status does not allow this")
             }
             Self::NotDue { .. } => ("not_due", 409, "The task is not due yet"),
+            Self::AlreadyDue { .. } => ("already_due", 409, "The task is due already"),
             Self::Expired { .. } => ("expired", 409, "The task has expired"),
             Self::NotExpired { .. } => ("not_expired", 409, "The task has not expired"),
             Self::LeaseHolds { .. } => ("lease_holds", 409, "The lease still holds"),

@@ -90,6 +90,9 @@ fn rejection_of(condition: &Condition) -> Option<Rejection> {
         Condition::NotDue { available_at } => Rejection::NotDue {
             available_at: *available_at,
         },
+        Condition::AlreadyDue { available_at } => Rejection::AlreadyDue {
+            available_at: *available_at,
+        },
         Condition::Expired { expires_at } => Rejection::Expired {
             expires_at: *expires_at,
         },

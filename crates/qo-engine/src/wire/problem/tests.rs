@@ -25,6 +25,7 @@ fn every_error() -> Vec<EngineError> {
         }
         .into(),
         Rejection::NotDue { available_at: at }.into(),
+        Rejection::AlreadyDue { available_at: at }.into(),
         Rejection::Expired { expires_at: at }.into(),
         Rejection::NotExpired { expires_at: None }.into(),
         Rejection::NotExpired {

@@ -66,6 +66,9 @@ fn condition_of_rejection(rejection: &Rejection) -> Condition {
         Rejection::NotDue { available_at } => Condition::NotDue {
             available_at: *available_at,
         },
+        Rejection::AlreadyDue { available_at } => Condition::AlreadyDue {
+            available_at: *available_at,
+        },
         Rejection::Expired { expires_at } => Condition::Expired {
             expires_at: *expires_at,
         },

@@ -35,6 +35,7 @@ const WORDS: &[&str] = &[
     "expire lease",
     "expire",
     "cancel",
+    "run now",
     "replay",
     "archive",
     "unarchive",

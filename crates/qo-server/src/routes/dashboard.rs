@@ -1,0 +1,57 @@
+//! The dashboard, from the files that are part of the program.
+
+use axum::body::Body;
+use axum::extract::Path;
+use axum::response::{IntoResponse, Redirect, Response};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
+};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use qo_engine::wire::Condition;
+use qo_ui::assets::{self, Asset};
+
+use crate::answer::Refusal;
+
+/// Leads to the page.
+pub(crate) async fn redirect() -> Redirect {
+    Redirect::temporary("/ui/")
+}
+
+/// The page.
+pub(crate) async fn page(headers: HeaderMap) -> Response {
+    answer(assets::find(""), &headers)
+}
+
+/// One of its files.
+pub(crate) async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
+    answer(assets::find(&path), &headers)
+}
+
+fn answer(asset: Option<&'static Asset>, asked: &HeaderMap) -> Response {
+    let Some(asset) = asset else {
+        let refusal = Refusal::new(Condition::NoRoute, "the dashboard has no such file");
+        return refusal.into_response();
+    };
+    let is_known = asked
+        .get(IF_NONE_MATCH)
+        .is_some_and(|tag| tag.as_bytes() == asset.etag().as_bytes());
+    let mut response = Response::new(if is_known {
+        Body::empty()
+    } else {
+        Body::from(asset.bytes)
+    });
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, asset.content_type()),
+        (CACHE_CONTROL, assets::CACHE_CONTROL),
+        (ETAG, asset.etag()),
+        (CONTENT_SECURITY_POLICY, assets::CONTENT_SECURITY_POLICY),
+        (REFERRER_POLICY, "no-referrer"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

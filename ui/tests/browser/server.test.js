@@ -1,0 +1,145 @@
+// The dashboard on a qo server: the same pages, fed by the HTTP API.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import { after, before, test } from 'node:test';
+
+import { checkAccess, closePage, openDashboard, picture, shows, until, visit } from '../support/browser.js';
+import { programs } from '../support/programs.js';
+import { setUp } from '../support/setup.js';
+
+let stage;
+let open;
+let guarded;
+before(async () => {
+  stage = await setUp('server', { versioned: true });
+  open = await serve();
+  guarded = await serve('read');
+});
+after(async () => {
+  open?.stop();
+  guarded?.stop();
+  await stage?.close();
+});
+
+/** A server on the stage's bucket; with a scope, one that lets nobody in without a token of that scope. */
+async function serve(scope) {
+  const child = spawn(await programs.serve(), [`s3://${stage.bucket}`, ...(scope ? [scope] : [])], {
+    env: { PATH: process.env.PATH, S3_ENDPOINT: stage.s3.endpoint, S3_REGION: 'us-east-1', AWS_ACCESS_KEY_ID: stage.s3.accessKey, AWS_SECRET_ACCESS_KEY: stage.s3.secretKey },
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const token = scope ? (await lines.next()).value : undefined;
+  return { token, url: (await lines.next()).value, stop: () => child.stdin.end() };
+}
+
+/** Opens the dashboard that the server brings with it. */
+async function openServed(server, hash = '#/overview', context = {}) {
+  const page = await openDashboard({ ...stage, url: `${server.url}/ui/${hash}` }, { context, plain: true });
+  return page;
+}
+
+test('the server brings the dashboard, which connects by itself', async () => {
+  const page = await openServed(open);
+  await shows(page, `${stage.tasks.length} tasks, all counted`);
+  const failed = stage.tasks.filter((task) => task.status === 'failed').length;
+  assert.equal(await page.locator('.tile.failed .tile-value').innerText(), String(failed));
+  await checkAccess(page, 'overview on a server');
+  await picture(page, 'server-overview');
+  const answer = await fetch(`${open.url}/ui/`);
+  assert.match(answer.headers.get('content-security-policy'), /script-src 'self';.*frame-ancestors 'none'/);
+  assert.equal((await fetch(`${open.url}/ui/js/app.js`, { headers: { 'if-none-match': (await fetch(`${open.url}/ui/js/app.js`)).headers.get('etag') } })).status, 304);
+  await closePage(page);
+});
+
+test('lists, searches and pages', async () => {
+  const page = await openServed(open, '#/tasks?tab=failed');
+  await page.locator('.tasks-table tbody tr').first().waitFor();
+  const ids = async () => (await page.locator('.id-cell').allInnerTexts()).sort();
+  const expected = (choose) => stage.tasks.filter(choose).map((task) => task.id).sort();
+  assert.deepEqual(await ids(), expected((task) => task.status === 'failed'));
+  await visit(page, `#/tasks?q=${encodeURIComponent('worker:worker-eu-2')}`);
+  await until('the worker', async () => JSON.stringify(await ids()) === JSON.stringify(expected((task) => task.worker_id === 'worker-eu-2')));
+  const { id } = stage.task({ status: 'failed' });
+  await visit(page, `#/tasks?q=${id.slice(0, 7)}`);
+  await until('the start of an id', async () => JSON.stringify(await ids()) === JSON.stringify([id]));
+  await visit(page, '#/tasks');
+  await page.locator('.tasks-table tbody tr').nth(49).waitFor();
+  await page.getByRole('button', { name: 'Next' }).click();
+  await shows(page, 'Page 2');
+  await closePage(page);
+});
+
+test('a task, its payloads and its versions', async () => {
+  const page = await openServed(open, `#/tasks/${stage.task({ task_type: 'nightly_backup' }).id}/versions`);
+  for (const text of ['Why it failed', 'Attempt 2', '5 stored']) await shows(page, text);
+  await shows(page, '"failed"', '.diff');
+  await visit(page, `#/tasks/${stage.task({ task_type: 'import_rows' }).id}`);
+  await page.getByRole('button', { name: /^Load / }).click();
+  await shows(page, '4,000 items');
+  await visit(page, `#/tasks/${stage.task({ task_type: 'render_page' }).id}`);
+  await shows(page, '123456789012345678901234567890.10', '.json');
+  await closePage(page);
+});
+
+test('actions, and why one is refused', async () => {
+  const failed = stage.task({ status: 'failed', task_type: 'charge_card' });
+  const page = await openServed(open, `#/tasks/${failed.id}`);
+  await page.getByRole('button', { name: 'Replay', exact: true }).click();
+  await shows(page, 'due', '.task-head .badge');
+  assert.equal((await stage.stored(failed.id)).status, 'pending');
+  const waiting = stage.tasks.find((task) => task.task_type === 'send_digest');
+  await visit(page, `#/tasks/${waiting.id}`);
+  await shows(page, waiting.id, '.id-line');
+  await page.getByRole('button', { name: 'Run now', exact: true }).click();
+  await shows(page, 'due', '.task-head .badge');
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  await page.locator('dialog input').fill('not today');
+  await page.locator('dialog footer').getByRole('button', { name: 'Cancel' }).click();
+  await shows(page, 'cancelled', '.task-head .badge');
+  assert.equal((await stage.stored(waiting.id)).last_error, 'not today');
+  const done = stage.task({ status: 'completed' });
+  await visit(page, `#/tasks/${done.id}`);
+  await shows(page, done.id, '.id-line');
+  await page.locator('select[aria-label="Refresh interval"]').selectOption('0');
+  await fetch(`${open.url}/v1/tasks/${done.id}/archive`, { method: 'POST' });
+  const archive = page.getByRole('button', { name: 'Archive', exact: true });
+  if (await archive.count()) await archive.click();
+  await shows(page, 'archived', '.task-head .badge');
+  await page.getByRole('button', { name: 'Duplicate…' }).click();
+  await page.locator('dialog textarea').fill('{"n": 1.10}');
+  await page.locator('dialog footer').getByRole('button', { name: 'Submit' }).click();
+  await shows(page, '1.10', '.json');
+  await visit(page, '#/queues');
+  const row = page.locator('tr').filter({ hasText: 'billing' });
+  await row.getByRole('button', { name: 'Pause' }).click();
+  await page.locator('dialog footer').getByRole('button', { name: 'Pause' }).click();
+  await row.getByRole('button', { name: 'Resume' }).waitFor();
+  await closePage(page);
+});
+
+test('what passes through the server is seen at once', async () => {
+  const page = await openServed(open, '#/tasks?q=type:just_now');
+  await page.locator('select[aria-label="Refresh interval"]').selectOption('0');
+  await shows(page, 'No task matches');
+  await fetch(`${open.url}/v1/tasks`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"task_type": "just_now"}' });
+  await shows(page, 'just_now', '.tasks-table');
+  await closePage(page);
+});
+
+test('a server with tokens asks for one, and a token that only reads only looks', async () => {
+  const page = await openServed(guarded);
+  await shows(page, 'Connect to a queue');
+  assert.equal(await page.locator('input[name=url]').inputValue(), guarded.url);
+  await picture(page, 'server-connect');
+  await page.locator('input[name=token]').fill('qo_wrong');
+  await page.getByRole('button', { name: 'Connect' }).click();
+  await shows(page, 'Give a token that the server knows', '.problem');
+  await page.locator('input[name=token]').fill(guarded.token);
+  await page.getByRole('button', { name: 'Connect' }).click();
+  await shows(page, 'Throughput');
+  await visit(page, `#/tasks/${stage.task({ status: 'failed' }).id}`);
+  await shows(page, 'Only looking');
+  await closePage(page);
+});

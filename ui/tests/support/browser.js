@@ -1,0 +1,73 @@
+// Short words for what the browser tests do and look at.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+
+import { fragment, SCREENSHOTS } from './stage.js';
+
+/** A busy machine takes its time. */
+export const PATIENCE_MS = 30_000;
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** Opens the dashboard on a bucket, and fails the test on any error that the page throws. */
+export async function openDashboard(stage, { go = 'overview', handed = {}, context = {}, url = stage.url, plain = false } = {}) {
+  const browserContext = await stage.browser.newContext({ viewport: { width: 1320, height: 860 }, ...context });
+  await browserContext.grantPermissions(['clipboard-read', 'clipboard-write']).catch(() => undefined);
+  const page = await browserContext.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  page.errors = [];
+  page.requests = [];
+  page.on('pageerror', (error) => page.errors.push(error.message));
+  page.on('console', (message) => {
+    if (message.type() === 'error' && !/Failed to load resource/.test(message.text())) page.errors.push(message.text());
+  });
+  page.on('request', (request) => page.requests.push({ method: request.method(), url: request.url() }));
+  await page.goto(plain ? url : url + fragment(stage.s3, stage.bucket, handed, go));
+  return page;
+}
+
+export async function closePage(page) {
+  assert.deepEqual(page.errors, [], 'the page threw errors');
+  assert.equal(await page.evaluate(() => window.qoHacked), undefined, 'no text of a task ran as script');
+  await page.context().close();
+}
+
+export async function visit(page, hash) {
+  await page.evaluate((target) => { location.hash = target; }, hash);
+}
+
+/** Waits until the page shows a text. */
+export async function shows(page, text, selector = '#app') {
+  await page.locator(selector).filter({ hasText: text }).first().waitFor();
+}
+
+/** Fails on anything serious that axe finds. */
+export async function checkAccess(page, name) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+  const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
+  assert.deepEqual(serious.map(({ id, nodes }) => `${id}: ${nodes.map((node) => `${node.target} ${node.failureSummary}`).slice(0, 3).join(' | ')}`), [], `axe on ${name}`);
+}
+
+/** A picture in light, one in dark. */
+export async function picture(page, name, { fullPage = false } = {}) {
+  await page.evaluate(() => window.scrollTo(0, 0));
+  for (const scheme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.screenshot({ path: join(SCREENSHOTS, `${name}-${scheme}.png`), fullPage, animations: 'disabled' });
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+}
+
+/** Waits until a condition holds. */
+export async function until(what, condition) {
+  const end = Date.now() + PATIENCE_MS * 2;
+  for (;;) {
+    const found = await condition();
+    if (found) return found;
+    if (Date.now() > end) throw new Error(`waited too long until ${what}`);
+    await new Promise((done) => setTimeout(done, 100));
+  }
+}
