@@ -1,0 +1,1 @@
+//! All orders of a few steps.

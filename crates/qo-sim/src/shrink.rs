@@ -1,0 +1,1 @@
+//! The smallest run that still fails.
