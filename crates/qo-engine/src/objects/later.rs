@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use qo_core::Timestamp;
 use qo_core::keys::{Key, LATER_PREFIX};
+use qo_core::mutant::{Mutant, planted};
 
 use super::{ObjectsEngine, lock};
 use crate::error::EngineError;
@@ -75,12 +76,21 @@ impl ObjectsEngine {
                     _ => None,
                 });
             let (due, not_due): (Vec<_>, Vec<_>) =
-                entries.partition(|entry| entry.available_at <= now);
+                entries.partition(|entry| {
+                    entry.available_at <= now || planted(Mutant::ClaimedEarly)
+                });
             let whole_page_due = not_due.is_empty() && page.next.is_some();
             let moved = due.len();
             let results: Vec<Result<Key, EngineError>> = futures_util::stream::iter(due)
                 .map(|entry| async move {
-                    self.put_entry(&Key::Ready(entry.clone())).await?;
+                    if planted(Mutant::PromotedInWrongOrder) {
+                        let key = Key::Later(entry.clone()).to_string();
+                        let _ = self.client().delete_many(&[key]).await;
+                    }
+                    match self.put_entry(&Key::Ready(entry.clone())).await {
+                        Err(_) if planted(Mutant::PromotedOnFailedWrite) => {}
+                        written => written?,
+                    }
                     Ok(Key::Later(entry))
                 })
                 .buffer_unordered(self.config().concurrency)

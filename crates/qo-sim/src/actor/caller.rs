@@ -86,8 +86,13 @@ impl Caller {
             wait_ms,
             lease_ms: None,
         };
+        self.claim_as(&request).await
+    }
+
+    /// Claims tasks, as asked.
+    pub async fn claim_as(&self, request: &ClaimRequest) -> Answer<Vec<Task>> {
         let open = self.journal.open(self.process, Asked::Claim, None);
-        let answer = self.engine.claim(&request).await;
+        let answer = self.engine.claim(request).await;
         self.journal.close(&open, told(&answer, |_| Told::Done(None)));
         if let Ok(tasks) = &answer {
             let called = self.journal.called(&open);

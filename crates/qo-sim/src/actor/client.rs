@@ -17,6 +17,8 @@ const PURGE_AFTER: Duration = Duration::from_secs(LATE_MAX.as_secs() + 20);
 /// What the clients of a run share.
 #[derive(Debug, Default)]
 pub(crate) struct Errands {
+    /// How long the trouble lasts.
+    pub(crate) trouble: Duration,
     /// How many tasks are still to be submitted.
     pub(crate) left: u64,
     /// The tasks that were submitted, and when the last submit of each was over.
@@ -52,9 +54,17 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
     };
     let name = ["mail", "image"][usize::try_from(caller.below(2)).unwrap_or_default()];
     let Ok(task_type) = name.parse() else { return };
-    let request = request(caller, &task_type);
+    let left = lock(errands).trouble.saturating_sub(scheduler.elapsed());
+    let request = request(caller, &task_type, left);
     let Some(id) = request.id else { return };
     lock(errands).submitted.push((id, None));
+    if request.idempotency.is_some() && caller.below(4) > 0 {
+        // Two submits of one key at once.
+        let mut twin = request.clone();
+        twin.id = Some(draw_id(caller));
+        // Whatever they are told is in the journal.
+        let _ = futures_util::future::join(caller.submit(request.clone()), caller.submit(twin)).await;
+    }
     for _ in 0..1 + caller.below(3) {
         // A caller that is told that nobody knows asks again; some ask again for no reason at all.
         let answer = caller.submit(request.clone()).await;
@@ -68,10 +78,9 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
     }
 }
 
-fn request(caller: &Caller, task_type: &TaskType) -> SubmitRequest {
+fn request(caller: &Caller, task_type: &TaskType, left: Duration) -> SubmitRequest {
     let mut request = SubmitRequest::new(task_type.clone(), small(caller.below(100)));
-    let id = (u128::from(caller.below(u64::MAX)) << 64) | u128::from(caller.below(u64::MAX));
-    request.id = Some(TaskId::from_random(id));
+    request.id = Some(draw_id(caller));
     request.max_retries = u32::try_from(caller.below(4)).unwrap_or_default();
     request.priority = u8::try_from(caller.below(10)).unwrap_or_default();
     request.retry_policy = RetryPolicy {
@@ -79,13 +88,18 @@ fn request(caller: &Caller, task_type: &TaskType) -> SubmitRequest {
         max_interval_ms: 5_000,
         ..RetryPolicy::default()
     };
-    match caller.below(9) {
+    match caller.below(10) {
         0 | 1 => request.input = large(caller.below(u64::MAX)),
-        2 => request.available = When::InMillis(caller.below(20_000)),
+        2 => {
+            // It must be due when the trouble is over, so that what is late then is late for no good reason.
+            let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            let most_ms = [5_000, 20_000, 150_000][usize::try_from(caller.below(3)).unwrap_or_default()];
+            request.available = When::InMillis(caller.below(most_ms).min(left_ms));
+        }
         3 => request.expires = Some(When::InMillis(1 + caller.below(20_000))),
-        4 | 5 => {
+        4..=6 => {
             let window_ms = (caller.below(3) == 0).then(|| 5_000 + caller.below(30_000));
-            let key = format!("key-{}", caller.below(5));
+            let key = format!("key-{}", caller.below(12));
             if let Ok(key) = key.parse() {
                 request.idempotency = Some(IdempotencyRequest {
                     key,
@@ -97,6 +111,11 @@ fn request(caller: &Caller, task_type: &TaskType) -> SubmitRequest {
         _ => {}
     }
     request
+}
+
+fn draw_id(caller: &Caller) -> TaskId {
+    let bits = (u128::from(caller.below(u64::MAX)) << 64) | u128::from(caller.below(u64::MAX));
+    TaskId::from_random(bits)
 }
 
 /// Does something to a task that was submitted before.
@@ -124,7 +143,8 @@ async fn operate(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Schedule
         9 => {
             let queue = QueueName::default();
             let _ = caller.engine.pause(&queue).await;
-            caller.sleep(caller.millis(0, 4_000)).await;
+            let most_ms = if caller.below(4) == 0 { 150_000 } else { 4_000 };
+            caller.sleep(caller.millis(0, most_ms)).await;
             // Whoever pauses a queue resumes it, however often that takes.
             while caller.engine.resume(&queue).await.is_err() {
                 caller.sleep(Duration::from_secs(1)).await;

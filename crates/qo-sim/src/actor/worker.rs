@@ -42,7 +42,8 @@ async fn work(caller: &Caller, trouble: &Trouble) {
     } else {
         Duration::from_mins(10)
     };
-    let claim = caller.claim(3, 5_000);
+    let max = usize::try_from(1 + caller.below(8)).unwrap_or(1);
+    let claim = caller.claim(max, 5_000);
     let tasks = tokio::select! {
         biased;
         tasks = claim => tasks.unwrap_or_default(),

@@ -101,10 +101,11 @@ pub(super) fn live(id: TaskId, versions: &[Written], clocks: Clocks) -> Result<L
                 if next.id != id {
                     return Err(format!("is stored as task {}", next.id));
                 }
-                if !ops.insert(op) {
+                let step = step(before.as_ref(), &next, version)?;
+                // A renewal leaves no event, so that one that somebody built upon is not recognised and is made again.
+                if !ops.insert(op) && step != Step::Asked(Asked::Keep) {
                     return Err(format!("operation {op} was applied twice"));
                 }
-                let step = step(before.as_ref(), &next, version)?;
                 honour(step, before.as_ref(), &next, version, clocks)?;
                 if step == Step::Asked(Asked::Claim) {
                     life.attempts.push(Attempt {

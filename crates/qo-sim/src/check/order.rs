@@ -125,13 +125,13 @@ fn operation(call: &Call) -> Option<Operation> {
     })
 }
 
-/// What the engine did by itself, and attempts that were claimed by somebody who never heard of it.
+/// What the engine did by itself; and claims and renewals, which somebody may have made without ever hearing of it.
 fn by_itself(life: &Life) -> Vec<Operation> {
     life.changes
         .iter()
         .filter(|change| match change.step {
             Step::LeaseExpiry | Step::Expiry => true,
-            Step::Asked(asked) => asked == Asked::Claim,
+            Step::Asked(asked) => matches!(asked, Asked::Claim | Asked::Keep),
         })
         .filter_map(|change| {
             let after = change.after.as_ref()?;
@@ -214,6 +214,7 @@ fn next_states(state: State, operation: &Operation) -> Vec<State> {
         What::Asked(asked) => asked,
     };
     match &operation.told {
+        Told::Unsure if asked == Asked::Keep => vec![state],
         Told::Unsure => effects(state, asked, operation.lease),
         Told::Failed(_) => vec![state],
         Told::Rejected(rejection) => {
@@ -238,6 +239,12 @@ fn next_states(state: State, operation: &Operation) -> Vec<State> {
         Told::Done(Some(seen)) if asked == Asked::Claim => {
             let known = state.revision >= seen.revision;
             if known { vec![state] } else { Vec::new() }
+        }
+        // The same; a renewal that somebody built upon leaves no trace to recognise it by, and may have been made twice.
+        Told::Done(Some(seen)) if asked == Asked::Keep => {
+            let holds = state.status == Some(Status::Running) && state.lease == operation.lease;
+            let known = state.revision >= seen.revision;
+            if holds && known { vec![state] } else { Vec::new() }
         }
         Told::Done(seen) => effects(state, asked, operation.lease)
             .into_iter()
@@ -282,7 +289,6 @@ fn effects(state: State, asked: Asked, lease: Option<LeaseId>) -> Vec<State> {
             revision: 1,
             ..ABSENT
         }],
-        (Asked::Keep, _) if holds => becomes(&[Running]),
         (Asked::Complete, _) if holds => becomes(&[Completed]),
         (Asked::Fail, _) if holds => becomes(&[Pending, Failed, Cancelled]),
         (Asked::Release | Asked::Snooze, _) if holds => becomes(&[Pending, Cancelled]),

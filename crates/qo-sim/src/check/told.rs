@@ -67,6 +67,15 @@ pub(super) fn check(
         }
     }
     check_acknowledged(calls, lives, spoiled, found);
+    for call in calls.iter().filter(|call| call.asked == Asked::Submit) {
+        if let (Some(task), Told::Rejected(rejection)) = (call.task, &call.told)
+            && !spoiled.contains(&task)
+        {
+            // Whatever the clients ask for is within the rules.
+            let text = format!("task {task}: its submit was refused: {rejection}");
+            found.add(Promise::NothingLost, text);
+        }
+    }
 }
 
 fn tally(calls: &[Call]) -> BTreeMap<(TaskId, Asked), Tally> {

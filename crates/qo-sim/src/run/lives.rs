@@ -96,9 +96,9 @@ impl Stage {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "a rate of 5 % to 50 % gives some hundred to some thousand polls"
+            reason = "a rate of 5 % to 50 % gives some hundred polls"
         )]
-        let polls = dice.between(1, (400.0 / rate) as u64);
+        let polls = dice.between(1, (80.0 / rate) as u64);
         let id = format!("{name}!crash");
         if self.trouble.begin(id, FaultKind::Crash, process, Duration::ZERO) {
             self.scheduler.doom(process, polls);

@@ -115,6 +115,7 @@ pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome
         trouble: Arc::new(Trouble::new(&scheduler, plan)),
         journal: Arc::new(Journal::new(&scheduler)),
         errands: Arc::new(Mutex::new(Errands {
+            trouble: plan.trouble,
             left: plan.tasks,
             ..Errands::default()
         })),
@@ -285,11 +286,13 @@ impl Stage {
             &self.bucket,
             &clock,
             &self.trouble,
+            None,
         );
         let seat = Seat {
             objects: Arc::new(link),
             clock,
             world: Arc::clone(&world) as _,
+            sweep_interval: Duration::from_secs(self.plan.sweep_seconds),
         };
         lock(&self.state).lives.push(Lived {
             process,

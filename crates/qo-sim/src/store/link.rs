@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 
 use super::answers::{no_answer, status};
 use super::bucket::{Bucket, result_of};
+use super::gate::Gate;
 use super::request::{Answer, Request, outcome};
 use crate::faults::{Strike, Trouble};
 use crate::random::Random;
@@ -43,6 +44,8 @@ struct Shared {
     clock: Arc<StoreClock>,
     trouble: Arc<Trouble>,
     requests: AtomicU64,
+    /// Where requests wait for their turn, if they do.
+    gate: Option<Arc<Gate>>,
 }
 
 /// What the network brings back.
@@ -57,6 +60,7 @@ impl Link {
         bucket: &Arc<Bucket>,
         clock: &Arc<StoreClock>,
         trouble: &Arc<Trouble>,
+        gate: Option<Arc<Gate>>,
     ) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -69,6 +73,7 @@ impl Link {
                 clock: Arc::clone(clock),
                 trouble: Arc::clone(trouble),
                 requests: AtomicU64::new(0),
+                gate,
             }),
         }
     }
@@ -126,6 +131,9 @@ impl Journey {
         let shared = Arc::clone(&self.link.shared);
         let latency = shared.trouble.latency(&mut self.dice);
         shared.scheduler.sleep(latency).await;
+        if let Some(gate) = &shared.gate {
+            gate.pass(shared.process, self.request.describe()).await;
+        }
         match self.strike {
             None => {
                 let result = self.apply();
@@ -180,6 +188,10 @@ impl Journey {
     fn apply(&self) -> Result<Answer> {
         let result = self.link.shared.bucket.apply(&self.request);
         let shared = &self.link.shared;
+        if let Some(gate) = &shared.gate {
+            let outcome = outcome(&result);
+            gate.answered(shared.process, &self.request.describe(), &outcome);
+        }
         shared.scheduler.note(shared.process, || {
             format!(
                 "#{} {} -> {}{}",

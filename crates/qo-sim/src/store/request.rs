@@ -128,7 +128,10 @@ pub(super) fn outcome(result: &Result<Answer, Error>) -> String {
     match result {
         Ok(Answer::Put(put)) => format!("ok {}", put.e_tag.as_deref().unwrap_or("?")),
         Ok(Answer::Get(get)) => format!("ok {}", get.meta.e_tag.as_deref().unwrap_or("?")),
-        Ok(Answer::List(entries)) => format!("{} keys", entries.len()),
+        Ok(Answer::List(entries)) => {
+            let keys: Vec<&str> = entries.iter().map(|entry| entry.location.as_ref()).collect();
+            format!("{} keys: {}", keys.len(), keys.join(" "))
+        }
         Ok(Answer::Folders(list)) => format!("{} folders", list.common_prefixes.len()),
         Ok(Answer::Deleted) => "ok".to_owned(),
         Err(Error::NotFound { .. }) => "404".to_owned(),

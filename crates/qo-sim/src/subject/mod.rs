@@ -8,6 +8,7 @@ mod objects;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use object_store::ObjectStore;
 use qo_core::{Task, TaskId};
@@ -28,6 +29,8 @@ pub struct Seat {
     pub clock: Arc<StoreClock>,
     /// Everything else.
     pub world: Arc<dyn World>,
+    /// How often background work looks at everything.
+    pub sweep_interval: Duration,
 }
 
 /// An engine that runs.

@@ -46,6 +46,7 @@ impl Subject for Objects {
 
     fn start(&self, seat: &Seat) -> Running {
         let engine = Self::engine(seat);
+        let sweep_interval = seat.sweep_interval;
         let (tidied, maintained) = (engine.clone(), engine.clone());
         Running {
             engine: Arc::new(engine),
@@ -58,7 +59,10 @@ impl Subject for Objects {
                 })
             }),
             maintain: Box::new(move || {
-                let config = MaintenanceConfig::default();
+                let config = MaintenanceConfig {
+                    sweep_interval,
+                    ..MaintenanceConfig::default()
+                };
                 Box::new(Maintenance::spawn(maintained.clone(), config))
             }),
         }

@@ -1,0 +1,59 @@
+//! Every order of a few steps, up to a depth.
+
+use std::sync::Arc;
+
+use qo_core::mutant::Mutant;
+use qo_sim::explore::{rules, steps};
+use qo_sim::mutants::Planted;
+use qo_sim::subject::{Objects, Subject};
+
+/// How many commands to the core are tried in every order.
+const RULES_DEPTH: usize = 9;
+const SCOPE: steps::Scope = steps::Scope {
+    depth: 60,
+    runs_max: 40_000,
+};
+
+fn subject() -> Arc<dyn Subject> {
+    Arc::new(Objects)
+}
+
+#[test]
+fn the_rules_hold_in_every_order() {
+    let explored = rules::explore(RULES_DEPTH).unwrap();
+    println!("{explored:?}");
+    assert!(explored.states > 10_000, "{explored:?}");
+}
+
+#[test]
+fn the_requests_of_direct_mode_may_be_served_in_every_order() {
+    let explored = steps::explore(&subject(), SCOPE).unwrap_or_else(|error| panic!("{error}"));
+    println!("{explored:?}");
+    assert!(explored.complete, "{explored:?}");
+    assert!(explored.states > 1_000, "{explored:?}");
+}
+
+#[test]
+fn a_planted_bug_in_the_rules_is_found() {
+    for mutant in [
+        Mutant::UnfencedCompletion,
+        Mutant::UnfencedRenewal,
+        Mutant::RetriesWithoutEnd,
+        Mutant::TerminalCancelled,
+        Mutant::AttemptCountedAtFailure,
+        Mutant::LeaseJudgedByMinute,
+    ] {
+        let _planted = Planted::new(mutant);
+        let wrong = rules::explore(RULES_DEPTH).unwrap_err();
+        println!("{mutant:?}: {wrong}");
+    }
+}
+
+#[test]
+fn a_planted_bug_in_the_steps_is_found() {
+    for mutant in [Mutant::UnfencedCompletion, Mutant::LeaseExpiryUncounted] {
+        let _planted = Planted::new(mutant);
+        let wrong = steps::explore(&subject(), SCOPE).unwrap_err();
+        assert!(wrong.contains("after the choices"), "{wrong}");
+    }
+}
