@@ -60,23 +60,25 @@ pub enum Mutant {
     NoMonitor,
     /// Nobody looks for tasks without an entry.
     NoSweeper,
-    /// An entry is deleted because its task could not be read.
-    EntryDeletedOnFailedRead,
-    /// A task that is due leaves the later index although its ready entry could not be written.
-    PromotedOnFailedWrite,
-    /// A task that is due leaves the later index before its ready entry is written.
-    PromotedInWrongOrder,
+    /// A read that failed is taken for 'there is none', so that entries are deleted whose task could not be read.
+    FailedReadTakenForAbsence,
+    /// Tasks that become due stay in the later index.
+    NoPromotion,
     /// A task that comes back gets no ready entry.
     ReadyEntryForgotten,
     /// Every claim lists.
     ListPerClaim,
-    /// What a failed read kept the sweeper from seeing is not looked at again.
-    SweepForgetsFailures,
+    /// A renewal says that it was done, and the lease runs out as if there were none.
+    RenewalWithoutEffect,
+    /// A replay begins to count attempts anew, so that a fencing token comes twice.
+    AttemptResetByReplay,
+    /// A new task gets its ready entry before it is there, and whoever finds the entry first deletes it.
+    ReadyEntryBeforeTask,
 }
 
 impl Mutant {
     /// Every mistake.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::UnfencedCompletion,
         Self::UnfencedRenewal,
         Self::AttemptCountedAtFailure,
@@ -103,12 +105,13 @@ impl Mutant {
         Self::LeaseJudgedByMinute,
         Self::NoMonitor,
         Self::NoSweeper,
-        Self::EntryDeletedOnFailedRead,
-        Self::PromotedOnFailedWrite,
-        Self::PromotedInWrongOrder,
+        Self::FailedReadTakenForAbsence,
+        Self::NoPromotion,
         Self::ReadyEntryForgotten,
         Self::ListPerClaim,
-        Self::SweepForgetsFailures,
+        Self::RenewalWithoutEffect,
+        Self::AttemptResetByReplay,
+        Self::ReadyEntryBeforeTask,
     ];
 }
 

@@ -52,6 +52,9 @@ impl Task {
         // Whoever replays a task wants it done, however long it has waited.
         self.expires_at = None;
         self.set_output(None);
+        if planted(Mutant::AttemptResetByReplay) {
+            self.attempt = 0;
+        }
         // The attempt number stays: it is the fencing token, and must never be given out twice.
         Ok(Note::plain())
     }

@@ -56,7 +56,9 @@ impl Task {
         }
         check_lease_ms(lease_ms)?;
         // A renewal never shortens a lease: an older renewal that arrives late must not undo a newer one.
-        self.lease_expires_at = self.lease_expires_at.max(Some(now.plus_millis(lease_ms)));
+        if !planted(Mutant::RenewalWithoutEffect) {
+            self.lease_expires_at = self.lease_expires_at.max(Some(now.plus_millis(lease_ms)));
+        }
         Ok(Note::Silent)
     }
 

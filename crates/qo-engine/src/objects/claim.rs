@@ -226,7 +226,6 @@ impl ObjectsEngine {
                 tracing::warn!(task = %entry.id, %error, "passing by a task that cannot be read");
                 return Tried::Gone;
             }
-            Err(_) if planted(Mutant::EntryDeletedOnFailedRead) => return self.gone(entry),
             Err(error) => return Tried::Failed(error),
         };
         if stored.task.status != Status::Pending || IndexEntry::of(&stored.task) != entry {

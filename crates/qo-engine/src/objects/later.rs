@@ -47,6 +47,9 @@ impl ObjectsEngine {
     /// Moves what has become due to the ready index, if there can be something.
     pub(super) async fn promote_due(&self) -> Result<(), EngineError> {
         let later = &self.shared.later;
+        if planted(Mutant::NoPromotion) {
+            return Ok(());
+        }
         let Ok(_looking) = later.looking.try_lock() else {
             return Ok(());
         };
@@ -83,14 +86,7 @@ impl ObjectsEngine {
             let moved = due.len();
             let results: Vec<Result<Key, EngineError>> = futures_util::stream::iter(due)
                 .map(|entry| async move {
-                    if planted(Mutant::PromotedInWrongOrder) {
-                        let key = Key::Later(entry.clone()).to_string();
-                        let _ = self.client().delete_many(&[key]).await;
-                    }
-                    match self.put_entry(&Key::Ready(entry.clone())).await {
-                        Err(_) if planted(Mutant::PromotedOnFailedWrite) => {}
-                        written => written?,
-                    }
+                    self.put_entry(&Key::Ready(entry.clone())).await?;
                     Ok(Key::Later(entry))
                 })
                 .buffer_unordered(self.config().concurrency)

@@ -93,6 +93,9 @@ impl ObjectsEngine {
                 duplicate: false,
             });
         }
+        if planted(Mutant::ReadyEntryBeforeTask) {
+            self.publish(&task).await;
+        }
         match self
             .client()
             .create(&Key::Task(id).to_string(), encode_task(&task)?, &op)
@@ -108,7 +111,9 @@ impl ObjectsEngine {
                 Box::pin(self.create(self.world().new_task_id(), request, input)).await
             }
             Ok(_) => {
-                self.publish(&task).await;
+                if !planted(Mutant::ReadyEntryBeforeTask) {
+                    self.publish(&task).await;
+                }
                 if let Some((Payload::Stored(reference), json)) = late {
                     let sha256 = reference.sha256;
                     self.put_payload(&Key::Input { id, sha256 }, &json).await?;

@@ -29,6 +29,9 @@ pub struct Caller {
     pub dice: std::sync::Mutex<Random>,
 }
 
+/// The types of the tasks of a run.
+pub(crate) const TYPES: [&str; 2] = ["mail", "image"];
+
 type Answer<T> = Result<T, EngineError>;
 
 impl Caller {
@@ -80,8 +83,8 @@ impl Caller {
     pub async fn claim(&self, max: usize, wait_ms: u64) -> Answer<Vec<Task>> {
         let request = ClaimRequest {
             worker: self.worker.clone(),
-            queues: Vec::new(),
-            types: Vec::new(),
+            queues: "default".parse().into_iter().collect(),
+            types: TYPES.iter().filter_map(|name| name.parse().ok()).collect(),
             max,
             wait_ms,
             lease_ms: None,

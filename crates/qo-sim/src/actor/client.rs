@@ -7,7 +7,7 @@ use qo_core::task::IdempotencyScope;
 use qo_core::{QueueName, RetryPolicy, TaskId, TaskType};
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
 
-use super::{Caller, large, small};
+use super::{Caller, TYPES, large, small};
 use crate::faults::{LATE_MAX, Trouble};
 use crate::sched::{Scheduler, lock};
 
@@ -52,7 +52,7 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
         errands.left -= 1;
         errands.submitted.len()
     };
-    let name = ["mail", "image"][usize::try_from(caller.below(2)).unwrap_or_default()];
+    let name = TYPES[usize::try_from(caller.below(2)).unwrap_or_default()];
     let Ok(task_type) = name.parse() else { return };
     let left = lock(errands).trouble.saturating_sub(scheduler.elapsed());
     let request = request(caller, &task_type, left);

@@ -5,6 +5,7 @@ mod client;
 mod worker;
 
 pub use self::caller::Caller;
+pub(crate) use self::caller::TYPES;
 pub(crate) use self::client::{Errands, client};
 pub(crate) use self::worker::worker;
 

@@ -37,6 +37,8 @@ pub struct Seat {
 pub struct Running {
     /// What callers talk to.
     pub engine: Arc<dyn Engine>,
+    /// Ends once what has run out by now.
+    pub expire: Box<dyn Fn() -> BoxFuture<Result<(), EngineError>> + Send + Sync>,
     /// Does once whatever the engine needs done now and then.
     pub tidy: Box<dyn Fn() -> BoxFuture<Result<(), EngineError>> + Send + Sync>,
     /// Starts the background work of a worker. It ends when what comes back is dropped, or with the process.

@@ -47,9 +47,13 @@ impl Subject for Objects {
     fn start(&self, seat: &Seat) -> Running {
         let engine = Self::engine(seat);
         let sweep_interval = seat.sweep_interval;
-        let (tidied, maintained) = (engine.clone(), engine.clone());
+        let (expired, tidied, maintained) = (engine.clone(), engine.clone(), engine.clone());
         Running {
             engine: Arc::new(engine),
+            expire: Box::new(move || {
+                let engine = expired.clone();
+                Box::pin(async move { engine.check_leases().await.map(drop) })
+            }),
             tidy: Box::new(move || {
                 let engine = tidied.clone();
                 Box::pin(async move {
@@ -120,7 +124,7 @@ impl Subject for Objects {
         // One read a claim, the signal every 1.5 s, and the callers' own looks, some of which find others at the same task.
         let reads = work.changes * 2 + work.calls * 2 + work.process_seconds * 2 + 50;
         // A list per look, not per task.
-        let lists = work.changes * 2 + work.process_seconds + 100;
+        let lists = work.changes * 2 + work.process_seconds / 4 + 100;
         (writes, reads, lists)
     }
 }

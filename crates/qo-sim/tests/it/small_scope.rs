@@ -3,16 +3,21 @@
 use std::sync::Arc;
 
 use qo_core::mutant::Mutant;
+use qo_sim::explore::steps::Mishap;
 use qo_sim::explore::{rules, steps};
 use qo_sim::mutants::Planted;
 use qo_sim::subject::{Objects, Subject};
 
 /// How many commands to the core are tried in every order.
 const RULES_DEPTH: usize = 9;
-const SCOPE: steps::Scope = steps::Scope {
-    depth: 60,
-    runs_max: 40_000,
-};
+
+fn scope(mishap: Mishap) -> steps::Scope {
+    steps::Scope {
+        mishap,
+        depth: 60,
+        runs_max: 40_000,
+    }
+}
 
 fn subject() -> Arc<dyn Subject> {
     Arc::new(Objects)

@@ -334,6 +334,9 @@ impl StoreClient {
         loop {
             let failure = match send(budget.next_timeout()).await {
                 Ok(done) => return Ok(done),
+                Err(_) if operation == "get" && planted(Mutant::FailedReadTakenForAbsence) => {
+                    Failure::NotFound
+                }
                 Err(failure) => failure,
             };
             in_doubt |= is_write && failure.may_have_applied();

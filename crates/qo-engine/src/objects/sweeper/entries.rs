@@ -6,7 +6,6 @@
 use futures_util::StreamExt;
 use qo_core::TaskId;
 use qo_core::keys::{IndexEntry, Key};
-use qo_core::mutant::{Mutant, planted};
 use qo_store::client::Entry;
 
 use super::super::ObjectsEngine;
@@ -98,7 +97,6 @@ impl ObjectsEngine {
             Err(error) if error.is_not_found() => return Compared::Stale,
             // It will be under quarantine, and not be found after that.
             Err(EngineError::Unreadable { .. }) => return Compared::True,
-            Err(_) if planted(Mutant::EntryDeletedOnFailedRead) => return Compared::Stale,
             Err(error) => {
                 tracing::debug!(task = %listed.id(), %error, "an index entry is compared later");
                 return Compared::Failed;
