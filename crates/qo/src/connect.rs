@@ -8,6 +8,7 @@
 //!
 //! A store in memory skips the last two: nobody else can write there, and it is gone with the process.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,9 +126,10 @@ impl Connect {
                 }
             },
         };
+        let variables = variables(&options);
         let config = match self.objects {
             Some(config) => config,
-            None => settings(store.kind, &options)?,
+            None => settings(store.kind, &variables)?,
         };
         make_sure(&store, world.as_ref(), self.probe.as_ref()).await?;
         let client = StoreClient::new(
@@ -137,21 +139,25 @@ impl Connect {
             self.client,
         );
         let engine = ObjectsEngine::new(client, store.admin.clone(), Arc::clone(&world), config);
-        Ok(Queue::direct(engine, world, store))
+        Ok(Queue::direct(engine, world, store, variables))
     }
 }
 
 /// What suits the kind of store, with what the environment says.
-fn settings(kind: StoreKind, options: &OpenOptions) -> Result<ObjectsConfig, Error> {
+fn settings(kind: StoreKind, variables: &BTreeMap<String, String>) -> Result<ObjectsConfig, Error> {
     let base = match kind {
         StoreKind::Memory | StoreKind::Sqlite => ObjectsConfig::local(),
         StoreKind::S3 | StoreKind::Gcs | StoreKind::Azure => ObjectsConfig::default(),
     };
-    let variables = options
+    Ok(ObjectsConfig::from_env(base, variables)?)
+}
+
+/// What the environment says to qo.
+fn variables(options: &OpenOptions) -> BTreeMap<String, String> {
+    options
         .vars_with_prefix("QO_")
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
-    Ok(ObjectsConfig::from_env(base, &variables)?)
+        .collect()
 }
 
 async fn make_sure(
@@ -202,7 +208,7 @@ mod tests {
     async fn the_environment_has_its_say_and_nonsense_is_named() {
         let options =
             |mode: &str| OpenOptions::new(TokioWorld::shared()).with_var("QO_INDEX_MODE", mode);
-        let config = settings(StoreKind::Memory, &options("hybrid")).unwrap();
+        let config = settings(StoreKind::Memory, &variables(&options("hybrid"))).unwrap();
         assert_eq!(config.index_mode, qo_engine::objects::IndexMode::Hybrid);
         let opened = Connect::to("memory:").options(options("sideways")).open();
         let error = opened.await.unwrap_err();

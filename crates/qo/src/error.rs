@@ -85,6 +85,60 @@ pub enum Error {
     /// A filter was given that no task matches.
     #[error("no task matches; nothing was changed")]
     NothingMatched,
+    /// Two handlers of a worker do the same type.
+    #[error("two handlers do the task type {task_type:?}, by its name or by an alias; remove one")]
+    TwoHandlers {
+        /// The type.
+        task_type: String,
+    },
+    /// A worker does nothing.
+    #[error("this worker handles no task type; give it a handler")]
+    NoHandler,
+    /// A worker has a setting that makes no sense.
+    #[error("the worker's {setting} must be {allowed}")]
+    WorkerSetting {
+        /// The setting.
+        setting: &'static str,
+        /// What it may be.
+        allowed: &'static str,
+    },
+    /// The machine gives a worker no threads.
+    #[error("could not start the threads for handlers: {detail}")]
+    NoThreads {
+        /// What it said.
+        detail: String,
+    },
+    /// The machine does not tell of signals.
+    #[error("could not listen to signals: {detail}")]
+    NoSignals {
+        /// What it said.
+        detail: String,
+    },
+    /// A worker was told to stop at once.
+    #[error("stopped at once; {running} running tasks come back when their leases have run out")]
+    StoppedAtOnce {
+        /// How many tasks were running.
+        running: usize,
+    },
+    /// A worker ended without a word: the runtime that it ran on is gone.
+    #[error(
+        "the worker ended with the runtime that it ran on; its tasks come back when their leases have run out"
+    )]
+    WorkerGone,
+    /// A drain came to no end.
+    #[error("stopped after {attempts} attempts; do handlers submit tasks without an end?")]
+    EndlessDrain {
+        /// How many attempts there were.
+        attempts: u64,
+    },
+    /// An attempt is over, and its handler asked for something.
+    #[error("attempt {attempt} of task {id} is over; its handler should stop")]
+    AttemptOver {
+        /// The task.
+        id: TaskId,
+        /// The attempt.
+        attempt: u32,
+    },
     /// So many tasks failed that the rest was not tried.
     #[error(
         "stopped after {failures} failures; the tasks that were not looked at are as they were"
@@ -132,14 +186,23 @@ impl Error {
             | Self::Time(_)
             | Self::Json(_)
             | Self::Setting(_)
-            | Self::OptionWithout { .. } => ErrorKind::BadInput,
+            | Self::OptionWithout { .. }
+            | Self::TwoHandlers { .. }
+            | Self::NoHandler
+            | Self::WorkerSetting { .. } => ErrorKind::BadInput,
+            Self::StoppedAtOnce { .. } | Self::WorkerGone | Self::EndlessDrain { .. } => {
+                ErrorKind::Conflict
+            }
             Self::Open(error) => open_kind(error),
             Self::Check(error) => check_kind(error),
-            Self::Probe(ProbeError::Untrusted(_)) => ErrorKind::Unsupported,
+            Self::Probe(ProbeError::Untrusted(_))
+            | Self::NoThreads { .. }
+            | Self::NoSignals { .. } => ErrorKind::Unsupported,
             Self::Probe(ProbeError::Store { .. }) => ErrorKind::Unavailable,
             Self::Engine(error) => engine_kind(error),
             Self::StillRunning { .. } => ErrorKind::Timeout,
             Self::NothingMatched => ErrorKind::NotFound,
+            Self::AttemptOver { .. } => ErrorKind::LeaseLost,
             Self::TooManyFailures { .. } => ErrorKind::Conflict,
         }
     }

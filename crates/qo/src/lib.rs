@@ -4,38 +4,44 @@
 //! `az://CONTAINER`. Whoever has a [`Queue`] submits tasks, looks after them, or does them:
 //!
 //! ```
-//! use qo::ClaimRequest;
+//! use qo::{Context, TaskError, TaskInput, Worker};
 //! use std::time::Duration;
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Email { to: String }
+//!
+//! impl TaskInput for Email {
+//!     const TYPE: &'static str = "send_email";
+//! }
+//!
+//! async fn send(email: Email, context: Context) -> Result<String, TaskError> {
+//!     Ok(format!("sent to {} by attempt {}", email.to, context.attempt()))
+//! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let queue = qo::connect("memory:").await?;
 //! let submitted = queue
-//!     .task("send_email", &serde_json::json!({ "to": "ada@example.org" }))?
+//!     .task_of(&Email { to: "ada@example.org".into() })?
 //!     .priority(1)
 //!     .retries(5)
 //!     .idempotency_key("welcome/ada")
 //!     .submit()
 //!     .await?;
 //!
-//! // Elsewhere, a worker.
-//! let wish = ClaimRequest::new("worker-1".parse()?, vec!["send_email".parse()?]);
-//! for task in queue.claim(&wish).await? {
-//!     let lease = task.lease_id.ok_or("a claimed task has a lease")?;
-//!     let input: serde_json::Value = queue.input(&task).await?.to_value()?;
-//!     assert_eq!(input["to"], "ada@example.org");
-//!     queue.complete(task.id, lease, Some(qo::Json::from_value(&"sent")?)).await?;
-//! }
+//! // Elsewhere, a worker. A program that does nothing else calls `run_until_signal`.
+//! let worker = Worker::builder(queue.clone()).handle::<Email>(send).build()?.spawn();
 //!
-//! let done = queue.wait(submitted.task.id, Duration::from_secs(5)).await?;
+//! let done = queue.wait(submitted.task.id, Duration::from_secs(30)).await?;
 //! assert_eq!(done.status, qo::Status::Completed);
-//! queue.close().await;
+//! worker.stop().await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! - [`connect`], [`connect_default`], [`Connect`]: from a URL to a queue.
 //! - [`Queue`]: everything that can be done with it. [`TaskBuilder`] is how a task is described.
+//! - [`Worker`], in [`worker`]: does tasks with typed handlers; [`testing`] has a clock that is moved by hand.
 //! - [`BulkReport`]: what came of an operation on all tasks that match a filter.
 //! - [`diff()`]: what changed between two states of a task.
 //! - [`Error`]: one variant per condition, and [`Error::kind`] for programs that only need the sort.
@@ -46,7 +52,9 @@ mod diff;
 mod error;
 mod queue;
 mod submit;
+pub mod testing;
 mod wait;
+pub mod worker;
 
 pub use bulk::BulkReport;
 pub use connect::{Connect, connect, connect_default};
@@ -54,6 +62,10 @@ pub use diff::{FieldChange, VersionStep, diff};
 pub use error::{Error, ErrorKind};
 pub use queue::Queue;
 pub use submit::TaskBuilder;
+pub use worker::{
+    Context, DrainReport, Hook, Outcome, StopReason, TaskError, TaskHandler, TaskInput, Worker,
+    WorkerBuilder, WorkerHandle, WorkerReport,
+};
 
 pub use qo_core::task::{Event, IdempotencyScope};
 pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
@@ -72,3 +84,10 @@ pub use qo_engine::objects::{
 pub use qo_engine::{Engine, EngineError, ObjectsEngine};
 pub use qo_store::probe::ProbeOptions;
 pub use qo_store::{OpenOptions, StoreError};
+
+/// Locks a mutex whose data is never left half-changed, so that another thread's panic does not matter.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}

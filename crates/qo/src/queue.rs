@@ -1,6 +1,6 @@
 //! The queue: every operation on one task, and what there is to see.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,6 +36,7 @@ pub struct Queue {
 struct Direct {
     engine: ObjectsEngine,
     store: Store,
+    environment: BTreeMap<String, String>,
 }
 
 impl Queue {
@@ -48,12 +49,28 @@ impl Queue {
         }
     }
 
-    pub(crate) fn direct(engine: ObjectsEngine, world: Arc<dyn World>, store: Store) -> Self {
+    /// A queue in direct mode, on an engine that was made by hand, for instance one whose store counts its requests. The variables
+    /// that begin with `QO_` are what workers of the queue go by.
+    pub fn direct(
+        engine: ObjectsEngine,
+        world: Arc<dyn World>,
+        store: Store,
+        environment: BTreeMap<String, String>,
+    ) -> Self {
         Self {
             engine: Arc::new(engine.clone()),
             world,
-            direct: Some(Arc::new(Direct { engine, store })),
+            direct: Some(Arc::new(Direct {
+                engine,
+                store,
+                environment,
+            })),
         }
+    }
+
+    /// The variables in whose sight direct mode was opened, if this is direct mode: those that begin with `QO_`.
+    pub(crate) fn environment(&self) -> Option<&BTreeMap<String, String>> {
+        self.direct.as_ref().map(|direct| &direct.environment)
     }
 
     /// The engine.

@@ -1,6 +1,6 @@
 //! A wish for work.
 
-use qo_core::{QueueName, TaskType, WorkerId};
+use qo_core::{QueueName, Shard, TaskType, WorkerId};
 
 /// A wish for work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct ClaimRequest {
     pub queues: Vec<QueueName>,
     /// The types to take; all of them, if empty.
     pub types: Vec<TaskType>,
+    /// The shards to take from; all of them, if empty.
+    pub shards: Vec<Shard>,
     /// How many tasks at the most.
     pub max: usize,
     /// How long to wait for the first one.
@@ -26,9 +28,15 @@ impl ClaimRequest {
             worker,
             queues: vec![QueueName::default()],
             types,
+            shards: Vec::new(),
             max: 1,
             wait_ms: 0,
             lease_ms: None,
         }
+    }
+
+    /// Whether a task of this shard is asked for.
+    pub fn wants(&self, shard: Shard) -> bool {
+        self.shards.is_empty() || self.shards.contains(&shard)
     }
 }

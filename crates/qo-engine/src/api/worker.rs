@@ -70,6 +70,11 @@ impl WorkerInfo {
         self.last_heartbeat.plus_millis(threshold_ms) >= now
     }
 
+    /// Whether it takes tasks of this shard. A record that names none is of a worker that takes from all.
+    pub fn takes_from(&self, shard: Shard) -> bool {
+        self.shards.is_empty() || self.shards.contains(&shard)
+    }
+
     /// Whether it takes tasks of this queue and type.
     pub fn serves(&self, queue: &QueueName, task_type: &TaskType) -> bool {
         (self.queues.is_empty() || self.queues.contains(queue))

@@ -3,13 +3,14 @@
 //! A candidate from the index is read, checked, and swapped to running under the tag that was read: of all who try, one wins.
 //! The rest have lost a GET and a PUT and take the next candidate. What is found stale on the way is cleared away.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use qo_core::keys::{IndexEntry, Key, READY_PREFIX};
 use qo_core::limits::{CLAIM_MAX_TASKS, LEASE_MAX_MS};
 use qo_core::mutant::{Mutant, planted};
-use qo_core::{Action, Rejection, Status, Task, Timestamp};
+use qo_core::{Action, Rejection, Shard, Status, Task, Timestamp};
 use qo_store::StoreError;
 use qo_store::world::WorldExt;
 
@@ -109,7 +110,8 @@ impl ObjectsEngine {
     ) -> Result<(Vec<Task>, Option<Timestamp>), EngineError> {
         self.promote_due().await?;
         let max = request.max.min(CLAIM_MAX_TASKS);
-        let lanes = self.lanes_of(request).await?;
+        let shards: Arc<[Shard]> = request.shards.clone().into();
+        let lanes = self.lanes_of(request, &shards).await?;
         let mut claimed = Vec::new();
         loop {
             let candidates = self.gather(&lanes, request, max - claimed.len()).await?;
@@ -119,9 +121,14 @@ impl ObjectsEngine {
                 return Ok((claimed, next.into_iter().flatten().min()));
             }
             self.announce_claims().await;
+            let shards = &shards;
             let tried: Vec<(LaneName, Tried)> = futures_util::stream::iter(candidates)
                 .map(|entry| async move {
-                    let lane = (entry.queue.clone(), entry.task_type.clone());
+                    let lane = LaneName {
+                        queue: entry.queue.clone(),
+                        task_type: entry.task_type.clone(),
+                        shards: Arc::clone(shards),
+                    };
                     (lane, self.try_claim(entry, request).await)
                 })
                 .buffer_unordered(self.config().concurrency)
@@ -168,7 +175,11 @@ impl ObjectsEngine {
     }
 
     /// The queues and types to look at. Where the request leaves them open, the index says which there are.
-    async fn lanes_of(&self, request: &ClaimRequest) -> Result<Vec<LaneName>, EngineError> {
+    async fn lanes_of(
+        &self,
+        request: &ClaimRequest,
+        shards: &Arc<[Shard]>,
+    ) -> Result<Vec<LaneName>, EngineError> {
         let paused = self.paused().await?;
         let queues = if request.queues.is_empty() {
             self.client()
@@ -194,11 +205,11 @@ impl ObjectsEngine {
             } else {
                 request.types.clone()
             };
-            lanes.extend(
-                types
-                    .into_iter()
-                    .map(|task_type| (queue.clone(), task_type)),
-            );
+            lanes.extend(types.into_iter().map(|task_type| LaneName {
+                queue: queue.clone(),
+                task_type,
+                shards: Arc::clone(shards),
+            }));
         }
         lanes.sort();
         lanes.dedup();

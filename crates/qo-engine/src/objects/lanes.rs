@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use qo_core::keys::{IndexEntry, Key, ready_prefix};
 use qo_core::mutant::{Mutant, planted};
-use qo_core::{QueueName, TaskId, TaskType, Timestamp, WorkerId};
+use qo_core::{QueueName, Shard, TaskId, TaskType, Timestamp, WorkerId};
 use qo_store::world::WorldExt;
 
 use super::{ObjectsEngine, lock};
@@ -25,8 +25,14 @@ const PAGE_FRESH: Duration = Duration::from_secs(5);
 /// How many lanes are remembered; beyond that the memory starts anew.
 const LANES_MAX: usize = 10_000;
 
-/// Names a lane.
-pub(super) type LaneName = (QueueName, TaskType);
+/// Names a lane. Claims that ask for different shards do not share what they have seen: neither passes by what the other wants.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LaneName {
+    pub(super) queue: QueueName,
+    pub(super) task_type: TaskType,
+    /// The shards that are asked for; all of them, if empty.
+    pub(super) shards: Arc<[Shard]>,
+}
 
 #[derive(Default)]
 pub(super) struct Lanes {
@@ -66,6 +72,12 @@ struct Seen {
     again_at: Option<Timestamp>,
 }
 
+impl LaneName {
+    fn wants(&self, shard: Shard) -> bool {
+        self.shards.is_empty() || self.shards.contains(&shard)
+    }
+}
+
 impl Lanes {
     /// Marks a candidate as being tried; nothing, if another claim of this process is at it.
     pub(super) fn try_one(&self, id: TaskId) -> Option<Trying<'_>> {
@@ -101,7 +113,7 @@ impl ObjectsEngine {
         }
         let epoch = self.shared.signal.epoch();
         let at = self.world().monotonic();
-        let prefix = ready_prefix(&name.0, &name.1);
+        let prefix = ready_prefix(&name.queue, &name.task_type);
         let mut after = None;
         let (entries, next) = loop {
             let page = self
@@ -116,9 +128,10 @@ impl ObjectsEngine {
                     Ok(Key::Ready(entry)) => Some(entry),
                     _ => None,
                 })
+                .filter(|entry| name.wants(entry.id.shard()))
                 .collect();
             match page.next {
-                // All of this page was claimed a moment ago and only waits to be cleared away: what is next?
+                // All of this page is of other shards, or was claimed a moment ago and only waits to be cleared away: what is next?
                 Some(next) if entries.is_empty() => after = Some(next),
                 next => break (entries, next),
             }
@@ -181,11 +194,11 @@ impl ObjectsEngine {
         if entries.is_empty() {
             return (entries, None);
         }
-        let Some((rank, peers)) = self.rank(name, worker).await else {
+        let Some(ranks) = self.ranks(name, worker).await else {
             // Nobody knows of this worker, so nobody leaves anything to it. It begins anywhere.
             return (self.shuffled(entries, usize::MAX), None);
         };
-        let owned = |entry: &IndexEntry| entry.id.as_uuid().as_u128() % peers == rank;
+        let owned = |entry: &IndexEntry| ranks.owns(entry.id);
         let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(owned);
         let steal_after_ms = self.config().steal_after_ms;
         let left_until = |entry: &IndexEntry| entry.available_at.plus_millis(steal_after_ms);

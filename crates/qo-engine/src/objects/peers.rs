@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use qo_core::WorkerId;
 use qo_core::keys::{Key, WORKERS_PREFIX};
+use qo_core::{Shard, TaskId, WorkerId};
 
 use super::ObjectsEngine;
 use super::lanes::LaneName;
@@ -30,9 +30,24 @@ struct Known {
     records: BTreeMap<WorkerId, WorkerInfo>,
 }
 
+/// A worker's place among the live ones of a lane and how many those are, for each shard that it takes from.
+pub(super) struct Ranks {
+    places: Vec<Option<(u128, u128)>>,
+}
+
+impl Ranks {
+    /// Whether the worker is the one that is expected to take a task.
+    pub(super) fn owns(&self, id: TaskId) -> bool {
+        let place = self.places.get(usize::from(id.shard().index())).copied();
+        place
+            .flatten()
+            .is_some_and(|(rank, count)| id.as_uuid().as_u128() % count == rank)
+    }
+}
+
 impl ObjectsEngine {
-    /// The worker's place among the live ones of a lane, and how many those are; nothing, if it is not one of them.
-    pub(super) async fn rank(&self, name: &LaneName, worker: &WorkerId) -> Option<(u128, u128)> {
+    /// The worker's places among the live ones of a lane; nothing, if it is not one of them.
+    pub(super) async fn ranks(&self, name: &LaneName, worker: &WorkerId) -> Option<Ranks> {
         let mut known = self.shared.peers.known.lock().await;
         let now = self.world().monotonic();
         if known
@@ -42,18 +57,31 @@ impl ObjectsEngine {
             known.refreshed_at = Some(now);
             self.refresh(&mut known).await;
         }
-        let serving: Vec<_> = known
+        let records = known
             .alive
             .iter()
-            .filter(|peer| {
-                known
-                    .records
-                    .get(*peer)
-                    .is_some_and(|record| record.serves(&name.0, &name.1))
-            })
+            .filter_map(|peer| known.records.get(peer));
+        let serving: Vec<_> = records
+            .filter(|record| record.serves(&name.queue, &name.task_type))
             .collect();
-        let rank = serving.iter().position(|peer| *peer == worker)?;
-        Some((rank as u128, serving.len() as u128))
+        if !serving.iter().any(|peer| peer.worker_id == *worker) {
+            return None;
+        }
+        let places = Shard::all().map(|shard| {
+            let serving = serving.iter().filter(|peer| peer.takes_from(shard));
+            let mut count = 0;
+            let mut rank = None;
+            for peer in serving {
+                if peer.worker_id == *worker {
+                    rank = Some(count);
+                }
+                count += 1;
+            }
+            rank.map(|rank| (rank, count))
+        });
+        Some(Ranks {
+            places: places.collect(),
+        })
     }
 
     /// Whether a worker was among the live ones at the last look.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use qo_core::keys::{Key, TASKS_PREFIX};
 use qo_core::limits::CLAIM_MAX_TASKS;
-use qo_core::{QueueName, Status, Task, TaskType, Timestamp};
+use qo_core::{QueueName, Shard, Status, Task, TaskType, Timestamp};
 use qo_store::StoreError;
 use qo_store::world::WorldExt;
 
@@ -32,7 +32,7 @@ const WALKS_MAX: usize = 1_000;
 const FRESH_FOR: Duration = Duration::from_secs(2);
 
 /// What a walk looks for. Walks that look for different things do not pass by what the other one wants.
-type Wish = (Vec<QueueName>, Vec<TaskType>);
+type Wish = (Vec<QueueName>, Vec<TaskType>, Vec<Shard>);
 
 #[derive(Default)]
 pub(super) struct Scan {
@@ -66,7 +66,11 @@ struct Round {
 
 impl Scan {
     fn walk(&self, request: &ClaimRequest) -> Arc<tokio::sync::Mutex<Walk>> {
-        let wish = (request.queues.clone(), request.types.clone());
+        let wish = (
+            request.queues.clone(),
+            request.types.clone(),
+            request.shards.clone(),
+        );
         let mut walks = lock(&self.walks);
         if walks.len() >= WALKS_MAX && !walks.contains_key(&wish) {
             walks.clear();
@@ -170,7 +174,9 @@ impl ObjectsEngine {
         walk.looked_at = Some(read_at);
         let mut ids = Vec::with_capacity(keys.len());
         for key in &keys {
-            if let Ok(Key::Task(id)) = key.parse() {
+            if let Ok(Key::Task(id)) = key.parse::<Key>()
+                && request.wants(id.shard())
+            {
                 ids.push(id);
             }
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_core::{Json, Status, TaskId};
-use qo_engine::api::{ClaimRequest, SubmitRequest, When};
+use qo_core::{Json, Shard, Status, TaskId};
+use qo_engine::api::{ClaimRequest, SubmitRequest, When, WorkerInfo};
 use qo_engine::objects::{IndexMode, ObjectsConfig};
 use qo_engine::{Engine, EngineError, ObjectsEngine};
 use qo_store::StoreClient;
@@ -328,4 +328,60 @@ async fn workers_that_scan_share_the_work_and_no_task_is_claimed_twice() {
     assert_eq!(claimed.len(), ids.len());
     let claimed: BTreeSet<_> = claimed.into_iter().map(|(id, _)| id).collect();
     assert_eq!(claimed, ids);
+}
+
+#[tokio::test]
+async fn a_claim_for_shards_reads_no_task_of_others() {
+    for mode in [IndexMode::IndexOnly, IndexMode::Hybrid, IndexMode::LogScan] {
+        let (place, counting) = counted();
+        let engine = place.engine(config(mode, 1_000));
+        let ids = submit(&engine, 64).await;
+        let before = counting.counts();
+        let some: Vec<Shard> = Shard::all().step_by(2).collect();
+        let asked = ClaimRequest {
+            shards: some.clone(),
+            ..wish(64, 0)
+        };
+        let claimed = engine.claim(&asked).await.unwrap();
+        let expected: BTreeSet<_> = ids
+            .iter()
+            .copied()
+            .filter(|id| some.contains(&id.shard()))
+            .collect();
+        let claimed: BTreeSet<_> = claimed.into_iter().map(|task| task.id).collect();
+        assert_eq!(claimed, expected, "{mode:?}");
+        let reads = counting.counts().since(&before).of("tasks", Operation::Get);
+        assert_eq!(reads.requests, expected.len() as u64, "{mode:?}");
+        // Who asks for all gets the rest, whatever the other claim has seen.
+        let rest = engine.claim(&wish(64, 0)).await.unwrap();
+        assert_eq!(rest.len(), ids.len() - expected.len(), "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn workers_of_different_shards_leave_nothing_to_each_other() {
+    let (place, _) = counted();
+    let engine = place.engine(config(IndexMode::IndexOnly, 50));
+    let halves: [Vec<Shard>; 2] = [
+        Shard::all().take(8).collect(),
+        Shard::all().skip(8).collect(),
+    ];
+    let names = ["low", "high"];
+    for (name, shards) in names.iter().zip(&halves) {
+        let mut record = WorkerInfo::new(name.parse().unwrap(), engine.now());
+        record.shards.clone_from(shards);
+        engine.heartbeat(&record).await.unwrap();
+    }
+    let ids = submit(&engine, 64).await;
+    for (name, shards) in names.iter().zip(&halves) {
+        let asked = ClaimRequest {
+            worker: name.parse().unwrap(),
+            shards: shards.clone(),
+            ..wish(64, 0)
+        };
+        // At once, without waiting until the other one has left something lying for too long.
+        let claimed = engine.claim(&asked).await.unwrap();
+        let own = ids.iter().filter(|id| shards.contains(&id.shard()));
+        assert_eq!(claimed.len(), own.count(), "{name}");
+    }
 }

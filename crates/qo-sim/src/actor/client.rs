@@ -131,13 +131,13 @@ async fn operate(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Schedule
     };
     match caller.below(16) {
         0..=2 => drop(caller.cancel(id).await),
-        3 | 4 => drop(caller.replay(id).await),
-        5 => drop(caller.archive(id).await),
-        6 => drop(caller.unarchive(id).await),
+        3 | 4 => drop(caller.engine.replay(id).await),
+        5 => drop(caller.engine.archive(id).await),
+        6 => drop(caller.engine.unarchive(id).await),
         7 | 8 => {
             let now = scheduler.elapsed();
             if settled_at.is_some_and(|at| now > at + PURGE_AFTER) {
-                let _ = caller.purge(id).await;
+                let _ = caller.engine.purge(id).await;
             }
         }
         9 => {
@@ -150,6 +150,6 @@ async fn operate(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Schedule
                 caller.sleep(Duration::from_secs(1)).await;
             }
         }
-        _ => drop(caller.get(id).await),
+        _ => drop(caller.engine.get(id).await),
     }
 }

@@ -2,11 +2,14 @@
 
 mod caller;
 mod client;
+mod program;
+mod recorder;
 mod worker;
 
 pub use self::caller::Caller;
 pub(crate) use self::caller::TYPES;
 pub(crate) use self::client::{Errands, client};
+pub(crate) use self::program::program;
 pub(crate) use self::worker::worker;
 
 use qo_core::Json;

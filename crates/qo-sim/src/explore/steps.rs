@@ -13,7 +13,7 @@ use std::time::Duration;
 use qo_core::{Json, TaskId};
 use qo_engine::api::{ClaimRequest, SubmitRequest};
 
-use crate::actor::Caller;
+use crate::actor::{Caller, TYPES};
 use crate::check::{self, Evidence, Excuse, Promise};
 use crate::faults::Trouble;
 use crate::journal::Journal;
@@ -177,14 +177,14 @@ impl Play {
             world: Arc::clone(&world) as _,
             sweep_interval: Duration::from_mins(5),
         });
-        let caller = Caller {
+        let caller = Caller::new(
             process,
-            worker: name.parse().map_err(|_| "a bad name".to_owned())?,
-            engine: Arc::clone(&running.engine),
+            name.parse().map_err(|_| "a bad name".to_owned())?,
+            &running.engine,
             world,
-            journal: Arc::clone(&self.journal),
-            dice: Mutex::new(Random::of(&[stream, 1])),
-        };
+            &self.journal,
+            Random::of(&[stream, 1]),
+        );
         Ok((process, Arc::new(caller), running))
     }
 
@@ -268,7 +268,7 @@ impl Play {
         let (process, caller, _running) = self.start("client", false)?;
         let submits = async move {
             for number in 1..=2 {
-                let Ok(task_type) = "job".parse() else { return };
+                let Ok(task_type) = TYPES[0].parse() else { return };
                 let mut request = SubmitRequest::new(task_type, Json::null());
                 request.id = Some(TaskId::from_random(number));
                 // Whatever it is told is in the journal.
@@ -379,19 +379,12 @@ impl Drop for Play {
 
 /// Claims and completes until there is nothing left, and ends its process.
 async fn work(caller: Arc<Caller>, running: Running, scheduler: Scheduler) {
-    let (Ok(queue), Ok(task_type)) = ("default".parse(), "job".parse()) else {
+    let Ok(task_type) = TYPES[0].parse() else {
         return;
     };
-    let request = ClaimRequest {
-        worker: caller.worker.clone(),
-        queues: vec![queue],
-        types: vec![task_type],
-        max: 1,
-        wait_ms: 0,
-        lease_ms: None,
-    };
+    let request = ClaimRequest::new(caller.worker.clone(), vec![task_type]);
     for _ in 0..2 {
-        let claimed = caller.claim_as(&request).await.unwrap_or_default();
+        let claimed = caller.engine.claim(&request).await.unwrap_or_default();
         for task in claimed {
             // Whatever it is told is in the journal.
             let _ = caller.complete(&task, Json::null()).await;

@@ -1,10 +1,10 @@
 //! How processes live: one life after the other, each ended in the middle of whatever it is doing, under the same name.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Stage, lock};
-use crate::actor::{Caller, client, worker};
+use crate::actor::{Caller, client, program, worker};
 use crate::faults::FaultKind;
 use crate::random::Random;
 use crate::sched::ProcessId;
@@ -21,12 +21,18 @@ impl Stage {
                 return;
             };
             let maintenance = (running.maintain)();
-            let trouble = Arc::clone(&self.trouble);
+            let (trouble, scheduler) = (Arc::clone(&self.trouble), self.scheduler.clone());
             self.scheduler.spawn(
                 process,
                 Box::pin(async move {
-                    worker(caller, trouble).await;
+                    // Half of the workers are the library's own, half do what programs on the bare engine may do.
+                    if number % 2 == 1 {
+                        program(caller, trouble).await;
+                    } else {
+                        worker(caller, trouble).await;
+                    }
                     drop((maintenance, running));
+                    scheduler.kill(process);
                 }),
             );
             if !self.outlive(process, &name).await {
@@ -75,14 +81,14 @@ impl Stage {
             0
         };
         let (process, world, running) = self.start_process(name, slot, skew_ms);
-        let caller = Caller {
+        let caller = Caller::new(
             process,
             worker,
-            engine: Arc::clone(&running.engine),
+            &running.engine,
             world,
-            journal: Arc::clone(&self.journal),
-            dice: Mutex::new(Random::of(&[self.plan.seed, 0xca11, stream])),
-        };
+            &self.journal,
+            Random::of(&[self.plan.seed, 0xca11, stream]),
+        );
         self.doom(process, name, &mut dice);
         self.spawn(Arc::clone(self).storms_of_a_process(process, name.to_owned()));
         Some((process, Arc::new(caller), running))

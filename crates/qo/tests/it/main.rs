@@ -39,3 +39,4 @@ mod retry_exhaustion;
 mod submit_claim_complete;
 mod timeout_recovery;
 mod version_history;
+mod worker;

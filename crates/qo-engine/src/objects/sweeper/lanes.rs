@@ -7,11 +7,13 @@
 use std::str::FromStr;
 
 use qo_core::keys::{READY_PREFIX, ready_prefix};
+use qo_core::{QueueName, TaskType};
 use qo_store::client::Page;
 
 use super::super::ObjectsEngine;
-use super::super::lanes::LaneName;
 use crate::error::EngineError;
+
+type LaneName = (QueueName, TaskType);
 
 /// Where the walk is.
 #[derive(Debug, PartialEq, Eq)]

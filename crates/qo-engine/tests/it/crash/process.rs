@@ -130,6 +130,7 @@ impl Process {
             worker: self.name.parse().unwrap(),
             queues: Vec::new(),
             types: Vec::new(),
+            shards: Vec::new(),
             max,
             wait_ms,
             lease_ms: None,

@@ -1,0 +1,210 @@
+//! For tests of programs that use qo: a queue in memory whose clock is moved by hand.
+//!
+//! ```
+//! use std::time::Duration;
+//! use qo::{Context, TaskError, TaskInput, Worker};
+//!
+//! # #[derive(serde::Deserialize)]
+//! # struct Flaky;
+//! # impl TaskInput for Flaky { const TYPE: &'static str = "flaky"; }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (queue, clock) = qo::testing::memory_queue()?;
+//! queue.task("flaky", &())?.submit().await?;
+//! let worker = Worker::builder(queue)
+//!     .handle::<Flaky>(async |_: Flaky, context: Context| match context.attempt() {
+//!         1 => Err(TaskError::retryable("the first time never works")),
+//!         _ => Ok(()),
+//!     })
+//!     .build()?;
+//!
+//! assert_eq!(worker.drain().await?.retried, 1);
+//! assert_eq!(worker.drain().await?.attempts(), 0); // the retry is not due
+//! clock.advance(Duration::from_secs(2));
+//! assert_eq!(worker.drain().await?.completed, 1);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use qo_core::Timestamp;
+use qo_engine::ObjectsEngine;
+use qo_engine::objects::ObjectsConfig;
+use qo_store::client::ClientConfig;
+use qo_store::world::{BoxFuture, TokioWorld, World};
+use qo_store::{OpenOptions, StoreClient, open};
+
+use crate::error::Error;
+use crate::lock;
+use crate::queue::Queue;
+
+/// A queue in memory, of nobody else, and its clock.
+///
+/// The clock stands still until it is moved: what is due in a second is due after `clock.advance(Duration::from_secs(1))` and not
+/// before. Whatever waits for the queue's time, such as [`Queue::wait`], waits for that, too. Random numbers, and so task ids and
+/// the jitter of retries, are the same in every run. Everything runs on the tokio runtime of the caller.
+pub fn memory_queue() -> Result<(Queue, TestClock), Error> {
+    let clock = TestClock::new();
+    let world: Arc<dyn World> = Arc::new(clock.clone());
+    let store = open("memory:", &OpenOptions::new(Arc::clone(&world)))?;
+    let client = StoreClient::new(
+        Arc::clone(&store.objects),
+        Arc::clone(&store.clock),
+        Arc::clone(&world),
+        ClientConfig::default(),
+    );
+    let engine = ObjectsEngine::new(client, None, Arc::clone(&world), ObjectsConfig::local());
+    let queue = Queue::direct(engine, world, store, BTreeMap::new());
+    Ok((queue, clock))
+}
+
+/// A clock that is moved by hand. Clones are the same clock.
+#[derive(Clone)]
+pub struct TestClock {
+    state: Arc<Mutex<State>>,
+    started_at: Timestamp,
+}
+
+struct State {
+    elapsed: Duration,
+    random: u64,
+    /// Who sleeps until when, told apart by a number.
+    sleepers: BTreeMap<(Duration, u64), Waker>,
+    sleeps: u64,
+}
+
+impl TestClock {
+    fn new() -> Self {
+        Self {
+            // The memory store stamps its objects with the machine's time, so that the two had better begin together.
+            started_at: TokioWorld::shared().now(),
+            state: Arc::new(Mutex::new(State {
+                elapsed: Duration::ZERO,
+                random: 0,
+                sleepers: BTreeMap::new(),
+                sleeps: 0,
+            })),
+        }
+    }
+
+    /// Moves the clock forward, and wakes who has slept long enough.
+    pub fn advance(&self, duration: Duration) {
+        let woken: Vec<Waker> = {
+            let mut state = lock(&self.state);
+            state.elapsed = state.elapsed.saturating_add(duration);
+            let now = state.elapsed;
+            let asleep = state.sleepers.split_off(&(now, u64::MAX));
+            std::mem::replace(&mut state.sleepers, asleep)
+                .into_values()
+                .collect()
+        };
+        for waker in woken {
+            waker.wake();
+        }
+    }
+
+    /// What the clock shows.
+    pub fn now(&self) -> Timestamp {
+        let elapsed_ms = u64::try_from(lock(&self.state).elapsed.as_millis()).unwrap_or(u64::MAX);
+        self.started_at.plus_millis(elapsed_ms)
+    }
+}
+
+impl fmt::Debug for TestClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestClock")
+            .field("now", &self.now())
+            .finish()
+    }
+}
+
+impl World for TestClock {
+    fn now(&self) -> Timestamp {
+        Self::now(self)
+    }
+
+    fn monotonic(&self) -> Duration {
+        lock(&self.state).elapsed
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<()> {
+        let mut state = lock(&self.state);
+        state.sleeps += 1;
+        Box::pin(Sleep {
+            key: (state.elapsed.saturating_add(duration), state.sleeps),
+            state: Arc::clone(&self.state),
+        })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is a world")]
+    fn spawn(&self, future: BoxFuture<()>) {
+        tokio::spawn(future);
+    }
+
+    fn random(&self) -> u64 {
+        // SplitMix64: small, and the same in every run.
+        let mut state = lock(&self.state);
+        state.random = state.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// Waits until the clock has come to a time.
+struct Sleep {
+    state: Arc<Mutex<State>>,
+    key: (Duration, u64),
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.state);
+        if state.elapsed >= self.key.0 {
+            return Poll::Ready(());
+        }
+        state.sleepers.insert(self.key, context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        lock(&self.state).sleepers.remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn sleepers_wake_when_their_time_has_come() {
+        let clock = TestClock::new();
+        let began = clock.now();
+        let mut short = clock.sleep(Duration::from_secs(1));
+        let mut long = clock.sleep(Duration::from_mins(1));
+        assert!((&mut short).now_or_never().is_none());
+        assert!((&mut long).now_or_never().is_none());
+        clock.advance(Duration::from_secs(1));
+        assert!((&mut short).now_or_never().is_some());
+        assert!((&mut long).now_or_never().is_none());
+        assert_eq!(clock.now(), began.plus_millis(1_000));
+        drop(long);
+        assert!(
+            lock(&clock.state).sleepers.is_empty(),
+            "nothing is left behind"
+        );
+    }
+}

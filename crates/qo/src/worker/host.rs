@@ -1,0 +1,63 @@
+//! What this machine and this process are called.
+
+use qo_core::names::NAME_MAX_BYTES;
+use qo_store::world::{World, WorldExt};
+
+/// How much of the host's name goes into a worker's name.
+const HOST_MAX_BYTES: usize = 32;
+
+/// The name of this machine, if it has one.
+pub(super) fn name() -> Option<String> {
+    let from_file = || std::fs::read_to_string("/etc/hostname").ok();
+    let from_kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let from_variable = || {
+        std::env::var("HOSTNAME")
+            .or_else(|_| std::env::var("COMPUTERNAME"))
+            .ok()
+    };
+    let name = from_kernel.or_else(from_variable).or_else(from_file)?;
+    let name: String = name.trim().chars().take(255).collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// A name for a worker that was given none: where it runs, and something that no other one there has.
+pub(super) fn worker_name(host: Option<&str>, world: &dyn World) -> String {
+    let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let host: String = host
+        .unwrap_or("worker")
+        .chars()
+        .filter(allowed)
+        .take(HOST_MAX_BYTES)
+        .collect();
+    let host = host.trim_start_matches('.');
+    let host = if host.is_empty() { "worker" } else { host };
+    let process = std::process::id();
+    let name = format!("{host}-{process}-{:04x}", world.random_below(0x1_0000));
+    name.chars().take(NAME_MAX_BYTES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use qo_core::WorkerId;
+    use qo_store::world::TokioWorld;
+
+    use super::*;
+
+    #[test]
+    fn any_host_gives_a_good_name() {
+        let world = TokioWorld::shared();
+        for host in [
+            None,
+            Some(""),
+            Some("..."),
+            Some("ümläut"),
+            Some("web-1.example.org"),
+            Some("x/../y z"),
+        ] {
+            let name = worker_name(host, world.as_ref());
+            assert!(WorkerId::new(&name).is_ok(), "{name}");
+        }
+        let long = worker_name(Some(&"x".repeat(300)), world.as_ref());
+        assert!(WorkerId::new(&long).is_ok(), "{long}");
+    }
+}

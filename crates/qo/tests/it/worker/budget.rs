@@ -1,0 +1,82 @@
+//! What a worker costs in requests.
+
+use std::time::Duration;
+
+use qo::testing::memory_queue;
+use qo::{Context, TaskError, Worker};
+use qo_store::wrap::Operation;
+
+use super::{Gate, Job, Shop, job, soon, submit, while_time_passes};
+
+const TASKS: u64 = 1_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_costs_five_puts_and_one_get() {
+    async fn counts(_: Job, context: Context) -> Result<(), TaskError> {
+        context.state::<Gate>().ok_or("no gate")?.open();
+        Ok(())
+    }
+    let shop = Shop::new();
+    let (queue, counting) = shop.counted();
+    let requests = (0..TASKS).map(|n| {
+        let task = queue.task("job", &job(&n.to_string())).unwrap();
+        task.build().unwrap()
+    });
+    for submitted in queue.submit_many(requests.collect()).await {
+        submitted.unwrap();
+    }
+    let done = Gate::default();
+    let worker = Worker::builder(queue)
+        .handle::<Job>(counts)
+        .state(done.clone())
+        .concurrency(64)
+        .no_maintenance()
+        .build()
+        .unwrap()
+        .spawn();
+    soon("all tasks", done.wait_for(1_000)).await;
+    let report = worker.stop().await.unwrap();
+    assert_eq!((report.completed, report.attempts()), (TASKS, TASKS));
+
+    let counts = counting.counts();
+    let of = |prefix: &str, operation| counts.of(prefix, operation).requests;
+    assert_eq!(of("tasks", Operation::Create), TASKS, "{counts}");
+    assert_eq!(of("tasks", Operation::Swap), 2 * TASKS, "{counts}");
+    assert_eq!(of("ready", Operation::Put), TASKS, "{counts}");
+    assert_eq!(of("leases", Operation::Put), TASKS, "{counts}");
+    // A list that was asked for before a batch of deletions may show their entries once more: each costs a read.
+    assert!(of("tasks", Operation::Get) <= TASKS + TASKS / 2, "{counts}");
+    let rest = counts.total(Operation::Put).requests - 2 * TASKS;
+    assert!(rest <= TASKS / 20, "{counts}");
+    assert!(
+        counts.total(Operation::List).requests <= TASKS / 20,
+        "{counts}"
+    );
+}
+
+/// The renewals of a minute, and a report of progress every tenth of a second.
+#[tokio::test]
+async fn a_long_task_pays_for_renewals_and_for_one_report_a_second() {
+    async fn talks(_: Job, context: Context) -> Result<(), TaskError> {
+        let world = context.queue().world();
+        for step in 0..600 {
+            context
+                .progress(f64::from(step) / 6.0, "still here")
+                .await?;
+            world.sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+    let (queue, clock) = memory_queue().unwrap();
+    let task = submit(&queue, "x").await;
+    let worker = Worker::builder(queue.clone()).handle::<Job>(talks).build();
+    let worker = worker.unwrap();
+    let report = soon("the drain", while_time_passes(&clock, worker.drain())).await;
+    assert_eq!(report.unwrap().completed, 1);
+    let done = queue.get(task.id).await.unwrap();
+    // Submit, claim and complete are three; the rest are six renewals and up to sixty reports.
+    let writes = done.revision - 3;
+    assert!((50..=68).contains(&writes), "{writes}");
+    let percent = done.progress.unwrap().percent;
+    assert!(percent > 95.0, "the newest report counts: {percent}");
+}

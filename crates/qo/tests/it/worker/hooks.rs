@@ -1,0 +1,118 @@
+//! What a program hears of its attempts.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use qo::testing::memory_queue;
+use qo::{Context, Hook, Outcome, TaskError, Worker};
+
+use super::{Gate, Job, soon, submit, while_time_passes};
+
+#[derive(Clone, Default)]
+struct Diary(Arc<Mutex<Vec<String>>>);
+
+impl Diary {
+    fn note(&self, context: &Context, text: &str) {
+        let name: Job = match context.task().input() {
+            qo_core::Payload::Inline(json) => json.to_value().unwrap(),
+            qo_core::Payload::Stored(_) => panic!("a small input"),
+        };
+        self.0.lock().unwrap().push(format!("{} {text}", name.name));
+    }
+}
+
+#[async_trait]
+impl Hook for Diary {
+    async fn before(&self, context: &Context) {
+        self.note(context, "begins");
+    }
+
+    async fn after(&self, context: &Context, outcome: &Outcome) {
+        let outcome = match outcome {
+            Outcome::Completed => "completed",
+            Outcome::Retried { .. } => "will be retried",
+            Outcome::Failed => "failed",
+            _ => "something else",
+        };
+        self.note(context, outcome);
+    }
+
+    async fn error(&self, context: &Context, error: &TaskError) {
+        self.note(context, &format!("error: {error}"));
+    }
+}
+
+struct Clumsy;
+
+#[async_trait]
+impl Hook for Clumsy {
+    async fn before(&self, _: &Context) {
+        panic!("not this time");
+    }
+
+    async fn after(&self, _: &Context, _: &Outcome) {
+        panic!("and not this time");
+    }
+}
+
+/// Never comes back.
+struct Stuck(Gate);
+
+#[async_trait]
+impl Hook for Stuck {
+    async fn after(&self, _: &Context, _: &Outcome) {
+        self.0.open();
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn work(job: Job, _: Context) -> Result<(), TaskError> {
+    match job.name.as_str() {
+        "good" => Ok(()),
+        "bad" => Err(TaskError::permanent("spoilt")),
+        _ => Err(TaskError::retryable("busy")),
+    }
+}
+
+#[tokio::test]
+async fn hooks_hear_in_order_and_a_panic_among_them_does_no_harm() {
+    let (queue, _clock) = memory_queue().unwrap();
+    let diary = Diary::default();
+    let worker = Worker::builder(queue.clone())
+        .hook(Clumsy)
+        .hook(diary.clone())
+        .handle::<Job>(work)
+        .build()
+        .unwrap();
+    for name in ["good", "bad", "ugly"] {
+        submit(&queue, name).await;
+        worker.drain().await.unwrap();
+    }
+    assert_eq!(
+        *diary.0.lock().unwrap(),
+        [
+            "good begins",
+            "good completed",
+            "bad begins",
+            "bad error: spoilt",
+            "bad failed",
+            "ugly begins",
+            "ugly error: busy",
+            "ugly will be retried",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_hook_that_never_ends_is_dropped_after_the_grace() {
+    let (queue, clock) = memory_queue().unwrap();
+    submit(&queue, "good").await;
+    let gate = Gate::default();
+    let worker = Worker::builder(queue)
+        .hook(Stuck(gate.clone()))
+        .handle::<Job>(work);
+    let worker = worker.build().unwrap();
+    let draining = soon("the drain", while_time_passes(&clock, worker.drain()));
+    assert_eq!(draining.await.unwrap().completed, 1);
+    assert_eq!(gate.opened(), 1);
+}
