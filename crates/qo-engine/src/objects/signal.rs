@@ -29,20 +29,17 @@ struct Shared {
     /// Counts everything that may mean work, local or remote.
     epoch: watch::Sender<u64>,
     touched: Mutex<Touched>,
-    /// Held while somebody asks the store, so that the waiting claims of a process ask once.
-    polled: tokio::sync::Mutex<Polled>,
+    /// When the store was last asked. It can be read while somebody asks: whoever waits for that to end, just to find that there is
+    /// nothing to ask, would keep the next one waiting in the same way, and they would go round without a pause.
+    polled_at: Mutex<Option<Duration>>,
+    /// What the store said last. Held while somebody asks, so that the waiting claims of a process ask once.
+    polled: tokio::sync::Mutex<Option<Tag>>,
 }
 
 #[derive(Default)]
 struct Touched {
     at: Option<Duration>,
     trailing: bool,
-}
-
-#[derive(Default)]
-struct Polled {
-    at: Option<Duration>,
-    tag: Option<Tag>,
 }
 
 impl Signal {
@@ -55,6 +52,7 @@ impl Signal {
                 touch_interval: config.touch_interval,
                 epoch: watch::Sender::new(0),
                 touched: Mutex::default(),
+                polled_at: Mutex::default(),
                 polled: tokio::sync::Mutex::default(),
             }),
         }
@@ -124,12 +122,7 @@ impl Signal {
     pub(super) async fn wait(&self, seen: u64, limit: Duration) {
         let mut changes = self.shared.epoch.subscribe();
         let now = self.shared.world.monotonic();
-        let polled_at = self
-            .shared
-            .polled
-            .try_lock()
-            .ok()
-            .and_then(|polled| polled.at);
+        let polled_at = *lock(&self.shared.polled_at);
         let next_poll = polled_at.map_or(Duration::ZERO, |at| {
             (at + self.shared.poll_interval).saturating_sub(now)
         });
@@ -149,22 +142,22 @@ impl Signal {
 
     /// Asks the store whether something was submitted, unless that was asked within the interval.
     pub(super) async fn poll(&self) {
-        let mut polled = self.shared.polled.lock().await;
-        let now = self.shared.world.monotonic();
-        if polled
-            .at
-            .is_some_and(|at| now < at + self.shared.poll_interval)
+        let mut known = self.shared.polled.lock().await;
         {
-            return;
+            let now = self.shared.world.monotonic();
+            let mut polled_at = lock(&self.shared.polled_at);
+            if polled_at.is_some_and(|at| now < at + self.shared.poll_interval) {
+                return;
+            }
+            *polled_at = Some(now);
         }
-        polled.at = Some(now);
-        let found = match &polled.tag {
+        let found = match &*known {
             Some(tag) => self.shared.client.get_if_changed(SIGNAL_KEY, tag).await,
             None => self.shared.client.get(SIGNAL_KEY).await.map(Some),
         };
         match found {
             Ok(Some(object)) => {
-                polled.tag = Some(object.tag);
+                *known = Some(object.tag);
                 self.bump();
             }
             Ok(None) => {}

@@ -26,7 +26,7 @@ use crate::trace::Trace;
 /// The store's time when a run begins: five seconds into a minute.
 pub const BEGIN_MS: i64 = 1_763_238_845_000;
 /// More polls than this without time passing are a loop that never ends.
-const POLLS_AT_ONCE_MAX: u64 = 200_000;
+const POLLS_AT_ONCE_MAX: u64 = 50_000;
 /// More polls than this in one run are one, too.
 const POLLS_MAX: u64 = 20_000_000;
 
@@ -142,6 +142,11 @@ impl Scheduler {
     /// How long the run has gone on.
     pub fn elapsed(&self) -> Duration {
         self.state().now
+    }
+
+    /// How often a future was polled.
+    pub fn polls(&self) -> u64 {
+        self.state().polls
     }
 
     /// The true time, which is the store's.

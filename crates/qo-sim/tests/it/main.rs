@@ -12,3 +12,4 @@ mod determinism;
 mod planted;
 mod small_scope;
 mod store;
+mod waiting;
