@@ -124,7 +124,7 @@ impl Subject for Objects {
         // One read a claim, the signal every 1.5 s, and the callers' own looks, some of which find others at the same task.
         let reads = work.changes * 2 + work.calls * 2 + work.process_seconds * 2 + 50;
         // A list per look, not per task.
-        let lists = work.changes * 2 + work.process_seconds / 4 + 100;
+        let lists = work.changes * 2 + work.process_seconds / 2 + 100;
         (writes, reads, lists)
     }
 }

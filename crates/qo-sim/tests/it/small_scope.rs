@@ -11,12 +11,27 @@ use qo_sim::subject::{Objects, Subject};
 /// How many commands to the core are tried in every order.
 const RULES_DEPTH: usize = 9;
 
+/// How many of the choices of a run are tried in every way.
+const DEATH_DEPTH: usize = 20;
+const ZOMBIE_DEPTH: usize = 14;
+
 fn scope(mishap: Mishap) -> steps::Scope {
     steps::Scope {
         mishap,
-        depth: 60,
-        runs_max: 40_000,
+        depth: match mishap {
+            Mishap::Death => DEATH_DEPTH,
+            Mishap::Zombie => ZOMBIE_DEPTH,
+        },
+        runs_max: 20_000,
     }
+}
+
+fn explore(mishap: Mishap) {
+    let explored =
+        steps::explore(&subject(), scope(mishap)).unwrap_or_else(|error| panic!("{error}"));
+    println!("{mishap:?}: {explored:?}");
+    assert!(explored.complete, "{explored:?}");
+    assert!(explored.states > 300, "{explored:?}");
 }
 
 fn subject() -> Arc<dyn Subject> {
@@ -31,11 +46,13 @@ fn the_rules_hold_in_every_order() {
 }
 
 #[test]
-fn the_requests_of_direct_mode_may_be_served_in_every_order() {
-    let explored = steps::explore(&subject(), SCOPE).unwrap_or_else(|error| panic!("{error}"));
-    println!("{explored:?}");
-    assert!(explored.complete, "{explored:?}");
-    assert!(explored.states > 1_000, "{explored:?}");
+fn a_worker_may_die_between_any_two_requests() {
+    explore(Mishap::Death);
+}
+
+#[test]
+fn the_leases_may_run_out_between_any_two_requests() {
+    explore(Mishap::Zombie);
 }
 
 #[test]
@@ -58,7 +75,7 @@ fn a_planted_bug_in_the_rules_is_found() {
 fn a_planted_bug_in_the_steps_is_found() {
     for mutant in [Mutant::UnfencedCompletion, Mutant::LeaseExpiryUncounted] {
         let _planted = Planted::new(mutant);
-        let wrong = steps::explore(&subject(), SCOPE).unwrap_err();
+        let wrong = steps::explore(&subject(), scope(Mishap::Zombie)).unwrap_err();
         assert!(wrong.contains("after the choices"), "{wrong}");
     }
 }
