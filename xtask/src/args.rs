@@ -17,6 +17,8 @@ pub(crate) enum Invocation {
     Test(Vec<Step>),
     /// Run a benchmark with these arguments.
     Bench(Benchmark, Vec<OsString>),
+    /// Run the simulator with these arguments.
+    Sim(Vec<OsString>),
 }
 
 /// Reads the command line, without the program's name.
@@ -36,6 +38,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         Some("test") if asks_for_help => Ok(Invocation::Help(Topic::Test)),
         Some("test") => test(&rest).map(Invocation::Test),
         Some("bench") => bench(rest),
+        // The simulator explains itself.
+        Some("sim") => Ok(Invocation::Sim(rest)),
         _ => bail!(
             "there is no command `{}`; `cargo xtask help` lists them",
             command.display()
@@ -48,6 +52,7 @@ fn help(words: &[OsString]) -> Result<Topic> {
         [] => Ok(Topic::Overview),
         [word] if word == "test" => Ok(Topic::Test),
         [word] if word == "bench" => Ok(Topic::Bench),
+        [word] if word == "sim" => Ok(Topic::Sim),
         [word] if word == "help" => Ok(Topic::Overview),
         _ => bail!("there is no help for {words:?}; `cargo xtask help` lists the commands"),
     }
@@ -155,6 +160,16 @@ mod tests {
             parsed("bench direct one --help").unwrap(),
             Invocation::Bench(Benchmark::Direct, expected)
         );
+    }
+
+    #[test]
+    fn arguments_of_the_simulator_are_passed_on() {
+        let expected = ["--seed", "7", "--help"].map(OsString::from).to_vec();
+        assert_eq!(
+            parsed("sim --seed 7 --help").unwrap(),
+            Invocation::Sim(expected)
+        );
+        assert_eq!(parsed("help sim").unwrap(), Invocation::Help(Topic::Sim));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod help;
 mod paint;
+mod sim;
 mod steps;
 mod table;
 mod test;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Help(topic)) => help::run(topic),
         Ok(Invocation::Test(steps)) => test::run(&steps),
         Ok(Invocation::Bench(benchmark, arguments)) => bench::run(benchmark, &arguments),
+        Ok(Invocation::Sim(arguments)) => sim::run(&arguments),
         Err(mistake) => {
             eprintln!("xtask: {mistake}");
             return ExitCode::from(2);

@@ -142,7 +142,10 @@ pub use switch::{plant, planted};
 /// Whether this mistake is made now: never.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "nothing of it may be left in what ships")]
+#[expect(
+    clippy::inline_always,
+    reason = "nothing of it may be left in what ships"
+)]
 pub const fn planted(_mutant: Mutant) -> bool {
     false
 }

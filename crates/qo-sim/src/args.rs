@@ -76,8 +76,12 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
                     "--hours" => hours = Some(hours_of(&value)?),
                     "--mutant" => {
                         mutant = Some(mutants::from_name(&value).ok_or_else(|| {
-                            let names: Vec<_> = Mutant::ALL.into_iter().map(mutants::name).collect();
-                            format!("there is no planted bug {value:?}; there are {}", names.join(", "))
+                            let names: Vec<_> =
+                                Mutant::ALL.into_iter().map(mutants::name).collect();
+                            format!(
+                                "there is no planted bug {value:?}; there are {}",
+                                names.join(", ")
+                            )
                         })?);
                     }
                     "--without" => changes.push(Change::Without(kinds(&value)?)),

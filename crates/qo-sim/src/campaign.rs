@@ -134,7 +134,12 @@ pub fn explain(failed: &Outcome, subject: &Arc<dyn Subject>, mutant: Option<&str
     let shrunk = shrink(failed.clone(), subject);
     let mut text = String::new();
     // Writing into a string cannot fail.
-    let _ = writeln!(text, "{} on {} broke a promise:", failed.plan, subject.name());
+    let _ = writeln!(
+        text,
+        "{} on {} broke a promise:",
+        failed.plan,
+        subject.name()
+    );
     let _ = write!(text, "{}", failed.found);
     let _ = writeln!(text, "run it again: {}", command(&failed.plan, mutant));
     let _ = writeln!(text, "shrunk to {}:", shrunk.plan);

@@ -326,7 +326,11 @@ impl Trouble {
         if state.over {
             return None;
         }
-        if state.partitioned.get(&process).is_some_and(|until| now < *until) {
+        if state
+            .partitioned
+            .get(&process)
+            .is_some_and(|until| now < *until)
+        {
             state.requests_refused += 1;
             return Some(Strike::LostRequest { hangs: true });
         }

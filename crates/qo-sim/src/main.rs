@@ -93,7 +93,10 @@ fn many(from: u64, until: Until, subject: &Arc<dyn Subject>) -> ExitCode {
         println!("every promise was kept");
         ExitCode::SUCCESS
     } else {
-        println!("{} seeds failed: {failed:?}; add them to crates/qo-sim/seeds.txt", failed.len());
+        println!(
+            "{} seeds failed: {failed:?}; add them to crates/qo-sim/seeds.txt",
+            failed.len()
+        );
         ExitCode::FAILURE
     }
 }

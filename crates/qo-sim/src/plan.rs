@@ -53,7 +53,8 @@ impl Plan {
                 faults.insert(kind, rate);
             }
         }
-        let slowest_us = [3_000, 30_000, 200_000][usize::try_from(dice.below(3)).unwrap_or_default()];
+        let slowest_us =
+            [3_000, 30_000, 200_000][usize::try_from(dice.below(3)).unwrap_or_default()];
         Self {
             seed,
             faults,

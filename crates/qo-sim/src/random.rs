@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// A stream of random numbers. SplitMix64: small, seedable, and good enough to spread faults and pauses.
+/// A stream of random numbers, by `SplitMix64`: small, seedable, and good enough to spread faults and pauses.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 

@@ -78,10 +78,8 @@ impl ObjectsEngine {
                     Ok(Key::Later(entry)) => Some(entry),
                     _ => None,
                 });
-            let (due, not_due): (Vec<_>, Vec<_>) =
-                entries.partition(|entry| {
-                    entry.available_at <= now || planted(Mutant::ClaimedEarly)
-                });
+            let (due, not_due): (Vec<_>, Vec<_>) = entries
+                .partition(|entry| entry.available_at <= now || planted(Mutant::ClaimedEarly));
             let whole_page_due = not_due.is_empty() && page.next.is_some();
             let moved = due.len();
             let results: Vec<Result<Key, EngineError>> = futures_util::stream::iter(due)

@@ -55,7 +55,8 @@ impl ObjectsEngine {
         request: SubmitRequest,
         input: Payload,
     ) -> Result<Submitted, EngineError> {
-        let late = planted(Mutant::PayloadAfterRecord).then(|| (input.clone(), request.input.clone()));
+        let late =
+            planted(Mutant::PayloadAfterRecord).then(|| (input.clone(), request.input.clone()));
         if let Payload::Stored(reference) = &input
             && late.is_none()
         {

@@ -135,7 +135,6 @@ impl Caller {
 }
 
 fn lease_of(task: &Task) -> Answer<LeaseId> {
-    task.lease_id.ok_or_else(|| {
-        EngineError::BadRequest("a task was handed out without a lease".to_owned())
-    })
+    task.lease_id
+        .ok_or_else(|| EngineError::BadRequest("a task was handed out without a lease".to_owned()))
 }

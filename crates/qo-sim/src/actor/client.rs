@@ -63,9 +63,10 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
         let mut twin = request.clone();
         twin.id = Some(draw_id(caller));
         // Whatever they are told is in the journal.
-        let _ = futures_util::future::join(caller.submit(request.clone()), caller.submit(twin)).await;
+        let _ =
+            futures_util::future::join(caller.submit(request.clone()), caller.submit(twin)).await;
     }
-    for _ in 0..1 + caller.below(3) {
+    for _ in 0..=caller.below(3) {
         // A caller that is told that nobody knows asks again; some ask again for no reason at all.
         let answer = caller.submit(request.clone()).await;
         if answer.is_ok() && caller.below(6) > 0 {
@@ -93,7 +94,8 @@ fn request(caller: &Caller, task_type: &TaskType, left: Duration) -> SubmitReque
         2 => {
             // It must be due when the trouble is over, so that what is late then is late for no good reason.
             let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-            let most_ms = [5_000, 20_000, 150_000][usize::try_from(caller.below(3)).unwrap_or_default()];
+            let most_ms =
+                [5_000, 20_000, 150_000][usize::try_from(caller.below(3)).unwrap_or_default()];
             request.available = When::InMillis(caller.below(most_ms).min(left_ms));
         }
         3 => request.expires = Some(When::InMillis(1 + caller.below(20_000))),

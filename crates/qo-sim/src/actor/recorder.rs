@@ -83,7 +83,8 @@ impl Engine for Recorder {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
         let open = self.journal.open(self.process, Asked::Claim, None);
         let answer = self.engine.claim(request).await;
-        self.journal.close(&open, told(&answer, |_| Told::Done(None)));
+        self.journal
+            .close(&open, told(&answer, |_| Told::Done(None)));
         if let Ok(tasks) = &answer {
             let called = self.journal.called(&open);
             for task in tasks {
@@ -166,7 +167,8 @@ impl Engine for Recorder {
     async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
         let open = self.journal.open(self.process, Asked::Purge, Some(id));
         let answer = self.engine.purge(id).await;
-        self.journal.close(&open, told(&answer, |()| Told::Done(None)));
+        self.journal
+            .close(&open, told(&answer, |()| Told::Done(None)));
         answer
     }
 

@@ -76,7 +76,7 @@ async fn handle(caller: &Caller, trouble: &Trouble, task: &Task) {
         4 => drop(caller.snooze(task, caller.below(9_000)).await),
         5 | 6 => drop(caller.complete(task, large(caller.below(u64::MAX))).await),
         7 => {
-            for _ in 0..1 + caller.below(4) {
+            for _ in 0..=caller.below(4) {
                 caller.sleep(Duration::from_secs(10)).await;
                 match caller.renew(task).await {
                     Ok(renewed) if renewed.cancel_requested => {

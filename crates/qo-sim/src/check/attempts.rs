@@ -66,9 +66,19 @@ pub(super) fn check(
         handed_out.insert(attempt);
     }
     for (id, life) in lives {
-        for change in life.changes.iter().filter(|change| change.step == Step::LeaseExpiry) {
-            let Some(before) = &change.before else { continue };
-            let worker = before.worker_id.as_ref().map(ToString::to_string).unwrap_or_default();
+        for change in life
+            .changes
+            .iter()
+            .filter(|change| change.step == Step::LeaseExpiry)
+        {
+            let Some(before) = &change.before else {
+                continue;
+            };
+            let worker = before
+                .worker_id
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default();
             let claimed = before.started_at.map_or(Duration::ZERO, since_begin);
             let ended = since_begin(change.at);
             let from = claimed.saturating_sub(CLAIM_TAKES);

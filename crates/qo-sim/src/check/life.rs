@@ -88,8 +88,7 @@ pub(super) fn live(id: TaskId, versions: &[Written], clocks: Clocks) -> Result<L
         let (step, after) = match &version.body {
             None => {
                 let gone = before.as_ref().ok_or("was deleted twice")?;
-                let replayed =
-                    replayed_at.is_some_and(|at| version.at.since(at) < PURGE_TAKES);
+                let replayed = replayed_at.is_some_and(|at| version.at.since(at) < PURGE_TAKES);
                 if !gone.status.is_terminal() && !replayed {
                     return Err(format!("was deleted while it was {}", gone.status));
                 }

@@ -134,7 +134,13 @@ pub fn check(evidence: &Evidence<'_>) -> (Found, Tally) {
     told::check(evidence.calls, &lives, &broken, &mut found);
     let clocks_ms = if undisturbed { 3_000 } else { 65_000 };
     told::check_keys(evidence.calls, &lives, clocks_ms, &mut found);
-    attempts::check(evidence.calls, &lives, &broken, evidence.excuses, &mut found);
+    attempts::check(
+        evidence.calls,
+        &lives,
+        &broken,
+        evidence.excuses,
+        &mut found,
+    );
     let undecided = order::check(evidence.calls, &lives, &broken, &mut found);
     check_ends(evidence, &lives, &spoiled, &mut found);
     check_budget(evidence, &lives, &mut found);
@@ -207,7 +213,9 @@ fn check_ends(
         }
     }
     for key in evidence.bucket.keys("quarantine/") {
-        let original = key.trim_start_matches("quarantine/").trim_end_matches(".reason.json");
+        let original = key
+            .trim_start_matches("quarantine/")
+            .trim_end_matches(".reason.json");
         let excused = evidence
             .subject
             .tasks_of(original)
@@ -251,7 +259,10 @@ fn check_budget(evidence: &Evidence<'_>, lives: &BTreeMap<TaskId, Life>, found: 
         if sent > allowed + slack {
             found.add(
                 Promise::Budget,
-                format!("{sent} {what}, {} are in the budget for {work:?}", allowed + slack),
+                format!(
+                    "{sent} {what}, {} are in the budget for {work:?}",
+                    allowed + slack
+                ),
             );
         }
     }

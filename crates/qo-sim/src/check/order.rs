@@ -68,7 +68,10 @@ pub(super) fn check(
         }
         by_task.entry(task).or_default().extend(operation(call));
     }
-    for (key, task) in calls.iter().filter_map(|call| Some((call.key.clone()?, call.task?))) {
+    for (key, task) in calls
+        .iter()
+        .filter_map(|call| Some((call.key.clone()?, call.task?)))
+    {
         // A submit of this key whose fate nobody knows may have created this task instead of its own.
         let same_key = calls.iter().filter(|call| {
             call.asked == Asked::Submit
@@ -98,7 +101,10 @@ pub(super) fn check(
             Some(true) => {}
             Some(false) => found.add(
                 Promise::OneAttempt,
-                format!("task {task}: the answers fit into no order: {}", describe(&history)),
+                format!(
+                    "task {task}: the answers fit into no order: {}",
+                    describe(&history)
+                ),
             ),
             None => given_up += 1,
         }
@@ -244,7 +250,11 @@ fn next_states(state: State, operation: &Operation) -> Vec<State> {
         Told::Done(Some(seen)) if asked == Asked::Keep => {
             let holds = state.status == Some(Status::Running) && state.lease == operation.lease;
             let known = state.revision >= seen.revision;
-            if holds && known { vec![state] } else { Vec::new() }
+            if holds && known {
+                vec![state]
+            } else {
+                Vec::new()
+            }
         }
         Told::Done(seen) => effects(state, asked, operation.lease)
             .into_iter()
@@ -277,7 +287,11 @@ fn effects(state: State, asked: Asked, lease: Option<LeaseId>) -> Vec<State> {
             .map(|status| State {
                 status: Some(*status),
                 revision: state.revision + 1,
-                lease: if *status == Running { state.lease } else { None },
+                lease: if *status == Running {
+                    state.lease
+                } else {
+                    None
+                },
                 ..state
             })
             .collect()
@@ -355,9 +369,18 @@ mod tests {
             Told::Done(Some(seen(Status::Cancelled, 2))),
         );
         let look = |called, revision, status| {
-            call(Asked::Get, called, called + 10, Told::Done(Some(seen(status, revision))))
+            call(
+                Asked::Get,
+                called,
+                called + 10,
+                Told::Done(Some(seen(status, revision))),
+            )
         };
-        let fresh = [submitted(), cancelled.clone(), look(5, 2, Status::Cancelled)];
+        let fresh = [
+            submitted(),
+            cancelled.clone(),
+            look(5, 2, Status::Cancelled),
+        ];
         assert_eq!(linearizable(&fresh), Some(true));
         let stale = [submitted(), cancelled.clone(), look(5, 1, Status::Pending)];
         assert_eq!(linearizable(&stale), Some(false));
@@ -370,7 +393,12 @@ mod tests {
     fn what_nobody_knows_may_have_happened_late_or_never() {
         let doubtful = call(Asked::Cancel, 3, u64::MAX, Told::Unsure);
         let look = |called, revision, status| {
-            call(Asked::Get, called, called + 1, Told::Done(Some(seen(status, revision))))
+            call(
+                Asked::Get,
+                called,
+                called + 1,
+                Told::Done(Some(seen(status, revision))),
+            )
         };
         for (first, second) in [
             ((1, Status::Pending), (1, Status::Pending)),

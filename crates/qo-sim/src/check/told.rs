@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use qo_core::TaskId;
 
-use super::{Found, Promise};
 use super::life::{Life, Step};
+use super::{Found, Promise};
 use crate::journal::{Asked, Call, Told};
 
 /// Steps that callers ask for and that leave a trace each.

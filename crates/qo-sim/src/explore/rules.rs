@@ -53,11 +53,8 @@ impl World {
     fn new() -> Option<Self> {
         let task = |number| {
             let id = TaskId::from_random(number);
-            let mut submission = Submission::new(
-                id,
-                "job".parse().ok()?,
-                Payload::Inline(Json::null()),
-            );
+            let mut submission =
+                Submission::new(id, "job".parse().ok()?, Payload::Inline(Json::null()));
             submission.max_retries = 1;
             submit(submission, OpId::from_random(number), Timestamp::MIN).ok()
         };
@@ -217,7 +214,10 @@ impl World {
     /// What makes this state different from others: names and times matter only by what they mean.
     fn key(&self) -> Vec<u8> {
         let now = self.now();
-        let mut key = vec![self.jumps, self.dead.map_or(9, |worker| u8::from(worker == 1))];
+        let mut key = vec![
+            self.jumps,
+            self.dead.map_or(9, |worker| u8::from(worker == 1)),
+        ];
         for (place, task) in self.tasks.iter().enumerate() {
             key.push(task.status as u8);
             key.push(u8::try_from(task.attempt.min(200)).unwrap_or(200));

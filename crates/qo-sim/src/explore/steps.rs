@@ -45,7 +45,9 @@ pub enum Mishap {
 pub struct Scope {
     /// What goes wrong.
     pub mishap: Mishap,
-    /// How many choices are tried in every way; after that, the first one is taken.
+    /// How many requests are served in the order in which they come, before anything is chosen.
+    pub skip: usize,
+    /// How many choices are tried in every way after that; then requests are served in the order in which they come.
     pub depth: usize,
     /// How many runs there may be.
     pub runs_max: u64,
@@ -86,7 +88,7 @@ pub fn explore(subject: &Arc<dyn Subject>, scope: Scope) -> Result<Explored, Str
             break;
         }
         let mut play = Play::new(subject, scope.mishap, false);
-        match play.go(&path, scope.depth, &mut seen, &mut open, &mut explored)? {
+        match play.go(&path, scope, &mut seen, &mut open, &mut explored)? {
             End::Joined => explored.joined += 1,
             End::Judged(wrong) if wrong.is_empty() => explored.runs += 1,
             End::Judged(wrong) => {
@@ -94,7 +96,14 @@ pub fn explore(subject: &Arc<dyn Subject>, scope: Scope) -> Result<Explored, Str
                 let mut nothing_seen = BTreeSet::new();
                 let mut ignored = Explored::default();
                 let taken = play.taken.clone();
-                again.go(&taken, 0, &mut nothing_seen, &mut Vec::new(), &mut ignored)?;
+                let nothing = Scope { depth: 0, ..scope };
+                again.go(
+                    &taken,
+                    nothing,
+                    &mut nothing_seen,
+                    &mut Vec::new(),
+                    &mut ignored,
+                )?;
                 let trace = again.scheduler.take_trace().join("\n");
                 return Err(format!(
                     "{}after the choices {taken:?}:\n{trace}",
@@ -157,7 +166,9 @@ impl Play {
     }
 
     fn start(&self, name: &str, gated: bool) -> Result<(ProcessId, Arc<Caller>, Running), String> {
-        let stream = name.bytes().fold(0, |sum: u64, byte| sum * 131 + u64::from(byte));
+        let stream = name
+            .bytes()
+            .fold(0, |sum: u64, byte| sum * 131 + u64::from(byte));
         let random = Random::of(&[stream]);
         let process = self.scheduler.start_process(name, random, 0);
         let world = SimWorld::of(&self.scheduler, process);
@@ -192,7 +203,7 @@ impl Play {
     fn go(
         &mut self,
         path: &[usize],
-        depth: usize,
+        scope: Scope,
         seen: &mut BTreeSet<u64>,
         open: &mut Vec<Vec<usize>>,
         explored: &mut Explored,
@@ -233,7 +244,8 @@ impl Play {
                 return Err(format!("a run never ends: {:?}", self.taken));
             }
             let chosen = path.get(choice).copied().unwrap_or_default();
-            if choice >= path.len() && choice < depth {
+            let is_open = choice >= scope.skip && choice < scope.skip + scope.depth;
+            if choice >= path.len() && is_open {
                 let mut hasher = DefaultHasher::new();
                 (self.bucket.digest(), self.gate.digest(), died, jumped).hash(&mut hasher);
                 self.scheduler.elapsed().hash(&mut hasher);
@@ -258,7 +270,12 @@ impl Play {
                     jumped = true;
                     self.jump()?;
                 }
-                None => return Err(format!("there is no choice {chosen} after {:?}", self.taken)),
+                None => {
+                    return Err(format!(
+                        "there is no choice {chosen} after {:?}",
+                        self.taken
+                    ));
+                }
             }
         }
         self.finish()
@@ -268,7 +285,9 @@ impl Play {
         let (process, caller, _running) = self.start("client", false)?;
         let submits = async move {
             for number in 1..=2 {
-                let Ok(task_type) = TYPES[0].parse() else { return };
+                let Ok(task_type) = TYPES[0].parse() else {
+                    return;
+                };
                 let mut request = SubmitRequest::new(task_type, Json::null());
                 request.id = Some(TaskId::from_random(number));
                 // Whatever it is told is in the journal.
@@ -281,7 +300,10 @@ impl Play {
     }
 
     fn are_through(&self) -> bool {
-        !self.workers.iter().any(|process| self.scheduler.is_alive(*process))
+        !self
+            .workers
+            .iter()
+            .any(|process| self.scheduler.is_alive(*process))
     }
 
     fn die(&mut self) {
@@ -366,7 +388,9 @@ impl Play {
         }
         let wrong = found.0.into_iter();
         Ok(End::Judged(
-            wrong.map(|(promise, what)| format!("{promise}: {what}\n")).collect(),
+            wrong
+                .map(|(promise, what)| format!("{promise}: {what}\n"))
+                .collect(),
         ))
     }
 }

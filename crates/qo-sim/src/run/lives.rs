@@ -72,11 +72,14 @@ impl Stage {
             return None;
         }
         let worker = slot.parse().ok()?;
-        let stream = name.bytes().fold(7, |sum: u64, byte| sum * 137 + u64::from(byte));
+        let stream = name
+            .bytes()
+            .fold(7, |sum: u64, byte| sum * 137 + u64::from(byte));
         let mut dice = self.trouble.dice(&[0xd1ce, stream]);
         let skew_ms = if self.plan.has(FaultKind::ClockSkew) {
             let skew_ms = dice.between(0, 2 * SKEW_MAX_MS);
-            i64::try_from(skew_ms).unwrap_or_default() - i64::try_from(SKEW_MAX_MS).unwrap_or_default()
+            i64::try_from(skew_ms).unwrap_or_default()
+                - i64::try_from(SKEW_MAX_MS).unwrap_or_default()
         } else {
             0
         };
@@ -106,7 +109,10 @@ impl Stage {
         )]
         let polls = dice.between(1, (80.0 / rate) as u64);
         let id = format!("{name}!crash");
-        if self.trouble.begin(id, FaultKind::Crash, process, Duration::ZERO) {
+        if self
+            .trouble
+            .begin(id, FaultKind::Crash, process, Duration::ZERO)
+        {
             self.scheduler.doom(process, polls);
         }
     }
@@ -115,7 +121,9 @@ impl Stage {
     async fn outlive(&self, process: ProcessId, name: &str) -> bool {
         self.scheduler.died(process).await;
         let now = self.scheduler.elapsed();
-        let stream = name.bytes().fold(3, |sum: u64, byte| sum * 139 + u64::from(byte));
+        let stream = name
+            .bytes()
+            .fold(3, |sum: u64, byte| sum * 139 + u64::from(byte));
         {
             let mut state = lock(&self.state);
             if state.over {

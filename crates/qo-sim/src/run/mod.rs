@@ -124,7 +124,9 @@ pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome
         scheduler,
     });
     let main = Arc::clone(&stage);
-    let ended = stage.scheduler.run(Box::pin(async move { main.play().await }));
+    let ended = stage
+        .scheduler
+        .run(Box::pin(async move { main.play().await }));
     let outcome = stage.judge(ended);
     stage.scheduler.finish();
     outcome
@@ -166,7 +168,10 @@ impl Stage {
         // A pause is an operator's wish, and ends with the operator's next one.
         let resumed = running.engine.resume(&QueueName::default()).await;
         if let Err(error) = resumed {
-            self.breach(Promise::Run, format!("without faults, a resume was told: {error}"));
+            self.breach(
+                Promise::Run,
+                format!("without faults, a resume was told: {error}"),
+            );
         }
         self.scheduler.kill(process);
         let began = self.scheduler.elapsed();
@@ -190,7 +195,10 @@ impl Stage {
                 break;
             }
             if took > bound {
-                let text = format!("not at their end after {bound:?}: {}", unfinished.join(", "));
+                let text = format!(
+                    "not at their end after {bound:?}: {}",
+                    unfinished.join(", ")
+                );
                 self.breach(Promise::Ends, text);
                 break;
             }
@@ -218,7 +226,10 @@ impl Stage {
         for _ in 0..2 {
             self.scheduler.sleep(TIDY_AFTER).await;
             if let Err(error) = (running.tidy)().await {
-                self.breach(Promise::Run, format!("without faults, tidying was told: {error}"));
+                self.breach(
+                    Promise::Run,
+                    format!("without faults, tidying was told: {error}"),
+                );
             }
         }
         running.engine.close().await;
@@ -274,7 +285,9 @@ impl Stage {
             state.life_numbers
         };
         // The name decides, not how many others have started before, so that a run can be shrunk.
-        let stream = name.bytes().fold(0, |sum: u64, byte| sum * 131 + u64::from(byte));
+        let stream = name
+            .bytes()
+            .fold(0, |sum: u64, byte| sum * 131 + u64::from(byte));
         let random = Random::of(&[self.plan.seed, 0x11fe, stream]);
         let process = self.scheduler.start_process(name, random, clock_ahead_ms);
         let world = SimWorld::of(&self.scheduler, process);
@@ -364,23 +377,23 @@ impl Stage {
             .iter()
             .map(|lived| lived.died.unwrap_or(over_at).saturating_sub(lived.born))
             .sum();
-        match ended {
-            Err(stuck) => found.add(Promise::Run, format!("{stuck:?} after {:?}", self.scheduler.elapsed())),
-            Ok(()) => {
-                let (more, counted) = check::check(&Evidence {
-                    plan: &self.plan,
-                    subject: self.subject.as_ref(),
-                    bucket: &self.bucket,
-                    calls: &self.journal.calls(),
-                    excuses: &excuses,
-                    unreadable: &unreadable,
-                    requests: &requests,
-                    process_time,
-                    faults: struck.len() as u64 + self.trouble.requests_refused(),
-                });
-                found.0.extend(more.0);
-                tally = counted;
-            }
+        if let Err(stuck) = ended {
+            let text = format!("{stuck:?} after {:?}", self.scheduler.elapsed());
+            found.add(Promise::Run, text);
+        } else {
+            let (more, counted) = check::check(&Evidence {
+                plan: &self.plan,
+                subject: self.subject.as_ref(),
+                bucket: &self.bucket,
+                calls: &self.journal.calls(),
+                excuses: &excuses,
+                unreadable: &unreadable,
+                requests: &requests,
+                process_time,
+                faults: struck.len() as u64 + self.trouble.requests_refused(),
+            });
+            found.0.extend(more.0);
+            tally = counted;
         }
         Outcome {
             plan: self.plan.clone(),

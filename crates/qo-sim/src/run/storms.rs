@@ -16,7 +16,9 @@ const JUMP_MAX_MS: u64 = 15_000;
 impl Stage {
     /// Pauses, partitions and clock jumps of one process, until it dies or the trouble is over.
     pub(super) async fn storms_of_a_process(self: Arc<Self>, process: ProcessId, name: String) {
-        let stream = name.bytes().fold(5, |sum: u64, byte| sum * 149 + u64::from(byte));
+        let stream = name
+            .bytes()
+            .fold(5, |sum: u64, byte| sum * 149 + u64::from(byte));
         for round in 0_u64.. {
             let mut dice = self.trouble.dice(&[0x5708, stream, round]);
             self.scheduler.sleep(dice.millis(0, INTERVAL_MS)).await;
@@ -52,7 +54,8 @@ impl Stage {
                 let by_ms = i64::try_from(dice.between(0, 2 * JUMP_MAX_MS)).unwrap_or_default()
                     - i64::try_from(JUMP_MAX_MS).unwrap_or_default();
                 if self.trouble.begin(id, kind, process, Duration::ZERO) {
-                    self.scheduler.note(process, || format!("its clock jumps by {by_ms} ms"));
+                    self.scheduler
+                        .note(process, || format!("its clock jumps by {by_ms} ms"));
                     self.scheduler.jump_clock(process, by_ms);
                 }
             }
@@ -97,7 +100,9 @@ impl Stage {
     }
 
     fn is_drawn(&self, kind: FaultKind, dice: &mut Random) -> bool {
-        self.trouble.rate(kind).is_some_and(|rate| dice.chance(rate))
+        self.trouble
+            .rate(kind)
+            .is_some_and(|rate| dice.chance(rate))
     }
 }
 

@@ -37,7 +37,7 @@ pub type ProcessId = u32;
 pub const HARNESS: ProcessId = 0;
 
 /// Why a run cannot go on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stuck {
     /// Everything waits, and no timer will ever wake it.
     Deadlock,
@@ -483,7 +483,8 @@ impl State {
 
 /// The store's time after so much of a run.
 pub fn true_time(elapsed: Duration) -> Timestamp {
-    Timestamp::from_millis(BEGIN_MS).plus_millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+    Timestamp::from_millis(BEGIN_MS)
+        .plus_millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl std::fmt::Debug for Scheduler {

@@ -283,7 +283,14 @@ impl State {
         format!("\"{:016x}\"", hasher.finish())
     }
 
-    fn write(&mut self, key: &str, object: Option<Object>, at: Timestamp, tick: u64, damaged: bool) {
+    fn write(
+        &mut self,
+        key: &str,
+        object: Option<Object>,
+        at: Timestamp,
+        tick: u64,
+        damaged: bool,
+    ) {
         let was_there = match &object {
             Some(object) => {
                 self.objects.insert(key.to_owned(), object.clone());
@@ -293,12 +300,15 @@ impl State {
         };
         if was_there {
             self.changes += 1;
-            self.history.entry(key.to_owned()).or_default().push(Change {
-                tick,
-                at,
-                object,
-                damaged,
-            });
+            self.history
+                .entry(key.to_owned())
+                .or_default()
+                .push(Change {
+                    tick,
+                    at,
+                    object,
+                    damaged,
+                });
         }
     }
 }
@@ -325,11 +335,7 @@ fn get(state: &State, key: &Path, options: &GetOptions) -> Result<GetResult> {
 }
 
 /// An answer to a read with this body.
-pub(super) fn result_of(
-    meta: ObjectMeta,
-    body: Bytes,
-    range: std::ops::Range<u64>,
-) -> GetResult {
+pub(super) fn result_of(meta: ObjectMeta, body: Bytes, range: std::ops::Range<u64>) -> GetResult {
     GetResult {
         payload: GetResultPayload::Stream(
             futures_util::stream::once(std::future::ready(Ok(body))).boxed(),

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use qo_core::Timestamp;
 use qo_store::clock::StoreClock;
@@ -149,7 +149,10 @@ impl Journey {
                 shared.scheduler.sleep(delay).await;
                 drop(self.apply());
             }
-            Some(Strike::DuplicateApply { delay, answers_second }) => {
+            Some(Strike::DuplicateApply {
+                delay,
+                answers_second,
+            }) => {
                 let first = self.apply();
                 if answers_second {
                     let second = self.apply();

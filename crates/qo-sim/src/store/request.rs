@@ -113,7 +113,9 @@ impl Request {
                 ),
             },
             Self::Get { key, .. } => format!("GET {key}"),
-            Self::List { prefix, offset } => format!("LIST {} after {:?}", text(prefix), text(offset)),
+            Self::List { prefix, offset } => {
+                format!("LIST {} after {:?}", text(prefix), text(offset))
+            }
             Self::Folders { prefix } => format!("FOLDERS {}", text(prefix)),
             Self::Delete { keys } => {
                 let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
@@ -129,7 +131,10 @@ pub(super) fn outcome(result: &Result<Answer, Error>) -> String {
         Ok(Answer::Put(put)) => format!("ok {}", put.e_tag.as_deref().unwrap_or("?")),
         Ok(Answer::Get(get)) => format!("ok {}", get.meta.e_tag.as_deref().unwrap_or("?")),
         Ok(Answer::List(entries)) => {
-            let keys: Vec<&str> = entries.iter().map(|entry| entry.location.as_ref()).collect();
+            let keys: Vec<&str> = entries
+                .iter()
+                .map(|entry| entry.location.as_ref())
+                .collect();
             format!("{} keys: {}", keys.len(), keys.join(" "))
         }
         Ok(Answer::Folders(list)) => format!("{} folders", list.common_prefixes.len()),

@@ -38,7 +38,10 @@ fn part(number: u64) {
     // A campaign in which something never happens proves nothing about it.
     assert_eq!(totals.steps.len(), STEPS, "{totals}");
     for kind in FaultKind::ALL {
-        assert!(totals.faults.get(&kind).is_some_and(|count| *count > 0), "{kind}: {totals}");
+        assert!(
+            totals.faults.get(&kind).is_some_and(|count| *count > 0),
+            "{kind}: {totals}"
+        );
     }
     assert!(totals.undecided * 100 < totals.tasks, "{totals}");
 }

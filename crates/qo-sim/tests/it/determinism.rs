@@ -14,7 +14,11 @@ fn traced(seed: u64) -> Outcome {
 fn ten_seeds_run_twice_have_the_same_traces() {
     for seed in 0..10 {
         let (first, second) = (traced(seed), traced(seed));
-        assert!(first.trace.len() > 100, "seed {seed}: {}", first.trace.len());
+        assert!(
+            first.trace.len() > 100,
+            "seed {seed}: {}",
+            first.trace.len()
+        );
         for (number, lines) in first.trace.iter().zip(&second.trace).enumerate() {
             assert_eq!(lines.0, lines.1, "seed {seed}, line {number}");
         }

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use object_store::path::Path;
-use object_store::{
-    Error, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion,
-};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 use qo_sim::faults::Trouble;
 use qo_sim::plan::Plan;
 use qo_sim::random::Random;
@@ -43,9 +41,9 @@ fn on_store<T: Future<Output = ()> + Send + 'static>(
     scheduler.finish();
 }
 
-fn expected(e_tag: &Option<String>) -> PutMode {
+fn expected(e_tag: Option<&String>) -> PutMode {
     PutMode::Update(UpdateVersion {
-        e_tag: e_tag.clone(),
+        e_tag: e_tag.cloned(),
         version: None,
     })
 }
@@ -63,12 +61,12 @@ fn conditions_hold_or_fail() {
             .await;
         assert!(matches!(again, Err(Error::AlreadyExists { .. })));
         let swapped = link
-            .put_opts(&key, "1".into(), expected(&created.e_tag).into())
+            .put_opts(&key, "1".into(), expected(created.e_tag.as_ref()).into())
             .await
             .unwrap();
         assert_ne!(swapped.e_tag, created.e_tag, "no tag comes twice");
         let stale = link
-            .put_opts(&key, "3".into(), expected(&created.e_tag).into())
+            .put_opts(&key, "3".into(), expected(created.e_tag.as_ref()).into())
             .await;
         assert!(matches!(stale, Err(Error::Precondition { .. })));
         let read = link.get(&key).await.unwrap().bytes().await.unwrap();
@@ -95,38 +93,41 @@ fn tags_of_content_come_again_with_the_content() {
 
 #[test]
 fn lists_are_in_order_and_old_ones_show_the_past() {
-    on_store(BucketSettings::default(), |link, bucket, scheduler| async move {
-        for key in ["a/2", "a/1", "a/3/x", "ab/1", "b"] {
-            link.put(&Path::from(key), "".into()).await.unwrap();
-        }
-        let prefix = Path::from("a");
-        let names = |metas: Vec<object_store::ObjectMeta>| -> Vec<String> {
-            metas.iter().map(|meta| meta.location.to_string()).collect()
-        };
-        let listed = link.list(Some(&prefix)).try_collect().await.unwrap();
-        assert_eq!(names(listed), ["a/1", "a/2", "a/3/x"]);
-        let after = link
-            .list_with_offset(Some(&prefix), &Path::from("a/1"))
-            .try_collect()
-            .await
-            .unwrap();
-        assert_eq!(names(after), ["a/2", "a/3/x"]);
-        let level = link.list_with_delimiter(Some(&prefix)).await.unwrap();
-        assert_eq!(level.common_prefixes, [Path::from("a/3")]);
-        assert_eq!(names(level.objects), ["a/1", "a/2"]);
+    on_store(
+        BucketSettings::default(),
+        |link, bucket, scheduler| async move {
+            for key in ["a/2", "a/1", "a/3/x", "ab/1", "b"] {
+                link.put(&Path::from(key), "".into()).await.unwrap();
+            }
+            let prefix = Path::from("a");
+            let names = |metas: Vec<object_store::ObjectMeta>| -> Vec<String> {
+                metas.iter().map(|meta| meta.location.to_string()).collect()
+            };
+            let listed = link.list(Some(&prefix)).try_collect().await.unwrap();
+            assert_eq!(names(listed), ["a/1", "a/2", "a/3/x"]);
+            let after = link
+                .list_with_offset(Some(&prefix), &Path::from("a/1"))
+                .try_collect()
+                .await
+                .unwrap();
+            assert_eq!(names(after), ["a/2", "a/3/x"]);
+            let level = link.list_with_delimiter(Some(&prefix)).await.unwrap();
+            assert_eq!(level.common_prefixes, [Path::from("a/3")]);
+            assert_eq!(names(level.objects), ["a/1", "a/2"]);
 
-        scheduler.sleep(Duration::from_secs(10)).await;
-        link.delete(&Path::from("a/1")).await.unwrap();
-        link.put(&Path::from("a/9"), "".into()).await.unwrap();
-        let request = Request::List {
-            prefix: Some(prefix),
-            offset: None,
-        };
-        let qo_sim::store::Answer::List(old) =
-            bucket.stale_list(&request, Duration::from_secs(5))
-        else {
-            panic!("a list is answered with a list");
-        };
-        assert_eq!(names(old), ["a/1", "a/2", "a/3/x"]);
-    });
+            scheduler.sleep(Duration::from_secs(10)).await;
+            link.delete(&Path::from("a/1")).await.unwrap();
+            link.put(&Path::from("a/9"), "".into()).await.unwrap();
+            let request = Request::List {
+                prefix: Some(prefix),
+                offset: None,
+            };
+            let qo_sim::store::Answer::List(old) =
+                bucket.stale_list(&request, Duration::from_secs(5))
+            else {
+                panic!("a list is answered with a list");
+            };
+            assert_eq!(names(old), ["a/1", "a/2", "a/3/x"]);
+        },
+    );
 }

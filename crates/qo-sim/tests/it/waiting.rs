@@ -49,8 +49,15 @@ fn many_claims_of_one_process_wait_without_a_loop() {
     scheduler.run(Box::pin(claims)).unwrap();
     let requests: u64 = bucket.counts().values().sum();
     // One question every 1.5 s for all of them.
-    assert!((40..=60).contains(&bucket.counts()[&Verb::Get]), "{:?}", bucket.counts());
+    assert!(
+        (40..=60).contains(&bucket.counts()[&Verb::Get]),
+        "{:?}",
+        bucket.counts()
+    );
     let polls = scheduler.polls();
-    assert!(polls < requests * POLLS_PER_REQUEST, "{polls} polls for {requests} requests");
+    assert!(
+        polls < requests * POLLS_PER_REQUEST,
+        "{polls} polls for {requests} requests"
+    );
     scheduler.finish();
 }
