@@ -16,7 +16,7 @@ fn scope(mishap: Mishap) -> steps::Scope {
     // when twelve requests have been served.
     let (skip, depth) = match mishap {
         Mishap::Death => (0, 20),
-        Mishap::Zombie => (12, 10),
+        Mishap::Zombie => (12, 6),
     };
     steps::Scope {
         mishap,
