@@ -19,6 +19,8 @@ pub(crate) enum Invocation {
     Bench(Benchmark, Vec<OsString>),
     /// Write the manual pages.
     Man,
+    /// Run the simulator with these arguments.
+    Sim(Vec<OsString>),
 }
 
 /// Reads the command line, without the program's name.
@@ -41,6 +43,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         Some("man") if asks_for_help => Ok(Invocation::Help(Topic::Overview)),
         Some("man") if rest.is_empty() => Ok(Invocation::Man),
         Some("man") => bail!("`man` takes no arguments"),
+        // The simulator explains itself.
+        Some("sim") => Ok(Invocation::Sim(rest)),
         _ => bail!(
             "there is no command `{}`; `cargo xtask help` lists them",
             command.display()
@@ -53,6 +57,7 @@ fn help(words: &[OsString]) -> Result<Topic> {
         [] => Ok(Topic::Overview),
         [word] if word == "test" => Ok(Topic::Test),
         [word] if word == "bench" => Ok(Topic::Bench),
+        [word] if word == "sim" => Ok(Topic::Sim),
         [word] if word == "help" || word == "man" => Ok(Topic::Overview),
         _ => bail!("there is no help for {words:?}; `cargo xtask help` lists the commands"),
     }
@@ -175,6 +180,16 @@ mod tests {
             parsed("bench direct one --help").unwrap(),
             Invocation::Bench(Benchmark::Direct, expected)
         );
+    }
+
+    #[test]
+    fn arguments_of_the_simulator_are_passed_on() {
+        let expected = ["--seed", "7", "--help"].map(OsString::from).to_vec();
+        assert_eq!(
+            parsed("sim --seed 7 --help").unwrap(),
+            Invocation::Sim(expected)
+        );
+        assert_eq!(parsed("help sim").unwrap(), Invocation::Help(Topic::Sim));
     }
 
     #[test]

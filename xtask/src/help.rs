@@ -16,6 +16,8 @@ pub(crate) enum Topic {
     Test,
     /// `cargo xtask bench`.
     Bench,
+    /// `cargo xtask sim`.
+    Sim,
 }
 
 const OVERVIEW: &str = "\
@@ -27,6 +29,7 @@ Commands:
   test    install what the tests need and run everything that must hold
   bench   run the benchmarks
   man     write the manual pages of the qo command to target/man
+  sim     run the simulator: many seeds, one, or the hunt for planted bugs
   help    explain a command: cargo xtask help test
 ";
 
@@ -47,6 +50,19 @@ Examples:
   cargo xtask bench broker full
 ";
 
+const SIM: &str = "\
+Runs real engines on a simulated store, in virtual time, under faults that a seed decides.
+
+Usage: cargo xtask sim [arguments of the simulator]
+
+Examples:
+  cargo xtask sim --help
+  cargo xtask sim --seeds 1000
+  cargo xtask sim --hours 1 --from 10000
+  cargo xtask sim --seed 17 --trace
+  cargo xtask sim --mutants
+";
+
 /// Prints the help on a topic.
 #[expect(clippy::unnecessary_wraps, reason = "all commands are run alike")]
 pub(crate) fn run(topic: Topic) -> Result<ExitCode> {
@@ -59,6 +75,7 @@ fn text(topic: Topic) -> String {
         Topic::Overview => OVERVIEW.to_owned(),
         Topic::Test => on_test(),
         Topic::Bench => BENCH.to_owned(),
+        Topic::Sim => SIM.to_owned(),
     }
 }
 

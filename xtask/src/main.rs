@@ -5,6 +5,7 @@ mod bench;
 mod help;
 mod man;
 mod paint;
+mod sim;
 mod steps;
 mod table;
 mod test;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Test(steps)) => test::run(&steps),
         Ok(Invocation::Bench(benchmark, arguments)) => bench::run(benchmark, &arguments),
         Ok(Invocation::Man) => man::run(),
+        Ok(Invocation::Sim(arguments)) => sim::run(&arguments),
         Err(mistake) => {
             eprintln!("xtask: {mistake}");
             return ExitCode::from(2);

@@ -14,6 +14,8 @@ pub mod id;
 pub mod json;
 pub mod keys;
 pub mod limits;
+#[doc(hidden)]
+pub mod mutant;
 pub mod names;
 pub mod payload;
 pub mod retry;

@@ -13,6 +13,7 @@
 
 use bytes::Bytes;
 use qo_core::keys::Key;
+use qo_core::mutant::{Mutant, planted};
 use qo_core::task::{decode, encode};
 use qo_core::{Action, Command, OpId, Rejection, Task, TaskId};
 use qo_store::StoreError;
@@ -61,7 +62,7 @@ impl ObjectsEngine {
                 Some(stored) => stored,
                 None => self.read(id).await?,
             };
-            if stored.task.carries(op) {
+            if stored.task.carries(op) && !planted(Mutant::OwnRefusalReadAsLost) {
                 // Something on the way repeated the write, and answered with the fate of the second copy.
                 self.publish(&stored.task).await;
                 return Ok(Changed {
@@ -109,7 +110,9 @@ impl ObjectsEngine {
                 &op,
             )
             .await?;
-        self.publish(&task).await;
+        if !planted(Mutant::ReadyEntryForgotten) {
+            self.publish(&task).await;
+        }
         self.shared
             .broom
             .sweep(index::stale_keys(&before, &task, now));

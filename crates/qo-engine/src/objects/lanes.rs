@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qo_core::keys::{IndexEntry, Key, ready_prefix};
+use qo_core::mutant::{Mutant, planted};
 use qo_core::{QueueName, Shard, TaskId, TaskType, Timestamp, WorkerId};
 use qo_store::world::WorldExt;
 
@@ -171,6 +172,7 @@ impl ObjectsEngine {
         let seen = lock(&lane.seen);
         let now = self.world().monotonic();
         match seen.listed {
+            _ if planted(Mutant::ListPerClaim) => true,
             None => true,
             Some((at, _)) if !seen.entries.is_empty() => now >= at + PAGE_FRESH,
             Some((at, epoch)) => {

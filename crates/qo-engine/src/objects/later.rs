@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use qo_core::Timestamp;
 use qo_core::keys::{Key, LATER_PREFIX};
+use qo_core::mutant::{Mutant, planted};
 
 use super::{ObjectsEngine, lock};
 use crate::error::EngineError;
@@ -46,6 +47,9 @@ impl ObjectsEngine {
     /// Moves what has become due to the ready index, if there can be something.
     pub(super) async fn promote_due(&self) -> Result<(), EngineError> {
         let later = &self.shared.later;
+        if planted(Mutant::NoPromotion) {
+            return Ok(());
+        }
         let Ok(_looking) = later.looking.try_lock() else {
             return Ok(());
         };
@@ -74,8 +78,8 @@ impl ObjectsEngine {
                     Ok(Key::Later(entry)) => Some(entry),
                     _ => None,
                 });
-            let (due, not_due): (Vec<_>, Vec<_>) =
-                entries.partition(|entry| entry.available_at <= now);
+            let (due, not_due): (Vec<_>, Vec<_>) = entries
+                .partition(|entry| entry.available_at <= now || planted(Mutant::ClaimedEarly));
             let whole_page_due = not_due.is_empty() && page.next.is_some();
             let moved = due.len();
             let results: Vec<Result<Key, EngineError>> = futures_util::stream::iter(due)

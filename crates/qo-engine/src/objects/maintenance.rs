@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use qo_core::WorkerId;
 use qo_core::keys::{Key, WORKERS_PREFIX};
+use qo_core::mutant::{Mutant, planted};
 use qo_store::client::PAGE_LIMIT_MAX;
 use qo_store::world::WorldExt;
 use tokio::sync::watch;
@@ -182,7 +183,7 @@ impl Maintenance {
 
     async fn sweep(&self) {
         let rest = self.config.sweep_interval;
-        if rest.is_zero() {
+        if rest.is_zero() || planted(Mutant::NoSweeper) {
             return;
         }
         let pace = SweepPace {

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use qo_core::keys::Key;
 use qo_core::limits::{INLINE_PAYLOAD_MAX_BYTES, STORED_PAYLOAD_MAX_BYTES};
+use qo_core::mutant::{Mutant, planted};
 use qo_core::{Json, Payload, PayloadRef, Sha256, TaskId};
 use qo_store::{StoreClient, StoreError};
 
@@ -88,6 +89,9 @@ impl ObjectsEngine {
 
     /// The key of a task's large output.
     pub(super) fn output_key(id: TaskId, attempt: u32) -> Key {
+        if planted(Mutant::OutputNamedByTask) {
+            return Key::Output { id, attempt: 0 };
+        }
         Key::Output { id, attempt }
     }
 }

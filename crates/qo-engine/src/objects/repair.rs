@@ -5,6 +5,7 @@
 //! too few.
 
 use qo_core::keys::{IndexEntry, Key};
+use qo_core::mutant::{Mutant, planted};
 use qo_core::{Status, Task, TaskId, Timestamp};
 
 use super::{ObjectsEngine, index};
@@ -69,7 +70,7 @@ impl LeaseEntry {
         }
         match task.lease_expires_at {
             Some(expires_at) if task.status == Status::Running && self.attempt == task.attempt => {
-                if task.is_lease_expired(now) {
+                if task.is_lease_expired(now) || planted(Mutant::LeaseJudgedByMinute) {
                     LeaseVerdict::Expired
                 } else if self.minute < expires_at.minute() {
                     LeaseVerdict::Stale

@@ -4,6 +4,8 @@
 //! it has changed. A submitter writes it at most once a second: the first submit of a burst beside its ready entry, and the
 //! last one within a second, in the background. If the submitter dies before, workers look anyway at the fallback interval.
 
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use qo_core::keys::SIGNAL_KEY;
 use qo_store::StoreClient;
 use qo_store::client::Tag;
 use qo_store::world::{World, WorldExt};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::{ObjectsConfig, lock};
 
@@ -27,22 +29,21 @@ struct Shared {
     poll_interval: Duration,
     touch_interval: Duration,
     /// Counts everything that may mean work, local or remote.
-    epoch: watch::Sender<u64>,
+    epoch: AtomicU64,
+    /// Wakes whoever waits for that. It wakes in the order in which they came, so that a simulated run can be repeated.
+    bumped: Notify,
     touched: Mutex<Touched>,
-    /// Held while somebody asks the store, so that the waiting claims of a process ask once.
-    polled: tokio::sync::Mutex<Polled>,
+    /// When the store was last asked. It can be read while somebody asks: whoever waits for that to end, just to find that there is
+    /// nothing to ask, would keep the next one waiting in the same way, and they would go round without a pause.
+    polled_at: Mutex<Option<Duration>>,
+    /// What the store said last. Held while somebody asks, so that the waiting claims of a process ask once.
+    polled: tokio::sync::Mutex<Option<Tag>>,
 }
 
 #[derive(Default)]
 struct Touched {
     at: Option<Duration>,
     trailing: bool,
-}
-
-#[derive(Default)]
-struct Polled {
-    at: Option<Duration>,
-    tag: Option<Tag>,
 }
 
 impl Signal {
@@ -53,8 +54,10 @@ impl Signal {
                 world,
                 poll_interval: config.signal_interval,
                 touch_interval: config.touch_interval,
-                epoch: watch::Sender::new(0),
+                epoch: AtomicU64::new(0),
+                bumped: Notify::new(),
                 touched: Mutex::default(),
+                polled_at: Mutex::default(),
                 polled: tokio::sync::Mutex::default(),
             }),
         }
@@ -62,12 +65,13 @@ impl Signal {
 
     /// A number that grows whenever there may be new work.
     pub(super) fn epoch(&self) -> u64 {
-        *self.shared.epoch.borrow()
+        self.shared.epoch.load(Ordering::Acquire)
     }
 
     /// Wakes the workers of this process.
     pub(super) fn bump(&self) {
-        self.shared.epoch.send_modify(|epoch| *epoch += 1);
+        self.shared.epoch.fetch_add(1, Ordering::AcqRel);
+        self.shared.bumped.notify_waiters();
     }
 
     /// Tells all workers that there may be new work: at once, or within the interval if that was said just now.
@@ -122,24 +126,20 @@ impl Signal {
 
     /// Waits until there may be new work, at most for `limit`.
     pub(super) async fn wait(&self, seen: u64, limit: Duration) {
-        let mut changes = self.shared.epoch.subscribe();
+        let mut bumped = pin!(self.shared.bumped.notified());
+        // From here on no bump is missed.
+        bumped.as_mut().enable();
+        if self.epoch() != seen {
+            return;
+        }
         let now = self.shared.world.monotonic();
-        let polled_at = self
-            .shared
-            .polled
-            .try_lock()
-            .ok()
-            .and_then(|polled| polled.at);
+        let polled_at = *lock(&self.shared.polled_at);
         let next_poll = polled_at.map_or(Duration::ZERO, |at| {
             (at + self.shared.poll_interval).saturating_sub(now)
         });
-        let changed = async {
-            // An error means that the sender is gone, which lives as long as this.
-            let _ = changes.wait_for(|epoch| *epoch != seen).await;
-        };
         tokio::select! {
             biased;
-            () = changed => return,
+            () = bumped => return,
             () = self.shared.world.sleep(next_poll.min(limit)) => {}
         }
         if next_poll <= limit {
@@ -149,22 +149,22 @@ impl Signal {
 
     /// Asks the store whether something was submitted, unless that was asked within the interval.
     pub(super) async fn poll(&self) {
-        let mut polled = self.shared.polled.lock().await;
-        let now = self.shared.world.monotonic();
-        if polled
-            .at
-            .is_some_and(|at| now < at + self.shared.poll_interval)
+        let mut known = self.shared.polled.lock().await;
         {
-            return;
+            let now = self.shared.world.monotonic();
+            let mut polled_at = lock(&self.shared.polled_at);
+            if polled_at.is_some_and(|at| now < at + self.shared.poll_interval) {
+                return;
+            }
+            *polled_at = Some(now);
         }
-        polled.at = Some(now);
-        let found = match &polled.tag {
+        let found = match &*known {
             Some(tag) => self.shared.client.get_if_changed(SIGNAL_KEY, tag).await,
             None => self.shared.client.get(SIGNAL_KEY).await.map(Some),
         };
         match found {
             Ok(Some(object)) => {
-                polled.tag = Some(object.tag);
+                *known = Some(object.tag);
                 self.bump();
             }
             Ok(None) => {}

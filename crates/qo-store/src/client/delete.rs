@@ -57,14 +57,20 @@ pub(super) async fn delete_many(
 async fn delete_batch(client: &StoreClient, mut batch: Vec<Path>) -> Vec<(String, StoreError)> {
     let mut budget = client.budget();
     let mut failed = Vec::new();
+    // What an earlier try may have deleted stays in doubt, whatever a later one is told.
+    let mut doubtful: BTreeSet<Path> = BTreeSet::new();
     loop {
         let left = delete_once(client, budget.next_timeout(), &batch).await;
+        let in_doubt = left
+            .iter()
+            .filter(|(_, failure)| failure.may_have_applied());
+        doubtful.extend(in_doubt.map(|(path, _)| path.clone()));
         let (transient, refused): (Left, Left) = left
             .into_iter()
             .partition(|(_, failure)| failure.is_transient());
         let mut give_up = |left: Left, budget: &_| {
             failed.extend(left.into_iter().map(|(path, failure)| {
-                let in_doubt = failure.may_have_applied();
+                let in_doubt = doubtful.contains(&path);
                 let error = failure.give_up("delete_many", path.as_ref(), budget, in_doubt);
                 (path.to_string(), error)
             }));

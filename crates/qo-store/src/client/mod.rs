@@ -86,6 +86,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutPayload};
+use qo_core::mutant::{Mutant, planted};
 use qo_core::{OpId, Timestamp};
 
 use crate::clock::StoreClock;
@@ -333,6 +334,9 @@ impl StoreClient {
         loop {
             let failure = match send(budget.next_timeout()).await {
                 Ok(done) => return Ok(done),
+                Err(_) if operation == "get" && planted(Mutant::FailedReadTakenForAbsence) => {
+                    Failure::NotFound
+                }
                 Err(failure) => failure,
             };
             in_doubt |= is_write && failure.may_have_applied();
@@ -419,7 +423,7 @@ async fn whole_body(
             joined.extend_from_slice(&chunk);
         }
     }
-    if length != size {
+    if length != size && !planted(Mutant::TornReadTaken) {
         return Err(Failure::Torn(format!(
             "read {length} bytes of an object of {size}"
         )));

@@ -8,7 +8,7 @@ use super::*;
 use crate::client::PAGE_LIMIT_MAX;
 use crate::client::testing::Fault::{self, Hang, LostAnswer, Status, Torn};
 use crate::error::StoreError;
-use crate::wrap::{CountingStore, Operation};
+use crate::wrap::{CountingStore, FaultKind, FaultPlan, FaultStore, Operation};
 
 #[tokio::test(start_paused = true)]
 async fn a_read_is_repeated_until_it_is_whole() {
@@ -255,4 +255,22 @@ async fn now_is_the_stores_time() {
     let ahead = StoreClient::new(store, clock, world, ClientConfig::default());
     let shown = ahead.now().since(local).as_millis();
     assert!((90_000..91_000).contains(&shown), "{shown}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_that_may_have_been_applied_stays_in_doubt() {
+    let world: Arc<dyn World> = Arc::new(PausableWorld::new(7));
+    let memory = Arc::new(InMemory::new());
+    // The first try is applied and not answered; every later one is told to come back another time.
+    let plan = FaultPlan::always(FaultKind::Unavailable).at(1, FaultKind::LostAnswer);
+    let store = Arc::new(FaultStore::new(memory, Arc::clone(&world), plan, 1));
+    let client = client_of(store, world);
+    let failures = client.delete_many(&[KEY.to_owned()]).await.unwrap_err();
+    assert!(
+        matches!(
+            failures.failed.as_slice(),
+            [(key, StoreError::Unavailable { in_doubt: true, .. })] if key == KEY
+        ),
+        "{failures:?}"
+    );
 }

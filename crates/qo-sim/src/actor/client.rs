@@ -1,0 +1,157 @@
+//! A client: submits, and now and then does what operators do.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use qo_core::task::IdempotencyScope;
+use qo_core::{QueueName, RetryPolicy, TaskId, TaskType};
+use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
+
+use super::{Caller, TYPES, large, small};
+use crate::faults::{LATE_MAX, Trouble};
+use crate::sched::{Scheduler, lock};
+
+/// A purge follows its submit no sooner: by then nothing of the task's creation is on its way.
+const PURGE_AFTER: Duration = Duration::from_secs(LATE_MAX.as_secs() + 20);
+
+/// What the clients of a run share.
+#[derive(Debug, Default)]
+pub(crate) struct Errands {
+    /// How long the trouble lasts.
+    pub(crate) trouble: Duration,
+    /// How many tasks are still to be submitted.
+    pub(crate) left: u64,
+    /// The tasks that were submitted, and when the last submit of each was over.
+    pub(crate) submitted: Vec<(TaskId, Option<Duration>)>,
+}
+
+/// Runs errands until the trouble is over, and all tasks are submitted.
+pub(crate) async fn client(
+    caller: Arc<Caller>,
+    trouble: Arc<Trouble>,
+    errands: Arc<Mutex<Errands>>,
+    scheduler: Scheduler,
+) {
+    while !trouble.is_over() {
+        if caller.below(3) < 2 {
+            submit(&caller, &errands, &scheduler).await;
+        } else {
+            operate(&caller, &errands, &scheduler).await;
+        }
+        caller.sleep(caller.millis(0, 4_000)).await;
+    }
+}
+
+/// Submits one of the tasks that are left.
+async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler) {
+    let place = {
+        let mut errands = lock(errands);
+        if errands.left == 0 {
+            return;
+        }
+        errands.left -= 1;
+        errands.submitted.len()
+    };
+    let name = TYPES[usize::try_from(caller.below(2)).unwrap_or_default()];
+    let Ok(task_type) = name.parse() else { return };
+    let left = lock(errands).trouble.saturating_sub(scheduler.elapsed());
+    let request = request(caller, &task_type, left);
+    let Some(id) = request.id else { return };
+    lock(errands).submitted.push((id, None));
+    if request.idempotency.is_some() && caller.below(4) > 0 {
+        // Two submits of one key at once.
+        let mut twin = request.clone();
+        twin.id = Some(draw_id(caller));
+        // Whatever they are told is in the journal.
+        let _ =
+            futures_util::future::join(caller.submit(request.clone()), caller.submit(twin)).await;
+    }
+    for _ in 0..=caller.below(3) {
+        // A caller that is told that nobody knows asks again; some ask again for no reason at all.
+        let answer = caller.submit(request.clone()).await;
+        if answer.is_ok() && caller.below(6) > 0 {
+            break;
+        }
+    }
+    let now = scheduler.elapsed();
+    if let Some(entry) = lock(errands).submitted.get_mut(place) {
+        entry.1 = Some(now);
+    }
+}
+
+fn request(caller: &Caller, task_type: &TaskType, left: Duration) -> SubmitRequest {
+    let mut request = SubmitRequest::new(task_type.clone(), small(caller.below(100)));
+    request.id = Some(draw_id(caller));
+    request.max_retries = u32::try_from(caller.below(4)).unwrap_or_default();
+    request.priority = u8::try_from(caller.below(10)).unwrap_or_default();
+    request.retry_policy = RetryPolicy {
+        initial_interval_ms: 200,
+        max_interval_ms: 5_000,
+        ..RetryPolicy::default()
+    };
+    match caller.below(10) {
+        0 | 1 => request.input = large(caller.below(u64::MAX)),
+        2 => {
+            // It must be due when the trouble is over, so that what is late then is late for no good reason.
+            let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            let most_ms =
+                [5_000, 20_000, 150_000][usize::try_from(caller.below(3)).unwrap_or_default()];
+            request.available = When::InMillis(caller.below(most_ms).min(left_ms));
+        }
+        3 => request.expires = Some(When::InMillis(1 + caller.below(20_000))),
+        4..=6 => {
+            let window_ms = (caller.below(3) == 0).then(|| 5_000 + caller.below(30_000));
+            let key = format!("key-{}", caller.below(12));
+            if let Ok(key) = key.parse() {
+                request.idempotency = Some(IdempotencyRequest {
+                    key,
+                    scope: IdempotencyScope::Global,
+                    window_ms,
+                });
+            }
+        }
+        _ => {}
+    }
+    request
+}
+
+fn draw_id(caller: &Caller) -> TaskId {
+    let bits = (u128::from(caller.below(u64::MAX)) << 64) | u128::from(caller.below(u64::MAX));
+    TaskId::from_random(bits)
+}
+
+/// Does something to a task that was submitted before.
+async fn operate(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler) {
+    let known = {
+        let errands = lock(errands);
+        let index = caller.below(errands.submitted.len() as u64);
+        let index = usize::try_from(index).unwrap_or_default();
+        errands.submitted.get(index).copied()
+    };
+    let Some((id, settled_at)) = known else {
+        return;
+    };
+    match caller.below(16) {
+        0..=2 => drop(caller.cancel(id).await),
+        3 | 4 => drop(caller.engine.replay(id).await),
+        5 => drop(caller.engine.archive(id).await),
+        6 => drop(caller.engine.unarchive(id).await),
+        7 | 8 => {
+            let now = scheduler.elapsed();
+            if settled_at.is_some_and(|at| now > at + PURGE_AFTER) {
+                let _ = caller.engine.purge(id).await;
+            }
+        }
+        9 => {
+            let queue = QueueName::default();
+            let _ = caller.engine.pause(&queue).await;
+            let most_ms = if caller.below(4) == 0 { 150_000 } else { 4_000 };
+            caller.sleep(caller.millis(0, most_ms)).await;
+            // Whoever pauses a queue resumes it, however often that takes.
+            while caller.engine.resume(&queue).await.is_err() {
+                caller.sleep(Duration::from_secs(1)).await;
+            }
+        }
+        _ => drop(caller.engine.get(id).await),
+    }
+}

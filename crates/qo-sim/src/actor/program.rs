@@ -1,0 +1,103 @@
+//! The worker that ships, with handlers that stumble.
+//!
+//! It is the library's own worker: its claims, its keepers with their renewals, its heartbeats and its stop run here as they do in
+//! production, with the handlers in the simulated world instead of on threads.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use qo::{Context, Queue, TaskError, TaskHandler, Worker};
+use qo_core::Json;
+
+use super::{Caller, TYPES, large, small};
+use crate::faults::Trouble;
+
+/// How many tasks it runs at once.
+const CONCURRENCY: usize = 6;
+
+struct Stumbling {
+    task_type: &'static str,
+    caller: Arc<Caller>,
+    trouble: Arc<Trouble>,
+}
+
+#[async_trait]
+impl TaskHandler for Stumbling {
+    fn task_type(&self) -> &str {
+        self.task_type
+    }
+
+    async fn handle(&self, _input: Json, context: Context) -> Result<Option<Json>, TaskError> {
+        let caller = &self.caller;
+        caller.sleep(caller.millis(0, 2_000)).await;
+        if self.trouble.is_over() {
+            return Ok(Some(small(caller.below(1_000))));
+        }
+        match caller.below(12) {
+            0 | 1 => Err(TaskError::retryable("the handler said no")),
+            2 => Err(TaskError::permanent("the handler said never")),
+            3 => Err(TaskError::Snooze(caller.millis(0, 9_000))),
+            4 => Ok(Some(large(caller.below(u64::MAX)))),
+            5 => {
+                // Longer than a lease, unless somebody calls it off.
+                let work = caller.sleep(caller.millis(5_000, 80_000));
+                tokio::select! {
+                    biased;
+                    () = context.cancellation().cancelled() => Err(TaskError::Cancelled),
+                    () = work => Ok(None),
+                }
+            }
+            6 => {
+                // It does not listen to anybody.
+                caller.sleep(caller.millis(5_000, 60_000)).await;
+                Ok(None)
+            }
+            7 => {
+                for percent in [10.0, 50.0, 90.0] {
+                    // How far it is matters to nobody here.
+                    let _ = context.progress(percent, "going on").await;
+                    caller.sleep(caller.millis(0, 1_500)).await;
+                }
+                Ok(None)
+            }
+            8 => {
+                let _ = context.renew().await;
+                Ok(None)
+            }
+            _ => Ok(Some(small(caller.below(1_000)))),
+        }
+    }
+}
+
+/// Works until it is told to stop, which happens to some after a while, or until somebody ends it.
+pub(crate) async fn program(caller: Arc<Caller>, trouble: Arc<Trouble>) {
+    let queue = Queue::new(Arc::clone(&caller.engine), Arc::clone(&caller.world));
+    let handler = |task_type| Stumbling {
+        task_type,
+        caller: Arc::clone(&caller),
+        trouble: Arc::clone(&trouble),
+    };
+    let worker = Worker::builder(queue)
+        .id(caller.worker.as_str())
+        .concurrency(CONCURRENCY)
+        .shutdown_deadline(caller.millis(1_000, 40_000))
+        .handler(handler(TYPES[0]))
+        .handler(handler(TYPES[1]))
+        .handlers_in_world()
+        .no_maintenance()
+        .build();
+    let Ok(worker) = worker else { return };
+    let stops_after = (caller.below(2) == 0).then(|| caller.millis(5_000, 120_000));
+    let stop = async {
+        match stops_after {
+            Some(time) if !trouble.is_over() => caller.sleep(time).await,
+            _ => std::future::pending().await,
+        }
+    };
+    // Whatever it reports is in the journal.
+    let _ = worker.run_until(stop).await;
+    // A stop that was cut short leaves attempts behind.
+    caller
+        .journal
+        .excuse(caller.process, std::time::Duration::ZERO);
+}

@@ -1,0 +1,232 @@
+//! From the words on the command line to something that can be run.
+
+use std::time::Duration;
+
+use qo_core::mutant::Mutant;
+use qo_sim::faults::FaultKind;
+use qo_sim::mutants;
+use qo_sim::plan::Plan;
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Invocation {
+    /// Explain.
+    Help,
+    /// One run, told in full.
+    One {
+        plan: Box<Plan>,
+        mutant: Option<Mutant>,
+        traces: bool,
+    },
+    /// Many seeds, from one on.
+    Many { from: u64, until: Until },
+    /// The hunt for planted bugs; for one of them, or for all.
+    Mutants(Option<Mutant>),
+}
+
+/// When to stop.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Until {
+    Seeds(u64),
+    Time(Duration),
+}
+
+pub(crate) const HELP: &str = "\
+Runs the simulator: real engines on a simulated store, in virtual time, under faults that a seed decides.
+
+Usage: cargo xtask sim [--seeds N | --hours N] [--from SEED]
+       cargo xtask sim --seed SEED [--trace] [--mutant NAME] [--without KINDS] [--only FAULTS]
+                       [--tasks N] [--workers N] [--clients N]
+       cargo xtask sim --mutants | --mutant NAME
+
+  --seeds N        so many seeds (1,000 unless told)
+  --hours N        for so long; fractions are taken
+  --from SEED      begins with this seed (0 unless told)
+  --seed SEED      one seed; if it fails, it is shrunk and told in full
+  --trace          with all that happened, also if it does not fail
+  --mutants        hunts for every planted bug, and prints the table of seeds needed
+  --mutant NAME    hunts for one, or plants it into the run of --seed
+  --without KINDS  leaves kinds of faults out: lost-answer,crash
+  --only FAULTS    lets only these faults strike, as a failure names them
+";
+
+/// Reads the command line, without the program's name.
+pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocation, String> {
+    let mut words = words.into_iter();
+    let (mut seed, mut seeds, mut hours, mut from) = (None, None, None, 0);
+    let (mut mutant, mut all_mutants, mut traces) = (None, false, false);
+    let mut changes: Vec<Change> = Vec::new();
+    while let Some(word) = words.next() {
+        let (name, inline) = match word.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+            None => (word, None),
+        };
+        match name.as_str() {
+            "--help" | "-h" | "help" => return Ok(Invocation::Help),
+            "--trace" => traces = true,
+            "--mutants" => all_mutants = true,
+            _ => {
+                let value = inline
+                    .or_else(|| words.next())
+                    .ok_or_else(|| format!("`{name}` needs a value"))?;
+                match name.as_str() {
+                    "--seed" => seed = Some(number(&name, &value)?),
+                    "--seeds" => seeds = Some(number(&name, &value)?),
+                    "--from" => from = number(&name, &value)?,
+                    "--hours" => hours = Some(hours_of(&value)?),
+                    "--mutant" => {
+                        mutant = Some(mutants::from_name(&value).ok_or_else(|| {
+                            let names: Vec<_> =
+                                Mutant::ALL.into_iter().map(mutants::name).collect();
+                            format!(
+                                "there is no planted bug {value:?}; there are {}",
+                                names.join(", ")
+                            )
+                        })?);
+                    }
+                    "--without" => changes.push(Change::Without(kinds(&value)?)),
+                    "--only" => changes.push(Change::Only(value)),
+                    "--tasks" => changes.push(Change::Tasks(number(&name, &value)?)),
+                    "--workers" => changes.push(Change::Workers(number(&name, &value)?)),
+                    "--clients" => changes.push(Change::Clients(number(&name, &value)?)),
+                    _ => return Err(format!("there is no option `{name}`; see --help")),
+                }
+            }
+        }
+    }
+    match (seed, seeds, hours) {
+        (Some(seed), None, None) => {
+            let mut plan = Plan::of(seed);
+            for change in changes {
+                change.apply(&mut plan);
+            }
+            Ok(Invocation::One {
+                plan: Box::new(plan),
+                mutant,
+                traces,
+            })
+        }
+        _ if !changes.is_empty() => Err("a changed plan needs --seed, and that alone".to_owned()),
+        (None, None, None) if all_mutants => Ok(Invocation::Mutants(None)),
+        (None, None, None) if mutant.is_some() => Ok(Invocation::Mutants(mutant)),
+        (None, seeds, None) => Ok(Invocation::Many {
+            from,
+            until: Until::Seeds(seeds.unwrap_or(1_000)),
+        }),
+        (None, None, Some(time)) => Ok(Invocation::Many {
+            from,
+            until: Until::Time(time),
+        }),
+        _ => Err("one of --seed, --seeds and --hours is enough".to_owned()),
+    }
+}
+
+/// A change of a seed's plan.
+enum Change {
+    Without(Vec<FaultKind>),
+    Only(String),
+    Tasks(u64),
+    Workers(u64),
+    Clients(u64),
+}
+
+impl Change {
+    fn apply(self, plan: &mut Plan) {
+        match self {
+            Self::Without(kinds) => {
+                for kind in kinds {
+                    plan.faults.remove(&kind);
+                }
+            }
+            Self::Only(ids) => {
+                let ids = ids.split(',').filter(|id| !id.is_empty());
+                plan.only = Some(ids.map(str::to_owned).collect());
+            }
+            Self::Tasks(count) => plan.tasks = count,
+            Self::Workers(count) => plan.workers = count,
+            Self::Clients(count) => plan.clients = count,
+        }
+    }
+}
+
+fn number(name: &str, value: &str) -> Result<u64, String> {
+    value
+        .parse()
+        .map_err(|_| format!("`{name}` needs a whole number, not {value:?}"))
+}
+
+fn hours_of(value: &str) -> Result<Duration, String> {
+    let hours: f64 = value
+        .parse()
+        .ok()
+        .filter(|hours| (0.0..=10_000.0).contains(hours))
+        .ok_or_else(|| format!("`--hours` needs a number from 0 to 10000, not {value:?}"))?;
+    Ok(Duration::from_secs_f64(hours * 3_600.0))
+}
+
+fn kinds(value: &str) -> Result<Vec<FaultKind>, String> {
+    value
+        .split(',')
+        .map(|name| {
+            FaultKind::from_name(name).ok_or_else(|| {
+                let names = FaultKind::ALL.map(FaultKind::name).join(", ");
+                format!("there is no kind of fault {name:?}; there are {names}")
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Invocation, String> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn a_failure_can_be_run_again_by_the_command_that_it_prints() {
+        let mut plan = Plan::of(17);
+        let kind = *plan.faults.keys().next().unwrap();
+        plan.faults.remove(&kind);
+        plan.only = Some(["w1.2#3".to_owned(), "c1.1!crash".to_owned()].into());
+        plan.tasks = 2;
+        let line = qo_sim::campaign::command(&plan, Some("no-sweeper")).replace('\'', "");
+        let line = line.strip_prefix("cargo xtask sim ").unwrap();
+        assert_eq!(
+            parsed(line).unwrap(),
+            Invocation::One {
+                plan: Box::new(plan),
+                mutant: Some(Mutant::NoSweeper),
+                traces: false
+            }
+        );
+    }
+
+    #[test]
+    fn campaigns_end_with_seeds_or_time() {
+        let many = |from, until| Ok(Invocation::Many { from, until });
+        assert_eq!(parsed(""), many(0, Until::Seeds(1_000)));
+        assert_eq!(parsed("--seeds=5 --from 9"), many(9, Until::Seeds(5)));
+        let half = Until::Time(Duration::from_mins(30));
+        assert_eq!(parsed("--hours 0.5"), many(0, half));
+        assert_eq!(parsed("--mutants"), Ok(Invocation::Mutants(None)));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (line, named) in [
+            ("--sed 1", "--sed"),
+            ("--seed", "needs a value"),
+            ("--seed x", "whole number"),
+            ("--seed 1 --seeds 2", "enough"),
+            ("--hours -1", "0 to 10000"),
+            ("--tasks 3", "needs --seed"),
+            ("--seed 1 --without rain", "rain"),
+            ("--mutant rain", "no-sweeper"),
+        ] {
+            let message = parsed(line).unwrap_err();
+            assert!(message.contains(named), "{line}: {message}");
+        }
+    }
+}

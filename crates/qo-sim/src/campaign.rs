@@ -1,0 +1,226 @@
+//! Many runs, what they have shown together, and what is told of one that failed.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::check::Step;
+use crate::faults::FaultKind;
+use crate::plan::Plan;
+use crate::run::{Outcome, run};
+use crate::shrink::shrink;
+use crate::store::Verb;
+use crate::subject::Subject;
+
+/// How many lines of a trace are shown.
+const LINES_MAX: usize = 400;
+
+/// What many runs have shown together.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    /// Runs.
+    pub seeds: u64,
+    /// Those without faults.
+    pub calm: u64,
+    /// How long they were, in virtual time.
+    pub lasted: Duration,
+    /// Tasks.
+    pub tasks: u64,
+    /// Steps of tasks.
+    pub steps: BTreeMap<Step, u64>,
+    /// Faults.
+    pub faults: BTreeMap<FaultKind, u64>,
+    /// Ends of processes.
+    pub deaths: u64,
+    /// Requests.
+    pub requests: BTreeMap<Verb, u64>,
+    /// The longest that it took until everything had come to its end after the faults.
+    pub recovery_max: Duration,
+    /// Searches for an order that were given up.
+    pub undecided: u64,
+}
+
+impl Totals {
+    /// Adds a run.
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.seeds += 1;
+        self.calm += u64::from(outcome.plan.is_calm());
+        self.lasted += outcome.lasted;
+        self.tasks += outcome.tally.tasks;
+        self.deaths += outcome.deaths;
+        self.undecided += outcome.tally.undecided;
+        self.recovery_max = self.recovery_max.max(outcome.recovery);
+        for (step, count) in &outcome.tally.steps {
+            *self.steps.entry(*step).or_default() += count;
+        }
+        for struck in &outcome.struck {
+            *self.faults.entry(struck.kind).or_default() += 1;
+        }
+        for kind in [
+            FaultKind::ClockSkew,
+            FaultKind::HashTags,
+            FaultKind::VersionLimit,
+        ] {
+            *self.faults.entry(kind).or_default() += u64::from(outcome.plan.has(kind));
+        }
+        for (verb, count) in &outcome.requests {
+            *self.requests.entry(*verb).or_default() += count;
+        }
+    }
+
+    /// Adds what another campaign has shown.
+    pub fn merge(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.calm += other.calm;
+        self.lasted += other.lasted;
+        self.tasks += other.tasks;
+        self.deaths += other.deaths;
+        self.undecided += other.undecided;
+        self.recovery_max = self.recovery_max.max(other.recovery_max);
+        for (step, count) in other.steps {
+            *self.steps.entry(step).or_default() += count;
+        }
+        for (kind, count) in other.faults {
+            *self.faults.entry(kind).or_default() += count;
+        }
+        for (verb, count) in other.requests {
+            *self.requests.entry(verb).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let requests: u64 = self.requests.values().sum();
+        let changes: u64 = self.steps.values().sum();
+        let faults: u64 = self.faults.values().sum();
+        writeln!(
+            f,
+            "{} seeds ({} without faults), {:.1} simulated hours, {} tasks, {changes} changes, {requests} requests, {} deaths, {faults} faults",
+            self.seeds,
+            self.calm,
+            self.lasted.as_secs_f64() / 3_600.0,
+            self.tasks,
+            self.deaths,
+        )?;
+        writeln!(
+            f,
+            "longest recovery {:?}, {} searches for an order given up",
+            self.recovery_max, self.undecided
+        )?;
+        for (kind, count) in &self.faults {
+            write!(f, "{kind} {count}, ")?;
+        }
+        writeln!(f)?;
+        for (step, count) in &self.steps {
+            match step {
+                Step::Asked(asked) => write!(f, "{asked:?} {count}, ")?,
+                other => write!(f, "{other:?} {count}, ")?,
+            }
+        }
+        writeln!(f)
+    }
+}
+
+/// Runs one seed.
+pub fn run_seed(seed: u64, subject: &Arc<dyn Subject>) -> Outcome {
+    run(&Plan::of(seed), Arc::clone(subject), false)
+}
+
+/// Everything that is told of a run that failed: the seed and its faults, what is wrong, the smallest run that still fails with its
+/// trace, and the commands that run both again.
+pub fn explain(failed: &Outcome, subject: &Arc<dyn Subject>, mutant: Option<&str>) -> String {
+    let shrunk = shrink(failed.clone(), subject);
+    let mut text = String::new();
+    // Writing into a string cannot fail.
+    let _ = writeln!(
+        text,
+        "{} on {} broke a promise:",
+        failed.plan,
+        subject.name()
+    );
+    let _ = write!(text, "{}", failed.found);
+    let _ = writeln!(text, "run it again: {}", command(&failed.plan, mutant));
+    let _ = writeln!(text, "shrunk to {}:", shrunk.plan);
+    for struck in &shrunk.struck {
+        let _ = writeln!(
+            text,
+            "  {} at {:.3} s: {}",
+            struck.id,
+            struck.at.as_secs_f64(),
+            struck.kind
+        );
+    }
+    let _ = write!(text, "{}", shrunk.found);
+    let _ = writeln!(text, "run it again: {}", command(&shrunk.plan, mutant));
+    let skipped = shrunk.trace.len().saturating_sub(LINES_MAX);
+    let named = relevant(&shrunk);
+    let _ = writeln!(
+        text,
+        "its trace ({} lines, {} of them about the tasks that are named above):",
+        shrunk.trace.len(),
+        named.len()
+    );
+    let lines = if named.is_empty() {
+        shrunk.trace.iter().skip(skipped).collect()
+    } else {
+        named
+    };
+    for line in lines.into_iter().take(LINES_MAX) {
+        let _ = writeln!(text, "{line}");
+    }
+    text
+}
+
+/// The lines of a trace that are about the tasks that a failure names, or about what struck.
+fn relevant(outcome: &Outcome) -> Vec<&String> {
+    let text = outcome.found.to_string();
+    let ids: Vec<&str> = text
+        .split(|letter: char| !letter.is_ascii_hexdigit() && letter != '-')
+        .filter(|word| word.len() == 36)
+        .collect();
+    if ids.is_empty() {
+        return Vec::new();
+    }
+    let about = |line: &&String| {
+        ids.iter().any(|id| line.contains(id))
+            || ["FAULT", "DIES", "is born", "trouble is over", "jumps"]
+                .iter()
+                .any(|word| line.contains(word))
+    };
+    outcome.trace.iter().filter(about).collect()
+}
+
+/// The command that runs a plan again.
+pub fn command(plan: &Plan, mutant: Option<&str>) -> String {
+    let mut text = format!("cargo xtask sim --seed {}", plan.seed);
+    let full = Plan::of(plan.seed);
+    let dropped: Vec<&str> = full
+        .faults
+        .keys()
+        .filter(|kind| !plan.has(**kind))
+        .map(|kind| kind.name())
+        .collect();
+    // Writing into a string cannot fail.
+    if let Some(mutant) = mutant {
+        let _ = write!(text, " --mutant {mutant}");
+    }
+    if !dropped.is_empty() {
+        let _ = write!(text, " --without {}", dropped.join(","));
+    }
+    if let Some(only) = &plan.only {
+        let ids: Vec<&str> = only.iter().map(String::as_str).collect();
+        let _ = write!(text, " --only '{}'", ids.join(","));
+    }
+    for (name, now, before) in [
+        ("tasks", plan.tasks, full.tasks),
+        ("workers", plan.workers, full.workers),
+        ("clients", plan.clients, full.clients),
+    ] {
+        if now != before {
+            let _ = write!(text, " --{name} {now}");
+        }
+    }
+    text
+}

@@ -1,0 +1,119 @@
+//! What a run is to be: how many processes and tasks, and which faults at which rates. The seed decides all of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use crate::faults::FaultKind;
+use crate::random::Random;
+
+/// Of so many seeds one has no faults at all, and is held to stricter bounds.
+const CALM_EVERY: u64 = 8;
+
+/// The plan of one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Decides everything that is not said below, too.
+    pub seed: u64,
+    /// The faults, each with its rate: of requests, the share that is struck; of others, the chance in ten seconds.
+    pub faults: BTreeMap<FaultKind, f64>,
+    /// How many workers there are.
+    pub workers: u64,
+    /// How many clients there are.
+    pub clients: u64,
+    /// How many tasks are submitted.
+    pub tasks: u64,
+    /// How long the faults last.
+    pub trouble: Duration,
+    /// How often the sweeper passes, in seconds.
+    pub sweep_seconds: u64,
+    /// How long a request, and an answer, are on their way, in microseconds.
+    pub latency_us: (u64, u64),
+    /// If there is such a list, only these faults strike.
+    pub only: Option<BTreeSet<String>>,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut dice = Random::of(&[seed, 0x91a4]);
+        let mut faults = BTreeMap::new();
+        let calm = seed % CALM_EVERY == CALM_EVERY - 1;
+        // Some seeds have few faults, so that each is also seen by itself; some have many.
+        let share = [0.15, 0.35, 0.6][usize::try_from(dice.below(3)).unwrap_or_default()];
+        for kind in FaultKind::ALL {
+            let included = dice.chance(share);
+            // From rare to frequent, each order of magnitude as likely as the others.
+            let rate = if kind.strikes_requests() {
+                0.1 * 0.03_f64.powf(dice.unit())
+            } else {
+                0.5 * 0.1_f64.powf(dice.unit())
+            };
+            if included && !calm {
+                faults.insert(kind, rate);
+            }
+        }
+        let slowest_us =
+            [3_000, 30_000, 200_000][usize::try_from(dice.below(3)).unwrap_or_default()];
+        Self {
+            seed,
+            faults,
+            workers: dice.between(2, 4),
+            clients: dice.between(1, 2),
+            tasks: dice.between(4, 40),
+            trouble: Duration::from_secs(dice.between(40, 240)),
+            sweep_seconds: if calm {
+                300
+            } else {
+                [20, 60, 300][usize::try_from(dice.below(3)).unwrap_or_default()]
+            },
+            latency_us: (500, slowest_us),
+            only: None,
+        }
+    }
+
+    /// Whether nothing goes wrong.
+    pub fn is_calm(&self) -> bool {
+        self.faults.is_empty() || self.only.as_ref().is_some_and(BTreeSet::is_empty)
+    }
+
+    /// Whether a fault is part of it.
+    pub fn has(&self, kind: FaultKind) -> bool {
+        self.faults.contains_key(&kind)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed {}: {} workers, {} clients, {} tasks, {} s of trouble, latency up to {} ms",
+            self.seed,
+            self.workers,
+            self.clients,
+            self.tasks,
+            self.trouble.as_secs(),
+            self.latency_us.1 / 1_000
+        )?;
+        for (kind, rate) in &self.faults {
+            write!(f, ", {kind} {:.1} %", rate * 100.0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_decide_and_cover_everything() {
+        let plans: Vec<_> = (0..200).map(Plan::of).collect();
+        assert_eq!(plans[3], Plan::of(3));
+        for kind in FaultKind::ALL {
+            let with = plans.iter().filter(|plan| plan.has(kind)).count();
+            assert!((20..150).contains(&with), "{kind}: {with}");
+        }
+        assert!(plans.iter().filter(|plan| plan.is_calm()).count() >= 25);
+    }
+}

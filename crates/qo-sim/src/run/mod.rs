@@ -1,0 +1,411 @@
+//! One run: a small world of workers and clients, its trouble, its recovery, and the judgement.
+//!
+//! | phase | what |
+//! | --- | --- |
+//! | trouble | workers and clients work while everything fails that the plan names; who dies comes back |
+//! | recovery | nothing fails any more; workers work and maintain until every task has come to its end, or the bound is over |
+//! | tidying | everybody is gone; a day later one process tidies, twice |
+//! | judgement | the [checks](crate::check) |
+
+mod lives;
+mod storms;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use qo_core::task::decode;
+use qo_core::{QueueName, TaskId};
+
+use crate::actor::Errands;
+use crate::check::{self, Evidence, Excuse, Found, Promise, Tally};
+use crate::faults::{FaultKind, LATE_MAX, Struck, Trouble};
+use crate::journal::Journal;
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::sched::{HARNESS, ProcessId, Scheduler, SimWorld, Stuck, lock};
+use crate::store::{Bucket, BucketSettings, Counts, Link};
+use crate::subject::{Running, Seat, Subject};
+use crate::trace::Trace;
+
+/// How long everything may take, once the faults have stopped: two passes of the sweeper, a lease, and some retries.
+const RECOVERY_MAX: Duration = Duration::from_mins(20);
+/// The same where there were no faults, so that nothing has to be repaired: a lease, the monitor's interval, and a retry.
+const CALM_RECOVERY_MAX: Duration = Duration::from_secs(100);
+/// How often it is looked whether everything has come to its end.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// After so long, the sweeper looks at everything, and removes payloads that no task refers to.
+const TIDY_AFTER: Duration = Duration::from_hours(25);
+/// A disturbed worker may feel it for so much longer.
+const AFTERMATH: Duration = Duration::from_secs(45);
+
+/// What came of a run.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// What it was.
+    pub plan: Plan,
+    /// What is wrong.
+    pub found: Found,
+    /// What was counted.
+    pub tally: Tally,
+    /// What went wrong on purpose.
+    pub struck: Vec<Struck>,
+    /// How often a process died.
+    pub deaths: u64,
+    /// How long the run was, in virtual time, without the tidying.
+    pub lasted: Duration,
+    /// How long it took until everything had come to its end after the faults.
+    pub recovery: Duration,
+    /// The requests until then.
+    pub requests: Counts,
+    /// Stands for all that is stored in the end.
+    pub digest: u64,
+    /// What happened, if that was to be kept.
+    pub trace: Vec<String>,
+}
+
+/// A life that was lived.
+#[derive(Debug, Clone)]
+struct Lived {
+    process: ProcessId,
+    worker: String,
+    born: Duration,
+    died: Option<Duration>,
+}
+
+/// Everything that the parts of a run share.
+struct Stage {
+    plan: Plan,
+    scheduler: Scheduler,
+    subject: Arc<dyn Subject>,
+    bucket: Arc<Bucket>,
+    trouble: Arc<Trouble>,
+    journal: Arc<Journal>,
+    errands: Arc<Mutex<Errands>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    over: bool,
+    /// When all processes were ended.
+    over_at: Duration,
+    lives: Vec<Lived>,
+    life_numbers: u64,
+    recovery: Duration,
+    requests: Counts,
+    unreadable: Vec<(TaskId, String)>,
+    found: Found,
+}
+
+/// Runs a plan.
+pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome {
+    let scheduler = Scheduler::new(plan.seed, Trace::new(keeps_trace));
+    let versions_max = plan.has(FaultKind::VersionLimit).then(|| {
+        let versions = Random::of(&[plan.seed, 0x7e55]).between(40, 150);
+        u32::try_from(versions).unwrap_or(u32::MAX)
+    });
+    let settings = BucketSettings {
+        hashes_content: plan.has(FaultKind::HashTags),
+        versions_max,
+    };
+    let stage = Arc::new(Stage {
+        plan: plan.clone(),
+        bucket: Arc::new(Bucket::new(&scheduler, settings)),
+        trouble: Arc::new(Trouble::new(&scheduler, plan)),
+        journal: Arc::new(Journal::new(&scheduler)),
+        errands: Arc::new(Mutex::new(Errands {
+            trouble: plan.trouble,
+            left: plan.tasks,
+            ..Errands::default()
+        })),
+        state: Mutex::default(),
+        subject,
+        scheduler,
+    });
+    let main = Arc::clone(&stage);
+    let ended = stage
+        .scheduler
+        .run(Box::pin(async move { main.play().await }));
+    let outcome = stage.judge(ended);
+    stage.scheduler.finish();
+    outcome
+}
+
+impl Stage {
+    async fn play(self: Arc<Self>) {
+        for number in 1..=self.plan.workers {
+            self.spawn(Arc::clone(&self).lives_of_a_worker(number));
+        }
+        for number in 1..=self.plan.clients {
+            self.spawn(Arc::clone(&self).lives_of_a_client(number));
+        }
+        self.spawn(Arc::clone(&self).storms_of_the_store());
+        self.scheduler.sleep(self.plan.trouble).await;
+        self.calm_down();
+        self.recover().await;
+        self.tidy().await;
+    }
+
+    fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.scheduler.spawn(HARNESS, Box::pin(future));
+    }
+
+    /// Ends all faults.
+    fn calm_down(&self) {
+        self.trouble.end();
+        for lived in &lock(&self.state).lives {
+            self.scheduler.unpause(lived.process);
+            self.scheduler.spare(lived.process);
+        }
+        self.scheduler
+            .note(HARNESS, || "the trouble is over".to_owned());
+    }
+
+    /// Waits until every task has come to its end, and ends all processes.
+    async fn recover(&self) {
+        let (process, _, running) = self.start_process("operator", "operator", 0);
+        // A pause is an operator's wish, and ends with the operator's next one.
+        let resumed = running.engine.resume(&QueueName::default()).await;
+        if let Err(error) = resumed {
+            self.breach(
+                Promise::Run,
+                format!("without faults, a resume was told: {error}"),
+            );
+        }
+        self.scheduler.kill(process);
+        let began = self.scheduler.elapsed();
+        let bound = if self.plan.is_calm() {
+            CALM_RECOVERY_MAX
+        } else {
+            RECOVERY_MAX
+        };
+        let mut looked_at = None;
+        let mut unfinished = Vec::new();
+        loop {
+            let changes = self.bucket.changes();
+            if looked_at != Some(changes) {
+                looked_at = Some(changes);
+                unfinished = self.unfinished();
+            }
+            let took = self.scheduler.elapsed().saturating_sub(began);
+            // What is late may still arrive, and what has come to its end may be replayed by it.
+            let settled = self.plan.is_calm() || took > LATE_MAX;
+            if unfinished.is_empty() && settled {
+                break;
+            }
+            if took > bound {
+                let text = format!(
+                    "not at their end after {bound:?}: {}",
+                    unfinished.join(", ")
+                );
+                self.breach(Promise::Ends, text);
+                break;
+            }
+            if !unfinished.is_empty() {
+                lock(&self.state).recovery = took;
+            }
+            self.scheduler.sleep(LOOK_INTERVAL).await;
+        }
+        let lives = {
+            let mut state = lock(&self.state);
+            state.over = true;
+            state.over_at = self.scheduler.elapsed();
+            state.requests = self.bucket.counts();
+            state.lives.clone()
+        };
+        for lived in lives {
+            self.scheduler.kill(lived.process);
+        }
+    }
+
+    /// Much later: what was on its way has arrived, and what nobody needs is taken for what nobody will need. The first round may move
+    /// something that came late, and leaves to the second what was written just now.
+    async fn tidy(&self) {
+        let (_, _, running) = self.start_process("tidy", "tidy", 0);
+        for _ in 0..2 {
+            self.scheduler.sleep(TIDY_AFTER).await;
+            if let Err(error) = (running.tidy)().await {
+                self.breach(
+                    Promise::Run,
+                    format!("without faults, tidying was told: {error}"),
+                );
+            }
+        }
+        running.engine.close().await;
+        for (id, written) in self.subject.records(&self.bucket) {
+            let body = written.last().and_then(|written| written.body.as_ref());
+            let Some(task) = body.and_then(|body| decode(body).ok()) else {
+                continue;
+            };
+            let mut unreadable = Vec::new();
+            if let Err(error) = running.engine.input(&task).await {
+                unreadable.push((id, format!("its input is lost: {error}")));
+            }
+            if let Err(error) = running.engine.output(&task).await {
+                unreadable.push((id, format!("its output is lost: {error}")));
+            }
+            lock(&self.state).unreadable.extend(unreadable);
+        }
+    }
+
+    /// The tasks that have not come to their end and could.
+    fn unfinished(&self) -> Vec<String> {
+        let full: BTreeSet<TaskId> = self
+            .bucket
+            .full_keys()
+            .iter()
+            .flat_map(|key| self.subject.tasks_of(key))
+            .collect();
+        let mut unfinished = Vec::new();
+        for (id, written) in self.subject.records(&self.bucket) {
+            let body = written.last().and_then(|written| written.body.as_ref());
+            if let Some(task) = body.and_then(|body| decode(body).ok())
+                && !task.status.is_terminal()
+                && !full.contains(&id)
+                && !written.iter().any(|written| written.damaged)
+            {
+                unfinished.push(format!("{id} is {}", task.status));
+            }
+        }
+        unfinished
+    }
+
+    /// Starts the engine in a new process.
+    fn start_process(
+        &self,
+        name: &str,
+        worker: &str,
+        clock_ahead_ms: i64,
+    ) -> (ProcessId, Arc<SimWorld>, Running) {
+        let born = self.scheduler.elapsed();
+        let number = {
+            let mut state = lock(&self.state);
+            state.life_numbers += 1;
+            state.life_numbers
+        };
+        // The name decides, not how many others have started before, so that a run can be shrunk.
+        let stream = name
+            .bytes()
+            .fold(0, |sum: u64, byte| sum * 131 + u64::from(byte));
+        let random = Random::of(&[self.plan.seed, 0x11fe, stream]);
+        let process = self.scheduler.start_process(name, random, clock_ahead_ms);
+        let world = SimWorld::of(&self.scheduler, process);
+        let clock = Arc::default();
+        let link = Link::new(
+            &self.scheduler,
+            process,
+            (name.to_owned(), stream),
+            &self.bucket,
+            &clock,
+            &self.trouble,
+            None,
+        );
+        let seat = Seat {
+            objects: Arc::new(link),
+            clock,
+            world: Arc::clone(&world) as _,
+            sweep_interval: Duration::from_secs(self.plan.sweep_seconds),
+        };
+        lock(&self.state).lives.push(Lived {
+            process,
+            worker: worker.to_owned(),
+            born,
+            died: None,
+        });
+        self.scheduler
+            .note(process, || format!("is born, life {number} of the run"));
+        (process, world, self.subject.start(&seat))
+    }
+
+    fn breach(&self, promise: Promise, what: String) {
+        lock(&self.state).found.add(promise, what);
+    }
+
+    /// What may explain that a worker did not do what it should.
+    fn excuses(&self, struck: &[Struck]) -> Vec<Excuse> {
+        let state = lock(&self.state);
+        let worker_of = |process: ProcessId| {
+            let mut lives = state.lives.iter();
+            let lived = lives.find(|lived| lived.process == process);
+            lived.map(|lived| lived.worker.clone())
+        };
+        let mut excuses: Vec<Excuse> = struck
+            .iter()
+            .filter(|struck| !matches!(struck.kind, FaultKind::Crash))
+            .map(|struck| Excuse {
+                worker: worker_of(struck.process),
+                from: struck.at,
+                until: struck.until + AFTERMATH,
+            })
+            .collect();
+        for lived in &state.lives {
+            if let Some(died) = lived.died {
+                excuses.push(Excuse {
+                    worker: Some(lived.worker.clone()),
+                    from: died,
+                    until: died,
+                });
+            }
+        }
+        for (process, from, until) in self.journal.excuses() {
+            excuses.push(Excuse {
+                worker: worker_of(process),
+                from,
+                until,
+            });
+        }
+        excuses
+    }
+
+    fn judge(&self, ended: Result<(), Stuck>) -> Outcome {
+        let struck = self.trouble.struck();
+        let excuses = self.excuses(&struck);
+        let (mut found, recovery, requests, unreadable, lives, over_at) = {
+            let state = lock(&self.state);
+            (
+                state.found.clone(),
+                state.recovery,
+                state.requests.clone(),
+                state.unreadable.clone(),
+                state.lives.clone(),
+                state.over_at,
+            )
+        };
+        let mut tally = Tally::default();
+        let process_time = lives
+            .iter()
+            .map(|lived| lived.died.unwrap_or(over_at).saturating_sub(lived.born))
+            .sum();
+        if let Err(stuck) = ended {
+            let text = format!("{stuck:?} after {:?}", self.scheduler.elapsed());
+            found.add(Promise::Run, text);
+        } else {
+            let (more, counted) = check::check(&Evidence {
+                plan: &self.plan,
+                subject: self.subject.as_ref(),
+                bucket: &self.bucket,
+                calls: &self.journal.calls(),
+                excuses: &excuses,
+                unreadable: &unreadable,
+                requests: &requests,
+                process_time,
+                faults: struck.len() as u64 + self.trouble.requests_refused(),
+            });
+            found.0.extend(more.0);
+            tally = counted;
+        }
+        Outcome {
+            plan: self.plan.clone(),
+            found,
+            tally,
+            deaths: lives.iter().filter(|lived| lived.died.is_some()).count() as u64,
+            lasted: self.plan.trouble + recovery,
+            recovery,
+            requests,
+            digest: self.bucket.digest(),
+            struck,
+            trace: self.scheduler.take_trace(),
+        }
+    }
+}

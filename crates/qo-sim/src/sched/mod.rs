@@ -1,0 +1,497 @@
+//! The scheduler: one thread, virtual time, and processes that die, stall and start again.
+//!
+//! Futures run one at a time. Of those that are ready, a random one is polled next, so that a seed is also one of the many orders in which
+//! a real scheduler might have run them. Time stands still while anything is ready and then jumps to the next timer. Nothing here
+//! knows a thread, a real clock or a hash map, so that the seed decides everything.
+//!
+//! Process 0 is the harness and the network: what it runs goes on when others die.
+
+mod sleep;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use qo_core::Timestamp;
+use qo_store::world::BoxFuture;
+
+pub use self::sleep::Sleep;
+pub use self::world::SimWorld;
+
+use crate::random::Random;
+use crate::trace::Trace;
+
+/// The store's time when a run begins: five seconds into a minute.
+pub const BEGIN_MS: i64 = 1_763_238_845_000;
+/// More polls than this without time passing are a loop that never ends.
+const POLLS_AT_ONCE_MAX: u64 = 50_000;
+/// More polls than this in one run are one, too.
+const POLLS_MAX: u64 = 20_000_000;
+
+/// Names one life of a process.
+pub type ProcessId = u32;
+
+/// The harness, and the network.
+pub const HARNESS: ProcessId = 0;
+
+/// Why a run cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stuck {
+    /// Everything waits, and no timer will ever wake it.
+    Deadlock,
+    /// Something runs without a pause.
+    Livelock,
+}
+
+/// Runs futures in virtual time. Clones share everything.
+#[derive(Clone)]
+pub struct Scheduler {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    woken: Arc<Woken>,
+}
+
+type Woken = Mutex<BTreeSet<u64>>;
+
+struct State {
+    now: Duration,
+    slots: BTreeMap<u64, Slot>,
+    next_slot: u64,
+    timers: BTreeMap<(Duration, u64), Waker>,
+    next_timer: u64,
+    processes: BTreeMap<ProcessId, Process>,
+    next_process: ProcessId,
+    /// Counts what happens, so that things that happen at the same time have an order.
+    ticks: u64,
+    choices: Random,
+    trace: Trace,
+    polls: u64,
+    polls_at_once: u64,
+}
+
+struct Slot {
+    process: ProcessId,
+    /// Nothing while it is being polled.
+    future: Option<BoxFuture<()>>,
+    waker: Waker,
+}
+
+struct Process {
+    name: String,
+    alive: bool,
+    paused_until: Duration,
+    /// How far its wall clock is ahead of the true one.
+    clock_ahead_ms: i64,
+    random: Random,
+    polls: u64,
+    dies_at_poll: Option<u64>,
+    mourners: Vec<Waker>,
+}
+
+struct SlotWaker {
+    slot: u64,
+    woken: Arc<Woken>,
+}
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        lock(&self.woken).insert(self.slot);
+    }
+}
+
+/// Locks a mutex. There is one thread, so that nobody ever waits for it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Scheduler {
+    /// A scheduler at the beginning of time, whose choices the seed decides.
+    pub fn new(seed: u64, trace: Trace) -> Self {
+        let scheduler = Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(State {
+                    now: Duration::ZERO,
+                    slots: BTreeMap::new(),
+                    next_slot: 0,
+                    timers: BTreeMap::new(),
+                    next_timer: 0,
+                    processes: BTreeMap::new(),
+                    next_process: HARNESS,
+                    ticks: 0,
+                    choices: Random::of(&[seed, 0x5c4e]),
+                    trace,
+                    polls: 0,
+                    polls_at_once: 0,
+                }),
+                woken: Arc::default(),
+            }),
+        };
+        scheduler.start_process("harness", Random::of(&[seed, 0]), 0);
+        scheduler
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.shared.state)
+    }
+
+    /// How long the run has gone on.
+    pub fn elapsed(&self) -> Duration {
+        self.state().now
+    }
+
+    /// How often a future was polled.
+    pub fn polls(&self) -> u64 {
+        self.state().polls
+    }
+
+    /// The true time, which is the store's.
+    pub fn true_now(&self) -> Timestamp {
+        true_time(self.elapsed())
+    }
+
+    /// A number that grows with everything that happens.
+    pub fn tick(&self) -> u64 {
+        let mut state = self.state();
+        state.ticks += 1;
+        state.ticks
+    }
+
+    /// Adds a line to the trace.
+    pub fn note(&self, process: ProcessId, line: impl FnOnce() -> String) {
+        let mut state = self.state();
+        let State {
+            now,
+            trace,
+            processes,
+            ..
+        } = &mut *state;
+        let name = processes.get(&process).map_or("", |process| &process.name);
+        trace.note(*now, || format!("{name:<12} {}", line()));
+    }
+
+    /// The lines of the trace.
+    pub fn take_trace(&self) -> Vec<String> {
+        self.state().trace.take()
+    }
+
+    /// Begins the life of a process.
+    pub fn start_process(
+        &self,
+        name: impl Into<String>,
+        random: Random,
+        clock_ahead_ms: i64,
+    ) -> ProcessId {
+        let mut state = self.state();
+        let id = state.next_process;
+        state.next_process += 1;
+        state.processes.insert(
+            id,
+            Process {
+                name: name.into(),
+                alive: true,
+                paused_until: Duration::ZERO,
+                clock_ahead_ms,
+                random,
+                polls: 0,
+                dies_at_poll: None,
+                mourners: Vec::new(),
+            },
+        );
+        id
+    }
+
+    /// Runs a future as a part of a process, for as long as that lives.
+    pub fn spawn(&self, process: ProcessId, future: BoxFuture<()>) -> u64 {
+        let mut state = self.state();
+        if !state.lives(process) {
+            return u64::MAX;
+        }
+        let slot = state.next_slot;
+        state.next_slot += 1;
+        let waker = Waker::from(Arc::new(SlotWaker {
+            slot,
+            woken: Arc::clone(&self.shared.woken),
+        }));
+        state.slots.insert(
+            slot,
+            Slot {
+                process,
+                future: Some(future),
+                waker,
+            },
+        );
+        lock(&self.shared.woken).insert(slot);
+        slot
+    }
+
+    /// Has a process die when it has been polled so often from now on: at whatever await it has come to by then.
+    pub fn doom(&self, process: ProcessId, polls: u64) {
+        if let Some(process) = self.state().processes.get_mut(&process) {
+            process.dies_at_poll = Some(process.polls + polls.max(1));
+        }
+    }
+
+    /// Lets a process that is doomed live.
+    pub fn spare(&self, process: ProcessId) {
+        if let Some(process) = self.state().processes.get_mut(&process) {
+            process.dies_at_poll = None;
+        }
+    }
+
+    /// Ends a process: nothing of it goes on.
+    pub fn kill(&self, process: ProcessId) {
+        let (futures, mourners) = {
+            let mut state = self.state();
+            let mourners = match state.processes.get_mut(&process) {
+                Some(process) => {
+                    process.alive = false;
+                    std::mem::take(&mut process.mourners)
+                }
+                None => Vec::new(),
+            };
+            let numbers: Vec<u64> = state
+                .slots
+                .iter()
+                .filter(|(_, slot)| slot.process == process)
+                .map(|(number, _)| *number)
+                .collect();
+            let futures: Vec<_> = numbers
+                .iter()
+                .filter_map(|number| state.slots.remove(number)?.future)
+                .collect();
+            (futures, mourners)
+        };
+        // Only now: what is dropped may look at the scheduler.
+        drop(futures);
+        for mourner in mourners {
+            mourner.wake();
+        }
+    }
+
+    /// Whether a process lives.
+    pub fn is_alive(&self, process: ProcessId) -> bool {
+        self.state().lives(process)
+    }
+
+    /// Waits until a process is dead.
+    pub async fn died(&self, process: ProcessId) {
+        std::future::poll_fn(|context| {
+            let mut state = self.state();
+            match state.processes.get_mut(&process) {
+                Some(process) if process.alive => {
+                    process.mourners.push(context.waker().clone());
+                    Poll::Pending
+                }
+                _ => Poll::Ready(()),
+            }
+        })
+        .await;
+    }
+
+    /// Stops a process for a while. Its clocks go on, and it does not notice.
+    pub fn pause(&self, process: ProcessId, duration: Duration) {
+        let mut state = self.state();
+        let until = state.now + duration;
+        if let Some(process) = state.processes.get_mut(&process) {
+            process.paused_until = until;
+        }
+        // Time must not jump past the end of the pause.
+        let number = state.next_timer;
+        state.next_timer += 1;
+        state.timers.insert((until, number), Waker::noop().clone());
+    }
+
+    /// Lets a stopped process go on.
+    pub fn unpause(&self, process: ProcessId) {
+        if let Some(process) = self.state().processes.get_mut(&process) {
+            process.paused_until = Duration::ZERO;
+        }
+    }
+
+    /// Moves the wall clock of a process.
+    pub fn jump_clock(&self, process: ProcessId, by_ms: i64) {
+        if let Some(process) = self.state().processes.get_mut(&process) {
+            process.clock_ahead_ms += by_ms;
+        }
+    }
+
+    /// Waits.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        Sleep::new(self.clone(), self.elapsed() + duration)
+    }
+
+    /// Runs until `main`, a part of the harness, is through.
+    pub fn run(&self, main: BoxFuture<()>) -> Result<(), Stuck> {
+        let main = self.spawn(HARNESS, main);
+        while self.state().slots.contains_key(&main) {
+            match self.choose() {
+                Some(slot) => self.poll(slot)?,
+                None => self.advance()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs everything that is ready, in a fixed order, until all of it waits. Time does not pass.
+    pub fn settle(&self) -> Result<(), Stuck> {
+        while let Some(slot) = self.first_ready() {
+            self.poll(slot)?;
+        }
+        Ok(())
+    }
+
+    /// Lets time pass up to the next timer.
+    pub fn advance(&self) -> Result<(), Stuck> {
+        let due = {
+            let mut state = self.state();
+            let Some((at, _)) = state.timers.keys().next().copied() else {
+                return Err(Stuck::Deadlock);
+            };
+            state.now = state.now.max(at);
+            state.polls_at_once = 0;
+            let later = state.timers.split_off(&(at + Duration::from_nanos(1), 0));
+            std::mem::replace(&mut state.timers, later)
+        };
+        for waker in due.into_values() {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Lets so much time pass at once, and wakes everything that was to happen until then.
+    pub fn leap(&self, duration: Duration) {
+        let due = {
+            let mut state = self.state();
+            state.now += duration;
+            let after = (state.now + Duration::from_nanos(1), 0);
+            let later = state.timers.split_off(&after);
+            std::mem::replace(&mut state.timers, later)
+        };
+        for waker in due.into_values() {
+            waker.wake();
+        }
+    }
+
+    /// Ends everything, so that nothing keeps the parts of a run alive in a circle.
+    pub fn finish(&self) {
+        let processes: Vec<ProcessId> = self.state().processes.keys().copied().collect();
+        for process in processes {
+            self.kill(process);
+        }
+        let timers = std::mem::take(&mut self.state().timers);
+        drop(timers);
+    }
+
+    /// One of the futures that are ready and may run.
+    fn choose(&self) -> Option<u64> {
+        let mut state = self.state();
+        let mut woken = lock(&self.shared.woken);
+        let ready = ready(&state, &mut woken);
+        let place = state.choices.below(ready.len() as u64);
+        let slot = *ready.get(usize::try_from(place).unwrap_or_default())?;
+        woken.remove(&slot);
+        Some(slot)
+    }
+
+    fn first_ready(&self) -> Option<u64> {
+        let state = self.state();
+        let mut woken = lock(&self.shared.woken);
+        let slot = *ready(&state, &mut woken).first()?;
+        woken.remove(&slot);
+        Some(slot)
+    }
+
+    fn poll(&self, number: u64) -> Result<(), Stuck> {
+        let (mut future, waker, process) = {
+            let mut state = self.state();
+            state.polls += 1;
+            state.polls_at_once += 1;
+            if state.polls > POLLS_MAX || state.polls_at_once > POLLS_AT_ONCE_MAX {
+                return Err(Stuck::Livelock);
+            }
+            let Some(slot) = state.slots.get_mut(&number) else {
+                return Ok(());
+            };
+            let Some(future) = slot.future.take() else {
+                return Ok(());
+            };
+            (future, slot.waker.clone(), slot.process)
+        };
+        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        let dies = {
+            let mut state = self.state();
+            let slot = state.slots.get_mut(&number);
+            match (polled, slot) {
+                (Poll::Pending, Some(slot)) => {
+                    slot.future = Some(future);
+                }
+                (Poll::Ready(()), Some(_)) => {
+                    state.slots.remove(&number);
+                    drop(state);
+                    drop(future);
+                    state = self.state();
+                }
+                (_, None) => {
+                    // Its process died while it ran.
+                    drop(state);
+                    drop(future);
+                    state = self.state();
+                }
+            }
+            match state.processes.get_mut(&process) {
+                Some(process) if process.alive => {
+                    process.polls += 1;
+                    process.dies_at_poll == Some(process.polls)
+                }
+                _ => false,
+            }
+        };
+        if dies {
+            self.note(process, || "DIES here".to_owned());
+            self.kill(process);
+        }
+        Ok(())
+    }
+}
+
+/// The slots that are ready and whose process is not stopped. Forgets those that are gone.
+fn ready(state: &State, woken: &mut BTreeSet<u64>) -> Vec<u64> {
+    woken.retain(|slot| state.slots.contains_key(slot));
+    woken
+        .iter()
+        .copied()
+        .filter(|slot| {
+            let process = state.slots.get(slot).map(|slot| slot.process);
+            let process = process.and_then(|process| state.processes.get(&process));
+            process.is_some_and(|process| process.paused_until <= state.now)
+        })
+        .collect()
+}
+
+impl State {
+    fn lives(&self, process: ProcessId) -> bool {
+        self.processes
+            .get(&process)
+            .is_some_and(|process| process.alive)
+    }
+}
+
+/// The store's time after so much of a run.
+pub fn true_time(elapsed: Duration) -> Timestamp {
+    Timestamp::from_millis(BEGIN_MS)
+        .plus_millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl std::fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Scheduler")
+    }
+}
+
+#[cfg(test)]
+mod tests;

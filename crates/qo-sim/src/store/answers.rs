@@ -1,0 +1,27 @@
+//! Failures in the form in which real ones arrive, so that the client classifies them alike.
+
+use object_store::Error;
+use qo_store::response::ResponseError;
+
+/// An answer with a status that is not a success.
+pub(crate) fn status(status: u16, code: &str) -> Error {
+    generic(ResponseError::Status {
+        status,
+        code: Some(code.to_owned()),
+        message: "a simulated fault".to_owned(),
+    })
+}
+
+/// No answer.
+pub(crate) fn no_answer(detail: &str) -> Error {
+    generic(ResponseError::NoAnswer {
+        detail: detail.to_owned(),
+    })
+}
+
+fn generic(response: ResponseError) -> Error {
+    Error::Generic {
+        store: "sim",
+        source: Box::new(response),
+    }
+}

@@ -1,0 +1,407 @@
+//! The store: objects in memory, in virtual time, with a perfect memory of everything that was ever in it.
+//!
+//! Every request is one step: conditions hold or fail at the moment at which it is applied, as on a store that honours them. What goes
+//! wrong on the way there and back is the business of the [link](super::Link).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Bound;
+use std::sync::Mutex;
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{
+    Attributes, Error, Extensions, GetOptions, GetResult, GetResultPayload, ListResult, ObjectMeta,
+    PutMode, PutResult, Result,
+};
+use qo_core::Timestamp;
+
+use super::answers::status;
+use super::request::{Answer, Request, Verb};
+use crate::sched::{Scheduler, lock};
+
+/// What a store may be like.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BucketSettings {
+    /// Entity tags are hashes of the content, so that equal bytes have equal tags. Otherwise no tag comes twice.
+    pub hashes_content: bool,
+    /// A key takes no more writes than this.
+    pub versions_max: Option<u32>,
+}
+
+/// What was done to one key at one time.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// When, by the store's clock.
+    pub at: Timestamp,
+    /// When, among everything that happened.
+    pub tick: u64,
+    /// What is there since; nothing, after a deletion.
+    pub body: Option<Bytes>,
+    /// Whether no request did it: the object was damaged.
+    pub damaged: bool,
+}
+
+/// How many requests of each kind the store has seen.
+pub type Counts = BTreeMap<Verb, u64>;
+
+/// The store.
+#[derive(Debug)]
+pub struct Bucket {
+    scheduler: Scheduler,
+    settings: BucketSettings,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    objects: BTreeMap<String, Object>,
+    history: BTreeMap<String, Vec<Change>>,
+    tags: u64,
+    counts: Counts,
+    /// Keys that were refused because they have had too many versions.
+    full: BTreeSet<String>,
+    changes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Object {
+    body: Bytes,
+    e_tag: String,
+    at: Timestamp,
+}
+
+#[derive(Debug)]
+struct Change {
+    tick: u64,
+    at: Timestamp,
+    object: Option<Object>,
+    damaged: bool,
+}
+
+impl Bucket {
+    /// An empty store.
+    pub fn new(scheduler: &Scheduler, settings: BucketSettings) -> Self {
+        Self {
+            scheduler: scheduler.clone(),
+            settings,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Does what is asked.
+    pub fn apply(&self, request: &Request) -> Result<Answer> {
+        let tick = self.scheduler.tick();
+        let at = self.scheduler.true_now();
+        let mut state = lock(&self.state);
+        *state.counts.entry(request.verb()).or_default() += 1;
+        match request {
+            Request::Put { key, body, mode } => {
+                let written = self.put(&mut state, key, body, mode, at, tick)?;
+                Ok(Answer::Put(written))
+            }
+            Request::Get { key, options } => get(&state, key, options).map(Answer::Get),
+            Request::List { prefix, offset } => {
+                let found = list(&state, prefix.as_ref(), offset.as_ref());
+                Ok(Answer::List(found))
+            }
+            Request::Folders { prefix } => Ok(Answer::Folders(folders(
+                prefix.as_ref(),
+                list(&state, prefix.as_ref(), None),
+            ))),
+            Request::Delete { keys } => {
+                for key in keys {
+                    state.write(key.as_ref(), None, at, tick, false);
+                }
+                Ok(Answer::Deleted)
+            }
+        }
+    }
+
+    /// A list as it was some time ago: without what was written since, with what was deleted since.
+    pub fn stale_list(&self, request: &Request, stale_by: Duration) -> Answer {
+        let stale_ms = u64::try_from(stale_by.as_millis()).unwrap_or(u64::MAX);
+        let then = self.scheduler.true_now().minus_millis(stale_ms);
+        let mut state = lock(&self.state);
+        *state.counts.entry(request.verb()).or_default() += 1;
+        let (prefix, offset) = match request {
+            Request::List { prefix, offset } => (prefix.as_ref(), offset.as_ref()),
+            Request::Folders { prefix } => (prefix.as_ref(), None),
+            Request::Put { .. } | Request::Get { .. } | Request::Delete { .. } => (None, None),
+        };
+        let found = bounded(&state.history, prefix, offset)
+            .filter_map(|(key, changes)| {
+                let change = changes.iter().rev().find(|change| change.at <= then)?;
+                Some(meta(key, change.object.as_ref()?))
+            })
+            .collect();
+        match request {
+            Request::Folders { .. } => Answer::Folders(folders(prefix, found)),
+            _ => Answer::List(found),
+        }
+    }
+
+    /// Damages an object: its bytes are no longer what was written. Says whether it was there.
+    pub fn damage(&self, key: &str) -> bool {
+        let tick = self.scheduler.tick();
+        let mut state = lock(&self.state);
+        let Some(object) = state.objects.get(key) else {
+            return false;
+        };
+        let kept = object.body.len() / 2;
+        let mut body = object.body[..kept].to_vec();
+        body.extend_from_slice(b"\0damaged");
+        let body = Bytes::from(body);
+        let at = object.at;
+        let damaged = Object {
+            e_tag: state.tag(self.settings, &body),
+            body,
+            at,
+        };
+        state.write(key, Some(damaged), at, tick, true);
+        true
+    }
+
+    /// All keys below a prefix, in order.
+    pub fn keys(&self, prefix: &str) -> Vec<String> {
+        let state = lock(&self.state);
+        let from = state.objects.range(prefix.to_owned()..);
+        from.take_while(|(key, _)| key.starts_with(prefix))
+            .map(|(key, _)| key.clone())
+            .collect()
+    }
+
+    /// What is stored there.
+    pub fn body(&self, key: &str) -> Option<Bytes> {
+        let state = lock(&self.state);
+        state.objects.get(key).map(|object| object.body.clone())
+    }
+
+    /// Everything that ever happened to the keys below a prefix.
+    pub fn history(&self, prefix: &str) -> BTreeMap<String, Vec<Written>> {
+        let state = lock(&self.state);
+        let from = state.history.range(prefix.to_owned()..);
+        from.take_while(|(key, _)| key.starts_with(prefix))
+            .map(|(key, changes)| {
+                let written = changes.iter().map(|change| Written {
+                    at: change.at,
+                    tick: change.tick,
+                    body: change.object.as_ref().map(|object| object.body.clone()),
+                    damaged: change.damaged,
+                });
+                (key.clone(), written.collect())
+            })
+            .collect()
+    }
+
+    /// How many requests there were.
+    pub fn counts(&self) -> Counts {
+        lock(&self.state).counts.clone()
+    }
+
+    /// Grows with every change.
+    pub fn changes(&self) -> u64 {
+        lock(&self.state).changes
+    }
+
+    /// The keys whose writes were refused because there were too many.
+    pub fn full_keys(&self) -> BTreeSet<String> {
+        lock(&self.state).full.clone()
+    }
+
+    /// Stands for all that is stored.
+    pub fn digest(&self) -> u64 {
+        let state = lock(&self.state);
+        let mut hasher = DefaultHasher::new();
+        for (key, object) in &state.objects {
+            (key, &object.body, &object.e_tag, object.at.as_millis()).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    fn put(
+        &self,
+        state: &mut State,
+        key: &Path,
+        body: &Bytes,
+        mode: &PutMode,
+        at: Timestamp,
+        tick: u64,
+    ) -> Result<PutResult> {
+        let found = state.objects.get(key.as_ref());
+        match (mode, found) {
+            (PutMode::Overwrite, _) | (PutMode::Create, None) => {}
+            (PutMode::Create, Some(_)) => {
+                return Err(Error::AlreadyExists {
+                    path: key.to_string(),
+                    source: "there is an object already".into(),
+                });
+            }
+            (PutMode::Update(expected), Some(found))
+                if expected.e_tag.as_deref() == Some(&*found.e_tag) => {}
+            (PutMode::Update(_), _) => {
+                return Err(Error::Precondition {
+                    path: key.to_string(),
+                    source: "the object is not the expected one".into(),
+                });
+            }
+        }
+        let versions = state.history.get(key.as_ref()).map_or(0, Vec::len);
+        if self
+            .settings
+            .versions_max
+            .is_some_and(|max| versions >= max as usize)
+        {
+            state.full.insert(key.to_string());
+            return Err(status(400, "MaxVersionsExceeded"));
+        }
+        let e_tag = state.tag(self.settings, body);
+        let object = Object {
+            body: body.clone(),
+            e_tag: e_tag.clone(),
+            at,
+        };
+        state.write(key.as_ref(), Some(object), at, tick, false);
+        Ok(PutResult {
+            e_tag: Some(e_tag),
+            version: None,
+            extensions: Extensions::default(),
+        })
+    }
+}
+
+impl State {
+    fn tag(&mut self, settings: BucketSettings, body: &Bytes) -> String {
+        self.tags += 1;
+        if !settings.hashes_content {
+            return format!("\"{}\"", self.tags);
+        }
+        let mut hasher = DefaultHasher::new();
+        body.hash(&mut hasher);
+        format!("\"{:016x}\"", hasher.finish())
+    }
+
+    fn write(
+        &mut self,
+        key: &str,
+        object: Option<Object>,
+        at: Timestamp,
+        tick: u64,
+        damaged: bool,
+    ) {
+        let was_there = match &object {
+            Some(object) => {
+                self.objects.insert(key.to_owned(), object.clone());
+                true
+            }
+            None => self.objects.remove(key).is_some(),
+        };
+        if was_there {
+            self.changes += 1;
+            self.history
+                .entry(key.to_owned())
+                .or_default()
+                .push(Change {
+                    tick,
+                    at,
+                    object,
+                    damaged,
+                });
+        }
+    }
+}
+
+fn get(state: &State, key: &Path, options: &GetOptions) -> Result<GetResult> {
+    let Some(object) = state.objects.get(key.as_ref()) else {
+        return Err(Error::NotFound {
+            path: key.to_string(),
+            source: "there is no such object".into(),
+        });
+    };
+    let meta = meta(key.as_ref(), object);
+    options.check_preconditions(&meta)?;
+    let range = match &options.range {
+        None => 0..meta.size,
+        Some(range) => range.as_range(meta.size).map_err(|error| Error::Generic {
+            store: "sim",
+            source: Box::new(error),
+        })?,
+    };
+    let start = usize::try_from(range.start).unwrap_or(usize::MAX);
+    let end = usize::try_from(range.end).unwrap_or(usize::MAX);
+    Ok(result_of(meta, object.body.slice(start..end), range))
+}
+
+/// An answer to a read with this body.
+pub(super) fn result_of(meta: ObjectMeta, body: Bytes, range: std::ops::Range<u64>) -> GetResult {
+    GetResult {
+        payload: GetResultPayload::Stream(
+            futures_util::stream::once(std::future::ready(Ok(body))).boxed(),
+        ),
+        meta,
+        range,
+        attributes: Attributes::default(),
+        extensions: Extensions::default(),
+    }
+}
+
+fn meta(key: &str, object: &Object) -> ObjectMeta {
+    let since_1970 = Duration::from_millis(object.at.as_millis().unsigned_abs());
+    ObjectMeta {
+        location: Path::from(key),
+        last_modified: (UNIX_EPOCH + since_1970).into(),
+        size: object.body.len() as u64,
+        e_tag: Some(object.e_tag.clone()),
+        version: None,
+    }
+}
+
+/// The part of a map that a list is about.
+fn bounded<'a, T>(
+    map: &'a BTreeMap<String, T>,
+    prefix: Option<&Path>,
+    offset: Option<&Path>,
+) -> impl Iterator<Item = (&'a String, &'a T)> {
+    let folder = prefix.map_or_else(String::new, |prefix| format!("{prefix}/"));
+    let from = match offset {
+        Some(offset) if offset.as_ref() >= folder.as_str() => {
+            Bound::Excluded(offset.as_ref().to_owned())
+        }
+        _ => Bound::Included(folder.clone()),
+    };
+    map.range((from, Bound::Unbounded))
+        .take_while(move |(key, _)| key.starts_with(&folder))
+}
+
+fn list(state: &State, prefix: Option<&Path>, offset: Option<&Path>) -> Vec<ObjectMeta> {
+    bounded(&state.objects, prefix, offset)
+        .map(|(key, object)| meta(key, object))
+        .collect()
+}
+
+/// Folds a list into one level.
+fn folders(prefix: Option<&Path>, entries: Vec<ObjectMeta>) -> ListResult {
+    let root = Path::default();
+    let prefix = prefix.unwrap_or(&root);
+    let mut names = BTreeSet::new();
+    let mut objects = Vec::new();
+    for meta in entries {
+        let child = meta.location.prefix_match(prefix).and_then(|mut parts| {
+            let child = parts.next()?;
+            parts.next().map(|_| prefix.clone().join(child))
+        });
+        match child {
+            Some(child) => {
+                names.insert(child);
+            }
+            None => objects.push(meta),
+        }
+    }
+    ListResult {
+        common_prefixes: names.into_iter().collect(),
+        objects,
+        extensions: Extensions::default(),
+    }
+}

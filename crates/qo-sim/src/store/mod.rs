@@ -1,0 +1,12 @@
+//! The simulated object store, and each process's faulty way to it.
+
+mod answers;
+mod bucket;
+mod gate;
+mod link;
+mod request;
+
+pub use self::bucket::{Bucket, BucketSettings, Counts, Written};
+pub use self::gate::Gate;
+pub use self::link::Link;
+pub use self::request::{Answer, Request, Verb};

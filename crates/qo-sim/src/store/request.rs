@@ -1,0 +1,147 @@
+//! What can be asked of the store, with all that it needs, so that it can be done late, twice or never.
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{Error, GetOptions, GetResult, ListResult, ObjectMeta, PutMode, PutResult};
+
+/// The kind of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    /// A write without a condition.
+    Put,
+    /// A write where nothing must be.
+    Create,
+    /// A write where the expected must be.
+    Swap,
+    /// A read.
+    Get,
+    /// One page of keys.
+    List,
+    /// The removal of up to 1,000 objects.
+    Delete,
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub enum Request {
+    /// A write.
+    Put {
+        /// Where to.
+        key: Path,
+        /// What.
+        body: Bytes,
+        /// Under which condition.
+        mode: PutMode,
+    },
+    /// A read.
+    Get {
+        /// What.
+        key: Path,
+        /// How.
+        options: Box<GetOptions>,
+    },
+    /// A list of keys.
+    List {
+        /// Below what.
+        prefix: Option<Path>,
+        /// After what.
+        offset: Option<Path>,
+    },
+    /// A list of one level.
+    Folders {
+        /// Below what.
+        prefix: Option<Path>,
+    },
+    /// Removals.
+    Delete {
+        /// Of these.
+        keys: Vec<Path>,
+    },
+}
+
+/// What the store answers to a request that it has done.
+#[derive(Debug)]
+pub enum Answer {
+    /// To a write.
+    Put(PutResult),
+    /// To a read.
+    Get(GetResult),
+    /// To a list.
+    List(Vec<ObjectMeta>),
+    /// To a list of one level.
+    Folders(ListResult),
+    /// To removals.
+    Deleted,
+}
+
+impl Request {
+    /// Its kind.
+    pub fn verb(&self) -> Verb {
+        match self {
+            Self::Put { mode, .. } => match mode {
+                PutMode::Overwrite => Verb::Put,
+                PutMode::Create => Verb::Create,
+                PutMode::Update(_) => Verb::Swap,
+            },
+            Self::Get { .. } => Verb::Get,
+            Self::List { .. } | Self::Folders { .. } => Verb::List,
+            Self::Delete { .. } => Verb::Delete,
+        }
+    }
+
+    /// Whether it changes something.
+    pub fn is_write(&self) -> bool {
+        matches!(self, Self::Put { .. } | Self::Delete { .. })
+    }
+
+    /// Whether it has a condition.
+    pub fn is_conditional(&self) -> bool {
+        matches!(self.verb(), Verb::Create | Verb::Swap)
+    }
+
+    /// What it is about, in a line.
+    pub fn describe(&self) -> String {
+        let text = |path: &Option<Path>| path.as_ref().map(ToString::to_string).unwrap_or_default();
+        match self {
+            Self::Put { key, body, mode } => match mode {
+                PutMode::Overwrite => format!("PUT {key} ({} bytes)", body.len()),
+                PutMode::Create => format!("CREATE {key} ({} bytes)", body.len()),
+                PutMode::Update(expected) => format!(
+                    "SWAP {key} {} ({} bytes)",
+                    expected.e_tag.as_deref().unwrap_or("?"),
+                    body.len()
+                ),
+            },
+            Self::Get { key, .. } => format!("GET {key}"),
+            Self::List { prefix, offset } => {
+                format!("LIST {} after {:?}", text(prefix), text(offset))
+            }
+            Self::Folders { prefix } => format!("FOLDERS {}", text(prefix)),
+            Self::Delete { keys } => {
+                let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
+                format!("DELETE {}", keys.join(" "))
+            }
+        }
+    }
+}
+
+/// An answer in a line.
+pub(super) fn outcome(result: &Result<Answer, Error>) -> String {
+    match result {
+        Ok(Answer::Put(put)) => format!("ok {}", put.e_tag.as_deref().unwrap_or("?")),
+        Ok(Answer::Get(get)) => format!("ok {}", get.meta.e_tag.as_deref().unwrap_or("?")),
+        Ok(Answer::List(entries)) => {
+            let keys: Vec<&str> = entries
+                .iter()
+                .map(|entry| entry.location.as_ref())
+                .collect();
+            format!("{} keys: {}", keys.len(), keys.join(" "))
+        }
+        Ok(Answer::Folders(list)) => format!("{} folders", list.common_prefixes.len()),
+        Ok(Answer::Deleted) => "ok".to_owned(),
+        Err(Error::NotFound { .. }) => "404".to_owned(),
+        Err(Error::NotModified { .. }) => "304".to_owned(),
+        Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => "412".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}

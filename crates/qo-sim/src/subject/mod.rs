@@ -1,0 +1,83 @@
+//! The engine that a run is about.
+//!
+//! To simulate another engine is to implement [`Subject`] for it: how a process starts it, how its tasks are read from what is stored, and
+//! what may be left in the store in the end. The processes, the faults and the checks are the same.
+
+mod objects;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::ObjectStore;
+use qo_core::{Task, TaskId};
+use qo_engine::{Engine, EngineError};
+use qo_store::clock::StoreClock;
+use qo_store::world::{BoxFuture, World};
+
+use crate::store::{Bucket, Written};
+
+pub use self::objects::Objects;
+
+/// What a process has to start an engine with.
+#[derive(Debug, Clone)]
+pub struct Seat {
+    /// The way to the store.
+    pub objects: Arc<dyn ObjectStore>,
+    /// The store's time, as its answers tell it.
+    pub clock: Arc<StoreClock>,
+    /// Everything else.
+    pub world: Arc<dyn World>,
+    /// How often background work looks at everything.
+    pub sweep_interval: Duration,
+}
+
+/// An engine that runs.
+pub struct Running {
+    /// What callers talk to.
+    pub engine: Arc<dyn Engine>,
+    /// Ends once what has run out by now.
+    pub expire: Box<dyn Fn() -> BoxFuture<Result<(), EngineError>> + Send + Sync>,
+    /// Does once whatever the engine needs done now and then.
+    pub tidy: Box<dyn Fn() -> BoxFuture<Result<(), EngineError>> + Send + Sync>,
+    /// Starts the background work of a worker. It ends when what comes back is dropped, or with the process.
+    pub maintain: Box<dyn Fn() -> Box<dyn Send> + Send + Sync>,
+}
+
+/// An engine to be simulated.
+pub trait Subject: Debug + Send + Sync + 'static {
+    /// Its name in tables.
+    fn name(&self) -> &'static str;
+
+    /// Starts it in a process.
+    fn start(&self, seat: &Seat) -> Running;
+
+    /// Every stored version of every task, oldest first.
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>>;
+
+    /// The keys of objects that may be damaged without making the store as a whole unusable.
+    fn may_be_damaged(&self, key: &str) -> bool;
+
+    /// The tasks that a stored object is needed for: itself, and what it holds.
+    fn tasks_of(&self, key: &str) -> Vec<TaskId>;
+
+    /// What is stored and should not be, when all tasks have come to their end and everything was tidied.
+    fn left_over(&self, bucket: &Bucket, tasks: &BTreeMap<TaskId, Task>) -> Vec<String>;
+
+    /// How many requests of each kind a run without faults may cost: writes, reads and lists.
+    fn budget(&self, work: &Work) -> (u64, u64, u64);
+}
+
+/// What was done in a run, by which its requests are judged.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Work {
+    /// Changes of tasks.
+    pub changes: u64,
+    /// Claims among them.
+    pub claims: u64,
+    /// Calls, looks included.
+    pub calls: u64,
+    /// How long all processes have run, together.
+    pub process_seconds: u64,
+}

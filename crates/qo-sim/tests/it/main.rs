@@ -1,0 +1,15 @@
+//! The simulator, and what is simulated.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+
+mod campaign;
+mod determinism;
+mod planted;
+mod small_scope;
+mod store;
+mod waiting;

@@ -1,0 +1,81 @@
+//! Every order of a few steps, up to a depth.
+
+use std::sync::Arc;
+
+use qo_core::mutant::Mutant;
+use qo_sim::explore::steps::Mishap;
+use qo_sim::explore::{rules, steps};
+use qo_sim::mutants::Planted;
+use qo_sim::subject::{Objects, Subject};
+
+/// How many commands to the core are tried in every order.
+const RULES_DEPTH: usize = 9;
+
+fn scope(mishap: Mishap) -> steps::Scope {
+    // A death may come before anything else. Leases cannot run out before there are any: both workers are about to write theirs
+    // when twelve requests have been served.
+    let (skip, depth) = match mishap {
+        Mishap::Death => (0, 20),
+        Mishap::Zombie => (12, 6),
+    };
+    steps::Scope {
+        mishap,
+        skip,
+        depth,
+        runs_max: 20_000,
+    }
+}
+
+fn explore(mishap: Mishap) {
+    let explored =
+        steps::explore(&subject(), scope(mishap)).unwrap_or_else(|error| panic!("{error}"));
+    println!("{mishap:?}: {explored:?}");
+    assert!(explored.complete, "{explored:?}");
+    assert!(explored.states > 300, "{explored:?}");
+}
+
+fn subject() -> Arc<dyn Subject> {
+    Arc::new(Objects)
+}
+
+#[test]
+fn the_rules_hold_in_every_order() {
+    let explored = rules::explore(RULES_DEPTH).unwrap();
+    println!("{explored:?}");
+    assert!(explored.states > 10_000, "{explored:?}");
+}
+
+#[test]
+fn a_worker_may_die_between_any_two_requests() {
+    explore(Mishap::Death);
+}
+
+#[test]
+fn the_leases_may_run_out_between_any_two_requests() {
+    explore(Mishap::Zombie);
+}
+
+#[test]
+fn a_planted_bug_in_the_rules_is_found() {
+    for mutant in [
+        Mutant::UnfencedCompletion,
+        Mutant::UnfencedRenewal,
+        Mutant::RetriesWithoutEnd,
+        Mutant::TerminalCancelled,
+        Mutant::AttemptCountedAtFailure,
+        Mutant::LeaseJudgedByMinute,
+    ] {
+        let _planted = Planted::new(mutant);
+        let wrong = rules::explore(RULES_DEPTH).unwrap_err();
+        println!("{mutant:?}: {wrong}");
+    }
+}
+
+#[test]
+fn a_planted_bug_in_the_steps_is_found() {
+    for mutant in [Mutant::UnfencedCompletion, Mutant::LeaseExpiryUncounted] {
+        let _planted = Planted::new(mutant);
+        let wrong = steps::explore(&subject(), scope(Mishap::Zombie)).unwrap_err();
+        assert!(wrong.contains("after the choices"), "{wrong}");
+    }
+}

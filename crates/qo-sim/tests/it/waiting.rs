@@ -1,0 +1,63 @@
+//! Claims that wait beside each other in one process do so quietly.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo_core::WorkerId;
+use qo_engine::api::ClaimRequest;
+use qo_sim::faults::Trouble;
+use qo_sim::plan::Plan;
+use qo_sim::random::Random;
+use qo_sim::sched::{Scheduler, SimWorld};
+use qo_sim::store::{Bucket, BucketSettings, Link, Verb};
+use qo_sim::subject::{Objects, Seat, Subject};
+use qo_sim::trace::Trace;
+
+/// How many futures may be polled for each request. Without a pause, it would be thousands.
+const POLLS_PER_REQUEST: u64 = 100;
+
+#[test]
+fn many_claims_of_one_process_wait_without_a_loop() {
+    let scheduler = Scheduler::new(1, Trace::new(false));
+    let plan = Plan {
+        faults: [].into(),
+        latency_us: (5_000, 30_000),
+        ..Plan::of(1)
+    };
+    let bucket = Arc::new(Bucket::new(&scheduler, BucketSettings::default()));
+    let trouble = Arc::new(Trouble::new(&scheduler, &plan));
+    let process = scheduler.start_process("worker", Random::of(&[1]), 0);
+    let clock = Arc::default();
+    let life = ("worker".to_owned(), 1);
+    let link = Link::new(&scheduler, process, life, &bucket, &clock, &trouble, None);
+    let running = Objects.start(&Seat {
+        objects: Arc::new(link),
+        clock,
+        world: SimWorld::of(&scheduler, process),
+        sweep_interval: Duration::from_mins(5),
+    });
+    let worker: WorkerId = "worker".parse().unwrap();
+    let claims = async move {
+        let mut request = ClaimRequest::new(worker, vec!["mail".parse().unwrap()]);
+        request.wait_ms = 60_000;
+        let engine = &running.engine;
+        let waiting = (0..5).map(|_| engine.claim(&request));
+        for claimed in futures_util::future::join_all(waiting).await {
+            assert_eq!(claimed.unwrap(), []);
+        }
+    };
+    scheduler.run(Box::pin(claims)).unwrap();
+    let requests: u64 = bucket.counts().values().sum();
+    // One question every 1.5 s for all of them.
+    assert!(
+        (40..=60).contains(&bucket.counts()[&Verb::Get]),
+        "{:?}",
+        bucket.counts()
+    );
+    let polls = scheduler.polls();
+    assert!(
+        polls < requests * POLLS_PER_REQUEST,
+        "{polls} polls for {requests} requests"
+    );
+    scheduler.finish();
+}
