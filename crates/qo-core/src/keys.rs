@@ -14,6 +14,7 @@
 //! | `meta/queues.json` | which queues are paused |
 //! | `meta/claims.json` | changes while tasks are being claimed |
 //! | `meta/sweep.json` | how far the sweeper is |
+//! | `meta/tokens.json` | the tokens of the HTTP API, without their secrets |
 //! | `quarantine/{key}` | an object that cannot be read, moved out of the way, with its reason beside it |
 //!
 //! Why they are laid out so:

@@ -61,6 +61,34 @@ async fn a_body_that_does_not_end_is_refused_at_its_limit() {
 }
 
 #[tokio::test]
+async fn bodies_and_listeners_share_bounded_room() {
+    let mut config = config();
+    config.limits.bodies_max_bytes = 100;
+    config.limits.listeners_max = 1;
+    let server = serve(config).await;
+    let body = serde_json::json!({ "task_type": "t", "input": "x".repeat(200) });
+    let submit = ask("POST", "/v1/tasks").json(&body);
+    server.refused(submit, 503, "overloaded").await;
+    let small = ask("POST", "/v1/tasks").json(&serde_json::json!({ "task_type": "t" }));
+    assert_eq!(
+        server.send(small).await.status(),
+        201,
+        "the room is free again"
+    );
+    let listener = server.send(ask("GET", "/v1/events")).await;
+    assert_eq!(listener.status(), 200);
+    server
+        .refused(ask("GET", "/v1/events"), 503, "overloaded")
+        .await;
+    drop(listener);
+    crate::support::until("there is room again", async || {
+        let status = server.send(ask("GET", "/v1/events")).await.status();
+        (status == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
     let server = serve(config()).await;
     let head = format!(
