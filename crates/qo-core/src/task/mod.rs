@@ -314,6 +314,12 @@ impl Task {
         join(self.output.as_ref(), self.output_ref.as_deref())
     }
 
+    /// How large the payloads are that are kept here.
+    fn inline_bytes(&self) -> usize {
+        let payloads = [&self.input, &self.output];
+        payloads.into_iter().flatten().map(Json::size).sum()
+    }
+
     pub(crate) fn set_output(&mut self, output: Option<Payload>) {
         (self.output, self.output_ref) = split(output);
     }
