@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -64,12 +64,56 @@ impl Timestamp {
     }
 }
 
+/// The form in which times are written, with its digits to be filled in.
+const FORM: [u8; 24] = *b"0000-00-00T00:00:00.000Z";
+const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+
 impl fmt::Display for Timestamp {
+    /// Written by hand: a record holds several times, and a general formatter takes longer than all the rest of it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Every value in the range has a date, so the fallback is never taken.
-        let date = DateTime::<Utc>::from_timestamp_millis(self.0).unwrap_or_default();
-        f.write_str(&date.to_rfc3339_opts(SecondsFormat::Millis, true))
+        // The range starts at 1970, so the value is never negative.
+        let millis = self.0.unsigned_abs();
+        let (year, month, day) = date_of(millis / DAY_MS);
+        let of_day = millis % DAY_MS;
+        let mut text = FORM;
+        put_digits(&mut text[0..4], year);
+        put_digits(&mut text[5..7], month);
+        put_digits(&mut text[8..10], day);
+        put_digits(&mut text[11..13], of_day / 3_600_000);
+        put_digits(&mut text[14..16], of_day / 60_000 % 60);
+        put_digits(&mut text[17..19], of_day / 1_000 % 60);
+        put_digits(&mut text[20..23], of_day % 1_000);
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
+}
+
+/// Writes a number with as many digits as there is room for.
+fn put_digits(room: &mut [u8], mut number: u64) {
+    for digit in room.iter_mut().rev() {
+        // A remainder of ten fits into a byte.
+        *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        number /= 10;
+    }
+}
+
+/// The year, month and day so many days after 1970-01-01.
+///
+/// Counted in years that begin in March, so that the day that leap years add is the last one: then the months have 31, 30, 31, 30 and
+/// 31 days, over and over, and the days before one are a linear function of its number.
+fn date_of(days_since_1970: u64) -> (u64, u64, u64) {
+    const DAYS_PER_400_YEARS: u64 = 146_097;
+    // 0000-03-01 was so many days before 1970-01-01.
+    let days = days_since_1970 + 719_468;
+    let (cycle, of_cycle) = (days / DAYS_PER_400_YEARS, days % DAYS_PER_400_YEARS);
+    // Leap days before this one, taken out of the count: one in 4 years, but not one in 100, but one in 400.
+    let leaps = of_cycle / 1_460 + of_cycle / 146_096;
+    let year_of_cycle = (of_cycle + of_cycle / 36_524 - leaps) / 365;
+    let of_year = of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = (march_month + 2) % 12 + 1;
+    let year = 400 * cycle + year_of_cycle + u64::from(month <= 2);
+    (year, month, day)
 }
 
 impl FromStr for Timestamp {
@@ -126,6 +170,18 @@ mod tests {
             Timestamp::from_millis(1_763_238_840_123).to_string(),
             "2025-11-15T20:34:00.123Z"
         );
+    }
+
+    #[test]
+    fn every_day_is_written_as_the_calendar_has_it() {
+        let days = Timestamp::MAX.as_millis() / 86_400_000;
+        for day in 0..=days {
+            let millis = day * 86_400_000 + (day * 7_919_333) % 86_400_000;
+            let expected = DateTime::<chrono::Utc>::from_timestamp_millis(millis)
+                .unwrap()
+                .to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+            assert_eq!(Timestamp::from_millis(millis).to_string(), expected);
+        }
     }
 
     #[test]

@@ -31,11 +31,10 @@ pub use requests::REQUESTS_REMEMBERED;
 use self::ready::{ReadyIndex, ReadyPlace};
 use self::requests::RecentRequests;
 use crate::id::{OpId, TaskId};
-use crate::json::Json;
 use crate::limits::CLAIM_MAX_TASKS;
 use crate::names::{QueueName, TaskType};
 use crate::retry::Jitter;
-use crate::task::{DecodeError, ScopedKey, Status, Task};
+use crate::task::{Apart, DecodeError, ScopedKey, Status, Task};
 use crate::time::Timestamp;
 use crate::transition::{Action, Command, Rejection, Submission, submit};
 
@@ -108,13 +107,10 @@ impl QueueState {
         self.tasks.get(&id).map(Box::as_ref)
     }
 
-    /// A task's stored form without its input, and the input, if it is not an object of its own: the input never changes, so
-    /// that it can be stored once and apart.
-    pub fn encode_apart(
-        &mut self,
-        id: TaskId,
-    ) -> Option<Result<(Vec<u8>, Option<Json>), DecodeError>> {
-        self.tasks.get_mut(&id).map(|task| task.encode_apart())
+    /// A task in two parts, for engines that keep an input that never changes apart from the record that does.
+    pub fn encode_apart(&mut self, id: TaskId) -> Result<Option<Apart>, DecodeError> {
+        let task = self.tasks.get_mut(&id);
+        task.map(|task| task.encode_apart()).transpose()
     }
 
     /// All tasks, in the order of their ids.

@@ -189,6 +189,15 @@ pub enum IdempotencyScope {
     Global,
 }
 
+/// A task's stored form in two parts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Apart {
+    /// The record, without its input.
+    pub record: Vec<u8>,
+    /// The input, if it is not an object of its own.
+    pub input: Option<Json>,
+}
+
 /// What a task of the given scope, queue and type shares its idempotency key with.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScopedKey {
@@ -283,13 +292,14 @@ impl Task {
             .unwrap_or_else(|| Payload::Inline(Json::null()))
     }
 
-    /// The task's stored form without its input, and the input, for engines that keep an input that never changes apart from
-    /// the record that does. An input that is an object of its own is named in the record.
-    pub(crate) fn encode_apart(&mut self) -> Result<(Vec<u8>, Option<Json>), DecodeError> {
+    pub(crate) fn encode_apart(&mut self) -> Result<Apart, DecodeError> {
         let input = self.input.take();
-        let encoded = encode(self);
+        let record = encode(self);
         self.input.clone_from(&input);
-        Ok((encoded?, input))
+        Ok(Apart {
+            record: record?,
+            input,
+        })
     }
 
     /// Gives a task that was stored without its input its input back.

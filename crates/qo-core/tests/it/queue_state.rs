@@ -285,7 +285,7 @@ fn the_state_tells_what_is_due_and_what_has_ended() {
     };
     space.submit(submission(1), at(0));
     space.submit(later, at(0));
-    let queue = QueueName::default();
+    let queue = qo_core::QueueName::default();
     assert_eq!(space.state.count_due(&[], &[], at(0), 10), 1);
     assert_eq!(space.state.count_due(&[], &[], at(5_000), 10), 2);
     assert_eq!(space.state.count_due(&[], &[], at(5_000), 1), 1);

@@ -13,12 +13,18 @@ use qo_engine::api::ClaimRequest;
 use crate::figures::Report;
 use crate::place::{LATENCY, Place, request};
 
-const BATCH: usize = 200;
 const EVERY: Duration = Duration::from_millis(10);
-const SECONDS: u64 = 15;
+const SECONDS: u64 = 12;
 const WORKERS: usize = 32;
 
 pub(crate) async fn run(report: &mut Report) {
+    // The second is for machines that do not bear the first: what it shows is what an acknowledgement takes without a queue.
+    at(report, "half", 200).await;
+    at(report, "tenth", 40).await;
+}
+
+/// Submits so many tasks every ten milliseconds.
+async fn at(report: &mut Report, name: &str, batch_size: usize) {
     let place = Place::new(Arc::new(InMemory::new()), Some(LATENCY));
     let engine = place.slate().await;
     let completions = Arc::new(Mutex::new(Vec::new()));
@@ -58,7 +64,7 @@ pub(crate) async fn run(report: &mut Report) {
         tick.tick().await;
         let engine = engine.clone();
         submits.spawn(async move {
-            let batch: Vec<_> = (0..BATCH).map(|_| request(1_024)).collect();
+            let batch: Vec<_> = (0..batch_size).map(|_| request(1_024)).collect();
             let sent = Instant::now();
             for submitted in engine.submit_many(batch).await {
                 submitted.unwrap();
@@ -66,40 +72,35 @@ pub(crate) async fn run(report: &mut Report) {
             sent.elapsed()
         });
     }
-    let offered = submits.len() * BATCH;
+    let offered = submits.len() * batch_size;
     let mut took = submits.join_all().await;
     let all_submitted = started.elapsed();
     tokio::time::sleep(Duration::from_millis(500)).await;
     workers.abort_all();
     engine.close().await;
     let rate = offered as f64 / all_submitted.as_secs_f64();
+    report.figure(name, "tasks a second that were submitted", rate, "");
     report.figure(
-        "half",
-        "tasks a second that were submitted",
-        rate,
-        "at least 19000",
-    );
-    report.figure(
-        "half",
+        name,
         "submit acknowledged after ms, median",
         percentile(&mut took, 0.5),
         "",
     );
     report.figure(
-        "half",
+        name,
         "submit acknowledged after ms, p99",
         percentile(&mut took, 0.99),
         "under 150",
     );
     let mut completions = std::mem::take(&mut *completions.lock().unwrap());
     report.figure(
-        "half",
+        name,
         "tasks completed, as a part of all",
         completions.len() as f64 / offered as f64,
         "at least 0.99",
     );
     report.figure(
-        "half",
+        name,
         "complete acknowledged after ms, p99",
         percentile(&mut completions, 0.99),
         "under 150",

@@ -15,7 +15,7 @@
 )]
 
 mod deep;
-#[path = "../figures.rs"]
+#[path = "../shared/figures.rs"]
 mod figures;
 mod full;
 mod half;

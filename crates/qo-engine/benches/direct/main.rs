@@ -12,7 +12,7 @@
     reason = "a benchmark stops loudly, reads the clock, and divides small numbers"
 )]
 
-#[path = "../figures.rs"]
+#[path = "../shared/figures.rs"]
 mod figures;
 mod idle;
 mod load;

@@ -132,7 +132,7 @@ impl<J: Journal> CommitLoop<J> {
                     break;
                 }
                 Some((want, found)) = self.fetches.next(), if has_room && !self.fetches.is_empty() => {
-                    let entries = self.unpark(want, found);
+                    let entries = self.unpark(&want, found);
                     self.commit(entries).await;
                 }
                 count = self.asks.recv_many(&mut batch, self.group_max), if has_room => {
@@ -375,9 +375,9 @@ impl<J: Journal> CommitLoop<J> {
     }
 
     /// Takes in what was looked up, and returns those who waited for it.
-    fn unpark(&mut self, want: Want, found: Result<Found, EngineError>) -> Vec<Entry> {
-        let mut entries = self.parked.remove(&want).unwrap_or_default();
-        match (found, &want) {
+    fn unpark(&mut self, want: &Want, found: Result<Found, EngineError>) -> Vec<Entry> {
+        let mut entries = self.parked.remove(want).unwrap_or_default();
+        match (found, want) {
             (Err(error), _) => {
                 refuse_all(entries, &error);
                 return Vec::new();
@@ -396,7 +396,9 @@ impl<J: Journal> CommitLoop<J> {
                 }
             }
             (Ok(Found::Nothing), Want::Key(_)) => {
-                entries.iter_mut().for_each(|entry| entry.absent.key = true);
+                for entry in &mut entries {
+                    entry.absent.key = true;
+                }
             }
             (Ok(Found::Nothing), Want::Task(id)) => {
                 for entry in &mut entries {

@@ -52,6 +52,31 @@ async fn only_known_engines_are_accepted() {
     assert!(matches!(error, Error::Open(_)), "{error:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_url_chooses_the_engine() {
+    for (url, is_direct) in [
+        ("memory:engines?engine=objects", true),
+        ("memory:engines?engine=json", false),
+        ("memory:engines?engine=slate", false),
+    ] {
+        let queue = qo::connect(url).await.unwrap();
+        assert_eq!(queue.objects_engine().is_some(), is_direct, "{url}");
+        let submitted = queue.task("job", &1).unwrap().submit().await.unwrap();
+        let mut wish = qo::ClaimRequest::new("w".parse().unwrap(), vec!["job".parse().unwrap()]);
+        wish.wait_ms = 20_000;
+        let task = queue.claim(&wish).await.unwrap().pop().unwrap();
+        assert_eq!(
+            task.id, submitted.task.id,
+            "{url}: each engine has a queue of its own"
+        );
+        let lease = task.lease_id.unwrap();
+        queue.complete(task.id, lease, None).await.unwrap();
+        let done = queue.get(task.id).await.unwrap();
+        assert_eq!(done.status, qo::Status::Completed, "{url}");
+        queue.close().await;
+    }
+}
+
 #[tokio::test]
 async fn the_default_is_what_the_environment_names() {
     let options = OpenOptions::new(TokioWorld::shared());

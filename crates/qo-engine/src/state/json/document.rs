@@ -202,15 +202,15 @@ pub(super) fn read(body: &[u8]) -> Result<(Head, Vec<&str>), StoreError> {
 
 /// The id of the task in a line.
 pub(super) fn id_of(line: &str) -> Option<TaskId> {
+    #[derive(Deserialize)]
+    struct Named {
+        id: TaskId,
+    }
     // This is how every line begins that qo wrote; whatever else is a task is read in full.
     if let Some(rest) = line.strip_prefix("{\"id\":\"")
         && let Some(Ok(id)) = rest.get(..36).map(str::parse)
     {
         return Some(id);
-    }
-    #[derive(Deserialize)]
-    struct Named {
-        id: TaskId,
     }
     serde_json::from_str::<Named>(line)
         .ok()

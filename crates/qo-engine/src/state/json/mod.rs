@@ -183,6 +183,20 @@ impl JsonJournal {
         }
     }
 
+    /// Whether a write that was refused is in the object all the same: something on the way may have sent it twice, and
+    /// answered with the fate of the second copy. What is read here is what the next load would read.
+    async fn is_in_after_all(&mut self, op: &OpId) -> Result<bool, StoreError> {
+        match self.client.get(KEY).await {
+            Ok(object) => {
+                let is_in = document::recognise(&object.body, op).is_some();
+                self.read = Some(object);
+                Ok(is_in)
+            }
+            Err(StoreError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The object with what a group changed.
     fn compose(
         &self,
@@ -226,22 +240,19 @@ impl Journal for JsonJournal {
                 Err(error) => return Err(error.into()),
             },
         };
-        match object {
-            Some(object) => {
-                self.take_in(&object.body, state)?;
-                self.tag = Some(object.tag);
+        if let Some(object) = object {
+            self.take_in(&object.body, state)?;
+            self.tag = Some(object.tag);
+        } else {
+            for id in self.lines.keys() {
+                state.unload(*id);
             }
-            None => {
-                for id in self.lines.keys() {
-                    state.unload(*id);
-                }
-                self.lines.clear();
-                self.strangers.clear();
-                self.lines_bytes = 0;
-                self.head = Head::default();
-                state.restore(BTreeSet::new(), 0);
-                self.tag = None;
-            }
+            self.lines.clear();
+            self.strangers.clear();
+            self.lines_bytes = 0;
+            self.head = Head::default();
+            state.restore(BTreeSet::new(), 0);
+            self.tag = None;
         }
         self.must_load = false;
         Ok(())
@@ -288,13 +299,21 @@ impl Journal for JsonJournal {
             Some(tag) => self.client.swap(KEY, body, tag, &op).await,
             None => self.client.create(KEY, body, &op).await,
         };
-        match written {
+        let is_in = match written {
             Ok(written) => {
-                match written.tag() {
-                    Some(tag) => self.tag = Some(tag.clone()),
-                    // Somebody has written since; what this group saw and did stands.
-                    None => self.must_load = true,
-                }
+                // Where there is no tag, somebody has written since; what this group saw and did stands.
+                self.must_load = written.tag().is_none();
+                self.tag = written.tag().cloned().or_else(|| self.tag.take());
+                Ok(true)
+            }
+            Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => {
+                self.must_load = true;
+                self.is_in_after_all(&op).await
+            }
+            Err(error) => Err(error),
+        };
+        match is_in {
+            Ok(true) => {
                 for (id, line) in staged {
                     self.set_line(id, line);
                 }
@@ -302,7 +321,7 @@ impl Journal for JsonJournal {
                 forget_payloads(&self.client, self.world.as_ref(), &changes.removed);
                 Committed::Done
             }
-            Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => {
+            Ok(false) => {
                 self.undo(state, &staged);
                 Committed::Lost
             }

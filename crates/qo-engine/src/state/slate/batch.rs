@@ -5,6 +5,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
+use qo_core::task::Apart;
 use qo_core::{QueueState, Task, TaskId, Timestamp};
 use slatedb::WriteBatch;
 use slatedb::config::{PutOptions, Ttl};
@@ -86,10 +87,10 @@ impl Index {
         state: &mut QueueState,
         id: TaskId,
     ) -> Result<(), EngineError> {
-        let Some(encoded) = state.encode_apart(id) else {
+        let encoded = state.encode_apart(id);
+        let Some(Apart { record, input }) = encoded.map_err(|error| unreadable(id, &error))? else {
             return Ok(());
         };
-        let (record, input) = encoded.map_err(|error| unreadable(id, &error))?;
         batch.put_bytes(keys::of_task(LIVE, id), Bytes::from(record));
         if self.live.insert(id) {
             if let Some(input) = input {

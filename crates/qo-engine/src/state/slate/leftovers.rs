@@ -30,9 +30,9 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    pub(super) fn start(db: Db, client: StoreClient, world: Arc<dyn World>) -> Self {
+    pub(super) fn start(db: Db, client: StoreClient, world: &Arc<dyn World>) -> Self {
         let (alive, mut ended) = watch::channel(());
-        let timer = Arc::clone(&world);
+        let timer = Arc::clone(world);
         world.spawn(Box::pin(async move {
             loop {
                 let sleep = timer.sleep(INTERVAL);

@@ -77,15 +77,18 @@ impl StateEngine {
     ) -> Result<Self, EngineError> {
         let client = StoreClient::new(Arc::clone(&objects), clock, Arc::clone(&world), client);
         let leadership = Leadership::take(&client, world.as_ref()).await?;
-        let db = Db::builder(PLACE, objects)
+        let opening = Db::builder(PLACE, objects)
             .with_settings(settings::settings(&config))
             .with_db_cache(settings::cache(), 0)
-            .build()
+            .with_block_cache_policy(settings::cache_policy())
+            .build();
+        // What happens only once need not make the futures of all callers large.
+        let db = Box::pin(opening)
             .await
             .map_err(|error| from_slate(&error))?;
-        let (space, index) = load::load(&db).await?;
+        let (space, index) = Box::pin(load::load(&db)).await?;
         let ended = EndedTasks::new(db.clone());
-        let leftovers = Leftovers::start(db.clone(), client.clone(), Arc::clone(&world));
+        let leftovers = Leftovers::start(db.clone(), client.clone(), &world);
         let state = config.state.clone();
         let journal = SlateJournal {
             db,

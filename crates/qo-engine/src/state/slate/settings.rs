@@ -4,15 +4,16 @@
 //! writer and the only compactor, so that a poll finds what the process did itself. The price is that compaction starts up to
 //! one interval late, which many small tables can wait for.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slatedb::Settings;
 use slatedb::config::{
     CompactionWorkerOptions, CompactorOptions, GarbageCollectorDirectoryOptions,
     GarbageCollectorOptions,
 };
 use slatedb::db_cache::SplitCache;
+use slatedb::{BlockCachePolicy, CacheTarget, Settings};
 
 use super::cache::Cache;
 use super::config::SlateConfig;
@@ -46,6 +47,11 @@ pub(super) fn settings(config: &SlateConfig) -> Settings {
         compactor_options: Some(CompactorOptions {
             poll_interval: config.poll_interval,
             max_concurrent_compactions: 1,
+            // Merging many tables at once rewrites each byte less often.
+            scheduler_options: HashMap::from([
+                ("min_compaction_sources".to_owned(), "8".to_owned()),
+                ("max_compaction_sources".to_owned(), "16".to_owned()),
+            ]),
             worker: Some(CompactionWorkerOptions {
                 max_concurrent_compactions: 1,
                 compactions_poll_interval: config.poll_interval,
@@ -64,6 +70,12 @@ pub(super) fn settings(config: &SlateConfig) -> Settings {
         }),
         ..Settings::default()
     }
+}
+
+/// What was just written is rarely read, so that only the indexes and filters of new tables are kept.
+pub(super) fn cache_policy() -> BlockCachePolicy {
+    let targets = [CacheTarget::Index, CacheTarget::Filters];
+    BlockCachePolicy::default().with_flush_targets(&targets)
 }
 
 pub(super) fn cache() -> Arc<SplitCache> {

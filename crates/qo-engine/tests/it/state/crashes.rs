@@ -35,24 +35,21 @@ async fn live(engine: &StateEngine, world: &dyn World, told: &Told) -> Option<()
         let task = engine.claim(&wish("a", 1, 100)).await.ok()?.pop()?;
         tell(task.id, Status::Running);
         let lease = task.lease_id?;
-        match n {
-            0 => {
-                engine.release(task.id, lease).await.ok()?;
-                tell(task.id, Status::Pending);
-                engine.cancel(task.id, None).await.ok()?;
-                tell(task.id, Status::Cancelled);
-                engine.replay(task.id).await.ok()?;
-                tell(task.id, Status::Pending);
-                engine.cancel(task.id, None).await.ok()?;
-                tell(task.id, Status::Cancelled);
-            }
-            _ => {
-                let output = Some(json("[1]"));
-                engine.complete(task.id, lease, output).await.ok()?;
-                tell(task.id, Status::Completed);
-                engine.archive(task.id).await.ok()?;
-                tell(task.id, Status::Archived);
-            }
+        if n == 0 {
+            engine.release(task.id, lease).await.ok()?;
+            tell(task.id, Status::Pending);
+            engine.cancel(task.id, None).await.ok()?;
+            tell(task.id, Status::Cancelled);
+            engine.replay(task.id).await.ok()?;
+            tell(task.id, Status::Pending);
+            engine.cancel(task.id, None).await.ok()?;
+            tell(task.id, Status::Cancelled);
+        } else {
+            let output = Some(json("[1]"));
+            engine.complete(task.id, lease, output).await.ok()?;
+            tell(task.id, Status::Completed);
+            engine.archive(task.id).await.ok()?;
+            tell(task.id, Status::Archived);
         }
     }
     Some(())
@@ -69,20 +66,21 @@ async fn dies_at(journal: Journal, request: u64) -> bool {
         request,
     ));
     let told: Told = Arc::default();
-    let life = {
+    let mut life = tokio::task::JoinSet::new();
+    {
         let (store, world, told) = (Arc::clone(&store), Arc::clone(&world), Arc::clone(&told));
-        tokio::spawn(async move {
+        life.spawn(async move {
             let objects: Arc<dyn ObjectStore> = store;
             let engine = journal.open(objects, &world).await.ok()?;
             live(&engine, world.as_ref(), &told).await
-        })
-    };
+        });
+    }
     // The dead neither answer nor give up.
-    while !life.is_finished() && !store.is_crashed() {
+    while life.try_join_next().is_none() && !store.is_crashed() {
         world.sleep(Duration::from_millis(2)).await;
     }
     let died = store.is_crashed();
-    life.abort();
+    life.abort_all();
     let told = told.lock().unwrap().clone();
     let successor = journal.open(bottom, &world).await.unwrap();
     let found: BTreeMap<TaskId, Status> = all_tasks(&successor)

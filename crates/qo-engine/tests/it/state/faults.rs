@@ -144,7 +144,8 @@ async fn survives(journal: Journal, stores: Vec<Arc<FaultStore>>, bottom: Arc<dy
         assert!(!store.injected().is_empty(), "there were faults");
     }
     let witness = journal.open(bottom, &world).await.unwrap();
-    check(&witness, &told.lock().unwrap(), expected).await;
+    let told = std::mem::take(&mut *told.lock().unwrap());
+    check(&witness, &told, expected).await;
     witness.close().await;
 }
 
@@ -220,13 +221,12 @@ async fn a_store_that_is_away_for_a_while_costs_nothing_but_time() {
     let engine = Journal::Json.open(objects, &world).await.unwrap();
     let task = engine.submit(job("a")).await.unwrap().task;
     store.set_plan(FaultPlan::always(FaultKind::Unavailable));
-    let waiting = {
-        let engine = engine.clone();
-        tokio::spawn(async move { engine.submit(job("a")).await })
+    let comes_back = async {
+        world.sleep(Duration::from_millis(500)).await;
+        store.set_plan(FaultPlan::none());
     };
-    world.sleep(Duration::from_millis(500)).await;
-    store.set_plan(FaultPlan::none());
-    waiting.await.unwrap().unwrap();
+    let (submitted, ()) = futures_util::future::join(engine.submit(job("a")), comes_back).await;
+    submitted.unwrap();
     assert_eq!(engine.get(task.id).await.unwrap().id, task.id);
     assert_eq!(all_tasks(&engine).await.len(), 2);
     engine.close().await;

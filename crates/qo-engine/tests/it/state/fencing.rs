@@ -65,30 +65,27 @@ async fn what_a_replaced_engine_had_acknowledged_is_all_there() {
     let mut acknowledged = std::collections::BTreeSet::new();
     for _ in 0..4 {
         // A crowd submits while the next one takes over.
-        let submitters: Vec<_> = (0..8)
-            .map(|_| {
-                let engine = engine.clone();
-                tokio::spawn(async move {
-                    let mut ids = Vec::new();
-                    loop {
-                        match engine.submit(job("a")).await {
-                            Ok(submitted) => ids.push(submitted.task.id),
-                            Err(EngineError::NotLeader) => return ids,
-                            Err(error) => panic!("{error}"),
-                        }
+        let mut submitters = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let engine = engine.clone();
+            submitters.spawn(async move {
+                let mut ids = Vec::new();
+                loop {
+                    match engine.submit(job("a")).await {
+                        Ok(submitted) => ids.push(submitted.task.id),
+                        Err(EngineError::NotLeader) => return ids,
+                        Err(error) => panic!("{error}"),
                     }
-                })
-            })
-            .collect();
+                }
+            });
+        }
         let enough = async { while engine.stats().await.unwrap().queues.is_empty() {} };
         enough.await;
         let successor = Journal::Slate
             .open(Arc::clone(&store), &world)
             .await
             .unwrap();
-        for submitter in submitters {
-            acknowledged.extend(submitter.await.unwrap());
-        }
+        acknowledged.extend(submitters.join_all().await.concat());
         engine = successor;
     }
     let there: std::collections::BTreeSet<_> = all_tasks(&engine)

@@ -14,7 +14,7 @@ use qo_store::clock::StoreClock;
 use qo_store::world::World;
 
 /// How long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Journal {
