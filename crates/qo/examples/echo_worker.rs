@@ -9,7 +9,7 @@ use qo::{ClaimRequest, Error, WorkerInfo};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run().await {
+    match Box::pin(run()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("echo_worker: {error}");

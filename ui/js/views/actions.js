@@ -33,7 +33,7 @@ export async function actOnTask(app, kind, task) {
       replay: 'It was completed. A replay does the work again, and its output is gone.',
     };
     const answer = await confirm(`${label} ${task.task_type} ${task.id.slice(0, 8)}?`, [lines[kind]], {
-      action: label, destructive: true, reasonLabel: kind === 'cancel' ? 'Reason (optional, kept in the history)' : undefined,
+      action: kind === 'cancel' ? 'Cancel the task' : label, destructive: true, reasonLabel: kind === 'cancel' ? 'Reason (optional, kept in the history)' : undefined,
     });
     if (!answer) return;
     ({ reason } = answer);
