@@ -165,7 +165,9 @@ async fn what_makes_no_sense_is_named() {
     server
         .refused(ask("GET", "/v1/nonsense"), 404, "no_route")
         .await;
-    server.refused(ask("GET", "/"), 404, "no_route").await;
+    server
+        .refused(ask("GET", "/nowhere"), 404, "no_route")
+        .await;
     server
         .refused(ask("DELETE", "/v1/tasks"), 405, "no_method")
         .await;
