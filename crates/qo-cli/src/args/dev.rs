@@ -1,5 +1,6 @@
 //! `qo dev`.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
@@ -21,9 +22,24 @@ pub struct DevArgs {
     /// How long sample tasks are submitted
     #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = values::duration)]
     pub duration: Duration,
+    /// Where the dashboard is served, on this machine alone; another port is taken if this one is in use
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7777", value_parser = loopback)]
+    pub listen: SocketAddr,
+    /// Do not serve the dashboard
+    #[arg(long)]
+    pub no_dashboard: bool,
     /// How many tasks run at once
     #[arg(long, short = 'c', value_name = "N", default_value = "4", value_parser = super::worker::concurrency)]
     pub concurrency: usize,
+}
+
+/// An address that only this machine reaches: the dashboard of a demonstration asks for no token.
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    match text.trim().parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() => Ok(address),
+        Ok(_) => Err("write a loopback address, such as 127.0.0.1:7777; `qo serve` serves others, with tokens".to_owned()),
+        Err(_) => Err("write it as ADDRESS:PORT, such as 127.0.0.1:7777".to_owned()),
+    }
 }
 
 /// The most sample tasks in a second.
@@ -39,6 +55,14 @@ fn rate(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_dashboard_is_for_this_machine_alone() {
+        assert!(loopback("127.0.0.1:0").is_ok() && loopback("[::1]:80").is_ok());
+        for bad in ["0.0.0.0:7777", "10.0.0.1:1", "7777", "localhost", ""] {
+            assert!(loopback(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn rates_are_bounded() {

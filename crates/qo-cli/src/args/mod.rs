@@ -14,9 +14,11 @@ mod monitor;
 mod pause;
 mod purge;
 mod replay;
+mod serve;
 mod stats;
 mod status;
 pub mod submit;
+mod token;
 mod ui;
 pub mod values;
 mod wait;
@@ -42,9 +44,11 @@ pub use self::monitor::MonitorArgs;
 pub use self::pause::{PauseArgs, ResumeArgs};
 pub use self::purge::PurgeArgs;
 pub use self::replay::ReplayArgs;
+pub use self::serve::ServeArgs;
 pub use self::stats::StatsArgs;
 pub use self::status::StatusArgs;
 pub use self::submit::{ManyArgs, PolicyArgs, SubmitArgs, TaskArgs};
+pub use self::token::{TokenArgs, TokenCommand, TokenCreateArgs, TokenRevokeArgs};
 pub use self::ui::{UiArgs, UiCommand, UiDeployArgs, UiLinkArgs};
 pub use self::wait::WaitArgs;
 pub use self::watch::WatchArgs;
@@ -109,7 +113,7 @@ pub struct GlobalArgs {
         long,
         global = true,
         value_name = "URL",
-        help = "Where the queue is: sqlite:PATH, s3://BUCKET[/PREFIX], gs://BUCKET, az://CONTAINER, memory: [env: QO_STORE]"
+        help = "Where the queue is: sqlite:PATH, s3://BUCKET[/PREFIX], gs://BUCKET, az://CONTAINER, http(s)://SERVER, memory: [env: QO_STORE]"
     )]
     pub store: Option<String>,
     /// A profile of the settings file.
@@ -222,6 +226,14 @@ pub enum Command {
     /// Only tasks that have come to their end, with their payloads and their stored versions. A filter that names no status
     /// means all of these, archived ones too.
     Purge(PurgeArgs),
+    /// Serve the queue over HTTP, with the dashboard
+    ///
+    /// Any store can be served: in direct mode, as one JSON object (`?engine=json`), or in broker mode (`?engine=slate`), of which there is one
+    /// process at a time: a second one takes the queue over, and the first refuses everything from then on. Clients use the
+    /// server's address as their store. It stops cleanly on Ctrl-C and SIGTERM.
+    Serve(ServeArgs),
+    /// Make, list and revoke tokens for `qo serve`
+    Token(TokenArgs),
     /// Let workers pass a queue by
     ///
     /// Tasks can still be submitted to it, and running ones end as usual.

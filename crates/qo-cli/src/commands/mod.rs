@@ -11,10 +11,12 @@ mod init;
 mod list;
 mod monitor;
 mod pause;
+mod serve;
 mod stats;
 mod status;
 mod submit;
 mod submit_many;
+mod token;
 mod ui;
 mod wait;
 mod worker;
@@ -44,6 +46,8 @@ pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure>
         Command::Archive(args) => bulk::archive(&args, session).await,
         Command::Unarchive(args) => bulk::unarchive(&args, session).await,
         Command::Purge(args) => bulk::purge(&args, session).await,
+        Command::Serve(args) => serve::run(&args, session).await,
+        Command::Token(args) => token::run(&args, session).await,
         Command::Pause(args) => pause::pause(&args, session).await,
         Command::Resume(args) => pause::resume(&args, session).await,
         Command::Monitor(args) => monitor::run(&args, session).await,

@@ -109,8 +109,8 @@ impl Board {
 
         let steps = self.hints.next_steps(self.completed, self.failed);
         let mut below = String::from("\n");
-        for (index, line) in steps.iter().enumerate() {
-            let style = if index == 0 { BOLD } else { CYAN };
+        for line in &steps {
+            let style = if line.starts_with(' ') { CYAN } else { BOLD };
             push(
                 &mut below,
                 &paint.paint(style, &text::cut(line, size.columns)),

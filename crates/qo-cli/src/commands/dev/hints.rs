@@ -9,6 +9,8 @@ pub(super) struct Hints {
     store: String,
     /// Whether another process sees the queue at all.
     is_shared: bool,
+    /// Where a browser sees it.
+    dashboard: Option<String>,
 }
 
 impl Hints {
@@ -18,7 +20,14 @@ impl Hints {
             program: program.to_owned(),
             store: store.map_or_else(String::new, |url| format!(" --store {}", quoted(url))),
             is_shared,
+            dashboard: None,
         }
+    }
+
+    /// The same, with where a browser sees the queue.
+    pub(super) fn with_dashboard(mut self, url: Option<String>) -> Self {
+        self.dashboard = url;
+        self
     }
 
     /// A command as it has to be typed.
@@ -28,12 +37,16 @@ impl Hints {
 
     /// What to try while it runs: a heading, and commands.
     pub(super) fn next_steps(&self, any: Option<TaskId>, failed: Option<TaskId>) -> Vec<String> {
+        let mut lines: Vec<String> = self
+            .dashboard
+            .iter()
+            .map(|url| format!("Dashboard: {url}"))
+            .collect();
         if !self.is_shared {
-            return vec![
-                "This queue is in memory, where no other command sees it; leave --store out to keep it".to_owned(),
-            ];
+            lines.push("This queue is in memory, where no other command sees it; leave --store out to keep it".to_owned());
+            return lines;
         }
-        let mut lines = vec!["Try in another terminal:".to_owned()];
+        lines.push("Try in another terminal:".to_owned());
         lines.push(self.command("submit --type demo.greet --input '{\"name\": \"you\"}' --wait"));
         lines.push(self.command("list --watch"));
         if let Some(id) = any {

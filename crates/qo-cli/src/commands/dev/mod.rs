@@ -4,6 +4,7 @@
 //! tells at once and what the store counts when an answer is there, so that a slow store never makes the view stand still.
 
 mod board;
+mod dashboard;
 mod demo;
 mod hints;
 mod samples;
@@ -17,6 +18,7 @@ use qo_store::world::World;
 use tokio::sync::{mpsc, watch};
 
 use self::board::{Board, Moment};
+use self::dashboard::Dashboard;
 use self::hints::Hints;
 use self::samples::Samples;
 use super::activity::{Activity, Ended};
@@ -78,9 +80,15 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
         .handle::<demo::Flaky>(demo::flaky)
         .hook(activity.clone())
         .build()?;
+    let dashboard = if args.no_dashboard {
+        None
+    } else {
+        Some(Dashboard::serve(&queue, args.listen).await?)
+    };
     let samples = Samples::new(args.tasks_per_second, args.duration, world.as_ref());
     let mut dev = Dev {
-        hints: hints(session, &queue),
+        hints: hints(session, &queue)
+            .with_dashboard(dashboard.as_ref().map(|dashboard| dashboard.url.clone())),
         store: store_name(&queue),
         worker: worker.id().to_string(),
         slots: args.concurrency,
@@ -106,8 +114,16 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
     let report = if session.screen.terminals().stdout && !session.screen.json {
         dev.on_terminal(worker, &mut session.screen).await?
     } else {
+        if let Some(dashboard) = &dashboard {
+            session
+                .screen
+                .note(format_args!("dashboard: {}", dashboard.url));
+        }
         dev.in_lines(worker, &mut session.screen).await?
     };
+    if let Some(dashboard) = dashboard {
+        dashboard.stop().await;
+    }
     dev.sum_up(&report, &mut session.screen)
 }
 

@@ -1,0 +1,132 @@
+//! `qo serve`: any queue behind HTTP, with the dashboard.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use qo::{Maintenance, MaintenanceConfig, MaintenanceHandle, Queue};
+use qo_server::tokens::TokenStore;
+use qo_server::{Auth, ServeError, Server, ServerConfig, Tls};
+use qo_store::StoreClient;
+use qo_store::client::ClientConfig;
+
+use crate::args::ServeArgs;
+use crate::failure::{Failure, FailureKind};
+use crate::session::Session;
+use crate::signals::Stop;
+
+/// A certificate or a key is not larger.
+const PEM_MAX_BYTES: u64 = 1024 * 1024;
+
+pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), Failure> {
+    let mut config = ServerConfig::new(args.listen);
+    if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        config.tls = Some(Tls {
+            certificate_pem: pem(certificate)?,
+            key_pem: pem(key)?,
+        });
+    }
+    config.auth = Auth::stored(token_store(session)?);
+    let maintenance =
+        MaintenanceConfig::from_env(&session.environment.variables).map_err(qo::Error::from)?;
+    let mut stop = Stop::listen()?;
+    let queue = tokio::select! {
+        biased;
+        () = stop.asked() => return Ok(()),
+        queue = session.connect() => queue?,
+    };
+    let server = match Server::bind(queue.clone(), config).await {
+        Ok(server) => server,
+        Err(error) => {
+            queue.close().await;
+            return Err(error.into());
+        }
+    };
+    let maintenance = (!args.no_monitor)
+        .then(|| maintain(&queue, maintenance))
+        .flatten();
+    tell(&server, session)?;
+    server
+        .run_until(async {
+            stop.asked().await;
+            tracing::info!("stopping");
+        })
+        .await;
+    if let Some(maintenance) = maintenance {
+        maintenance.stop().await;
+    }
+    queue.close().await;
+    Ok(())
+}
+
+/// The tokens in the store that is meant.
+pub(super) fn token_store(session: &mut Session) -> Result<TokenStore, Failure> {
+    let is_server = session.settings.store.value.as_deref().is_some_and(|url| {
+        let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+        scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+    });
+    if is_server {
+        return Err(Failure::new(
+            FailureKind::BadInput,
+            "a server has no store of its own here; name the store that it serves with --store",
+        ));
+    }
+    let store = session.open_store()?;
+    let world = Arc::clone(&session.world);
+    let client = StoreClient::new(
+        Arc::clone(&store.objects),
+        Arc::clone(&store.clock),
+        Arc::clone(&world),
+        ClientConfig::default(),
+    );
+    Ok(TokenStore::new(client, world))
+}
+
+/// Direct mode needs somebody who brings back the tasks of dead workers; the other modes do so by themselves.
+fn maintain(queue: &Queue, config: MaintenanceConfig) -> Option<MaintenanceHandle> {
+    let engine = queue.objects_engine()?;
+    Some(Maintenance::spawn(engine.clone(), config))
+}
+
+fn tell(server: &Server, session: &mut Session) -> Result<(), Failure> {
+    let url = server.url();
+    if session.screen.json {
+        return session.screen.json(&serde_json::json!({
+            "event": "serving", "url": url, "open": server.is_open(),
+        }));
+    }
+    session.screen.line(format_args!(
+        "Serving at {url}: dashboard {url}/ui/, reference {url}/docs. Ctrl-C stops."
+    ))?;
+    if server.is_open() {
+        session.screen.note(
+            "There are no tokens, so everybody on this machine may do everything. `qo token create` makes the first one.",
+        );
+    }
+    session.screen.flush()?;
+    Ok(())
+}
+
+fn pem(path: &Path) -> Result<Vec<u8>, Failure> {
+    let failed = |why: String| {
+        let message = format!("cannot read {}: {why}", path.display());
+        Failure::new(FailureKind::BadInput, message)
+    };
+    let size = std::fs::metadata(path)
+        .map_err(|error| failed(error.to_string()))?
+        .len();
+    if size > PEM_MAX_BYTES {
+        return Err(failed(format!("it has {size} bytes, which is no PEM file")));
+    }
+    std::fs::read(path).map_err(|error| failed(error.to_string()))
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        let kind = match &error {
+            ServeError::Open { .. } | ServeError::Certificate(_) => FailureKind::BadInput,
+            ServeError::Bind { .. } => FailureKind::Unavailable,
+            ServeError::Tokens(_) => FailureKind::Unavailable,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
