@@ -54,11 +54,14 @@ pub(crate) async fn run(report: &mut Report) {
         "under 10",
     );
     let stats = successor.stats().await.unwrap();
-    let pending: u64 = stats
+    // Workers that were stopped at the end of the load have left tasks running.
+    let live: u64 = stats
         .queues
         .values()
-        .map(|queue| queue.statuses[&qo_core::Status::Pending])
+        .flat_map(|queue| &queue.statuses)
+        .filter(|(status, _)| !status.is_terminal())
+        .map(|(_, count)| count)
         .sum();
-    report.figure("deep", "tasks that it has loaded", pending as f64, "");
+    report.figure("deep", "live tasks that it has loaded", live as f64, "");
     successor.close().await;
 }

@@ -4,7 +4,7 @@
 //! callers that come at about the same time are made durable with one write, by a [`journal`]:
 //!
 //! - [`json`]: one readable JSON object, changed by compare-and-swap. Any number of processes may share it.
-//! - [`slate`]: SlateDB on the same object store. One process at a time; tens of thousands of tasks a second.
+//! - [`slate`]: SlateDB on the same object store. One process at a time, and few requests a task.
 //!
 //! The loop knows nothing of objects, and the journals nothing of callers. `docs/broker.md` has the protocols of both, with
 //! what a crash after each step leaves behind.

@@ -1,4 +1,4 @@
-//! The queue in SlateDB, on the same object store: one writer, tens of thousands of tasks a second.
+//! The queue in SlateDB, on the same object store: one writer, and few requests a task.
 //!
 //! ```text
 //! group ──► one WriteBatch ──► SlateDB's memory ──► write-ahead log: one PUT for all groups that came meanwhile
