@@ -15,6 +15,7 @@ mod look;
 mod place;
 mod s3;
 mod schema;
+mod serve;
 mod service;
 mod settings;
 mod submit;

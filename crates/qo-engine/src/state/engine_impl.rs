@@ -164,6 +164,11 @@ impl Engine for StateEngine {
             }
             .into());
         }
+        if !request.shards.is_empty() {
+            return Err(EngineError::BadRequest(
+                "only direct mode hands out tasks by shard; leave the shards out".to_owned(),
+            ));
+        }
         if request.max == 0 {
             return Ok(Vec::new());
         }

@@ -1,0 +1,177 @@
+//! `qo serve` and `qo token` as processes: other commands use the server as their store.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use qo_testkit::wait_until;
+use serde_json::Value;
+
+use crate::place::Place;
+use std::time::Duration;
+
+/// How long anything may take on a busy machine.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// A server on a port of its own. It is killed when the test is over.
+struct Serving {
+    child: Child,
+    url: String,
+    is_open: bool,
+}
+
+impl Serving {
+    fn start(place: &Place, store: &str) -> Self {
+        let words = [
+            "--json",
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            store,
+        ];
+        let mut child = place.bare(&words).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let told: Value = serde_json::from_str(&line).unwrap();
+        Self {
+            child,
+            url: told["url"].as_str().unwrap().to_owned(),
+            is_open: told["open"].as_bool().unwrap(),
+        }
+    }
+
+    fn stop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let mut status = None;
+        assert!(wait_until(LIMIT, || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        }));
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Submits, works and looks through a server, then stops it.
+fn a_queue_is_used_through_its_server(engine: &str) {
+    let place = Place::new();
+    let store = format!("{}{engine}", place.store());
+    let mut serving = Serving::start(&place, &store);
+    assert!(serving.is_open, "there is no token yet");
+    let qo = |words: &[&str]| {
+        let output = place
+            .bare(words)
+            .env("QO_STORE", &serving.url)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{words:?}: {text}{said}");
+        text
+    };
+    let id = qo(&["submit", "--type", "shout", "--input", "\"hello\""]);
+    qo(&["worker", "--exec", "shout=tr a-z A-Z", "--max-tasks", "1"]);
+    let task: Value = serde_json::from_str(&qo(&["status", id.trim(), "--json"])).unwrap();
+    assert_eq!(task["status"], "completed");
+    assert_eq!(task["output"], "HELLO");
+    assert!(qo(&["list"]).contains(id.trim()));
+    assert!(qo(&["stats"]).contains("default"));
+    serving.stop();
+
+    // What was done through the server is in the store.
+    let mut again = Serving::start(&place, &store);
+    let output = place
+        .bare(&["status", id.trim(), "--json", "--store", &again.url])
+        .output()
+        .unwrap();
+    let stored: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(stored["status"], "completed");
+    again.stop();
+}
+
+#[test]
+fn in_direct_mode() {
+    a_queue_is_used_through_its_server("");
+}
+
+#[test]
+fn as_one_json_object() {
+    a_queue_is_used_through_its_server("?engine=json");
+}
+
+#[test]
+fn in_broker_mode() {
+    a_queue_is_used_through_its_server("?engine=slate");
+}
+
+#[test]
+fn tokens_are_made_used_listed_and_revoked() {
+    let place = Place::new();
+    let created = place.qo(&["token", "create", "--name", "web", "--scope", "submit"]);
+    assert_eq!(created.code, 0, "{}", created.stderr);
+    let token = created.stdout.trim();
+    assert!(token.starts_with("qo_"));
+    let listed = place.qo(&["token", "list", "--json"]);
+    let record: Value = serde_json::from_str(listed.stdout.trim()).unwrap();
+    assert_eq!(record["name"], "web");
+    assert_eq!(record["scopes"][0], "submit");
+    assert!(!listed.stdout.contains(token));
+
+    let serving = Serving::start(&place, &place.store());
+    assert!(!serving.is_open);
+    let with = |token: Option<&str>, words: &[&str]| {
+        let mut command = place.bare(words);
+        command.env("QO_STORE", &serving.url);
+        if let Some(token) = token {
+            command.env("QO_TOKEN", token);
+        }
+        command.output().unwrap().status.code().unwrap()
+    };
+    let submit = ["submit", "--type", "t", "--input", "1"];
+    assert_eq!(with(Some(token), &submit), 0);
+    assert_eq!(with(None, &submit), 6, "denied without a token");
+    assert_eq!(
+        with(Some(token), &["list"]),
+        6,
+        "denied with the wrong scope"
+    );
+
+    let id = record["id"].as_str().unwrap();
+    assert_eq!(place.qo(&["token", "revoke", id]).code, 0);
+    assert!(
+        wait_until(LIMIT, || with(Some(token), &submit) == 6),
+        "a revoked token still works"
+    );
+    assert_eq!(place.qo(&["token", "revoke", id]).code, 3, "it is gone");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_served() {
+    let place = Place::new();
+    let public = place.qo(&["serve", "--listen", "0.0.0.0:0"]);
+    assert_eq!(public.code, 2);
+    assert!(
+        public.stderr.contains("qo token create"),
+        "{}",
+        public.stderr
+    );
+    let served = place.qo(&["serve", "--store", "http://127.0.0.1:1"]);
+    assert_eq!(served.code, 2, "{}", served.stderr);
+    let certificate = place.qo(&["serve", "--tls-cert", "no.pem", "--tls-key", "no.pem"]);
+    assert_eq!(certificate.code, 2);
+    assert!(
+        certificate.stderr.contains("no.pem"),
+        "{}",
+        certificate.stderr
+    );
+}
