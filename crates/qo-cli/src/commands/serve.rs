@@ -124,8 +124,7 @@ impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
         let kind = match &error {
             ServeError::Open { .. } | ServeError::Certificate(_) => FailureKind::BadInput,
-            ServeError::Bind { .. } => FailureKind::Unavailable,
-            ServeError::Tokens(_) => FailureKind::Unavailable,
+            ServeError::Bind { .. } | ServeError::Tokens(_) => FailureKind::Unavailable,
         };
         Self::new(kind, error.to_string())
     }
