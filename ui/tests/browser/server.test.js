@@ -1,9 +1,10 @@
 // The dashboard on a qo server: the same pages, fed by the HTTP API.
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
 
 import { checkAccess, closePage, openDashboard, picture, shows, until, visit } from '../support/browser.js';
 import { programs } from '../support/programs.js';
@@ -11,27 +12,30 @@ import { setUp } from '../support/setup.js';
 
 let stage;
 let open;
-let guarded;
 before(async () => {
   stage = await setUp('server', { versioned: true });
   open = await serve();
-  guarded = await serve('read');
 });
 after(async () => {
   open?.stop();
-  guarded?.stop();
   await stage?.close();
 });
 
-/** A server on the stage's bucket; with a scope, one that lets nobody in without a token of that scope. */
-async function serve(scope) {
-  const child = spawn(await programs.serve(), [`s3://${stage.bucket}`, ...(scope ? [scope] : [])], {
-    env: { PATH: process.env.PATH, S3_ENDPOINT: stage.s3.endpoint, S3_REGION: 'us-east-1', AWS_ACCESS_KEY_ID: stage.s3.accessKey, AWS_SECRET_ACCESS_KEY: stage.s3.secretKey },
-    stdio: ['pipe', 'pipe', 'inherit'],
+/** What `qo` is told of the stage's bucket. */
+function surroundings() {
+  return { PATH: process.env.PATH, QO_STORE: `s3://${stage.bucket}`, S3_ENDPOINT: stage.s3.endpoint, S3_REGION: 'us-east-1', AWS_ACCESS_KEY_ID: stage.s3.accessKey, AWS_SECRET_ACCESS_KEY: stage.s3.secretKey };
+}
+
+/** `qo serve` on the stage's bucket. It does not bring back tasks of dead workers, so that the story stays as it is told. */
+async function serve() {
+  const child = spawn(await programs.qo(), ['--json', 'serve', '--listen', '127.0.0.1:0', '--no-monitor'], {
+    env: surroundings(),
+    stdio: ['ignore', 'pipe', 'inherit'],
   });
+  const stop = () => child.kill('SIGTERM');
+  process.once('exit', stop);
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-  const token = scope ? (await lines.next()).value : undefined;
-  return { token, url: (await lines.next()).value, stop: () => child.stdin.end() };
+  return { url: JSON.parse((await lines.next()).value).url, stop };
 }
 
 /** Opens the dashboard that the server brings with it. */
@@ -129,14 +133,16 @@ test('what passes through the server is seen at once', async () => {
 });
 
 test('a server with tokens asks for one, and a token that only reads only looks', async () => {
-  const page = await openServed(guarded);
+  const { stdout } = await promisify(execFile)(await programs.qo(), ['token', 'create', '--name', 'reader', '--scope', 'read'], { env: surroundings() });
+  await until('the server asks for a token', async () => (await fetch(`${open.url}/v1/stats`)).status === 401);
+  const page = await openServed(open);
   await shows(page, 'Connect to a queue');
-  assert.equal(await page.locator('input[name=url]').inputValue(), guarded.url);
+  assert.equal(await page.locator('input[name=url]').inputValue(), open.url);
   await picture(page, 'server-connect');
   await page.locator('input[name=token]').fill('qo_wrong');
   await page.getByRole('button', { name: 'Connect' }).click();
   await shows(page, 'Give a token that the server knows', '.problem');
-  await page.locator('input[name=token]').fill(guarded.token);
+  await page.locator('input[name=token]').fill(stdout.trim());
   await page.getByRole('button', { name: 'Connect' }).click();
   await shows(page, 'Throughput');
   await visit(page, `#/tasks/${stage.task({ status: 'failed' }).id}`);

@@ -22,7 +22,6 @@ export const programs = {
   testS3: () => built('qo-test-s3', '-p', 'qo-testkit', '--bin', 'qo-test-s3'),
   story: () => built('examples/dashboard_story', '-p', 'qo', '--example', 'dashboard_story'),
   qo: () => built('qo', '-p', 'qo-cli', '--bin', 'qo'),
-  serve: () => built('examples/serve_dashboard', '-p', 'qo-server', '--example', 'serve_dashboard'),
   echoWorker: () => built('examples/echo_worker', '-p', 'qo', '--example', 'echo_worker'),
 };
 
