@@ -208,6 +208,7 @@ class App {
   #tick() {
     if (!this.source || document.hidden) return;
     tickTimes(this.source);
+    if (this.#view.isOutdated?.()) this.redraw();
     const element = document.getElementById('as-of');
     if (element) element.textContent = this.#asOf();
     if (this.source.expires && this.source.now() > this.source.expires) {

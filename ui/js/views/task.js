@@ -13,6 +13,7 @@ import { Versions } from './versions.js';
 export class TaskView {
   #payloads = {};
   #versions;
+  #word;
 
   constructor({ app, path, params }) {
     this.app = app;
@@ -35,16 +36,22 @@ export class TaskView {
     await this.#versions.load();
   }
 
+  /** Whether time alone has changed what is shown: a scheduled task becomes due without a word from the store. */
+  isOutdated() {
+    return !this.gone && this.task !== undefined && this.#word !== undefined && statusWord(this.task, this.source.now()) !== this.#word;
+  }
+
   render() {
     if (this.gone) return this.#gone();
     const { task, source } = this;
     if (!task) return h('main', { id: 'main', class: 'loading', tabindex: '-1' }, h('h1', { class: 'mono' }, this.id), h('p', { class: 'faint' }, 'Looking…'));
     const now = source.now();
+    this.#word = statusWord(task, now);
     return h('main', { id: 'main', class: 'task', tabindex: '-1' },
       h('a', { class: 'back', href: address('tasks') }, icon('back'), 'Tasks'),
       h('div', { class: 'page-head task-head' },
         h('div', {},
-          h('h1', {}, task.task_type, ' ', badge(statusWord(task, now)), task.cancel_requested && h('span', { class: 'warn-text' }, ' asked to stop')),
+          h('h1', {}, task.task_type, ' ', badge(this.#word), task.cancel_requested && h('span', { class: 'warn-text' }, ' asked to stop')),
           h('p', { class: 'id-line mono' }, task.id, copyButton(task.id, 'the id'))),
         h('div', { class: 'actions' }, this.#actions(now))),
       h('div', { class: 'columns' },

@@ -1,8 +1,15 @@
 //! A worker that sleeps past its lease and wakes up again: its result is refused.
 
+use std::time::Duration;
+
+use qo_testkit::wait_until;
 use rustix::process::Signal;
 
 use super::place::Place;
+use super::processes::WorkerProcess;
+
+/// How long a write of somebody else may take where nobody holds it up.
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
 fn the_result_of_a_zombie_is_refused(place: &Place) {
     // The first attempt ends once it is told to, which is after the second one has: its worker hears of it when it wakes up.
@@ -10,7 +17,7 @@ fn the_result_of_a_zombie_is_refused(place: &Place) {
     let zombie = place.worker("zombie", &["--exec", handler]);
     let id = place.submit("work", "null", &["--retry-initial", "50ms"]);
     place.wait_for_file("started");
-    zombie.signal(Signal::STOP);
+    put_to_sleep(place, &zombie);
 
     let _second = place.worker("second", &["--exec", handler]);
     let done = place.wait_for(&id, "completed");
@@ -24,6 +31,20 @@ fn the_result_of_a_zombie_is_refused(place: &Place) {
     std::fs::write(place.file("finish"), "").unwrap();
     place.wait_for(&next, "completed");
     assert_eq!(place.task(&id), done, "the first task is as it was");
+}
+
+/// Stops a worker in a moment in which it holds no lock of SQLite: one that it holds is held until it wakes up, and nobody else can write.
+fn put_to_sleep(place: &Place, worker: &WorkerProcess) {
+    for _ in 0..10 {
+        worker.signal(Signal::STOP);
+        let mut write = place.command(["pause", "elsewhere"]).spawn().unwrap();
+        if wait_until(WRITE_LIMIT, || write.try_wait().unwrap().is_some()) {
+            return;
+        }
+        worker.signal(Signal::CONT);
+        write.wait().unwrap();
+    }
+    panic!("the worker was in the middle of a write each time");
 }
 
 on_both_stores!(the_result_of_a_zombie_is_refused);
