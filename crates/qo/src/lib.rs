@@ -62,6 +62,7 @@ pub use connect::{Connect, connect, connect_default};
 pub use diff::{FieldChange, VersionStep, diff};
 pub use error::{Error, ErrorKind};
 pub use queue::Queue;
+pub use remote::names_servers;
 pub use submit::TaskBuilder;
 pub use worker::{
     Context, DrainReport, Hook, Outcome, StopReason, TaskError, TaskHandler, TaskInput, Worker,

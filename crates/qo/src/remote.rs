@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::queue::Queue;
 
 /// Whether a URL names servers and not a store.
-pub(crate) fn names_servers(url: &str) -> bool {
+pub fn names_servers(url: &str) -> bool {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
 }

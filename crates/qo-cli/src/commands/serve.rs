@@ -60,11 +60,8 @@ pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), F
 
 /// The tokens in the store that is meant.
 pub(super) fn token_store(session: &mut Session) -> Result<TokenStore, Failure> {
-    let is_server = session.settings.store.value.as_deref().is_some_and(|url| {
-        let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-        scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
-    });
-    if is_server {
+    let url = session.settings.store.value.as_deref();
+    if url.is_some_and(qo::names_servers) {
         return Err(Failure::new(
             FailureKind::BadInput,
             "a server has no store of its own here; name the store that it serves with --store",

@@ -18,6 +18,7 @@
 
 mod command;
 mod counters;
+mod place;
 mod ready;
 mod requests;
 
@@ -28,7 +29,8 @@ pub use command::{Changes, Claim, Claimed, Outcome, Request, StateCommand};
 pub use counters::{Counters, StatusCounts};
 pub use requests::REQUESTS_REMEMBERED;
 
-use self::ready::{ReadyIndex, ReadyPlace};
+use self::place::Place;
+use self::ready::ReadyIndex;
 use self::requests::RecentRequests;
 use crate::id::{OpId, TaskId};
 use crate::limits::CLAIM_MAX_TASKS;
@@ -473,35 +475,5 @@ impl QueueState {
             }
         }
         Ok(())
-    }
-}
-
-/// Where a task stands in the indexes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    status: Status,
-    ready: Option<ReadyPlace>,
-    lease: Option<Timestamp>,
-    expiry: Option<Timestamp>,
-    ended: Option<Timestamp>,
-}
-
-impl Place {
-    fn of(task: &Task) -> Self {
-        let pending = task.status == Status::Pending;
-        Self {
-            status: task.status,
-            ready: pending.then_some(ReadyPlace {
-                priority: task.priority,
-                available_at: task.available_at,
-                sequence: task.sequence,
-            }),
-            lease: task.lease_expires_at,
-            expiry: task.expires_at.filter(|_| pending),
-            ended: task
-                .status
-                .is_terminal()
-                .then_some(task.completed_at.unwrap_or(task.updated_at)),
-        }
     }
 }

@@ -1,0 +1,35 @@
+//! Where a task stands in the indexes, as its record alone tells.
+
+use super::ready::ReadyPlace;
+use crate::task::{Status, Task};
+use crate::time::Timestamp;
+
+/// Where a task stands in the indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) status: Status,
+    pub(super) ready: Option<ReadyPlace>,
+    pub(super) lease: Option<Timestamp>,
+    pub(super) expiry: Option<Timestamp>,
+    pub(super) ended: Option<Timestamp>,
+}
+
+impl Place {
+    pub(super) fn of(task: &Task) -> Self {
+        let pending = task.status == Status::Pending;
+        Self {
+            status: task.status,
+            ready: pending.then_some(ReadyPlace {
+                priority: task.priority,
+                available_at: task.available_at,
+                sequence: task.sequence,
+            }),
+            lease: task.lease_expires_at,
+            expiry: task.expires_at.filter(|_| pending),
+            ended: task
+                .status
+                .is_terminal()
+                .then_some(task.completed_at.unwrap_or(task.updated_at)),
+        }
+    }
+}
