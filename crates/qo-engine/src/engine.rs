@@ -3,14 +3,19 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
+use futures_util::StreamExt;
 use qo_core::task::Event;
 use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
 
 use crate::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Completion, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
+    WorkerInfo,
 };
 use crate::error::EngineError;
+
+/// How many of many attempts are ended at once where each is a request of its own.
+const COMPLETED_AT_ONCE: usize = 64;
 
 /// A queue, whatever it is kept in.
 ///
@@ -57,6 +62,15 @@ pub trait Engine: Debug + Send + Sync + 'static {
         lease: LeaseId,
         output: Option<Json>,
     ) -> Result<Task, EngineError>;
+
+    /// Ends many attempts with success and reports each, in the order in which they were given.
+    async fn complete_many(&self, completions: Vec<Completion>) -> Vec<Result<Task, EngineError>> {
+        futures_util::stream::iter(completions)
+            .map(|completion| self.complete(completion.id, completion.lease, completion.output))
+            .buffered(COMPLETED_AT_ONCE)
+            .collect()
+            .await
+    }
 
     /// Ends an attempt without success.
     async fn fail(&self, id: TaskId, lease: LeaseId, failure: Failure)

@@ -68,6 +68,24 @@ impl Counters {
         total
     }
 
+    /// The same names in the copies that are kept here, so that a million tasks of one queue share its name.
+    pub(super) fn shared_names(
+        &self,
+        queue: &QueueName,
+        task_type: &TaskType,
+    ) -> (QueueName, TaskType) {
+        match self.queues.get_key_value(queue) {
+            None => (queue.clone(), task_type.clone()),
+            Some((queue, counts)) => {
+                let known = counts.types.get_key_value(task_type);
+                (
+                    queue.clone(),
+                    known.map_or(task_type, |(known, _)| known).clone(),
+                )
+            }
+        }
+    }
+
     pub(super) fn add(&mut self, queue: &QueueName, task_type: &TaskType, status: Status) {
         // Looking first spares a clone of the name for every change of a queue that is known.
         let counts = match self.queues.get_mut(queue) {

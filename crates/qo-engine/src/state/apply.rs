@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::state::{Claim, Outcome, Request, StateCommand};
-use qo_core::{Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
+use qo_core::{Action, Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
 use qo_store::world::{World, WorldExt};
 
 use super::journal::{GroupChanges, Journal};
-use super::message::{Answer, Ask, ListAsk, Listed, Submit, Wish};
-use crate::api::{Stats, Submitted};
+use super::message::{Answer, Ask, ListAsk, Listed, Submit, Taken, Wish};
+use crate::api::Stats;
 use crate::error::EngineError;
 
 /// How many expired leases and tasks one commit ends.
@@ -58,18 +58,10 @@ impl Space {
                     claimed => Answer::Tasks(claimed),
                 }
             }
-            Ask::Act { id, action } => {
-                let request = Request::Task {
-                    id: *id,
-                    action: action.clone(),
-                };
-                Answer::Task(match self.command(request, now, changes) {
-                    Outcome::Applied { id } => {
-                        changes.woke |= self.is_pending(id);
-                        self.task(id)
-                    }
-                    outcome => Err(refused(outcome, *id)),
-                })
+            Ask::Act { id, action } => Answer::Task(self.act(*id, action, now, changes)),
+            Ask::Acts(acts) => {
+                let one = |(id, action): &(TaskId, Action)| self.act(*id, action, now, changes);
+                Answer::Each(acts.iter().map(one).collect())
             }
             Ask::SetPaused { queue, paused } => {
                 let request = if *paused {
@@ -115,7 +107,7 @@ impl Space {
         wish: &Wish,
         now: Timestamp,
         changes: &mut GroupChanges,
-    ) -> Result<Vec<Task>, EngineError> {
+    ) -> Result<Vec<Arc<Task>>, EngineError> {
         let max = wish.max.min(CLAIM_MAX_TASKS);
         let due = self.state.count_due(&wish.queues, &wish.types, now, max);
         if due == 0 {
@@ -131,7 +123,7 @@ impl Space {
         match self.command(Request::Claim(claim), now, changes) {
             Outcome::Claimed(claimed) => Ok(claimed
                 .iter()
-                .filter_map(|one| self.state.task(one.id).cloned())
+                .filter_map(|one| self.state.shared(one.id))
                 .collect()),
             Outcome::Rejected(rejection) => Err(rejection.into()),
             _ => Ok(Vec::new()),
@@ -139,7 +131,7 @@ impl Space {
     }
 
     /// What a claim is told that found nothing until its wait was over.
-    pub(super) fn nothing_for(&self, wish: &Wish) -> Result<Vec<Task>, EngineError> {
+    pub(super) fn nothing_for(&self, wish: &Wish) -> Result<Vec<Arc<Task>>, EngineError> {
         let all_paused =
             !wish.queues.is_empty() && wish.queues.iter().all(|queue| self.state.is_paused(queue));
         if all_paused {
@@ -155,13 +147,31 @@ impl Space {
         Some(due.since(now))
     }
 
+    fn act(
+        &mut self,
+        id: TaskId,
+        action: &Action,
+        now: Timestamp,
+        changes: &mut GroupChanges,
+    ) -> Result<Arc<Task>, EngineError> {
+        let action = action.clone();
+        match self.command(Request::Task { id, action }, now, changes) {
+            Outcome::Applied { id } => {
+                let task = self.task(id)?;
+                changes.woke |= task.status == Status::Pending;
+                Ok(task)
+            }
+            outcome => Err(refused(outcome, id)),
+        }
+    }
+
     fn submit<J: Journal>(
         &mut self,
         journal: &J,
         submit: &Submit,
         now: Timestamp,
         changes: &mut GroupChanges,
-    ) -> Result<Submitted, EngineError> {
+    ) -> Result<Taken, EngineError> {
         let bytes = RECORD_BYTES + submit.input.size();
         if self.state.task(submit.id).is_none() {
             journal.admit(changes.input_bytes, bytes)?;
@@ -173,8 +183,8 @@ impl Space {
                     changes.input_bytes += bytes;
                     changes.woke = true;
                 }
-                let task = *self.task(id)?;
-                Ok(Submitted { task, duplicate })
+                let task = self.task(id)?;
+                Ok(Taken { task, duplicate })
             }
             outcome => Err(refused(outcome, submit.id)),
         }
@@ -185,12 +195,12 @@ impl Space {
         id: TaskId,
         now: Timestamp,
         changes: &mut GroupChanges,
-    ) -> Result<Box<Task>, EngineError> {
+    ) -> Result<Arc<Task>, EngineError> {
         let task = self.task(id);
         match self.command(Request::Purge(id), now, changes) {
             Outcome::Purged { .. } => {
                 let task = task?;
-                changes.removed.push((*task).clone());
+                changes.removed.push(Task::clone(&task));
                 Ok(task)
             }
             outcome => Err(refused(outcome, id)),
@@ -244,11 +254,9 @@ impl Space {
         outcome
     }
 
-    fn task(&self, id: TaskId) -> Result<Box<Task>, EngineError> {
-        match self.state.task(id) {
-            Some(task) => Ok(Box::new(task.clone())),
-            None => Err(Rejection::NotFound { id }.into()),
-        }
+    fn task(&self, id: TaskId) -> Result<Arc<Task>, EngineError> {
+        let task = self.state.shared(id);
+        task.ok_or_else(|| Rejection::NotFound { id }.into())
     }
 
     fn is_pending(&self, id: TaskId) -> bool {

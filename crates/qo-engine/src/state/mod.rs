@@ -141,7 +141,7 @@ impl StateEngine {
 
     async fn ask_task(&self, ask: Ask) -> Result<Task, EngineError> {
         match self.ask(ask).await? {
-            Answer::Task(result) => result.map(|task| *task),
+            Answer::Task(result) => result.map(Arc::unwrap_or_clone),
             _ => Err(EngineError::Closed),
         }
     }

@@ -360,7 +360,9 @@ impl Journal for JsonJournal {
             .take_while(|(index, (at, _))| *index < excess || *at < kept_since)
             .map(|(_, (_, id))| id)
             .collect();
-        let dropped = dropped.into_iter().filter_map(|id| state.forget(id));
+        let dropped = dropped
+            .into_iter()
+            .filter_map(|id| state.forget(id).map(Arc::unwrap_or_clone));
         changes.removed.extend(dropped);
     }
 

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use qo_core::task::{ScopedKey, decode};
+use qo_core::task::{ScopedKey, decode_compact};
 use qo_core::{Task, TaskId};
 use slatedb::Db;
 use slatedb::config::{DurabilityLevel, ScanOptions};
@@ -50,7 +50,7 @@ impl EndedTasks {
         let found = self.db.get(keys::of_task(ENDED, id)).await;
         match found.map_err(|error| from_slate(&error))? {
             None => Ok(None),
-            Some(bytes) => match decode(&bytes) {
+            Some(bytes) => match decode_compact(&bytes) {
                 Ok(task) => Ok(Some(task)),
                 Err(error) => Err(EngineError::Unreadable {
                     id,
@@ -97,7 +97,7 @@ impl Archive for EndedTasks {
             }
             looked_at += 1;
             listed.last = keys::task_of(&row.key);
-            match decode(&row.value) {
+            match decode_compact(&row.value) {
                 Ok(task) if ask.filter.matches(&task) => listed.tasks.push(task),
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "a record is left out of the list"),

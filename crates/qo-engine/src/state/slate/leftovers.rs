@@ -65,9 +65,11 @@ async fn clear_up(db: &Db, client: &StoreClient) -> Result<(), EngineError> {
             return Ok(());
         };
         if let Some((_, id)) = keys::payloads_of(&row.key) {
+            // The entry says which place the task has among those that are live.
+            let live = [&[LIVE], &row.value[..]].concat();
             let mut is_there = false;
-            for kind in [LIVE, ENDED] {
-                let found = db.get(keys::of_task(kind, id)).await;
+            for key in [Bytes::from(live), keys::of_task(ENDED, id)] {
+                let found = db.get(key).await;
                 is_there |= found.map_err(|error| from_slate(&error))?.is_some();
             }
             // It may have been replayed, and then has an entry of its own.

@@ -32,6 +32,7 @@ mod leadership;
 mod leftovers;
 mod load;
 mod settings;
+mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -54,6 +55,7 @@ use self::error::{PLACE, from_slate};
 use self::keys::CountKey;
 use self::leadership::Leadership;
 use self::leftovers::Leftovers;
+use self::writer::Writer;
 use super::StateEngine;
 use super::journal::{Committed, Found, GroupChanges, Journal, Want};
 use super::message::{Ask, Entry};
@@ -91,6 +93,7 @@ impl StateEngine {
         let leftovers = Leftovers::start(db.clone(), client.clone(), &world);
         let state = config.state.clone();
         let journal = SlateJournal {
+            writer: Writer::start(db.clone(), &world),
             db,
             client: client.clone(),
             world: Arc::clone(&world),
@@ -109,6 +112,7 @@ impl StateEngine {
 
 struct SlateJournal {
     db: Db,
+    writer: Writer,
     client: StoreClient,
     world: Arc<dyn World>,
     config: SlateConfig,
@@ -194,20 +198,14 @@ impl Journal for SlateJournal {
         forget_ended(state);
         self.index.fetched.clear();
         let asked_at_ms = self.monotonic_ms();
-        let handle = match self.db.write(batch).await {
-            Ok(handle) => handle,
-            Err(error) => {
-                let error = from_slate(&error);
-                return Committed::Later(Box::pin(std::future::ready(Err(error))));
-            }
-        };
+        let durable = self.writer.write(batch);
         forget_payloads(&self.client, self.world.as_ref(), &changes.removed);
         let proof = Arc::clone(&self.proof);
         proof.under_way.fetch_add(1, Ordering::AcqRel);
         Committed::Later(Box::pin(async move {
-            let durable = handle.await_durable().await;
+            let durable = durable.await;
             proof.under_way.fetch_sub(1, Ordering::AcqRel);
-            durable.map_err(|error| from_slate(&error))?;
+            durable?;
             proof.asked_at_ms.fetch_max(asked_at_ms, Ordering::AcqRel);
             Ok(())
         }))
