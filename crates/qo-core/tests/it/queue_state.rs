@@ -342,7 +342,7 @@ fn only_ended_tasks_are_purged_or_forgotten() {
         },
         at(0),
     );
-    let task = space.state.forget(id(1)).unwrap();
+    let task = std::sync::Arc::unwrap_or_clone(space.state.forget(id(1)).unwrap());
     assert!(space.state.is_empty());
     assert!(space.state.load(task.clone()));
     assert!(!space.state.load(task));

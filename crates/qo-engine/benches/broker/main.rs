@@ -27,6 +27,10 @@ use std::process::ExitCode;
 
 use self::figures::Report;
 
+/// What the `qo` command uses.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const SCENARIOS: [(&str, &str); 5] = [
     (
         "full",
