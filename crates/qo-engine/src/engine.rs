@@ -1,6 +1,7 @@
 //! The one trait that every mode implements.
 
 use std::fmt::Debug;
+use std::sync::Weak;
 
 use async_trait::async_trait;
 use qo_core::task::Event;
@@ -11,6 +12,7 @@ use crate::api::{
     ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use crate::error::EngineError;
+use crate::watch::Watcher;
 
 /// A queue, whatever it is kept in.
 ///
@@ -127,6 +129,12 @@ pub trait Engine: Debug + Send + Sync + 'static {
 
     /// Lets claims serve a queue again.
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError>;
+
+    /// Tells somebody from now on what becomes durable through this engine, as long as there is that somebody. False where the
+    /// engine does not tell.
+    fn watch(&self, _watcher: Weak<dyn Watcher>) -> bool {
+        false
+    }
 
     /// Finishes what goes on in the background. Nothing is lost without it; stale index entries are cleared sooner with it.
     async fn close(&self);

@@ -9,6 +9,7 @@ use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream;
 use qo::{QueueName, TaskType};
+use qo_engine::watch::TaskChange;
 use qo_engine::wire::{Condition, schema};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
@@ -17,7 +18,6 @@ use utoipa::IntoParams;
 use crate::answer::{Answer, Refusal};
 use crate::app::App;
 use crate::body::Params;
-use crate::events::TaskEvent;
 
 /// How often a line is sent where nothing happens, so that both sides notice a broken connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -38,7 +38,7 @@ pub(crate) struct EventsQuery {
 }
 
 impl EventsQuery {
-    fn matches(&self, event: &TaskEvent) -> bool {
+    fn matches(&self, event: &TaskChange) -> bool {
         self.queue
             .as_ref()
             .is_none_or(|queue| *queue == event.queue)
