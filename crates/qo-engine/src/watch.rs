@@ -121,7 +121,7 @@ impl Watchers {
 
     /// Tells what was done to a task, if anybody listens.
     pub(crate) fn tell(&self, operation: &'static str, task: &Task) {
-        if self.listen() {
+        if operation != RENEW && self.listen() {
             self.changed(TaskChange::new(operation, task));
         }
     }

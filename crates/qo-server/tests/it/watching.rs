@@ -1,17 +1,18 @@
-//! What a served broker tells of itself: its commits in the metrics.
+//! What a served engine tells of itself: its commits in the metrics, and all that it does to tasks as events.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo::StateEngine;
+use qo::{Engine, ObjectsConfig, StateEngine};
 use qo_engine::state::{JsonConfig, SlateConfig};
 use qo_store::Store;
 use qo_store::client::ClientConfig;
 use qo_store::world::TokioWorld;
 use qo_store::wrap::CountingStore;
-use serde_json::json;
+use reqwest::Response;
+use serde_json::{Value, json};
 
-use crate::support::{Running, ask, config, memory, serve_engine};
+use crate::support::{PATIENCE, Running, ask, config, engine_on, memory, serve_engine};
 
 fn json_on(store: &Store) -> StateEngine {
     StateEngine::json(
@@ -122,6 +123,103 @@ async fn metrics_tell_of_commits_and_of_tasks_by_all_three_labels() {
             assert!(sample(&text, name) >= 1.0, "{journal}: {name} in\n{text}");
         }
         assert!(text.contains("qo_store_requests_total{prefix="), "{text}");
+        server.engine.close().await;
+    }
+}
+
+/// What a listener hears.
+struct Listener {
+    response: Response,
+    text: String,
+    heard: Vec<Value>,
+}
+
+impl Listener {
+    async fn new(server: &Running) -> Self {
+        Self {
+            response: server.send(ask("GET", "/v1/events")).await,
+            text: String::new(),
+            heard: Vec::new(),
+        }
+    }
+
+    /// Listens until this was done to this task, and gives the status after it.
+    async fn until(&mut self, operation: &str, id: &str) -> String {
+        let heard = tokio::time::timeout(PATIENCE, async {
+            loop {
+                let found = self
+                    .heard
+                    .iter()
+                    .find(|event| event["operation"] == operation && event["id"] == id);
+                if let Some(event) = found {
+                    return event["status"].as_str().unwrap().to_owned();
+                }
+                let chunk = self.response.chunk().await.unwrap().unwrap();
+                self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+                while let Some(end) = self.text.find("\n\n") {
+                    let event: String = self.text.drain(..end + 2).collect();
+                    let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+                    let data = data.filter(|_| event.contains("event: task"));
+                    self.heard
+                        .extend(data.map(|data| serde_json::from_str::<Value>(data).unwrap()));
+                }
+            }
+        });
+        let heard = heard.await;
+        heard.unwrap_or_else(|_| panic!("no {operation} of {id} in {:?}", self.heard))
+    }
+}
+
+async fn submit(server: &Running, body: &Value) -> String {
+    let (_, answer) = server.answer(ask("POST", "/v1/tasks").json(body)).await;
+    answer["task"]["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listeners_hear_of_bulk_operations_purges_and_maintenance_once_each() {
+    for mode in ["direct", "json", "slate"] {
+        let store = memory();
+        let direct = engine_on(&store, ObjectsConfig::local());
+        let engine: Arc<dyn Engine> = match mode {
+            "direct" => Arc::new(direct.clone()),
+            "json" => Arc::new(json_on(&store)),
+            _ => Arc::new(slate_on(&store).await),
+        };
+        let server = serve_engine(store, engine, config()).await;
+        let mut listener = Listener::new(&server).await;
+        let id = submit(&server, &json!({"task_type": "a"})).await;
+        assert_eq!(listener.until("submit", &id).await, "pending", "{mode}");
+
+        let bulk = json!({"operation": "cancel", "filter": {"task_type": "a"}});
+        let (status, done) = server.answer(ask("POST", "/v1/bulk").json(&bulk)).await;
+        assert_eq!((status, &done["done"]), (200, &json!(1)), "{mode}: {done}");
+        assert_eq!(listener.until("cancel", &id).await, "cancelled", "{mode}");
+        server.send(ask("DELETE", format!("/v1/tasks/{id}"))).await;
+        assert_eq!(listener.until("purge", &id).await, "archived", "{mode}");
+
+        let short = json!({"task_type": "b", "expires_in_ms": 20});
+        let id = submit(&server, &short).await;
+        if mode == "direct" {
+            // A broker sees by itself that a task has expired; here it is somebody's work.
+            let sweeps = async {
+                loop {
+                    direct.sweep_step().await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            tokio::select! {
+                status = listener.until("expire", &id) => assert_eq!(status, "cancelled"),
+                () = sweeps => {}
+            }
+        } else {
+            assert_eq!(listener.until("expire", &id).await, "cancelled", "{mode}");
+        }
+        for (at, event) in listener.heard.iter().enumerate() {
+            let told_again = listener.heard[..at].iter().any(|earlier| {
+                (&earlier["id"], &earlier["operation"]) == (&event["id"], &event["operation"])
+            });
+            assert!(!told_again, "{mode}: {event} twice in {:?}", listener.heard);
+        }
         server.engine.close().await;
     }
 }
