@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo::{Engine, ObjectsConfig, StateEngine};
+use qo::{ClaimRequest, Engine, ObjectsConfig, StateEngine};
 use qo_engine::state::{JsonConfig, SlateConfig};
 use qo_store::Store;
 use qo_store::client::ClientConfig;
@@ -154,7 +154,9 @@ impl Listener {
                 if let Some(event) = found {
                     return event["status"].as_str().unwrap().to_owned();
                 }
-                let chunk = self.response.chunk().await.unwrap().unwrap();
+                let Ok(Some(chunk)) = self.response.chunk().await else {
+                    panic!("no {operation} of {id} in {:?}", self.heard);
+                };
                 self.text.push_str(std::str::from_utf8(&chunk).unwrap());
                 while let Some(end) = self.text.find("\n\n") {
                     let event: String = self.text.drain(..end + 2).collect();
@@ -197,19 +199,20 @@ async fn listeners_hear_of_bulk_operations_purges_and_maintenance_once_each() {
         server.send(ask("DELETE", format!("/v1/tasks/{id}"))).await;
         assert_eq!(listener.until("purge", &id).await, "archived", "{mode}");
 
-        let short = json!({"task_type": "b", "expires_in_ms": 20});
+        let short = json!({"task_type": "b", "expires_in_ms": 20, "delay_ms": 10});
         let id = submit(&server, &short).await;
         if mode == "direct" {
-            // A broker sees by itself that a task has expired; here it is somebody's work.
-            let sweeps = async {
+            // A broker sees by itself that a task has expired; here whoever comes by does.
+            let wish = ClaimRequest::new("w".parse().unwrap(), vec![]);
+            let claims = async {
                 loop {
-                    direct.sweep_step().await.unwrap();
+                    assert_eq!(direct.claim(&wish).await.unwrap(), []);
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             };
             tokio::select! {
                 status = listener.until("expire", &id) => assert_eq!(status, "cancelled"),
-                () = sweeps => {}
+                () = claims => {}
             }
         } else {
             assert_eq!(listener.until("expire", &id).await, "cancelled", "{mode}");

@@ -87,7 +87,7 @@ impl StateEngine {
             .await
             .map_err(|error| from_slate(&error))?;
         let (space, index) = Box::pin(load::load(&db)).await?;
-        let ended = EndedTasks::new(db.clone());
+        let ended = EndedTasks::new(db.clone(), client.clone());
         let leftovers = Leftovers::start(db.clone(), client.clone(), &world);
         let state = config.state.clone();
         let journal = SlateJournal {
