@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         for (name, what) in SCENARIOS {
             println!("  {name:<9}{what}");
         }
+        println!("  http     slate behind HTTP, asked by another process: tasks a second");
         return ExitCode::SUCCESS;
     }
     let json = words.iter().any(|word| word == "--json");

@@ -12,7 +12,7 @@ use qo_store::wrap::CountingStore;
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use crate::support::{PATIENCE, Running, ask, config, engine_on, memory, serve_engine};
+use crate::support::{PATIENCE, Running, ask, config, engine_on, memory, serve_engine, until};
 
 fn json_on(store: &Store) -> StateEngine {
     StateEngine::json(
@@ -199,10 +199,15 @@ async fn listeners_hear_of_bulk_operations_purges_and_maintenance_once_each() {
         server.send(ask("DELETE", format!("/v1/tasks/{id}"))).await;
         assert_eq!(listener.until("purge", &id).await, "archived", "{mode}");
 
-        let short = json!({"task_type": "b", "expires_in_ms": 20, "delay_ms": 10});
+        let short = json!({"task_type": "b", "expires_in_ms": 20});
         let id = submit(&server, &short).await;
         if mode == "direct" {
             // A broker sees by itself that a task has expired; here whoever comes by does.
+            let expired_by = direct.now().plus_millis(20);
+            until("the task has expired", async || {
+                (direct.now() > expired_by).then_some(())
+            })
+            .await;
             let wish = ClaimRequest::new("w".parse().unwrap(), vec![]);
             let claims = async {
                 loop {
