@@ -51,8 +51,8 @@ impl EventsQuery {
 
 /// Listen
 ///
-/// Server-sent events: each change of a task that passes through this server, as `event: task` with JSON. What other processes do on the same store,
-/// and what maintenance does, is not seen here. A listener that is too slow gets `event: missed` with a number.
+/// Server-sent events: each change of a task that becomes durable through this process, its maintenance included, as `event: task` with JSON. What other processes
+/// do on the same store is not seen here. A listener that is too slow gets `event: missed` with a number.
 #[utoipa::path(
     get, path = "/v1/events", tag = "look", operation_id = "events", params(EventsQuery),
     responses((status = 200, description = "Events, until either side stops", body = String, content_type = "text/event-stream"))
