@@ -24,7 +24,8 @@ fn prepare(session: &Session) -> Connect {
         Some(url) => Connect::to(url.clone()),
         None => Connect::to_default(),
     };
+    let options = session.environment.open_options(Arc::clone(&world));
     connect
-        .options(session.environment.open_options(Arc::clone(&world)))
+        .options(options.counted_by(session.requests.clone()))
         .world(world)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use qo::Queue;
 use qo_store::Store;
 use qo_store::world::{TokioWorld, World};
+use qo_store::wrap::RequestCounter;
 
 use crate::config::Settings;
 use crate::connection;
@@ -23,6 +24,8 @@ pub struct Session {
     pub screen: Screen,
     /// Time, sleeping, spawning and randomness.
     pub world: Arc<dyn World>,
+    /// What the store was asked.
+    pub requests: RequestCounter,
     /// What is known of the store that was opened: its description and where its credentials come from.
     store: Option<(String, String)>,
 }
@@ -35,6 +38,7 @@ impl Session {
             settings,
             screen,
             world: TokioWorld::shared(),
+            requests: RequestCounter::default(),
             store: None,
         }
     }

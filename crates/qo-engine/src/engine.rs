@@ -1,6 +1,7 @@
 //! The one trait that every mode implements.
 
 use std::fmt::Debug;
+use std::sync::Weak;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -13,6 +14,7 @@ use crate::api::{
     WorkerInfo,
 };
 use crate::error::EngineError;
+use crate::watch::Watcher;
 
 /// How many of many attempts are ended at once where each is a request of its own.
 const COMPLETED_AT_ONCE: usize = 64;
@@ -141,6 +143,12 @@ pub trait Engine: Debug + Send + Sync + 'static {
 
     /// Lets claims serve a queue again.
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError>;
+
+    /// Tells somebody from now on what becomes durable through this engine, as long as there is that somebody. False where the
+    /// engine does not tell.
+    fn watch(&self, _watcher: Weak<dyn Watcher>) -> bool {
+        false
+    }
 
     /// Finishes what goes on in the background. Nothing is lost without it; stale index entries are cleared sooner with it.
     async fn close(&self);

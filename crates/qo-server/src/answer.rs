@@ -78,14 +78,27 @@ pub(crate) fn json(body: &impl Serialize) -> Answer {
     json_with(StatusCode::OK, body)
 }
 
+/// JSON of about so many bytes, so that a large answer is not moved again and again while it grows.
+pub(crate) fn json_of_about(bytes: usize, body: &impl Serialize) -> Answer {
+    let mut text = Vec::with_capacity(bytes);
+    match serde_json::to_writer(&mut text, body) {
+        Ok(()) => Ok(raw_json(StatusCode::OK, text)),
+        Err(error) => Err(unwritable(&error)),
+    }
+}
+
+fn unwritable(error: &serde_json::Error) -> Refusal {
+    Refusal::new(
+        Condition::Internal,
+        format!("the answer cannot be written: {error}"),
+    )
+}
+
 /// JSON, with another status than 200.
 pub(crate) fn json_with(status: StatusCode, body: &impl Serialize) -> Answer {
     match serde_json::to_vec(body) {
         Ok(text) => Ok(raw_json(status, text)),
-        Err(error) => Err(Refusal::new(
-            Condition::Internal,
-            format!("the answer cannot be written: {error}"),
-        )),
+        Err(error) => Err(unwritable(&error)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What all requests of a server share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use qo::{Engine, Queue, Timestamp};
@@ -44,7 +44,7 @@ impl App {
         let limits = config.limits.clone();
         // A semaphore has a largest number of permits, which no sensible setting comes near.
         let room = limits.bodies_max_bytes.min(Semaphore::MAX_PERMITS);
-        Self(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             guard: Guard::new(tokens, Arc::clone(&world)),
             hosts: config
                 .hosts
@@ -65,7 +65,11 @@ impl App {
             stopping: watch::Sender::new(false),
             limits,
             queue,
-        }))
+        });
+        let watcher: Weak<Shared> = Arc::downgrade(&shared);
+        let told = shared.queue.engine().watch(watcher);
+        shared.events.set_told_by_engine(told);
+        Self(shared)
     }
 
     pub(crate) fn engine(&self) -> &dyn Engine {

@@ -7,7 +7,7 @@
 //! envelope   request names, other sites, tokens and scopes, logs, metrics
 //! routes     one table of paths, who may use them, and what serves them
 //! claims     claims that outlive their connection
-//! events     what passes through, for listeners
+//! events     what happens to tasks, for listeners
 //! metrics    what is measured, for Prometheus
 //! tokens     who may do what
 //! openapi    the document, made from the routes and their types

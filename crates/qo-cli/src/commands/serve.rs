@@ -26,6 +26,8 @@ pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), F
         });
     }
     config.auth = Auth::stored(token_store(session)?);
+    let requests = session.requests.clone();
+    config.counts = Some(Arc::new(move || requests.counts()));
     let maintenance =
         MaintenanceConfig::from_env(&session.environment.variables).map_err(qo::Error::from)?;
     let mut stop = Stop::listen()?;

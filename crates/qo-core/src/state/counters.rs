@@ -30,7 +30,7 @@ pub struct Counters {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct QueueCounts {
     statuses: StatusCounts,
-    types: BTreeMap<TaskType, u64>,
+    types: BTreeMap<TaskType, StatusCounts>,
 }
 
 impl Counters {
@@ -49,12 +49,12 @@ impl Counters {
             .map(|(queue, counts)| (queue, &counts.statuses))
     }
 
-    /// How many tasks of each type a queue has, whatever their status.
-    pub fn types(&self, queue: &QueueName) -> impl Iterator<Item = (&TaskType, u64)> {
+    /// How many tasks of each type a queue has, by their status.
+    pub fn types(&self, queue: &QueueName) -> impl Iterator<Item = (&TaskType, &StatusCounts)> {
         self.queues
             .get(queue)
             .into_iter()
-            .flat_map(|counts| counts.types.iter().map(|(name, count)| (name, *count)))
+            .flat_map(|counts| &counts.types)
     }
 
     /// The counts of all queues together.
@@ -93,12 +93,11 @@ impl Counters {
             None => self.queues.entry(queue.clone()).or_default(),
         };
         counts.statuses.0[status as usize] += 1;
-        match counts.types.get_mut(task_type) {
-            Some(count) => *count += 1,
-            None => {
-                counts.types.insert(task_type.clone(), 1);
-            }
-        }
+        let of_type = match counts.types.get_mut(task_type) {
+            Some(of_type) => of_type,
+            None => counts.types.entry(task_type.clone()).or_default(),
+        };
+        of_type.0[status as usize] += 1;
     }
 
     pub(super) fn subtract(&mut self, queue: &QueueName, task_type: &TaskType, status: Status) {
@@ -106,9 +105,9 @@ impl Counters {
             return;
         };
         counts.statuses.0[status as usize] -= 1;
-        if let Some(count) = counts.types.get_mut(task_type) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of_type) = counts.types.get_mut(task_type) {
+            of_type.0[status as usize] -= 1;
+            if of_type.total() == 0 {
                 counts.types.remove(task_type);
             }
         }

@@ -297,6 +297,18 @@ impl Task {
         self
     }
 
+    /// The record alone, for whoever knows the input already. An input that is kept in an object of its own is named all the same.
+    #[must_use]
+    pub fn without_input(mut self) -> Self {
+        self.input = None;
+        self
+    }
+
+    /// Whether the record says what its input is.
+    pub fn names_input(&self) -> bool {
+        self.input.is_some() || self.input_ref.is_some()
+    }
+
     /// The output, once there is one.
     pub fn output(&self) -> Option<Payload> {
         join(self.output.as_ref(), self.output_ref.as_deref())

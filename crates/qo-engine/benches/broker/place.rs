@@ -113,6 +113,17 @@ pub(crate) async fn work(engine: &StateEngine, workers: usize, count: usize) {
     running.abort_all();
 }
 
+/// How much CPU time the process has taken, in seconds.
+pub(crate) fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program is in parentheses and may hold spaces.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = after_name.split_whitespace().skip(11).take(2);
+    let ticks: f64 = ticks.filter_map(|tick| tick.parse::<f64>().ok()).sum();
+    // Linux tells it in hundredths, whatever the machine.
+    ticks / 100.0
+}
+
 /// How much memory the process has, in GiB.
 pub(crate) fn memory_gib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -38,6 +38,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// A larger answer is not read.
 const ANSWER_MAX_BYTES: usize = 512 * 1024 * 1024;
 
+/// How much room is made for an answer by its own word.
+const RESERVED_MAX_BYTES: usize = 16 * 1024 * 1024;
+
 /// What is asked of a server.
 pub(super) struct Ask {
     method: Method,
@@ -364,7 +367,11 @@ async fn whole(mut response: reqwest::Response) -> Result<Bytes, Failure> {
     let Some(second) = response.chunk().await.map_err(cut)? else {
         return Ok(first);
     };
-    let mut body = BytesMut::with_capacity(first.len() + second.len());
+    let announced = response.content_length().unwrap_or(0);
+    let announced = usize::try_from(announced)
+        .unwrap_or(0)
+        .min(RESERVED_MAX_BYTES);
+    let mut body = BytesMut::with_capacity(announced.max(first.len() + second.len()));
     body.extend_from_slice(&first);
     body.extend_from_slice(&second);
     while let Some(chunk) = response.chunk().await.map_err(cut)? {

@@ -8,6 +8,7 @@
 //! - [`connection`]: one request, repeated under one name until it is answered, at the servers in their order.
 //! - [`batch`]: what many callers ask at once goes in one request; one caller alone does not wait for others.
 //! - [`clock`]: the queue's time, from the answers.
+//! - [`inputs`]: what answers need not repeat.
 //!
 //! # When an answer is lost
 //!
@@ -27,16 +28,18 @@ mod clock;
 mod config;
 mod connection;
 mod engine_impl;
+mod inputs;
 mod leases;
 
 use std::fmt;
 use std::sync::Arc;
 
-use qo_core::{Rejection, Task, TaskId};
+use qo_core::{Json, Rejection, Task, TaskId};
 use qo_store::world::{World, WorldExt};
 
 use self::batch::{Batch, Batcher, Sent};
 use self::connection::{Ask, Connection};
+use self::inputs::{Inputs, with_input};
 use self::leases::Leases;
 use crate::api::{SubmitRequest, Submitted};
 use crate::error::EngineError;
@@ -58,6 +61,7 @@ struct Shared {
     connection: Arc<Connection>,
     world: Arc<dyn World>,
     leases: Arc<Leases>,
+    inputs: Inputs,
     submits: Batcher<SubmitBody, SubmitAnswer>,
     /// Complete, fail, release, snooze.
     ends: Batcher<OutcomeItem, OutcomeAnswer>,
@@ -89,6 +93,7 @@ impl RemoteEngine {
                 connection,
                 world,
                 leases: Arc::new(Leases::default()),
+                inputs: Inputs::default(),
                 submits,
                 ends,
                 signs,
@@ -111,6 +116,7 @@ impl RemoteEngine {
     fn named(&self, request: SubmitRequest) -> Result<(SubmitBody, Own), EngineError> {
         request.retry_policy.validate().map_err(Rejection::from)?;
         let mut body = SubmitBody::from_request(request);
+        body.omit_input = true;
         let own = body.id.is_none().then(|| self.shared.world.new_task_id());
         body.id = body.id.or(own);
         // With a key, another submit may have made the task under this very id, on this one's behalf.
@@ -119,9 +125,10 @@ impl RemoteEngine {
     }
 
     async fn submit_one(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
+        let input = request.input.clone();
         let (body, own) = self.named(request)?;
         let sent = self.shared.submits.send(body).await?;
-        self.submitted(sent.answer, own, sent.repeated)
+        self.submitted(sent.answer, own, input, sent.repeated)
     }
 
     async fn submit_all(
@@ -132,6 +139,7 @@ impl RemoteEngine {
         let mut chunk = Chunk::default();
         for request in requests {
             let place = results.len();
+            let input = request.input.clone();
             match self.named(request) {
                 Err(error) => results.push(Some(Err(error))),
                 Ok((body, own)) => {
@@ -140,7 +148,7 @@ impl RemoteEngine {
                         self.submit_chunk(std::mem::take(&mut chunk), &mut results)
                             .await;
                     }
-                    chunk.add(body, own, place);
+                    chunk.add(body, own, input, place);
                 }
             }
         }
@@ -169,13 +177,14 @@ impl RemoteEngine {
             .await;
         match answers {
             Ok((answers, repeated)) => {
-                for (answer, (own, place)) in answers.into_iter().zip(chunk.places) {
-                    results[place] = Some(self.submitted(answer, own, repeated));
+                for (answer, part) in answers.into_iter().zip(chunk.places) {
+                    let result = self.submitted(answer, part.own, part.input, repeated);
+                    results[part.place] = Some(result);
                 }
             }
             Err(error) => {
-                for (_, place) in chunk.places {
-                    results[place] = Some(Err(error.clone()));
+                for part in chunk.places {
+                    results[part.place] = Some(Err(error.clone()));
                 }
             }
         }
@@ -185,6 +194,7 @@ impl RemoteEngine {
         &self,
         answer: SubmitAnswer,
         own: Own,
+        input: Json,
         repeated: bool,
     ) -> Result<Submitted, EngineError> {
         match (answer.task, answer.problem) {
@@ -193,7 +203,7 @@ impl RemoteEngine {
                 let own_copy = repeated && own == Some(task.id);
                 Ok(Submitted {
                     duplicate: answer.duplicate && !own_copy,
-                    task,
+                    task: with_input(task, Some(input)),
                 })
             }
             (None, Some(problem)) => Err(problem.into_error(&self.connection().place())),
@@ -205,17 +215,21 @@ impl RemoteEngine {
 
     /// Says what became of an attempt, or that it goes on.
     async fn tell(&self, id: TaskId, outcome: Outcome) -> Result<Task, EngineError> {
-        let batcher = match outcome {
-            Outcome::Renew(_) | Outcome::Progress(_) => &self.shared.signs,
-            _ => &self.shared.ends,
+        let batcher = if outcome.ends_attempt() {
+            &self.shared.ends
+        } else {
+            &self.shared.signs
         };
         let lease = match &outcome {
             Outcome::Complete(CompleteBody { lease_id, .. }) => Some(*lease_id),
             _ => None,
         };
-        let sent: Sent<OutcomeAnswer> = batcher.send(OutcomeItem::new(id, outcome)).await?;
+        let input = self.shared.inputs.of(&outcome);
+        let mut item = OutcomeItem::new(id, outcome);
+        item.omit_input = input.is_some();
+        let sent: Sent<OutcomeAnswer> = batcher.send(item).await?;
         let error = match (sent.answer.task, sent.answer.problem) {
-            (Some(task), _) => return Ok(task),
+            (Some(task), _) => return Ok(with_input(task, input)),
             (None, Some(problem)) => problem.into_error(&self.connection().place()),
             (None, None) => {
                 return Err(self
@@ -256,12 +270,20 @@ impl fmt::Debug for RemoteEngine {
 /// The id that was drawn for a submit and that nobody else can use.
 type Own = Option<TaskId>;
 
+/// What is known of a submit that is under way.
+struct Part {
+    own: Own,
+    /// The answer leaves it out.
+    input: Json,
+    /// Where the answer belongs.
+    place: usize,
+}
+
 /// Submits that go in one request.
 #[derive(Default)]
 struct Chunk {
     bodies: Vec<SubmitBody>,
-    /// Where each one's answer belongs.
-    places: Vec<(Own, usize)>,
+    places: Vec<Part>,
     bytes: usize,
 }
 
@@ -271,10 +293,10 @@ impl Chunk {
             || (self.bodies.len() < BATCH_MAX && self.bytes + body.bytes() <= batch::BYTES_MAX)
     }
 
-    fn add(&mut self, body: SubmitBody, own: Own, place: usize) {
+    fn add(&mut self, body: SubmitBody, own: Own, input: Json, place: usize) {
         self.bytes += body.bytes();
         self.bodies.push(body);
-        self.places.push((own, place));
+        self.places.push(Part { own, input, place });
     }
 }
 

@@ -10,6 +10,7 @@ use qo_store::world::{World, WorldExt};
 
 use super::journal::{GroupChanges, Journal};
 use super::message::{Answer, Ask, ListAsk, Listed, Submit, Taken, Wish};
+use super::telling::operation_of;
 use crate::api::Stats;
 use crate::error::EngineError;
 
@@ -200,6 +201,7 @@ impl Space {
         match self.command(Request::Purge(id), now, changes) {
             Outcome::Purged { .. } => {
                 let task = task?;
+                changes.note_removed(&task);
                 changes.removed.push(Task::clone(&task));
                 Ok(task)
             }
@@ -228,17 +230,15 @@ impl Space {
     fn stats(&self, now: Timestamp) -> Stats {
         let mut stats = Stats::default();
         let counters = self.state.counters();
-        for (name, counts) in counters.queues() {
+        for (name, _) in counters.queues() {
             let queue = stats.queues.entry(name.clone()).or_default();
-            for status in Status::ALL {
-                if counts.of(status) > 0 {
-                    queue.statuses.insert(status, counts.of(status));
+            for (task_type, counts) in counters.types(name) {
+                for status in Status::ALL {
+                    if counts.of(status) > 0 {
+                        queue.add(task_type, status, counts.of(status));
+                    }
                 }
             }
-            let types = counters.types(name);
-            queue
-                .types
-                .extend(types.map(|(task_type, count)| (task_type.clone(), count)));
             queue.oldest_due = self.state.oldest_due(name, now);
         }
         for queue in self.state.paused() {
@@ -249,7 +249,9 @@ impl Space {
 
     fn command(&mut self, request: Request, now: Timestamp, changes: &mut GroupChanges) -> Outcome {
         let op = self.world.new_op_id();
+        let operation = operation_of(&request);
         let (outcome, changed) = self.state.apply(StateCommand { op, request }, now);
+        changes.note(operation, &changed.tasks, &self.state);
         changes.add(changed);
         outcome
     }

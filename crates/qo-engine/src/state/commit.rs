@@ -31,7 +31,9 @@ use super::apply::{Space, Verdict};
 use super::config::StateConfig;
 use super::journal::{Committed, Found, GroupChanges, Journal, Want};
 use super::message::{Answer, Ask, Entry};
+use super::telling::Told;
 use crate::error::EngineError;
+use crate::watch::Watchers;
 
 /// How often a group is tried against others who keep writing.
 const ROUNDS_MAX: u32 = 60;
@@ -75,6 +77,7 @@ pub(super) struct CommitLoop<J> {
     rests_until: Duration,
     /// Why the loop has ended, for those who come too late.
     ended: Arc<OnceLock<EngineError>>,
+    watchers: Watchers,
 }
 
 impl<J: Journal> CommitLoop<J> {
@@ -107,7 +110,13 @@ impl<J: Journal> CommitLoop<J> {
             confirmed_at: None,
             rests_until: Duration::ZERO,
             ended,
+            watchers: Watchers::default(),
         }
+    }
+
+    /// Those who are told of what becomes durable.
+    pub(super) fn watchers(&self) -> Watchers {
+        self.watchers.clone()
     }
 
     /// Runs until the engine is closed, all of its handles are gone, or the journal is over.
@@ -208,18 +217,21 @@ impl<J: Journal> CommitLoop<J> {
                 self.disturbed = true;
             }
             let now = self.client.now();
-            let (members, changes, confirm) = self.form(std::mem::take(&mut entries), now);
+            let (members, mut changes, confirm) = self.form(std::mem::take(&mut entries), now);
             if changes.is_empty() && !confirm {
                 return;
             }
+            let world = &self.space.world;
+            let told = Told::begin(&self.watchers, world, members.len(), &mut changes);
             let state = &mut self.space.state;
             match self.journal.commit(state, &changes, now).await {
                 Committed::Done => {
                     self.confirmed_at = Some(self.space.world.monotonic());
+                    told.land();
                     return self.deliver(members);
                 }
                 Committed::Later(durable) => {
-                    let landing = async move { (members, durable.await) };
+                    let landing = async move { (members, durable.await.inspect(|()| told.land())) };
                     self.in_flight.push_back(Box::pin(landing));
                     return;
                 }
@@ -245,7 +257,7 @@ impl<J: Journal> CommitLoop<J> {
     /// Applies wishes in order, ends what has expired, and serves the claims that wait. Also says whether it must be made sure
     /// that all of this was seen in the newest state there is.
     fn form(&mut self, entries: Vec<Entry>, now: Timestamp) -> (Vec<Member>, GroupChanges, bool) {
-        let mut changes = GroupChanges::default();
+        let mut changes = GroupChanges::for_watchers(&self.watchers);
         let mut members = Vec::with_capacity(entries.len());
         let mut confirm = self.is_poll_due();
         let own = std::mem::take(&mut self.own);

@@ -1,7 +1,7 @@
 //! Broker mode as an [`Engine`].
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -25,6 +25,7 @@ use crate::api::{
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::objects::{payload, workers};
+use crate::watch::Watcher;
 
 /// How many large inputs `submit_many` stores at once.
 const PLACED_AT_ONCE: usize = 64;
@@ -439,6 +440,11 @@ impl Engine for StateEngine {
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         let (queue, paused) = (queue.clone(), false);
         self.ask_done(Ask::SetPaused { queue, paused }).await
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {
+        self.shared.watchers.add(watcher);
+        true
     }
 
     async fn close(&self) {

@@ -18,6 +18,7 @@ pub mod json;
 mod message;
 mod payloads;
 pub mod slate;
+mod telling;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -34,6 +35,7 @@ use self::commit::CommitLoop;
 use self::journal::Journal;
 use self::message::{Answer, Ask, Entry};
 use crate::error::EngineError;
+use crate::watch::Watchers;
 
 /// The engine of broker mode. Clones share everything.
 #[derive(Clone)]
@@ -50,6 +52,7 @@ struct Shared {
     ended: Arc<OnceLock<EngineError>>,
     /// Where tasks are that have come to their end, if they are not in the state.
     archive: Option<Arc<dyn Archive>>,
+    watchers: Watchers,
 }
 
 /// Tasks that have come to their end and are no longer in the state.
@@ -80,6 +83,7 @@ impl StateEngine {
             receiver,
             Arc::clone(&ended),
         );
+        let watchers = commits.watchers();
         world.spawn(Box::pin(commits.run()));
         Self {
             shared: Arc::new(Shared {
@@ -89,6 +93,7 @@ impl StateEngine {
                 config,
                 ended,
                 archive,
+                watchers,
             }),
         }
     }

@@ -30,6 +30,14 @@ pub use payload::BytesPayload;
 pub use problem::{Condition, Problem};
 pub use submit::{RetryPolicyBody, SubmitAnswer, SubmitBody, SubmittedAnswer};
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 /// Names a request. A client that repeats a request repeats its name; every answer carries it, and so do the logs.
 pub const REQUEST_ID_HEADER: &str = "x-request-id";
 /// The queue's time when the answer was made, to the millisecond.

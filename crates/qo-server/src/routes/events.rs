@@ -9,6 +9,7 @@ use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream;
 use qo::{QueueName, TaskType};
+use qo_engine::watch::TaskChange;
 use qo_engine::wire::{Condition, schema};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
@@ -17,7 +18,6 @@ use utoipa::IntoParams;
 use crate::answer::{Answer, Refusal};
 use crate::app::App;
 use crate::body::Params;
-use crate::events::TaskEvent;
 
 /// How often a line is sent where nothing happens, so that both sides notice a broken connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -38,7 +38,7 @@ pub(crate) struct EventsQuery {
 }
 
 impl EventsQuery {
-    fn matches(&self, event: &TaskEvent) -> bool {
+    fn matches(&self, event: &TaskChange) -> bool {
         self.queue
             .as_ref()
             .is_none_or(|queue| *queue == event.queue)
@@ -51,8 +51,8 @@ impl EventsQuery {
 
 /// Listen
 ///
-/// Server-sent events: each change of a task that passes through this server, as `event: task` with JSON. What other processes do on the same store,
-/// and what maintenance does, is not seen here. A listener that is too slow gets `event: missed` with a number.
+/// Server-sent events: each change of a task that becomes durable through this process, its maintenance included, as `event: task` with JSON. What other processes
+/// do on the same store is not seen here. A listener that is too slow gets `event: missed` with a number.
 #[utoipa::path(
     get, path = "/v1/events", tag = "look", operation_id = "events", params(EventsQuery),
     responses((status = 200, description = "Events, until either side stops", body = String, content_type = "text/event-stream"))

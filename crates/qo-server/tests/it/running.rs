@@ -41,9 +41,9 @@ async fn metrics_tell_what_happened() {
     let text = response.text().await.unwrap();
     for line in [
         "qo_leader 1",
-        "qo_tasks{queue=\"q\",status=\"pending\"} 1",
-        "qo_tasks{queue=\"q\",status=\"completed\"} 1",
-        "qo_tasks_by_type{queue=\"q\",type=\"mail\"} 2",
+        "qo_tasks{queue=\"q\",type=\"mail\",status=\"pending\"} 1",
+        "qo_tasks{queue=\"q\",type=\"mail\",status=\"completed\"} 1",
+        "qo_commit_seconds_count 0",
         "qo_submit_seconds_count 2",
         "qo_claim_seconds_count 1",
         "qo_task_wait_seconds_count 1",

@@ -118,8 +118,9 @@ pub(super) fn recognise(body: &[u8], op: &OpId) -> Option<Authorship> {
     is_in.then_some(Authorship::BuiltUpon)
 }
 
-/// Writes the object.
+/// Writes the object, into a buffer that may have been used before.
 pub(super) fn write<'a>(
+    mut body: BytesMut,
     head: &Head,
     op: &OpId,
     now: Timestamp,
@@ -140,7 +141,8 @@ pub(super) fn write<'a>(
         head_text.push_str(",\n");
     }
     head_text.push_str("\"tasks\":[");
-    let mut body = BytesMut::with_capacity(head_text.len() + lines_bytes + 64);
+    body.clear();
+    body.reserve(head_text.len() + lines_bytes + 64);
     body.put_slice(head_text.as_bytes());
     let mut separator: &[u8] = b"\n";
     for line in lines {
@@ -225,7 +227,8 @@ mod tests {
 
     fn written(head: &Head, op: &OpId, lines: &[Bytes]) -> Bytes {
         let bytes = lines.iter().map(|line| line.len() + LINE_OVERHEAD).sum();
-        write(head, op, Timestamp::from_millis(5), lines.iter(), bytes).unwrap()
+        let now = Timestamp::from_millis(5);
+        write(BytesMut::new(), head, op, now, lines.iter(), bytes).unwrap()
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use object_store::ObjectStore;
 use qo_core::task::{decode, encode};
 use qo_core::{OpId, QueueState, TaskId, Timestamp};
@@ -82,6 +82,8 @@ struct JsonJournal {
     /// Lines that are no task to this version. They are carried along.
     strangers: Vec<Bytes>,
     lines_bytes: usize,
+    /// What the last object was written into. Memory that was used before costs less than new memory.
+    spare: BytesMut,
 }
 
 impl JsonJournal {
@@ -98,6 +100,7 @@ impl JsonJournal {
             lines: BTreeMap::new(),
             strangers: Vec::new(),
             lines_bytes: 0,
+            spare: BytesMut::new(),
         }
     }
 
@@ -199,7 +202,7 @@ impl JsonJournal {
 
     /// The object with what a group changed.
     fn compose(
-        &self,
+        &mut self,
         head: &Head,
         staged: &BTreeMap<TaskId, Option<Bytes>>,
         op: &OpId,
@@ -216,7 +219,9 @@ impl JsonJournal {
             .filter(|(id, _)| !staged.contains_key(id))
             .map(|(_, line)| line);
         let lines = kept.chain(staged.values().flatten()).chain(&self.strangers);
-        document::write(head, op, now, lines, self.lines_bytes + staged_bytes)
+        let bytes = self.lines_bytes + staged_bytes;
+        let spare = std::mem::take(&mut self.spare);
+        document::write(spare, head, op, now, lines, bytes)
             .map_err(|error| EngineError::BadRequest(error.to_string()))
     }
 }
@@ -296,9 +301,11 @@ impl Journal for JsonJournal {
             }
         };
         let written = match &self.tag {
-            Some(tag) => self.client.swap(KEY, body, tag, &op).await,
-            None => self.client.create(KEY, body, &op).await,
+            Some(tag) => self.client.swap(KEY, body.clone(), tag, &op).await,
+            None => self.client.create(KEY, body.clone(), &op).await,
         };
+        // A store that still holds it keeps it.
+        self.spare = body.try_into_mut().unwrap_or_default();
         let is_in = match written {
             Ok(written) => {
                 // Where there is no tag, somebody has written since; what this group saw and did stands.

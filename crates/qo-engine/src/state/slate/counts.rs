@@ -70,8 +70,7 @@ impl Counts {
                 continue;
             }
             let queue = stats.queues.entry(key.queue.clone()).or_default();
-            *queue.statuses.entry(key.status).or_default() += count;
-            *queue.types.entry(key.task_type.clone()).or_default() += count;
+            queue.add(&key.task_type, key.status, *count);
         }
     }
 }

@@ -89,7 +89,7 @@ impl StateEngine {
             .await
             .map_err(|error| from_slate(&error))?;
         let (space, index) = Box::pin(load::load(&db)).await?;
-        let ended = EndedTasks::new(db.clone());
+        let ended = EndedTasks::new(db.clone(), client.clone());
         let leftovers = Leftovers::start(db.clone(), client.clone(), &world);
         let state = config.state.clone();
         let journal = SlateJournal {
@@ -254,14 +254,8 @@ impl Journal for SlateJournal {
         self.index.counts.add_to(stats, now, self.retention_ms);
         // What was fetched for somebody is in the state for a moment, and has been counted there.
         for key in self.index.fetched.values() {
-            let Some(queue) = stats.queues.get_mut(&key.queue) else {
-                continue;
-            };
-            if let Some(count) = queue.statuses.get_mut(&key.status) {
-                *count = count.saturating_sub(1);
-            }
-            if let Some(count) = queue.types.get_mut(&key.task_type) {
-                *count = count.saturating_sub(1);
+            if let Some(queue) = stats.queues.get_mut(&key.queue) {
+                queue.subtract_one(&key.task_type, key.status);
             }
         }
     }
