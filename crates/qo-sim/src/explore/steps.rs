@@ -148,7 +148,7 @@ impl Play {
         let settings = BucketSettings {
             // Equal bytes have equal tags, so that equal states can be told.
             hashes_content: true,
-            versions_max: None,
+            ..BucketSettings::default()
         };
         Self {
             bucket: Arc::new(Bucket::new(&scheduler, settings)),

@@ -108,6 +108,7 @@ pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome
     let settings = BucketSettings {
         hashes_content: plan.has(FaultKind::HashTags),
         versions_max,
+        unlimited_key: subject.unlimited_key(),
     };
     let stage = Arc::new(Stage {
         plan: plan.clone(),
@@ -233,9 +234,8 @@ impl Stage {
             }
         }
         running.engine.close().await;
-        for (id, written) in self.subject.records(&self.bucket) {
-            let body = written.last().and_then(|written| written.body.as_ref());
-            let Some(task) = body.and_then(|body| decode(body).ok()) else {
+        for (id, written) in self.subject.newest(&self.bucket) {
+            let Some(task) = written.body.and_then(|body| decode(&body).ok()) else {
                 continue;
             };
             let mut unreadable = Vec::new();
@@ -258,12 +258,10 @@ impl Stage {
             .flat_map(|key| self.subject.tasks_of(key))
             .collect();
         let mut unfinished = Vec::new();
-        for (id, written) in self.subject.records(&self.bucket) {
-            let body = written.last().and_then(|written| written.body.as_ref());
-            if let Some(task) = body.and_then(|body| decode(body).ok())
+        for (id, written) in self.subject.newest(&self.bucket) {
+            if let Some(task) = written.body.and_then(|body| decode(&body).ok())
                 && !task.status.is_terminal()
                 && !full.contains(&id)
-                && !written.iter().any(|written| written.damaged)
             {
                 unfinished.push(format!("{id} is {}", task.status));
             }

@@ -3,6 +3,7 @@
 //! To simulate another engine is to implement [`Subject`] for it: how a process starts it, how its tasks are read from what is stored, and
 //! what may be left in the store in the end. The processes, the faults and the checks are the same.
 
+mod json;
 mod objects;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,18 @@ use qo_store::world::{BoxFuture, World};
 
 use crate::store::{Bucket, Written};
 
+pub use self::json::Json;
 pub use self::objects::Objects;
+
+/// The engine of that name.
+pub fn from_name(name: &str) -> Option<Arc<dyn Subject>> {
+    all().into_iter().find(|subject| subject.name() == name)
+}
+
+/// Every engine that can be simulated.
+pub fn all() -> Vec<Arc<dyn Subject>> {
+    vec![Arc::new(Objects), Arc::new(Json)]
+}
 
 /// What a process has to start an engine with.
 #[derive(Debug, Clone)]
@@ -55,6 +67,27 @@ pub trait Subject: Debug + Send + Sync + 'static {
 
     /// Every stored version of every task, oldest first.
     fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>>;
+
+    /// The newest stored version of every task that is there and was never damaged.
+    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, Written> {
+        let records = self.records(bucket).into_iter();
+        records
+            .filter(|(_, written)| !written.iter().any(|written| written.damaged))
+            .filter_map(|(id, written)| Some((id, written.into_iter().next_back()?)))
+            .filter(|(_, written)| written.body.is_some())
+            .collect()
+    }
+
+    /// Whether one write may hold several changes of one task.
+    fn groups_changes(&self) -> bool {
+        false
+    }
+
+    /// The key that the engine cannot do without, and that it writes without end, if there is one. A store that limits the
+    /// versions of a key is no store for it.
+    fn unlimited_key(&self) -> Option<&'static str> {
+        None
+    }
 
     /// The keys of objects that may be damaged without making the store as a whole unusable.
     fn may_be_damaged(&self, key: &str) -> bool;

@@ -5,6 +5,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
+use qo_core::mutant::{Mutant, planted};
 use qo_core::task::Apart;
 use qo_core::{QueueState, Task, TaskId, Timestamp};
 use slatedb::WriteBatch;
@@ -126,7 +127,7 @@ impl Index {
         let kept_until = now.plus_millis(retention_ms).max(until.unwrap_or(now));
         let key = keys::of_task(ENDED, id);
         batch.put_bytes_with_options(key, Bytes::from(record), &expires(kept_until));
-        if self.live.remove(&id) {
+        if self.live.remove(&id) && !planted(Mutant::LiveRecordLeft) {
             batch.delete(keys::of_task(LIVE, id));
             batch.delete(keys::of_task(INPUT, id));
         }
