@@ -91,6 +91,7 @@ fn after(before: Option<&Task>, event: &Event, stored: &Task) -> Task {
             task.retry_count = 0;
             task.cancel_requested = false;
             task.available_at = stored.available_at;
+            task.expires_at = stored.expires_at;
         }
         _ => {}
     }

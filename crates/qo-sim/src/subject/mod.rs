@@ -5,6 +5,7 @@
 
 mod json;
 mod objects;
+mod slate;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,14 +14,17 @@ use std::time::Duration;
 
 use object_store::ObjectStore;
 use qo_core::{Task, TaskId};
-use qo_engine::{Engine, EngineError};
+use qo_engine::{Engine, EngineError, StateEngine};
 use qo_store::clock::StoreClock;
 use qo_store::world::{BoxFuture, World};
 
+use crate::broker::Wire;
+use crate::faults::FaultKind;
 use crate::store::{Bucket, Written};
 
 pub use self::json::Json;
 pub use self::objects::Objects;
+pub use self::slate::Slate;
 
 /// The engine of that name.
 pub fn from_name(name: &str) -> Option<Arc<dyn Subject>> {
@@ -29,7 +33,7 @@ pub fn from_name(name: &str) -> Option<Arc<dyn Subject>> {
 
 /// Every engine that can be simulated.
 pub fn all() -> Vec<Arc<dyn Subject>> {
-    vec![Arc::new(Objects), Arc::new(Json)]
+    vec![Arc::new(Objects), Arc::new(Json), Arc::new(Slate)]
 }
 
 /// What a process has to start an engine with.
@@ -43,6 +47,8 @@ pub struct Seat {
     pub world: Arc<dyn World>,
     /// How often background work looks at everything.
     pub sweep_interval: Duration,
+    /// The way to the brokers, where the engine has some.
+    pub wire: Wire,
 }
 
 /// An engine that runs.
@@ -62,8 +68,28 @@ pub trait Subject: Debug + Send + Sync + 'static {
     /// Its name in tables.
     fn name(&self) -> &'static str;
 
-    /// Starts it in a process.
+    /// Starts it in a process. Where there are brokers, this is the way to them.
     fn start(&self, seat: &Seat) -> Running;
+
+    /// How many processes open the queue for the others; none, where everybody does.
+    fn brokers(&self) -> u64 {
+        0
+    }
+
+    /// Opens the queue in the process of a broker.
+    fn serve(&self, _seat: &Seat) -> BoxFuture<Result<StateEngine, EngineError>> {
+        Box::pin(async { Err(EngineError::Closed) })
+    }
+
+    /// After how long a process looks at everything that was left.
+    fn tidy_after(&self) -> Duration {
+        Duration::from_mins(2)
+    }
+
+    /// Whether the engine is made for stores and processes that fail in this way.
+    fn endures(&self, _kind: FaultKind) -> bool {
+        true
+    }
 
     /// Every stored version of every task, oldest first.
     fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>>;
