@@ -88,8 +88,7 @@ impl Space {
 
     /// Ends what has expired. Renewals of the same group come first, so that one that is just in time counts.
     pub(super) fn expire(&mut self, now: Timestamp, changes: &mut GroupChanges) {
-        let due = self.state.next_expiry(self.lease_margin_ms);
-        if due.is_none_or(|due| due > now) {
+        if !self.has_expired(now) {
             return;
         }
         let request = Request::ExpireLeases {
@@ -140,6 +139,12 @@ impl Space {
             return Err(EngineError::QueuePaused { queues });
         }
         Ok(Vec::new())
+    }
+
+    /// Whether there is something to end.
+    pub(super) fn has_expired(&self, now: Timestamp) -> bool {
+        let due = self.state.next_expiry(self.lease_margin_ms);
+        due.is_some_and(|due| due <= now)
     }
 
     /// How long until something expires.

@@ -18,10 +18,12 @@ mod document;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use object_store::ObjectStore;
+use qo_core::mutant::{Mutant, planted};
 use qo_core::task::{decode, encode};
 use qo_core::{OpId, QueueState, TaskId, Timestamp};
 use qo_store::client::{ClientConfig, Object, Tag};
@@ -154,6 +156,9 @@ impl JsonJournal {
 
     /// Forgets what is known of tasks whose write did not come to be, so that the next load reads them.
     fn undo(&mut self, state: &mut QueueState, staged: &BTreeMap<TaskId, Option<Bytes>>) {
+        if planted(Mutant::FailedWriteBuiltUpon) {
+            return;
+        }
         self.must_load = true;
         for id in staged.keys() {
             state.unload(*id);
@@ -163,6 +168,9 @@ impl JsonJournal {
 
     /// Makes sure that the object is still the one that is known.
     async fn confirm(&mut self) -> Committed {
+        if planted(Mutant::AnsweredUnconfirmed) {
+            return Committed::Done;
+        }
         let found = match &self.tag {
             Some(tag) => self.client.get_if_changed(KEY, tag).await,
             None => self.client.get(KEY).await.map(Some),
@@ -187,8 +195,12 @@ impl JsonJournal {
     }
 
     /// Whether a write that was refused is in the object all the same: something on the way may have sent it twice, and
-    /// answered with the fate of the second copy. What is read here is what the next load would read.
+    /// answered with the fate of the second copy. What is read here is what the next load would read. As long as it cannot be
+    /// read, nobody knows.
     async fn is_in_after_all(&mut self, op: &OpId) -> Result<bool, StoreError> {
+        if planted(Mutant::RefusedSwapTakenForLost) {
+            return Ok(false);
+        }
         match self.client.get(KEY).await {
             Ok(object) => {
                 let is_in = document::recognise(&object.body, op).is_some();
@@ -196,7 +208,13 @@ impl JsonJournal {
                 Ok(is_in)
             }
             Err(StoreError::NotFound { .. }) => Ok(false),
-            Err(error) => Err(error),
+            Err(error) => Err(StoreError::Unavailable {
+                key: KEY.to_owned(),
+                detail: error.to_string(),
+                attempts: 1,
+                elapsed: Duration::ZERO,
+                in_doubt: true,
+            }),
         }
     }
 
@@ -336,6 +354,14 @@ impl Journal for JsonJournal {
                 self.undo(state, &staged);
                 Committed::Failed(error.into())
             }
+        }
+    }
+
+    /// What others wrote comes with the answer.
+    async fn ask_time(&mut self) -> Result<(), EngineError> {
+        match self.confirm().await {
+            Committed::Failed(error) => Err(error),
+            _ => Ok(()),
         }
     }
 

@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
+use qo_core::mutant::{Mutant, planted};
 use qo_core::task::encode_compact;
 use qo_core::{Json, QueueState, Task, TaskId, Timestamp};
 use slatedb::WriteBatch;
@@ -130,7 +131,7 @@ impl Index {
     }
 
     fn delete_live(&mut self, batch: &mut WriteBatch, task: &Task) {
-        if self.live.remove(&task.id) {
+        if self.live.remove(&task.id) && !planted(Mutant::LiveRecordLeft) {
             batch.delete(keys::of_place(LIVE, task.sequence));
             if input_apart(task).is_some() {
                 batch.delete(keys::of_place(INPUT, task.sequence));

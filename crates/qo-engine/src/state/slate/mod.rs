@@ -24,6 +24,7 @@
 mod archive;
 mod batch;
 mod cache;
+mod clock;
 mod config;
 mod counts;
 mod error;
@@ -40,6 +41,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use object_store::ObjectStore;
+use qo_core::mutant::{Mutant, planted};
 use qo_core::{QueueState, Task, TaskId, Timestamp};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
@@ -51,6 +53,7 @@ pub use config::SlateConfig;
 
 use self::archive::EndedTasks;
 use self::batch::Index;
+use self::clock::WorldClock;
 use self::error::{PLACE, from_slate};
 use self::keys::CountKey;
 use self::leadership::Leadership;
@@ -83,6 +86,8 @@ impl StateEngine {
             .with_settings(settings::settings(&config))
             .with_db_cache(settings::cache(), 0)
             .with_block_cache_policy(settings::cache_policy())
+            .with_system_clock(WorldClock::new(&world, client.now()))
+            .with_seed(world.random())
             .build();
         // What happens only once need not make the futures of all callers large.
         let db = Box::pin(opening)
@@ -142,7 +147,8 @@ impl SlateJournal {
     fn confirm(&self, changes: &GroupChanges) -> BoxFuture<Result<(), EngineError>> {
         // Answers are given in order: what comes behind a write is told only if that write became durable, which a fenced
         // writer's does not.
-        if self.proof.under_way.load(Ordering::Acquire) > 0 {
+        let is_proven = self.proof.under_way.load(Ordering::Acquire) > 0;
+        if is_proven || planted(Mutant::AnsweredUnconfirmed) {
             return Box::pin(std::future::ready(Ok(())));
         }
         let asked_at_ms = self.monotonic_ms();
@@ -211,11 +217,18 @@ impl Journal for SlateJournal {
         }))
     }
 
+    async fn ask_time(&mut self) -> Result<(), EngineError> {
+        self.leadership.check().await
+    }
+
     fn in_flight_max(&self) -> usize {
         self.config.in_flight_max.max(1)
     }
 
     fn want(&self, state: &QueueState, entry: &Entry) -> Option<Want> {
+        if planted(Mutant::EndedTaskForgotten) {
+            return None;
+        }
         match &entry.ask {
             Ask::Submit(submits) => {
                 // Those that may have to be looked up come alone.
