@@ -8,12 +8,15 @@
 //! - [`wire`]: the JSON forms of that API.
 //! - [`state`]: broker mode. One process holds the queue in memory and commits in groups.
 //! - `conformance`: what every engine must do, as a test suite; built with the feature of that name.
+//! - `fuzz`: what the fuzzers run; built with the feature `fuzzing`.
 
 pub mod api;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod engine;
 pub mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 pub mod leadership;
 pub mod objects;
 pub mod remote;

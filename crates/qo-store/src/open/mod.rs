@@ -42,6 +42,9 @@ use crate::clock::StoreClock;
 use crate::http_layer::StoreConnector;
 use crate::store::{Store, StoreSource};
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::address::Address as FuzzedAddress;
+
 pub use self::check::{CheckError, check};
 pub use self::error::OpenError;
 pub use self::options::OpenOptions;

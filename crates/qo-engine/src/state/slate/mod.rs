@@ -27,6 +27,8 @@ mod cache;
 mod config;
 mod counts;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod keys;
 mod leadership;
 mod leftovers;
