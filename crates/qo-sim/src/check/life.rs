@@ -268,7 +268,7 @@ fn honour(
 }
 
 /// The lives of all tasks, and what is wrong with them.
-pub(super) fn lives(
+pub fn lives(
     records: &BTreeMap<TaskId, Vec<Written>>,
     spoiled: &BTreeSet<TaskId>,
     clocks: Clocks,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use qo_core::{Task, TaskId};
 
 pub use self::attempts::Excuse;
-pub use self::life::{Clocks, Life, Step};
+pub use self::life::{Attempt, Change, Clocks, Life, Step, lives};
 
 use crate::faults::FaultKind;
 use crate::journal::Call;
