@@ -356,3 +356,210 @@ fn passed_through(versions: &Versions, tasks: &BTreeMap<TaskId, &Task>, found: &
         found.add(Promise::Rules, what);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use qo_core::task::encode;
+    use qo_core::transition::{Failure, FailureKind, submit};
+    use qo_core::{Action, Command, Jitter, Json, LeaseId, OpId, Submission};
+    use qo_sim::random::Random;
+    use qo_sim::store::Written;
+
+    use super::*;
+    use crate::tasks::Wish;
+
+    /// A queue with one task that has gone well, and all that is known of it.
+    struct Scene {
+        ledger: Ledger,
+        versions: Vec<Task>,
+        log: String,
+        disturbances: Vec<Disturbance>,
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(1_763_238_840_000).plus_millis(seconds * 1_000)
+    }
+
+    fn op(number: u128) -> OpId {
+        OpId::from_random(number)
+    }
+
+    fn claim(lease: u128) -> Action {
+        Action::Claim {
+            worker: "w".parse().unwrap(),
+            lease: LeaseId::from_random(lease),
+            lease_ms: 6_000,
+        }
+    }
+
+    fn complete(lease: u128, attempt: u32) -> Action {
+        let json = Json::parse(format!("{{\"attempt\":{attempt}}}")).unwrap();
+        Action::Complete {
+            lease: LeaseId::from_random(lease),
+            output: Some(Payload::Inline(json)),
+        }
+    }
+
+    impl Scene {
+        /// A task that goes through these actions, one a second.
+        fn of(actions: Vec<Action>) -> Self {
+            let mut random = Random::of(&[1]);
+            let mut wish = std::iter::repeat_with(|| Wish::draw(&mut random))
+                .find(|wish| wish.id.is_some() && wish.course == Course::FailsFirst(0))
+                .unwrap();
+            wish.input = "\"0 0\"".to_owned();
+            let id = wish.id.unwrap();
+            let input = Payload::Inline(Json::parse(wish.input.clone()).unwrap());
+            let submission = Submission::new(id, "work".parse().unwrap(), input);
+            let mut task = submit(submission, op(1_000), at(0)).unwrap();
+            let mut versions = vec![task.clone()];
+            for (number, action) in actions.into_iter().enumerate() {
+                let op = op(number as u128);
+                let now = at(10 * (number as u64 + 1));
+                task.apply(Command { op, action }, now).unwrap();
+                versions.push(task.clone());
+            }
+            Self {
+                ledger: Ledger {
+                    wishes: vec![wish],
+                    told: vec![(0, id)],
+                    ..Ledger::default()
+                },
+                versions,
+                log: format!("start {id} 1 w 0\nend {id} 1 w 0\n"),
+                disturbances: Vec::new(),
+            }
+        }
+
+        fn good() -> Self {
+            Self::of(vec![claim(1), complete(1, 1)])
+        }
+
+        fn last(&self) -> &Task {
+            self.versions.last().unwrap()
+        }
+
+        fn found(&self) -> BTreeSet<Promise> {
+            let written = self.versions.iter().map(|task| Written {
+                at: task.updated_at,
+                tick: 0,
+                body: Some(Bytes::from(encode(task).unwrap())),
+                damaged: false,
+            });
+            let versions = [(self.last().id, written.collect())].into();
+            let found = check(&Evidence {
+                ledger: &self.ledger,
+                tasks: std::slice::from_ref(self.last()),
+                log: &HandlerLog::parse(&self.log),
+                disturbances: &self.disturbances,
+                trouble: None,
+                versions: Some(&versions),
+            });
+            found.promises()
+        }
+    }
+
+    #[test]
+    fn a_task_that_goes_well_breaks_nothing() {
+        assert_eq!(Scene::good().found(), BTreeSet::new());
+    }
+
+    #[test]
+    fn an_acknowledged_task_that_is_gone_or_another_is_found() {
+        let mut scene = Scene::good();
+        scene.ledger.wishes.push(scene.ledger.wishes[0].clone());
+        scene.ledger.wishes[1].id = Some(TaskId::from_random(77));
+        scene.ledger.told.push((1, TaskId::from_random(77)));
+        assert_eq!(scene.found(), [Promise::NothingLost].into());
+
+        let mut scene = Scene::good();
+        scene.ledger.wishes[0].input = "\"1 0\"".to_owned();
+        assert_eq!(scene.found(), [Promise::NothingLost].into());
+    }
+
+    #[test]
+    fn a_task_that_nobody_wants_or_that_was_told_twice_is_found() {
+        let mut scene = Scene::good();
+        scene.ledger = Ledger::default();
+        assert_eq!(scene.found(), [Promise::OneTask].into());
+
+        let mut scene = Scene::good();
+        scene.ledger.told.push((0, TaskId::from_random(77)));
+        let expected = [Promise::NothingLost, Promise::OneTask].into();
+        assert_eq!(scene.found(), expected);
+    }
+
+    #[test]
+    fn an_attempt_that_runs_twice_or_elsewhere_is_found() {
+        let mut scene = Scene::good();
+        scene.log = format!("{0}{0}", scene.log);
+        assert_eq!(scene.found(), [Promise::OneAttempt].into());
+
+        let mut scene = Scene::good();
+        scene.log = scene.log.replace(" w ", " x ");
+        assert_eq!(scene.found(), [Promise::OneAttempt].into());
+
+        let scene = Scene::of(vec![claim(1), complete(1, 2)]);
+        assert_eq!(
+            scene.found(),
+            [Promise::OneAttempt].into(),
+            "another's output"
+        );
+    }
+
+    #[test]
+    fn a_version_that_is_missing_and_a_task_that_does_not_end_are_found() {
+        let mut scene = Scene::good();
+        scene.versions.remove(1);
+        assert_eq!(scene.found(), [Promise::Rules].into());
+
+        let scene = Scene::of(vec![claim(1)]);
+        assert_eq!(scene.found(), [Promise::Ends].into());
+    }
+
+    #[test]
+    fn a_lease_that_runs_out_needs_a_reason() {
+        let expiry = || {
+            let jitter = Jitter::NONE;
+            vec![
+                claim(1),
+                Action::ExpireLease { jitter },
+                claim(2),
+                complete(2, 2),
+            ]
+        };
+        let mut scene = Scene::of(expiry());
+        let id = scene.last().id;
+        scene.log = format!("start {id} 1 w 0\nstart {id} 2 w 0\nend {id} 2 w 0\n");
+        assert_eq!(scene.found(), [Promise::Explained].into());
+        scene.disturbances.push(Disturbance {
+            worker: Some("w".to_owned()),
+            from: at(12),
+            until: at(13),
+        });
+        assert_eq!(scene.found(), BTreeSet::new());
+        scene.disturbances[0].worker = Some("another".to_owned());
+        assert_eq!(scene.found(), [Promise::Explained].into());
+    }
+
+    #[test]
+    fn a_failure_needs_a_handler_that_failed() {
+        let failure = Failure {
+            kind: FailureKind::Retryable,
+            error: "exit code 1".into(),
+        };
+        let fail = Action::Fail {
+            lease: LeaseId::from_random(1),
+            failure,
+            jitter: Jitter::NONE,
+        };
+        let mut scene = Scene::of(vec![claim(1), fail, claim(2), complete(2, 2)]);
+        let id = scene.last().id;
+        scene.log = format!("start {id} 1 w 0\nstart {id} 2 w 0\nend {id} 2 w 0\n");
+        assert_eq!(scene.found(), [Promise::Explained].into());
+        scene.log =
+            format!("start {id} 1 w 0\nfail {id} 1 w 0\nstart {id} 2 w 0\nend {id} 2 w 0\n");
+        assert_eq!(scene.found(), BTreeSet::new());
+    }
+}

@@ -53,7 +53,7 @@ pub(crate) fn run(
             return Ok(());
         }
         let wishes: Vec<usize> = open.iter().copied().collect();
-        let mut process = Submitter::start(place, Way::Straight, ledger, &wishes)?;
+        let mut process = Submitter::start(place, Way::Faulty(number), ledger, &wishes)?;
         wait_until(PATIENCE, || process.has_ended());
         process.take_in(ledger);
         settle(ledger, &mut open);

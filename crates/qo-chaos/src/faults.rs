@@ -135,7 +135,7 @@ impl Faults {
             rates,
             outage_every: outages.then_some(outage_every),
             blows,
-            blow_every: random.millis(1_000, 4_000),
+            blow_every: random.millis(1_500, 5_000),
         }
     }
 

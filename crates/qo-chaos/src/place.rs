@@ -37,7 +37,7 @@ echo "{\"attempt\":$QO_ATTEMPT}"
 pub enum Way {
     /// Through the faulty proxy. Of several brokers, this one is asked first.
     Faulty(usize),
-    /// Past it.
+    /// Past it; only to look, because what is written must be seen by the proxy.
     Straight,
 }
 
