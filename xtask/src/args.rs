@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use anyhow::{Context as _, Result, bail};
 
 use crate::bench::Benchmark;
+use crate::fuzz::{self, Plan};
 use crate::help::Topic;
 use crate::steps::Step;
 
@@ -21,6 +22,10 @@ pub(crate) enum Invocation {
     Man,
     /// Run the simulator with these arguments.
     Sim(Vec<OsString>),
+    /// Run the fuzzers.
+    Fuzz(Plan),
+    /// Run real processes under faults, with these arguments.
+    Chaos(Vec<OsString>),
 }
 
 /// Reads the command line, without the program's name.
@@ -45,6 +50,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         Some("man") => bail!("`man` takes no arguments"),
         // The simulator explains itself.
         Some("sim") => Ok(Invocation::Sim(rest)),
+        Some("fuzz") if asks_for_help => Ok(Invocation::Help(Topic::Fuzz)),
+        Some("fuzz") => fuzz::plan(&rest).map(Invocation::Fuzz),
+        // And so does the chaos.
+        Some("chaos") => Ok(Invocation::Chaos(rest)),
         _ => bail!(
             "there is no command `{}`; `cargo xtask help` lists them",
             command.display()
@@ -58,6 +67,8 @@ fn help(words: &[OsString]) -> Result<Topic> {
         [word] if word == "test" => Ok(Topic::Test),
         [word] if word == "bench" => Ok(Topic::Bench),
         [word] if word == "sim" => Ok(Topic::Sim),
+        [word] if word == "fuzz" => Ok(Topic::Fuzz),
+        [word] if word == "chaos" => Ok(Topic::Chaos),
         [word] if word == "help" || word == "man" => Ok(Topic::Overview),
         _ => bail!("there is no help for {words:?}; `cargo xtask help` lists the commands"),
     }

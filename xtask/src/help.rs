@@ -18,6 +18,10 @@ pub(crate) enum Topic {
     Bench,
     /// `cargo xtask sim`.
     Sim,
+    /// `cargo xtask fuzz`.
+    Fuzz,
+    /// `cargo xtask chaos`.
+    Chaos,
 }
 
 const OVERVIEW: &str = "\
@@ -30,6 +34,8 @@ Commands:
   bench   run the benchmarks
   man     write the manual pages of the qo command to target/man
   sim     run the simulator: many seeds, one, or the hunt for planted bugs
+  fuzz    run the fuzzers
+  chaos   run real processes on a real S3 server under faults
   help    explain a command: cargo xtask help test
 ";
 
@@ -63,6 +69,30 @@ Examples:
   cargo xtask sim --mutants
 ";
 
+const FUZZ: &str = "\
+Runs libFuzzer on everything that reads bytes from outside. Installs cargo-fuzz into the target directory if it is not there.
+
+Usage: cargo xtask fuzz [--seconds N] [TARGET...]
+
+  --seconds N   for each target; 60, if not given
+
+Examples:
+  cargo xtask fuzz
+  cargo xtask fuzz --seconds 180 task_record http_request
+";
+
+const CHAOS: &str = "\
+Runs the real qo command on a real S3 server, behind a proxy that delays, refuses and loses, while processes are killed and stopped; then
+checks what is stored against the promises.
+
+Usage: cargo xtask chaos [arguments]
+
+Examples:
+  cargo xtask chaos --help
+  cargo xtask chaos --minutes 5
+  cargo xtask chaos --mode direct --seed 7
+";
+
 /// Prints the help on a topic.
 #[expect(clippy::unnecessary_wraps, reason = "all commands are run alike")]
 pub(crate) fn run(topic: Topic) -> Result<ExitCode> {
@@ -76,6 +106,8 @@ fn text(topic: Topic) -> String {
         Topic::Test => on_test(),
         Topic::Bench => BENCH.to_owned(),
         Topic::Sim => SIM.to_owned(),
+        Topic::Fuzz => FUZZ.to_owned(),
+        Topic::Chaos => CHAOS.to_owned(),
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod args;
 mod bench;
+mod chaos;
+mod fuzz;
 mod help;
 mod man;
 mod paint;
@@ -24,6 +26,8 @@ fn main() -> ExitCode {
         Ok(Invocation::Bench(benchmark, arguments)) => bench::run(benchmark, &arguments),
         Ok(Invocation::Man) => man::run(),
         Ok(Invocation::Sim(arguments)) => sim::run(&arguments),
+        Ok(Invocation::Fuzz(plan)) => fuzz::run(&plan),
+        Ok(Invocation::Chaos(arguments)) => chaos::run(&arguments),
         Err(mistake) => {
             eprintln!("xtask: {mistake}");
             return ExitCode::from(2);

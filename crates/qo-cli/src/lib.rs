@@ -9,6 +9,8 @@ pub mod config;
 mod connection;
 pub mod environment;
 pub mod failure;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 pub mod handlers;
 mod logging;
 pub mod output;

@@ -9,12 +9,15 @@
 //! - [`state`]: broker mode. One process holds the queue in memory and commits in groups.
 //! - [`watch`]: what an engine tells whoever runs it.
 //! - `conformance`: what every engine must do, as a test suite; built with the feature of that name.
+//! - `fuzz`: what the fuzzers run; built with the feature `fuzzing`.
 
 pub mod api;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod engine;
 pub mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 pub mod leadership;
 pub mod objects;
 pub mod remote;

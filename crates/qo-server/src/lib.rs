@@ -22,6 +22,8 @@ mod claims;
 mod config;
 mod envelope;
 mod events;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 mod metrics;
 mod openapi;
 mod patience;

@@ -9,6 +9,8 @@ pub mod browser;
 pub mod client;
 pub mod clock;
 pub mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 mod http_layer;
 pub mod open;
 pub mod probe;

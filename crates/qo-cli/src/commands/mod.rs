@@ -22,6 +22,9 @@ mod wait;
 mod worker;
 mod workers;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use submit_many::request as line_request;
+
 use crate::args::Command;
 use crate::failure::Failure;
 use crate::session::Session;

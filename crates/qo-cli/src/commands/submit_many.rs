@@ -313,7 +313,11 @@ impl Amount {
 }
 
 /// The request of a line.
-fn request(queue: &Queue, args: &SubmitArgs, line: &str) -> Result<SubmitRequest, Failure> {
+pub(crate) fn request(
+    queue: &Queue,
+    args: &SubmitArgs,
+    line: &str,
+) -> Result<SubmitRequest, Failure> {
     let line = line.trim();
     if !args.many.full {
         let input = Json::parse(line)?;

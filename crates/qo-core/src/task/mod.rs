@@ -290,10 +290,13 @@ impl Task {
         self.input.as_ref()
     }
 
-    /// Gives a task that was stored without its input its input back.
+    /// Gives a task that was stored without its input its input back. A record that says that its input is elsewhere is believed: with
+    /// two inputs it could not be read again.
     #[must_use]
     pub fn with_input(mut self, input: Json) -> Self {
-        self.input = Some(input);
+        if self.input_ref.is_none() {
+            self.input = Some(input);
+        }
         self
     }
 

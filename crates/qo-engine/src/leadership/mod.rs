@@ -34,6 +34,8 @@
 //! $0.88 a month. A standby sends one GET per [`LeadershipConfig::look_interval`], $0.11.
 
 mod candidate;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod record;
 mod term;
 

@@ -23,7 +23,7 @@ const TRIES_MAX: u32 = 16;
 
 /// What is stored under an idempotency key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct KeyRecord {
+pub(super) struct KeyRecord {
     task_id: TaskId,
     created_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -30,6 +30,8 @@ mod dashboard_vectors;
 mod doctor;
 mod engine_impl;
 mod environment;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod history;
 mod idempotency;
 mod index;

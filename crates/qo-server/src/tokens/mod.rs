@@ -7,6 +7,8 @@
 //! - [`TokenStore`]: the tokens of a store, in `meta/tokens.json`, changed by compare-and-swap.
 //! - `guard`: what a server holds a request's token against.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod guard;
 mod record;
 mod store;

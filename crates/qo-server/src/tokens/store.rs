@@ -53,8 +53,8 @@ pub enum TokenError {
 }
 
 /// The stored object.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Stored {
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Stored {
     #[serde(default)]
     tokens: Vec<TokenRecord>,
     #[serde(default)]
@@ -63,6 +63,13 @@ struct Stored {
     op_id: Option<OpId>,
     #[serde(flatten)]
     extra: Extra,
+}
+
+#[cfg(feature = "fuzzing")]
+impl Stored {
+    pub(super) fn into_records(self) -> Vec<TokenRecord> {
+        self.tokens
+    }
 }
 
 /// The tokens of a store.

@@ -306,7 +306,7 @@ pub(super) fn tell_taken_back(lives: &mut BTreeMap<TaskId, Life>, handed_out: &B
 }
 
 /// The lives of all tasks, and what is wrong with them.
-pub(super) fn lives(
+pub fn lives(
     records: &BTreeMap<TaskId, Vec<Written>>,
     spoiled: &BTreeSet<TaskId>,
     manner: Manner,

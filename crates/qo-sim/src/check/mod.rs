@@ -13,7 +13,7 @@ use std::time::Duration;
 use qo_core::{Task, TaskId};
 
 pub use self::attempts::Excuse;
-pub use self::life::{Life, Manner, Step};
+pub use self::life::{Attempt, Change, Life, Manner, Step, lives};
 
 use crate::faults::FaultKind;
 use crate::journal::{Asked, Call};

@@ -43,6 +43,9 @@ use crate::http_layer::StoreConnector;
 use crate::store::{Store, StoreSource};
 use crate::wrap::CountingStore;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::address::Address as FuzzedAddress;
+
 pub use self::check::{CheckError, check};
 pub use self::error::OpenError;
 pub use self::options::OpenOptions;

@@ -4,6 +4,8 @@
 
 mod browser;
 mod encoding;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod lifecycle;
 mod request;
 mod xml;

@@ -167,8 +167,10 @@ impl SweepRecord {
 
     /// The tasks that have expired, which are forgotten with that.
     pub(super) fn take_expired(&mut self, now: Timestamp) -> Vec<Expiring> {
-        let count = self.expiring.partition_point(|known| known.at <= now);
-        self.expiring.drain(..count).collect()
+        // Whoever wrote the record may not have kept the order.
+        self.expiring
+            .extract_if(.., |known| known.at <= now)
+            .collect()
     }
 }
 
@@ -336,6 +338,20 @@ mod tests {
         assert_eq!(record.take_expired(at(1)), [expiring(0), expiring(1)]);
         assert_eq!(record.take_expired(at(1)), []);
         assert_eq!(record.take_expired(at(9_999)).len(), EXPIRING_MAX - 2);
+    }
+
+    #[test]
+    fn only_what_has_expired_is_taken_whatever_the_order_is() {
+        let expiring = |second: i64, number: u128| Expiring {
+            at: at(second),
+            id: TaskId::from_random(number),
+        };
+        let mut record = SweepRecord {
+            expiring: vec![expiring(9, 1), expiring(1, 2)],
+            ..SweepRecord::default()
+        };
+        assert_eq!(record.take_expired(at(5)), [expiring(1, 2)]);
+        assert_eq!(record.expiring, [expiring(9, 1)]);
     }
 
     #[test]

@@ -37,6 +37,8 @@
 
 mod cursor;
 mod entries;
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzz;
 mod lanes;
 mod orphans;
 mod quarantine;

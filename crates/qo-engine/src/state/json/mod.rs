@@ -15,6 +15,8 @@
 //! for queues of thousands of tasks, and every commit writes all of it.
 
 mod document;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use qo_core::task::decode_compact;
-use qo_core::{Json, QueueState};
+use qo_core::{Json, QueueState, Task};
 use slatedb::config::ScanOptions;
 use slatedb::{Db, DbIterator};
 
@@ -81,10 +81,7 @@ async fn load_tasks(db: &Db, state: &mut QueueState, index: &mut Index) -> Resul
                 break;
             }
             if of == place {
-                let text = String::from_utf8(row.value.to_vec())
-                    .map_err(|error| corrupt(error.to_string()))?;
-                let json = Json::parse(text).map_err(|error| corrupt(error.to_string()))?;
-                task = task.with_input(json);
+                task = joined(task, Some(&row.value))?;
             }
             input = inputs.next().await.map_err(|error| from_slate(&error))?;
         }
@@ -96,6 +93,16 @@ async fn load_tasks(db: &Db, state: &mut QueueState, index: &mut Index) -> Resul
 
 fn place_of(key: &[u8]) -> Result<u64, EngineError> {
     keys::place_of(key).ok_or_else(|| corrupt("a key is none".to_owned()))
+}
+
+/// A live task, of its rows.
+pub(super) fn joined(task: Task, input: Option<&[u8]>) -> Result<Task, EngineError> {
+    let Some(input) = input else {
+        return Ok(task);
+    };
+    let text = String::from_utf8(input.to_vec()).map_err(|error| corrupt(error.to_string()))?;
+    let json = Json::parse(text).map_err(|error| corrupt(error.to_string()))?;
+    Ok(task.with_input(json))
 }
 
 async fn scan(db: &Db, kind: u8) -> Result<DbIterator, EngineError> {

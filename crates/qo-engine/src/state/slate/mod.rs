@@ -28,6 +28,8 @@ mod clock;
 mod config;
 mod counts;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod keys;
 mod leadership;
 mod leftovers;

@@ -1,0 +1,193 @@
+//! What has reached the store: how many requests, and every version of every task.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use qo_core::{TaskId, Timestamp};
+use qo_sim::store::Written;
+use serde_json::value::RawValue;
+
+/// The versions of tasks, by their ids, oldest first.
+pub type Versions = BTreeMap<TaskId, Vec<Written>>;
+
+/// What has reached the store.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Requests, by method.
+    pub requests: BTreeMap<String, u64>,
+    /// Direct mode: the records of tasks, as they came.
+    records: BTreeMap<TaskId, Vec<(u64, Written)>>,
+    documents: Vec<Document>,
+    lines: HashMap<Box<str>, usize>,
+    texts: Vec<Bytes>,
+}
+
+/// One state of the JSON object.
+#[derive(Debug)]
+struct Document {
+    revision: u64,
+    at: Timestamp,
+    /// The place of each line among all texts.
+    lines: Vec<usize>,
+}
+
+impl Seen {
+    /// A write that was applied.
+    pub(super) fn applied(&mut self, key: &str, body: &[u8], at: Timestamp) {
+        if let Some(id) = task_in(key) {
+            let revision = number_in(body, "revision").unwrap_or(0);
+            let written = Written {
+                at,
+                tick: 0,
+                body: Some(Bytes::copy_from_slice(body)),
+                damaged: false,
+            };
+            self.records
+                .entry(id)
+                .or_default()
+                .push((revision, written));
+        } else if key == "queue.json" {
+            self.document(body, at);
+        }
+    }
+
+    fn document(&mut self, body: &[u8], at: Timestamp) {
+        let Ok(fields) = serde_json::from_slice::<BTreeMap<&str, &RawValue>>(body) else {
+            return;
+        };
+        let tasks = fields.get("tasks").map_or("[]", |tasks| tasks.get());
+        let tasks: Vec<&RawValue> = serde_json::from_str(tasks).unwrap_or_default();
+        let mut lines = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let place = if let Some(place) = self.lines.get(task.get()) {
+                *place
+            } else {
+                self.texts
+                    .push(Bytes::copy_from_slice(task.get().as_bytes()));
+                let place = self.texts.len() - 1;
+                self.lines.insert(task.get().into(), place);
+                place
+            };
+            lines.push(place);
+        }
+        let revision = number_in(body, "revision").unwrap_or(0);
+        self.documents.push(Document {
+            revision,
+            at,
+            lines,
+        });
+    }
+
+    /// How many states of the JSON object there were.
+    pub fn documents(&self) -> usize {
+        self.documents.len()
+    }
+
+    /// Every version of every task, and what is wrong with their order. Answers may overtake each other on their way through the proxy, so that
+    /// the order is that of the revisions, of which each must be there once.
+    pub fn versions(&self) -> (Versions, Vec<String>) {
+        let mut wrong = Vec::new();
+        let mut versions = Versions::new();
+        for (id, records) in &self.records {
+            let mut records = records.clone();
+            records.sort_by_key(|(revision, _)| *revision);
+            let written = records.into_iter().map(|(_, written)| written).collect();
+            versions.insert(*id, written);
+        }
+        let mut documents: Vec<&Document> = self.documents.iter().collect();
+        documents.sort_by_key(|document| document.revision);
+        let mut last: BTreeMap<TaskId, usize> = BTreeMap::new();
+        let mut revision = None;
+        for document in documents {
+            if revision.is_some_and(|before| before + 1 != document.revision) {
+                wrong.push(format!(
+                    "queue.json went from revision {revision:?} to {}",
+                    document.revision
+                ));
+            }
+            revision = Some(document.revision);
+            let mut gone = std::mem::take(&mut last);
+            for place in &document.lines {
+                let text = &self.texts[*place];
+                let Some(id) = id_in(text) else {
+                    wrong.push("a line of queue.json is no task".to_owned());
+                    continue;
+                };
+                if gone.remove(&id) != Some(*place) {
+                    versions.entry(id).or_default().push(Written {
+                        at: document.at,
+                        tick: 0,
+                        body: Some(text.clone()),
+                        damaged: false,
+                    });
+                }
+                last.insert(id, *place);
+            }
+            for id in gone.into_keys() {
+                wrong.push(format!(
+                    "task {id} is not in queue.json any more, from revision {} on",
+                    document.revision
+                ));
+            }
+        }
+        (versions, wrong)
+    }
+}
+
+/// The task whose record is under this key.
+fn task_in(key: &str) -> Option<TaskId> {
+    match key.parse() {
+        Ok(qo_core::keys::Key::Task(id)) => Some(id),
+        _ => None,
+    }
+}
+
+fn number_in(body: &[u8], field: &str) -> Option<u64> {
+    let fields: BTreeMap<&str, &RawValue> = serde_json::from_slice(body).ok()?;
+    serde_json::from_str(fields.get(field)?.get()).ok()
+}
+
+fn id_in(text: &[u8]) -> Option<TaskId> {
+    let fields: BTreeMap<&str, &RawValue> = serde_json::from_slice(text).ok()?;
+    serde_json::from_str(fields.get("id")?.get()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "550e8400-e29b-41d4-a716-446655440000";
+
+    #[test]
+    fn versions_are_put_into_their_order() {
+        let mut seen = Seen::default();
+        for revision in [2, 1] {
+            let body = format!(r#"{{"id":"{ID}","revision":{revision}}}"#);
+            seen.applied(
+                &format!("tasks/5/{ID}.json"),
+                body.as_bytes(),
+                Timestamp::MIN,
+            );
+        }
+        let (versions, wrong) = seen.versions();
+        assert!(wrong.is_empty());
+        let bodies: Vec<_> = versions[&ID.parse().unwrap()]
+            .iter()
+            .map(|written| number_in(written.body.as_ref().unwrap(), "revision"))
+            .collect();
+        assert_eq!(bodies, [Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn a_task_that_leaves_the_object_and_a_fork_are_noticed() {
+        let mut seen = Seen::default();
+        let line = format!(r#"{{"id":"{ID}","revision":1}}"#);
+        for (revision, tasks) in [(1, line.as_str()), (2, line.as_str()), (3, ""), (3, "")] {
+            let body = format!(r#"{{"revision":{revision},"tasks":[{tasks}]}}"#);
+            seen.applied("queue.json", body.as_bytes(), Timestamp::MIN);
+        }
+        let (versions, wrong) = seen.versions();
+        assert_eq!(versions[&ID.parse().unwrap()].len(), 1, "it changed once");
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+    }
+}

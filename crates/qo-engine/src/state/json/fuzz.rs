@@ -1,0 +1,63 @@
+//! The one JSON object, from any bytes.
+
+#![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use qo_core::task::decode;
+use qo_core::{QueueState, Timestamp};
+use qo_store::client::{Authorship, ClientConfig};
+use qo_store::world::TokioWorld;
+use qo_store::{OpenOptions, StoreClient, open};
+
+use super::document;
+use super::{JsonConfig, JsonJournal};
+
+/// An object that can be read is taken in, written, recognised and read again, and nothing that was in it is lost.
+pub fn json_document(bytes: &[u8]) {
+    let Ok((_, lines)) = document::read(bytes) else {
+        return;
+    };
+    for line in &lines {
+        if let Ok(task) = decode(line.as_bytes()) {
+            assert_eq!(document::id_of(line), Some(task.id));
+        }
+    }
+    let world = TokioWorld::shared();
+    let Ok(store) = open("memory:", &OpenOptions::new(Arc::clone(&world))) else {
+        return;
+    };
+    let client = StoreClient::new(
+        Arc::clone(&store.objects),
+        Arc::clone(&store.clock),
+        Arc::clone(&world),
+        ClientConfig::default(),
+    );
+    let mut journal = JsonJournal::new(client, world, JsonConfig::default());
+    let mut state = QueueState::with_requests_remembered(0);
+    if journal.take_in(bytes, &mut state).is_err() {
+        return;
+    }
+    let tasks: Vec<_> = state.tasks().cloned().collect();
+    let op = journal.writer.next_op();
+    let now = Timestamp::from_millis(1_763_238_840_123);
+    let revision = journal.head.revision;
+    let mut head = journal.head.clone();
+    head.mark(&op, now);
+    assert_ne!(head.revision, revision, "two states with the same bytes");
+    let written = journal
+        .compose(&head, &BTreeMap::new(), &op, now)
+        .unwrap_or_default();
+    assert_eq!(document::recognise(&written, &op), Some(Authorship::Latest));
+    // Whoever has read the old object finds the same tasks in the new one, and so does whoever has read nothing.
+    let strangers = journal.strangers.clone();
+    let known = journal.lines.clone();
+    assert!(journal.take_in(&written, &mut state).is_ok());
+    assert_eq!((&journal.strangers, &journal.lines), (&strangers, &known));
+    assert!(state.tasks().eq(&tasks));
+    assert_eq!(
+        document::read(&written).map(|(_, lines)| lines.len()).ok(),
+        Some(strangers.len() + known.len())
+    );
+}

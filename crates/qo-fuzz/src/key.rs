@@ -1,0 +1,79 @@
+//! The keys of a bucket, from any bytes.
+
+use qo_core::keys::{IndexEntry, Key, data_prefix, leases_prefix, ready_prefix, tasks_prefix};
+use qo_core::{QueueName, Sha256, Shard, Tag, TaskId, TaskType, Timestamp, TraceParent, WorkerId};
+
+/// A key that is understood is spelled in one way, stands below the prefix under which it is looked for, and holds names that no other part of a
+/// key can be mistaken for.
+pub(crate) fn key(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    names(text);
+    let Ok(key) = text.parse::<Key>() else {
+        return;
+    };
+    assert_eq!(key.to_string(), text);
+    let (prefix, parts) = match &key {
+        Key::Task(id) => (tasks_prefix(id.shard()), 3),
+        Key::Ready(entry) => (ready_prefix(&entry.queue, &entry.task_type), 6),
+        Key::Later(_) => ("later".to_owned(), 6),
+        Key::Lease { id, .. } => (leases_prefix(id.shard()), 5),
+        Key::Worker(_) => ("workers".to_owned(), 2),
+        Key::Input { id, .. } | Key::Output { id, .. } => (data_prefix(*id), 4),
+        Key::Idempotency(_) => ("keys".to_owned(), 2),
+    };
+    assert!(
+        text.starts_with(&format!("{prefix}/")),
+        "{text} below {prefix}"
+    );
+    assert_eq!(text.split('/').count(), parts);
+    if let Key::Ready(entry) | Key::Later(entry) = key {
+        entry_moves(&entry);
+    }
+}
+
+/// Whichever index an entry is in, its key there says the same.
+fn entry_moves(entry: &IndexEntry) {
+    for now in [Timestamp::MIN, entry.available_at, Timestamp::MAX] {
+        let key = entry.clone().key(now);
+        let read = key.to_string().parse::<Key>();
+        assert_eq!(read.as_ref(), Ok(&key));
+        let is_due = matches!(key, Key::Ready(_));
+        assert_eq!(is_due, entry.available_at <= now);
+    }
+}
+
+/// Names are what they say, and can be a part of a key.
+fn names(text: &str) {
+    for name in [
+        text.parse::<QueueName>().map(|name| name.to_string()).ok(),
+        text.parse::<TaskType>().map(|name| name.to_string()).ok(),
+        text.parse::<WorkerId>().map(|name| name.to_string()).ok(),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        assert_eq!(name, text);
+        assert!(!name.is_empty() && !name.contains('/') && name != "." && name != "..");
+    }
+    if let Ok(id) = text.parse::<TaskId>() {
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!(
+            id.to_string().get(..1).map(str::to_owned),
+            Some(id.shard().to_string())
+        );
+    }
+    if let Ok(shard) = text.parse::<Shard>() {
+        assert_eq!(shard.to_string(), text);
+    }
+    if let Ok(digest) = text.parse::<Sha256>() {
+        assert_eq!(digest.to_string(), text);
+    }
+    if let Ok(tag) = text.parse::<Tag>() {
+        assert_eq!(tag.as_str(), text);
+    }
+    if let Ok(trace) = text.parse::<TraceParent>() {
+        assert_eq!(trace.to_string().parse(), Ok(trace));
+    }
+}

@@ -1,0 +1,145 @@
+//! A stored task, from any bytes.
+
+use qo_core::state::{Request, StateCommand};
+use qo_core::task::{decode, encode};
+use qo_core::transition::{Failure, FailureKind, ProgressReport};
+use qo_core::{Action, Command, Jitter, Json, LeaseId, OpId, Payload, QueueState, Task, Timestamp};
+use qo_store::client::{Authorship, carries_operation};
+
+/// A record that can be read is written as the same, whatever is done to it follows the rules or is refused without a trace, and what was
+/// done can be read again and recognised by who did it.
+pub(crate) fn task_record(bytes: &[u8]) {
+    let Ok(task) = decode(bytes) else {
+        return;
+    };
+    let written = encode(&task).unwrap_or_default();
+    assert_eq!(decode(&written).as_ref(), Ok(&task));
+    if let Some(op) = task.op_id {
+        assert_eq!(carries_operation(&written, &op), Some(Authorship::Latest));
+    }
+    for now in [task.updated_at, Timestamp::MIN, Timestamp::MAX] {
+        for action in actions(&task) {
+            apply(&task, action, now);
+        }
+    }
+    keep(task);
+}
+
+fn apply(task: &Task, action: Action, now: Timestamp) {
+    let op = OpId::from_random(0x5eed);
+    let name = action.name();
+    let mut changed = task.clone();
+    if changed.apply(Command { op, action }, now).is_err() {
+        assert_eq!(&changed, task, "a refused {name} left something");
+        return;
+    }
+    assert_ne!(
+        changed.revision, task.revision,
+        "{name}: two states with the same bytes"
+    );
+    assert!(
+        changed.attempt >= task.attempt,
+        "{name}: the fencing token went down"
+    );
+    assert!(changed.updated_at >= task.updated_at, "{name}");
+    let written = encode(&changed).unwrap_or_default();
+    assert_eq!(decode(&written).as_ref(), Ok(&changed), "{name}");
+    assert_eq!(
+        carries_operation(&written, &op),
+        Some(Authorship::Latest),
+        "{name}"
+    );
+}
+
+/// Every command, with the task's own lease and with another.
+fn actions(task: &Task) -> Vec<Action> {
+    let jitter = Jitter::NONE;
+    let mut actions = vec![
+        Action::ExpireLease { jitter },
+        Action::Expire,
+        Action::Cancel {
+            reason: Some("why".into()),
+        },
+        Action::RunNow,
+        Action::Replay,
+        Action::Archive,
+        Action::Unarchive,
+    ];
+    if let Ok(worker) = "w".parse() {
+        let lease = LeaseId::from_random(1);
+        actions.push(Action::Claim {
+            worker,
+            lease,
+            lease_ms: 60_000,
+        });
+    }
+    for lease in [task.lease_id, Some(LeaseId::from_random(2))]
+        .into_iter()
+        .flatten()
+    {
+        let failure = |kind| Failure {
+            kind,
+            error: "it broke".into(),
+        };
+        actions.extend([
+            Action::Renew {
+                lease,
+                lease_ms: u64::MAX,
+            },
+            Action::Progress {
+                lease,
+                report: ProgressReport {
+                    percent: 12.5,
+                    message: None,
+                },
+            },
+            Action::Complete {
+                lease,
+                output: Some(Payload::Inline(Json::null())),
+            },
+            Action::Fail {
+                lease,
+                failure: failure(FailureKind::Retryable),
+                jitter,
+            },
+            Action::Fail {
+                lease,
+                failure: failure(FailureKind::Permanent),
+                jitter,
+            },
+            Action::Fail {
+                lease,
+                failure: failure(FailureKind::Cancelled),
+                jitter,
+            },
+            Action::Release { lease },
+            Action::Snooze { lease, delay_ms: 1 },
+        ]);
+    }
+    actions
+}
+
+/// The task in memory: whatever its record says, it can be loaded, brought to its end by time alone, and unloaded without a trace.
+fn keep(task: Task) {
+    let id = task.id;
+    let mut state = QueueState::new();
+    assert!(state.load(task.clone()));
+    assert!(!state.load(task), "an id is there once");
+    let expire = Request::ExpireLeases {
+        limit: 10,
+        lease_margin_ms: 1_000,
+        jitter: Jitter::NONE,
+    };
+    let op = OpId::from_random(9);
+    let _ = state.apply(
+        StateCommand {
+            op,
+            request: expire,
+        },
+        Timestamp::MAX,
+    );
+    assert!(state.task(id).is_some());
+    state.unload(id);
+    assert!(state.is_empty() && state.next_expiry(0).is_none());
+    assert!(state.next_due(Timestamp::MIN).is_none());
+}

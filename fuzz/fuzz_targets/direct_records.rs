@@ -1,0 +1,5 @@
+//! The fuzzer of `direct_records`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qo_fuzz::run("direct_records", bytes));

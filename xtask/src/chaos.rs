@@ -1,0 +1,28 @@
+//! `cargo xtask chaos`.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+
+use crate::typed::typed;
+
+/// Builds the command that is put under stress, and stresses it.
+pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
+    let mut build = qo_testkit::cargo()?;
+    build.args(["build", "--quiet", "--package", "qo-cli", "--bin", "qo"]);
+    let mut command = qo_testkit::cargo()?;
+    command
+        .args(["run", "--quiet", "--package", "qo-chaos", "--"])
+        .args(arguments);
+    for command in [&mut build, &mut command] {
+        println!("$ {}", typed(command));
+        let status = command
+            .status()
+            .with_context(|| format!("cannot run `{}`", typed(command)))?;
+        if !status.success() {
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
