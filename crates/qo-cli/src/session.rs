@@ -25,6 +25,8 @@ pub struct Session {
     pub world: Arc<dyn World>,
     /// What is known of the store that was opened: its description and where its credentials come from.
     store: Option<(String, String)>,
+    /// The queue that was connected to.
+    queue: Option<Queue>,
 }
 
 impl Session {
@@ -36,6 +38,7 @@ impl Session {
             screen,
             world: TokioWorld::shared(),
             store: None,
+            queue: None,
         }
     }
 
@@ -45,7 +48,18 @@ impl Session {
         if let Some(store) = queue.store() {
             self.remember(store);
         }
+        self.queue = Some(queue.clone());
         Ok(queue)
+    }
+
+    /// Closes the queue that was connected to, if this process may be the only one that has it open: the next command need not
+    /// wait then. In direct mode nobody waits for that.
+    pub async fn close(&mut self) {
+        if let Some(queue) = self.queue.take()
+            && queue.objects_engine().is_none()
+        {
+            queue.close().await;
+        }
     }
 
     /// Opens the store that is meant, without a request.

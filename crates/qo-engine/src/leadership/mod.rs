@@ -34,13 +34,17 @@
 //! $0.88 a month. A standby sends one GET per [`LeadershipConfig::look_interval`], $0.11.
 
 mod candidate;
+mod ping;
 mod record;
+mod seat;
 mod term;
 
 use std::time::Duration;
 
 pub use candidate::{Candidate, IsAlive};
+pub use ping::HttpPing;
 pub use record::{BrokerRecord, Holder};
+pub use seat::Seat;
 pub use term::Term;
 
 use qo_store::StoreError;
@@ -76,6 +80,16 @@ impl Default for LeadershipConfig {
             look_interval: Duration::from_secs(10),
             challenge_pause_max: Duration::from_mins(1),
         }
+    }
+}
+
+/// A leader without an address is doubted when it misses so many heartbeats.
+const HEARTBEATS_MISSED: u32 = 3;
+
+impl LeadershipConfig {
+    /// How old the heartbeat of a leader without an address may be before it is doubted.
+    pub fn heartbeat_patience(&self) -> Duration {
+        self.heartbeat_interval * HEARTBEATS_MISSED
     }
 }
 

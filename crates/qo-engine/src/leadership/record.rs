@@ -4,6 +4,8 @@ use bytes::Bytes;
 use qo_core::extra::Extra;
 use qo_core::keys::BROKER_KEY;
 use qo_core::{OpId, Timestamp};
+use qo_store::client::Tag;
+use qo_store::{StoreClient, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::LeadershipError;
@@ -56,7 +58,24 @@ pub struct Challenge {
     pub at: Timestamp,
 }
 
+/// The object as it was read.
+pub(super) type Seen = (BrokerRecord, Tag);
+
+/// Reads the object; nothing, if there never was a broker.
+pub(super) async fn read(client: &StoreClient) -> Result<Option<Seen>, LeadershipError> {
+    match client.get(BROKER_KEY).await {
+        Ok(object) => Ok(Some((BrokerRecord::decode(&object.body)?, object.tag))),
+        Err(StoreError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl BrokerRecord {
+    /// Who leads, or led last; nothing, if there never was a broker.
+    pub async fn read(client: &StoreClient) -> Result<Option<Self>, LeadershipError> {
+        Ok(read(client).await?.map(|(record, _)| record))
+    }
+
     /// The first record that there is.
     pub(super) fn first(holder: Holder, op: OpId) -> Self {
         Self {

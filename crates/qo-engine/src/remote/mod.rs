@@ -5,7 +5,8 @@
 //!                   └────────── claims, reads, the rest ───────────────────────┘
 //! ```
 //!
-//! - [`connection`]: one request, repeated under one name until it is answered, at the servers in their order.
+//! - [`connection`]: one request, repeated under one name until it is answered.
+//! - [`directory`]: which server is asked, and which one next.
 //! - [`batch`]: what many callers ask at once goes in one request; one caller alone does not wait for others.
 //! - [`clock`]: the queue's time, from the answers.
 //!
@@ -26,8 +27,10 @@ mod batch;
 mod clock;
 mod config;
 mod connection;
+mod directory;
 mod engine_impl;
 mod leases;
+pub(crate) mod transport;
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,6 +47,7 @@ use crate::wire::outcome::CompleteBody;
 use crate::wire::{BATCH_MAX, Info, Outcome, OutcomeAnswer, OutcomeItem, SubmitAnswer, SubmitBody};
 
 pub use config::{InvalidServer, RemoteConfig, Token};
+pub use directory::{Discovery, Found};
 
 /// How many requests of one sort are under way at once; what comes meanwhile goes with the next.
 const FLIGHTS_MAX: usize = 4;

@@ -32,7 +32,7 @@ impl Network {
 
 #[async_trait]
 impl IsAlive for Network {
-    async fn is_alive(&self, address: &str) -> bool {
+    async fn is_alive(&self, address: &str, _id: &str) -> bool {
         self.0.lock().unwrap().contains(address)
     }
 }
