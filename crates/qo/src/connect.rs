@@ -252,7 +252,7 @@ fn settings(kind: StoreKind, variables: &BTreeMap<String, String>) -> Result<Obj
 }
 
 /// What the environment says to qo.
-fn variables(options: &OpenOptions) -> BTreeMap<String, String> {
+pub(crate) fn variables(options: &OpenOptions) -> BTreeMap<String, String> {
     options
         .vars_with_prefix("QO_")
         .map(|(name, value)| (name.to_owned(), value.to_owned()))

@@ -225,10 +225,11 @@ impl Error {
             Self::Probe(ProbeError::Untrusted(_))
             | Self::NoThreads { .. }
             | Self::NoSignals { .. } => ErrorKind::Unsupported,
-            Self::Probe(ProbeError::Store { .. }) => ErrorKind::Unavailable,
+            Self::Probe(ProbeError::Store { .. }) | Self::QueueHeld { .. } => {
+                ErrorKind::Unavailable
+            }
             Self::Engine(error) => engine_kind(error),
             Self::Leadership(error) => leadership_kind(error),
-            Self::QueueHeld { .. } => ErrorKind::Unavailable,
             Self::StillRunning { .. } => ErrorKind::Timeout,
             Self::NothingMatched => ErrorKind::NotFound,
             Self::AttemptOver { .. } => ErrorKind::LeaseLost,

@@ -202,7 +202,7 @@ impl Candidate {
                 _ => now,
             };
             silence.other = Some((record.revision, first_seen));
-            if now < first_seen + self.config.answer_time * 2 {
+            if now < first_seen + self.answer_time(record) * 2 {
                 return Ok(None);
             }
         }
@@ -234,7 +234,8 @@ impl Candidate {
         };
         // From here on the challenge is known to be stored.
         let asked_at = self.world.monotonic();
-        while self.world.monotonic() < asked_at + self.config.answer_time {
+        let answer_time = self.answer_time(record);
+        while self.world.monotonic() < asked_at + answer_time {
             self.world.sleep(ANSWER_LOOK_INTERVAL).await;
             if let Ok(Some(_)) = self.client.get_if_changed(BROKER_KEY, &tag).await {
                 tracing::info!(epoch = record.epoch, "the challenge was answered");
@@ -242,6 +243,11 @@ impl Candidate {
             }
         }
         self.take(&doubted, &tag).await
+    }
+
+    /// How long a challenge must stand: nobody may take over while the leader trusts that nobody does.
+    fn answer_time(&self, record: &BrokerRecord) -> Duration {
+        self.config.answer_time.max(record.answer_time())
     }
 
     /// Becomes the first leader that there ever was.
@@ -291,6 +297,7 @@ impl Candidate {
             address: self.address.clone(),
             since: now,
             heartbeat: now,
+            answer_time_ms: u64::try_from(self.config.answer_time.as_millis()).unwrap_or(u64::MAX),
         }
     }
 

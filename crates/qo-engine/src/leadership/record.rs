@@ -1,5 +1,7 @@
 //! The object that says who leads.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use qo_core::extra::Extra;
 use qo_core::keys::BROKER_KEY;
@@ -8,7 +10,7 @@ use qo_store::client::Tag;
 use qo_store::{StoreClient, StoreError};
 use serde::{Deserialize, Serialize};
 
-use super::LeadershipError;
+use super::{ANSWER_TIME_DEFAULT_MS, ANSWER_TIME_MAX_MS, LeadershipError};
 
 /// How many earlier writes the record names, so that each is recognised although others have built upon it.
 const RECENT_OPS_MAX: usize = 16;
@@ -47,6 +49,14 @@ pub struct Holder {
     pub since: Timestamp,
     /// When it last said that it is there.
     pub heartbeat: Timestamp,
+    /// How long it may take to answer a challenge, in milliseconds. For most of that time it trusts that nobody else leads, so that a
+    /// challenger, whatever its own settings are, waits for at least as long.
+    #[serde(default = "answer_time_default_ms")]
+    pub answer_time_ms: u64,
+}
+
+fn answer_time_default_ms() -> u64 {
+    ANSWER_TIME_DEFAULT_MS
 }
 
 /// A doubt.
@@ -97,6 +107,15 @@ impl BrokerRecord {
         next.revision += 1;
         next.op_id = op;
         next
+    }
+
+    /// How long the leader has to answer a challenge. A record that asks for more than can be set is not believed.
+    pub(super) fn answer_time(&self) -> Duration {
+        let ms = self
+            .holder
+            .as_ref()
+            .map_or(0, |holder| holder.answer_time_ms);
+        Duration::from_millis(ms.min(ANSWER_TIME_MAX_MS))
     }
 
     /// Whether this is the epoch of that process.

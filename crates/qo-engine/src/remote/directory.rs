@@ -106,13 +106,12 @@ impl Directory {
         }
         let named = leader.and_then(|text| server(text).ok());
         let named = named.filter(|url| *url != from.url && is_as_safe(url, &from.url));
-        match named {
-            Some(url) => self.go(from, url, None, from.index),
-            None => {
-                let index = (from.index + 1) % self.listed.len();
-                self.go(from, self.listed[index].clone(), None, index);
-            }
-        }
+        let next = (from.index + 1) % self.listed.len();
+        let (url, index) = match named {
+            Some(url) => (url, from.index),
+            None => (self.listed[next].clone(), next),
+        };
+        self.go(from, url, None, index);
         Ok(())
     }
 

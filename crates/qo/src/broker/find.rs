@@ -60,34 +60,31 @@ impl<'a> Seeker<'a> {
                 return Ok(Sought::Nobody);
             };
             let waited = world.monotonic().saturating_sub(started);
-            match found(&holder) {
-                Some(found) => {
-                    if self.is_alive(&found).await {
-                        return Ok(Sought::Broker(found));
-                    }
-                    if waited >= BROKER_PATIENCE {
-                        return Ok(Sought::Nobody);
-                    }
-                    if !told {
-                        let patience = BROKER_PATIENCE.as_secs();
-                        tracing::warn!(
-                            broker = found.url,
-                            "the broker does not answer; waiting up to {patience} s for it or a standby"
-                        );
-                        told = true;
-                    }
+            if let Some(found) = found(&holder) {
+                if self.is_alive(&found).await {
+                    return Ok(Sought::Broker(found));
                 }
-                None => {
-                    let age = self.client.now().since(holder.heartbeat);
-                    if age >= self.place.leadership.heartbeat_patience() {
-                        return Ok(Sought::Nobody);
-                    }
-                    if waited >= HOLDER_PATIENCE {
-                        return Err(Error::QueueHeld {
-                            since: holder.since,
-                            heartbeat_age: age,
-                        });
-                    }
+                if waited >= BROKER_PATIENCE {
+                    return Ok(Sought::Nobody);
+                }
+                if !told {
+                    let patience = BROKER_PATIENCE.as_secs();
+                    tracing::warn!(
+                        broker = found.url,
+                        "the broker does not answer; waiting up to {patience} s for it or a standby"
+                    );
+                    told = true;
+                }
+            } else {
+                let age = self.client.now().since(holder.heartbeat);
+                if age >= self.place.leadership.heartbeat_patience() {
+                    return Ok(Sought::Nobody);
+                }
+                if waited >= HOLDER_PATIENCE {
+                    return Err(Error::QueueHeld {
+                        since: holder.since,
+                        heartbeat_age: age,
+                    });
                 }
             }
             world.sleep(LOOK_INTERVAL).await;

@@ -14,6 +14,7 @@ mod serving;
 use std::sync::Arc;
 
 use qo_engine::leadership::{Candidate, HttpPing, IsAlive, LeadershipConfig};
+use qo_engine::state::SlateConfig;
 use qo_engine::{EngineError, StateEngine};
 use qo_store::client::ClientConfig;
 use qo_store::world::World;
@@ -21,10 +22,10 @@ use qo_store::{OpenOptions, Store, StoreClient};
 
 pub use serving::{Broker, BrokerHandle};
 
+use crate::connect::variables;
 use crate::error::Error;
 use crate::queue::Queue;
 use crate::remote;
-use qo_engine::state::SlateConfig;
 
 /// What opening the queue takes, each time anew.
 #[derive(Clone)]
@@ -46,12 +47,13 @@ impl Place {
         options: &OpenOptions,
     ) -> Result<Self, Error> {
         let ca_pem = remote::certificates(options)?;
+        let leadership = LeadershipConfig::from_env(&variables(options))?;
         Ok(Self {
             store,
             world,
             client,
             slate,
-            leadership: LeadershipConfig::default(),
+            leadership,
             pinger: Arc::new(HttpPing::new(ca_pem.as_deref())?),
         })
     }
