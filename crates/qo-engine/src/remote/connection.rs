@@ -33,7 +33,7 @@ use crate::wire::{BROKER_HEADER, Condition, Problem, REQUEST_ID_HEADER, TIME_HEA
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// A takeover takes a few seconds, and whoever waits for it should not wait much longer.
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// How often a server that has not answered yet is asked whether it is alive.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(3);
 /// How long it has to say so.

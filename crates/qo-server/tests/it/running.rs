@@ -64,14 +64,14 @@ async fn metrics_tell_what_happened() {
 }
 
 /// A leader by the word of a test: 0 means that it does not lead.
-struct Epoch {
+struct Appointed {
     epoch: watch::Sender<u64>,
     elsewhere: Option<String>,
     /// How often it may still be asked before it leads no more.
     answers_left: AtomicUsize,
 }
 
-impl Epoch {
+impl Appointed {
     fn new(epoch: u64) -> Self {
         Self {
             epoch: watch::Sender::new(epoch),
@@ -81,7 +81,7 @@ impl Epoch {
     }
 }
 
-impl Leader for Epoch {
+impl Leader for Appointed {
     fn id(&self) -> &'static str {
         "me"
     }
@@ -110,7 +110,7 @@ impl Leader for Epoch {
 async fn only_a_leader_serves() {
     let other = serve(crate::support::config()).await;
     let mut config = config();
-    let mut leader = Epoch::new(7);
+    let mut leader = Appointed::new(7);
     leader.elsewhere = Some(other.url.clone());
     let leader = Arc::new(leader);
     config.leader = Some(leader.clone());
@@ -160,7 +160,7 @@ async fn only_a_leader_serves() {
 #[tokio::test]
 async fn what_was_meant_for_another_broker_is_refused() {
     let mut config = config();
-    config.leader = Some(Arc::new(Epoch::new(1)));
+    config.leader = Some(Arc::new(Appointed::new(1)));
     let broker = serve(config).await;
     let plain = serve(crate::support::config()).await;
     let asked = |path: &str, id: &str| ask("GET", path).header("qo-broker", id);
@@ -175,7 +175,7 @@ async fn what_was_meant_for_another_broker_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listeners_are_let_go_when_another_process_leads() {
     let mut config = config();
-    let leader = Arc::new(Epoch::new(1));
+    let leader = Arc::new(Appointed::new(1));
     config.leader = Some(leader.clone());
     let server = serve(config).await;
     let mut response = server.send(ask("GET", "/v1/events")).await;
@@ -262,7 +262,7 @@ async fn a_stop_ends_what_waits_and_finishes_what_runs() {
 async fn a_server_that_lost_its_leadership_on_the_way_does_not_answer() {
     let mut config = config();
     // It leads when the request comes, and no longer when the answer is there.
-    let leader = Epoch::new(1);
+    let leader = Appointed::new(1);
     leader.answers_left.store(1, Ordering::Relaxed);
     config.leader = Some(Arc::new(leader));
     let server = serve(config).await;

@@ -3,19 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use qo::{ClaimRequest, Connect, Json, LeaseId, Queue, Task, TaskId};
-use qo_store::world::TokioWorld;
 
 use super::task;
 
 /// Leases are short, so that tasks whose claim was never heard of come back soon.
 const LEASE_MS: u64 = 4_000;
 /// How many tasks one claim takes.
-const CLAIM_MAX: usize = 8;
-/// Between two submits of one submitter, so that the broker is busy and its journal stays small.
-const SUBMIT_PAUSE: Duration = Duration::from_millis(5);
+const CLAIM_MAX: usize = 32;
 
 /// What clients asked and were told.
 #[derive(Debug, Default)]
@@ -54,7 +50,7 @@ pub(super) struct Signals {
 
 /// Submits until it is told to stop.
 pub(super) async fn submitter(connect: Connect, signals: Arc<Signals>) -> Notes {
-    let (world, queue) = (TokioWorld::shared(), connect.open().await.unwrap());
+    let queue = connect.open().await.unwrap();
     let mut notes = Notes::default();
     while !signals.submitted.load(Ordering::Relaxed) {
         let request = task();
@@ -63,7 +59,6 @@ pub(super) async fn submitter(connect: Connect, signals: Arc<Signals>) -> Notes 
             Ok(submitted) => notes.acknowledged.push(submitted.task.id),
             Err(_) => notes.given_up += 1,
         }
-        world.sleep(SUBMIT_PAUSE).await;
     }
     notes
 }
