@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use qo::{ClaimRequest, Engine, Json, SubmitRequest};
 use qo_engine::RemoteEngine;
+use qo_engine::leadership::{HttpPing, IsAlive};
 use qo_engine::remote::RemoteConfig;
 use qo_server::Leader;
 use qo_store::world::{BoxFuture, TokioWorld};
@@ -170,6 +171,14 @@ async fn what_was_meant_for_another_broker_is_refused() {
         broker.refused(asked(path, "you"), 421, "misdirected").await;
         plain.refused(asked(path, "me"), 421, "misdirected").await;
     }
+
+    // A standby hears the leader that it means, and nobody in its place.
+    let ping = HttpPing::new(None).unwrap();
+    assert!(ping.is_alive(&broker.url, "me").await);
+    assert!(!ping.is_alive(&broker.url, "you").await);
+    assert!(!ping.is_alive(&plain.url, "me").await);
+    assert!(!ping.is_alive("http://127.0.0.1:9", "me").await);
+    assert!(!ping.is_alive("no address", "me").await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

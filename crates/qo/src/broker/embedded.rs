@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_engine::leadership::Seat;
+use qo_engine::leadership::{Candidate, Seat};
 
 use super::Place;
 use crate::error::Error;
@@ -16,8 +16,7 @@ use crate::queue::Queue;
 const ACQUIRE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Opens the queue here; nothing, if somebody else leads by now.
-pub(super) async fn open(place: &Place) -> Result<Option<Queue>, Error> {
-    let candidate = place.candidate();
+pub(super) async fn open(place: &Place, candidate: &Candidate) -> Result<Option<Queue>, Error> {
     let term = tokio::select! {
         biased;
         term = candidate.acquire() => Arc::new(term?),

@@ -39,13 +39,16 @@ pub(super) enum Sought {
 /// Looks for a broker.
 pub(super) struct Seeker<'a> {
     place: &'a Place,
+    /// Who looks.
+    id: &'a str,
     client: StoreClient,
 }
 
 impl<'a> Seeker<'a> {
-    pub(super) fn new(place: &'a Place) -> Self {
+    pub(super) fn new(place: &'a Place, id: &'a str) -> Self {
         Self {
             place,
+            id,
             client: place.store_client(),
         }
     }
@@ -56,7 +59,8 @@ impl<'a> Seeker<'a> {
         let mut told = false;
         loop {
             let record = BrokerRecord::read(&self.client).await?;
-            let Some(holder) = record.and_then(|record| record.holder) else {
+            let holder = record.and_then(|record| record.holder);
+            let Some(holder) = holder.filter(|holder| holder.id != self.id) else {
                 return Ok(Sought::Nobody);
             };
             let waited = world.monotonic().saturating_sub(started);

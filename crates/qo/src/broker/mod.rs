@@ -93,7 +93,9 @@ impl Place {
 
 /// The queue for a client: through the broker if there is one, else opened here.
 pub(crate) async fn connect(place: &Place, options: &OpenOptions) -> Result<Queue, Error> {
-    let seeker = find::Seeker::new(place);
+    // One name for all tries: a write of an earlier one may arrive late, and is recognised.
+    let candidate = place.candidate();
+    let seeker = find::Seeker::new(place, candidate.id());
     let started = place.world.monotonic();
     loop {
         match seeker.seek().await? {
@@ -103,7 +105,7 @@ pub(crate) async fn connect(place: &Place, options: &OpenOptions) -> Result<Queu
                     .await;
             }
             find::Sought::Nobody => {
-                if let Some(queue) = embedded::open(place).await? {
+                if let Some(queue) = embedded::open(place, &candidate).await? {
                     return Ok(queue);
                 }
             }

@@ -113,6 +113,23 @@ impl Broker {
     /// Closes the queue and gives the leadership up, so that a standby takes over at once.
     pub async fn close(&self) {
         self.seat.leave().await;
+        // A run that was dropped in the middle of a takeover may have written that this process leads.
+        tokio::select! {
+            biased;
+            () = self.give_up() => {}
+            () = self.place.world.sleep(PAUSE) => {}
+        }
+    }
+
+    async fn give_up(&self) {
+        let id = self.candidate.id();
+        let record = self.candidate.current().await.ok().flatten();
+        let is_held = record
+            .and_then(|record| record.holder)
+            .is_some_and(|holder| holder.id == id);
+        if is_held && let Ok(term) = self.candidate.acquire().await {
+            term.release().await;
+        }
     }
 }
 

@@ -22,7 +22,10 @@ pub(super) async fn run(
     mut stop: Stop,
     session: &mut Session,
 ) -> Result<(), Failure> {
-    check(args.advertise.as_deref(), args.listen)?;
+    // Whoever starts the broker vouches for the name by which others reach it.
+    config
+        .hosts
+        .extend(check(args.advertise.as_deref(), args.listen)?);
     let mut broker = tokio::select! {
         biased;
         () = stop.asked() => return Ok(()),
@@ -46,21 +49,23 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Makes sure that clients and other brokers can be told where this one is.
-fn check(advertise: Option<&str>, listen: SocketAddr) -> Result<(), Failure> {
+/// Makes sure that clients and other brokers can be told where this one is, and gives the host that they are told.
+fn check(advertise: Option<&str>, listen: SocketAddr) -> Result<Option<String>, Failure> {
     match advertise {
         Some(url) => match RemoteConfig::parse(url) {
-            Ok(config) if config.servers.len() == 1 => Ok(()),
-            Ok(_) => Err(Failure::bad_input(
-                "--advertise takes one URL: that of this process",
-            )),
+            Ok(config) => match config.servers.as_slice() {
+                [server] => Ok(server.host_str().map(str::to_owned)),
+                _ => Err(Failure::bad_input(
+                    "--advertise takes one URL: that of this process",
+                )),
+            },
             Err(error) => Err(Failure::bad_input(format!("--advertise: {error}"))),
         },
         None if listen.ip().is_unspecified() => Err(Failure::bad_input(format!(
             "{listen} does not say where others reach this broker"
         ))
         .hint("add --advertise with its URL, such as https://queue-1.example.org:7777")),
-        None => Ok(()),
+        None => Ok(None),
     }
 }
 
@@ -72,7 +77,8 @@ mod tests {
     fn an_address_is_one_url_that_others_can_reach() {
         let listen = |text: &str| text.parse::<SocketAddr>().unwrap();
         assert!(check(None, listen("10.0.0.5:7777")).is_ok());
-        assert!(check(Some("https://a:1"), listen("0.0.0.0:7777")).is_ok());
+        let host = check(Some("https://a:1"), listen("0.0.0.0:7777")).unwrap();
+        assert_eq!(host.as_deref(), Some("a"));
         let failure = check(None, listen("[::]:7777")).unwrap_err();
         assert!(failure.hint.unwrap().contains("--advertise"));
         for bad in ["a:1", "http://a,http://b", "ftp://a", "http://u:p@a"] {

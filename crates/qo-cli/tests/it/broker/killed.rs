@@ -72,7 +72,7 @@ async fn nothing_is_lost_and_nothing_runs_twice_at_once() {
     let attempts: u64 = tasks.iter().map(|task| u64::from(task.attempt)).sum();
     println!(
         "{KILLS} kills in {:?}: {} submits acknowledged of {} asked, {} completes acknowledged, {attempts} attempts, {} ends refused, {} calls given up",
-        world.monotonic() - started,
+        world.monotonic().saturating_sub(started),
         notes.acknowledged.len(),
         notes.asked.len(),
         notes.completed.len(),

@@ -43,6 +43,19 @@ fn commands_one_after_the_other_need_no_broker() {
 }
 
 #[test]
+fn clients_that_find_the_broker_need_its_token() {
+    let place = Place::sqlite().with_engine("slate");
+    let token = place.ok(["token", "create", "--name", "reader", "--scope", "read"]);
+    let _broker = BrokerProcess::leader(&place, "broker");
+    let refused = place.run(["list"]);
+    assert_eq!(refused.status.code(), Some(6));
+    let place = place.with_variable("QO_TOKEN", token.trim());
+    assert_eq!(place.tasks().len(), 0);
+    let refused = place.run(["submit", "--type", "work"]);
+    assert_eq!(refused.status.code(), Some(6), "the scope is another one");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let place = Place::sqlite().with_engine("slate");
     let said = |arguments: &[&str]| {
