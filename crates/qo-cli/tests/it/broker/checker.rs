@@ -82,8 +82,15 @@ fn check_attempts(notes: &Notes, tasks: &BTreeMap<TaskId, &Task>, wrong: &mut Ve
     }
 }
 
-/// A task has one end, and it is the one that its worker was told of.
+/// A task has one end, and it is the one that its worker was told of; nobody was told that an end was refused that counts.
 fn check_ends(notes: &Notes, tasks: &BTreeMap<TaskId, &Task>, wrong: &mut Vec<String>) {
+    for (id, attempt) in &notes.refused {
+        if tasks.get(id).is_some_and(|task| task.attempt == *attempt) {
+            wrong.push(format!(
+                "task {id} was completed in attempt {attempt}, and its worker was told that the lease is lost"
+            ));
+        }
+    }
     let mut ended = BTreeSet::new();
     for (id, attempt, output) in &notes.completed {
         if !ended.insert(*id) {

@@ -22,8 +22,8 @@ pub(super) struct Notes {
     pub(super) handed_out: Vec<(TaskId, u32, LeaseId)>,
     /// Task, attempt, output.
     pub(super) completed: Vec<(TaskId, u32, String)>,
-    /// Ends that were refused, because the lease was gone.
-    pub(super) refused: usize,
+    /// Task and attempt of ends that were refused, because the lease was gone.
+    pub(super) refused: Vec<(TaskId, u32)>,
     /// Calls that came to nothing although they were repeated for their whole time.
     pub(super) given_up: usize,
 }
@@ -34,7 +34,7 @@ impl Notes {
         self.acknowledged.extend(other.acknowledged);
         self.handed_out.extend(other.handed_out);
         self.completed.extend(other.completed);
-        self.refused += other.refused;
+        self.refused.extend(other.refused);
         self.given_up += other.given_up;
     }
 }
@@ -86,7 +86,9 @@ pub(super) async fn worker(connect: Connect, name: &str, signals: Arc<Signals>) 
         for (task, end) in tasks.iter().zip(futures_util::future::join_all(ends).await) {
             match end {
                 Ok(output) => notes.completed.push((task.id, task.attempt, output)),
-                Err(error) if error.kind() == qo::ErrorKind::LeaseLost => notes.refused += 1,
+                Err(error) if error.kind() == qo::ErrorKind::LeaseLost => {
+                    notes.refused.push((task.id, task.attempt));
+                }
                 Err(_) => notes.given_up += 1,
             }
         }

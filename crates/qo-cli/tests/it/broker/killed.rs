@@ -76,7 +76,7 @@ async fn nothing_is_lost_and_nothing_runs_twice_at_once() {
         notes.acknowledged.len(),
         notes.asked.len(),
         notes.completed.len(),
-        notes.refused,
+        notes.refused.len(),
         notes.given_up,
     );
     let wrong = check(&notes, &tasks);
