@@ -18,7 +18,8 @@ pub(crate) fn open_store(session: &Session) -> Result<Store, Failure> {
     Ok(prepare(session).open_store()?)
 }
 
-fn prepare(session: &Session) -> Connect {
+/// The connection that is meant, still to be opened.
+pub(crate) fn prepare(session: &Session) -> Connect {
     let world = Arc::clone(&session.world);
     let connect = match &session.settings.store.value {
         Some(url) => Connect::to(url.clone()),

@@ -28,6 +28,8 @@ pub struct Session {
     pub requests: RequestCounter,
     /// What is known of the store that was opened: its description and where its credentials come from.
     store: Option<(String, String)>,
+    /// The queue that was connected to.
+    queue: Option<Queue>,
 }
 
 impl Session {
@@ -40,6 +42,7 @@ impl Session {
             world: TokioWorld::shared(),
             requests: RequestCounter::default(),
             store: None,
+            queue: None,
         }
     }
 
@@ -49,7 +52,18 @@ impl Session {
         if let Some(store) = queue.store() {
             self.remember(store);
         }
+        self.queue = Some(queue.clone());
         Ok(queue)
+    }
+
+    /// Closes the queue that was connected to, if this process may be the only one that has it open: the next command need not
+    /// wait then. In direct mode nobody waits for that.
+    pub async fn close(&mut self) {
+        if let Some(queue) = self.queue.take()
+            && queue.objects_engine().is_none()
+        {
+            queue.close().await;
+        }
     }
 
     /// Opens the store that is meant, without a request.

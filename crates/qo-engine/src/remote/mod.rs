@@ -5,7 +5,8 @@
 //!                   └────────── claims, reads, the rest ───────────────────────┘
 //! ```
 //!
-//! - [`connection`]: one request, repeated under one name until it is answered, at the servers in their order.
+//! - [`connection`]: one request, repeated under one name until it is answered.
+//! - [`directory`]: which server is asked, and which one next.
 //! - [`batch`]: what many callers ask at once goes in one request; one caller alone does not wait for others.
 //! - [`clock`]: the queue's time, from the answers.
 //! - [`inputs`]: what answers need not repeat.
@@ -18,8 +19,7 @@
 //! | --- | --- |
 //! | submit | it carries an id that was drawn here, and a second submit of an id returns the first task |
 //! | claim | the server remembers for a while what it handed out under a name, and hands out the same again. A server that does not remember, because it was restarted, hands out others; the first ones come back when their leases run out |
-//! | complete | the second one finds its lease gone. If the task is completed and its attempt is the one of the lease, nobody else can have done it, so that it counts as done |
-//! | fail, release, snooze | the second one finds its lease gone and says so. The attempt is over either way |
+//! | complete, fail, release, snooze | the second one finds its lease gone. If the history shows that the attempt of the lease ended in just this way, nobody else can have done it, so that it counts as done ([`leases`]) |
 //! | renew, progress, heartbeat, pause, resume | doing it twice is doing it once |
 //! | cancel, run now, replay, archive, unarchive, purge | the second one may be refused because the first one did it; the error says in which state the task is |
 
@@ -27,9 +27,11 @@ mod batch;
 mod clock;
 mod config;
 mod connection;
+mod directory;
 mod engine_impl;
 mod inputs;
 mod leases;
+pub(crate) mod transport;
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,13 +42,13 @@ use qo_store::world::{World, WorldExt};
 use self::batch::{Batch, Batcher, Sent};
 use self::connection::{Ask, Connection};
 use self::inputs::{Inputs, with_input};
-use self::leases::Leases;
+use self::leases::{Leases, Mark, ended_lease};
 use crate::api::{SubmitRequest, Submitted};
 use crate::error::EngineError;
-use crate::wire::outcome::CompleteBody;
 use crate::wire::{BATCH_MAX, Info, Outcome, OutcomeAnswer, OutcomeItem, SubmitAnswer, SubmitBody};
 
 pub use config::{InvalidServer, RemoteConfig, Token};
+pub use directory::{Discovery, Found};
 
 /// How many requests of one sort are under way at once; what comes meanwhile goes with the next.
 const FLIGHTS_MAX: usize = 4;
@@ -220,28 +222,37 @@ impl RemoteEngine {
         } else {
             &self.shared.signs
         };
-        let lease = match &outcome {
-            Outcome::Complete(CompleteBody { lease_id, .. }) => Some(*lease_id),
-            _ => None,
-        };
+        let end = ended_lease(&outcome).zip(Mark::of(&outcome));
         let input = self.shared.inputs.of(&outcome);
         let mut item = OutcomeItem::new(id, outcome);
         item.omit_input = input.is_some();
-        let sent: Sent<OutcomeAnswer> = batcher.send(item).await?;
-        let error = match (sent.answer.task, sent.answer.problem) {
-            (Some(task), _) => return Ok(with_input(task, input)),
-            (None, Some(problem)) => problem.into_error(&self.connection().place()),
-            (None, None) => {
-                return Err(self
-                    .connection()
-                    .nonsense("an answer with neither a task nor a problem"));
-            }
+        let sent: Result<Sent<OutcomeAnswer>, _> = batcher.send(item).await;
+        let (error, repeated) = match sent {
+            Err(error) => (error, false),
+            Ok(sent) => match (sent.answer.task, sent.answer.problem) {
+                (Some(task), _) => return Ok(with_input(task, input)),
+                (None, Some(problem)) => (
+                    problem.into_error(&self.connection().place()),
+                    sent.repeated,
+                ),
+                (None, None) => {
+                    return Err(self
+                        .connection()
+                        .nonsense("an answer with neither a task nor a problem"));
+                }
+            },
         };
-        if let Some(lease) = lease
-            && sent.repeated
-            && self.shared.leases.completed_by_own_copy(lease, &error)
+        let Some((lease, mark)) = end else {
+            return Err(error);
+        };
+        self.shared.leases.heard(lease, &error);
+        if error.is_lease_lost()
+            && let Some(attempt) = self.shared.leases.told_before(lease, repeated)
         {
-            return self.connection().read(&format!("/v1/tasks/{id}")).await;
+            let task: Task = self.connection().read(&format!("/v1/tasks/{id}")).await?;
+            if mark.is_of(&task, attempt) {
+                return Ok(task);
+            }
         }
         Err(error)
     }

@@ -108,6 +108,12 @@ impl StateEngine {
         self.ask_done(Ask::Tend).await
     }
 
+    /// Waits until the engine is over, because it was closed, replaced, or cannot go on, and says why.
+    pub async fn ended(&self) -> EngineError {
+        self.shared.asks.closed().await;
+        self.why_ended()
+    }
+
     fn world(&self) -> &dyn World {
         self.shared.world.as_ref()
     }

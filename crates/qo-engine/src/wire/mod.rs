@@ -47,6 +47,9 @@ pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
 /// The trace that a submit is a part of.
 pub const TRACE_HEADER: &str = "traceparent";
 
+/// Names the broker that is meant, by the id in the record of who leads. Any other process refuses.
+pub const BROKER_HEADER: &str = "qo-broker";
+
 /// How many submits or outcomes one request can carry.
 pub const BATCH_MAX: usize = 1_000;
 /// How many tasks one page of a list can hold.

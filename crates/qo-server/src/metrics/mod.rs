@@ -45,6 +45,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) stats: Option<&'a Stats>,
     pub(crate) counts: Option<(Counts, f64)>,
     pub(crate) is_leader: bool,
+    /// Which leader this process is, where there are several that could be.
+    pub(crate) epoch: Option<u64>,
     pub(crate) connections: usize,
 }
 
@@ -92,6 +94,13 @@ impl Metrics {
         let mut text = Text::default();
         text.gauge("qo_leader", "Whether this process may serve.");
         text.sample("qo_leader", &[], u64::from(around.is_leader));
+        if let Some(epoch) = around.epoch {
+            text.gauge(
+                "qo_leader_epoch",
+                "Which leader this process is, counted from the first.",
+            );
+            text.sample("qo_leader_epoch", &[], epoch);
+        }
         text.gauge("qo_connections", "Connections that are open.");
         text.sample("qo_connections", &[], around.connections);
         self.write_requests(&mut text);

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream;
-use qo::{QueueName, TaskType};
+use qo::{EngineError, QueueName, TaskType};
 use qo_engine::watch::TaskChange;
 use qo_engine::wire::{Condition, schema};
 use serde::Deserialize;
@@ -55,7 +55,7 @@ impl EventsQuery {
 /// do on the same store is not seen here. A listener that is too slow gets `event: missed` with a number.
 #[utoipa::path(
     get, path = "/v1/events", tag = "look", operation_id = "events", params(EventsQuery),
-    responses((status = 200, description = "Events, until either side stops", body = String, content_type = "text/event-stream"))
+    responses((status = 200, description = "Events, until either side stops or another process leads", body = String, content_type = "text/event-stream"))
 )]
 pub(crate) async fn events(State(app): State<App>, Params(query): Params<EventsQuery>) -> Answer {
     let Ok(place) = Arc::clone(&app.listeners).try_acquire_owned() else {
@@ -65,12 +65,17 @@ pub(crate) async fn events(State(app): State<App>, Params(query): Params<EventsQ
         ));
     };
     let heard = app.events.listen();
+    let Some(epoch) = app.lead().await else {
+        return Err(EngineError::NotLeader.into());
+    };
     let state = (app, heard, query, place);
-    let told = stream::unfold(state, |(app, mut heard, query, place)| async move {
+    let told = stream::unfold(state, move |(app, mut heard, query, place)| async move {
         loop {
             let received = tokio::select! {
                 biased;
                 () = app.stopped() => return None,
+                // What happens from now on happens elsewhere.
+                () = app.led(epoch) => return None,
                 received = heard.recv() => received,
             };
             let event = match received {
