@@ -117,38 +117,43 @@ fn broken(what: &str) -> DecodeError {
     DecodeError::Syntax(what.to_owned())
 }
 
+/// What a task has, as its flags say it.
+fn flags_of(task: &Task, has_input: bool, has_policy: bool) -> u32 {
+    [
+        (task.op_id.is_some(), has::OP_ID),
+        (task.expires_at.is_some(), has::EXPIRES_AT),
+        (task.started_at.is_some(), has::STARTED_AT),
+        (task.lease_id.is_some(), has::LEASE),
+        (has_input, has::INPUT),
+        (task.input_ref.is_some(), has::INPUT_REF),
+        (task.output.is_some(), has::OUTPUT),
+        (task.output_ref.is_some(), has::OUTPUT_REF),
+        (has_policy, has::RETRY_POLICY),
+        (task.completed_at.is_some(), has::COMPLETED_AT),
+        (task.worker_id.is_some(), has::WORKER),
+        (task.last_error.is_some(), has::ERROR),
+        (task.idempotency_key.is_some(), has::KEY),
+        (task.idempotency_until.is_some(), has::KEY_UNTIL),
+        (!task.tags.is_empty(), has::TAGS),
+        (task.traceparent.is_some(), has::TRACE),
+        (task.progress.is_some(), has::PROGRESS),
+        (task.cancel_requested, has::CANCEL),
+        (task.events_dropped > 0, has::DROPPED),
+    ]
+    .into_iter()
+    .fold(
+        0,
+        |flags, (is_there, flag)| if is_there { flags | flag } else { flags },
+    )
+}
+
 struct Writer(Vec<u8>);
 
 impl Writer {
     fn task(&mut self, task: &Task, with_input: bool) {
         let input = task.input.as_ref().filter(|_| with_input);
         let has_policy = task.retry_policy != RetryPolicy::default();
-        let flags = [
-            (task.op_id.is_some(), has::OP_ID),
-            (task.expires_at.is_some(), has::EXPIRES_AT),
-            (task.started_at.is_some(), has::STARTED_AT),
-            (task.lease_id.is_some(), has::LEASE),
-            (input.is_some(), has::INPUT),
-            (task.input_ref.is_some(), has::INPUT_REF),
-            (task.output.is_some(), has::OUTPUT),
-            (task.output_ref.is_some(), has::OUTPUT_REF),
-            (has_policy, has::RETRY_POLICY),
-            (task.completed_at.is_some(), has::COMPLETED_AT),
-            (task.worker_id.is_some(), has::WORKER),
-            (task.last_error.is_some(), has::ERROR),
-            (task.idempotency_key.is_some(), has::KEY),
-            (task.idempotency_until.is_some(), has::KEY_UNTIL),
-            (!task.tags.is_empty(), has::TAGS),
-            (task.traceparent.is_some(), has::TRACE),
-            (task.progress.is_some(), has::PROGRESS),
-            (task.cancel_requested, has::CANCEL),
-            (task.events_dropped > 0, has::DROPPED),
-        ]
-        .into_iter()
-        .fold(
-            0,
-            |flags, (is_there, flag)| if is_there { flags | flag } else { flags },
-        );
+        let flags = flags_of(task, input.is_some(), has_policy);
         let created_at = task.created_at;
 
         self.0.push(FORM);

@@ -60,8 +60,8 @@ pub(super) async fn completes_many(room: &Room<'_>) {
                 let output = room.engine.output(ended).await.unwrap();
                 assert_eq!(output, completion.output);
             }
-            (1 | 3, Err(EngineError::Rejected(Rejection::LeaseLost { .. }))) => {}
-            (4, Err(EngineError::Rejected(Rejection::NotFound { .. }))) => {}
+            (1 | 3, Err(EngineError::Rejected(Rejection::LeaseLost { .. })))
+            | (4, Err(EngineError::Rejected(Rejection::NotFound { .. }))) => {}
             other => panic!("{other:?}"),
         }
     }
