@@ -70,8 +70,10 @@ impl Counts {
                 continue;
             }
             let queue = stats.queues.entry(key.queue.clone()).or_default();
-            *queue.statuses.entry(key.status).or_default() += count;
-            *queue.types.entry(key.task_type.clone()).or_default() += count;
+            let of_status = queue.statuses.entry(key.status).or_default();
+            *of_status = of_status.saturating_add(*count);
+            let of_type = queue.types.entry(key.task_type.clone()).or_default();
+            *of_type = of_type.saturating_add(*count);
         }
     }
 }
@@ -79,6 +81,6 @@ impl Counts {
 /// When the last of the tasks that are counted under a key is dropped.
 pub(super) fn dropped_at(key: &CountKey, retention_ms: u64) -> Timestamp {
     Timestamp::MIN
-        .plus_millis((key.hour + 1).saturating_mul(HOUR_MS))
+        .plus_millis(key.hour.saturating_add(1).saturating_mul(HOUR_MS))
         .plus_millis(retention_ms)
 }
