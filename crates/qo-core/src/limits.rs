@@ -36,6 +36,10 @@ pub const DELAY_MAX_MS: u64 = 365 * 24 * 60 * 60 * 1_000;
 /// The longest lease.
 pub const LEASE_MAX_MS: u64 = TIMEOUT_MAX_SECONDS * 1_000;
 
+/// The highest that anything is counted: the largest number that every reader of JSON gets right. Nobody counts so far, and a stored number
+/// beyond it would have no next one.
+pub const COUNT_MAX: u64 = (1 << 53) - 1;
+
 /// The largest record that is decoded: two inline payloads, a full history, and room for what a later version adds.
 pub const RECORD_MAX_BYTES: usize = 1024 * 1024;
 

@@ -6,3 +6,5 @@
     clippy::panic,
     reason = "tests fail by panicking"
 )]
+
+mod short_runs;

@@ -209,7 +209,7 @@ impl QueueState {
             return false;
         }
         if task.sequence == 0 {
-            self.last_sequence += 1;
+            self.last_sequence = self.last_sequence.saturating_add(1);
             task.sequence = self.last_sequence;
         }
         self.last_sequence = self.last_sequence.max(task.sequence);

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::{PRIORITY_MAX, Status, Task};
-use crate::limits::RECORD_MAX_BYTES;
+use crate::limits::{COUNT_MAX, RECORD_MAX_BYTES};
 
 /// Why bytes are not a task that this version can work with.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -60,6 +60,12 @@ pub(super) fn check(task: &Task) -> Result<(), &'static str> {
         Err("its input is both inside and outside of the record")
     } else if task.output.is_some() && task.output_ref.is_some() {
         Err("its output is both inside and outside of the record")
+    } else if [task.revision, task.sequence, task.events_dropped]
+        .into_iter()
+        .any(|count| count > COUNT_MAX)
+        || task.attempt.max(task.retry_count) == u32::MAX
+    {
+        Err("it counts further than anybody does")
     } else {
         Ok(())
     }

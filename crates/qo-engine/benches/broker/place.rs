@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use object_store::ObjectStore;
@@ -21,6 +21,9 @@ pub(crate) const LATENCY: Duration = Duration::from_millis(30);
 const SUBMITS_AT_ONCE: usize = 500;
 /// How many tasks one claim takes.
 const CLAIMED_AT_ONCE: usize = 500;
+
+/// The longest that the database is waited for.
+const REST_MAX: Duration = Duration::from_mins(3);
 
 pub(crate) struct Place {
     pub(crate) world: Arc<dyn World>,
@@ -55,6 +58,26 @@ impl Place {
         )
         .await
         .unwrap()
+    }
+}
+
+impl Place {
+    /// Waits until the database has put away what was written, so that what is measured next is not what came before. Says how long
+    /// that took.
+    pub(crate) async fn rest(&self) -> Duration {
+        let started = Instant::now();
+        let mut requests = Vec::new();
+        while started.elapsed() < REST_MAX {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            requests.push(self.counting.counts().requests());
+            // A few are polls, which never end.
+            if let [.., before, _, _, _, now] = requests.as_slice()
+                && now - before <= 4
+            {
+                break;
+            }
+        }
+        started.elapsed()
     }
 }
 

@@ -10,10 +10,8 @@ use crate::fuzz::round_trip;
 
 /// Who leads: a record that can be read has a next one, whose author finds itself in it.
 pub fn broker_record(bytes: &[u8]) {
-    let decoded = BrokerRecord::decode(bytes);
-    let record = round_trip::<BrokerRecord>(bytes);
-    assert_eq!(decoded.as_ref().ok(), record.as_ref());
-    let Some(record) = record else {
+    round_trip::<BrokerRecord>(bytes);
+    let Ok(record) = BrokerRecord::decode(bytes) else {
         return;
     };
     let op = OpId::from_random(1);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use qo_core::extra::Extra;
 use qo_core::keys::BROKER_KEY;
+use qo_core::limits::COUNT_MAX;
 use qo_core::{OpId, Timestamp};
 use qo_store::client::Tag;
 use qo_store::{StoreClient, StoreError};
@@ -147,7 +148,14 @@ impl BrokerRecord {
     }
 
     pub(super) fn decode(body: &[u8]) -> Result<Self, LeadershipError> {
-        serde_json::from_slice(body).map_err(|error| unreadable(&error))
+        let record: Self = serde_json::from_slice(body).map_err(|error| unreadable(&error))?;
+        if record.revision.max(record.epoch) > COUNT_MAX {
+            return Err(LeadershipError::Unreadable {
+                key: BROKER_KEY,
+                detail: "it counts further than anybody does".to_owned(),
+            });
+        }
+        Ok(record)
     }
 }
 

@@ -40,7 +40,7 @@ impl QueuesRecord {
         } else {
             self.paused.remove(queue);
         }
-        self.revision += 1;
+        self.revision = self.revision.saturating_add(1);
         self.recent_ops.extend(self.op_id.replace(op));
         let excess = self.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
         self.recent_ops.drain(..excess);

@@ -184,7 +184,7 @@ impl TokenStore {
             let changed = change(&mut tokens.tokens)?;
             let op = self.world.new_op_id();
             tokens.op_id = Some(op);
-            tokens.revision += 1;
+            tokens.revision = tokens.revision.saturating_add(1);
             let body = serde_json::to_vec_pretty(&tokens)
                 .map_err(|error| TokenError::Unreadable(error.to_string()))?;
             let written = match &tag {

@@ -131,7 +131,8 @@ impl SweepRecord {
         if self.tidies {
             self.last_tidied_at = self.pass_started_at;
             self.last_entries = self.entries;
-            self.tidy_rounds += 1;
+            // Only its remainders count.
+            self.tidy_rounds = self.tidy_rounds.wrapping_add(1);
         }
     }
 
@@ -214,7 +215,7 @@ impl ObjectsEngine {
             HOLD_MS
         };
         record.owned_until = Some(self.client().now().plus_millis(hold_ms));
-        record.revision += 1;
+        record.revision = record.revision.saturating_add(1);
         record.recent_ops.extend(record.op_id.replace(op));
         let excess = record.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
         record.recent_ops.drain(..excess);

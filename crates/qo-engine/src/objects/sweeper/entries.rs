@@ -55,7 +55,7 @@ impl ObjectsEngine {
         report: &mut SweepReport,
     ) {
         report.listed += entries.len();
-        record.entries += entries.len() as u64;
+        record.entries = record.entries.saturating_add(entries.len() as u64);
         let settled_before = self.settled_before();
         let minute = self.judged_now().minute();
         let mut due = Vec::new();

@@ -33,7 +33,7 @@ impl ObjectsEngine {
         report: &mut SweepReport,
     ) {
         report.listed += entries.len();
-        record.entries += entries.len() as u64;
+        record.entries = record.entries.saturating_add(entries.len() as u64);
         let mut due = Vec::new();
         for entry in entries {
             let Ok(key @ (Key::Input { id, .. } | Key::Output { id, .. })) = entry.key.parse()

@@ -47,7 +47,7 @@ impl ObjectsEngine {
         report: &mut SweepReport,
     ) {
         report.listed += entries.len();
-        record.tasks += entries.len() as u64;
+        record.tasks = record.tasks.saturating_add(entries.len() as u64);
         let (judged_before, settled_before) = (record.judged_before(), self.settled_before());
         let mut due = Vec::new();
         for entry in entries {

@@ -21,6 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use qo_core::limits::COUNT_MAX;
 use qo_core::mutant::{Mutant, planted};
 use qo_core::{OpId, QueueName, TaskId, Timestamp};
 use qo_store::StoreError;
@@ -185,6 +186,9 @@ pub(super) fn read(body: &[u8]) -> Result<(Head, Vec<&str>), StoreError> {
     }
     if let Some(text) = take("last_sequence") {
         head.last_sequence = serde_json::from_str(text).map_err(parse)?;
+    }
+    if head.revision.max(head.last_sequence) > COUNT_MAX {
+        return Err(corrupt("it counts further than anybody does".to_owned()));
     }
     if let Some(text) = take("writers") {
         head.writers = serde_json::from_str(text).map_err(parse)?;

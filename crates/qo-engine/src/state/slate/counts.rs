@@ -78,6 +78,6 @@ impl Counts {
 /// When the last of the tasks that are counted under a key is dropped.
 pub(super) fn dropped_at(key: &CountKey, retention_ms: u64) -> Timestamp {
     Timestamp::MIN
-        .plus_millis((key.hour + 1).saturating_mul(HOUR_MS))
+        .plus_millis(key.hour.saturating_add(1).saturating_mul(HOUR_MS))
         .plus_millis(retention_ms)
 }

@@ -86,7 +86,10 @@ pub(super) fn of_payloads(dropped_at: Timestamp, id: TaskId) -> Bytes {
 /// The time and the task in a key that [`of_payloads`] made.
 pub(super) fn payloads_of(key: &[u8]) -> Option<(Timestamp, TaskId)> {
     let millis = i64::from_be_bytes(key.get(1..9)?.try_into().ok()?);
-    Some((Timestamp::from_millis(millis), id_in(key.get(9..)?)?))
+    let at = Timestamp::from_millis(millis);
+    // Another spelling would be another row, which nobody would delete.
+    let id = id_in(key.get(9..)?)?;
+    (at.as_millis() == millis).then_some((at, id))
 }
 
 /// What is counted together.
@@ -126,12 +129,13 @@ pub(super) fn of_count(count: &CountKey) -> Bytes {
 pub(super) fn count_of(key: &[u8]) -> Option<CountKey> {
     let hour = u64::from_be_bytes(key.get(1..9)?.try_into().ok()?);
     let mut names = std::str::from_utf8(key.get(9..)?).ok()?.split('/');
-    Some(CountKey {
+    let count = CountKey {
         hour,
         queue: names.next()?.parse().ok()?,
         task_type: names.next()?.parse().ok()?,
         status: names.next()?.parse().ok()?,
-    })
+    };
+    names.next().is_none().then_some(count)
 }
 
 fn prefixed(kind: u8, rest: &[u8]) -> Bytes {

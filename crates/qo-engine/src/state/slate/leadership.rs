@@ -64,7 +64,7 @@ impl Leadership {
                 Err(StoreError::NotFound { .. }) => (Mark::default(), None),
                 Err(error) => return Err(error.into()),
             };
-            mark.epoch += 1;
+            mark.epoch = mark.epoch.saturating_add(1);
             mark.recent_ops.extend(mark.op_id.replace(op));
             let excess = mark.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
             mark.recent_ops.drain(..excess);

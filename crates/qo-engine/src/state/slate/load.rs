@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use qo_core::limits::COUNT_MAX;
 use qo_core::task::decode_compact;
 use qo_core::{Json, QueueState, Task};
 use slatedb::config::ScanOptions;
@@ -42,8 +43,12 @@ pub(super) async fn load(db: &Db) -> Result<(QueueState, Index), EngineError> {
         }
     }
     let mut state = QueueState::with_requests_remembered(0);
+    let reserved_sequence = number(db, keys::SEQUENCE).await?.unwrap_or(0);
+    if reserved_sequence > COUNT_MAX {
+        return Err(corrupt("it counts further than anybody does".to_owned()));
+    }
     let mut index = Index {
-        reserved_sequence: number(db, keys::SEQUENCE).await?.unwrap_or(0),
+        reserved_sequence,
         ..Index::default()
     };
     load_tasks(db, &mut state, &mut index).await?;

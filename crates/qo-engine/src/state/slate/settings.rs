@@ -23,7 +23,7 @@ const TABLE_BYTES: usize = 32 * 1024 * 1024;
 /// How many tables may wait for compaction: as many as a full load writes between two polls, several times over.
 const TABLES_WAITING_MAX: usize = 256;
 /// How much may be in memory and not yet in a table.
-const UNFLUSHED_BYTES_MAX: usize = 256 * 1024 * 1024;
+const UNFLUSHED_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// For the indexes and filters of all tables.
 const META_CACHE_BYTES: usize = 96 * 1024 * 1024;
 /// For what is read.
