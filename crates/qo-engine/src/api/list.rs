@@ -88,10 +88,15 @@ pub struct QueueStats {
 impl QueueStats {
     /// Counts so many more tasks.
     pub(crate) fn add(&mut self, task_type: &TaskType, status: Status, count: u64) {
-        *self.statuses.entry(status).or_default() += count;
-        *self.types.entry(task_type.clone()).or_default() += count;
         let of_type = self.types_by_status.entry(task_type.clone()).or_default();
-        *of_type.entry(status).or_default() += count;
+        // Stored counts may be anything.
+        for sum in [
+            self.statuses.entry(status).or_default(),
+            self.types.entry(task_type.clone()).or_default(),
+            of_type.entry(status).or_default(),
+        ] {
+            *sum = sum.saturating_add(count);
+        }
     }
 
     /// Counts one task less.
