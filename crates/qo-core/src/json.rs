@@ -15,7 +15,10 @@ use crate::limits::JSON_MAX_DEPTH;
 
 /// A well-formed JSON text, shared by all of its clones.
 #[derive(Clone)]
-pub struct Json(Arc<RawValue>);
+pub struct Json(Arc<Text>);
+
+/// Holds the text where it was read to: putting it beside the count of its clones would copy it.
+struct Text(Box<RawValue>);
 
 /// Why a text cannot be a payload.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -31,17 +34,26 @@ pub enum InvalidJson {
 impl Json {
     /// The value `null`.
     pub fn null() -> Self {
-        Self(RawValue::NULL.to_owned().into())
+        Self::of(RawValue::NULL.to_owned())
     }
 
     /// Checks the text and keeps it as it is.
     pub fn parse(text: impl Into<String>) -> Result<Self, InvalidJson> {
-        let raw = RawValue::from_string(text.into())
-            .map_err(|error| InvalidJson::Syntax(error.to_string()))?;
+        let mut text = text.into();
+        // Room that nobody needs would stay with the text for as long as there is a task that holds it.
+        if text.capacity() > text.len() {
+            text = text.as_str().to_owned();
+        }
+        let raw =
+            RawValue::from_string(text).map_err(|error| InvalidJson::Syntax(error.to_string()))?;
         if depth(raw.get().as_bytes()) > JSON_MAX_DEPTH {
             return Err(InvalidJson::TooDeep);
         }
-        Ok(Self(raw.into()))
+        Ok(Self::of(raw))
+    }
+
+    fn of(raw: Box<RawValue>) -> Self {
+        Self(Arc::new(Text(raw)))
     }
 
     /// Makes sure that it nests no deeper than readers can bear. Whatever was read as a part of a larger text has not been looked at
@@ -62,7 +74,7 @@ impl Json {
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        self.0.get()
+        self.0.0.get()
     }
 
     /// The text's length in bytes.
@@ -117,13 +129,13 @@ impl fmt::Display for Json {
 
 impl Serialize for Json {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
+        self.0.0.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Box::<RawValue>::deserialize(deserializer).map(|raw| Self(raw.into()))
+        Box::<RawValue>::deserialize(deserializer).map(Self::of)
     }
 }
 

@@ -42,7 +42,7 @@ const SCENARIOS: [(&str, &str); 6] = [
     ),
     (
         "deep",
-        "the same with a million pending tasks on SQLite, and a restart",
+        "the same with a million pending tasks: memory (on SQLite), rate, and a restart",
     ),
     (
         "json",

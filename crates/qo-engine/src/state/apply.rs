@@ -186,6 +186,7 @@ impl Space {
         match self.command(request, now, changes) {
             Outcome::Submitted { id, duplicate } => {
                 if !duplicate {
+                    changes.submitted.push(id);
                     changes.input_bytes += bytes;
                     changes.woke = true;
                 }

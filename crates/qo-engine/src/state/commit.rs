@@ -331,6 +331,7 @@ impl<J: Journal> CommitLoop<J> {
         let served = members.len();
         self.serve_waiting(now, &mut changes, &mut members);
         confirm |= members.len() > served;
+        changes.submitted.sort_unstable();
         if !changes.is_empty() {
             let state = &mut self.space.state;
             self.journal.retire(state, &mut changes, now);

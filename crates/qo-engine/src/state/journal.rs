@@ -14,6 +14,8 @@ use crate::watch::TaskChange;
 pub(super) struct GroupChanges {
     /// Tasks that are new or different.
     pub(super) tasks: Vec<TaskId>,
+    /// Those of them that are new, in the order of their ids once the group is formed.
+    pub(super) submitted: Vec<TaskId>,
     /// Tasks that are gone, as they were.
     pub(super) removed: Vec<Task>,
     /// Queues that were paused or resumed.

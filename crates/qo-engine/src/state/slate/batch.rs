@@ -2,7 +2,7 @@
 //!
 //! Everything is one batch, which SlateDB keeps whole: after a crash, all of a group is there or nothing of it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use qo_core::mutant::{Mutant, planted};
@@ -26,8 +26,6 @@ const SEQUENCES_RESERVED: u64 = 1_000_000;
 /// What is in the database, as far as a group must know it.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// The tasks that are stored as live.
-    pub(super) live: HashSet<TaskId>,
     /// The tasks that were fetched from among those that have ended, and where they are counted.
     pub(super) fetched: HashMap<TaskId, CountKey>,
     pub(super) counts: Counts,
@@ -47,8 +45,10 @@ impl Index {
         // What is gone comes first: within the same group its id may have been submitted again.
         for task in &changes.removed {
             batch.delete(keys::of_task(ENDED, task.id));
-            self.delete_live(&mut batch, task);
             let before = self.fetched.remove(&task.id);
+            if before.is_none() {
+                delete_live(&mut batch, task);
+            }
             self.counts.note(before, None);
         }
         let mut changed = changes.tasks.clone();
@@ -60,7 +60,10 @@ impl Index {
                 Some(task) if task.status.is_terminal() => {
                     self.put_ended(&mut batch, state, task, retention_ms, now)?;
                 }
-                Some(task) => self.put_live(&mut batch, task)?,
+                Some(task) => {
+                    let is_new = changes.submitted.binary_search(&id).is_ok();
+                    self.put_live(&mut batch, task, is_new)?;
+                }
             }
         }
         for queue in &changes.queues {
@@ -82,20 +85,25 @@ impl Index {
         Ok(batch)
     }
 
-    fn put_live(&mut self, batch: &mut WriteBatch, task: &Task) -> Result<(), EngineError> {
+    fn put_live(
+        &mut self,
+        batch: &mut WriteBatch,
+        task: &Task,
+        is_new: bool,
+    ) -> Result<(), EngineError> {
         let record = encode(task, input_apart(task).is_none())?;
         batch.put_bytes(keys::of_place(LIVE, task.sequence), record);
-        if self.live.insert(task.id) {
+        let before = self.fetched.remove(&task.id);
+        if is_new || before.is_some() {
             if let Some(input) = input_apart(task) {
                 let text = Bytes::copy_from_slice(input.as_str().as_bytes());
                 batch.put_bytes(keys::of_place(INPUT, task.sequence), text);
             }
-            let before = self.fetched.remove(&task.id);
-            if before.is_some() {
-                batch.delete(keys::of_task(ENDED, task.id));
-            }
-            self.counts.note(before, None);
             put_key(batch, task, None);
+        }
+        if before.is_some() {
+            batch.delete(keys::of_task(ENDED, task.id));
+            self.counts.note(before, None);
         }
         Ok(())
     }
@@ -114,7 +122,10 @@ impl Index {
         let kept_until = now.plus_millis(retention_ms).max(until.unwrap_or(now));
         let record = encode(task, true)?;
         batch.put_bytes_with_options(keys::of_task(ENDED, id), record, &expires(kept_until));
-        self.delete_live(batch, task);
+        let before = self.fetched.remove(&id);
+        if before.is_none() && !planted(Mutant::LiveRecordLeft) {
+            delete_live(batch, task);
+        }
         let is_holder = task
             .scoped_key()
             .is_some_and(|key| state.key_holder(&key) == Some(id));
@@ -125,18 +136,17 @@ impl Index {
             let place = Bytes::copy_from_slice(&task.sequence.to_be_bytes());
             batch.put_bytes(keys::of_payloads(kept_until, id), place);
         }
-        let before = self.fetched.remove(&id);
         self.counts.note(before, Some(CountKey::of(task)));
         Ok(())
     }
+}
 
-    fn delete_live(&mut self, batch: &mut WriteBatch, task: &Task) {
-        if self.live.remove(&task.id) && !planted(Mutant::LiveRecordLeft) {
-            batch.delete(keys::of_place(LIVE, task.sequence));
-            if input_apart(task).is_some() {
-                batch.delete(keys::of_place(INPUT, task.sequence));
-            }
-        }
+/// Deletes what is stored of a task as long as it lives. That there may be nothing, because it came and went within one group, does
+/// no harm.
+fn delete_live(batch: &mut WriteBatch, task: &Task) {
+    batch.delete(keys::of_place(LIVE, task.sequence));
+    if input_apart(task).is_some() {
+        batch.delete(keys::of_place(INPUT, task.sequence));
     }
 }
 

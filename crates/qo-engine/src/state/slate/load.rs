@@ -1,12 +1,18 @@
 //! Opening: what is live is read into memory, and nothing else.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
 use qo_core::limits::COUNT_MAX;
 use qo_core::task::decode_compact;
 use qo_core::{Json, QueueState, Task};
+use qo_store::world::World;
 use slatedb::config::ScanOptions;
-use slatedb::{Db, DbIterator};
+use slatedb::{Db, DbIterator, KeyValue};
+use tokio::sync::oneshot;
 
 use super::batch::Index;
 use super::error::{PLACE, from_slate};
@@ -19,9 +25,15 @@ const FORMAT: u64 = 2;
 /// How much of a table is read at once, and how many such reads are under way.
 const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
 const READS_AT_ONCE: usize = 8;
+/// How many tasks are decoded together, and how many such parts are under way.
+const PART_TASKS: usize = 4_096;
+const PARTS_AT_ONCE: usize = 4;
 
 /// Reads what is stored.
-pub(super) async fn load(db: &Db) -> Result<(QueueState, Index), EngineError> {
+pub(super) async fn load(
+    db: &Db,
+    world: &Arc<dyn World>,
+) -> Result<(QueueState, Index), EngineError> {
     let format = number(db, keys::FORMAT).await?;
     match format {
         None => {
@@ -51,10 +63,10 @@ pub(super) async fn load(db: &Db) -> Result<(QueueState, Index), EngineError> {
         reserved_sequence,
         ..Index::default()
     };
-    load_tasks(db, &mut state, &mut index).await?;
+    load_tasks(db, world, &mut state).await?;
     let mut paused = BTreeSet::new();
     let mut rows = scan(db, QUEUE).await?;
-    while let Some(row) = rows.next().await.map_err(|error| from_slate(&error))? {
+    while let Some(row) = next(&mut rows).await? {
         let name = row
             .key
             .get(1..)
@@ -62,7 +74,7 @@ pub(super) async fn load(db: &Db) -> Result<(QueueState, Index), EngineError> {
         paused.extend(name.and_then(|name| name.parse().ok()));
     }
     let mut rows = scan(db, COUNT).await?;
-    while let Some(row) = rows.next().await.map_err(|error| from_slate(&error))? {
+    while let Some(row) = next(&mut rows).await? {
         if let (Some(key), Some(count)) = (keys::count_of(&row.key), read_number(&row.value)) {
             index.counts.load(key, count);
         }
@@ -71,29 +83,100 @@ pub(super) async fn load(db: &Db) -> Result<(QueueState, Index), EngineError> {
     Ok((state, index))
 }
 
-/// Records and inputs come in the same order, so that both are read once, side by side.
-async fn load_tasks(db: &Db, state: &mut QueueState, index: &mut Index) -> Result<(), EngineError> {
-    let mut records = scan(db, LIVE).await?;
-    let mut inputs = scan(db, INPUT).await?;
-    let mut input = inputs.next().await.map_err(|error| from_slate(&error))?;
-    while let Some(record) = records.next().await.map_err(|error| from_slate(&error))? {
-        let place = place_of(&record.key)?;
-        let mut task = decode_compact(&record.value)
-            .map_err(|error| corrupt(format!("the task at place {place}: {error}")))?;
-        while let Some(row) = &input {
-            let of = place_of(&row.key)?;
-            if of > place {
-                break;
-            }
-            if of == place {
-                task = joined(task, Some(&row.value))?;
-            }
-            input = inputs.next().await.map_err(|error| from_slate(&error))?;
+/// The rows of a live task: its record, and its input if that has a row of its own.
+type Rows = (Bytes, Option<Bytes>);
+
+/// Reads all live tasks. Rows are decoded beside the loop that reads them, a part at a time, and taken in in order: opening a
+/// queue with a million tasks is as fast as the slower of the two.
+async fn load_tasks(
+    db: &Db,
+    world: &Arc<dyn World>,
+    state: &mut QueueState,
+) -> Result<(), EngineError> {
+    let mut rows = LiveRows::scan(db).await?;
+    let mut decoding = FuturesOrdered::new();
+    loop {
+        let part = rows.part().await?;
+        let is_last = part.is_empty();
+        if !is_last {
+            decoding.push_back(decode_beside(world, part));
         }
-        index.live.insert(task.id);
-        state.load(task);
+        while decoding.len() > PARTS_AT_ONCE || (is_last && !decoding.is_empty()) {
+            if let Some(decoded) = decoding.next().await {
+                for task in decoded? {
+                    state.load(task);
+                }
+            }
+        }
+        if is_last {
+            return Ok(());
+        }
     }
-    Ok(())
+}
+
+/// Records and inputs come in the same order, so that both are read once, side by side.
+struct LiveRows {
+    records: DbIterator,
+    inputs: DbIterator,
+    input: Option<KeyValue>,
+}
+
+impl LiveRows {
+    async fn scan(db: &Db) -> Result<Self, EngineError> {
+        let records = scan(db, LIVE).await?;
+        let mut inputs = scan(db, INPUT).await?;
+        let input = next(&mut inputs).await?;
+        Ok(Self {
+            records,
+            inputs,
+            input,
+        })
+    }
+
+    /// The next tasks; none, if there are no more.
+    async fn part(&mut self) -> Result<Vec<Rows>, EngineError> {
+        let mut part = Vec::with_capacity(PART_TASKS);
+        while part.len() < PART_TASKS
+            && let Some(record) = next(&mut self.records).await?
+        {
+            let place = place_of(&record.key)?;
+            let mut input = None;
+            while let Some(row) = &self.input {
+                let of = place_of(&row.key)?;
+                if of > place {
+                    break;
+                }
+                if of == place {
+                    input = Some(row.value.clone());
+                }
+                self.input = next(&mut self.inputs).await?;
+            }
+            part.push((record.value, input));
+        }
+        Ok(part)
+    }
+}
+
+async fn next(rows: &mut DbIterator) -> Result<Option<KeyValue>, EngineError> {
+    rows.next().await.map_err(|error| from_slate(&error))
+}
+
+/// Begins to decode at once; what comes back resolves when it is done.
+fn decode_beside(
+    world: &Arc<dyn World>,
+    part: Vec<Rows>,
+) -> impl Future<Output = Result<Vec<Task>, EngineError>> {
+    let (done, decoded) = oneshot::channel();
+    world.spawn(Box::pin(async move {
+        let tasks = part.iter().map(|(record, input)| {
+            let task = decode_compact(record)
+                .map_err(|error| corrupt(format!("the record of a live task: {error}")))?;
+            joined(task, input.as_deref())
+        });
+        // Whoever has given up opening need not be told.
+        let _ = done.send(tasks.collect());
+    }));
+    async { decoded.await.unwrap_or(Err(EngineError::Closed)) }
 }
 
 fn place_of(key: &[u8]) -> Result<u64, EngineError> {

@@ -95,7 +95,7 @@ impl StateEngine {
         let db = Box::pin(opening)
             .await
             .map_err(|error| from_slate(&error))?;
-        let (space, index) = Box::pin(load::load(&db)).await?;
+        let (space, index) = Box::pin(load::load(&db, &world)).await?;
         let ended = EndedTasks::new(db.clone(), client.clone());
         let leftovers = Leftovers::start(db.clone(), client.clone(), &world);
         let state = config.state.clone();
