@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
+use futures_util::{FutureExt, StreamExt};
 use qo_core::mutant::{Mutant, planted};
 use qo_core::{Action, QueueState, Timestamp};
 use qo_store::world::{BoxFuture, World, WorldExt};
@@ -144,7 +144,7 @@ impl<J: Journal> CommitLoop<J> {
                     break;
                 }
                 Some((want, found)) = self.fetches.next(), if has_room && !self.fetches.is_empty() => {
-                    let entries = self.unpark(&want, found);
+                    let entries = self.unpark_landed(&want, found);
                     self.commit(entries).await;
                 }
                 count = self.asks.recv_many(&mut batch, self.group_max), if has_room => {
@@ -427,6 +427,17 @@ impl<J: Journal> CommitLoop<J> {
             self.fetches
                 .push(Box::pin(async move { (want, fetch.await) }));
         }
+    }
+
+    /// Takes in what was looked up, with all else that was found by now, so that a crowd of looks shares one write.
+    fn unpark_landed(&mut self, want: &Want, found: Result<Found, EngineError>) -> Vec<Entry> {
+        let mut entries = self.unpark(want, found);
+        while entries.len() < self.group_max
+            && let Some(Some((want, found))) = self.fetches.next().now_or_never()
+        {
+            entries.extend(self.unpark(&want, found));
+        }
+        entries
     }
 
     /// Takes in what was looked up, and returns those who waited for it.

@@ -1,12 +1,14 @@
 //! Callers that go away, claims that wait, and groups of callers.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use qo_core::Status;
 use qo_engine::api::{ClaimRequest, SubmitRequest};
+use qo_engine::watch::{Commit, TaskChange, Watcher};
 use qo_engine::{Engine, EngineError};
-use qo_store::world::{TokioWorld, WorldExt};
+use qo_store::world::{TokioWorld, World, WorldExt};
 use qo_store::wrap::{CountingStore, Delay, LatencyStore, Operation};
 
 use super::place::{Journal, PATIENCE, all_tasks, claim_one, job, memory, wish};
@@ -140,6 +142,50 @@ async fn leases_run_out_although_nobody_asks_for_anything() {
             .await
             .expect("the lease has run out");
         assert_eq!((again.id, again.attempt), (task.id, 2), "{journal:?}");
+        engine.close().await;
+    }
+}
+
+/// Counts commits, and the tasks that they changed.
+#[derive(Default)]
+struct Commits {
+    commits: AtomicUsize,
+    tasks: AtomicUsize,
+}
+
+impl Watcher for Commits {
+    fn committed(&self, commit: &Commit) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.tasks.fetch_add(commit.tasks, Ordering::Relaxed);
+    }
+
+    fn listens(&self) -> bool {
+        false
+    }
+
+    fn changed(&self, _change: &Arc<TaskChange>) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_that_must_be_looked_up_first_share_their_writes() {
+    const TASKS: usize = 500;
+    for journal in Journal::BOTH {
+        let world: Arc<dyn World> = TokioWorld::shared();
+        let engine = journal.open(memory(), &world).await.unwrap();
+        let commits = Arc::new(Commits::default());
+        let watcher: Weak<Commits> = Arc::downgrade(&commits);
+        assert!(engine.watch(watcher));
+        // An id that the caller chose may be that of a task which has ended.
+        let requests = (0..TASKS).map(|_| SubmitRequest {
+            id: Some(world.new_task_id()),
+            ..job("a")
+        });
+        for submitted in engine.submit_many(requests.collect()).await {
+            assert!(!submitted.unwrap().duplicate);
+        }
+        assert_eq!(commits.tasks.load(Ordering::Relaxed), TASKS);
+        let count = commits.commits.load(Ordering::Relaxed);
+        assert!(count <= TASKS / 5, "{journal:?}: {count} commits");
         engine.close().await;
     }
 }
