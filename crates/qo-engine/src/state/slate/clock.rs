@@ -43,7 +43,7 @@ impl SystemClock for WorldClock {
         self.world.sleep(duration)
     }
 
-    fn ticker<'a>(&'a self, duration: Duration) -> SystemClockTicker<'a> {
+    fn ticker(&self, duration: Duration) -> SystemClockTicker<'_> {
         SystemClockTicker::new(self, duration)
     }
 }
