@@ -64,7 +64,8 @@ Usage: cargo xtask sim [arguments of the simulator]
 Examples:
   cargo xtask sim --help
   cargo xtask sim --seeds 1000
-  cargo xtask sim --hours 1 --from 10000
+  cargo xtask sim --hours 1 --from 10000 --json
+  cargo xtask sim --engine slate --seeds 200
   cargo xtask sim --seed 17 --trace
   cargo xtask sim --mutants
 ";

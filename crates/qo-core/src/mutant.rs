@@ -92,11 +92,13 @@ pub enum Mutant {
     EndedTaskForgotten,
     /// A task that comes to its end stays among the live ones in the database, and comes back with the next broker.
     LiveRecordLeft,
+    /// Broker mode answers what was read behind a write that then failed.
+    AnsweredBehindFailure,
 }
 
 impl Mutant {
     /// Every mistake.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 43] = [
         Self::UnfencedCompletion,
         Self::UnfencedRenewal,
         Self::AttemptCountedAtFailure,
@@ -139,6 +141,7 @@ impl Mutant {
         Self::BuiltUponUnrecognised,
         Self::EndedTaskForgotten,
         Self::LiveRecordLeft,
+        Self::AnsweredBehindFailure,
     ];
 }
 

@@ -7,7 +7,7 @@
 //! - [`store`]: the store, and the faulty ways to it. [`faults`], [`plan`]: what fails, and how often.
 //! - [`subject`]: the engine that a run is about. [`broker`]: how others reach one that a single process has open. [`actor`]: what workers and clients do. [`journal`]: what they asked and were told.
 //! - [`run`]: one run. [`check`]: whether the promises were kept. [`shrink`]: the smallest run that still fails. [`campaign`]: many runs.
-//! - [`mutants`]: planted bugs, which the campaign must find. [`explore`]: all orders of a few steps.
+//! - [`script`]: the same events through all engines. [`mutants`]: planted bugs, which the campaign must find. [`explore`]: all orders of a few steps.
 
 pub mod actor;
 pub mod broker;
@@ -21,6 +21,7 @@ pub mod plan;
 pub mod random;
 pub mod run;
 pub mod sched;
+pub mod script;
 pub mod shrink;
 pub mod store;
 pub mod subject;

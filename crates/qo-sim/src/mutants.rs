@@ -65,7 +65,9 @@ fn engines_of(mutant: Mutant) -> &'static [&'static str] {
         | Mutant::FailedWriteBuiltUpon
         | Mutant::RefusedSwapTakenForLost
         | Mutant::BuiltUponUnrecognised => &["json"],
-        Mutant::EndedTaskForgotten | Mutant::LiveRecordLeft => &["slate"],
+        Mutant::EndedTaskForgotten | Mutant::LiveRecordLeft | Mutant::AnsweredBehindFailure => {
+            &["slate"]
+        }
         _ => &["objects"],
     }
 }

@@ -18,6 +18,8 @@
 //! - A group whose write failed is told so, and the state is loaded anew before the next one: nothing that is in doubt is
 //!   ever built upon.
 
+mod landing;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -25,11 +27,12 @@ use std::time::Duration;
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
 use qo_core::mutant::{Mutant, planted};
-use qo_core::{Action, QueueState, Timestamp};
+use qo_core::{QueueState, Timestamp};
 use qo_store::world::{BoxFuture, World, WorldExt};
 use qo_store::{StoreClient, StoreError};
 use tokio::sync::mpsc;
 
+use self::landing::{in_doubt, refuse_all, take_until_close, tells_of_nothing};
 use super::apply::{Space, Verdict};
 use super::config::StateConfig;
 use super::journal::{Committed, Found, GroupChanges, Journal, Want};
@@ -128,6 +131,7 @@ impl<J: Journal> CommitLoop<J> {
         let mut closers = Vec::new();
         let mut batch = Vec::new();
         let mut end = EngineError::Closed;
+        let mut broken = None;
         while closers.is_empty() {
             let sleep = self.space.world.sleep(self.wakes_in());
             let has_room = self.in_flight.len() < self.journal.in_flight_max();
@@ -135,7 +139,7 @@ impl<J: Journal> CommitLoop<J> {
                 biased;
                 Some(landed) = self.in_flight.next(), if !self.in_flight.is_empty() => {
                     if let Err(error) = self.land(landed) {
-                        end = error;
+                        broken = Some(error);
                         break;
                     }
                 }
@@ -158,17 +162,31 @@ impl<J: Journal> CommitLoop<J> {
                 () = sleep, if has_room => self.commit(Vec::new()).await,
             }
         }
-        self.end(end, batch, closers).await;
+        self.end(end, broken, batch, closers).await;
     }
 
-    /// Ends: what is on its way is awaited, everybody else is told that it is over.
-    async fn end(mut self, mut end: EngineError, batch: Vec<Entry>, closers: Vec<Entry>) {
+    /// Ends: what is on its way is awaited, everybody else is told that it is over. Whatever comes behind a group that is `broken`
+    /// may have seen what that one was to make durable, so that nobody can tell what it is worth, however it fared itself.
+    async fn end(
+        mut self,
+        end: EngineError,
+        mut broken: Option<EngineError>,
+        batch: Vec<Entry>,
+        closers: Vec<Entry>,
+    ) {
         self.asks.close();
-        while let Some(landed) = self.in_flight.next().await {
-            if let Err(error) = self.land(landed) {
-                end = error;
+        while let Some((members, result)) = self.in_flight.next().await {
+            let result = match (&broken, result) {
+                (Some(error), Ok(())) if !planted(Mutant::AnsweredBehindFailure) => {
+                    Err(in_doubt(error))
+                }
+                (_, result) => result,
+            };
+            if let Err(error) = self.land((members, result)) {
+                broken = Some(error);
             }
         }
+        let end = broken.unwrap_or(end);
         // Those who come too late find this as soon as the channel is closed.
         let end = self.ended.get_or_init(|| end).clone();
         let mut left: Vec<_> = batch.into_iter().chain(self.waiting).collect();
@@ -380,44 +398,6 @@ impl<J: Journal> CommitLoop<J> {
         };
     }
 
-    /// Tells claims that have waited long enough that the store does not answer.
-    fn refuse_overdue(&mut self, error: &EngineError) {
-        let at = self.space.world.monotonic();
-        for entry in std::mem::take(&mut self.waiting) {
-            match &entry.ask {
-                Ask::Claim(wish) if wish.until > at => self.waiting.push_back(entry),
-                _ => entry.refuse(error),
-            }
-        }
-    }
-
-    fn land(&mut self, (members, result): Landed) -> Result<(), EngineError> {
-        match result {
-            Ok(()) => {
-                self.deliver(members);
-                Ok(())
-            }
-            Err(error) => {
-                refuse_all(members.into_iter().map(|(entry, _)| entry), &error);
-                Err(error)
-            }
-        }
-    }
-
-    fn deliver(&mut self, members: Vec<Member>) {
-        for (entry, answer) in members {
-            if let Err(Answer::Tasks(Ok(tasks))) = entry.answer(answer) {
-                // Whoever wanted this work has gone, so that somebody else may have it.
-                let releases = tasks.into_iter().filter_map(|task| {
-                    let (id, lease) = (task.id, task.lease_id?);
-                    let action = Action::Release { lease };
-                    Some(Entry::unasked(Ask::Act { id, action }))
-                });
-                self.own.extend(releases);
-            }
-        }
-    }
-
     fn park(&mut self, want: Want, entry: Entry) {
         let waiters = self.parked.entry(want.clone()).or_default();
         waiters.push(entry);
@@ -526,34 +506,5 @@ impl<J: Journal> CommitLoop<J> {
         wakes_in
             .max(Duration::from_millis(1))
             .max(self.rests_until.saturating_sub(at))
-    }
-}
-
-/// Takes the wishes of a batch that came before the first wish to close. What is left is refused when the loop ends.
-fn take_until_close(batch: &mut Vec<Entry>, closers: &mut Vec<Entry>) -> Vec<Entry> {
-    let is_close = |entry: &Entry| matches!(entry.ask, Ask::Close);
-    let Some(first) = batch.iter().position(is_close) else {
-        return std::mem::take(batch);
-    };
-    let rest = batch.split_off(first);
-    let entries = std::mem::take(batch);
-    for entry in rest {
-        if is_close(&entry) {
-            closers.push(entry);
-        } else {
-            batch.push(entry);
-        }
-    }
-    entries
-}
-
-/// Whether an answer only says that there is nothing to claim.
-fn tells_of_nothing(answer: &Answer) -> bool {
-    matches!(answer, Answer::Tasks(Ok(tasks)) if tasks.is_empty())
-}
-
-fn refuse_all(entries: impl IntoIterator<Item = Entry>, error: &EngineError) {
-    for entry in entries {
-        entry.refuse(error);
     }
 }

@@ -28,7 +28,7 @@ use crate::sched::{HARNESS, ProcessId, Scheduler};
 /// How long a call waits for a broker to be there.
 const FIND_MAX: Duration = Duration::from_secs(10);
 /// How long it waits for its answer: longer than a claim waits, and than a broker tries to settle a write.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
+const ANSWER_MAX: Duration = Duration::from_mins(1);
 /// How long a lost request takes to be noticed.
 const SILENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether there is a broker.

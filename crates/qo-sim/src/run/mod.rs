@@ -80,7 +80,7 @@ struct Lived {
 }
 
 /// Everything that the parts of a run share.
-struct Stage {
+pub(crate) struct Stage {
     plan: Plan,
     scheduler: Scheduler,
     subject: Arc<dyn Subject>,
@@ -107,32 +107,7 @@ struct State {
 
 /// Runs a plan.
 pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome {
-    let plan = &plan.without(|kind| !subject.endures(kind));
-    let scheduler = Scheduler::new(plan.seed, Trace::new(keeps_trace));
-    let versions_max = plan.has(FaultKind::VersionLimit).then(|| {
-        let versions = Random::of(&[plan.seed, 0x7e55]).between(40, 150);
-        u32::try_from(versions).unwrap_or(u32::MAX)
-    });
-    let settings = BucketSettings {
-        hashes_content: plan.has(FaultKind::HashTags),
-        versions_max,
-        unlimited_key: subject.unlimited_key(),
-    };
-    let stage = Arc::new(Stage {
-        plan: plan.clone(),
-        bucket: Arc::new(Bucket::new(&scheduler, settings)),
-        trouble: Arc::new(Trouble::new(&scheduler, plan)),
-        journal: Arc::new(Journal::new(&scheduler)),
-        errands: Arc::new(Mutex::new(Errands {
-            trouble: plan.trouble,
-            left: plan.tasks,
-            ..Errands::default()
-        })),
-        hub: Arc::default(),
-        state: Mutex::default(),
-        subject,
-        scheduler,
-    });
+    let stage = Stage::new(plan, subject, keeps_trace);
     let main = Arc::clone(&stage);
     let ended = stage
         .scheduler
@@ -143,6 +118,51 @@ pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome
 }
 
 impl Stage {
+    /// Everything that a run needs, before anything happens.
+    pub(crate) fn new(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Arc<Self> {
+        let plan = plan.without(|kind| !subject.endures(kind));
+        let scheduler = Scheduler::new(plan.seed, Trace::new(keeps_trace));
+        let versions_max = plan.has(FaultKind::VersionLimit).then(|| {
+            let versions = Random::of(&[plan.seed, 0x7e55]).between(40, 150);
+            u32::try_from(versions).unwrap_or(u32::MAX)
+        });
+        let settings = BucketSettings {
+            hashes_content: plan.has(FaultKind::HashTags),
+            versions_max,
+            unlimited_key: subject.unlimited_key(),
+        };
+        Arc::new(Self {
+            bucket: Arc::new(Bucket::new(&scheduler, settings)),
+            trouble: Arc::new(Trouble::new(&scheduler, &plan)),
+            journal: Arc::new(Journal::new(&scheduler)),
+            errands: Arc::new(Mutex::new(Errands {
+                trouble: plan.trouble,
+                left: plan.tasks,
+                ..Errands::default()
+            })),
+            hub: Arc::default(),
+            state: Mutex::default(),
+            plan,
+            subject,
+            scheduler,
+        })
+    }
+
+    pub(crate) fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// The engine in a process that has the world to itself, but for a broker where one is needed.
+    pub(crate) async fn only_caller(self: &Arc<Self>, name: &str) -> Running {
+        if self.subject.brokers() > 0 {
+            self.start_broker("b0", 0);
+            while self.hub.newest().is_none() {
+                self.scheduler.sleep(LOOK_INTERVAL).await;
+            }
+        }
+        self.start_process(name, name, 0).2
+    }
+
     async fn play(self: Arc<Self>) {
         for number in 1..=self.subject.brokers() {
             self.spawn(Arc::clone(&self).lives_of_a_broker(number));

@@ -81,9 +81,9 @@ pub trait Subject: Debug + Send + Sync + 'static {
         Box::pin(async { Err(EngineError::Closed) })
     }
 
-    /// After how long a process looks at everything that was left.
+    /// After how long a process looks at everything that was left: what was on its way has arrived by then.
     fn tidy_after(&self) -> Duration {
-        Duration::from_mins(2)
+        Duration::from_secs(10)
     }
 
     /// Whether the engine is made for stores and processes that fail in this way.

@@ -36,6 +36,11 @@ fn ten_seeds_run_twice_on_json_have_the_same_traces() {
 }
 
 #[test]
+fn ten_seeds_run_twice_on_slate_have_the_same_traces() {
+    same_twice("slate");
+}
+
+#[test]
 fn another_thread_sees_the_same_run() {
     for subject in all() {
         let engine = subject.name();

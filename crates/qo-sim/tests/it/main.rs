@@ -7,6 +7,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod agreement;
 mod campaign;
 mod determinism;
 mod planted;

@@ -54,6 +54,11 @@ fn every_planted_bug_of_json_is_found() {
 }
 
 #[test]
+fn every_planted_bug_of_slate_is_found() {
+    assert_eq!(missed("slate"), Vec::<String>::new());
+}
+
+#[test]
 fn every_planted_bug_belongs_to_an_engine() {
     for mutant in Mutant::ALL {
         let mut subjects = subject::all().into_iter();

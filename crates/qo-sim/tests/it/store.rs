@@ -79,6 +79,7 @@ fn tags_of_content_come_again_with_the_content() {
     let settings = BucketSettings {
         hashes_content: true,
         versions_max: Some(3),
+        ..BucketSettings::default()
     };
     on_store(settings, |link, bucket, _| async move {
         let key = Path::from("a");

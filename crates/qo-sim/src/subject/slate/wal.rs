@@ -52,7 +52,7 @@ pub(super) fn records(bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
         }
         let versions = records.entry(id).or_default();
         let body = match outcome.record {
-            Some((record, true)) => Some(with_input(record, inputs.get(&id))),
+            Some((record, true)) => Some(with_input(&record, inputs.get(&id))),
             Some((record, false)) => Some(record),
             None => None,
         };
@@ -152,10 +152,10 @@ fn read(key: &str, body: Option<Bytes>) -> Vec<Row> {
 }
 
 /// A record with the input that is kept apart from it.
-fn with_input(record: Bytes, input: Option<&Bytes>) -> Bytes {
+fn with_input(record: &Bytes, input: Option<&Bytes>) -> Bytes {
     let whole = || {
         let text = String::from_utf8(input?.to_vec()).ok()?;
-        let task = decode(&record).ok()?.with_input(Json::parse(text).ok()?);
+        let task = decode(record).ok()?.with_input(Json::parse(text).ok()?);
         encode(&task).ok()
     };
     whole().map_or_else(|| record.clone(), Bytes::from)
