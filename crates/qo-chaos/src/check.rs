@@ -14,6 +14,8 @@ use crate::tasks::{Course, Ledger};
 /// Something of the trouble may still be on its way for so long after its end: a request that was held back, a claim that it made, the lease of that
 /// claim, and whoever finds out that it has run out.
 const AFTERMATH_MS: u64 = 40_000;
+/// How far the time in a history may be from that of this machine: the store tells its own in whole seconds.
+const CLOCKS_APART_MS: u64 = 3_000;
 /// A claim may be on its way for so long before its attempt begins.
 const CLAIM_TAKES_MS: u64 = 45_000;
 
@@ -233,12 +235,12 @@ fn ended(task: &Task, claim: &Event, end: &Event, evidence: &Evidence<'_>, found
     let from = claim.at.minus_millis(CLAIM_TAKES_MS);
     let struck = evidence.disturbances.iter().any(|disturbance| {
         (disturbance.worker.is_none() || disturbance.worker == worker)
-            && disturbance.from <= end.at
+            && disturbance.from <= end.at.plus_millis(CLOCKS_APART_MS)
             && disturbance.until.plus_millis(AFTERMATH_MS) >= from
     });
-    let troubled = evidence
-        .trouble
-        .is_some_and(|(begun, over)| end.at >= begun && claim.at <= over.plus_millis(AFTERMATH_MS));
+    let troubled = evidence.trouble.is_some_and(|(begun, over)| {
+        end.at.plus_millis(CLOCKS_APART_MS) >= begun && claim.at <= over.plus_millis(AFTERMATH_MS)
+    });
     if !struck && !troubled {
         let what = format!(
             "task {}, attempt {} of {worker:?} from {} to {}: {error}; nothing explains it",

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use qo_core::TaskId;
 use qo_sim::random::Random;
+use qo_store::world::{TokioWorld, World as _};
 use qo_testkit::wait_until;
 
 use crate::lock;
@@ -20,8 +21,9 @@ use crate::tasks::{Ledger, Wish};
 
 /// A client that takes longer than this is killed.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How often a wish is repeated when nothing fails any more.
-const CALM_TRIES: usize = 3;
+/// How long a wish is repeated when nothing fails any more: brokers may have to start again first.
+const CALM_LIMIT: Duration = Duration::from_mins(1);
+const CALM_PAUSE: Duration = Duration::from_secs(1);
 /// How many tasks a client submits at once.
 const BATCH_MAX: u64 = 6;
 
@@ -48,15 +50,17 @@ pub(crate) fn run(
         open.retain(|_| !random.chance(0.1));
         thread::sleep(random.millis(100, 1_200));
     }
-    for _ in 0..CALM_TRIES {
-        if open.is_empty() {
-            return Ok(());
-        }
+    let world = TokioWorld::shared();
+    let limit = world.monotonic() + CALM_LIMIT;
+    while !open.is_empty() && world.monotonic() < limit {
         let wishes: Vec<usize> = open.iter().copied().collect();
         let mut process = Submitter::start(place, Way::Faulty(number), ledger, &wishes)?;
         wait_until(PATIENCE, || process.has_ended());
         process.take_in(ledger);
         settle(ledger, &mut open);
+        if !open.is_empty() {
+            thread::sleep(CALM_PAUSE);
+        }
     }
     let mut ledger = lock(ledger);
     for wish in open {

@@ -85,6 +85,7 @@ pub(crate) struct Monkey<'a> {
     blows: BTreeMap<Blow, u64>,
     quitters: u64,
     stubborn: Vec<String>,
+    log: String,
 }
 
 impl<'a> Monkey<'a> {
@@ -111,6 +112,7 @@ impl<'a> Monkey<'a> {
             blows: BTreeMap::new(),
             quitters: 0,
             stubborn: Vec::new(),
+            log: String::new(),
         }
     }
 
@@ -201,7 +203,7 @@ impl<'a> Monkey<'a> {
             Next::Nothing if ended => {
                 // It may have met too many faults to start at all, or another broker has taken over.
                 self.quitters += 1;
-                self.disturb(index);
+                self.disturb(index, "has ended by itself");
                 self.restart_later(index, now);
             }
             _ => {}
@@ -209,9 +211,12 @@ impl<'a> Monkey<'a> {
         Ok(())
     }
 
-    fn disturb(&mut self, index: usize) {
+    fn disturb(&mut self, index: usize, what: &str) {
         let now = self.world.now();
-        self.seats[index].disturbed.get_or_insert(now);
+        let seat = &mut self.seats[index];
+        seat.disturbed.get_or_insert(now);
+        let line = format!("{now} {} {what}\n", seat.name);
+        self.log.push_str(&line);
     }
 
     /// A new process comes soon: half of the workers under a new name.
@@ -243,7 +248,7 @@ impl<'a> Monkey<'a> {
         }
         let blow = self.faults.blows[kind];
         *self.blows.entry(blow).or_default() += 1;
-        self.disturb(index);
+        self.disturb(index, blow.name());
         let pause = self.random.millis(300, 9_000);
         let seat = &mut self.seats[index];
         let Some(process) = &mut seat.process else {
@@ -278,8 +283,10 @@ impl<'a> Monkey<'a> {
         self.tick(false)
     }
 
-    /// Stops everything in order, workers before brokers.
+    /// Stops everything in order, workers before brokers, and leaves a log of what was done to whom.
     pub(crate) fn stop(&mut self) {
+        // Without it a finding is harder to understand, and no less a finding.
+        let _ = std::fs::write(self.place.folder.join("monkey.log"), &self.log);
         for role in [Role::Worker, Role::Broker] {
             for seat in self.seats.iter_mut().filter(|seat| seat.role == role) {
                 if let Some(process) = &mut seat.process

@@ -5,7 +5,7 @@
 //! | success | done |
 //! | a problem | the error that the server's engine gave; nothing is repeated, because the server has tried |
 //! | a problem that says that another server, or the same one later, can do it | the server that the directory names, after a pause |
-//! | no answer, or one that a proxy made up (502, 503, 504) | the same |
+//! | no answer, or one that a proxy made up (500, 502, 503, 504) | the same |
 //! | no answer yet, and the server does not even say that it is alive | the same |
 //! | none of that within the time for retries | `Unavailable`, in doubt if a write may have arrived |
 
@@ -333,7 +333,8 @@ impl Connection {
         let detail = format!("it answered {status}");
         let key = server.place().to_owned();
         match status.as_u16() {
-            502..=504 => Failure::Elsewhere {
+            // A proxy's 500 says as little of what the server did as a lost answer does.
+            500 | 502..=504 => Failure::Elsewhere {
                 detail,
                 may_have_arrived: true,
                 leader: None,

@@ -18,8 +18,14 @@ struct Lossy {
     to_lose: Arc<AtomicUsize>,
 }
 
+/// What a proxy says instead of an answer that it has lost; nothing, if it just hangs up.
+type Instead = &'static [u8];
+const NOTHING: Instead = b"";
+const ERROR_PAGE: Instead =
+    b"HTTP/1.1 500 Internal Server Error\r\ncontent-type: text/html\r\ncontent-length: 5\r\n\r\nsorry";
+
 impl Lossy {
-    async fn before(server: &str) -> Self {
+    async fn before(server: &str, instead: Instead) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let to_lose = Arc::new(AtomicUsize::new(0));
@@ -29,7 +35,7 @@ impl Lossy {
                 let (server, losing) = (server.clone(), Arc::clone(&losing));
                 tokio::task::spawn(async move {
                     let server = TcpStream::connect(server).await.unwrap();
-                    pass(client, server, &losing).await;
+                    pass(client, server, &losing, instead).await;
                 });
             }
         });
@@ -41,7 +47,7 @@ impl Lossy {
     }
 }
 
-async fn pass(client: TcpStream, server: TcpStream, losing: &AtomicUsize) {
+async fn pass(client: TcpStream, server: TcpStream, losing: &AtomicUsize, instead: Instead) {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let forward = async {
@@ -59,6 +65,9 @@ async fn pass(client: TcpStream, server: TcpStream, losing: &AtomicUsize) {
                             left.checked_sub(1)
                         })
                         .is_ok();
+                    if lost {
+                        let _ = to_client.write_all(instead).await;
+                    }
                     if lost || to_client.write_all(&buffer[..length]).await.is_err() {
                         break;
                     }
@@ -90,7 +99,7 @@ fn wish() -> ClaimRequest {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_is_done_once_although_answers_are_lost() {
     let server = serve(config()).await;
-    let lossy = Lossy::before(server.authority()).await;
+    let lossy = Lossy::before(server.authority(), NOTHING).await;
     let engine = remote(&lossy.url);
 
     lossy.lose(2);
@@ -251,4 +260,21 @@ async fn a_wrong_token_is_an_access_that_is_denied() {
         .unwrap_err();
     assert_eq!(error.kind(), qo::ErrorKind::Denied);
     assert!(!error.to_string().contains("qo_wrong"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_page_of_a_proxy_is_a_lost_answer() {
+    let server = serve(config()).await;
+    let lossy = Lossy::before(server.authority(), ERROR_PAGE).await;
+    let engine = remote(&lossy.url);
+    lossy.lose(1);
+    let submitted = engine.submit(request()).await.unwrap();
+    assert!(!submitted.duplicate, "its own copy is no duplicate");
+    lossy.lose(1);
+    let tasks = engine.claim(&wish()).await.unwrap();
+    assert_eq!((tasks[0].id, tasks[0].attempt), (submitted.task.id, 1));
+    lossy.lose(1);
+    let lease = tasks[0].lease_id.unwrap();
+    let task = engine.complete(tasks[0].id, lease, None).await.unwrap();
+    assert_eq!((task.status, task.attempt), (Status::Completed, 1));
 }
