@@ -73,6 +73,23 @@ impl From<Error> for Refusal {
     }
 }
 
+/// The answers to the parts of an array, unless the queue was not served here: then the whole request is refused, so that its client
+/// repeats it elsewhere, as it does with a single one.
+pub(crate) fn json_of_parts<'a, T: Serialize>(
+    bytes: usize,
+    answers: &'a [T],
+    problem: impl Fn(&'a T) -> Option<&'a Problem>,
+) -> Answer {
+    let is_elsewhere = |condition: &Condition| {
+        matches!(condition, Condition::NotLeader { .. } | Condition::Closed)
+    };
+    let mut problems = answers.iter().filter_map(problem);
+    match problems.find(|problem| is_elsewhere(&problem.condition)) {
+        Some(problem) => Err(Refusal(Box::new(problem.clone()))),
+        None => json_of_about(bytes, &answers),
+    }
+}
+
 /// JSON.
 pub(crate) fn json(body: &impl Serialize) -> Answer {
     json_with(StatusCode::OK, body)

@@ -14,7 +14,7 @@
 //! because the term was lost, the journal itself fences the older writer out.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
 use qo_core::task::Event;
@@ -25,15 +25,19 @@ use tokio::sync::watch;
 
 use super::Term;
 use crate::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Completion, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
+    WorkerInfo,
 };
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::watch::Watcher;
 
 /// The place of a leader.
 pub struct Seat {
     client: StoreClient,
     taken: watch::Sender<Taken>,
+    /// Those who are told what becomes durable, by whichever engine sits here.
+    watchers: Mutex<Vec<Weak<dyn Watcher>>>,
 }
 
 /// Who sits there.
@@ -58,6 +62,7 @@ impl Seat {
         Self {
             client,
             taken: watch::Sender::default(),
+            watchers: Mutex::default(),
         }
     }
 
@@ -71,6 +76,10 @@ impl Seat {
 
     /// Serves with this engine from now on.
     pub fn serve(&self, engine: Arc<dyn Engine>) {
+        let watchers = self.lock_watchers();
+        for watcher in watchers.iter() {
+            engine.watch(Weak::clone(watcher));
+        }
         self.taken.send_modify(|taken| taken.engine = Some(engine));
     }
 
@@ -102,6 +111,10 @@ impl Seat {
         if let Some(term) = term {
             term.release().await;
         }
+    }
+
+    fn lock_watchers(&self) -> MutexGuard<'_, Vec<Weak<dyn Watcher>>> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn engine(&self) -> Result<Arc<dyn Engine>, EngineError> {
@@ -176,6 +189,13 @@ impl Engine for Seat {
         output: Option<Json>,
     ) -> Result<Task, EngineError> {
         self.engine()?.complete(id, lease, output).await
+    }
+
+    async fn complete_many(&self, completions: Vec<Completion>) -> Vec<Result<Task, EngineError>> {
+        match self.engine() {
+            Ok(engine) => engine.complete_many(completions).await,
+            Err(error) => completions.iter().map(|_| Err(error.clone())).collect(),
+        }
     }
 
     async fn fail(
@@ -270,6 +290,17 @@ impl Engine for Seat {
 
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         self.engine()?.resume(queue).await
+    }
+
+    /// Engines that lead tell what they do. One that sits here now is watched at once, and later ones when they come.
+    fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {
+        let mut watchers = self.lock_watchers();
+        watchers.retain(|watcher| watcher.strong_count() > 0);
+        if let Ok(engine) = self.engine() {
+            engine.watch(Weak::clone(&watcher));
+        }
+        watchers.push(watcher);
+        true
     }
 
     async fn close(&self) {

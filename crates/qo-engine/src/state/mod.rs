@@ -22,6 +22,7 @@ mod telling;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use qo_core::{OpId, QueueState, Task, TaskId};
 use qo_store::StoreClient;
@@ -36,6 +37,10 @@ use self::journal::Journal;
 use self::message::{Answer, Ask, Entry};
 use crate::error::EngineError;
 use crate::watch::Watchers;
+
+/// How often, and how far apart, [`StateEngine::ended`] looks for the reason of an end.
+const END_LOOKS_MAX: usize = 500;
+const END_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The engine of broker mode. Clones share everything.
 #[derive(Clone)]
@@ -111,6 +116,13 @@ impl StateEngine {
     /// Waits until the engine is over, because it was closed, replaced, or cannot go on, and says why.
     pub async fn ended(&self) -> EngineError {
         self.shared.asks.closed().await;
+        // The reason is known once what was on its way has landed.
+        for _ in 0..END_LOOKS_MAX {
+            if self.shared.ended.get().is_some() {
+                break;
+            }
+            self.world().sleep(END_LOOK_INTERVAL).await;
+        }
         self.why_ended()
     }
 

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::answer::{Answer, Refusal, json, json_of_about, json_with, raw_json};
+use crate::answer::{Answer, Refusal, json, json_of_parts, json_with, raw_json};
 use crate::app::App;
 use crate::body::{JsonText, Named, Params, parse};
 
@@ -168,7 +168,7 @@ async fn submit_many(
             Some(answer)
         })
         .collect();
-    json_of_about(bytes, &answers)
+    json_of_parts(bytes, &answers, |answer| answer.problem.as_ref())
 }
 
 /// About what a record takes beside its payloads.

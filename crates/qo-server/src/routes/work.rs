@@ -11,7 +11,7 @@ use qo_engine::wire::{
     ClaimAnswer, ClaimBody, Outcome, OutcomeAnswer, OutcomeItem, Problem, schema,
 };
 
-use crate::answer::{Answer, Refusal, json, json_of_about, nothing};
+use crate::answer::{Answer, Refusal, json, json_of_about, json_of_parts, nothing};
 use crate::app::App;
 use crate::body::{JsonBody, JsonText, Named};
 use crate::claims::Name;
@@ -175,7 +175,7 @@ pub(crate) async fn outcomes(State(app): State<App>, body: JsonText) -> Answer {
         .await;
     let bytes = answers.iter().filter_map(|answer| answer.task.as_ref());
     let bytes = bytes.map(size_of).sum();
-    json_of_about(bytes, &answers)
+    json_of_parts(bytes, &answers, |answer| answer.problem.as_ref())
 }
 
 /// Say that a worker is there, or still there

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use qo::{ClaimRequest, Engine, Json, SubmitRequest};
+use qo::{ClaimRequest, Engine, Json, JsonConfig, StateEngine, SubmitRequest};
 use qo_engine::RemoteEngine;
 use qo_engine::leadership::{HttpPing, IsAlive};
 use qo_engine::remote::RemoteConfig;
 use qo_server::Leader;
+use qo_store::client::ClientConfig;
 use qo_store::world::{BoxFuture, TokioWorld};
 use qo_store::wrap::CountingStore;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::support::{PATIENCE, ask, config, memory, serve, serve_store};
+use crate::support::{PATIENCE, ask, config, memory, serve, serve_engine, serve_store};
 
 #[tokio::test]
 async fn metrics_tell_what_happened() {
@@ -179,6 +180,29 @@ async fn what_was_meant_for_another_broker_is_refused() {
     assert!(!ping.is_alive(&plain.url, "me").await);
     assert!(!ping.is_alive("http://127.0.0.1:9", "me").await);
     assert!(!ping.is_alive("no address", "me").await);
+}
+
+#[tokio::test]
+async fn an_array_is_refused_as_a_whole_where_the_queue_is_not_served() {
+    let store = memory();
+    let engine = StateEngine::json(
+        Arc::clone(&store.objects),
+        Arc::clone(&store.clock),
+        TokioWorld::shared(),
+        ClientConfig::default(),
+        JsonConfig::local(),
+    );
+    let server = serve_engine(store, Arc::new(engine), config()).await;
+    let submits = || ask("POST", "/v1/tasks").json(&json!([{"task_type": "t"}, {"nonsense": 1}]));
+    let (status, answers) = server.answer(submits()).await;
+    assert_eq!((status, answers.as_array().unwrap().len()), (200, 2));
+    let task = &answers[0]["task"];
+    server.engine.close().await;
+    server.refused(submits(), 503, "closed").await;
+    let lease = "550e8400-e29b-41d4-a716-446655440000";
+    let end = json!([{"id": task["id"], "release": {"lease_id": lease}}]);
+    let told = ask("POST", "/v1/outcomes").json(&end);
+    server.refused(told, 503, "closed").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_engine::leadership::{BrokerRecord, Candidate, Seat, Term};
+use qo_engine::leadership::{BrokerRecord, Candidate, LeadershipError, Seat, Term};
 use tokio::sync::watch;
 
 use super::Place;
@@ -104,6 +104,11 @@ impl Broker {
                 true
             }
             error = engine.ended() => {
+                // An engine that was fenced out may know before the term does that another process leads.
+                if let Err(lost @ LeadershipError::Lost { .. }) = term.confirm().await {
+                    tracing::warn!(epoch, error = %lost, "standing down");
+                    return true;
+                }
                 tracing::error!(epoch, %error, "the queue cannot go on here; giving up the leadership");
                 false
             }

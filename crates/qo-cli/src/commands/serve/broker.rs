@@ -35,10 +35,7 @@ pub(super) async fn run(
     let server = Server::bind(broker.queue(), config).await?;
     let address = args.advertise.clone().unwrap_or_else(|| server.url());
     tell(&server, session)?;
-    let serving = server.run_until(async {
-        stop.asked().await;
-        tracing::info!("stopping");
-    });
+    let serving = server.run_until(stop.asked());
     tokio::select! {
         biased;
         () = serving => {}

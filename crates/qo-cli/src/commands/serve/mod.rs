@@ -58,12 +58,7 @@ pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), F
         .then(|| maintain(&queue, maintenance))
         .flatten();
     tell(&server, session)?;
-    server
-        .run_until(async {
-            stop.asked().await;
-            tracing::info!("stopping");
-        })
-        .await;
+    server.run_until(stop.asked()).await;
     if let Some(maintenance) = maintenance {
         maintenance.stop().await;
     }

@@ -112,3 +112,61 @@ fn check_ends(notes: &Notes, tasks: &BTreeMap<TaskId, &Task>, wrong: &mut Vec<St
         }
     }
 }
+
+/// A checker that finds nothing wrong must be one that would.
+#[tokio::test]
+async fn every_breach_is_found() {
+    let queue = qo::connect("memory:").await.unwrap();
+    let request = super::task();
+    let id = request.id.unwrap();
+    queue.submit(request).await.unwrap();
+    let mut wish = qo::ClaimRequest::new("w".parse().unwrap(), vec!["work".parse().unwrap()]);
+    wish.wait_ms = 20_000;
+    let lease = queue.claim(&wish).await.unwrap()[0].lease_id.unwrap();
+    let output = qo::Json::parse("1").unwrap();
+    queue.complete(id, lease, Some(output)).await.unwrap();
+    let task = queue.get(id).await.unwrap();
+    let notes = || Notes {
+        asked: BTreeSet::from([id]),
+        acknowledged: vec![id],
+        handed_out: vec![(id, 1, lease)],
+        completed: vec![(id, 1, "1".to_owned())],
+        ..Notes::default()
+    };
+    let tasks = std::slice::from_ref(&task);
+    assert_eq!(check(&notes(), tasks), Vec::<String>::new());
+
+    let finds = |wrong: Vec<String>, text: &str| {
+        assert!(
+            wrong.iter().any(|line| line.contains(text)),
+            "{text}: {wrong:?}"
+        );
+    };
+    finds(check(&notes(), &[]), "was acknowledged and is lost");
+    finds(check(&Notes::default(), tasks), "nobody submitted");
+    finds(
+        check(&notes(), &[task.clone(), task.clone()]),
+        "listed twice",
+    );
+    let mut told = notes();
+    told.handed_out.push((id, 1, lease));
+    finds(check(&told, tasks), "handed out twice");
+    let mut told = notes();
+    told.handed_out.push((id, 2, lease));
+    finds(check(&told, tasks), "is not stored");
+    let mut told = notes();
+    told.completed.push((id, 1, "1".to_owned()));
+    finds(check(&told, tasks), "completed twice");
+    let mut told = notes();
+    told.completed = vec![(id, 1, "2".to_owned())];
+    finds(check(&told, tasks), "and holds 1");
+    let mut told = notes();
+    told.refused.push((id, 1));
+    finds(check(&told, tasks), "told that the lease is lost");
+    let mut running = task.clone();
+    running.status = Status::Running;
+    finds(check(&notes(), &[running]), "in the end");
+    let mut skipped = task.clone();
+    skipped.attempt = 2;
+    finds(check(&notes(), &[skipped]), "the history ends elsewhere");
+}

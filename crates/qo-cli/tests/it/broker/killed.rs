@@ -18,7 +18,7 @@ const KILLS: usize = 20;
 const SUBMITTERS: usize = 12;
 const WORKERS: usize = 4;
 /// The longest time that a broker lives.
-const LIFE_MAX_MS: u64 = 2_500;
+const LIFE_MAX_MS: u64 = 1_500;
 /// A takeover takes about one and a half times as long. The default would take most of the test's time.
 const ANSWER_MS: &str = "600";
 

@@ -30,6 +30,19 @@ async fn a_process_that_has_the_queue_for_itself_keeps_others_out_until_it_close
     assert_eq!(place.tasks().len(), 2);
 }
 
+/// The broker was killed, and nobody takes its place: the next command waits for a while, and then does without.
+#[test]
+fn a_queue_whose_broker_died_for_good_is_not_lost() {
+    let place = Place::sqlite().with_engine("slate");
+    let mut broker = BrokerProcess::leader(&place, "broker");
+    let id = place.submit("work", "1", &[]);
+    broker.kill();
+    assert_eq!(place.task(&id)["status"], "pending");
+    // Now nobody leads, and nobody is waited for.
+    let broker = BrokerProcess::leader(&place, "another");
+    assert!(!broker.log().contains("challenging"), "{}", broker.log());
+}
+
 #[test]
 fn commands_one_after_the_other_need_no_broker() {
     let place = Place::sqlite().with_engine("slate");

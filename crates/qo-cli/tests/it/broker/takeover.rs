@@ -36,6 +36,7 @@ async fn a_standby_takes_over(place: &Place) {
     // One client connects before the leader dies, another one while nobody leads.
     let queue = place.connection().open().await.unwrap();
     let mut submitted = vec![queue.submit(task()).await.unwrap().task.id];
+    commits_are_measured(&first).await;
     let killed_at = world.monotonic();
     first.kill();
     let connected = async {
@@ -54,6 +55,7 @@ async fn a_standby_takes_over(place: &Place) {
     );
     assert!(connected < TAKEOVER_MAX && connecting < TAKEOVER_MAX);
     assert!(second.log().contains("challenging"));
+    commits_are_measured(&second).await;
 
     // A stop needs no challenge.
     let third = BrokerProcess::standby(place, "third");
@@ -83,6 +85,16 @@ async fn a_standby_takes_over(place: &Place) {
     assert_eq!(listed.lines().count(), submitted.len());
     let through = place.ok(["list", "--all", "--json", "--store", &fourth.url]);
     assert_eq!(through.lines().count(), submitted.len());
+}
+
+/// The server hears of the commits of whichever engine it has at the moment.
+async fn commits_are_measured(broker: &BrokerProcess) {
+    let (_, metrics) = get(format!("{}/metrics", broker.url)).await;
+    let counts = metrics.lines().filter_map(|line| {
+        let count = line.strip_prefix("qo_commit_seconds_count ")?;
+        count.parse::<u64>().ok()
+    });
+    assert!(counts.sum::<u64>() > 0, "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
