@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use qo_core::TaskId;
 use qo_sim::random::Random;
-use qo_store::world::{TokioWorld, World as _};
+use qo_store::world::TokioWorld;
 use qo_testkit::wait_until;
 
 use crate::lock;

@@ -39,11 +39,13 @@ impl Json {
 
     /// Checks the text and keeps it as it is.
     pub fn parse(text: impl Into<String>) -> Result<Self, InvalidJson> {
-        let mut text = text.into();
-        // Room that nobody needs would stay with the text for as long as there is a task that holds it.
-        if text.capacity() > text.len() {
-            text = text.as_str().to_owned();
-        }
+        let text = text.into();
+        // Room that nobody needs would stay with the text for as long as a task holds it: allocators shrink in place.
+        let text = if text.capacity() > text.len() {
+            text.as_str().to_owned()
+        } else {
+            text
+        };
         let raw =
             RawValue::from_string(text).map_err(|error| InvalidJson::Syntax(error.to_string()))?;
         if depth(raw.get().as_bytes()) > JSON_MAX_DEPTH {
