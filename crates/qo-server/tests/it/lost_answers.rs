@@ -141,7 +141,7 @@ async fn everything_is_done_once_although_answers_are_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_own_end_of_an_attempt_is_recognised_whatever_it_was() {
     let server = serve(config()).await;
-    let lossy = Lossy::before(server.authority()).await;
+    let lossy = Lossy::before(server.authority(), NOTHING).await;
     let engine = remote(&lossy.url);
     let attempt = async || {
         engine.submit(request()).await.unwrap();
@@ -191,7 +191,7 @@ async fn the_own_end_of_an_attempt_is_recognised_whatever_it_was() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_who_was_left_in_doubt_may_tell_the_end_again() {
     let server = serve(config()).await;
-    let lossy = Lossy::before(server.authority()).await;
+    let lossy = Lossy::before(server.authority(), NOTHING).await;
     let mut config = RemoteConfig::parse(&lossy.url).unwrap();
     config.retry_for = std::time::Duration::ZERO;
     let engine = RemoteEngine::new(config, TokioWorld::shared()).unwrap();
