@@ -10,8 +10,8 @@ use bytes::Bytes;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use qo_core::task::{decode, encode};
-use qo_core::{Json, TaskId};
+use qo_core::task::{decode_compact, encode};
+use qo_core::{Json, Task, TaskId};
 use slatedb::{ValueDeletable, WalReader};
 
 use crate::store::{Bucket, Written};
@@ -27,35 +27,34 @@ const ENDED: u8 = b'd';
 /// One row of the log.
 #[derive(Debug)]
 struct Row {
-    sequence: u64,
+    /// The group that it belongs to.
+    group: u64,
     kind: u8,
-    id: TaskId,
+    of: Of,
     /// Nothing, where it is deleted.
     value: Option<Bytes>,
+}
+
+/// Whose row it is. A live task stands at its place in the order of submits.
+#[derive(Debug, Clone, Copy)]
+enum Of {
+    Task(TaskId),
+    Place(u64),
 }
 
 /// What one group has made of one task.
 #[derive(Debug, Default)]
 struct Outcome {
     input: Option<Bytes>,
-    /// Its record, and whether that lacks the input.
-    record: Option<(Bytes, bool)>,
+    record: Option<Task>,
 }
 
-/// Every stored version of every task.
+/// Every stored version of every task, as JSON.
 pub(super) fn records(bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
-    let mut inputs: BTreeMap<TaskId, Bytes> = BTreeMap::new();
     let mut records: BTreeMap<TaskId, Vec<Written>> = BTreeMap::new();
-    follow(bucket, |written, id, outcome| {
-        if let Some(input) = outcome.input {
-            inputs.insert(id, input);
-        }
+    follow(bucket, |written, id, task| {
         let versions = records.entry(id).or_default();
-        let body = match outcome.record {
-            Some((record, true)) => Some(with_input(&record, inputs.get(&id))),
-            Some((record, false)) => Some(record),
-            None => None,
-        };
+        let body = task.and_then(|task| Some(Bytes::from(encode(&task).ok()?)));
         let is_there = versions.last().is_some_and(|last| last.body.is_some());
         if body.is_some() || is_there {
             versions.push(Written {
@@ -67,28 +66,29 @@ pub(super) fn records(bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
     records
 }
 
-/// The newest version of every task that is there.
+/// The newest version of every task that is there, as JSON.
 pub(super) fn newest(bucket: &Bucket) -> BTreeMap<TaskId, Written> {
-    let mut newest: BTreeMap<TaskId, Written> = BTreeMap::new();
-    follow(bucket, |written, id, outcome| {
-        let Some((record, _)) = outcome.record else {
-            newest.remove(&id);
-            return;
+    let mut newest: BTreeMap<TaskId, (Written, Task)> = BTreeMap::new();
+    follow(bucket, |written, id, task| {
+        match task {
+            Some(task) => newest.insert(id, (written.clone(), task)),
+            None => newest.remove(&id),
         };
-        let body = Some(record);
-        newest.insert(
-            id,
-            Written {
-                body,
-                ..written.clone()
-            },
-        );
     });
+    let as_json = |(written, task): (Written, Task)| Written {
+        body: encode(&task).ok().map(Bytes::from),
+        ..written
+    };
     newest
+        .into_iter()
+        .map(|(id, newest)| (id, as_json(newest)))
+        .collect()
 }
 
 /// Goes through the log in its order, group by group and task by task.
-fn follow(bucket: &Bucket, mut visit: impl FnMut(&Written, TaskId, Outcome)) {
+fn follow(bucket: &Bucket, mut visit: impl FnMut(&Written, TaskId, Option<Task>)) {
+    let mut places: BTreeMap<u64, TaskId> = BTreeMap::new();
+    let mut inputs: BTreeMap<TaskId, Bytes> = BTreeMap::new();
     // The numbers in the names have as many digits as the largest can have, so that this is their order.
     for (key, versions) in bucket.history(LOG) {
         let Some(written) = versions.into_iter().find(|written| written.body.is_some()) else {
@@ -96,20 +96,42 @@ fn follow(bucket: &Bucket, mut visit: impl FnMut(&Written, TaskId, Outcome)) {
         };
         let rows = bucket.understand(&key, || read(&key, written.body.clone()));
         let mut groups: BTreeMap<(u64, TaskId), Outcome> = BTreeMap::new();
-        for row in rows.iter() {
-            let outcome = groups.entry((row.sequence, row.id)).or_default();
-            match (row.kind, &row.value) {
-                (INPUT, value) => outcome.input.clone_from(value),
-                (LIVE, Some(value)) => outcome.record = Some((value.clone(), true)),
-                (_, Some(value)) => outcome.record = Some((value.clone(), false)),
-                // It goes from the live to the ended ones, or back, or it is gone for good.
-                (_, None) => {}
+        // The record of a place says whose it is, and may come behind the place's other rows.
+        let decoded: Vec<_> = rows.iter().map(|row| record_of(row, &mut places)).collect();
+        for (row, record) in rows.iter().zip(decoded) {
+            let id = match row.of {
+                Of::Task(id) => Some(id),
+                Of::Place(place) => places.get(&place).copied(),
+            };
+            let Some(id) = id else {
+                continue;
+            };
+            let outcome = groups.entry((row.group, id)).or_default();
+            if row.kind == INPUT {
+                outcome.input.clone_from(&row.value);
             }
+            // It goes from the live to the ended ones, or back, or, if there is no record at all, it is gone for good.
+            outcome.record = outcome.record.take().or(record);
         }
         for ((_, id), outcome) in groups {
-            visit(&written, id, outcome);
+            if let Some(input) = outcome.input {
+                inputs.insert(id, input);
+            }
+            let task = outcome.record.map(|task| with_input(task, inputs.get(&id)));
+            visit(&written, id, task);
         }
     }
+}
+
+/// The record in a row, if it has one.
+fn record_of(row: &Row, places: &mut BTreeMap<u64, TaskId>) -> Option<Task> {
+    let task = decode_compact(row.value.as_ref()?)
+        .ok()
+        .filter(|_| row.kind != INPUT)?;
+    if let Of::Place(place) = row.of {
+        places.insert(place, task.id);
+    }
+    Some(task)
 }
 
 /// The rows of one object of the log that are about tasks.
@@ -126,17 +148,21 @@ fn read(key: &str, body: Option<Bytes>) -> Vec<Row> {
         let mut rows = Vec::new();
         while let Some(entry) = entries.next().await.ok()? {
             let kind = *entry.key.first()?;
-            let id = entry.key.get(1..)?.try_into().ok().map(TaskId::from_bytes);
-            if let Some(id) = id.filter(|_| [LIVE, INPUT, ENDED].contains(&kind)) {
+            let name = entry.key.get(1..)?;
+            let of = match kind {
+                LIVE | INPUT => name.try_into().ok().map(u64::from_be_bytes).map(Of::Place),
+                ENDED => name.try_into().ok().map(TaskId::from_bytes).map(Of::Task),
+                _ => None,
+            };
+            if let Some(of) = of {
                 let value = match entry.value {
                     ValueDeletable::Value(value) => Some(value),
                     _ => None,
                 };
-                let sequence = entry.seq;
                 rows.push(Row {
-                    sequence,
+                    group: entry.seq,
                     kind,
-                    id,
+                    of,
                     value,
                 });
             }
@@ -151,12 +177,14 @@ fn read(key: &str, body: Option<Bytes>) -> Vec<Row> {
         .unwrap_or_default()
 }
 
-/// A record with the input that is kept apart from it.
-fn with_input(record: &Bytes, input: Option<&Bytes>) -> Bytes {
-    let whole = || {
-        let text = String::from_utf8(input?.to_vec()).ok()?;
-        let task = decode(record).ok()?.with_input(Json::parse(text).ok()?);
-        encode(&task).ok()
-    };
-    whole().map_or_else(|| record.clone(), Bytes::from)
+/// A task with the input that is kept apart from its record.
+fn with_input(task: Task, input: Option<&Bytes>) -> Task {
+    if task.names_input() {
+        return task;
+    }
+    let text = input.and_then(|input| String::from_utf8(input.to_vec()).ok());
+    match text.map(Json::parse) {
+        Some(Ok(json)) => task.with_input(json),
+        _ => task,
+    }
 }
