@@ -162,6 +162,7 @@ impl Submitter {
     /// Notes what it was told. What it said before it was killed counts too.
     fn take_in(&self, ledger: &Mutex<Ledger>) {
         let said = std::fs::read_to_string(&self.said).unwrap_or_default();
+        let mut complaints = String::new();
         let mut ledger = lock(ledger);
         for line in said.lines() {
             let Ok(answer) = serde_json::from_str::<serde_json::Value>(line) else {
@@ -172,11 +173,22 @@ impl Submitter {
                 self.wishes.get(place).copied()
             });
             let id: Option<TaskId> = answer["id"].as_str().and_then(|id| id.parse().ok());
-            if let (Some(wish), Some(id)) = (wish, id) {
-                ledger.told.push((wish, id));
+            match (wish, id) {
+                (Some(wish), Some(id)) => ledger.told.push((wish, id)),
+                _ => complaints.push_str(&format!("{line}\n")),
             }
         }
+        drop(ledger);
+        self.complain(&complaints);
         let _ = std::fs::remove_file(&self.said);
+    }
+
+    /// Keeps why lines were refused beside what is said of all of them.
+    fn complain(&self, complaints: &str) {
+        let log = self.said.with_file_name("clients.log");
+        let file = std::fs::OpenOptions::new().append(true).open(log);
+        // It is there to understand a finding, which counts without it.
+        let _ = file.and_then(|mut file| file.write_all(complaints.as_bytes()));
     }
 }
 

@@ -89,8 +89,12 @@ impl Stage<'_> {
     fn play(&self, monkey: &mut Monkey<'_>, say: &mut dyn FnMut(String)) -> Result<Aftermath> {
         let place = self.place;
         monkey.start_brokers()?;
-        if place.brokers() > 0 && !wait_until(START_LIMIT, || place.tasks().is_ok()) {
-            bail!("no broker answers");
+        if place.brokers() > 0 {
+            // Of two that start at once one may give up, and is started again.
+            let answers = || monkey.tick(false).is_ok() && place.tasks().is_ok();
+            if !wait_until(START_LIMIT, answers) {
+                bail!("no broker answers");
+            }
         }
         monkey.start_workers()?;
         let stop = AtomicBool::new(false);
