@@ -58,7 +58,7 @@ pub(crate) async fn run(report: &mut Report) {
 
 /// The same with larger objects: what decides how large one should become.
 pub(crate) async fn sizes(report: &mut Report) {
-    for mib in [1, 4, 16, 64] {
+    for mib in [1, 4, 16] {
         let depth = mib * 1024 * 1024 / TASK_BYTES;
         let run = load(depth, 1 << 30).await;
         let name = format!("{mib} MiB");

@@ -48,7 +48,10 @@ const SCENARIOS: [(&str, &str); 6] = [
         "json",
         "the JSON object on SQLite: 100 callers at depth 1,000, and jqueue under the same load",
     ),
-    ("sizes", "the same with objects of 1, 4, 16 and 64 MiB"),
+    (
+        "sizes",
+        "the same with objects of 1, 4 and 16 MiB, and what has ended",
+    ),
     ("idle", "an idle broker on slate: dollars a month"),
 ];
 
