@@ -175,7 +175,7 @@ impl Submitter {
             let id: Option<TaskId> = answer["id"].as_str().and_then(|id| id.parse().ok());
             match (wish, id) {
                 (Some(wish), Some(id)) => ledger.told.push((wish, id)),
-                _ => complaints.push_str(&format!("{line}\n")),
+                _ => complaints.extend([line, "\n"]),
             }
         }
         drop(ledger);
