@@ -16,7 +16,8 @@ use url::form_urlencoded::Serializer;
 use super::RemoteEngine;
 use super::connection::Ask;
 use crate::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Completion, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
+    WorkerInfo,
 };
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -184,6 +185,14 @@ impl Engine for RemoteEngine {
             output_bytes: None,
         };
         self.tell(id, Outcome::Complete(body)).await
+    }
+
+    /// All at once: they gather to requests by themselves.
+    async fn complete_many(&self, completions: Vec<Completion>) -> Vec<Result<Task, EngineError>> {
+        let tell = |completion: Completion| {
+            self.complete(completion.id, completion.lease, completion.output)
+        };
+        futures_util::future::join_all(completions.into_iter().map(tell)).await
     }
 
     async fn fail(

@@ -25,7 +25,7 @@ pub use looking::{
     Info, ListQuery, PageAnswer, QueueStatsAnswer, StatsAnswer, VersionAnswer, VersionsAnswer,
     VersionsQuery,
 };
-pub use outcome::{CancelBody, Outcome, OutcomeAnswer, OutcomeItem};
+pub use outcome::{CancelBody, Outcome, OutcomeAnswer, OutcomeItem, tell_many};
 pub use payload::BytesPayload;
 pub use problem::{Condition, Problem};
 pub use submit::{RetryPolicyBody, SubmitAnswer, SubmitBody, SubmittedAnswer};

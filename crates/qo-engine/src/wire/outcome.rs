@@ -1,5 +1,7 @@
 //! What a worker says of an attempt: singly under the task's path, or many in an array.
 
+use futures_util::future::join;
+use futures_util::{StreamExt, stream};
 use qo_core::transition::{Failure, FailureKind, ProgressReport};
 use qo_core::{Json, LeaseId, Task, TaskId};
 use serde::{Deserialize, Serialize};
@@ -7,11 +9,15 @@ use serde::{Deserialize, Serialize};
 use super::is_false;
 use super::payload::{BytesPayload, one_of};
 use super::problem::Problem;
+use crate::api::Completion;
 use crate::engine::Engine;
 use crate::error::EngineError;
 
 #[cfg(feature = "openapi")]
 use super::schema;
+
+/// How many outcomes that are no completions are told at once.
+const OUTCOMES_AT_ONCE: usize = 512;
 
 /// Why an attempt failed, and what follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -225,6 +231,45 @@ pub struct OutcomeItem {
     /// Leave the input out of the answer: whoever claimed the task knows it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub omit_input: bool,
+}
+
+/// Says many outcomes to an engine; what became of each, in order. Completions, which most are, go to it together.
+pub async fn tell_many(
+    engine: &dyn Engine,
+    outcomes: Vec<(TaskId, Outcome)>,
+) -> Vec<Result<Task, EngineError>> {
+    let mut results: Vec<Result<Task, EngineError>> = Vec::with_capacity(outcomes.len());
+    let (mut completions, mut completed) = (Vec::new(), Vec::new());
+    let mut others = Vec::new();
+    for (index, (id, outcome)) in outcomes.into_iter().enumerate() {
+        // What is not overwritten below is what was wrong with it.
+        results.push(Err(EngineError::Closed));
+        match outcome {
+            Outcome::Complete(body) => {
+                match one_of("output", body.output, body.output_bytes) {
+                    Ok(output) => {
+                        completed.push(index);
+                        completions.push(Completion {
+                            id,
+                            lease: body.lease_id,
+                            output,
+                        });
+                    }
+                    Err(error) => results[index] = Err(error),
+                };
+            }
+            outcome => others.push((index, id, outcome)),
+        }
+    }
+    let others = stream::iter(others)
+        .map(|(index, id, outcome)| async move { (index, outcome.tell(engine, id).await) })
+        .buffer_unordered(OUTCOMES_AT_ONCE)
+        .collect::<Vec<_>>();
+    let (ended, others) = join(engine.complete_many(completions), others).await;
+    for (index, result) in completed.into_iter().zip(ended).chain(others) {
+        results[index] = result;
+    }
+    results
 }
 
 impl OutcomeItem {

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use qo::{ClaimRequest, Engine, Json, SubmitRequest};
 use qo_engine::RemoteEngine;
+use qo_engine::api::Completion;
 use qo_engine::remote::RemoteConfig;
 use qo_store::world::TokioWorld;
 
@@ -112,14 +112,15 @@ async fn work(engine: &RemoteEngine, count: usize) {
         workers.spawn(async move {
             while done.load(Ordering::Relaxed) < count {
                 let tasks = engine.claim(&wish).await.unwrap();
-                let mut completions: FuturesUnordered<_> = tasks
+                let completions = tasks
                     .iter()
-                    .map(|task| {
-                        let lease = task.lease_id.unwrap();
-                        engine.complete(task.id, lease, Some(Json::null()))
+                    .map(|task| Completion {
+                        id: task.id,
+                        lease: task.lease_id.unwrap(),
+                        output: Some(Json::null()),
                     })
                     .collect();
-                while let Some(completed) = completions.next().await {
+                for completed in engine.complete_many(completions).await {
                     completed.unwrap();
                     done.fetch_add(1, Ordering::Relaxed);
                 }

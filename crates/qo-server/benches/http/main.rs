@@ -22,6 +22,10 @@ use std::process::ExitCode;
 
 use self::figures::Report;
 
+/// What the `qo` command uses.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What makes the benchmark the server.
 const SERVE: &str = "serve";
 const SCENARIO: &str = "http";

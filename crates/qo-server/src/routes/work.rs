@@ -2,13 +2,12 @@
 
 use axum::Extension;
 use axum::extract::State;
-use futures_util::{StreamExt, stream};
-use qo::{Status, Task, TaskId, WorkerId, WorkerInfo};
+use qo::{EngineError, Status, Task, TaskId, WorkerId, WorkerInfo};
 use qo_engine::wire::outcome::{
     CompleteBody, FailBody, ProgressBody, ReleaseBody, RenewBody, SnoozeBody,
 };
 use qo_engine::wire::{
-    ClaimAnswer, ClaimBody, Outcome, OutcomeAnswer, OutcomeItem, Problem, schema,
+    ClaimAnswer, ClaimBody, Outcome, OutcomeAnswer, OutcomeItem, Problem, schema, tell_many,
 };
 
 use crate::answer::{Answer, Refusal, json, json_of_about, json_of_parts, nothing};
@@ -18,9 +17,6 @@ use crate::claims::Name;
 use crate::envelope::RequestName;
 use crate::routes::tasks::{parts, size_of};
 use crate::tokens::Caller;
-
-/// How many outcomes of an array are told at once.
-const OUTCOMES_AT_ONCE: usize = 512;
 
 /// Claim tasks
 ///
@@ -150,29 +146,38 @@ outcome_route!(
 )]
 pub(crate) async fn outcomes(State(app): State<App>, body: JsonText) -> Answer {
     let parts: Vec<Result<OutcomeItem, Refusal>> = parts(&body)?;
-    let answers: Vec<OutcomeAnswer> = stream::iter(parts)
-        .map(|part| {
-            let app = &app;
-            async move {
-                let told = async {
-                    let item = part?;
-                    let omits_input = item.omit_input;
-                    let (id, outcome) = item.into_outcome()?;
-                    let task = tell(app, id, outcome).await?;
-                    Ok(if omits_input {
-                        task.without_input()
-                    } else {
-                        task
-                    })
-                };
-                let result: Result<Task, Box<Problem>> =
-                    told.await.map_err(|refusal: Refusal| refusal.0);
-                OutcomeAnswer::from(result)
-            }
+    let mut outcomes = Vec::with_capacity(parts.len());
+    // What is known of each: its place among those that are told, or what is wrong with it.
+    let mut known = Vec::with_capacity(parts.len());
+    for part in parts {
+        let read = part.and_then(|item| {
+            let omits_input = item.omit_input;
+            let (id, outcome) = item.into_outcome()?;
+            Ok((omits_input, id, outcome))
+        });
+        known.push(read.map(|(omits_input, id, outcome)| {
+            let name = outcome.name();
+            outcomes.push((id, outcome));
+            (omits_input, name)
+        }));
+    }
+    let mut told = tell_many(app.engine(), outcomes).await.into_iter();
+    let answers: Vec<OutcomeAnswer> = known
+        .into_iter()
+        .map(|known| {
+            let told = known.and_then(|(omits_input, name)| {
+                let task = told.next().unwrap_or(Err(EngineError::Closed))?;
+                note(&app, name, &task);
+                Ok(if omits_input {
+                    task.without_input()
+                } else {
+                    task
+                })
+            });
+            let result: Result<Task, Box<Problem>> = told.map_err(|refusal: Refusal| refusal.0);
+            OutcomeAnswer::from(result)
         })
-        .buffered(OUTCOMES_AT_ONCE)
-        .collect()
-        .await;
+        .collect();
     let bytes = answers.iter().filter_map(|answer| answer.task.as_ref());
     let bytes = bytes.map(size_of).sum();
     json_of_parts(bytes, &answers, |answer| answer.problem.as_ref())
