@@ -1,7 +1,7 @@
 //! The deterministic simulator of qo, and the campaign of faults that runs in it.
 //!
 //! The engines, the monitor and the sweeper that ship run here on a simulated store, in virtual time, on one thread. A seed decides a run to
-//! the byte: which processes there are, what they do, what fails, and in which order everything happens.
+//! the byte (with SlateDB, almost): which processes there are, what they do, what fails, and in which order everything happens.
 //!
 //! - [`sched`]: the scheduler, and the world that it gives to each process. [`random`]: the seed's streams. [`trace`]: what happened.
 //! - [`store`]: the store, and the faulty ways to it. [`faults`], [`plan`]: what fails, and how often.

