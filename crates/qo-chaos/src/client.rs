@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use qo_core::TaskId;
 use qo_sim::random::Random;
-use qo_store::world::{TokioWorld, World as _};
+use qo_store::world::TokioWorld;
 use qo_testkit::wait_until;
 
 use crate::lock;
@@ -175,7 +175,7 @@ impl Submitter {
             let id: Option<TaskId> = answer["id"].as_str().and_then(|id| id.parse().ok());
             match (wish, id) {
                 (Some(wish), Some(id)) => ledger.told.push((wish, id)),
-                _ => complaints.push_str(&format!("{line}\n")),
+                _ => complaints.extend([line, "\n"]),
             }
         }
         drop(ledger);
