@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use qo_core::task::Event;
 use qo_core::{Payload, Status, Task, TaskId, Timestamp};
-use qo_sim::check::{Clocks, Found, Promise, lives};
+use qo_sim::check::{Found, Manner, Promise, lives};
 
 use crate::monkey::Disturbance;
 use crate::proxy::Versions;
@@ -335,8 +335,11 @@ fn attempts(evidence: &Evidence<'_>, tasks: &BTreeMap<TaskId, &Task>, found: &mu
 /// Every stored version follows from the one before by the rules, and the last one is what is there.
 fn passed_through(versions: &Versions, tasks: &BTreeMap<TaskId, &Task>, found: &mut Found) {
     // Processes are stopped, so that they may be late; clocks are those of one machine.
-    let clocks = Clocks { undisturbed: true };
-    let (lives, wrong) = lives(versions, &BTreeSet::new(), clocks);
+    let manner = Manner {
+        undisturbed: true,
+        grouped: false,
+    };
+    let (lives, wrong) = lives(versions, &BTreeSet::new(), manner);
     for (id, error) in wrong {
         found.add(Promise::Rules, format!("task {id}: {error}"));
     }

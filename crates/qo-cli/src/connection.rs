@@ -18,13 +18,15 @@ pub(crate) fn open_store(session: &Session) -> Result<Store, Failure> {
     Ok(prepare(session).open_store()?)
 }
 
-fn prepare(session: &Session) -> Connect {
+/// The connection that is meant, still to be opened.
+pub(crate) fn prepare(session: &Session) -> Connect {
     let world = Arc::clone(&session.world);
     let connect = match &session.settings.store.value {
         Some(url) => Connect::to(url.clone()),
         None => Connect::to_default(),
     };
+    let options = session.environment.open_options(Arc::clone(&world));
     connect
-        .options(session.environment.open_options(Arc::clone(&world)))
+        .options(options.counted_by(session.requests.clone()))
         .world(world)
 }

@@ -89,7 +89,11 @@ pub fn run(words: impl IntoIterator<Item = OsString>, environment: Environment, 
         }
     };
     let mut session = Session::new(environment, settings, screen);
-    let outcome = runtime.block_on(commands::run(command, &mut session));
+    let outcome = runtime.block_on(async {
+        let outcome = commands::run(command, &mut session).await;
+        session.close().await;
+        outcome
+    });
     // What still goes on in the background must not keep the command from ending.
     runtime.shutdown_background();
     let outcome = outcome.map_err(|failure| session.explain(failure));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use qo::Queue;
 use qo_store::Store;
 use qo_store::world::{TokioWorld, World};
+use qo_store::wrap::RequestCounter;
 
 use crate::config::Settings;
 use crate::connection;
@@ -23,8 +24,12 @@ pub struct Session {
     pub screen: Screen,
     /// Time, sleeping, spawning and randomness.
     pub world: Arc<dyn World>,
+    /// What the store was asked.
+    pub requests: RequestCounter,
     /// What is known of the store that was opened: its description and where its credentials come from.
     store: Option<(String, String)>,
+    /// The queue that was connected to.
+    queue: Option<Queue>,
 }
 
 impl Session {
@@ -35,7 +40,9 @@ impl Session {
             settings,
             screen,
             world: TokioWorld::shared(),
+            requests: RequestCounter::default(),
             store: None,
+            queue: None,
         }
     }
 
@@ -45,7 +52,18 @@ impl Session {
         if let Some(store) = queue.store() {
             self.remember(store);
         }
+        self.queue = Some(queue.clone());
         Ok(queue)
+    }
+
+    /// Closes the queue that was connected to, if this process may be the only one that has it open: the next command need not
+    /// wait then. In direct mode nobody waits for that.
+    pub async fn close(&mut self) {
+        if let Some(queue) = self.queue.take()
+            && queue.objects_engine().is_none()
+        {
+            queue.close().await;
+        }
     }
 
     /// Opens the store that is meant, without a request.

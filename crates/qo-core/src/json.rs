@@ -44,6 +44,15 @@ impl Json {
         Ok(Self(raw.into()))
     }
 
+    /// Makes sure that it nests no deeper than readers can bear. Whatever was read as a part of a larger text has not been looked at
+    /// for that.
+    pub fn check_depth(&self) -> Result<(), InvalidJson> {
+        if depth(self.as_str().as_bytes()) > JSON_MAX_DEPTH {
+            return Err(InvalidJson::TooDeep);
+        }
+        Ok(())
+    }
+
     /// Writes a value as JSON.
     pub fn from_value(value: &impl Serialize) -> Result<Self, InvalidJson> {
         let text =

@@ -74,11 +74,29 @@ pub enum Mutant {
     AttemptResetByReplay,
     /// A new task gets its ready entry before it is there, and whoever finds the entry first deletes it.
     ReadyEntryBeforeTask,
+    /// Broker mode answers before the write that holds the change is durable.
+    AnsweredBeforeDurable,
+    /// Broker mode takes a group whose write others came before for one that is stored.
+    LostRaceTakenForWon,
+    /// Broker mode goes on with a state that holds the changes of a write that failed.
+    FailedWriteBuiltUpon,
+    /// Broker mode answers from what it remembers, without making sure that nobody else has written since, or has taken over.
+    AnsweredUnconfirmed,
+    /// Broker mode ends leases by a clock that may have been set since the store's last answer.
+    LeaseJudgedWithoutAnswer,
+    /// A refused swap of the one object is taken for somebody else's success, without a look.
+    RefusedSwapTakenForLost,
+    /// A doubtful write of the one object is recognised only as long as nobody has written since.
+    BuiltUponUnrecognised,
+    /// The database is not asked for tasks that have come to their end, so that an id or a key can come twice.
+    EndedTaskForgotten,
+    /// A task that comes to its end stays among the live ones in the database, and comes back with the next broker.
+    LiveRecordLeft,
 }
 
 impl Mutant {
     /// Every mistake.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 42] = [
         Self::UnfencedCompletion,
         Self::UnfencedRenewal,
         Self::AttemptCountedAtFailure,
@@ -112,6 +130,15 @@ impl Mutant {
         Self::RenewalWithoutEffect,
         Self::AttemptResetByReplay,
         Self::ReadyEntryBeforeTask,
+        Self::AnsweredBeforeDurable,
+        Self::LostRaceTakenForWon,
+        Self::FailedWriteBuiltUpon,
+        Self::AnsweredUnconfirmed,
+        Self::LeaseJudgedWithoutAnswer,
+        Self::RefusedSwapTakenForLost,
+        Self::BuiltUponUnrecognised,
+        Self::EndedTaskForgotten,
+        Self::LiveRecordLeft,
     ];
 }
 

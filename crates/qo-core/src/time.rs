@@ -4,6 +4,7 @@
 //! record written by the dashboard equals one written here, byte for byte.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -12,8 +13,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A point in time between the years 1970 and 9999, in milliseconds, in UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp(i64);
+///
+/// It is kept as the number of milliseconds plus one, which is never zero: so a time that may be absent takes no more memory
+/// than one that is there, and a task holds several of those.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(NonZeroU64);
 
 /// A text that is not a point in time that qo can keep.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -26,41 +30,45 @@ pub struct InvalidTimestamp {
 
 impl Timestamp {
     /// 1970-01-01T00:00:00Z, the earliest time that qo keeps.
-    pub const MIN: Self = Self(0);
+    pub const MIN: Self = Self(NonZeroU64::MIN);
     /// The last millisecond of the year 9999, the latest time that qo keeps.
-    pub const MAX: Self = Self(253_402_300_799_999);
+    pub const MAX: Self = Self(NonZeroU64::MIN.saturating_add(253_402_300_799_999));
 
     /// The time so many milliseconds after 1970; what lies outside the range becomes its nearest end.
     pub fn from_millis(millis: i64) -> Self {
-        Self(millis.clamp(Self::MIN.0, Self::MAX.0))
+        let millis = u64::try_from(millis).unwrap_or(0);
+        Self(NonZeroU64::MIN.saturating_add(millis).min(Self::MAX.0))
     }
 
     /// Milliseconds since 1970.
     pub fn as_millis(self) -> i64 {
-        self.0
+        self.millis().cast_signed()
+    }
+
+    fn millis(self) -> u64 {
+        self.0.get() - 1
     }
 
     /// Whole minutes since 1970: the bucket that this time falls into in a key.
     pub fn minute(self) -> u64 {
-        // The range starts at 1970, so the value is never negative.
-        self.0.unsigned_abs() / 60_000
+        self.millis() / 60_000
     }
 
     /// This time plus `millis`, at most [`Timestamp::MAX`].
     #[must_use]
     pub fn plus_millis(self, millis: u64) -> Self {
-        Self::from_millis(self.0.saturating_add_unsigned(millis))
+        Self(self.0.saturating_add(millis).min(Self::MAX.0))
     }
 
     /// This time minus `millis`, at least [`Timestamp::MIN`].
     #[must_use]
     pub fn minus_millis(self, millis: u64) -> Self {
-        Self::from_millis(self.0.saturating_sub_unsigned(millis))
+        Self(NonZeroU64::MIN.saturating_add(self.millis().saturating_sub(millis)))
     }
 
     /// How long after `earlier` this is; zero if it is not after it.
     pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_millis(u64::try_from(self.0 - earlier.0).unwrap_or(0))
+        Duration::from_millis(self.millis().saturating_sub(earlier.millis()))
     }
 }
 
@@ -68,11 +76,16 @@ impl Timestamp {
 const FORM: [u8; 24] = *b"0000-00-00T00:00:00.000Z";
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Timestamp({self})")
+    }
+}
+
 impl fmt::Display for Timestamp {
     /// Written by hand: a record holds several times, and a general formatter takes longer than all the rest of it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The range starts at 1970, so the value is never negative.
-        let millis = self.0.unsigned_abs();
+        let millis = self.millis();
         let (year, month, day) = date_of(millis / DAY_MS);
         let of_day = millis % DAY_MS;
         let mut text = FORM;
@@ -124,8 +137,8 @@ impl FromStr for Timestamp {
         DateTime::parse_from_rfc3339(text)
             .ok()
             .map(|date| date.timestamp_millis())
-            .filter(|millis| (Self::MIN.0..=Self::MAX.0).contains(millis))
-            .map(Self)
+            .filter(|millis| (Self::MIN.as_millis()..=Self::MAX.as_millis()).contains(millis))
+            .map(Self::from_millis)
             .ok_or_else(|| InvalidTimestamp {
                 text: text.chars().take(64).collect(),
             })

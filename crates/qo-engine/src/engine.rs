@@ -1,16 +1,23 @@
 //! The one trait that every mode implements.
 
 use std::fmt::Debug;
+use std::sync::Weak;
 
 use async_trait::async_trait;
+use futures_util::StreamExt;
 use qo_core::task::Event;
 use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
 
 use crate::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Completion, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
+    WorkerInfo,
 };
 use crate::error::EngineError;
+use crate::watch::Watcher;
+
+/// How many of many attempts are ended at once where each is a request of its own.
+const COMPLETED_AT_ONCE: usize = 64;
 
 /// A queue, whatever it is kept in.
 ///
@@ -57,6 +64,15 @@ pub trait Engine: Debug + Send + Sync + 'static {
         lease: LeaseId,
         output: Option<Json>,
     ) -> Result<Task, EngineError>;
+
+    /// Ends many attempts with success and reports each, in the order in which they were given.
+    async fn complete_many(&self, completions: Vec<Completion>) -> Vec<Result<Task, EngineError>> {
+        futures_util::stream::iter(completions)
+            .map(|completion| self.complete(completion.id, completion.lease, completion.output))
+            .buffered(COMPLETED_AT_ONCE)
+            .collect()
+            .await
+    }
 
     /// Ends an attempt without success.
     async fn fail(&self, id: TaskId, lease: LeaseId, failure: Failure)
@@ -127,6 +143,12 @@ pub trait Engine: Debug + Send + Sync + 'static {
 
     /// Lets claims serve a queue again.
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError>;
+
+    /// Tells somebody from now on what becomes durable through this engine, as long as there is that somebody. False where the
+    /// engine does not tell.
+    fn watch(&self, _watcher: Weak<dyn Watcher>) -> bool {
+        false
+    }
 
     /// Finishes what goes on in the background. Nothing is lost without it; stale index entries are cleared sooner with it.
     async fn close(&self);

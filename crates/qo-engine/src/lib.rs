@@ -7,6 +7,7 @@
 //! - [`remote`]: a queue behind another process's HTTP API.
 //! - [`wire`]: the JSON forms of that API.
 //! - [`state`]: broker mode. One process holds the queue in memory and commits in groups.
+//! - [`watch`]: what an engine tells whoever runs it.
 //! - `conformance`: what every engine must do, as a test suite; built with the feature of that name.
 //! - `fuzz`: what the fuzzers run; built with the feature `fuzzing`.
 
@@ -21,6 +22,7 @@ pub mod leadership;
 pub mod objects;
 pub mod remote;
 pub mod state;
+pub mod watch;
 pub mod wire;
 
 pub use engine::Engine;

@@ -73,19 +73,49 @@ impl From<Error> for Refusal {
     }
 }
 
+/// The answers to the parts of an array, unless the queue was not served here: then the whole request is refused, so that its client
+/// repeats it elsewhere, as it does with a single one.
+pub(crate) fn json_of_parts<'a, T: Serialize>(
+    bytes: usize,
+    answers: &'a [T],
+    problem: impl Fn(&'a T) -> Option<&'a Problem>,
+) -> Answer {
+    let is_elsewhere = |condition: &Condition| {
+        matches!(condition, Condition::NotLeader { .. } | Condition::Closed)
+    };
+    let mut problems = answers.iter().filter_map(problem);
+    match problems.find(|problem| is_elsewhere(&problem.condition)) {
+        Some(problem) => Err(Refusal(Box::new(problem.clone()))),
+        None => json_of_about(bytes, &answers),
+    }
+}
+
 /// JSON.
 pub(crate) fn json(body: &impl Serialize) -> Answer {
     json_with(StatusCode::OK, body)
+}
+
+/// JSON of about so many bytes, so that a large answer is not moved again and again while it grows.
+pub(crate) fn json_of_about(bytes: usize, body: &impl Serialize) -> Answer {
+    let mut text = Vec::with_capacity(bytes);
+    match serde_json::to_writer(&mut text, body) {
+        Ok(()) => Ok(raw_json(StatusCode::OK, text)),
+        Err(error) => Err(unwritable(&error)),
+    }
+}
+
+fn unwritable(error: &serde_json::Error) -> Refusal {
+    Refusal::new(
+        Condition::Internal,
+        format!("the answer cannot be written: {error}"),
+    )
 }
 
 /// JSON, with another status than 200.
 pub(crate) fn json_with(status: StatusCode, body: &impl Serialize) -> Answer {
     match serde_json::to_vec(body) {
         Ok(text) => Ok(raw_json(status, text)),
-        Err(error) => Err(Refusal::new(
-            Condition::Internal,
-            format!("the answer cannot be written: {error}"),
-        )),
+        Err(error) => Err(unwritable(&error)),
     }
 }
 

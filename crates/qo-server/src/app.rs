@@ -1,6 +1,6 @@
 //! What all requests of a server share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use qo::{Engine, Queue, Timestamp};
@@ -8,8 +8,9 @@ use qo_store::world::World;
 use tokio::sync::{Semaphore, watch};
 
 use crate::claims::Claims;
-use crate::config::{CountsFn, LeaderFn, Limits, ServerConfig};
+use crate::config::{CountsFn, Limits, ServerConfig};
 use crate::events::Events;
+use crate::leader::Leader;
 use crate::metrics::Metrics;
 use crate::routes::operations::Findings;
 use crate::tokens::{Guard, TokenSource};
@@ -33,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) findings: Findings,
     pub(crate) counts: Option<CountsFn>,
     pub(crate) prices: qo_store::wrap::Prices,
-    pub(crate) leader: Option<LeaderFn>,
+    pub(crate) leader: Option<Arc<dyn Leader>>,
     pub(crate) stats_max_age: Duration,
     stopping: watch::Sender<bool>,
 }
@@ -44,7 +45,7 @@ impl App {
         let limits = config.limits.clone();
         // A semaphore has a largest number of permits, which no sensible setting comes near.
         let room = limits.bodies_max_bytes.min(Semaphore::MAX_PERMITS);
-        Self(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             guard: Guard::new(tokens, Arc::clone(&world)),
             hosts: config
                 .hosts
@@ -65,7 +66,11 @@ impl App {
             stopping: watch::Sender::new(false),
             limits,
             queue,
-        }))
+        });
+        let watcher: Weak<Shared> = Arc::downgrade(&shared);
+        let told = shared.queue.engine().watch(watcher);
+        shared.events.set_told_by_engine(told);
+        Self(shared)
     }
 
     pub(crate) fn engine(&self) -> &dyn Engine {
@@ -86,11 +91,19 @@ impl App {
         self.limits.connections_max.saturating_sub(free)
     }
 
-    /// Whether this process may serve.
-    pub(crate) async fn is_leader(&self) -> bool {
+    /// As which leader this process may serve at this moment, if it may. Where there is only one server, that is always the same one.
+    pub(crate) async fn lead(&self) -> Option<u64> {
         match &self.leader {
-            None => true,
-            Some(is_leader) => is_leader().await,
+            None => Some(0),
+            Some(leader) => leader.confirm().await,
+        }
+    }
+
+    /// Returns once this process does not serve as this leader any more.
+    pub(crate) async fn led(&self, epoch: u64) {
+        match &self.leader {
+            None => std::future::pending().await,
+            Some(leader) => leader.over(epoch).await,
         }
     }
 

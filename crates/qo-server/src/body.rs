@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use qo_engine::wire::Condition;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -31,6 +32,11 @@ impl JsonText {
         parse(&self.bytes)
     }
 
+    /// Reads it as a value that may borrow from it.
+    pub(crate) fn borrow<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Refusal> {
+        parse(&self.bytes)
+    }
+
     /// Whether it is an array.
     pub(crate) fn is_array(&self) -> bool {
         let first = self.bytes.iter().find(|byte| !byte.is_ascii_whitespace());
@@ -39,7 +45,7 @@ impl JsonText {
 }
 
 /// Reads JSON, or says where it is wrong.
-pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Refusal> {
+pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Refusal> {
     serde_json::from_slice(text).map_err(|error| {
         Refusal::new(
             Condition::BadBody,
@@ -169,6 +175,9 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, Refusal>
             first = chunk;
         } else {
             if joined.is_empty() {
+                // What was announced is within the limit.
+                let announced = announced.and_then(|length| usize::try_from(length).ok());
+                joined.reserve(announced.unwrap_or(0).max(first.len() + chunk.len()));
                 joined.extend_from_slice(&first);
             }
             joined.extend_from_slice(&chunk);

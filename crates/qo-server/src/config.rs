@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_store::world::BoxFuture;
 use qo_store::wrap::{Counts, Prices};
 
+use crate::leader::Leader;
 use crate::tokens::{TokenRecord, TokenSource, TokenStore};
 
 /// Bounds on what comes from outside.
@@ -118,9 +118,6 @@ impl Auth {
 
 /// What the store was asked so far.
 pub type CountsFn = Arc<dyn Fn() -> Counts + Send + Sync>;
-/// Makes sure that this process may serve at this moment: false on a standby, and once another took over. It is asked before each request and
-/// again before its answer, so that a process that was asleep in between does not answer for a queue that is no longer its own.
-pub type LeaderFn = Arc<dyn Fn() -> BoxFuture<bool> + Send + Sync>;
 
 /// What a server is told.
 #[derive(Clone)]
@@ -140,7 +137,7 @@ pub struct ServerConfig {
     /// What requests cost, for the metrics.
     pub prices: Prices,
     /// Whether this process may serve; always, if not given.
-    pub leader: Option<LeaderFn>,
+    pub leader: Option<Arc<dyn Leader>>,
     /// How old the numbers of tasks in the metrics may be. In direct mode counting reads every task.
     pub stats_max_age: Duration,
 }

@@ -1,7 +1,7 @@
 //! What is the same for every request: its name, the checks before it is served, and what is noted after it.
 //!
 //! ```text
-//! name ──► stopping? ──► from another site? ──► leader? ──► route ──► token and scope ──► handler ──► still leader? ──► name, time, log, metrics
+//! name ──► stopping? ──► meant for another? ──► from another site? ──► leader? ──► route ──► token and scope ──► handler ──► still leader? ──► name, time, log, metrics
 //! ```
 
 use std::panic::AssertUnwindSafe;
@@ -12,8 +12,9 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::header::{AUTHORIZATION, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue};
-use qo::EngineError;
-use qo_engine::wire::{Condition, REQUEST_ID_HEADER, REQUEST_ID_MAX_BYTES, TIME_HEADER};
+use qo_engine::wire::{
+    BROKER_HEADER, Condition, REQUEST_ID_HEADER, REQUEST_ID_MAX_BYTES, TIME_HEADER,
+};
 use qo_store::world::WorldExt;
 
 use crate::answer::Refusal;
@@ -36,8 +37,12 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
         .map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
     let needs_leader = route.starts_with("/v1/") && route != "/v1/openapi.json";
     let mut checked = before(&app, &request);
-    if checked.is_ok() && needs_leader && !app.is_leader().await {
-        checked = Err(not_leader());
+    let mut epoch = None;
+    if checked.is_ok() && needs_leader {
+        epoch = app.lead().await;
+        if epoch.is_none() {
+            checked = Err(not_leader(&app));
+        }
     }
     let mut response = match checked {
         Err(refusal) => refusal.into_response(),
@@ -58,14 +63,17 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
             }
         },
     };
-    if needs_leader && !app.is_leader().await {
-        response = not_leader().into_response();
+    // What was found out as one leader is not told as a later one: another process may have led in between.
+    if epoch.is_some() && app.lead().await != epoch {
+        response = not_leader(&app).into_response();
     }
     let token = response
         .extensions_mut()
         .remove::<Caller>()
         .map_or_else(String::new, |caller| caller.token);
+    let mut stands_by = false;
     if let Some(Refusal(mut problem)) = response.extensions_mut().remove::<Refusal>() {
+        stands_by = matches!(problem.condition, Condition::NotLeader { .. });
         problem.request_id = Some(name.clone());
         response = Refusal(problem).write();
     }
@@ -81,7 +89,8 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     let status = response.status().as_u16();
     app.metrics.request(&route, method.as_str(), status, took);
     let elapsed_ms = took.as_millis();
-    if status >= 500 {
+    // A standby refuses everything, which is no trouble; and why a process is not ready is said where that is found out.
+    if status >= 500 && !stands_by && route != "/readyz" {
         tracing::warn!(request_id = name, %method, route, status, elapsed_ms, token, "request");
     } else {
         tracing::debug!(request_id = name, %method, route, status, elapsed_ms, token, "request");
@@ -110,6 +119,19 @@ fn before(app: &App, request: &Request) -> Result<(), Refusal> {
             "the server is stopping; ask another one, or this one a little later",
         ));
     }
+    if let Some(meant) = request.headers().get(BROKER_HEADER) {
+        let is_this = app
+            .leader
+            .as_ref()
+            .is_some_and(|leader| meant.as_bytes() == leader.id().as_bytes());
+        if !is_this {
+            return Err(Refusal::new(
+                Condition::Misdirected,
+                "at this address is another process than the broker that was meant; the record of who leads names an address that \
+                 means different machines to different clients, or an old one",
+            ));
+        }
+    }
     // A token has to be put into a request by whoever sends it. Without tokens, a browser would send requests of any site.
     if app.guard.is_open() {
         from_this_site(app, request)?;
@@ -117,8 +139,15 @@ fn before(app: &App, request: &Request) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn not_leader() -> Refusal {
-    Refusal::from(EngineError::NotLeader)
+fn not_leader(app: &App) -> Refusal {
+    let leader = app.leader.as_ref().and_then(|leader| leader.elsewhere());
+    let detail = match &leader {
+        Some(address) => format!("this process stands by; the leader is at {address}"),
+        None => {
+            "this process does not lead, and knows of no leader; ask again in a moment".to_owned()
+        }
+    };
+    Refusal::new(Condition::NotLeader { leader }, detail)
 }
 
 /// Refuses what a browser sends on behalf of another site: by its own word, by its origin, and by the name under which it reached

@@ -6,8 +6,9 @@
 //! server     connections, TLS, limits, stop
 //! envelope   request names, other sites, tokens and scopes, logs, metrics
 //! routes     one table of paths, who may use them, and what serves them
+//! leader     which of several servers may answer
 //! claims     claims that outlive their connection
-//! events     what passes through, for listeners
+//! events     what happens to tasks, for listeners
 //! metrics    what is measured, for Prometheus
 //! tokens     who may do what
 //! openapi    the document, made from the routes and their types
@@ -24,6 +25,7 @@ mod envelope;
 mod events;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
+mod leader;
 mod metrics;
 mod openapi;
 mod patience;
@@ -31,6 +33,7 @@ mod routes;
 mod server;
 pub mod tokens;
 
-pub use config::{Auth, CountsFn, LeaderFn, Limits, ServerConfig, Tls};
+pub use config::{Auth, CountsFn, Limits, ServerConfig, Tls};
+pub use leader::Leader;
 pub use openapi::{document, documented};
 pub use server::{ServeError, Server};

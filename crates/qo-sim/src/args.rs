@@ -6,10 +6,18 @@ use qo_core::mutant::Mutant;
 use qo_sim::faults::FaultKind;
 use qo_sim::mutants;
 use qo_sim::plan::Plan;
+use qo_sim::subject;
+
+/// What to run, and on which engine; on all of them, where none is named.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Invocation {
+    pub(crate) engine: Option<&'static str>,
+    pub(crate) what: What,
+}
 
 /// What to run.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Invocation {
+pub(crate) enum What {
     /// Explain.
     Help,
     /// One run, told in full.
@@ -19,7 +27,12 @@ pub(crate) enum Invocation {
         traces: bool,
     },
     /// Many seeds, from one on.
-    Many { from: u64, until: Until },
+    Many {
+        from: u64,
+        until: Until,
+        /// Whether the figures are wanted as JSON.
+        json: bool,
+    },
     /// The hunt for planted bugs; for one of them, or for all.
     Mutants(Option<Mutant>),
 }
@@ -34,13 +47,15 @@ pub(crate) enum Until {
 pub(crate) const HELP: &str = "\
 Runs the simulator: real engines on a simulated store, in virtual time, under faults that a seed decides.
 
-Usage: cargo xtask sim [--seeds N | --hours N] [--from SEED]
-       cargo xtask sim --seed SEED [--trace] [--mutant NAME] [--without KINDS] [--only FAULTS]
+Usage: cargo xtask sim [--engine NAME] [--seeds N | --hours N] [--from SEED] [--json]
+       cargo xtask sim [--engine NAME] --seed SEED [--trace] [--mutant NAME] [--without KINDS] [--only FAULTS]
                        [--tasks N] [--workers N] [--clients N]
-       cargo xtask sim --mutants | --mutant NAME
+       cargo xtask sim [--engine NAME] --mutants | --mutant NAME
 
+  --engine NAME    objects, json or slate; otherwise each seed runs on all of them in turn, and --seed on objects
   --seeds N        so many seeds (1,000 unless told)
   --hours N        for so long; fractions are taken
+  --json           the figures at the end as JSON; progress and failures go to standard error
   --from SEED      begins with this seed (0 unless told)
   --seed SEED      one seed; if it fails, it is shrunk and told in full
   --trace          with all that happened, also if it does not fail
@@ -55,6 +70,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
     let mut words = words.into_iter();
     let (mut seed, mut seeds, mut hours, mut from) = (None, None, None, 0);
     let (mut mutant, mut all_mutants, mut traces) = (None, false, false);
+    let (mut engine, mut json) = (None, false);
     let mut changes: Vec<Change> = Vec::new();
     while let Some(word) = words.next() {
         let (name, inline) = match word.split_once('=') {
@@ -62,7 +78,11 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
             None => (word, None),
         };
         match name.as_str() {
-            "--help" | "-h" | "help" => return Ok(Invocation::Help),
+            "--help" | "-h" | "help" => {
+                let what = What::Help;
+                return Ok(Invocation { engine, what });
+            }
+            "--json" => json = true,
             "--trace" => traces = true,
             "--mutants" => all_mutants = true,
             _ => {
@@ -70,6 +90,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
                     .or_else(|| words.next())
                     .ok_or_else(|| format!("`{name}` needs a value"))?;
                 match name.as_str() {
+                    "--engine" => engine = Some(engine_of(&value)?),
                     "--seed" => seed = Some(number(&name, &value)?),
                     "--seeds" => seeds = Some(number(&name, &value)?),
                     "--from" => from = number(&name, &value)?,
@@ -94,31 +115,50 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
             }
         }
     }
-    match (seed, seeds, hours) {
+    if json && (seed.is_some() || mutant.is_some() || all_mutants) {
+        return Err("`--json` is for --seeds and --hours".to_owned());
+    }
+    let what = match (seed, seeds, hours) {
         (Some(seed), None, None) => {
             let mut plan = Plan::of(seed);
             for change in changes {
                 change.apply(&mut plan);
             }
-            Ok(Invocation::One {
+            What::One {
                 plan: Box::new(plan),
                 mutant,
                 traces,
-            })
+            }
         }
-        _ if !changes.is_empty() => Err("a changed plan needs --seed, and that alone".to_owned()),
-        (None, None, None) if all_mutants => Ok(Invocation::Mutants(None)),
-        (None, None, None) if mutant.is_some() => Ok(Invocation::Mutants(mutant)),
-        (None, seeds, None) => Ok(Invocation::Many {
+        _ if !changes.is_empty() => {
+            return Err("a changed plan needs --seed, and that alone".to_owned());
+        }
+        (None, None, None) if all_mutants => What::Mutants(None),
+        (None, None, None) if mutant.is_some() => What::Mutants(mutant),
+        (None, seeds, None) => What::Many {
             from,
             until: Until::Seeds(seeds.unwrap_or(1_000)),
-        }),
-        (None, None, Some(time)) => Ok(Invocation::Many {
+            json,
+        },
+        (None, None, Some(time)) => What::Many {
             from,
             until: Until::Time(time),
-        }),
-        _ => Err("one of --seed, --seeds and --hours is enough".to_owned()),
+            json,
+        },
+        _ => return Err("one of --seed, --seeds and --hours is enough".to_owned()),
+    };
+    Ok(Invocation { engine, what })
+}
+
+fn engine_of(name: &str) -> Result<&'static str, String> {
+    let all = subject::all();
+    let mut names = all.iter().map(|subject| subject.name());
+    if let Some(known) = names.clone().find(|known| *known == name) {
+        return Ok(known);
     }
+    let first = names.next().unwrap_or_default().to_owned();
+    let names = names.fold(first, |list, name| list + ", " + name);
+    Err(format!("there is no engine {name:?}; there are {names}"))
 }
 
 /// A change of a seed's plan.
@@ -191,26 +231,36 @@ mod tests {
         plan.faults.remove(&kind);
         plan.only = Some(["w1.2#3".to_owned(), "c1.1!crash".to_owned()].into());
         plan.tasks = 2;
-        let line = qo_sim::campaign::command(&plan, Some("no-sweeper")).replace('\'', "");
+        let line = qo_sim::campaign::command(&plan, "json", Some("no-sweeper"));
+        let line = line.replace('\'', "");
         let line = line.strip_prefix("cargo xtask sim ").unwrap();
         assert_eq!(
             parsed(line).unwrap(),
-            Invocation::One {
-                plan: Box::new(plan),
-                mutant: Some(Mutant::NoSweeper),
-                traces: false
+            Invocation {
+                engine: Some("json"),
+                what: What::One {
+                    plan: Box::new(plan),
+                    mutant: Some(Mutant::NoSweeper),
+                    traces: false
+                }
             }
         );
     }
 
     #[test]
     fn campaigns_end_with_seeds_or_time() {
-        let many = |from, until| Ok(Invocation::Many { from, until });
+        let many = |from, until| {
+            let json = false;
+            let what = What::Many { from, until, json };
+            Ok(Invocation { engine: None, what })
+        };
         assert_eq!(parsed(""), many(0, Until::Seeds(1_000)));
         assert_eq!(parsed("--seeds=5 --from 9"), many(9, Until::Seeds(5)));
         let half = Until::Time(Duration::from_mins(30));
         assert_eq!(parsed("--hours 0.5"), many(0, half));
-        assert_eq!(parsed("--mutants"), Ok(Invocation::Mutants(None)));
+        let hunt = parsed("--mutants --engine=json").unwrap();
+        assert_eq!(hunt.what, What::Mutants(None));
+        assert_eq!(hunt.engine, Some("json"));
     }
 
     #[test]
@@ -224,6 +274,8 @@ mod tests {
             ("--tasks 3", "needs --seed"),
             ("--seed 1 --without rain", "rain"),
             ("--mutant rain", "no-sweeper"),
+            ("--engine rain", "objects, json"),
+            ("--seed 1 --json", "--json"),
         ] {
             let message = parsed(line).unwrap_err();
             assert!(message.contains(named), "{line}: {message}");

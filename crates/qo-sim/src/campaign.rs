@@ -39,12 +39,17 @@ pub struct Totals {
     pub recovery_max: Duration,
     /// Searches for an order that were given up.
     pub undecided: u64,
+    /// Those that broke a promise.
+    pub failed: Vec<u64>,
 }
 
 impl Totals {
     /// Adds a run.
     pub fn add(&mut self, outcome: &Outcome) {
         self.seeds += 1;
+        if !outcome.found.0.is_empty() {
+            self.failed.push(outcome.plan.seed);
+        }
         self.calm += u64::from(outcome.plan.is_calm());
         self.lasted += outcome.lasted;
         self.tasks += outcome.tally.tasks;
@@ -72,6 +77,7 @@ impl Totals {
     /// Adds what another campaign has shown.
     pub fn merge(&mut self, other: Self) {
         self.seeds += other.seeds;
+        self.failed.extend(other.failed);
         self.calm += other.calm;
         self.lasted += other.lasted;
         self.tasks += other.tasks;
@@ -87,6 +93,37 @@ impl Totals {
         for (verb, count) in other.requests {
             *self.requests.entry(verb).or_default() += count;
         }
+    }
+}
+
+impl Totals {
+    /// The same as JSON.
+    pub fn figures(&self) -> serde_json::Value {
+        let faults: serde_json::Map<_, _> = self
+            .faults
+            .iter()
+            .map(|(kind, count)| (kind.name().to_owned(), (*count).into()))
+            .collect();
+        let steps: serde_json::Map<_, _> = self
+            .steps
+            .iter()
+            .map(|(step, count)| (step.to_string(), (*count).into()))
+            .collect();
+        serde_json::json!({
+            "seeds": self.seeds,
+            "seeds_without_faults": self.calm,
+            "simulated_hours": self.lasted.as_secs_f64() / 3_600.0,
+            "tasks": self.tasks,
+            "changes": self.steps.values().sum::<u64>(),
+            "changes_by_kind": steps,
+            "requests": self.requests.values().sum::<u64>(),
+            "deaths": self.deaths,
+            "faults": self.faults.values().sum::<u64>(),
+            "faults_by_kind": faults,
+            "longest_recovery_seconds": self.recovery_max.as_secs_f64(),
+            "searches_given_up": self.undecided,
+            "failed": self.failed,
+        })
     }
 }
 
@@ -114,10 +151,7 @@ impl fmt::Display for Totals {
         }
         writeln!(f)?;
         for (step, count) in &self.steps {
-            match step {
-                Step::Asked(asked) => write!(f, "{asked:?} {count}, ")?,
-                other => write!(f, "{other:?} {count}, ")?,
-            }
+            write!(f, "{step} {count}, ")?;
         }
         writeln!(f)
     }
@@ -141,7 +175,11 @@ pub fn explain(failed: &Outcome, subject: &Arc<dyn Subject>, mutant: Option<&str
         subject.name()
     );
     let _ = write!(text, "{}", failed.found);
-    let _ = writeln!(text, "run it again: {}", command(&failed.plan, mutant));
+    let _ = writeln!(
+        text,
+        "run it again: {}",
+        command(&failed.plan, subject.name(), mutant)
+    );
     let _ = writeln!(text, "shrunk to {}:", shrunk.plan);
     for struck in &shrunk.struck {
         let _ = writeln!(
@@ -153,7 +191,11 @@ pub fn explain(failed: &Outcome, subject: &Arc<dyn Subject>, mutant: Option<&str
         );
     }
     let _ = write!(text, "{}", shrunk.found);
-    let _ = writeln!(text, "run it again: {}", command(&shrunk.plan, mutant));
+    let _ = writeln!(
+        text,
+        "run it again: {}",
+        command(&shrunk.plan, subject.name(), mutant)
+    );
     let skipped = shrunk.trace.len().saturating_sub(LINES_MAX);
     let named = relevant(&shrunk);
     let _ = writeln!(
@@ -193,8 +235,8 @@ fn relevant(outcome: &Outcome) -> Vec<&String> {
 }
 
 /// The command that runs a plan again.
-pub fn command(plan: &Plan, mutant: Option<&str>) -> String {
-    let mut text = format!("cargo xtask sim --seed {}", plan.seed);
+pub fn command(plan: &Plan, engine: &str, mutant: Option<&str>) -> String {
+    let mut text = format!("cargo xtask sim --engine {engine} --seed {}", plan.seed);
     let full = Plan::of(plan.seed);
     let dropped: Vec<&str> = full
         .faults

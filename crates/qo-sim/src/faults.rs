@@ -274,6 +274,14 @@ impl Trouble {
         lock(&self.state).over
     }
 
+    /// Whether a process reaches nobody now.
+    pub fn is_cut_off(&self, process: ProcessId) -> bool {
+        let now = self.scheduler.elapsed();
+        let state = lock(&self.state);
+        let until = state.partitioned.get(&process);
+        until.is_some_and(|until| now < *until)
+    }
+
     /// Everything that has gone wrong.
     pub fn struck(&self) -> Vec<Struck> {
         lock(&self.state).struck.clone()

@@ -214,6 +214,8 @@ pub fn told<T>(answer: &Result<T, EngineError>, seen: impl FnOnce(&T) -> Told) -
         Ok(answer) => seen(answer),
         Err(EngineError::Rejected(rejection)) => Told::Rejected(rejection.clone()),
         Err(EngineError::Store(StoreError::Unavailable { in_doubt: true, .. })) => Told::Unsure,
+        // A broker that is replaced, or ends, does not know what became of the writes that were on their way.
+        Err(EngineError::NotLeader | EngineError::Closed) => Told::Unsure,
         Err(error) => Told::Failed(error.to_string()),
     }
 }

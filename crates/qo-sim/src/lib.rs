@@ -5,11 +5,12 @@
 //!
 //! - [`sched`]: the scheduler, and the world that it gives to each process. [`random`]: the seed's streams. [`trace`]: what happened.
 //! - [`store`]: the store, and the faulty ways to it. [`faults`], [`plan`]: what fails, and how often.
-//! - [`subject`]: the engine that a run is about. [`actor`]: what workers and clients do. [`journal`]: what they asked and were told.
+//! - [`subject`]: the engine that a run is about. [`broker`]: how others reach one that a single process has open. [`actor`]: what workers and clients do. [`journal`]: what they asked and were told.
 //! - [`run`]: one run. [`check`]: whether the promises were kept. [`shrink`]: the smallest run that still fails. [`campaign`]: many runs.
 //! - [`mutants`]: planted bugs, which the campaign must find. [`explore`]: all orders of a few steps.
 
 pub mod actor;
+pub mod broker;
 pub mod campaign;
 pub mod check;
 pub mod explore;

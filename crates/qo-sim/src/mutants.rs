@@ -48,9 +48,33 @@ pub fn from_name(text: &str) -> Option<Mutant> {
     Mutant::ALL.into_iter().find(|mutant| name(*mutant) == text)
 }
 
+/// The planted bugs that an engine can commit.
+pub fn of_engine(engine: &str) -> Vec<Mutant> {
+    let mutants = Mutant::ALL.into_iter();
+    mutants
+        .filter(|mutant| engines_of(*mutant).contains(&engine))
+        .collect()
+}
+
+/// The engines that can commit a planted bug, and on which it is hunted.
+fn engines_of(mutant: Mutant) -> &'static [&'static str] {
+    match mutant {
+        Mutant::AnsweredBeforeDurable | Mutant::AnsweredUnconfirmed => &["json", "slate"],
+        Mutant::LeaseJudgedWithoutAnswer
+        | Mutant::LostRaceTakenForWon
+        | Mutant::FailedWriteBuiltUpon
+        | Mutant::RefusedSwapTakenForLost
+        | Mutant::BuiltUponUnrecognised => &["json"],
+        Mutant::EndedTaskForgotten | Mutant::LiveRecordLeft => &["slate"],
+        _ => &["objects"],
+    }
+}
+
 /// How a planted bug was found.
 #[derive(Debug, Clone)]
 pub struct Caught {
+    /// The engine.
+    pub engine: &'static str,
     /// The bug.
     pub mutant: Mutant,
     /// How many seeds it took.
@@ -63,8 +87,11 @@ impl fmt::Display for Caught {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = name(self.mutant);
         match &self.by {
-            Some((_, promise, _)) => write!(f, "| {name} | {} | {promise} |", self.seeds),
-            None => write!(f, "| {name} | not in {} | |", self.seeds),
+            Some((_, promise, _)) => {
+                let (engine, seeds) = (self.engine, self.seeds);
+                write!(f, "| {name} | {engine} | {seeds} | {promise} |")
+            }
+            None => write!(f, "| {name} | {} | not in {} | |", self.engine, self.seeds),
         }
     }
 }
@@ -76,6 +103,7 @@ pub fn hunt(mutant: Mutant, subject: &Arc<dyn Subject>, seeds_max: u64) -> Caugh
         let Outcome { found, .. } = run(&Plan::of(seed), Arc::clone(subject), false);
         if let Some((promise, what)) = found.0.into_iter().next() {
             return Caught {
+                engine: subject.name(),
                 mutant,
                 seeds: seed + 1,
                 by: Some((seed, promise, what)),
@@ -83,6 +111,7 @@ pub fn hunt(mutant: Mutant, subject: &Arc<dyn Subject>, seeds_max: u64) -> Caugh
         }
     }
     Caught {
+        engine: subject.name(),
         mutant,
         seeds: seeds_max,
         by: None,

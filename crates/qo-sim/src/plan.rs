@@ -72,6 +72,14 @@ impl Plan {
         }
     }
 
+    /// The same without some kinds of faults.
+    #[must_use]
+    pub fn without(&self, leaves_out: impl Fn(FaultKind) -> bool) -> Self {
+        let mut plan = self.clone();
+        plan.faults.retain(|kind, _| !leaves_out(*kind));
+        plan
+    }
+
     /// Whether nothing goes wrong.
     pub fn is_calm(&self) -> bool {
         self.faults.is_empty() || self.only.as_ref().is_some_and(BTreeSet::is_empty)

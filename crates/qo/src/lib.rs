@@ -40,12 +40,14 @@
 //! ```
 //!
 //! - [`connect`], [`connect_default`], [`Connect`]: from a URL to a queue.
+//! - [`Broker`]: a process that serves a queue in broker mode to others, or stands by to do so.
 //! - [`Queue`]: everything that can be done with it. [`TaskBuilder`] is how a task is described.
 //! - [`Worker`], in [`worker`]: does tasks with typed handlers; [`testing`] has a clock that is moved by hand.
 //! - [`BulkReport`]: what came of an operation on all tasks that match a filter.
 //! - [`diff()`]: what changed between two states of a task.
 //! - [`Error`]: one variant per condition, and [`Error::kind`] for programs that only need the sort.
 
+mod broker;
 mod bulk;
 mod connect;
 mod diff;
@@ -57,6 +59,7 @@ pub mod testing;
 mod wait;
 pub mod worker;
 
+pub use broker::{Broker, BrokerHandle};
 pub use bulk::BulkReport;
 pub use connect::{Connect, connect, connect_default};
 pub use diff::{FieldChange, VersionStep, diff};

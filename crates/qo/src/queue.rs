@@ -275,7 +275,8 @@ impl Queue {
         Ok(self.engine.resume(queue).await?)
     }
 
-    /// Finishes what goes on in the background. Nothing is lost without it.
+    /// Finishes what goes on in the background. Nothing is lost without it. Where this process alone has the queue open
+    /// (`?engine=slate` without a broker), the next one can open it at once; without this it waits for most of a minute.
     pub async fn close(&self) {
         self.engine.close().await;
     }

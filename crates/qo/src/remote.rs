@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use qo_engine::RemoteEngine;
-use qo_engine::remote::{InvalidServer, RemoteConfig, Token};
+use qo_engine::remote::{Discovery, Found, InvalidServer, RemoteConfig, Token};
 use qo_store::OpenOptions;
 use qo_store::world::World;
 
@@ -27,17 +27,43 @@ pub(crate) async fn open(
     options: &OpenOptions,
     world: Arc<dyn World>,
 ) -> Result<Queue, Error> {
-    let mut config = RemoteConfig::parse(url)?;
+    connect(RemoteConfig::parse(url)?, options, world).await
+}
+
+/// The queue of a broker that was found, and that is looked for again when it does not serve any more.
+pub(crate) async fn open_found(
+    found: &Found,
+    discovery: Arc<dyn Discovery>,
+    options: &OpenOptions,
+    world: Arc<dyn World>,
+) -> Result<Queue, Error> {
+    let mut config = RemoteConfig::parse(&found.url)?;
+    config.broker = Some(found.id.clone());
+    config.discovery = Some(discovery);
+    connect(config, options, world).await
+}
+
+async fn connect(
+    mut config: RemoteConfig,
+    options: &OpenOptions,
+    world: Arc<dyn World>,
+) -> Result<Queue, Error> {
     config.token = options.var("QO_TOKEN").map(Token::new);
-    if let Some(path) = options.var("QO_CA_FILE") {
-        let pem = std::fs::read(path)
-            .map_err(|error| InvalidServer::Certificates(format!("{path}: {error}")))?;
-        config.ca_pem = Some(pem);
-    }
+    config.ca_pem = certificates(options)?;
     let engine = RemoteEngine::new(config, Arc::clone(&world))?;
     let info = engine.check().await?;
-    tracing::debug!(server = url, version = info.version, "connected");
+    tracing::debug!(?engine, version = info.version, "connected");
     Ok(Queue::new(Arc::new(engine), world))
+}
+
+/// The certificates to trust beside those of the system.
+pub(crate) fn certificates(options: &OpenOptions) -> Result<Option<Vec<u8>>, Error> {
+    let Some(path) = options.var("QO_CA_FILE") else {
+        return Ok(None);
+    };
+    let pem = std::fs::read(path)
+        .map_err(|error| InvalidServer::Certificates(format!("{path}: {error}")))?;
+    Ok(Some(pem))
 }
 
 #[cfg(test)]

@@ -228,9 +228,10 @@ pub enum Command {
     Purge(PurgeArgs),
     /// Serve the queue over HTTP, with the dashboard
     ///
-    /// Any store can be served: in direct mode, as one JSON object (`?engine=json`), or in broker mode (`?engine=slate`), of which there is one
-    /// process at a time: a second one takes the queue over, and the first refuses everything from then on. Clients use the
-    /// server's address as their store. It stops cleanly on Ctrl-C and SIGTERM.
+    /// Any store can be served: in direct mode, as one JSON object (`?engine=json`), or in broker mode (`?engine=slate`). There one process
+    /// leads; every further one stands by, and takes over within seconds when the leader dies, at once when it stops. Clients use
+    /// the server's address as their store, or, in broker mode, the store itself, which tells them where the leader is. It stops
+    /// cleanly on Ctrl-C and SIGTERM.
     Serve(ServeArgs),
     /// Make, list and revoke tokens for `qo serve`
     Token(TokenArgs),
@@ -273,7 +274,7 @@ impl Command {
 
     /// Whether it goes on until it is stopped, and so says in its log what it does.
     pub fn is_service(&self) -> bool {
-        matches!(self, Self::Monitor(_) | Self::Worker(_))
+        matches!(self, Self::Monitor(_) | Self::Worker(_) | Self::Serve(_))
     }
 }
 

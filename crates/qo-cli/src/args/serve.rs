@@ -10,7 +10,9 @@ use clap::Args;
 #[command(after_long_help = "\
 Examples:
   qo serve                                                  http://127.0.0.1:7777, for this machine alone
-  qo serve --store 's3://bucket?engine=slate'               broker mode: groups of operations, one process at a time
+  qo serve --store 's3://bucket?engine=slate' \\
+    --listen 0.0.0.0:7777 --advertise http://10.0.0.5:7777  broker mode; start it twice, and one stands by
+  qo submit --store 's3://bucket?engine=slate' --type t     a client finds the broker through the store
   qo token create --name workers --scope work
   qo serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
   QO_TOKEN=qo_... qo list --store https://queue.example.org
@@ -26,6 +28,9 @@ pub struct ServeArgs {
     /// The certificate's key, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+    /// In broker mode, where clients and other brokers reach this one; the address that it listens on, if not given
+    #[arg(long, value_name = "URL")]
+    pub advertise: Option<String>,
     /// In direct mode, do not bring back tasks of dead workers; something else has to
     #[arg(long)]
     pub no_monitor: bool,

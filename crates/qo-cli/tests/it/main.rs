@@ -7,6 +7,7 @@
     reason = "a test that cannot go on should stop loudly"
 )]
 
+mod broker;
 mod bulk;
 mod e2e;
 mod handlers;

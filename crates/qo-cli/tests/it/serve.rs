@@ -1,6 +1,7 @@
 //! `qo serve` and `qo token` as processes: other commands use the server as their store.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Stdio};
 
 use qo_testkit::wait_until;
@@ -62,6 +63,20 @@ impl Drop for Serving {
     }
 }
 
+/// What a route answers.
+fn read(url: &str, path: &str) -> String {
+    let authority = url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(authority).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 /// Submits, works and looks through a server, then stops it.
 fn a_queue_is_used_through_its_server(engine: &str) {
     let place = Place::new();
@@ -86,6 +101,15 @@ fn a_queue_is_used_through_its_server(engine: &str) {
     assert_eq!(task["output"], "HELLO");
     assert!(qo(&["list"]).contains(id.trim()));
     assert!(qo(&["stats"]).contains("default"));
+    let metrics = read(&serving.url, "/metrics");
+    for name in ["qo_store_requests_total{prefix=", "qo_store_dollars_total "] {
+        let found = metrics.lines().find_map(|line| line.strip_prefix(name));
+        let number = found.and_then(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok());
+        assert!(
+            number.is_some_and(|number| number > 0.0),
+            "{name}: {metrics}"
+        );
+    }
     serving.stop();
 
     // What was done through the server is in the store.

@@ -30,7 +30,7 @@ pub struct Counters {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct QueueCounts {
     statuses: StatusCounts,
-    types: BTreeMap<TaskType, u64>,
+    types: BTreeMap<TaskType, StatusCounts>,
 }
 
 impl Counters {
@@ -49,12 +49,12 @@ impl Counters {
             .map(|(queue, counts)| (queue, &counts.statuses))
     }
 
-    /// How many tasks of each type a queue has, whatever their status.
-    pub fn types(&self, queue: &QueueName) -> impl Iterator<Item = (&TaskType, u64)> {
+    /// How many tasks of each type a queue has, by their status.
+    pub fn types(&self, queue: &QueueName) -> impl Iterator<Item = (&TaskType, &StatusCounts)> {
         self.queues
             .get(queue)
             .into_iter()
-            .flat_map(|counts| counts.types.iter().map(|(name, count)| (name, *count)))
+            .flat_map(|counts| &counts.types)
     }
 
     /// The counts of all queues together.
@@ -68,6 +68,24 @@ impl Counters {
         total
     }
 
+    /// The same names in the copies that are kept here, so that a million tasks of one queue share its name.
+    pub(super) fn shared_names(
+        &self,
+        queue: &QueueName,
+        task_type: &TaskType,
+    ) -> (QueueName, TaskType) {
+        match self.queues.get_key_value(queue) {
+            None => (queue.clone(), task_type.clone()),
+            Some((queue, counts)) => {
+                let known = counts.types.get_key_value(task_type);
+                (
+                    queue.clone(),
+                    known.map_or(task_type, |(known, _)| known).clone(),
+                )
+            }
+        }
+    }
+
     pub(super) fn add(&mut self, queue: &QueueName, task_type: &TaskType, status: Status) {
         // Looking first spares a clone of the name for every change of a queue that is known.
         let counts = match self.queues.get_mut(queue) {
@@ -75,12 +93,11 @@ impl Counters {
             None => self.queues.entry(queue.clone()).or_default(),
         };
         counts.statuses.0[status as usize] += 1;
-        match counts.types.get_mut(task_type) {
-            Some(count) => *count += 1,
-            None => {
-                counts.types.insert(task_type.clone(), 1);
-            }
-        }
+        let of_type = match counts.types.get_mut(task_type) {
+            Some(of_type) => of_type,
+            None => counts.types.entry(task_type.clone()).or_default(),
+        };
+        of_type.0[status as usize] += 1;
     }
 
     pub(super) fn subtract(&mut self, queue: &QueueName, task_type: &TaskType, status: Status) {
@@ -88,9 +105,9 @@ impl Counters {
             return;
         };
         counts.statuses.0[status as usize] -= 1;
-        if let Some(count) = counts.types.get_mut(task_type) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of_type) = counts.types.get_mut(task_type) {
+            of_type.0[status as usize] -= 1;
+            if of_type.total() == 0 {
                 counts.types.remove(task_type);
             }
         }

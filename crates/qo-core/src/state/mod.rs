@@ -24,6 +24,7 @@ mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 pub use command::{Changes, Claim, Claimed, Outcome, Request, StateCommand};
 pub use counters::{Counters, StatusCounts};
@@ -36,7 +37,7 @@ use crate::id::{OpId, TaskId};
 use crate::limits::CLAIM_MAX_TASKS;
 use crate::names::{QueueName, TaskType};
 use crate::retry::Jitter;
-use crate::task::{Apart, DecodeError, ScopedKey, Status, Task};
+use crate::task::{ScopedKey, Status, Task};
 use crate::time::Timestamp;
 use crate::transition::{Action, Command, Rejection, Submission, submit};
 
@@ -46,7 +47,8 @@ const EXPIRED_PER_CLAIM: usize = 1_000;
 /// All live tasks of one queue space.
 #[derive(Debug, Clone, Default)]
 pub struct QueueState {
-    tasks: BTreeMap<TaskId, Box<Task>>,
+    /// Shared with the answers that are on their way to callers, so that nothing is copied in order to be told.
+    tasks: BTreeMap<TaskId, Arc<Task>>,
     ready: ReadyIndex,
     leases: BTreeSet<(Timestamp, TaskId)>,
     expiries: BTreeSet<(Timestamp, TaskId)>,
@@ -106,18 +108,17 @@ impl QueueState {
 
     /// A task by its id.
     pub fn task(&self, id: TaskId) -> Option<&Task> {
-        self.tasks.get(&id).map(Box::as_ref)
+        self.tasks.get(&id).map(Arc::as_ref)
     }
 
-    /// A task in two parts, for engines that keep an input that never changes apart from the record that does.
-    pub fn encode_apart(&mut self, id: TaskId) -> Result<Option<Apart>, DecodeError> {
-        let task = self.tasks.get_mut(&id);
-        task.map(|task| task.encode_apart()).transpose()
+    /// A task by its id, as it is now: what happens to it afterwards happens to a copy.
+    pub fn shared(&self, id: TaskId) -> Option<Arc<Task>> {
+        self.tasks.get(&id).cloned()
     }
 
     /// All tasks, in the order of their ids.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
-        self.tasks.values().map(Box::as_ref)
+        self.tasks.values().map(Arc::as_ref)
     }
 
     /// How many tasks there are.
@@ -231,13 +232,13 @@ impl QueueState {
     }
 
     /// Drops a task from memory, whatever its status, because what is stored of it is no longer what is known here.
-    pub fn unload(&mut self, id: TaskId) -> Option<Task> {
+    pub fn unload(&mut self, id: TaskId) -> Option<Arc<Task>> {
         self.remove(id)
     }
 
     /// Drops a task that has come to its end from memory and hands it over, for engines that keep those elsewhere.
     /// Returns nothing for a task that is still alive.
-    pub fn forget(&mut self, id: TaskId) -> Option<Task> {
+    pub fn forget(&mut self, id: TaskId) -> Option<Arc<Task>> {
         self.tasks
             .get(&id)
             .filter(|task| task.status.is_terminal())?;
@@ -394,6 +395,7 @@ impl QueueState {
     /// Changes one task and moves it in the indexes, or changes nothing.
     fn change(&mut self, id: TaskId, command: Command, now: Timestamp) -> Result<(), Rejection> {
         let task = self.tasks.get_mut(&id).ok_or(Rejection::NotFound { id })?;
+        let task = Arc::make_mut(task);
         let before = Place::of(task);
         task.apply(command, now)?;
         let after = Place::of(task);
@@ -405,16 +407,17 @@ impl QueueState {
         Ok(())
     }
 
-    fn insert(&mut self, task: Task) {
+    fn insert(&mut self, mut task: Task) {
+        (task.queue, task.task_type) = self.counters.shared_names(&task.queue, &task.task_type);
         if let Some(key) = task.scoped_key() {
             self.keys.insert(key, task.id);
         }
         self.place(&task.queue, &task.task_type, task.id, Place::of(&task));
-        self.tasks.insert(task.id, Box::new(task));
+        self.tasks.insert(task.id, Arc::new(task));
     }
 
-    fn remove(&mut self, id: TaskId) -> Option<Task> {
-        let task = *self.tasks.remove(&id)?;
+    fn remove(&mut self, id: TaskId) -> Option<Arc<Task>> {
+        let task = self.tasks.remove(&id)?;
         self.unplace(&task.queue, &task.task_type, id, Place::of(&task));
         // The key may have passed on to a later task after its window.
         if let Some(key) = task.scoped_key()

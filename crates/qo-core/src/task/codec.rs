@@ -44,7 +44,7 @@ pub fn decode(bytes: &[u8]) -> Result<Task, DecodeError> {
     Ok(task)
 }
 
-fn check(task: &Task) -> Result<(), &'static str> {
+pub(super) fn check(task: &Task) -> Result<(), &'static str> {
     let running = task.status == Status::Running;
     if task.shard != task.id.shard() {
         Err("its shard is not the first digit of its id")

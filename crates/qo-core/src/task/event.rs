@@ -45,6 +45,11 @@ pub struct Event {
 pub struct History(Vec<Event>);
 
 impl History {
+    /// Events that were stored, oldest first.
+    pub(super) fn of(events: Vec<Event>) -> Self {
+        Self(events)
+    }
+
     /// Adds the newest event and returns how many old ones had to go.
     pub(crate) fn push(&mut self, event: Event) -> u64 {
         let excess = (self.0.len() + 1).saturating_sub(EVENTS_MAX);

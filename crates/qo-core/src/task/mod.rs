@@ -1,12 +1,14 @@
 //! The task: one record for its whole life.
 
 mod codec;
+mod compact;
 mod event;
 mod status;
 
 use serde::{Deserialize, Serialize};
 
 pub use codec::{DecodeError, decode, encode};
+pub use compact::{decode_compact, encode_compact};
 pub use event::{Event, History};
 pub use status::{Status, UnknownStatus};
 
@@ -189,15 +191,6 @@ pub enum IdempotencyScope {
     Global,
 }
 
-/// A task's stored form in two parts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Apart {
-    /// The record, without its input.
-    pub record: Vec<u8>,
-    /// The input, if it is not an object of its own.
-    pub input: Option<Json>,
-}
-
 /// What a task of the given scope, queue and type shares its idempotency key with.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScopedKey {
@@ -292,14 +285,9 @@ impl Task {
             .unwrap_or_else(|| Payload::Inline(Json::null()))
     }
 
-    pub(crate) fn encode_apart(&mut self) -> Result<Apart, DecodeError> {
-        let input = self.input.take();
-        let record = encode(self);
-        self.input.clone_from(&input);
-        Ok(Apart {
-            record: record?,
-            input,
-        })
+    /// The input, if it is kept in the record.
+    pub fn inline_input(&self) -> Option<&Json> {
+        self.input.as_ref()
     }
 
     /// Gives a task that was stored without its input its input back. A record that says that its input is elsewhere is believed: with
@@ -310,6 +298,18 @@ impl Task {
             self.input = Some(input);
         }
         self
+    }
+
+    /// The record alone, for whoever knows the input already. An input that is kept in an object of its own is named all the same.
+    #[must_use]
+    pub fn without_input(mut self) -> Self {
+        self.input = None;
+        self
+    }
+
+    /// Whether the record says what its input is.
+    pub fn names_input(&self) -> bool {
+        self.input.is_some() || self.input_ref.is_some()
     }
 
     /// The output, once there is one.

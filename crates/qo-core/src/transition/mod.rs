@@ -28,6 +28,7 @@ mod running;
 mod submit;
 
 pub use command::{Action, Command, Failure, FailureKind, ProgressReport};
+pub use outcome::{RELEASED, SNOOZED};
 pub use rejection::Rejection;
 pub use submit::{Idempotency, Submission, submit};
 

@@ -14,6 +14,10 @@ use crate::retry::Jitter;
 use crate::task::{Status, Task};
 use crate::time::Timestamp;
 
+/// What a task's history says of a release.
+pub const RELEASED: &str = "released by its worker";
+/// What a task's history says of a snooze.
+pub const SNOOZED: &str = "snoozed";
 const LEASE_RAN_OUT: &str = "the lease ran out: the worker died, stalled or lost its connection";
 
 impl Task {
@@ -64,7 +68,7 @@ impl Task {
         self.check_lease(lease)?;
         let worker = self.worker_id.clone();
         self.return_to_pending(now, now);
-        Ok(Note::of(worker, Some("released by its worker")))
+        Ok(Note::of(worker, Some(RELEASED)))
     }
 
     pub(super) fn snooze(
@@ -82,7 +86,7 @@ impl Task {
         }
         let worker = self.worker_id.clone();
         self.return_to_pending(now.plus_millis(delay_ms), now);
-        Ok(Note::of(worker, Some("snoozed")))
+        Ok(Note::of(worker, Some(SNOOZED)))
     }
 
     pub(super) fn expire_lease(

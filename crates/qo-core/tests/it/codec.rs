@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use qo_core::limits::{COUNT_MAX, RECORD_MAX_BYTES};
-use qo_core::task::{DecodeError, decode, encode};
+use qo_core::task::{DecodeError, decode, decode_compact, encode, encode_compact};
 use qo_core::transition::FailureKind;
 use qo_core::{Action, Command, Jitter, Status, Task};
 
@@ -14,6 +14,65 @@ fn every_status_round_trips() {
         let task = in_status(status);
         assert_eq!(decode(&encode(&task).unwrap()).unwrap(), task);
     }
+}
+
+#[test]
+fn the_compact_form_round_trips_and_is_much_smaller() {
+    for task in Status::ALL.map(in_status).into_iter().chain([full()]) {
+        let bytes = encode_compact(&task, true).unwrap();
+        assert_eq!(bytes[0], 1);
+        assert_eq!(decode_compact(&bytes).unwrap(), task);
+        let json = encode(&task).unwrap();
+        assert!(
+            2 * bytes.len() < json.len(),
+            "{} of {}",
+            bytes.len(),
+            json.len()
+        );
+        // The JSON form can be read in its place.
+        assert_eq!(decode_compact(&json).unwrap(), task);
+    }
+}
+
+#[test]
+fn a_compact_record_without_its_input_gets_it_back() {
+    let task = full();
+    let input = task.inline_input().unwrap().clone();
+    let without = decode_compact(&encode_compact(&task, false).unwrap()).unwrap();
+    assert_eq!(without.inline_input(), None);
+    assert_eq!(without.with_input(input), task);
+}
+
+#[test]
+fn fields_of_later_versions_survive_the_compact_form() {
+    let mut record: serde_json::Value = serde_json::from_slice(&encode(&full()).unwrap()).unwrap();
+    for place in ["", "/retry_policy", "/progress", "/events/0"] {
+        let mut changed = record.clone();
+        changed.pointer_mut(place).unwrap()["later"] = serde_json::json!([1, "x"]);
+        let task = decode(changed.to_string().as_bytes()).unwrap();
+        let again = decode_compact(&encode_compact(&task, true).unwrap()).unwrap();
+        assert_eq!(again, task, "{place:?}");
+        let without = decode_compact(&encode_compact(&task, false).unwrap()).unwrap();
+        assert_eq!(without.inline_input(), None);
+    }
+    record["later"] = serde_json::json!(1);
+    let task = decode(record.to_string().as_bytes()).unwrap();
+    assert_eq!(encode_compact(&task, true).unwrap()[0], b'{');
+}
+
+#[test]
+fn a_compact_record_that_is_cut_off_or_too_long_is_refused() {
+    let bytes = encode_compact(&full(), true).unwrap();
+    for end in 0..bytes.len() {
+        assert!(decode_compact(&bytes[..end]).is_err(), "{end}");
+    }
+    let longer = [&bytes[..], b"x"].concat();
+    assert!(decode_compact(&longer).is_err());
+    let huge = vec![1; RECORD_MAX_BYTES + 1];
+    assert!(matches!(
+        decode_compact(&huge),
+        Err(DecodeError::TooLarge { .. })
+    ));
 }
 
 #[test]
@@ -193,6 +252,10 @@ fn exercise(task: &Task) {
         if copy.apply(Command { op: op(77), action }, at(0)).is_ok() {
             // What a transition makes must be readable again.
             assert_eq!(decode(&encode(&copy).unwrap()).unwrap(), copy);
+            assert_eq!(
+                decode_compact(&encode_compact(&copy, true).unwrap()).unwrap(),
+                copy
+            );
         }
     }
 }
@@ -205,6 +268,9 @@ proptest! {
         if let Ok(task) = decode(&bytes) {
             exercise(&task);
         }
+        if let Ok(task) = decode_compact(&[&[1], &bytes[..]].concat()) {
+            exercise(&task);
+        }
     }
 
     #[test]
@@ -214,16 +280,18 @@ proptest! {
         cut in any::<prop::sample::Index>(),
         truncate in any::<bool>(),
     ) {
-        let mut bytes = encode(&in_status(Status::ALL[status])).unwrap();
-        for (place, byte) in damage {
-            let place = place.index(bytes.len());
-            bytes[place] = byte;
-        }
-        if truncate {
-            bytes.truncate(cut.index(bytes.len()));
-        }
-        if let Ok(task) = decode(&bytes) {
-            exercise(&task);
+        let task = in_status(Status::ALL[status]);
+        for mut bytes in [encode(&task).unwrap(), encode_compact(&task, true).unwrap()] {
+            for (place, byte) in &damage {
+                let place = place.index(bytes.len());
+                bytes[place] = *byte;
+            }
+            if truncate {
+                bytes.truncate(cut.index(bytes.len()));
+            }
+            if let Ok(task) = decode_compact(&bytes) {
+                exercise(&task);
+            }
         }
     }
 

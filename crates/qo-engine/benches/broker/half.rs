@@ -3,12 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use object_store::memory::InMemory;
 use qo_core::Json;
 use qo_engine::Engine;
-use qo_engine::api::ClaimRequest;
+use qo_engine::api::{ClaimRequest, Completion};
 
 use crate::figures::Report;
 use crate::place::{LATENCY, Place, request};
@@ -41,18 +39,18 @@ async fn at(report: &mut Report, name: &str, batch_size: usize) {
             loop {
                 let tasks = engine.claim(&wish).await.unwrap();
                 let started = Instant::now();
-                let mut under_way: FuturesUnordered<_> = tasks
+                let batch = tasks
                     .iter()
-                    .map(|task| {
-                        let lease = task.lease_id.unwrap();
-                        engine.complete(task.id, lease, Some(Json::null()))
+                    .map(|task| Completion {
+                        id: task.id,
+                        lease: task.lease_id.unwrap(),
+                        output: Some(Json::null()),
                     })
                     .collect();
-                let mut took = Vec::with_capacity(tasks.len());
-                while let Some(completed) = under_way.next().await {
+                for completed in engine.complete_many(batch).await {
                     completed.unwrap();
-                    took.push(started.elapsed());
                 }
+                let took = vec![started.elapsed(); tasks.len()];
                 completions.lock().unwrap().extend(took);
             }
         });

@@ -27,7 +27,11 @@ use std::process::ExitCode;
 
 use self::figures::Report;
 
-const SCENARIOS: [(&str, &str); 5] = [
+/// What the `qo` command uses.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const SCENARIOS: [(&str, &str); 6] = [
     (
         "full",
         "slate, 30 ms a request, 1 KiB inputs, in batches: tasks a second, requests, dollars",
@@ -42,8 +46,9 @@ const SCENARIOS: [(&str, &str); 5] = [
     ),
     (
         "json",
-        "the JSON object on SQLite: 100 callers at depth 1,000",
+        "the JSON object on SQLite: 100 callers at depth 1,000, and jqueue under the same load",
     ),
+    ("sizes", "the same with objects of 1, 4, 16 and 64 MiB"),
     ("idle", "an idle broker on slate: dollars a month"),
 ];
 
@@ -57,6 +62,7 @@ fn main() -> ExitCode {
         for (name, what) in SCENARIOS {
             println!("  {name:<9}{what}");
         }
+        println!("  http     slate behind HTTP, asked by another process: tasks a second");
         return ExitCode::SUCCESS;
     }
     let json = words.iter().any(|word| word == "--json");
@@ -81,6 +87,9 @@ fn main() -> ExitCode {
         let wanted = |name: &str| asked.is_empty() || asked.contains(&name);
         if wanted("json") {
             json::run(&mut report).await;
+        }
+        if wanted("sizes") {
+            json::sizes(&mut report).await;
         }
         if wanted("idle") {
             idle::run(&mut report).await;

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use object_store::ObjectStore;
 use qo_core::Json;
-use qo_engine::api::{ClaimRequest, SubmitRequest};
+use qo_engine::api::{ClaimRequest, Completion, SubmitRequest};
 use qo_engine::state::SlateConfig;
 use qo_engine::{Engine, StateEngine};
 use qo_store::client::ClientConfig;
@@ -92,14 +91,15 @@ pub(crate) async fn work(engine: &StateEngine, workers: usize, count: usize) {
         running.spawn(async move {
             while done.load(Ordering::Relaxed) < count {
                 let tasks = engine.claim(&wish).await.unwrap();
-                let mut completions: FuturesUnordered<_> = tasks
+                let completions = tasks
                     .iter()
-                    .map(|task| {
-                        let lease = task.lease_id.unwrap();
-                        engine.complete(task.id, lease, Some(Json::null()))
+                    .map(|task| Completion {
+                        id: task.id,
+                        lease: task.lease_id.unwrap(),
+                        output: Some(Json::null()),
                     })
                     .collect();
-                while let Some(completed) = completions.next().await {
+                for completed in engine.complete_many(completions).await {
                     completed.unwrap();
                     done.fetch_add(1, Ordering::Relaxed);
                 }
@@ -111,6 +111,17 @@ pub(crate) async fn work(engine: &StateEngine, workers: usize, count: usize) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     running.abort_all();
+}
+
+/// How much CPU time the process has taken, in seconds.
+pub(crate) fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program is in parentheses and may hold spaces.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = after_name.split_whitespace().skip(11).take(2);
+    let ticks: f64 = ticks.filter_map(|tick| tick.parse::<f64>().ok()).sum();
+    // Linux tells it in hundredths, whatever the machine.
+    ticks / 100.0
 }
 
 /// How much memory the process has, in GiB.

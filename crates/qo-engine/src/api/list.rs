@@ -77,8 +77,33 @@ pub struct QueueStats {
     pub statuses: BTreeMap<Status, u64>,
     /// By type.
     pub types: BTreeMap<TaskType, u64>,
+    /// By type and status.
+    pub types_by_status: BTreeMap<TaskType, BTreeMap<Status, u64>>,
     /// When the oldest of the pending tasks that are due was due.
     pub oldest_due: Option<Timestamp>,
     /// Whether claims pass it by.
     pub paused: bool,
+}
+
+impl QueueStats {
+    /// Counts so many more tasks.
+    pub(crate) fn add(&mut self, task_type: &TaskType, status: Status, count: u64) {
+        *self.statuses.entry(status).or_default() += count;
+        *self.types.entry(task_type.clone()).or_default() += count;
+        let of_type = self.types_by_status.entry(task_type.clone()).or_default();
+        *of_type.entry(status).or_default() += count;
+    }
+
+    /// Counts one task less.
+    pub(crate) fn subtract_one(&mut self, task_type: &TaskType, status: Status) {
+        let of_type = self.types_by_status.get_mut(task_type);
+        let counts = [
+            self.statuses.get_mut(&status),
+            self.types.get_mut(task_type),
+            of_type.and_then(|of_type| of_type.get_mut(&status)),
+        ];
+        for count in counts.into_iter().flatten() {
+            *count = count.saturating_sub(1);
+        }
+    }
 }

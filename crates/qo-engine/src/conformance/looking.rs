@@ -186,6 +186,15 @@ pub(super) async fn counts_tasks(room: &Room<'_>) {
     );
     assert_eq!(queue.types[&room.task_type], 3);
     assert_eq!(queue.types.values().sum::<u64>(), 4);
+    for (task_type, of_type) in &queue.types_by_status {
+        assert_eq!(of_type.values().sum::<u64>(), queue.types[task_type]);
+    }
+    for (status, count) in &queue.statuses {
+        let of_types = queue.types_by_status.values();
+        let sum: u64 = of_types.filter_map(|of_type| of_type.get(status)).sum();
+        assert_eq!(sum, *count, "{status}");
+    }
+    assert_eq!(queue.types_by_status.len(), queue.types.len());
     assert_eq!(queue.oldest_due, Some(oldest.available_at));
     assert!(!queue.paused);
 }

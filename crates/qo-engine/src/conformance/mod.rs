@@ -114,6 +114,7 @@ const CHECKS: &[(&str, Check)] = checks![
     claiming::does_not_hand_out_what_has_expired,
     pauses::passes_a_paused_queue_by,
     running::completes,
+    running::completes_many,
     running::renews,
     running::reports_progress,
     running::releases,

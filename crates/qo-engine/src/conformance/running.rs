@@ -1,10 +1,12 @@
 //! What a worker does with what it has claimed.
 
-use qo_core::Status;
+use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
 use qo_core::transition::{FailureKind, ProgressReport};
+use qo_core::{LeaseId, Rejection, Status, TaskId};
 
 use super::room::{CLOCK_SLACK_MS, Room, failure, json, out_of_bounds};
-use crate::api::{ClaimRequest, SubmitRequest};
+use crate::api::{ClaimRequest, Completion, SubmitRequest};
+use crate::error::EngineError;
 
 pub(super) async fn completes(room: &Room<'_>) {
     let (task, lease) = room.running().await;
@@ -18,6 +20,56 @@ pub(super) async fn completes(room: &Room<'_>) {
     assert_eq!(ended.worker_id, Some(room.worker.clone()), "who did it");
     assert_eq!(room.another().await.get(task.id).await.unwrap(), ended);
     room.nothing_to_claim().await;
+}
+
+pub(super) async fn completes_many(room: &Room<'_>) {
+    let mut completions = Vec::new();
+    for number in 0..4 {
+        let (task, lease) = room.running().await;
+        // The last but one is larger than a record holds, so that it takes the long way.
+        let output = match number {
+            2 => json(&format!("\"{}\"", "x".repeat(INLINE_PAYLOAD_MAX_BYTES))),
+            _ => json(&number.to_string()),
+        };
+        completions.push(Completion {
+            id: task.id,
+            lease,
+            output: Some(output),
+        });
+    }
+    // Each answers for itself: one has lost its lease, one is done already, and one never was.
+    let (id, _) = room.running().await;
+    let stale = LeaseId::from_random(7);
+    completions[1].lease = stale;
+    let done = completions[3].clone();
+    room.engine
+        .complete(done.id, done.lease, done.output.clone())
+        .await
+        .unwrap();
+    completions.push(Completion {
+        id: TaskId::from_random(7),
+        lease: stale,
+        output: None,
+    });
+    let ended = room.engine.complete_many(completions.clone()).await;
+    assert_eq!(ended.len(), completions.len());
+    for (number, (ended, completion)) in ended.iter().zip(&completions).enumerate() {
+        match (number, ended) {
+            (0 | 2, Ok(ended)) => {
+                assert_eq!((ended.id, ended.status), (completion.id, Status::Completed));
+                let output = room.engine.output(ended).await.unwrap();
+                assert_eq!(output, completion.output);
+            }
+            (1 | 3, Err(EngineError::Rejected(Rejection::LeaseLost { .. })))
+            | (4, Err(EngineError::Rejected(Rejection::NotFound { .. }))) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let untouched = room.engine.get(id.id).await.unwrap();
+    assert_eq!(untouched.status, Status::Running);
+    let kept = room.engine.get(completions[1].id).await.unwrap();
+    assert_eq!(kept.status, Status::Running, "a stale lease ends nothing");
+    assert!(room.engine.complete_many(Vec::new()).await.is_empty());
 }
 
 pub(super) async fn renews(room: &Room<'_>) {

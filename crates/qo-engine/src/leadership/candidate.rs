@@ -9,21 +9,20 @@ use qo_core::keys::BROKER_KEY;
 use qo_store::client::Tag;
 use qo_store::world::{World, WorldExt};
 use qo_store::{StoreClient, StoreError};
+use tokio::sync::watch;
 
-use super::record::Challenge;
+use super::record::{Challenge, Seen};
 use super::term::Term;
 use super::{BrokerRecord, Holder, LeadershipConfig, LeadershipError};
 
 /// How often a challenger looks whether it was answered.
 const ANSWER_LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// A leader without an address is doubted when it misses so many heartbeats.
-const HEARTBEATS_MISSED: u32 = 3;
 
 /// Asks a leader's address whether it is alive.
 #[async_trait]
 pub trait IsAlive: Send + Sync + 'static {
-    /// Whether there was an answer. It is given up on after [`LeadershipConfig::ping_patience`].
-    async fn is_alive(&self, address: &str) -> bool;
+    /// Whether the leader of this name answered at this address. It is given up on after [`LeadershipConfig::ping_patience`].
+    async fn is_alive(&self, address: &str, id: &str) -> bool;
 }
 
 /// A process that wants to lead.
@@ -34,10 +33,9 @@ pub struct Candidate {
     pinger: Arc<dyn IsAlive>,
     id: String,
     address: Option<String>,
+    /// The record as it was last read, for those who are asked where the leader is.
+    known: watch::Sender<Option<BrokerRecord>>,
 }
-
-/// The object as it was read.
-pub(super) type Seen = (BrokerRecord, Tag);
 
 /// For how long the leader was not heard of, and what was done about it.
 struct Silence {
@@ -69,12 +67,23 @@ impl Candidate {
             pinger,
             id,
             address,
+            known: watch::Sender::new(None),
         }
+    }
+
+    /// Says where others reach it, where that is known only now. It counts from the next term on.
+    pub fn set_address(&mut self, address: Option<String>) {
+        self.address = address;
     }
 
     /// Its name.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The record as this candidate last read it, while it stood by.
+    pub fn known(&self) -> watch::Receiver<Option<BrokerRecord>> {
+        self.known.subscribe()
     }
 
     /// Who leads, or led last; nothing, if there never was a broker.
@@ -130,18 +139,18 @@ impl Candidate {
         let heard = match &record.holder {
             None => false,
             Some(Holder {
+                id,
                 address: Some(address),
                 ..
             }) => {
                 tokio::select! {
                     biased;
-                    heard = self.pinger.is_alive(address) => heard,
+                    heard = self.pinger.is_alive(address, id) => heard,
                     () = self.world.sleep(self.config.ping_patience) => false,
                 }
             }
             Some(holder) => {
-                let patience = self.config.heartbeat_interval * HEARTBEATS_MISSED;
-                self.client.now().since(holder.heartbeat) < patience
+                self.client.now().since(holder.heartbeat) < self.config.heartbeat_patience()
             }
         };
         if heard {
@@ -163,6 +172,10 @@ impl Candidate {
         let now = self.world.monotonic();
         if silence.epoch != record.epoch {
             // A new leader has yet to be asked.
+            if let Some(holder) = &record.holder {
+                let address = holder.address.as_deref().unwrap_or("no address");
+                tracing::info!(epoch = record.epoch, address, since = %holder.since, "standing by: another process leads");
+            }
             silence.epoch = record.epoch;
             silence.since = None;
             silence.challenge_at = Duration::ZERO;
@@ -189,7 +202,7 @@ impl Candidate {
                 _ => now,
             };
             silence.other = Some((record.revision, first_seen));
-            if now < first_seen + self.config.answer_time * 2 {
+            if now < first_seen + self.answer_time(record) * 2 {
                 return Ok(None);
             }
         }
@@ -221,7 +234,8 @@ impl Candidate {
         };
         // From here on the challenge is known to be stored.
         let asked_at = self.world.monotonic();
-        while self.world.monotonic() < asked_at + self.config.answer_time {
+        let answer_time = self.answer_time(record);
+        while self.world.monotonic() < asked_at + answer_time {
             self.world.sleep(ANSWER_LOOK_INTERVAL).await;
             if let Ok(Some(_)) = self.client.get_if_changed(BROKER_KEY, &tag).await {
                 tracing::info!(epoch = record.epoch, "the challenge was answered");
@@ -229,6 +243,11 @@ impl Candidate {
             }
         }
         self.take(&doubted, &tag).await
+    }
+
+    /// How long a challenge must stand: nobody may take over while the leader trusts that nobody does.
+    fn answer_time(&self, record: &BrokerRecord) -> Duration {
+        self.config.answer_time.max(record.answer_time())
     }
 
     /// Becomes the first leader that there ever was.
@@ -261,7 +280,7 @@ impl Candidate {
     }
 
     fn begin(&self, record: BrokerRecord, tag: Tag, began: Duration) -> Term {
-        tracing::info!(epoch = record.epoch, "this broker leads");
+        tracing::info!(epoch = record.epoch, "this process leads");
         Term::begin(
             self.client.clone(),
             Arc::clone(&self.world),
@@ -278,15 +297,15 @@ impl Candidate {
             address: self.address.clone(),
             since: now,
             heartbeat: now,
+            answer_time_ms: u64::try_from(self.config.answer_time.as_millis()).unwrap_or(u64::MAX),
         }
     }
 
     async fn read(&self) -> Result<Option<Seen>, LeadershipError> {
-        match self.client.get(BROKER_KEY).await {
-            Ok(object) => Ok(Some((BrokerRecord::decode(&object.body)?, object.tag))),
-            Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let seen = super::record::read(&self.client).await?;
+        self.known
+            .send_replace(seen.as_ref().map(|(record, _)| record.clone()));
+        Ok(seen)
     }
 
     async fn swap(&self, record: &BrokerRecord, tag: &Tag) -> Result<Option<Tag>, LeadershipError> {

@@ -28,6 +28,9 @@
 //! takes a tenth off for clocks that run unequally, and answers nothing outside of that time before it was confirmed again
 //! ([`Term::confirm`]). A leader that was stopped for a minute therefore asks first, finds another name, and stands down.
 //!
+//! Processes may be set up differently: a leader writes into the record how long it takes itself to answer, and a challenger waits for the
+//! longer one of that and its own time.
+//!
 //! # Requests
 //!
 //! A leader sends one GET a second, answered 304, and one PUT each [`LeadershipConfig::heartbeat_interval`]: at S3's prices about $1.05 and
@@ -36,13 +39,17 @@
 mod candidate;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
+mod ping;
 mod record;
+mod seat;
 mod term;
 
 use std::time::Duration;
 
 pub use candidate::{Candidate, IsAlive};
+pub use ping::HttpPing;
 pub use record::{BrokerRecord, Holder};
+pub use seat::Seat;
 pub use term::Term;
 
 use qo_store::StoreError;
@@ -67,17 +74,41 @@ pub struct LeadershipConfig {
     pub challenge_pause_max: Duration,
 }
 
+/// How long a leader has to answer a challenge, if nothing else is said.
+const ANSWER_TIME_DEFAULT_MS: u64 = 2_500;
+/// The least and the most that can be said.
+pub(crate) const ANSWER_TIME_MIN_MS: u64 = 250;
+pub(crate) const ANSWER_TIME_MAX_MS: u64 = 10 * 60 * 1_000;
+
 impl Default for LeadershipConfig {
     fn default() -> Self {
+        Self::with_answer_time(Duration::from_millis(ANSWER_TIME_DEFAULT_MS))
+    }
+}
+
+impl LeadershipConfig {
+    /// The defaults around another time to answer: a leader looks more than twice in that time, and a takeover takes it about one and a half
+    /// times.
+    pub fn with_answer_time(answer_time: Duration) -> Self {
         Self {
-            check_interval: Duration::from_secs(1),
-            answer_time: Duration::from_millis(2_500),
+            check_interval: answer_time * 2 / 5,
+            answer_time,
             heartbeat_interval: Duration::from_secs(15),
-            ping_interval: Duration::from_millis(300),
-            ping_patience: Duration::from_millis(900),
+            ping_interval: answer_time * 12 / 100,
+            ping_patience: answer_time * 36 / 100,
             look_interval: Duration::from_secs(10),
             challenge_pause_max: Duration::from_mins(1),
         }
+    }
+}
+
+/// A leader without an address is doubted when it misses so many heartbeats.
+const HEARTBEATS_MISSED: u32 = 3;
+
+impl LeadershipConfig {
+    /// How old the heartbeat of a leader without an address may be before it is doubted.
+    pub fn heartbeat_patience(&self) -> Duration {
+        self.heartbeat_interval * HEARTBEATS_MISSED
     }
 }
 

@@ -1,13 +1,17 @@
 //! The object that says who leads.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use qo_core::extra::Extra;
 use qo_core::keys::BROKER_KEY;
 use qo_core::limits::COUNT_MAX;
 use qo_core::{OpId, Timestamp};
+use qo_store::client::Tag;
+use qo_store::{StoreClient, StoreError};
 use serde::{Deserialize, Serialize};
 
-use super::LeadershipError;
+use super::{ANSWER_TIME_DEFAULT_MS, ANSWER_TIME_MAX_MS, LeadershipError};
 
 /// How many earlier writes the record names, so that each is recognised although others have built upon it.
 const RECENT_OPS_MAX: usize = 16;
@@ -46,6 +50,14 @@ pub struct Holder {
     pub since: Timestamp,
     /// When it last said that it is there.
     pub heartbeat: Timestamp,
+    /// How long it may take to answer a challenge, in milliseconds. For most of that time it trusts that nobody else leads, so that a
+    /// challenger, whatever its own settings are, waits for at least as long.
+    #[serde(default = "answer_time_default_ms")]
+    pub answer_time_ms: u64,
+}
+
+fn answer_time_default_ms() -> u64 {
+    ANSWER_TIME_DEFAULT_MS
 }
 
 /// A doubt.
@@ -57,7 +69,24 @@ pub struct Challenge {
     pub at: Timestamp,
 }
 
+/// The object as it was read.
+pub(super) type Seen = (BrokerRecord, Tag);
+
+/// Reads the object; nothing, if there never was a broker.
+pub(super) async fn read(client: &StoreClient) -> Result<Option<Seen>, LeadershipError> {
+    match client.get(BROKER_KEY).await {
+        Ok(object) => Ok(Some((BrokerRecord::decode(&object.body)?, object.tag))),
+        Err(StoreError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl BrokerRecord {
+    /// Who leads, or led last; nothing, if there never was a broker.
+    pub async fn read(client: &StoreClient) -> Result<Option<Self>, LeadershipError> {
+        Ok(read(client).await?.map(|(record, _)| record))
+    }
+
     /// The first record that there is.
     pub(super) fn first(holder: Holder, op: OpId) -> Self {
         Self {
@@ -79,6 +108,15 @@ impl BrokerRecord {
         next.revision += 1;
         next.op_id = op;
         next
+    }
+
+    /// How long the leader has to answer a challenge. A record that asks for more than can be set is not believed.
+    pub(super) fn answer_time(&self) -> Duration {
+        let ms = self
+            .holder
+            .as_ref()
+            .map_or(0, |holder| holder.answer_time_ms);
+        Duration::from_millis(ms.min(ANSWER_TIME_MAX_MS))
     }
 
     /// Whether this is the epoch of that process.

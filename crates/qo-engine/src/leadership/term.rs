@@ -9,7 +9,7 @@ use qo_store::world::{World, WorldExt};
 use qo_store::{StoreClient, StoreError};
 use tokio::sync::{Notify, watch};
 
-use super::candidate::Seen;
+use super::record::Seen;
 use super::{BrokerRecord, LeadershipConfig, LeadershipError};
 
 /// How often a leader that stops tries to say so.
@@ -125,7 +125,7 @@ impl Term {
     }
 
     /// Gives the leadership up, so that another one need not wait. Nothing may be answered any more from here on.
-    pub async fn release(self) {
+    pub async fn release(&self) {
         // If nobody listens, it has ended already.
         let _ = self.release.send(true);
         let mut state = self.state.clone();

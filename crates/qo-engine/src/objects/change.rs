@@ -22,6 +22,7 @@ use qo_store::world::WorldExt;
 
 use super::{ObjectsEngine, Stored, index};
 use crate::error::EngineError;
+use crate::watch::operation_name;
 
 /// How often a change is tried on a task that others keep changing.
 const TRIES_MAX: u32 = 32;
@@ -65,6 +66,8 @@ impl ObjectsEngine {
             if stored.task.carries(op) && !planted(Mutant::OwnRefusalReadAsLost) {
                 // Something on the way repeated the write, and answered with the fate of the second copy.
                 self.publish(&stored.task).await;
+                let operation = operation_name(&action);
+                self.shared.watchers.tell(operation, &stored.task);
                 return Ok(Changed {
                     task: stored.task,
                     tag: Some(stored.tag),
@@ -95,6 +98,7 @@ impl ObjectsEngine {
         let now = self.client().now();
         let before = task.clone();
         let old_lease = index::lease_key(&task);
+        let operation = operation_name(&action);
         task.apply(Command { op, action }, now)?;
 
         let new_lease = index::lease_key(&task).filter(|key| old_lease.as_ref() != Some(key));
@@ -116,6 +120,7 @@ impl ObjectsEngine {
         self.shared
             .broom
             .sweep(index::stale_keys(&before, &task, now));
+        self.shared.watchers.tell(operation, &task);
         Ok(Changed {
             task,
             tag: written.tag().cloned(),

@@ -1,5 +1,7 @@
 //! Direct mode as an [`Engine`].
 
+use std::sync::Weak;
+
 use async_trait::async_trait;
 use qo_core::keys::Key;
 use qo_core::task::Event;
@@ -12,6 +14,7 @@ use crate::api::{
 };
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::watch::Watcher;
 
 #[async_trait]
 impl Engine for ObjectsEngine {
@@ -164,6 +167,11 @@ impl Engine for ObjectsEngine {
 
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         self.set_paused(queue, false).await
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {
+        self.shared.watchers.add(watcher);
+        true
     }
 
     async fn close(&self) {

@@ -10,6 +10,7 @@ use qo_store::client::PAGE_LIMIT_MAX;
 use thiserror::Error;
 
 use super::{MaintenanceConfig, ObjectsConfig};
+use crate::leadership::{ANSWER_TIME_MAX_MS, ANSWER_TIME_MIN_MS, LeadershipConfig};
 
 /// The longest interval that can be set: a day.
 const INTERVAL_MAX_SECONDS: u64 = 24 * 60 * 60;
@@ -49,6 +50,22 @@ impl MaintenanceConfig {
             sweep_interval: interval("QO_MONITOR_SWEEP_INTERVAL", 0, base.sweep_interval)?,
             sweep_page_size: page_size(vars, "QO_MONITOR_SWEEP_PAGE_SIZE")?
                 .unwrap_or(base.sweep_page_size),
+        })
+    }
+}
+
+impl LeadershipConfig {
+    /// The defaults with what `QO_BROKER_ANSWER_MS` says.
+    pub fn from_env(vars: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+        let answer_ms = number(
+            vars,
+            "QO_BROKER_ANSWER_MS",
+            ANSWER_TIME_MIN_MS,
+            ANSWER_TIME_MAX_MS,
+        )?;
+        Ok(match answer_ms {
+            None => Self::default(),
+            Some(answer_ms) => Self::with_answer_time(Duration::from_millis(answer_ms)),
         })
     }
 }

@@ -83,6 +83,7 @@ use self::queues::Queues;
 use self::scan::Scan;
 use self::signal::Signal;
 use self::sweeper::Sweeper;
+use crate::watch::Watchers;
 
 /// How many claims are remembered.
 const HELD_MAX: usize = 10_000;
@@ -110,6 +111,7 @@ struct Shared {
     scan: Scan,
     signal: Signal,
     sweeper: Sweeper,
+    watchers: Watchers,
 }
 
 /// A task and the state of its object.
@@ -140,6 +142,7 @@ impl ObjectsEngine {
                 queues: Queues::default(),
                 scan: Scan::default(),
                 sweeper: Sweeper::default(),
+                watchers: Watchers::default(),
                 broom,
                 signal,
                 client,

@@ -56,7 +56,9 @@ impl ObjectsEngine {
         self.remove_versions(&keys).await?;
         let key = vec![Key::Task(id).to_string()];
         self.remove(&key).await?;
-        self.remove_versions(&key).await
+        self.remove_versions(&key).await?;
+        self.shared.watchers.tell("purge", &task);
+        Ok(())
     }
 
     async fn remove(&self, keys: &[String]) -> Result<(), EngineError> {

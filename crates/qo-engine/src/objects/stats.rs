@@ -48,8 +48,7 @@ impl ObjectsEngine {
 
 fn add(stats: &mut Stats, task: &Task, now: qo_core::Timestamp) {
     let queue = stats.queues.entry(task.queue.clone()).or_default();
-    *queue.statuses.entry(task.status).or_default() += 1;
-    *queue.types.entry(task.task_type.clone()).or_default() += 1;
+    queue.add(&task.task_type, task.status, 1);
     if task.status == Status::Pending && task.available_at <= now {
         let oldest = queue.oldest_due.get_or_insert(task.available_at);
         *oldest = task.available_at.min(*oldest);

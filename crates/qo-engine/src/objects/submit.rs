@@ -52,7 +52,11 @@ impl ObjectsEngine {
                 }
             },
         };
-        self.create(id, request, input).await
+        let submitted = self.create(id, request, input).await?;
+        if !submitted.duplicate {
+            self.shared.watchers.tell("submit", &submitted.task);
+        }
+        Ok(submitted)
     }
 
     async fn create(

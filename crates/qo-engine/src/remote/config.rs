@@ -1,10 +1,13 @@
 //! Which servers to ask, and with what in hand.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 use url::Url;
+
+use super::directory::Discovery;
 
 /// How many servers can be named.
 const SERVERS_MAX: usize = 16;
@@ -43,6 +46,10 @@ pub struct RemoteConfig {
     pub request_timeout: Duration,
     /// How long a request is repeated before it is given up.
     pub retry_for: Duration,
+    /// The broker that the first server must be, by its id, where it was found.
+    pub broker: Option<String>,
+    /// Who tells where the broker is, when the one that is known does not serve any more. The list is of no use then.
+    pub discovery: Option<Arc<dyn Discovery>>,
 }
 
 /// Why a text does not name servers, or they cannot be asked.
@@ -87,11 +94,13 @@ impl RemoteConfig {
             ca_pem: None,
             request_timeout: Duration::from_secs(30),
             retry_for: Duration::from_secs(30),
+            broker: None,
+            discovery: None,
         })
     }
 }
 
-fn server(text: &str) -> Result<Url, InvalidServer> {
+pub(super) fn server(text: &str) -> Result<Url, InvalidServer> {
     // What stands before an @ may be a password.
     let shown = match text.rsplit_once('@') {
         Some((_, place)) => format!("...@{place}"),

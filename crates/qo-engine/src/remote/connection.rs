@@ -4,39 +4,45 @@
 //! | --- | --- |
 //! | success | done |
 //! | a problem | the error that the server's engine gave; nothing is repeated, because the server has tried |
-//! | a problem that says that another server, or the same one later, can do it | the next server, after a pause |
-//! | no answer, or one that a proxy made up (500, 502, 503, 504) | the next server, after a pause |
+//! | a problem that says that another server, or the same one later, can do it | the server that the directory names, after a pause |
+//! | no answer, or one that a proxy made up (500, 502, 503, 504) | the same |
+//! | no answer yet, and the server does not even say that it is alive | the same |
 //! | none of that within the time for retries | `Unavailable`, in doubt if a write may have arrived |
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use qo_core::Timestamp;
 use qo_store::StoreError;
 use qo_store::world::{World, WorldExt};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Certificate, Client, Method, StatusCode};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use url::Url;
 
 use super::batch::Answers;
 use super::clock::ServerClock;
 use super::config::{InvalidServer, RemoteConfig};
+use super::directory::{Directory, Server};
+use super::transport::{self, causes};
 use crate::error::EngineError;
 use crate::wire::problem::PROBLEM_TYPE;
-use crate::wire::{Problem, REQUEST_ID_HEADER, TIME_HEADER};
+use crate::wire::{BROKER_HEADER, Condition, Problem, REQUEST_ID_HEADER, TIME_HEADER};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-const POOL_MAX_IDLE: usize = 64;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// A takeover takes a few seconds, and whoever waits for it should not wait much longer.
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// How often a server that has not answered yet is asked whether it is alive.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(3);
+/// How long it has to say so.
+const ALIVE_PATIENCE: Duration = Duration::from_secs(3);
 /// A larger answer is not read.
 const ANSWER_MAX_BYTES: usize = 512 * 1024 * 1024;
+
+/// How much room is made for an answer by its own word.
+const RESERVED_MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// What is asked of a server.
 pub(super) struct Ask {
@@ -89,14 +95,14 @@ enum Failure {
     Elsewhere {
         detail: String,
         may_have_arrived: bool,
+        /// Where it says that the leader is.
+        leader: Option<String>,
     },
 }
 
 pub(super) struct Connection {
     http: Client,
-    servers: Vec<Url>,
-    /// The server that answered last.
-    current: AtomicUsize,
+    directory: Directory,
     world: Arc<dyn World>,
     clock: ServerClock,
     request_timeout: Duration,
@@ -105,49 +111,19 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(config: RemoteConfig, world: Arc<dyn World>) -> Result<Self, InvalidServer> {
-        // reqwest takes its cryptography from the process. An error means that somebody has set one already: keep theirs.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut headers = HeaderMap::new();
-        if let Some(token) = &config.token {
-            let value = format!("Bearer {}", token.as_str());
-            let mut value = HeaderValue::from_str(&value).map_err(|_| InvalidServer::Token)?;
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
-        }
         let https = config.servers.iter().any(|url| url.scheme() == "https");
-        let mut builder = Client::builder()
-            .user_agent(concat!("qo/", env!("CARGO_PKG_VERSION")))
-            .default_headers(headers)
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .no_proxy()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .pool_max_idle_per_host(POOL_MAX_IDLE)
-            .tcp_nodelay(true);
-        if let Some(pem) = &config.ca_pem {
-            let bad = |error: reqwest::Error| InvalidServer::Certificates(error.to_string());
-            let certificates = Certificate::from_pem_bundle(pem).map_err(bad)?;
-            if certificates.is_empty() {
-                let empty = "there is none in the file".to_owned();
-                return Err(InvalidServer::Certificates(empty));
-            }
-            builder = builder.tls_certs_merge(certificates);
-        } else if !https {
-            // A bare container has no certificates, and plain HTTP needs none.
-            builder = builder.tls_certs_only(Vec::new());
-        }
-        let http = builder
-            .build()
-            .map_err(|error| InvalidServer::Client(causes(&error)))?;
+        let (token, ca_pem) = (config.token.as_ref(), config.ca_pem.as_deref());
+        let http = match &config.discovery {
+            Some(_) => transport::client_for_any(token, ca_pem)?,
+            None => transport::client(token, ca_pem, https)?,
+        };
         Ok(Self {
             http,
-            servers: config.servers,
-            current: AtomicUsize::new(0),
-            world,
-            clock: ServerClock::default(),
             request_timeout: config.request_timeout,
             retry_for: config.retry_for,
+            directory: Directory::new(config, Arc::clone(&world)),
+            world,
+            clock: ServerClock::default(),
         })
     }
 
@@ -158,12 +134,7 @@ impl Connection {
 
     /// The server that is asked now, for messages.
     pub(super) fn place(&self) -> String {
-        self.server().1.as_str().trim_end_matches('/').to_owned()
-    }
-
-    fn server(&self) -> (usize, &Url) {
-        let current = self.current.load(Ordering::Relaxed) % self.servers.len();
-        (current, &self.servers[current])
+        self.directory.current().place().to_owned()
     }
 
     /// A server that says what it cannot mean.
@@ -218,31 +189,30 @@ impl Connection {
         let (mut attempts, mut in_doubt, mut pause) = (0_u32, false, PAUSE_MIN);
         loop {
             attempts += 1;
-            let (index, server) = self.server();
-            let place = server.as_str();
-            let failure = match self.try_once(server, &ask, &name).await {
+            let server = self.directory.current();
+            let place = server.place();
+            let failure = match self.try_once(&server, &ask, &name).await {
                 Ok(body) => return Ok((body, in_doubt)),
                 Err(failure) => failure,
             };
-            let detail = match failure {
+            let (mut detail, leader) = match failure {
                 Failure::Final(error) => return Err(error),
                 Failure::Elsewhere {
                     detail,
                     may_have_arrived,
+                    leader,
                 } => {
                     in_doubt |= writes && may_have_arrived;
-                    detail
+                    (detail, leader)
                 }
             };
-            // Whoever sees the failure first moves all to the next server.
-            let next = (index + 1) % self.servers.len();
-            let _ =
-                self.current
-                    .compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+            if let Err(why) = self.directory.move_on(&server, leader.as_deref()).await {
+                detail = format!("{detail}; {why}");
+            }
             let elapsed = self.world.monotonic().saturating_sub(started);
             if elapsed >= self.retry_for.saturating_add(ask.wait) {
                 return Err(EngineError::Store(StoreError::Unavailable {
-                    key: place.trim_end_matches('/').to_owned(),
+                    key: place.to_owned(),
                     detail,
                     attempts,
                     elapsed,
@@ -263,15 +233,15 @@ impl Connection {
         }
     }
 
-    async fn try_once(&self, server: &Url, ask: &Ask, name: &str) -> Result<Bytes, Failure> {
-        let timeout = self.request_timeout.saturating_add(ask.wait);
+    async fn try_once(&self, server: &Server, ask: &Ask, name: &str) -> Result<Bytes, Failure> {
         let started = self.world.monotonic();
         let answer = tokio::select! {
             biased;
             answer = self.exchange(server, ask, name) => answer,
-            () = self.world.sleep(timeout) => Err(Failure::Elsewhere {
-                detail: format!("no answer within {timeout:?}"),
+            detail = self.patience(server, ask) => Err(Failure::Elsewhere {
+                detail,
                 may_have_arrived: true,
+                leader: None,
             }),
         };
         let elapsed_ms = self.world.monotonic().saturating_sub(started).as_millis();
@@ -284,14 +254,49 @@ impl Connection {
         answer
     }
 
-    async fn exchange(&self, server: &Url, ask: &Ask, name: &str) -> Result<Bytes, Failure> {
+    /// Returns, with the reason, when a request need not be waited for any longer: its time is over, or its server is not there any
+    /// more. A process that was stopped, or whose machine was cut off, keeps its connections open and would be waited for in vain;
+    /// so it is asked now and then whether it is alive.
+    async fn patience(&self, server: &Server, ask: &Ask) -> String {
+        let limit = self.request_timeout.saturating_add(ask.wait);
+        let started = self.world.monotonic();
+        loop {
+            let waited = self.world.monotonic().saturating_sub(started);
+            let left = limit.saturating_sub(waited);
+            if left.is_zero() {
+                return format!("no answer within {limit:?}");
+            }
+            self.world.sleep(left.min(ALIVE_INTERVAL)).await;
+            if !self.is_alive(server).await {
+                return "the server has stopped answering".to_owned();
+            }
+        }
+    }
+
+    async fn is_alive(&self, server: &Server) -> bool {
+        let Ok(url) = server.url().join("healthz") else {
+            return false;
+        };
+        let asked = self.http.get(url).send();
+        tokio::select! {
+            biased;
+            answer = asked => answer.is_ok(),
+            () = self.world.sleep(ALIVE_PATIENCE) => false,
+        }
+    }
+
+    async fn exchange(&self, server: &Server, ask: &Ask, name: &str) -> Result<Bytes, Failure> {
         let url = server
+            .url()
             .join(ask.path.trim_start_matches('/'))
             .map_err(|error| Failure::Final(EngineError::BadRequest(error.to_string())))?;
         let mut request = self
             .http
             .request(ask.method.clone(), url)
             .header(REQUEST_ID_HEADER, name);
+        if let Some(broker) = server.broker() {
+            request = request.header(BROKER_HEADER, broker);
+        }
         if let Some(body) = &ask.body {
             request = request
                 .header(CONTENT_TYPE, "application/json")
@@ -301,6 +306,7 @@ impl Connection {
         let response = request.send().await.map_err(|error| Failure::Elsewhere {
             may_have_arrived: !error.is_connect(),
             detail: causes(&error.without_url()),
+            leader: None,
         })?;
         let received = self.world.now();
         let status = response.status();
@@ -323,14 +329,15 @@ impl Connection {
     }
 
     /// An answer that no qo server gives: a proxy, or another service.
-    fn judge_stranger(&self, status: StatusCode, server: &Url) -> Failure {
+    fn judge_stranger(&self, status: StatusCode, server: &Server) -> Failure {
         let detail = format!("it answered {status}");
-        let key = server.as_str().trim_end_matches('/').to_owned();
+        let key = server.place().to_owned();
         match status.as_u16() {
             // A proxy's 500 says as little of what the server did as a lost answer does.
             500 | 502..=504 => Failure::Elsewhere {
                 detail,
                 may_have_arrived: true,
+                leader: None,
             },
             401 | 403 => Failure::Final(EngineError::Store(StoreError::Denied { key, detail })),
             _ => Failure::Final(self.nonsense(&format!("{status}"))),
@@ -339,14 +346,18 @@ impl Connection {
 }
 
 /// What a problem means for the request.
-fn judge(problem: Problem, server: &Url) -> Failure {
+fn judge(problem: Problem, server: &Server) -> Failure {
     if problem.condition.is_of_this_server() {
         return Failure::Elsewhere {
             detail: problem.detail,
             may_have_arrived: problem.condition.may_have_begun(),
+            leader: match problem.condition {
+                Condition::NotLeader { leader } => leader,
+                _ => None,
+            },
         };
     }
-    Failure::Final(problem.into_error(server.as_str().trim_end_matches('/')))
+    Failure::Final(problem.into_error(server.place()))
 }
 
 fn header<'a>(response: &'a reqwest::Response, name: &str) -> Option<&'a str> {
@@ -358,6 +369,7 @@ async fn whole(mut response: reqwest::Response) -> Result<Bytes, Failure> {
     let cut = |error: reqwest::Error| Failure::Elsewhere {
         detail: causes(&error.without_url()),
         may_have_arrived: true,
+        leader: None,
     };
     let Some(first) = response.chunk().await.map_err(cut)? else {
         return Ok(Bytes::new());
@@ -365,7 +377,11 @@ async fn whole(mut response: reqwest::Response) -> Result<Bytes, Failure> {
     let Some(second) = response.chunk().await.map_err(cut)? else {
         return Ok(first);
     };
-    let mut body = BytesMut::with_capacity(first.len() + second.len());
+    let announced = response.content_length().unwrap_or(0);
+    let announced = usize::try_from(announced)
+        .unwrap_or(0)
+        .min(RESERVED_MAX_BYTES);
+    let mut body = BytesMut::with_capacity(announced.max(first.len() + second.len()));
     body.extend_from_slice(&first);
     body.extend_from_slice(&second);
     while let Some(chunk) = response.chunk().await.map_err(cut)? {
@@ -384,23 +400,10 @@ async fn whole(mut response: reqwest::Response) -> Result<Bytes, Failure> {
     Ok(body.freeze())
 }
 
-/// What happened, and what below it made it happen.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
-
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: Vec<_> = self.servers.iter().map(Url::as_str).collect();
         f.debug_struct("Connection")
-            .field("servers", &servers)
+            .field("server", &self.place())
             .finish_non_exhaustive()
     }
 }

@@ -55,6 +55,7 @@ impl RemoteEngine {
         ask.wait = Duration::from_millis(request.wait_ms);
         let answer: ClaimAnswer = self.connection().ask(ask).await?;
         self.shared.leases.remember(&answer.tasks);
+        self.shared.inputs.remember(&answer.tasks);
         Ok(answer.tasks)
     }
 

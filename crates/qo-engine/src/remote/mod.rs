@@ -5,9 +5,11 @@
 //!                   └────────── claims, reads, the rest ───────────────────────┘
 //! ```
 //!
-//! - [`connection`]: one request, repeated under one name until it is answered, at the servers in their order.
+//! - [`connection`]: one request, repeated under one name until it is answered.
+//! - [`directory`]: which server is asked, and which one next.
 //! - [`batch`]: what many callers ask at once goes in one request; one caller alone does not wait for others.
 //! - [`clock`]: the queue's time, from the answers.
+//! - [`inputs`]: what answers need not repeat.
 //!
 //! # When an answer is lost
 //!
@@ -17,8 +19,7 @@
 //! | --- | --- |
 //! | submit | it carries an id that was drawn here, and a second submit of an id returns the first task |
 //! | claim | the server remembers for a while what it handed out under a name, and hands out the same again. A server that does not remember, because it was restarted, hands out others; the first ones come back when their leases run out |
-//! | complete | the second one finds its lease gone. If the task is completed and its attempt is the one of the lease, nobody else can have done it, so that it counts as done |
-//! | fail, release, snooze | the second one finds its lease gone and says so. The attempt is over either way |
+//! | complete, fail, release, snooze | the second one finds its lease gone. If the history shows that the attempt of the lease ended in just this way, nobody else can have done it, so that it counts as done ([`leases`]) |
 //! | renew, progress, heartbeat, pause, resume | doing it twice is doing it once |
 //! | cancel, run now, replay, archive, unarchive, purge | the second one may be refused because the first one did it; the error says in which state the task is |
 
@@ -26,24 +27,28 @@ mod batch;
 mod clock;
 mod config;
 mod connection;
+mod directory;
 mod engine_impl;
+mod inputs;
 mod leases;
+pub(crate) mod transport;
 
 use std::fmt;
 use std::sync::Arc;
 
-use qo_core::{Rejection, Task, TaskId};
+use qo_core::{Json, Rejection, Task, TaskId};
 use qo_store::world::{World, WorldExt};
 
 use self::batch::{Batch, Batcher, Sent};
 use self::connection::{Ask, Connection};
-use self::leases::Leases;
+use self::inputs::{Inputs, with_input};
+use self::leases::{Leases, Mark, ended_lease};
 use crate::api::{SubmitRequest, Submitted};
 use crate::error::EngineError;
-use crate::wire::outcome::CompleteBody;
 use crate::wire::{BATCH_MAX, Info, Outcome, OutcomeAnswer, OutcomeItem, SubmitAnswer, SubmitBody};
 
 pub use config::{InvalidServer, RemoteConfig, Token};
+pub use directory::{Discovery, Found};
 
 /// How many requests of one sort are under way at once; what comes meanwhile goes with the next.
 const FLIGHTS_MAX: usize = 4;
@@ -58,6 +63,7 @@ struct Shared {
     connection: Arc<Connection>,
     world: Arc<dyn World>,
     leases: Arc<Leases>,
+    inputs: Inputs,
     submits: Batcher<SubmitBody, SubmitAnswer>,
     /// Complete, fail, release, snooze.
     ends: Batcher<OutcomeItem, OutcomeAnswer>,
@@ -89,6 +95,7 @@ impl RemoteEngine {
                 connection,
                 world,
                 leases: Arc::new(Leases::default()),
+                inputs: Inputs::default(),
                 submits,
                 ends,
                 signs,
@@ -111,6 +118,7 @@ impl RemoteEngine {
     fn named(&self, request: SubmitRequest) -> Result<(SubmitBody, Own), EngineError> {
         request.retry_policy.validate().map_err(Rejection::from)?;
         let mut body = SubmitBody::from_request(request);
+        body.omit_input = true;
         let own = body.id.is_none().then(|| self.shared.world.new_task_id());
         body.id = body.id.or(own);
         // With a key, another submit may have made the task under this very id, on this one's behalf.
@@ -119,9 +127,10 @@ impl RemoteEngine {
     }
 
     async fn submit_one(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
+        let input = request.input.clone();
         let (body, own) = self.named(request)?;
         let sent = self.shared.submits.send(body).await?;
-        self.submitted(sent.answer, own, sent.repeated)
+        self.submitted(sent.answer, own, input, sent.repeated)
     }
 
     async fn submit_all(
@@ -132,6 +141,7 @@ impl RemoteEngine {
         let mut chunk = Chunk::default();
         for request in requests {
             let place = results.len();
+            let input = request.input.clone();
             match self.named(request) {
                 Err(error) => results.push(Some(Err(error))),
                 Ok((body, own)) => {
@@ -140,7 +150,7 @@ impl RemoteEngine {
                         self.submit_chunk(std::mem::take(&mut chunk), &mut results)
                             .await;
                     }
-                    chunk.add(body, own, place);
+                    chunk.add(body, own, input, place);
                 }
             }
         }
@@ -169,13 +179,14 @@ impl RemoteEngine {
             .await;
         match answers {
             Ok((answers, repeated)) => {
-                for (answer, (own, place)) in answers.into_iter().zip(chunk.places) {
-                    results[place] = Some(self.submitted(answer, own, repeated));
+                for (answer, part) in answers.into_iter().zip(chunk.places) {
+                    let result = self.submitted(answer, part.own, part.input, repeated);
+                    results[part.place] = Some(result);
                 }
             }
             Err(error) => {
-                for (_, place) in chunk.places {
-                    results[place] = Some(Err(error.clone()));
+                for part in chunk.places {
+                    results[part.place] = Some(Err(error.clone()));
                 }
             }
         }
@@ -185,6 +196,7 @@ impl RemoteEngine {
         &self,
         answer: SubmitAnswer,
         own: Own,
+        input: Json,
         repeated: bool,
     ) -> Result<Submitted, EngineError> {
         match (answer.task, answer.problem) {
@@ -193,7 +205,7 @@ impl RemoteEngine {
                 let own_copy = repeated && own == Some(task.id);
                 Ok(Submitted {
                     duplicate: answer.duplicate && !own_copy,
-                    task,
+                    task: with_input(task, Some(input)),
                 })
             }
             (None, Some(problem)) => Err(problem.into_error(&self.connection().place())),
@@ -205,29 +217,42 @@ impl RemoteEngine {
 
     /// Says what became of an attempt, or that it goes on.
     async fn tell(&self, id: TaskId, outcome: Outcome) -> Result<Task, EngineError> {
-        let batcher = match outcome {
-            Outcome::Renew(_) | Outcome::Progress(_) => &self.shared.signs,
-            _ => &self.shared.ends,
+        let batcher = if outcome.ends_attempt() {
+            &self.shared.ends
+        } else {
+            &self.shared.signs
         };
-        let lease = match &outcome {
-            Outcome::Complete(CompleteBody { lease_id, .. }) => Some(*lease_id),
-            _ => None,
+        let end = ended_lease(&outcome).zip(Mark::of(&outcome));
+        let input = self.shared.inputs.of(&outcome);
+        let mut item = OutcomeItem::new(id, outcome);
+        item.omit_input = input.is_some();
+        let sent: Result<Sent<OutcomeAnswer>, _> = batcher.send(item).await;
+        let (error, repeated) = match sent {
+            Err(error) => (error, false),
+            Ok(sent) => match (sent.answer.task, sent.answer.problem) {
+                (Some(task), _) => return Ok(with_input(task, input)),
+                (None, Some(problem)) => (
+                    problem.into_error(&self.connection().place()),
+                    sent.repeated,
+                ),
+                (None, None) => {
+                    return Err(self
+                        .connection()
+                        .nonsense("an answer with neither a task nor a problem"));
+                }
+            },
         };
-        let sent: Sent<OutcomeAnswer> = batcher.send(OutcomeItem::new(id, outcome)).await?;
-        let error = match (sent.answer.task, sent.answer.problem) {
-            (Some(task), _) => return Ok(task),
-            (None, Some(problem)) => problem.into_error(&self.connection().place()),
-            (None, None) => {
-                return Err(self
-                    .connection()
-                    .nonsense("an answer with neither a task nor a problem"));
-            }
+        let Some((lease, mark)) = end else {
+            return Err(error);
         };
-        if let Some(lease) = lease
-            && sent.repeated
-            && self.shared.leases.completed_by_own_copy(lease, &error)
+        self.shared.leases.heard(lease, &error);
+        if error.is_lease_lost()
+            && let Some(attempt) = self.shared.leases.told_before(lease, repeated)
         {
-            return self.connection().read(&format!("/v1/tasks/{id}")).await;
+            let task: Task = self.connection().read(&format!("/v1/tasks/{id}")).await?;
+            if mark.is_of(&task, attempt) {
+                return Ok(task);
+            }
         }
         Err(error)
     }
@@ -256,12 +281,20 @@ impl fmt::Debug for RemoteEngine {
 /// The id that was drawn for a submit and that nobody else can use.
 type Own = Option<TaskId>;
 
+/// What is known of a submit that is under way.
+struct Part {
+    own: Own,
+    /// The answer leaves it out.
+    input: Json,
+    /// Where the answer belongs.
+    place: usize,
+}
+
 /// Submits that go in one request.
 #[derive(Default)]
 struct Chunk {
     bodies: Vec<SubmitBody>,
-    /// Where each one's answer belongs.
-    places: Vec<(Own, usize)>,
+    places: Vec<Part>,
     bytes: usize,
 }
 
@@ -271,10 +304,10 @@ impl Chunk {
             || (self.bodies.len() < BATCH_MAX && self.bytes + body.bytes() <= batch::BYTES_MAX)
     }
 
-    fn add(&mut self, body: SubmitBody, own: Own, place: usize) {
+    fn add(&mut self, body: SubmitBody, own: Own, input: Json, place: usize) {
         self.bytes += body.bytes();
         self.bodies.push(body);
-        self.places.push((own, place));
+        self.places.push(Part { own, input, place });
     }
 }
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::state::{Claim, Outcome, Request, StateCommand};
-use qo_core::{Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
+use qo_core::{Action, Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
 use qo_store::world::{World, WorldExt};
 
 use super::journal::{GroupChanges, Journal};
-use super::message::{Answer, Ask, ListAsk, Listed, Submit, Wish};
-use crate::api::{Stats, Submitted};
+use super::message::{Answer, Ask, ListAsk, Listed, Submit, Taken, Wish};
+use super::telling::operation_of;
+use crate::api::Stats;
 use crate::error::EngineError;
 
 /// How many expired leases and tasks one commit ends.
@@ -58,18 +59,10 @@ impl Space {
                     claimed => Answer::Tasks(claimed),
                 }
             }
-            Ask::Act { id, action } => {
-                let request = Request::Task {
-                    id: *id,
-                    action: action.clone(),
-                };
-                Answer::Task(match self.command(request, now, changes) {
-                    Outcome::Applied { id } => {
-                        changes.woke |= self.is_pending(id);
-                        self.task(id)
-                    }
-                    outcome => Err(refused(outcome, *id)),
-                })
+            Ask::Act { id, action } => Answer::Task(self.act(*id, action, now, changes)),
+            Ask::Acts(acts) => {
+                let one = |(id, action): &(TaskId, Action)| self.act(*id, action, now, changes);
+                Answer::Each(acts.iter().map(one).collect())
             }
             Ask::SetPaused { queue, paused } => {
                 let request = if *paused {
@@ -95,8 +88,7 @@ impl Space {
 
     /// Ends what has expired. Renewals of the same group come first, so that one that is just in time counts.
     pub(super) fn expire(&mut self, now: Timestamp, changes: &mut GroupChanges) {
-        let due = self.state.next_expiry(self.lease_margin_ms);
-        if due.is_none_or(|due| due > now) {
+        if !self.has_expired(now) {
             return;
         }
         let request = Request::ExpireLeases {
@@ -115,7 +107,7 @@ impl Space {
         wish: &Wish,
         now: Timestamp,
         changes: &mut GroupChanges,
-    ) -> Result<Vec<Task>, EngineError> {
+    ) -> Result<Vec<Arc<Task>>, EngineError> {
         let max = wish.max.min(CLAIM_MAX_TASKS);
         let due = self.state.count_due(&wish.queues, &wish.types, now, max);
         if due == 0 {
@@ -131,7 +123,7 @@ impl Space {
         match self.command(Request::Claim(claim), now, changes) {
             Outcome::Claimed(claimed) => Ok(claimed
                 .iter()
-                .filter_map(|one| self.state.task(one.id).cloned())
+                .filter_map(|one| self.state.shared(one.id))
                 .collect()),
             Outcome::Rejected(rejection) => Err(rejection.into()),
             _ => Ok(Vec::new()),
@@ -139,7 +131,7 @@ impl Space {
     }
 
     /// What a claim is told that found nothing until its wait was over.
-    pub(super) fn nothing_for(&self, wish: &Wish) -> Result<Vec<Task>, EngineError> {
+    pub(super) fn nothing_for(&self, wish: &Wish) -> Result<Vec<Arc<Task>>, EngineError> {
         let all_paused =
             !wish.queues.is_empty() && wish.queues.iter().all(|queue| self.state.is_paused(queue));
         if all_paused {
@@ -149,10 +141,34 @@ impl Space {
         Ok(Vec::new())
     }
 
+    /// Whether there is something to end.
+    pub(super) fn has_expired(&self, now: Timestamp) -> bool {
+        let due = self.state.next_expiry(self.lease_margin_ms);
+        due.is_some_and(|due| due <= now)
+    }
+
     /// How long until something expires.
     pub(super) fn expires_in(&self, now: Timestamp) -> Option<Duration> {
         let due = self.state.next_expiry(self.lease_margin_ms)?;
         Some(due.since(now))
+    }
+
+    fn act(
+        &mut self,
+        id: TaskId,
+        action: &Action,
+        now: Timestamp,
+        changes: &mut GroupChanges,
+    ) -> Result<Arc<Task>, EngineError> {
+        let action = action.clone();
+        match self.command(Request::Task { id, action }, now, changes) {
+            Outcome::Applied { id } => {
+                let task = self.task(id)?;
+                changes.woke |= task.status == Status::Pending;
+                Ok(task)
+            }
+            outcome => Err(refused(outcome, id)),
+        }
     }
 
     fn submit<J: Journal>(
@@ -161,7 +177,7 @@ impl Space {
         submit: &Submit,
         now: Timestamp,
         changes: &mut GroupChanges,
-    ) -> Result<Submitted, EngineError> {
+    ) -> Result<Taken, EngineError> {
         let bytes = RECORD_BYTES + submit.input.size();
         if self.state.task(submit.id).is_none() {
             journal.admit(changes.input_bytes, bytes)?;
@@ -173,8 +189,8 @@ impl Space {
                     changes.input_bytes += bytes;
                     changes.woke = true;
                 }
-                let task = *self.task(id)?;
-                Ok(Submitted { task, duplicate })
+                let task = self.task(id)?;
+                Ok(Taken { task, duplicate })
             }
             outcome => Err(refused(outcome, submit.id)),
         }
@@ -185,12 +201,13 @@ impl Space {
         id: TaskId,
         now: Timestamp,
         changes: &mut GroupChanges,
-    ) -> Result<Box<Task>, EngineError> {
+    ) -> Result<Arc<Task>, EngineError> {
         let task = self.task(id);
         match self.command(Request::Purge(id), now, changes) {
             Outcome::Purged { .. } => {
                 let task = task?;
-                changes.removed.push((*task).clone());
+                changes.note_removed(&task);
+                changes.removed.push(Task::clone(&task));
                 Ok(task)
             }
             outcome => Err(refused(outcome, id)),
@@ -218,17 +235,15 @@ impl Space {
     fn stats(&self, now: Timestamp) -> Stats {
         let mut stats = Stats::default();
         let counters = self.state.counters();
-        for (name, counts) in counters.queues() {
+        for (name, _) in counters.queues() {
             let queue = stats.queues.entry(name.clone()).or_default();
-            for status in Status::ALL {
-                if counts.of(status) > 0 {
-                    queue.statuses.insert(status, counts.of(status));
+            for (task_type, counts) in counters.types(name) {
+                for status in Status::ALL {
+                    if counts.of(status) > 0 {
+                        queue.add(task_type, status, counts.of(status));
+                    }
                 }
             }
-            let types = counters.types(name);
-            queue
-                .types
-                .extend(types.map(|(task_type, count)| (task_type.clone(), count)));
             queue.oldest_due = self.state.oldest_due(name, now);
         }
         for queue in self.state.paused() {
@@ -239,16 +254,16 @@ impl Space {
 
     fn command(&mut self, request: Request, now: Timestamp, changes: &mut GroupChanges) -> Outcome {
         let op = self.world.new_op_id();
+        let operation = operation_of(&request);
         let (outcome, changed) = self.state.apply(StateCommand { op, request }, now);
+        changes.note(operation, &changed.tasks, &self.state);
         changes.add(changed);
         outcome
     }
 
-    fn task(&self, id: TaskId) -> Result<Box<Task>, EngineError> {
-        match self.state.task(id) {
-            Some(task) => Ok(Box::new(task.clone())),
-            None => Err(Rejection::NotFound { id }.into()),
-        }
+    fn task(&self, id: TaskId) -> Result<Arc<Task>, EngineError> {
+        let task = self.state.shared(id);
+        task.ok_or_else(|| Rejection::NotFound { id }.into())
     }
 
     fn is_pending(&self, id: TaskId) -> bool {

@@ -13,6 +13,8 @@
 //! - A caller that goes away before its wish is taken in leaves nothing. Afterwards the wish is carried out whole; what a
 //!   claim handed out to a caller that has gone is released at once, and not counted.
 //! - A group whose write was lost to somebody else is applied again, from the callers' wishes, to what is stored now.
+//! - What has expired is ended by the store's time as an answer has just told it, because a local clock may have been set since
+//!   the answer before.
 //! - A group whose write failed is told so, and the state is loaded anew before the next one: nothing that is in doubt is
 //!   ever built upon.
 
@@ -22,6 +24,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
+use qo_core::mutant::{Mutant, planted};
 use qo_core::{Action, QueueState, Timestamp};
 use qo_store::world::{BoxFuture, World, WorldExt};
 use qo_store::{StoreClient, StoreError};
@@ -31,7 +34,9 @@ use super::apply::{Space, Verdict};
 use super::config::StateConfig;
 use super::journal::{Committed, Found, GroupChanges, Journal, Want};
 use super::message::{Answer, Ask, Entry};
+use super::telling::Told;
 use crate::error::EngineError;
+use crate::watch::Watchers;
 
 /// How often a group is tried against others who keep writing.
 const ROUNDS_MAX: u32 = 60;
@@ -75,6 +80,7 @@ pub(super) struct CommitLoop<J> {
     rests_until: Duration,
     /// Why the loop has ended, for those who come too late.
     ended: Arc<OnceLock<EngineError>>,
+    watchers: Watchers,
 }
 
 impl<J: Journal> CommitLoop<J> {
@@ -107,7 +113,13 @@ impl<J: Journal> CommitLoop<J> {
             confirmed_at: None,
             rests_until: Duration::ZERO,
             ended,
+            watchers: Watchers::default(),
         }
+    }
+
+    /// Those who are told of what becomes durable.
+    pub(super) fn watchers(&self) -> Watchers {
+        self.watchers.clone()
     }
 
     /// Runs until the engine is closed, all of its handles are gone, or the journal is over.
@@ -199,27 +211,37 @@ impl<J: Journal> CommitLoop<J> {
                 let pause = Duration::from_millis(pause_ms);
                 self.space.world.sleep(pause).await;
             }
-            if self.journal.must_load() {
-                if let Err(error) = self.journal.load(&mut self.space.state).await {
+            let time_is_certain = match self.catch_up().await {
+                Ok(time_is_certain) => time_is_certain,
+                Err(error) => {
                     self.rest();
                     self.refuse_overdue(&error);
                     return refuse_all(entries, &error);
                 }
-                self.disturbed = true;
-            }
+            };
             let now = self.client.now();
-            let (members, changes, confirm) = self.form(std::mem::take(&mut entries), now);
+            let (mut members, mut changes, confirm) =
+                self.form(std::mem::take(&mut entries), now, time_is_certain);
             if changes.is_empty() && !confirm {
                 return;
             }
+            let world = &self.space.world;
+            let told = Told::begin(&self.watchers, world, members.len(), &mut changes);
+            if planted(Mutant::AnsweredBeforeDurable) {
+                self.deliver(std::mem::take(&mut members));
+            }
             let state = &mut self.space.state;
             match self.journal.commit(state, &changes, now).await {
+                Committed::Lost if planted(Mutant::LostRaceTakenForWon) => {
+                    return self.deliver(members);
+                }
                 Committed::Done => {
                     self.confirmed_at = Some(self.space.world.monotonic());
+                    told.land();
                     return self.deliver(members);
                 }
                 Committed::Later(durable) => {
-                    let landing = async move { (members, durable.await) };
+                    let landing = async move { (members, durable.await.inspect(|()| told.land())) };
                     self.in_flight.push_back(Box::pin(landing));
                     return;
                 }
@@ -242,10 +264,40 @@ impl<J: Journal> CommitLoop<J> {
         }
     }
 
+    /// Loads what must be loaded, and says whether the time is certain enough to end what has expired. Where nothing has, as far
+    /// as is known, that is not asked for.
+    async fn catch_up(&mut self) -> Result<bool, EngineError> {
+        self.load().await?;
+        if !self.space.has_expired(self.client.now()) || planted(Mutant::LeaseJudgedWithoutAnswer) {
+            return Ok(true);
+        }
+        if let Err(error) = self.journal.ask_time().await {
+            tracing::debug!(%error, "what has expired is ended later");
+            self.rest();
+            return Ok(false);
+        }
+        // The answer may have brought what others wrote.
+        self.load().await?;
+        Ok(true)
+    }
+
+    async fn load(&mut self) -> Result<(), EngineError> {
+        if self.journal.must_load() {
+            self.journal.load(&mut self.space.state).await?;
+            self.disturbed = true;
+        }
+        Ok(())
+    }
+
     /// Applies wishes in order, ends what has expired, and serves the claims that wait. Also says whether it must be made sure
     /// that all of this was seen in the newest state there is.
-    fn form(&mut self, entries: Vec<Entry>, now: Timestamp) -> (Vec<Member>, GroupChanges, bool) {
-        let mut changes = GroupChanges::default();
+    fn form(
+        &mut self,
+        entries: Vec<Entry>,
+        now: Timestamp,
+        time_is_certain: bool,
+    ) -> (Vec<Member>, GroupChanges, bool) {
+        let mut changes = GroupChanges::for_watchers(&self.watchers);
         let mut members = Vec::with_capacity(entries.len());
         let mut confirm = self.is_poll_due();
         let own = std::mem::take(&mut self.own);
@@ -273,7 +325,9 @@ impl<J: Journal> CommitLoop<J> {
                 }
             }
         }
-        self.space.expire(now, &mut changes);
+        if time_is_certain {
+            self.space.expire(now, &mut changes);
+        }
         let served = members.len();
         self.serve_waiting(now, &mut changes, &mut members);
         confirm |= members.len() > served;

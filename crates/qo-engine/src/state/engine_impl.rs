@@ -1,6 +1,7 @@
 //! Broker mode as an [`Engine`].
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,13 +17,15 @@ use qo_store::world::WorldExt;
 
 use super::StateEngine;
 use super::apply::jitter;
-use super::message::{Answer, Ask, ListAsk, Listed, Submit, Wish};
+use super::message::{Answer, Ask, ListAsk, Listed, Submit, Taken, Wish};
 use crate::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Completion, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
+    WorkerInfo,
 };
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::objects::{payload, workers};
+use crate::watch::Watcher;
 
 /// How many large inputs `submit_many` stores at once.
 const PLACED_AT_ONCE: usize = 64;
@@ -47,7 +50,10 @@ impl StateEngine {
     async fn submit_placed(&self, submits: Vec<Submit>) -> Vec<Result<Submitted, EngineError>> {
         let count = submits.len();
         match self.ask(Ask::Submit(submits)).await {
-            Ok(Answer::Submitted(results)) => results,
+            Ok(Answer::Submitted(results)) => results
+                .into_iter()
+                .map(|result| result.map(Taken::told))
+                .collect(),
             Ok(_) => (0..count).map(|_| Err(EngineError::Closed)).collect(),
             Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
         }
@@ -70,6 +76,19 @@ impl StateEngine {
             self.clear_up(&copy, &result);
         }
         result
+    }
+
+    /// Decides where the output of a completion goes, and stores it if it goes beside the record.
+    async fn place_completion(
+        &self,
+        completion: Completion,
+    ) -> Result<(TaskId, Action), EngineError> {
+        let Completion { id, lease, output } = completion;
+        let output = match output {
+            None => None,
+            Some(json) => Some(self.place_output(id, lease, &json).await?),
+        };
+        Ok((id, Action::Complete { lease, output }))
     }
 
     async fn act(&self, id: TaskId, action: Action) -> Result<Task, EngineError> {
@@ -181,7 +200,9 @@ impl Engine for StateEngine {
             until: self.world().monotonic() + Duration::from_millis(request.wait_ms),
         };
         match self.ask(Ask::Claim(wish)).await? {
-            Answer::Tasks(result) => result,
+            Answer::Tasks(result) => {
+                result.map(|tasks| tasks.into_iter().map(Arc::unwrap_or_clone).collect())
+            }
             _ => Err(EngineError::Closed),
         }
     }
@@ -211,11 +232,48 @@ impl Engine for StateEngine {
         lease: LeaseId,
         output: Option<Json>,
     ) -> Result<Task, EngineError> {
-        let output = match output {
-            None => None,
-            Some(json) => Some(self.place_output(id, lease, &json).await?),
+        let completion = Completion { id, lease, output };
+        let (id, action) = self.place_completion(completion).await?;
+        self.act(id, action).await
+    }
+
+    async fn complete_many(&self, completions: Vec<Completion>) -> Vec<Result<Task, EngineError>> {
+        let placed: Vec<_> = futures_util::stream::iter(completions)
+            .map(|completion| self.place_completion(completion))
+            .buffered(PLACED_AT_ONCE)
+            .collect()
+            .await;
+        let mut results: Vec<Result<Task, EngineError>> = Vec::with_capacity(placed.len());
+        let mut acts = Vec::with_capacity(placed.len());
+        let mut indexes = Vec::with_capacity(placed.len());
+        for (index, placed) in placed.into_iter().enumerate() {
+            results.push(Err(match placed {
+                Err(error) => error,
+                Ok(act) => {
+                    indexes.push(index);
+                    acts.push(act);
+                    // Until the answer is there.
+                    EngineError::Closed
+                }
+            }));
+        }
+        let asked = self.ask(Ask::Acts(acts.clone())).await;
+        let answers = match asked {
+            Ok(Answer::Each(answers)) => answers,
+            Ok(_) => return results,
+            Err(error) => acts.iter().map(|_| Err(error.clone())).collect(),
         };
-        self.act(id, Action::Complete { lease, output }).await
+        for ((index, (id, action)), answer) in indexes.into_iter().zip(acts).zip(answers) {
+            results[index] = match answer {
+                Ok(task) => Ok(Arc::unwrap_or_clone(task)),
+                // It may be among those that have left the memory.
+                Err(EngineError::Rejected(Rejection::NotFound { .. })) => {
+                    self.act(id, action).await
+                }
+                Err(error) => Err(error),
+            };
+        }
+        results
     }
 
     async fn fail(
@@ -382,6 +440,11 @@ impl Engine for StateEngine {
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         let (queue, paused) = (queue.clone(), false);
         self.ask_done(Ask::SetPaused { queue, paused }).await
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {
+        self.shared.watchers.add(watcher);
+        true
     }
 
     async fn close(&self) {

@@ -7,6 +7,7 @@ use qo_store::world::BoxFuture;
 
 use super::message::Entry;
 use crate::error::EngineError;
+use crate::watch::TaskChange;
 
 /// What one group changed.
 #[derive(Debug, Default)]
@@ -23,6 +24,8 @@ pub(super) struct GroupChanges {
     pub(super) reads: bool,
     /// How many bytes of inputs the group's submits bring.
     pub(super) input_bytes: u64,
+    /// What watchers will be told, if any listens.
+    pub(super) told: Option<Vec<TaskChange>>,
 }
 
 impl GroupChanges {
@@ -84,6 +87,9 @@ pub(super) trait Journal: Send + 'static {
         changes: &GroupChanges,
         now: Timestamp,
     ) -> Committed;
+
+    /// Asks the store for something small, so that its time is known as of now.
+    async fn ask_time(&mut self) -> Result<(), EngineError>;
 
     /// Whether others may change what is stored at any time, and how often to look while claims wait, and while none does.
     fn poll(&self) -> Option<Poll> {

@@ -1,5 +1,6 @@
 //! What callers hand to the commit loop, and what it hands back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::transition::Action;
@@ -76,6 +77,8 @@ pub(super) enum Ask {
         id: TaskId,
         action: Action,
     },
+    /// The same for many, each on its own. Only tasks that the state holds can be meant.
+    Acts(Vec<(TaskId, Action)>),
     SetPaused {
         queue: QueueName,
         paused: bool,
@@ -130,12 +133,30 @@ pub(super) struct ListAsk {
 /// What came of it.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Submitted(Vec<Result<Submitted, EngineError>>),
-    Tasks(Result<Vec<Task>, EngineError>),
-    Task(Result<Box<Task>, EngineError>),
+    Submitted(Vec<Result<Taken, EngineError>>),
+    Tasks(Result<Vec<Arc<Task>>, EngineError>),
+    Task(Result<Arc<Task>, EngineError>),
+    Each(Vec<Result<Arc<Task>, EngineError>>),
     Listed(Result<Listed, EngineError>),
     Stats(Result<Box<Stats>, EngineError>),
     Done(Result<(), EngineError>),
+}
+
+/// A task that was submitted, now or before.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) task: Arc<Task>,
+    pub(super) duplicate: bool,
+}
+
+impl Taken {
+    /// What the caller is told. A copy is made here, beside the loop, if the state has the task too.
+    pub(super) fn told(self) -> Submitted {
+        Submitted {
+            task: Arc::unwrap_or_clone(self.task),
+            duplicate: self.duplicate,
+        }
+    }
 }
 
 /// A part of the list of tasks.
@@ -155,6 +176,7 @@ impl Ask {
                 Answer::Submitted(submits.iter().map(|_| Err(error.clone())).collect())
             }
             Self::Claim(_) => Answer::Tasks(Err(error)),
+            Self::Acts(acts) => Answer::Each(acts.iter().map(|_| Err(error.clone())).collect()),
             Self::Act { .. } | Self::Get(_) | Self::Purge(_) => Answer::Task(Err(error)),
             Self::List(_) => Answer::Listed(Err(error)),
             Self::Stats => Answer::Stats(Err(error)),

@@ -18,9 +18,11 @@ pub mod json;
 mod message;
 mod payloads;
 pub mod slate;
+mod telling;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use qo_core::{OpId, QueueState, Task, TaskId};
 use qo_store::StoreClient;
@@ -34,6 +36,11 @@ use self::commit::CommitLoop;
 use self::journal::Journal;
 use self::message::{Answer, Ask, Entry};
 use crate::error::EngineError;
+use crate::watch::Watchers;
+
+/// How often, and how far apart, [`StateEngine::ended`] looks for the reason of an end.
+const END_LOOKS_MAX: usize = 500;
+const END_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The engine of broker mode. Clones share everything.
 #[derive(Clone)]
@@ -50,6 +57,7 @@ struct Shared {
     ended: Arc<OnceLock<EngineError>>,
     /// Where tasks are that have come to their end, if they are not in the state.
     archive: Option<Arc<dyn Archive>>,
+    watchers: Watchers,
 }
 
 /// Tasks that have come to their end and are no longer in the state.
@@ -80,6 +88,7 @@ impl StateEngine {
             receiver,
             Arc::clone(&ended),
         );
+        let watchers = commits.watchers();
         world.spawn(Box::pin(commits.run()));
         Self {
             shared: Arc::new(Shared {
@@ -89,6 +98,7 @@ impl StateEngine {
                 config,
                 ended,
                 archive,
+                watchers,
             }),
         }
     }
@@ -101,6 +111,19 @@ impl StateEngine {
     /// Puts right what the dead left behind, and takes in what others wrote, without waiting for the time to do so.
     pub async fn tend(&self) -> Result<(), EngineError> {
         self.ask_done(Ask::Tend).await
+    }
+
+    /// Waits until the engine is over, because it was closed, replaced, or cannot go on, and says why.
+    pub async fn ended(&self) -> EngineError {
+        self.shared.asks.closed().await;
+        // The reason is known once what was on its way has landed.
+        for _ in 0..END_LOOKS_MAX {
+            if self.shared.ended.get().is_some() {
+                break;
+            }
+            self.world().sleep(END_LOOK_INTERVAL).await;
+        }
+        self.why_ended()
     }
 
     fn world(&self) -> &dyn World {
@@ -141,7 +164,7 @@ impl StateEngine {
 
     async fn ask_task(&self, ask: Ask) -> Result<Task, EngineError> {
         match self.ask(ask).await? {
-            Answer::Task(result) => result.map(|task| *task),
+            Answer::Task(result) => result.map(Arc::unwrap_or_clone),
             _ => Err(EngineError::Closed),
         }
     }

@@ -250,6 +250,10 @@ pub struct QueueStatsAnswer {
     /// By type.
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::HashMap<String, u64>))]
     pub types: BTreeMap<TaskType, u64>,
+    /// By type and status.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = std::collections::HashMap<String, std::collections::HashMap<String, u64>>))]
+    pub types_by_status: BTreeMap<TaskType, BTreeMap<Status, u64>>,
     /// When the oldest of the pending tasks that are due was due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
@@ -264,6 +268,7 @@ impl From<Stats> for StatsAnswer {
             let answer = QueueStatsAnswer {
                 statuses: queue.statuses,
                 types: queue.types,
+                types_by_status: queue.types_by_status,
                 oldest_due: queue.oldest_due,
                 paused: queue.paused,
             };
@@ -282,6 +287,7 @@ impl From<StatsAnswer> for Stats {
             let stats = QueueStats {
                 statuses: queue.statuses,
                 types: queue.types,
+                types_by_status: queue.types_by_status,
                 oldest_due: queue.oldest_due,
                 paused: queue.paused,
             };

@@ -30,6 +30,14 @@ pub use payload::BytesPayload;
 pub use problem::{Condition, Problem};
 pub use submit::{RetryPolicyBody, SubmitAnswer, SubmitBody, SubmittedAnswer};
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 /// Names a request. A client that repeats a request repeats its name; every answer carries it, and so do the logs.
 pub const REQUEST_ID_HEADER: &str = "x-request-id";
 /// The queue's time when the answer was made, to the millisecond.
@@ -38,6 +46,9 @@ pub const TIME_HEADER: &str = "qo-time";
 pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
 /// The trace that a submit is a part of.
 pub const TRACE_HEADER: &str = "traceparent";
+
+/// Names the broker that is meant, by the id in the record of who leads. Any other process refuses.
+pub const BROKER_HEADER: &str = "qo-broker";
 
 /// How many submits or outcomes one request can carry.
 pub const BATCH_MAX: usize = 1_000;

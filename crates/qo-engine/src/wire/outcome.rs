@@ -4,6 +4,7 @@ use qo_core::transition::{Failure, FailureKind, ProgressReport};
 use qo_core::{Json, LeaseId, Task, TaskId};
 use serde::{Deserialize, Serialize};
 
+use super::is_false;
 use super::payload::{BytesPayload, one_of};
 use super::problem::Problem;
 use crate::engine::Engine;
@@ -150,6 +151,23 @@ impl Outcome {
         }
     }
 
+    /// The claim that it is about.
+    pub fn lease(&self) -> LeaseId {
+        match self {
+            Self::Complete(body) => body.lease_id,
+            Self::Fail(body) => body.lease_id,
+            Self::Release(body) => body.lease_id,
+            Self::Renew(body) => body.lease_id,
+            Self::Snooze(body) => body.lease_id,
+            Self::Progress(body) => body.lease_id,
+        }
+    }
+
+    /// Whether the attempt is over with it.
+    pub fn ends_attempt(&self) -> bool {
+        !matches!(self, Self::Renew(_) | Self::Progress(_))
+    }
+
     /// Says it to an engine.
     pub async fn tell(self, engine: &dyn Engine, id: TaskId) -> Result<Task, EngineError> {
         match self {
@@ -204,6 +222,9 @@ pub struct OutcomeItem {
     /// It is so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressBody>,
+    /// Leave the input out of the answer: whoever claimed the task knows it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub omit_input: bool,
 }
 
 impl OutcomeItem {
@@ -217,6 +238,7 @@ impl OutcomeItem {
             renew: None,
             snooze: None,
             progress: None,
+            omit_input: false,
         };
         match outcome {
             Outcome::Complete(body) => item.complete = Some(body),

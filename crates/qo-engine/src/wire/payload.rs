@@ -67,9 +67,10 @@ pub(crate) fn one_of(
         ))),
         (None, Some(bytes)) => bytes.into_json().map(Some),
         // What came as a part of a larger text was not looked at for its depth.
-        (Some(json), None) => Json::parse(json.as_str())
-            .map(Some)
-            .map_err(|error| bad_json(&error)),
+        (Some(json), None) => {
+            json.check_depth().map_err(|error| bad_json(&error))?;
+            Ok(Some(json))
+        }
         (None, None) => Ok(None),
     }
 }

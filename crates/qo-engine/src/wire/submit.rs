@@ -1,12 +1,13 @@
 //! Submits: one, or many in an array.
 
-use qo_core::task::IdempotencyScope;
+use qo_core::task::{IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, TIMEOUT_DEFAULT_SECONDS};
 use qo_core::{
     IdempotencyKey, Json, QueueName, RetryPolicy, Tag, Task, TaskId, TaskType, Timestamp,
     TraceParent,
 };
 use serde::{Deserialize, Serialize};
 
+use super::is_false;
 use super::payload::{BytesPayload, one_of};
 use super::problem::Problem;
 use crate::api::{IdempotencyRequest, SubmitRequest, Submitted, When};
@@ -86,6 +87,9 @@ pub struct SubmitBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Trace>))]
     pub traceparent: Option<TraceParent>,
+    /// Leave the input out of the answer: whoever sends it knows it. That of a task that was there before is told all the same.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub omit_input: bool,
 }
 
 /// How long a failed task waits before its next attempt. What is left out has its default.
@@ -179,7 +183,7 @@ impl SubmitBody {
         })
     }
 
-    /// The form of the API.
+    /// The form of the API. What has the default of the data model is left out.
     pub fn from_request(request: SubmitRequest) -> Self {
         let (available_at, delay_ms) = match request.available {
             When::Now => (None, None),
@@ -201,22 +205,28 @@ impl SubmitBody {
             task_type: request.task_type,
             input: Some(request.input),
             input_bytes: None,
-            queue: Some(request.queue),
-            priority: Some(request.priority),
+            queue: unless_default(request.queue, &QueueName::default()),
+            priority: unless_default(request.priority, &PRIORITY_DEFAULT),
             available_at,
             delay_ms,
             expires_at,
             expires_in_ms,
-            timeout_seconds: Some(request.timeout_seconds),
-            max_retries: Some(request.max_retries),
-            retry_policy: Some(RetryPolicyBody::from_policy(&request.retry_policy)),
+            timeout_seconds: unless_default(request.timeout_seconds, &TIMEOUT_DEFAULT_SECONDS),
+            max_retries: unless_default(request.max_retries, &RETRIES_DEFAULT),
+            retry_policy: unless_default(request.retry_policy, &RetryPolicy::default())
+                .map(|policy| RetryPolicyBody::from_policy(&policy)),
             idempotency_key: key,
             idempotency_scope: scope,
             idempotency_window_ms: window_ms,
             tags: request.tags,
             traceparent: request.traceparent,
+            omit_input: false,
         }
     }
+}
+
+fn unless_default<T: PartialEq>(value: T, default: &T) -> Option<T> {
+    (value != *default).then_some(value)
 }
 
 fn when(

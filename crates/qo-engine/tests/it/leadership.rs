@@ -32,7 +32,7 @@ impl Network {
 
 #[async_trait]
 impl IsAlive for Network {
-    async fn is_alive(&self, address: &str) -> bool {
+    async fn is_alive(&self, address: &str, _id: &str) -> bool {
         self.0.lock().unwrap().contains(address)
     }
 }
@@ -60,6 +60,16 @@ impl Scene {
         address: Option<&str>,
         seed: u64,
     ) -> Candidate {
+        self.candidate_with(LeadershipConfig::default(), objects, address, seed)
+    }
+
+    fn candidate_with(
+        &self,
+        config: LeadershipConfig,
+        objects: Arc<dyn object_store::ObjectStore>,
+        address: Option<&str>,
+        seed: u64,
+    ) -> Candidate {
         if let Some(address) = address {
             self.network.set(address, true);
         }
@@ -73,7 +83,7 @@ impl Scene {
         Candidate::new(
             client,
             world,
-            LeadershipConfig::default(),
+            config,
             self.network.clone(),
             address.map(str::to_owned),
         )
@@ -172,6 +182,27 @@ async fn an_old_leader_answers_nothing_after_its_successor_began() {
     );
     assert_eq!(term.confirm().await, Err(error));
     next.confirm().await.unwrap();
+}
+
+/// A challenger that is set up for speed gives a leader that is not the time that it counts on.
+#[tokio::test(start_paused = true)]
+async fn a_challenger_waits_as_long_as_the_leader_trusts_itself() {
+    let scene = Scene::new();
+    let slow = LeadershipConfig::with_answer_time(Duration::from_secs(20));
+    let quick = LeadershipConfig::with_answer_time(Duration::from_millis(500));
+    let stuck = Arc::new(Stuck::new(scene.bucket.objects()));
+    let sleeper = scene.candidate_with(slow, stuck.clone(), Some("a"), 1);
+    let term = sleeper.acquire().await.unwrap();
+    stuck.hold(true);
+    scene.network.set("a", false);
+    let began = scene.elapsed();
+    let challenger = scene.candidate_with(quick, scene.bucket.objects(), Some("b"), 2);
+    let next = challenger.acquire().await.unwrap();
+    let took = scene.elapsed().saturating_sub(began);
+    assert!(took >= Duration::from_secs(20), "{took:?}");
+    next.confirm().await.unwrap();
+    let sure = futures_util::FutureExt::now_or_never(term.confirm());
+    assert_ne!(sure, Some(Ok(())), "both are sure to lead");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,44 +1,113 @@
-//! Durations in buckets, counted without a lock.
+//! Durations and numbers in buckets, counted without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::text::Text;
 
-/// Upper bounds in milliseconds: from a request in memory to a task that waited for a day.
-const BOUNDS_MS: [u64; 18] = [
-    1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 600_000,
-    3_600_000, 86_400_000,
+/// Upper bounds in microseconds: from a request in memory to a task that waited for a day.
+const DURATIONS_US: [u64; 18] = [
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    600_000_000,
+    3_600_000_000,
+    86_400_000_000,
+];
+/// Upper bounds of numbers: from one alone to more than a commit takes in.
+const NUMBERS: [u64; 13] = [
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000,
 ];
 
-#[derive(Debug, Default)]
-pub(crate) struct Histogram {
-    buckets: [AtomicU64; BOUNDS_MS.len()],
-    above: AtomicU64,
-    sum_us: AtomicU64,
+/// How long something takes.
+#[derive(Debug)]
+pub(crate) struct Histogram(Buckets);
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self(Buckets::new(&DURATIONS_US))
+    }
 }
 
 impl Histogram {
     pub(crate) fn observe(&self, duration: Duration) {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let place = BOUNDS_MS.iter().position(|bound| micros <= bound * 1_000);
-        place
-            .map_or(&self.above, |place| &self.buckets[place])
-            .fetch_add(1, Ordering::Relaxed);
-        self.sum_us.fetch_add(micros, Ordering::Relaxed);
+        self.0.observe(micros);
     }
 
     pub(super) fn write(&self, text: &mut Text, name: &str, help: &str) {
+        self.0.write(text, name, help, seconds);
+    }
+}
+
+/// How many there are of something.
+#[derive(Debug)]
+pub(crate) struct SizeHistogram(Buckets);
+
+impl Default for SizeHistogram {
+    fn default() -> Self {
+        Self(Buckets::new(&NUMBERS))
+    }
+}
+
+impl SizeHistogram {
+    pub(crate) fn observe(&self, number: usize) {
+        self.0.observe(number as u64);
+    }
+
+    pub(super) fn write(&self, text: &mut Text, name: &str, help: &str) {
+        self.0.write(text, name, help, |number| number.to_string());
+    }
+}
+
+#[derive(Debug)]
+struct Buckets {
+    bounds: &'static [u64],
+    /// One for each bound, and one for what is above all of them.
+    counts: Box<[AtomicU64]>,
+    sum: AtomicU64,
+}
+
+impl Buckets {
+    fn new(bounds: &'static [u64]) -> Self {
+        Self {
+            bounds,
+            counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
+            sum: AtomicU64::new(0),
+        }
+    }
+
+    fn observe(&self, value: u64) {
+        let place = self.bounds.partition_point(|bound| *bound < value);
+        if let Some(count) = self.counts.get(place) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.sum.fetch_add(value, Ordering::Relaxed);
+    }
+
+    fn write(&self, text: &mut Text, name: &str, help: &str, show: impl Fn(u64) -> String) {
         text.head(name, help, "histogram");
         let bucket = format!("{name}_bucket");
+        let bounds = self.bounds.iter().map(|bound| show(*bound));
+        let bounds = bounds.chain(["+Inf".to_owned()]);
         let mut count = 0;
-        for (bound, below) in BOUNDS_MS.iter().zip(&self.buckets) {
+        for (bound, below) in bounds.zip(&self.counts) {
             count += below.load(Ordering::Relaxed);
-            text.sample(&bucket, &[("le", &seconds(bound * 1_000))], count);
+            text.sample(&bucket, &[("le", &bound)], count);
         }
-        count += self.above.load(Ordering::Relaxed);
-        text.sample(&bucket, &[("le", "+Inf")], count);
-        let sum = seconds(self.sum_us.load(Ordering::Relaxed));
+        let sum = show(self.sum.load(Ordering::Relaxed));
         text.sample(&format!("{name}_sum"), &[], sum);
         text.sample(&format!("{name}_count"), &[], count);
     }
@@ -65,6 +134,11 @@ mod tests {
         }
         let mut text = Text::default();
         histogram.write(&mut text, "h", "Help.");
+        let sizes = SizeHistogram::default();
+        for size in [1, 2, 3, 20_000] {
+            sizes.observe(size);
+        }
+        sizes.write(&mut text, "s", "Help.");
         let text = text.finish();
         for line in [
             "# TYPE h histogram",
@@ -75,6 +149,11 @@ mod tests {
             "h_bucket{le=\"+Inf\"} 5",
             "h_count 5",
             "h_sum 90000.704",
+            "s_bucket{le=\"1\"} 1",
+            "s_bucket{le=\"5\"} 3",
+            "s_bucket{le=\"10000\"} 3",
+            "s_bucket{le=\"+Inf\"} 4",
+            "s_sum 20006",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
         }

@@ -8,9 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use qo::{Stats, Status, Task};
+use qo_engine::watch::Commit;
 use qo_store::wrap::Counts;
 
-pub(crate) use self::histogram::Histogram;
+pub(crate) use self::histogram::{Histogram, SizeHistogram};
 use self::text::Text;
 
 /// How many kinds of requests are told apart. Routes, methods and statuses are few; this is against surprises.
@@ -31,6 +32,12 @@ pub(crate) struct Metrics {
     pub(crate) run_seconds: Histogram,
     /// From the submit to the end of the task.
     pub(crate) total_seconds: Histogram,
+    /// From the moment at which a group of changes was handed to the store until it was durable.
+    commit_seconds: Histogram,
+    /// How many callers a commit served.
+    commit_callers: SizeHistogram,
+    /// How many tasks a commit changed.
+    commit_tasks: SizeHistogram,
 }
 
 /// What is known from elsewhere when the metrics are written.
@@ -38,6 +45,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) stats: Option<&'a Stats>,
     pub(crate) counts: Option<(Counts, f64)>,
     pub(crate) is_leader: bool,
+    /// Which leader this process is, where there are several that could be.
+    pub(crate) epoch: Option<u64>,
     pub(crate) connections: usize,
 }
 
@@ -49,6 +58,13 @@ impl Metrics {
         if requests.len() < REQUEST_KINDS_MAX || requests.contains_key(&key) {
             *requests.entry(key).or_default() += 1;
         }
+    }
+
+    /// Learns from a group of changes that is durable.
+    pub(crate) fn committed(&self, commit: &Commit) {
+        self.commit_seconds.observe(commit.took);
+        self.commit_callers.observe(commit.callers);
+        self.commit_tasks.observe(commit.tasks);
     }
 
     /// Learns from a task that was handed out.
@@ -78,6 +94,13 @@ impl Metrics {
         let mut text = Text::default();
         text.gauge("qo_leader", "Whether this process may serve.");
         text.sample("qo_leader", &[], u64::from(around.is_leader));
+        if let Some(epoch) = around.epoch {
+            text.gauge(
+                "qo_leader_epoch",
+                "Which leader this process is, counted from the first.",
+            );
+            text.sample("qo_leader_epoch", &[], epoch);
+        }
         text.gauge("qo_connections", "Connections that are open.");
         text.sample("qo_connections", &[], around.connections);
         self.write_requests(&mut text);
@@ -115,6 +138,7 @@ impl Metrics {
         ] {
             histogram.write(&mut text, name, help);
         }
+        self.write_commits(&mut text);
         if let Some(stats) = around.stats {
             write_stats(&mut text, stats);
         }
@@ -136,6 +160,21 @@ impl Metrics {
         text.finish()
     }
 
+    fn write_commits(&self, text: &mut Text) {
+        self.commit_seconds.write(
+            text,
+            "qo_commit_seconds",
+            "From handing a group of changes to the store until it was durable.",
+        );
+        self.commit_callers.write(
+            text,
+            "qo_commit_callers",
+            "How many callers a commit served.",
+        );
+        self.commit_tasks
+            .write(text, "qo_commit_tasks", "How many tasks a commit changed.");
+    }
+
     fn write_requests(&self, text: &mut Text) {
         text.counter(
             "qo_http_requests_total",
@@ -155,18 +194,17 @@ impl Metrics {
 }
 
 fn write_stats(text: &mut Text, stats: &Stats) {
-    text.gauge("qo_tasks", "Tasks by queue and status.");
+    text.gauge("qo_tasks", "Tasks by queue, type and status.");
     for (name, queue) in &stats.queues {
-        for (status, count) in &queue.statuses {
-            let labels = [("queue", name.as_str()), ("status", status.as_str())];
-            text.sample("qo_tasks", &labels, count);
-        }
-    }
-    text.gauge("qo_tasks_by_type", "Tasks by queue and type.");
-    for (name, queue) in &stats.queues {
-        for (task_type, count) in &queue.types {
-            let labels = [("queue", name.as_str()), ("type", task_type.as_str())];
-            text.sample("qo_tasks_by_type", &labels, count);
+        for (task_type, counts) in &queue.types_by_status {
+            for (status, count) in counts {
+                let labels = [
+                    ("queue", name.as_str()),
+                    ("type", task_type.as_str()),
+                    ("status", status.as_str()),
+                ];
+                text.sample("qo_tasks", &labels, count);
+            }
         }
     }
     text.gauge("qo_queue_paused", "Whether claims pass the queue by.");

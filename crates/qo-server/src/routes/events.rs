@@ -8,7 +8,8 @@ use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream;
-use qo::{QueueName, TaskType};
+use qo::{EngineError, QueueName, TaskType};
+use qo_engine::watch::TaskChange;
 use qo_engine::wire::{Condition, schema};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
@@ -17,7 +18,6 @@ use utoipa::IntoParams;
 use crate::answer::{Answer, Refusal};
 use crate::app::App;
 use crate::body::Params;
-use crate::events::TaskEvent;
 
 /// How often a line is sent where nothing happens, so that both sides notice a broken connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -38,7 +38,7 @@ pub(crate) struct EventsQuery {
 }
 
 impl EventsQuery {
-    fn matches(&self, event: &TaskEvent) -> bool {
+    fn matches(&self, event: &TaskChange) -> bool {
         self.queue
             .as_ref()
             .is_none_or(|queue| *queue == event.queue)
@@ -51,11 +51,11 @@ impl EventsQuery {
 
 /// Listen
 ///
-/// Server-sent events: each change of a task that passes through this server, as `event: task` with JSON. What other processes do on the same store,
-/// and what maintenance does, is not seen here. A listener that is too slow gets `event: missed` with a number.
+/// Server-sent events: each change of a task that becomes durable through this process, its maintenance included, as `event: task` with JSON. What other processes
+/// do on the same store is not seen here. A listener that is too slow gets `event: missed` with a number.
 #[utoipa::path(
     get, path = "/v1/events", tag = "look", operation_id = "events", params(EventsQuery),
-    responses((status = 200, description = "Events, until either side stops", body = String, content_type = "text/event-stream"))
+    responses((status = 200, description = "Events, until either side stops or another process leads", body = String, content_type = "text/event-stream"))
 )]
 pub(crate) async fn events(State(app): State<App>, Params(query): Params<EventsQuery>) -> Answer {
     let Ok(place) = Arc::clone(&app.listeners).try_acquire_owned() else {
@@ -65,12 +65,17 @@ pub(crate) async fn events(State(app): State<App>, Params(query): Params<EventsQ
         ));
     };
     let heard = app.events.listen();
+    let Some(epoch) = app.lead().await else {
+        return Err(EngineError::NotLeader.into());
+    };
     let state = (app, heard, query, place);
-    let told = stream::unfold(state, |(app, mut heard, query, place)| async move {
+    let told = stream::unfold(state, move |(app, mut heard, query, place)| async move {
         loop {
             let received = tokio::select! {
                 biased;
                 () = app.stopped() => return None,
+                // What happens from now on happens elsewhere.
+                () = app.led(epoch) => return None,
                 received = heard.recv() => received,
             };
             let event = match received {

@@ -53,7 +53,7 @@ pub(crate) async fn health() -> Answer {
     )
 )]
 pub(crate) async fn ready(State(app): State<App>) -> Answer {
-    if !app.is_leader().await {
+    if app.lead().await.is_none() {
         return Ok(text(
             StatusCode::SERVICE_UNAVAILABLE,
             "standby: another process serves\n",
@@ -94,7 +94,12 @@ pub(crate) async fn ready(State(app): State<App>) -> Answer {
     responses((status = 200, description = "The metrics", body = String, content_type = "text/plain"))
 )]
 pub(crate) async fn metrics(State(app): State<App>) -> Answer {
-    let stats = stats(&app).await;
+    let epoch = app.lead().await;
+    // A standby has nothing to count.
+    let stats = match epoch {
+        Some(_) => stats(&app).await,
+        None => None,
+    };
     let counts = app.counts.as_ref().map(|counts| {
         let counts = counts();
         let dollars = counts.dollars(&app.prices);
@@ -103,7 +108,8 @@ pub(crate) async fn metrics(State(app): State<App>) -> Answer {
     let written = app.metrics.write(&Surroundings {
         stats: stats.as_deref(),
         counts,
-        is_leader: app.is_leader().await,
+        is_leader: epoch.is_some(),
+        epoch: epoch.filter(|_| app.leader.is_some()),
         connections: app.connections(),
     });
     let mut response = text(StatusCode::OK, written);

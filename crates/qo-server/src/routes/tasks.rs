@@ -11,18 +11,19 @@ use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
-use qo::{Error, Event, IdempotencyKey, Json, SubmitRequest, TaskId};
-use qo_core::TraceParent;
+use qo::{Error, Event, IdempotencyKey, Json, Task, TaskId};
+use qo_core::{Payload, TraceParent};
 use qo_engine::wire::looking::PAGE_DEFAULT;
 use qo_engine::wire::{
     BATCH_MAX, BytesPayload, IDEMPOTENCY_HEADER, ListQuery, PageAnswer, SubmitAnswer, SubmitBody,
     SubmittedAnswer, TRACE_HEADER, VERSIONS_MAX, VersionsAnswer, VersionsQuery, schema,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::answer::{Answer, Refusal, json, json_with, raw_json};
+use crate::answer::{Answer, Refusal, json, json_of_parts, json_with, raw_json};
 use crate::app::App;
 use crate::body::{JsonText, Named, Params, parse};
 
@@ -94,9 +95,10 @@ async fn submit_one(
             _ => body.idempotency_key = Some(key),
         }
     }
+    let omits_input = body.omit_input;
     let mut request = body.into_request()?;
     request.traceparent = request.traceparent.or(trace);
-    let submitted = app.engine().submit(request).await?;
+    let mut submitted = app.engine().submit(request).await?;
     if !submitted.duplicate {
         app.events.tell("submit", &submitted.task);
     }
@@ -105,6 +107,9 @@ async fn submit_one(
     } else {
         StatusCode::CREATED
     };
+    if omits_input && !submitted.duplicate {
+        submitted.task = submitted.task.without_input();
+    }
     let location = format!("/v1/tasks/{}", submitted.task.id);
     let mut response = json_with(status, &SubmittedAnswer::from(submitted))?;
     if let Ok(value) = HeaderValue::from_str(&location) {
@@ -124,56 +129,81 @@ async fn submit_many(
             "the header Idempotency-Key is for a single submit; give each part of an array its own idempotency_key",
         ));
     }
-    let parts = parts(body)?;
-    let read: Vec<Result<SubmitRequest, Refusal>> = parts
-        .iter()
-        .map(|part| {
-            let body: SubmitBody = parse(part.get().as_bytes())?;
+    let parts: Vec<Result<SubmitBody, Refusal>> = parts(body)?;
+    // Whether each part could be read, and whether its answer is to leave out the input.
+    let mut fates = Vec::with_capacity(parts.len());
+    let mut requests = Vec::with_capacity(parts.len());
+    for part in parts {
+        let read = part.and_then(|body| {
+            let omits_input = body.omit_input;
             let mut request = body.into_request()?;
             request.traceparent = request.traceparent.or_else(|| trace.cloned());
-            Ok(request)
-        })
-        .collect();
-    let mut problems = Vec::with_capacity(read.len());
-    let mut requests = Vec::with_capacity(read.len());
-    for part in read {
-        match part {
-            Ok(request) => {
-                requests.push(request);
-                problems.push(None);
-            }
-            Err(problem) => problems.push(Some(problem)),
-        }
+            requests.push(request);
+            Ok(omits_input)
+        });
+        fates.push(read);
     }
     let mut results = app.engine().submit_many(requests).await.into_iter();
-    let answers: Vec<SubmitAnswer> = problems
+    let mut bytes = 0;
+    let answers: Vec<SubmitAnswer> = fates
         .into_iter()
-        .filter_map(|problem| match problem {
-            Some(problem) => Some(Err(problem)),
-            None => results.next().map(|result| result.map_err(Refusal::from)),
+        .filter_map(|fate| {
+            let result = match fate {
+                Err(refusal) => Err(refusal),
+                Ok(omits_input) => match results.next()? {
+                    Ok(mut submitted) => {
+                        if !submitted.duplicate {
+                            app.events.tell("submit", &submitted.task);
+                        }
+                        if omits_input && !submitted.duplicate {
+                            submitted.task = submitted.task.without_input();
+                        }
+                        Ok(submitted)
+                    }
+                    Err(error) => Err(Refusal::from(error)),
+                },
+            };
+            let answer = SubmitAnswer::from(result.map_err(|refusal| refusal.0));
+            bytes += answer.task.as_ref().map_or(RECORD_BYTES, size_of);
+            Some(answer)
         })
-        .inspect(|result| {
-            if let Ok(submitted) = result
-                && !submitted.duplicate
-            {
-                app.events.tell("submit", &submitted.task);
-            }
-        })
-        .map(|result| SubmitAnswer::from(result.map_err(|refusal| refusal.0)))
         .collect();
-    json(&answers)
+    json_of_parts(bytes, &answers, |answer| answer.problem.as_ref())
 }
 
-/// The parts of an array, each to be read on its own.
-pub(super) fn parts(body: &JsonText) -> Result<Vec<Box<RawValue>>, Refusal> {
-    let parts: Vec<Box<RawValue>> = body.parse()?;
-    if parts.len() > BATCH_MAX {
-        return Err(Refusal::bad_request(format!(
-            "an array has at most {BATCH_MAX} parts, and this one has {}; send several",
-            parts.len()
-        )));
+/// About what a record takes beside its payloads.
+const RECORD_BYTES: usize = 1_024;
+
+/// About what a task takes in an answer.
+pub(super) fn size_of(task: &Task) -> usize {
+    let size = |payload: Payload| match payload {
+        Payload::Inline(json) => json.size(),
+        Payload::Stored(_) => 0,
+    };
+    RECORD_BYTES + size(task.input()) + task.output().map_or(0, size)
+}
+
+/// The parts of an array. Most arrays are right and are read as a whole; where one is not, each part is read on its own, so that what is
+/// wrong with one says nothing about the others.
+pub(super) fn parts<T: DeserializeOwned>(
+    body: &JsonText,
+) -> Result<Vec<Result<T, Refusal>>, Refusal> {
+    let bounded = |count: usize| {
+        if count <= BATCH_MAX {
+            return Ok(());
+        }
+        Err(Refusal::bad_request(format!(
+            "an array has at most {BATCH_MAX} parts, and this one has {count}; send several"
+        )))
+    };
+    if let Ok(parts) = body.parse::<Vec<T>>() {
+        bounded(parts.len())?;
+        return Ok(parts.into_iter().map(Ok).collect());
     }
-    Ok(parts)
+    let parts: Vec<&RawValue> = body.borrow()?;
+    bounded(parts.len())?;
+    let read = parts.into_iter().map(|part| parse(part.get().as_bytes()));
+    Ok(read.collect())
 }
 
 fn key_of(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Refusal> {

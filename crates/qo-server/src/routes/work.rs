@@ -11,16 +11,16 @@ use qo_engine::wire::{
     ClaimAnswer, ClaimBody, Outcome, OutcomeAnswer, OutcomeItem, Problem, schema,
 };
 
-use crate::answer::{Answer, Refusal, json, nothing};
+use crate::answer::{Answer, Refusal, json, json_of_about, json_of_parts, nothing};
 use crate::app::App;
-use crate::body::{JsonBody, JsonText, Named, parse};
+use crate::body::{JsonBody, JsonText, Named};
 use crate::claims::Name;
 use crate::envelope::RequestName;
-use crate::routes::tasks::parts;
+use crate::routes::tasks::{parts, size_of};
 use crate::tokens::Caller;
 
 /// How many outcomes of an array are told at once.
-const OUTCOMES_AT_ONCE: usize = 256;
+const OUTCOMES_AT_ONCE: usize = 512;
 
 /// Claim tasks
 ///
@@ -62,7 +62,7 @@ pub(crate) async fn claim(
         app.metrics.claimed(task);
         app.events.tell("claim", task);
     }
-    json(&Claimed { tasks })
+    json_of_about(tasks.iter().map(size_of).sum(), &Claimed { tasks })
 }
 
 /// The answer to a claim, without a copy of its tasks.
@@ -149,15 +149,21 @@ outcome_route!(
     responses((status = 200, description = "What became of each", body = Vec<OutcomeAnswer>))
 )]
 pub(crate) async fn outcomes(State(app): State<App>, body: JsonText) -> Answer {
-    let parts = parts(&body)?;
+    let parts: Vec<Result<OutcomeItem, Refusal>> = parts(&body)?;
     let answers: Vec<OutcomeAnswer> = stream::iter(parts)
         .map(|part| {
             let app = &app;
             async move {
                 let told = async {
-                    let item: OutcomeItem = parse(part.get().as_bytes())?;
+                    let item = part?;
+                    let omits_input = item.omit_input;
                     let (id, outcome) = item.into_outcome()?;
-                    tell(app, id, outcome).await
+                    let task = tell(app, id, outcome).await?;
+                    Ok(if omits_input {
+                        task.without_input()
+                    } else {
+                        task
+                    })
                 };
                 let result: Result<Task, Box<Problem>> =
                     told.await.map_err(|refusal: Refusal| refusal.0);
@@ -167,7 +173,9 @@ pub(crate) async fn outcomes(State(app): State<App>, body: JsonText) -> Answer {
         .buffered(OUTCOMES_AT_ONCE)
         .collect()
         .await;
-    json(&answers)
+    let bytes = answers.iter().filter_map(|answer| answer.task.as_ref());
+    let bytes = bytes.map(size_of).sum();
+    json_of_parts(bytes, &answers, |answer| answer.problem.as_ref())
 }
 
 /// Say that a worker is there, or still there

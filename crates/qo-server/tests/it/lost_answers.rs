@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use qo::{ClaimRequest, Engine, Json, Status, SubmitRequest};
+use qo::{ClaimRequest, Engine, Failure, FailureKind, Json, Status, SubmitRequest};
 use qo_engine::RemoteEngine;
 use qo_engine::remote::RemoteConfig;
 use qo_store::world::TokioWorld;
@@ -136,6 +136,73 @@ async fn everything_is_done_once_although_answers_are_lost() {
     // Without a lost answer the same is what it is.
     let refused = engine.complete(tasks[0].id, lease, None).await.unwrap_err();
     assert!(refused.is_lease_lost());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_own_end_of_an_attempt_is_recognised_whatever_it_was() {
+    let server = serve(config()).await;
+    let lossy = Lossy::before(server.authority()).await;
+    let engine = remote(&lossy.url);
+    let attempt = async || {
+        engine.submit(request()).await.unwrap();
+        let task = engine.claim(&wish()).await.unwrap().pop().unwrap();
+        (task.id, task.lease_id.unwrap())
+    };
+    let failure = || Failure {
+        kind: FailureKind::Permanent,
+        // Longer than the history keeps.
+        error: "it broke ".repeat(200).into(),
+    };
+
+    let (id, lease) = attempt().await;
+    lossy.lose(1);
+    let failed = engine.fail(id, lease, failure()).await.unwrap();
+    assert_eq!(failed.status, Status::Failed);
+    // Told without doubt, the same end is refused, and so is another one.
+    assert!(
+        engine
+            .fail(id, lease, failure())
+            .await
+            .unwrap_err()
+            .is_lease_lost()
+    );
+
+    let (id, lease) = attempt().await;
+    lossy.lose(1);
+    let snoozed = engine.snooze(id, lease, 3_600_000).await.unwrap();
+    assert_eq!(snoozed.status, Status::Pending);
+
+    let (id, lease) = attempt().await;
+    lossy.lose(1);
+    let released = engine.release(id, lease).await.unwrap();
+    assert_eq!((released.id, released.status), (id, Status::Pending));
+    // An end that somebody built upon is still recognised.
+    let task = engine.claim(&wish()).await.unwrap().pop().unwrap();
+    assert_eq!(task.id, id);
+    let lease = task.lease_id.unwrap();
+
+    // Somebody else's end is not: here the attempt ended while its worker thinks that it completed it.
+    server.engine.release(id, lease).await.unwrap();
+    lossy.lose(1);
+    let error = engine.complete(id, lease, None).await.unwrap_err();
+    assert!(error.is_lease_lost(), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_who_was_left_in_doubt_may_tell_the_end_again() {
+    let server = serve(config()).await;
+    let lossy = Lossy::before(server.authority()).await;
+    let mut config = RemoteConfig::parse(&lossy.url).unwrap();
+    config.retry_for = std::time::Duration::ZERO;
+    let engine = RemoteEngine::new(config, TokioWorld::shared()).unwrap();
+    engine.submit(request()).await.unwrap();
+    let task = engine.claim(&wish()).await.unwrap().pop().unwrap();
+    let lease = task.lease_id.unwrap();
+    lossy.lose(1);
+    let doubt = engine.complete(task.id, lease, None).await.unwrap_err();
+    assert!(!doubt.is_lease_lost(), "{doubt}");
+    let done = engine.complete(task.id, lease, None).await.unwrap();
+    assert_eq!(done.status, Status::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,3 +21,4 @@ mod support;
 mod tasks;
 mod tls;
 mod tokens;
+mod watching;

@@ -1,17 +1,21 @@
 //! What those see who run the server: health, readiness, metrics, events, and its end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use qo::{ClaimRequest, Engine, Json, SubmitRequest};
+use qo::{ClaimRequest, Engine, Json, JsonConfig, StateEngine, SubmitRequest};
 use qo_engine::RemoteEngine;
+use qo_engine::leadership::{HttpPing, IsAlive};
 use qo_engine::remote::RemoteConfig;
-use qo_store::world::TokioWorld;
+use qo_server::Leader;
+use qo_store::client::ClientConfig;
+use qo_store::world::{BoxFuture, TokioWorld};
 use qo_store::wrap::CountingStore;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
-use crate::support::{PATIENCE, ask, config, memory, serve, serve_store};
+use crate::support::{PATIENCE, ask, config, memory, serve, serve_engine, serve_store};
 
 #[tokio::test]
 async fn metrics_tell_what_happened() {
@@ -41,9 +45,9 @@ async fn metrics_tell_what_happened() {
     let text = response.text().await.unwrap();
     for line in [
         "qo_leader 1",
-        "qo_tasks{queue=\"q\",status=\"pending\"} 1",
-        "qo_tasks{queue=\"q\",status=\"completed\"} 1",
-        "qo_tasks_by_type{queue=\"q\",type=\"mail\"} 2",
+        "qo_tasks{queue=\"q\",type=\"mail\",status=\"pending\"} 1",
+        "qo_tasks{queue=\"q\",type=\"mail\",status=\"completed\"} 1",
+        "qo_commit_seconds_count 0",
         "qo_submit_seconds_count 2",
         "qo_claim_seconds_count 1",
         "qo_task_wait_seconds_count 1",
@@ -61,36 +65,163 @@ async fn metrics_tell_what_happened() {
     assert!(text.contains("qo_store_dollars_total 0.0"), "{text}");
 }
 
+/// A leader by the word of a test: 0 means that it does not lead.
+struct Appointed {
+    epoch: watch::Sender<u64>,
+    elsewhere: Option<String>,
+    /// How often it may still be asked before it leads no more.
+    answers_left: AtomicUsize,
+}
+
+impl Appointed {
+    fn new(epoch: u64) -> Self {
+        Self {
+            epoch: watch::Sender::new(epoch),
+            elsewhere: None,
+            answers_left: AtomicUsize::new(usize::MAX),
+        }
+    }
+}
+
+impl Leader for Appointed {
+    fn id(&self) -> &'static str {
+        "me"
+    }
+
+    fn confirm(&self) -> BoxFuture<Option<u64>> {
+        if self.answers_left.fetch_sub(1, Ordering::Relaxed) == 0 {
+            self.epoch.send_replace(0);
+        }
+        let epoch = *self.epoch.borrow();
+        Box::pin(std::future::ready((epoch > 0).then_some(epoch)))
+    }
+
+    fn over(&self, epoch: u64) -> BoxFuture<()> {
+        let mut current = self.epoch.subscribe();
+        Box::pin(async move {
+            let _ = current.wait_for(|current| *current != epoch).await;
+        })
+    }
+
+    fn elsewhere(&self) -> Option<String> {
+        self.elsewhere.clone()
+    }
+}
+
 #[tokio::test]
 async fn only_a_leader_serves() {
-    let leads = Arc::new(AtomicBool::new(true));
-    let mut config = config();
-    let told = Arc::clone(&leads);
-    config.leader = Some(Arc::new(move || {
-        let leads = told.load(Ordering::Relaxed);
-        Box::pin(std::future::ready(leads))
-    }));
-    let server = serve(config).await;
     let other = serve(crate::support::config()).await;
+    let mut config = config();
+    let mut leader = Appointed::new(7);
+    leader.elsewhere = Some(other.url.clone());
+    let leader = Arc::new(leader);
+    config.leader = Some(leader.clone());
+    let server = serve(config).await;
+    let metrics = async || {
+        server
+            .send(ask("GET", "/metrics"))
+            .await
+            .text()
+            .await
+            .unwrap()
+    };
+    let has = |text: &str, line: &str| text.lines().any(|found| found == line);
     assert_eq!(server.send(ask("GET", "/readyz")).await.status(), 200);
     assert_eq!(server.send(ask("GET", "/v1/stats")).await.status(), 200);
-    leads.store(false, Ordering::Relaxed);
+    let text = metrics().await;
+    assert!(
+        has(&text, "qo_leader 1") && has(&text, "qo_leader_epoch 7"),
+        "{text}"
+    );
+    leader.epoch.send_replace(0);
     assert_eq!(server.send(ask("GET", "/readyz")).await.status(), 503);
+    let text = metrics().await;
+    assert!(
+        has(&text, "qo_leader 0") && !text.contains("qo_leader_epoch"),
+        "{text}"
+    );
     assert_eq!(server.send(ask("GET", "/healthz")).await.status(), 200);
-    server
+    let problem = server
         .refused(ask("GET", "/v1/stats"), 503, "not_leader")
         .await;
+    assert_eq!(problem["leader"], other.url);
     let submit = ask("POST", "/v1/tasks").json(&json!({"task_type": "t"}));
     server.refused(submit, 503, "not_leader").await;
     assert_eq!(server.objects().await, [], "nothing was written");
 
-    // A client that knows both goes to the other one.
-    let urls = format!("{},{}", server.url, other.url);
-    let config = RemoteConfig::parse(&urls).unwrap();
-    let engine = RemoteEngine::new(config, TokioWorld::shared()).unwrap();
-    let request = SubmitRequest::new("t".parse().unwrap(), Json::null());
-    let task = engine.submit(request).await.unwrap().task;
-    assert_eq!(other.engine.get(task.id).await.unwrap(), task);
+    // A client that knows both goes to the other one, and so does one that is told of it.
+    for urls in [format!("{},{}", server.url, other.url), server.url.clone()] {
+        let config = RemoteConfig::parse(&urls).unwrap();
+        let engine = RemoteEngine::new(config, TokioWorld::shared()).unwrap();
+        let request = SubmitRequest::new("t".parse().unwrap(), Json::null());
+        let task = engine.submit(request).await.unwrap().task;
+        assert_eq!(other.engine.get(task.id).await.unwrap(), task);
+    }
+}
+
+#[tokio::test]
+async fn what_was_meant_for_another_broker_is_refused() {
+    let mut config = config();
+    config.leader = Some(Arc::new(Appointed::new(1)));
+    let broker = serve(config).await;
+    let plain = serve(crate::support::config()).await;
+    let asked = |path: &str, id: &str| ask("GET", path).header("qo-broker", id);
+    assert_eq!(broker.send(asked("/v1/stats", "me")).await.status(), 200);
+    assert_eq!(broker.send(asked("/healthz", "me")).await.status(), 200);
+    for path in ["/v1/stats", "/healthz"] {
+        broker.refused(asked(path, "you"), 421, "misdirected").await;
+        plain.refused(asked(path, "me"), 421, "misdirected").await;
+    }
+
+    // A standby hears the leader that it means, and nobody in its place.
+    let ping = HttpPing::new(None).unwrap();
+    assert!(ping.is_alive(&broker.url, "me").await);
+    assert!(!ping.is_alive(&broker.url, "you").await);
+    assert!(!ping.is_alive(&plain.url, "me").await);
+    assert!(!ping.is_alive("http://127.0.0.1:9", "me").await);
+    assert!(!ping.is_alive("no address", "me").await);
+}
+
+#[tokio::test]
+async fn an_array_is_refused_as_a_whole_where_the_queue_is_not_served() {
+    let store = memory();
+    let engine = StateEngine::json(
+        Arc::clone(&store.objects),
+        Arc::clone(&store.clock),
+        TokioWorld::shared(),
+        ClientConfig::default(),
+        JsonConfig::local(),
+    );
+    let server = serve_engine(store, Arc::new(engine), config()).await;
+    let submits = || ask("POST", "/v1/tasks").json(&json!([{"task_type": "t"}, {"nonsense": 1}]));
+    let (status, answers) = server.answer(submits()).await;
+    assert_eq!((status, answers.as_array().unwrap().len()), (200, 2));
+    let task = &answers[0]["task"];
+    server.engine.close().await;
+    server.refused(submits(), 503, "closed").await;
+    let lease = "550e8400-e29b-41d4-a716-446655440000";
+    let end = json!([{"id": task["id"], "release": {"lease_id": lease}}]);
+    let told = ask("POST", "/v1/outcomes").json(&end);
+    server.refused(told, 503, "closed").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listeners_are_let_go_when_another_process_leads() {
+    let mut config = config();
+    let leader = Arc::new(Appointed::new(1));
+    config.leader = Some(leader.clone());
+    let server = serve(config).await;
+    let mut response = server.send(ask("GET", "/v1/events")).await;
+    assert_eq!(response.status(), 200);
+    leader.epoch.send_replace(2);
+    let rest = tokio::time::timeout(PATIENCE, async {
+        while let Ok(Some(_)) = response.chunk().await {}
+    });
+    rest.await.unwrap();
+    leader.epoch.send_replace(0);
+    server
+        .refused(ask("GET", "/v1/events"), 503, "not_leader")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -162,14 +293,11 @@ async fn a_stop_ends_what_waits_and_finishes_what_runs() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_lost_its_leadership_on_the_way_does_not_answer() {
-    let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let mut config = config();
-    let count = Arc::clone(&asked);
     // It leads when the request comes, and no longer when the answer is there.
-    config.leader = Some(Arc::new(move || {
-        let leads = count.fetch_add(1, Ordering::Relaxed) == 0;
-        Box::pin(std::future::ready(leads))
-    }));
+    let leader = Appointed::new(1);
+    leader.answers_left.store(1, Ordering::Relaxed);
+    config.leader = Some(Arc::new(leader));
     let server = serve(config).await;
     server
         .refused(ask("GET", "/v1/stats"), 503, "not_leader")

@@ -2,11 +2,13 @@
 //! before it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
-use qo_core::task::decode;
+use qo_core::task::{Event, decode};
 use qo_core::{LeaseId, OpId, Status, Task, TaskId, Timestamp};
 
+use super::group;
 use crate::journal::Asked;
 use crate::store::Written;
 
@@ -24,6 +26,17 @@ pub enum Step {
     LeaseExpiry,
     /// It waited for too long.
     Expiry,
+    /// Whoever wanted it had gone before it was handed out, and the engine has given it back.
+    TakenBack,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked(asked) => write!(f, "{asked:?}"),
+            by_itself => write!(f, "{by_itself:?}"),
+        }
+    }
 }
 
 /// One change, with when it was made.
@@ -64,6 +77,17 @@ pub struct Life {
 }
 
 impl Life {
+    fn add(&mut self, step: Step, version: &Written, before: Option<Task>, after: Option<Task>) {
+        self.changes.push(Change {
+            step,
+            tick: version.tick,
+            at: version.at,
+            before: before.map(Box::new),
+            after: after.clone().map(Box::new),
+        });
+        self.last = after;
+    }
+
     /// How often a step was taken.
     pub fn count(&self, step: Step) -> usize {
         let changes = self.changes.iter();
@@ -71,68 +95,75 @@ impl Life {
     }
 }
 
-/// How exactly the clocks of the processes can be trusted.
+/// How a run and its engine went about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Clocks {
-    /// Whether nothing disturbs them, so that due times are kept to the second.
+pub struct Manner {
+    /// Whether nothing disturbs the clocks of the processes, so that due times are kept to the second.
     pub undisturbed: bool,
+    /// Whether one write may hold several changes of one task.
+    pub grouped: bool,
 }
 
 /// Follows a task through its versions.
-pub(super) fn live(id: TaskId, versions: &[Written], clocks: Clocks) -> Result<Life, String> {
+pub(super) fn live(id: TaskId, versions: &[Written], manner: Manner) -> Result<Life, String> {
     let mut life = Life::default();
     let mut ops: BTreeSet<OpId> = BTreeSet::new();
     let mut replayed_at = None;
     for version in versions {
-        let before = life.last.take();
-        let (step, after) = match &version.body {
-            None => {
-                let gone = before.as_ref().ok_or("was deleted twice")?;
-                let replayed = replayed_at.is_some_and(|at| version.at.since(at) < PURGE_TAKES);
-                if !gone.status.is_terminal() && !replayed {
-                    return Err(format!("was deleted while it was {}", gone.status));
-                }
-                (Step::Asked(Asked::Purge), None)
+        let Some(body) = &version.body else {
+            let gone = life.last.take().ok_or("was deleted twice")?;
+            let replayed = replayed_at.is_some_and(|at| version.at.since(at) < PURGE_TAKES);
+            if !gone.status.is_terminal() && !replayed {
+                return Err(format!("was deleted while it was {}", gone.status));
             }
-            Some(body) => {
-                let next = decode(body).map_err(|error| format!("cannot be read: {error}"))?;
+            life.add(Step::Asked(Asked::Purge), version, Some(gone), None);
+            continue;
+        };
+        let stored = decode(body).map_err(|error| format!("cannot be read: {error}"))?;
+        if stored.id != id {
+            return Err(format!("is stored as task {}", stored.id));
+        }
+        let changes = group::unfold(life.last.as_ref(), &stored)?;
+        if changes.len() > 1 && !manner.grouped {
+            return Err(format!(
+                "revision {} was not made from the one before",
+                stored.revision
+            ));
+        }
+        for (event, next) in changes {
+            let before = life.last.take();
+            let step = step(before.as_ref(), &next, event, version)?;
+            // A renewal leaves no event, so that one that somebody built upon is not recognised and is made again.
+            if step != Step::Asked(Asked::Keep) {
                 let op = next.op_id.ok_or("a version names no operation")?;
-                if next.id != id {
-                    return Err(format!("is stored as task {}", next.id));
-                }
-                let step = step(before.as_ref(), &next, version)?;
-                // A renewal leaves no event, so that one that somebody built upon is not recognised and is made again.
-                if !ops.insert(op) && step != Step::Asked(Asked::Keep) {
+                if !ops.insert(op) {
                     return Err(format!("operation {op} was applied twice"));
                 }
-                honour(step, before.as_ref(), &next, version, clocks)?;
-                if step == Step::Asked(Asked::Claim) {
-                    life.attempts.push(Attempt {
-                        task: id,
-                        number: next.attempt,
-                        lease: next.lease_id.ok_or("was claimed without a lease")?,
-                    });
-                }
-                if step == Step::Asked(Asked::Replay) {
-                    replayed_at = Some(version.at);
-                }
-                (step, Some(next))
             }
-        };
-        life.changes.push(Change {
-            step,
-            tick: version.tick,
-            at: version.at,
-            before: before.map(Box::new),
-            after: after.clone().map(Box::new),
-        });
-        life.last = after;
+            honour(step, before.as_ref(), &next, version, manner)?;
+            if step == Step::Asked(Asked::Claim) {
+                life.attempts.push(Attempt {
+                    task: id,
+                    number: next.attempt,
+                    lease: next.lease_id.ok_or("was claimed without a lease")?,
+                });
+            }
+            if step == Step::Asked(Asked::Replay) {
+                replayed_at = Some(version.at);
+            }
+            life.add(step, version, before, Some(next));
+        }
     }
     Ok(life)
 }
 
-/// Which step leads from one version to the next.
-fn step(last: Option<&Task>, next: &Task, version: &Written) -> Result<Step, String> {
+/// Which step leads from one state to the next.
+fn step(
+    last: Option<&Task>,
+    next: &Task,
+    event: Option<&Event>,
+    version: &Written,
+) -> Result<Step, String> {
     let Some(last) = last else {
         return if next.status == Status::Pending && next.revision == 1 && next.attempt == 0 {
             Ok(Step::Asked(Asked::Submit))
@@ -140,10 +171,7 @@ fn step(last: Option<&Task>, next: &Task, version: &Written) -> Result<Step, Str
             Err("does not begin with a submit".to_owned())
         };
     };
-    let known = last.events.len();
-    let new_events = next.events.len().checked_sub(known);
-    let same_history = next.events.get(..known) == Some(&last.events[..]);
-    if next.revision != last.revision + 1 || !same_history || new_events.is_none_or(|new| new > 1) {
+    if next.revision != last.revision + 1 {
         return Err(format!(
             "revision {} was not made from revision {}",
             next.revision, last.revision
@@ -152,7 +180,6 @@ fn step(last: Option<&Task>, next: &Task, version: &Written) -> Result<Step, Str
     if next.input() != last.input() || next.created_at != last.created_at {
         return Err("has become another task".to_owned());
     }
-    let event = next.events.get(known);
     let error = event.and_then(|event| event.error.as_deref()).unwrap_or("");
     let step = match (last.status, next.status) {
         (Status::Pending, Status::Running) => Step::Asked(Asked::Claim),
@@ -209,7 +236,7 @@ fn honour(
     last: Option<&Task>,
     next: &Task,
     version: &Written,
-    clocks: Clocks,
+    manner: Manner,
 ) -> Result<(), String> {
     let Some(last) = last else { return Ok(()) };
     let counted = match step {
@@ -249,7 +276,7 @@ fn honour(
     if last.status == Status::Running && last.cancel_requested && next.status == Status::Pending {
         return Err("was called off, and is pending again".to_owned());
     }
-    if step == Step::Asked(Asked::Claim) && clocks.undisturbed {
+    if step == Step::Asked(Asked::Claim) && manner.undisturbed {
         if last.available_at > version.at.plus_millis(CLOCK_TOLERANCE_MS) {
             return Err(format!(
                 "was claimed at {}, and is due at {}",
@@ -267,16 +294,27 @@ fn honour(
     Ok(())
 }
 
+/// Finds the releases that nobody can have asked for, because nobody was ever handed that attempt.
+pub(super) fn tell_taken_back(lives: &mut BTreeMap<TaskId, Life>, handed_out: &BTreeSet<LeaseId>) {
+    let changes = lives.values_mut().flat_map(|life| &mut life.changes);
+    for change in changes.filter(|change| change.step == Step::Asked(Asked::Release)) {
+        let lease = change.before.as_ref().and_then(|before| before.lease_id);
+        if lease.is_some_and(|lease| !handed_out.contains(&lease)) {
+            change.step = Step::TakenBack;
+        }
+    }
+}
+
 /// The lives of all tasks, and what is wrong with them.
 pub fn lives(
     records: &BTreeMap<TaskId, Vec<Written>>,
     spoiled: &BTreeSet<TaskId>,
-    clocks: Clocks,
+    manner: Manner,
 ) -> (BTreeMap<TaskId, Life>, Vec<(TaskId, String)>) {
     let mut lives = BTreeMap::new();
     let mut wrong = Vec::new();
     for (id, versions) in records.iter().filter(|(id, _)| !spoiled.contains(id)) {
-        match live(*id, versions, clocks) {
+        match live(*id, versions, manner) {
             Ok(life) => {
                 lives.insert(*id, life);
             }

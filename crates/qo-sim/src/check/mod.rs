@@ -1,6 +1,7 @@
 //! Whether the promises were kept, after a run.
 
 mod attempts;
+mod group;
 mod life;
 mod order;
 mod told;
@@ -12,10 +13,10 @@ use std::time::Duration;
 use qo_core::{Task, TaskId};
 
 pub use self::attempts::Excuse;
-pub use self::life::{Attempt, Change, Clocks, Life, Step, lives};
+pub use self::life::{Attempt, Change, Life, Manner, Step, lives};
 
 use crate::faults::FaultKind;
-use crate::journal::Call;
+use crate::journal::{Asked, Call};
 use crate::plan::Plan;
 use crate::store::{Bucket, Counts, Verb};
 use crate::subject::{Subject, Work};
@@ -124,7 +125,19 @@ pub fn check(evidence: &Evidence<'_>) -> (Found, Tally) {
     let disturbing = [FaultKind::ClockSkew, FaultKind::ClockJump, FaultKind::Pause];
     let undisturbed = !disturbing.iter().any(|kind| evidence.plan.has(*kind));
     let records = evidence.subject.records(evidence.bucket);
-    let (lives, wrong) = life::lives(&records, &spoiled, Clocks { undisturbed });
+    let manner = Manner {
+        undisturbed,
+        grouped: evidence.subject.groups_changes(),
+    };
+    let (mut lives, wrong) = life::lives(&records, &spoiled, manner);
+    if manner.grouped {
+        let claims = evidence
+            .calls
+            .iter()
+            .filter(|call| call.asked == Asked::Claim);
+        let handed_out = claims.filter_map(|call| call.lease).collect();
+        life::tell_taken_back(&mut lives, &handed_out);
+    }
     let mut broken = spoiled.clone();
     for (id, error) in wrong {
         found.add(Promise::Rules, format!("task {id}: {error}"));
@@ -191,7 +204,7 @@ fn check_ends(
     let half_purged: BTreeSet<TaskId> = evidence
         .calls
         .iter()
-        .filter(|call| call.asked == crate::journal::Asked::Purge)
+        .filter(|call| call.asked == Asked::Purge)
         .filter_map(|call| call.task)
         .collect();
     for (id, error) in evidence.unreadable {

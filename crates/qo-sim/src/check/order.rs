@@ -136,7 +136,7 @@ fn by_itself(life: &Life) -> Vec<Operation> {
     life.changes
         .iter()
         .filter(|change| match change.step {
-            Step::LeaseExpiry | Step::Expiry => true,
+            Step::LeaseExpiry | Step::Expiry | Step::TakenBack => true,
             Step::Asked(asked) => matches!(asked, Asked::Claim | Asked::Keep),
         })
         .filter_map(|change| {

@@ -14,6 +14,7 @@ use qo_core::{Json, TaskId};
 use qo_engine::api::{ClaimRequest, SubmitRequest};
 
 use crate::actor::{Caller, TYPES};
+use crate::broker::Wire;
 use crate::check::{self, Evidence, Excuse, Promise};
 use crate::faults::Trouble;
 use crate::journal::Journal;
@@ -148,7 +149,7 @@ impl Play {
         let settings = BucketSettings {
             // Equal bytes have equal tags, so that equal states can be told.
             hashes_content: true,
-            versions_max: None,
+            ..BucketSettings::default()
         };
         Self {
             bucket: Arc::new(Bucket::new(&scheduler, settings)),
@@ -182,7 +183,16 @@ impl Play {
             &self.trouble,
             gated.then(|| Arc::clone(&self.gate)),
         );
+        let life = (name.to_owned(), 0);
         let running = self.subject.start(&Seat {
+            // Brokers are not explored.
+            wire: Wire::new(
+                &self.scheduler,
+                &self.trouble,
+                &Arc::default(),
+                process,
+                life,
+            ),
             objects: Arc::new(link),
             clock,
             world: Arc::clone(&world) as _,

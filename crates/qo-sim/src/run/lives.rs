@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::sched::ProcessId;
 
 /// How far wrong a wall clock is at the most.
-const SKEW_MAX_MS: u64 = 60_000;
+pub(super) const SKEW_MAX_MS: u64 = 60_000;
 
 impl Stage {
     pub(super) async fn lives_of_a_worker(self: Arc<Self>, number: u64) {
@@ -76,13 +76,7 @@ impl Stage {
             .bytes()
             .fold(7, |sum: u64, byte| sum * 137 + u64::from(byte));
         let mut dice = self.trouble.dice(&[0xd1ce, stream]);
-        let skew_ms = if self.plan.has(FaultKind::ClockSkew) {
-            let skew_ms = dice.between(0, 2 * SKEW_MAX_MS);
-            i64::try_from(skew_ms).unwrap_or_default()
-                - i64::try_from(SKEW_MAX_MS).unwrap_or_default()
-        } else {
-            0
-        };
+        let skew_ms = self.draw_skew(&mut dice);
         let (process, world, running) = self.start_process(name, slot, skew_ms);
         let caller = Caller::new(
             process,
@@ -92,13 +86,13 @@ impl Stage {
             &self.journal,
             Random::of(&[self.plan.seed, 0xca11, stream]),
         );
-        self.doom(process, name, &mut dice);
+        self.doom(process, name, &mut dice, 1);
         self.spawn(Arc::clone(self).storms_of_a_process(process, name.to_owned()));
         Some((process, Arc::new(caller), running))
     }
 
     /// Decides at which await of its life a process dies.
-    fn doom(&self, process: ProcessId, name: &str, dice: &mut Random) {
+    pub(super) fn doom(&self, process: ProcessId, name: &str, dice: &mut Random, times: u64) {
         let Some(rate) = self.trouble.rate(FaultKind::Crash) else {
             return;
         };
@@ -107,7 +101,7 @@ impl Stage {
             clippy::cast_sign_loss,
             reason = "a rate of 5 % to 50 % gives some hundred polls"
         )]
-        let polls = dice.between(1, (80.0 / rate) as u64);
+        let polls = dice.between(1, (80.0 / rate) as u64 * times);
         let id = format!("{name}!crash");
         if self
             .trouble
@@ -118,7 +112,7 @@ impl Stage {
     }
 
     /// Waits for the end of a life, and a little longer. Says whether there is to be another.
-    async fn outlive(&self, process: ProcessId, name: &str) -> bool {
+    pub(super) async fn outlive(&self, process: ProcessId, name: &str) -> bool {
         self.scheduler.died(process).await;
         let now = self.scheduler.elapsed();
         let stream = name

@@ -7,6 +7,7 @@
 //! | tidying | everybody is gone; a day later one process tidies, twice |
 //! | judgement | the [checks](crate::check) |
 
+mod brokers;
 mod lives;
 mod storms;
 
@@ -18,6 +19,7 @@ use qo_core::task::decode;
 use qo_core::{QueueName, TaskId};
 
 use crate::actor::Errands;
+use crate::broker::{Hub, Wire};
 use crate::check::{self, Evidence, Excuse, Found, Promise, Tally};
 use crate::faults::{FaultKind, LATE_MAX, Struck, Trouble};
 use crate::journal::Journal;
@@ -34,8 +36,12 @@ const RECOVERY_MAX: Duration = Duration::from_mins(20);
 const CALM_RECOVERY_MAX: Duration = Duration::from_secs(100);
 /// How often it is looked whether everything has come to its end.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// After so long, the sweeper looks at everything, and removes payloads that no task refers to.
-const TIDY_AFTER: Duration = Duration::from_hours(25);
+/// How long a resume is tried, when there are no faults any more and brokers may still have to take over.
+const RESUME_MAX: Duration = Duration::from_mins(2);
+/// The name of all brokers, who are no workers.
+const BROKER: &str = "broker";
+/// How long after the death of a broker everybody may feel it.
+const VACANCY: Duration = Duration::from_mins(1);
 /// A disturbed worker may feel it for so much longer.
 const AFTERMATH: Duration = Duration::from_secs(45);
 
@@ -82,6 +88,7 @@ struct Stage {
     trouble: Arc<Trouble>,
     journal: Arc<Journal>,
     errands: Arc<Mutex<Errands>>,
+    hub: Arc<Hub>,
     state: Mutex<State>,
 }
 
@@ -100,6 +107,7 @@ struct State {
 
 /// Runs a plan.
 pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome {
+    let plan = &plan.without(|kind| !subject.endures(kind));
     let scheduler = Scheduler::new(plan.seed, Trace::new(keeps_trace));
     let versions_max = plan.has(FaultKind::VersionLimit).then(|| {
         let versions = Random::of(&[plan.seed, 0x7e55]).between(40, 150);
@@ -108,6 +116,7 @@ pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome
     let settings = BucketSettings {
         hashes_content: plan.has(FaultKind::HashTags),
         versions_max,
+        unlimited_key: subject.unlimited_key(),
     };
     let stage = Arc::new(Stage {
         plan: plan.clone(),
@@ -119,6 +128,7 @@ pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome
             left: plan.tasks,
             ..Errands::default()
         })),
+        hub: Arc::default(),
         state: Mutex::default(),
         subject,
         scheduler,
@@ -134,6 +144,9 @@ pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome
 
 impl Stage {
     async fn play(self: Arc<Self>) {
+        for number in 1..=self.subject.brokers() {
+            self.spawn(Arc::clone(&self).lives_of_a_broker(number));
+        }
         for number in 1..=self.plan.workers {
             self.spawn(Arc::clone(&self).lives_of_a_worker(number));
         }
@@ -166,12 +179,17 @@ impl Stage {
     async fn recover(&self) {
         let (process, _, running) = self.start_process("operator", "operator", 0);
         // A pause is an operator's wish, and ends with the operator's next one.
-        let resumed = running.engine.resume(&QueueName::default()).await;
-        if let Err(error) = resumed {
-            self.breach(
-                Promise::Run,
-                format!("without faults, a resume was told: {error}"),
-            );
+        let began = self.scheduler.elapsed();
+        while let Err(error) = running.engine.resume(&QueueName::default()).await {
+            let took = self.scheduler.elapsed().saturating_sub(began);
+            if self.subject.brokers() == 0 || took > RESUME_MAX {
+                self.breach(
+                    Promise::Run,
+                    format!("without faults, a resume was told: {error}"),
+                );
+                break;
+            }
+            self.scheduler.sleep(LOOK_INTERVAL).await;
         }
         self.scheduler.kill(process);
         let began = self.scheduler.elapsed();
@@ -221,10 +239,13 @@ impl Stage {
 
     /// Much later: what was on its way has arrived, and what nobody needs is taken for what nobody will need. The first round may move
     /// something that came late, and leaves to the second what was written just now.
-    async fn tidy(&self) {
+    async fn tidy(self: &Arc<Self>) {
+        if self.subject.brokers() > 0 {
+            self.start_broker("b0", 0);
+        }
         let (_, _, running) = self.start_process("tidy", "tidy", 0);
         for _ in 0..2 {
-            self.scheduler.sleep(TIDY_AFTER).await;
+            self.scheduler.sleep(self.subject.tidy_after()).await;
             if let Err(error) = (running.tidy)().await {
                 self.breach(
                     Promise::Run,
@@ -233,9 +254,8 @@ impl Stage {
             }
         }
         running.engine.close().await;
-        for (id, written) in self.subject.records(&self.bucket) {
-            let body = written.last().and_then(|written| written.body.as_ref());
-            let Some(task) = body.and_then(|body| decode(body).ok()) else {
+        for (id, written) in self.subject.newest(&self.bucket) {
+            let Some(task) = written.body.and_then(|body| decode(&body).ok()) else {
                 continue;
             };
             let mut unreadable = Vec::new();
@@ -258,12 +278,10 @@ impl Stage {
             .flat_map(|key| self.subject.tasks_of(key))
             .collect();
         let mut unfinished = Vec::new();
-        for (id, written) in self.subject.records(&self.bucket) {
-            let body = written.last().and_then(|written| written.body.as_ref());
-            if let Some(task) = body.and_then(|body| decode(body).ok())
+        for (id, written) in self.subject.newest(&self.bucket) {
+            if let Some(task) = written.body.and_then(|body| decode(&body).ok())
                 && !task.status.is_terminal()
                 && !full.contains(&id)
-                && !written.iter().any(|written| written.damaged)
             {
                 unfinished.push(format!("{id} is {}", task.status));
             }
@@ -278,6 +296,18 @@ impl Stage {
         worker: &str,
         clock_ahead_ms: i64,
     ) -> (ProcessId, Arc<SimWorld>, Running) {
+        let (process, world, seat) = self.begin_process(name, worker, clock_ahead_ms, false);
+        (process, world, self.subject.start(&seat))
+    }
+
+    /// Begins a process, with a way to the store and one to the brokers.
+    fn begin_process(
+        &self,
+        name: &str,
+        worker: &str,
+        clock_ahead_ms: i64,
+        has_client: bool,
+    ) -> (ProcessId, Arc<SimWorld>, Seat) {
         let born = self.scheduler.elapsed();
         let number = {
             let mut state = lock(&self.state);
@@ -301,7 +331,10 @@ impl Stage {
             &self.trouble,
             None,
         );
+        let link = if has_client { link.with_client() } else { link };
+        let life = (name.to_owned(), stream);
         let seat = Seat {
+            wire: Wire::new(&self.scheduler, &self.trouble, &self.hub, process, life),
             objects: Arc::new(link),
             clock,
             world: Arc::clone(&world) as _,
@@ -315,7 +348,7 @@ impl Stage {
         });
         self.scheduler
             .note(process, || format!("is born, life {number} of the run"));
-        (process, world, self.subject.start(&seat))
+        (process, world, seat)
     }
 
     fn breach(&self, promise: Promise, what: String) {
@@ -328,7 +361,10 @@ impl Stage {
         let worker_of = |process: ProcessId| {
             let mut lives = state.lives.iter();
             let lived = lives.find(|lived| lived.process == process);
-            lived.map(|lived| lived.worker.clone())
+            // What happens to a broker happens to everybody.
+            lived
+                .map(|lived| lived.worker.clone())
+                .filter(|worker| worker != BROKER)
         };
         let mut excuses: Vec<Excuse> = struck
             .iter()
@@ -341,18 +377,25 @@ impl Stage {
             .collect();
         for lived in &state.lives {
             if let Some(died) = lived.died {
+                let is_broker = lived.worker == BROKER;
                 excuses.push(Excuse {
-                    worker: Some(lived.worker.clone()),
+                    worker: worker_of(lived.process),
                     from: died,
-                    until: died,
+                    until: if is_broker { died + VACANCY } else { died },
                 });
             }
         }
         for (process, from, until) in self.journal.excuses() {
+            let worker = worker_of(process);
+            let aftermath = if worker.is_none() {
+                VACANCY
+            } else {
+                Duration::ZERO
+            };
             excuses.push(Excuse {
-                worker: worker_of(process),
+                worker,
                 from,
-                until,
+                until: until + aftermath,
             });
         }
         excuses

@@ -4,8 +4,12 @@
 //! a real scheduler might have run them. Time stands still while anything is ready and then jumps to the next timer. Nothing here
 //! knows a thread, a real clock or a hash map, so that the seed decides everything.
 //!
+//! A process may have a [room](Room): a tokio runtime of its own, for libraries that spawn on one. What it holds runs until it waits, each
+//! time that nothing else is ready, and now and then before.
+//!
 //! Process 0 is the harness and the network: what it runs goes on when others die.
 
+mod room;
 mod sleep;
 mod world;
 
@@ -20,6 +24,7 @@ use qo_store::world::BoxFuture;
 pub use self::sleep::Sleep;
 pub use self::world::SimWorld;
 
+use self::room::Room;
 use crate::random::Random;
 use crate::trace::Trace;
 
@@ -29,6 +34,9 @@ pub const BEGIN_MS: i64 = 1_763_238_845_000;
 const POLLS_AT_ONCE_MAX: u64 = 50_000;
 /// More polls than this in one run are one, too.
 const POLLS_MAX: u64 = 20_000_000;
+
+/// The rooms run once in so many steps, although something else is ready.
+const ROOMS_EVERY: u64 = 4;
 
 /// Names one life of a process.
 pub type ProcessId = u32;
@@ -91,6 +99,7 @@ struct Process {
     polls: u64,
     dies_at_poll: Option<u64>,
     mourners: Vec<Waker>,
+    room: Option<Arc<Room>>,
 }
 
 struct SlotWaker {
@@ -200,9 +209,19 @@ impl Scheduler {
                 polls: 0,
                 dies_at_poll: None,
                 mourners: Vec::new(),
+                room: None,
             },
         );
         id
+    }
+
+    /// Gives a process a tokio runtime of its own.
+    pub fn give_room(&self, process: ProcessId) -> std::io::Result<()> {
+        let room = Arc::new(Room::new()?);
+        if let Some(process) = self.state().processes.get_mut(&process) {
+            process.room = Some(room);
+        }
+        Ok(())
     }
 
     /// Runs a future as a part of a process, for as long as that lives.
@@ -245,14 +264,14 @@ impl Scheduler {
 
     /// Ends a process: nothing of it goes on.
     pub fn kill(&self, process: ProcessId) {
-        let (futures, mourners) = {
+        let (futures, mourners, room) = {
             let mut state = self.state();
-            let mourners = match state.processes.get_mut(&process) {
+            let (mourners, room) = match state.processes.get_mut(&process) {
                 Some(process) => {
                     process.alive = false;
-                    std::mem::take(&mut process.mourners)
+                    (std::mem::take(&mut process.mourners), process.room.take())
                 }
-                None => Vec::new(),
+                None => (Vec::new(), None),
             };
             let numbers: Vec<u64> = state
                 .slots
@@ -264,10 +283,14 @@ impl Scheduler {
                 .iter()
                 .filter_map(|number| state.slots.remove(number)?.future)
                 .collect();
-            (futures, mourners)
+            (futures, mourners, room)
         };
-        // Only now: what is dropped may look at the scheduler.
-        drop(futures);
+        // Only now: what is dropped may look at the scheduler, and may look for its runtime.
+        {
+            let _inside = room.as_ref().map(|room| room.enter());
+            drop(futures);
+        }
+        drop(room);
         for mourner in mourners {
             mourner.wake();
         }
@@ -329,12 +352,48 @@ impl Scheduler {
     pub fn run(&self, main: BoxFuture<()>) -> Result<(), Stuck> {
         let main = self.spawn(HARNESS, main);
         while self.state().slots.contains_key(&main) {
+            if self.is_rooms_turn() {
+                self.run_rooms();
+            }
             match self.choose() {
                 Some(slot) => self.poll(slot)?,
-                None => self.advance()?,
+                None => {
+                    self.run_rooms();
+                    if !self.is_anything_ready() {
+                        self.advance()?;
+                    }
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether the rooms run now, although something else is ready.
+    fn is_rooms_turn(&self) -> bool {
+        let mut state = self.state();
+        let has_rooms = state.processes.values().any(|one| one.room.is_some());
+        has_rooms && state.choices.below(ROOMS_EVERY) == 0
+    }
+
+    /// Runs what is ready in the rooms of processes that are not stopped, until all of it waits.
+    fn run_rooms(&self) {
+        let rooms: Vec<Arc<Room>> = {
+            let state = self.state();
+            let running = state.processes.values();
+            running
+                .filter(|process| process.alive && process.paused_until <= state.now)
+                .filter_map(|process| process.room.clone())
+                .collect()
+        };
+        for room in rooms {
+            room.run();
+        }
+    }
+
+    fn is_anything_ready(&self) -> bool {
+        let state = self.state();
+        let mut woken = lock(&self.shared.woken);
+        !ready(&state, &mut woken).is_empty()
     }
 
     /// Runs everything that is ready, in a fixed order, until all of it waits. Time does not pass.
@@ -407,7 +466,7 @@ impl Scheduler {
     }
 
     fn poll(&self, number: u64) -> Result<(), Stuck> {
-        let (mut future, waker, process) = {
+        let (mut future, waker, process, room) = {
             let mut state = self.state();
             state.polls += 1;
             state.polls_at_once += 1;
@@ -420,8 +479,12 @@ impl Scheduler {
             let Some(future) = slot.future.take() else {
                 return Ok(());
             };
-            (future, slot.waker.clone(), slot.process)
+            let (waker, process) = (slot.waker.clone(), slot.process);
+            let room = state.processes.get(&process);
+            let room = room.and_then(|process| process.room.clone());
+            (future, waker, process, room)
         };
+        let _inside = room.as_ref().map(|room| room.enter());
         let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
         let dies = {
             let mut state = self.state();

@@ -3,10 +3,11 @@
 //! Every request is one step: conditions hold or fail at the moment at which it is applied, as on a store that honours them. What goes
 //! wrong on the way there and back is the business of the [link](super::Link).
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -29,6 +30,8 @@ pub struct BucketSettings {
     pub hashes_content: bool,
     /// A key takes no more writes than this.
     pub versions_max: Option<u32>,
+    /// Except this one.
+    pub unlimited_key: Option<&'static str>,
 }
 
 /// What was done to one key at one time.
@@ -53,7 +56,11 @@ pub struct Bucket {
     scheduler: Scheduler,
     settings: BucketSettings,
     state: Mutex<State>,
+    understood: Mutex<BTreeMap<String, Understood>>,
 }
+
+/// What somebody has made of an object.
+type Understood = Arc<dyn Any + Send + Sync>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -71,6 +78,7 @@ struct Object {
     body: Bytes,
     e_tag: String,
     at: Timestamp,
+    attributes: Attributes,
 }
 
 #[derive(Debug)]
@@ -88,7 +96,23 @@ impl Bucket {
             scheduler: scheduler.clone(),
             settings,
             state: Mutex::default(),
+            understood: Mutex::default(),
         }
+    }
+
+    /// What was made of an object that never changes. Only the first who asks has to make it.
+    pub fn understand<T: Send + Sync + 'static>(
+        &self,
+        key: &str,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let known = lock(&self.understood).get(key).cloned();
+        if let Some(Ok(known)) = known.map(Arc::downcast) {
+            return known;
+        }
+        let made = Arc::new(make());
+        lock(&self.understood).insert(key.to_owned(), Arc::clone(&made) as Understood);
+        made
     }
 
     /// Does what is asked.
@@ -98,8 +122,19 @@ impl Bucket {
         let mut state = lock(&self.state);
         *state.counts.entry(request.verb()).or_default() += 1;
         match request {
-            Request::Put { key, body, mode } => {
-                let written = self.put(&mut state, key, body, mode, at, tick)?;
+            Request::Put {
+                key,
+                body,
+                mode,
+                attributes,
+            } => {
+                let object = Object {
+                    body: body.clone(),
+                    e_tag: String::new(),
+                    at,
+                    attributes: attributes.clone(),
+                };
+                let written = self.put(&mut state, key, object, mode, tick)?;
                 Ok(Answer::Put(written))
             }
             Request::Get { key, options } => get(&state, key, options).map(Answer::Get),
@@ -156,6 +191,7 @@ impl Bucket {
         let body = Bytes::from(body);
         let at = object.at;
         let damaged = Object {
+            attributes: object.attributes.clone(),
             e_tag: state.tag(self.settings, &body),
             body,
             at,
@@ -225,9 +261,8 @@ impl Bucket {
         &self,
         state: &mut State,
         key: &Path,
-        body: &Bytes,
+        mut object: Object,
         mode: &PutMode,
-        at: Timestamp,
         tick: u64,
     ) -> Result<PutResult> {
         let found = state.objects.get(key.as_ref());
@@ -253,16 +288,14 @@ impl Bucket {
             .settings
             .versions_max
             .is_some_and(|max| versions >= max as usize)
+            && self.settings.unlimited_key != Some(key.as_ref())
         {
             state.full.insert(key.to_string());
             return Err(status(400, "MaxVersionsExceeded"));
         }
-        let e_tag = state.tag(self.settings, body);
-        let object = Object {
-            body: body.clone(),
-            e_tag: e_tag.clone(),
-            at,
-        };
+        let e_tag = state.tag(self.settings, &object.body);
+        object.e_tag.clone_from(&e_tag);
+        let at = object.at;
         state.write(key.as_ref(), Some(object), at, tick, false);
         Ok(PutResult {
             e_tag: Some(e_tag),
@@ -331,18 +364,25 @@ fn get(state: &State, key: &Path, options: &GetOptions) -> Result<GetResult> {
     };
     let start = usize::try_from(range.start).unwrap_or(usize::MAX);
     let end = usize::try_from(range.end).unwrap_or(usize::MAX);
-    Ok(result_of(meta, object.body.slice(start..end), range))
+    let attributes = object.attributes.clone();
+    let body = object.body.slice(start..end);
+    Ok(result_of(meta, body, range, attributes))
 }
 
 /// An answer to a read with this body.
-pub(super) fn result_of(meta: ObjectMeta, body: Bytes, range: std::ops::Range<u64>) -> GetResult {
+pub(super) fn result_of(
+    meta: ObjectMeta,
+    body: Bytes,
+    range: std::ops::Range<u64>,
+    attributes: Attributes,
+) -> GetResult {
     GetResult {
         payload: GetResultPayload::Stream(
             futures_util::stream::once(std::future::ready(Ok(body))).boxed(),
         ),
         meta,
         range,
-        attributes: Attributes::default(),
+        attributes,
         extensions: Extensions::default(),
     }
 }

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
@@ -46,7 +47,12 @@ struct Shared {
     requests: AtomicU64,
     /// Where requests wait for their turn, if they do.
     gate: Option<Arc<Gate>>,
+    /// Whether there is an HTTP client in between, which gives up on a silent store, and notices a body that ends early.
+    has_client: bool,
 }
+
+/// When the HTTP client gives up.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the network brings back.
 type Returned = (Result<Answer>, Option<Timestamp>);
@@ -74,8 +80,19 @@ impl Link {
                 trouble: Arc::clone(trouble),
                 requests: AtomicU64::new(0),
                 gate,
+                has_client: false,
             }),
         }
+    }
+
+    /// The same way with an HTTP client in between, for those who rely on one: it gives up on a store that is silent, and notices a
+    /// body that ends early. Whoever has timeouts and checks of its own is better tested without.
+    #[must_use]
+    pub fn with_client(mut self) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.has_client = true;
+        }
+        self
     }
 
     /// How many requests this life has sent.
@@ -179,6 +196,9 @@ impl Journey {
             }
             Some(Strike::TornRead { kept }) => {
                 let result = match self.apply() {
+                    Ok(Answer::Get(_)) if shared.has_client => {
+                        Err(no_answer("the body has ended early"))
+                    }
                     Ok(Answer::Get(get)) => torn(get, kept).await.map(Answer::Get),
                     other => other,
                 };
@@ -233,12 +253,14 @@ impl Journey {
 
     async fn lose(&mut self, hangs: bool, why: &str) {
         self.note(&Err(why));
-        if hangs {
-            // The client will give up by itself.
+        let shared = Arc::clone(&self.link.shared);
+        if hangs && shared.has_client {
+            shared.scheduler.sleep(CLIENT_TIMEOUT).await;
+        } else if hangs {
+            // Whoever asks will give up by itself.
             self.answer = None;
             return;
         }
-        let shared = Arc::clone(&self.link.shared);
         let latency = shared.trouble.latency(&mut self.dice);
         shared.scheduler.sleep(latency).await;
         self.deliver((Err(no_answer(why)), None));
@@ -255,6 +277,7 @@ impl Journey {
 /// The same answer with a body that ends early.
 async fn torn(answer: GetResult, kept: f64) -> Result<GetResult> {
     let (meta, range) = (answer.meta.clone(), answer.range.clone());
+    let attributes = answer.attributes.clone();
     let body = answer.bytes().await?;
     #[expect(
         clippy::cast_precision_loss,
@@ -263,7 +286,7 @@ async fn torn(answer: GetResult, kept: f64) -> Result<GetResult> {
         reason = "any length below the full one will do"
     )]
     let length = (body.len() as f64 * kept) as usize;
-    Ok(result_of(meta, body.slice(..length), range))
+    Ok(result_of(meta, body.slice(..length), range, attributes))
 }
 
 /// An answer of another kind than the request: it cannot happen, and is told as no answer.
@@ -302,6 +325,7 @@ impl ObjectStore for Link {
             key: location.clone(),
             body: payload.into(),
             mode: opts.mode,
+            attributes: opts.attributes,
         };
         match self.send(request).await? {
             Answer::Put(result) => Ok(result),

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{Error, GetOptions, GetResult, ListResult, ObjectMeta, PutMode, PutResult};
+use object_store::{
+    Attributes, Error, GetOptions, GetResult, ListResult, ObjectMeta, PutMode, PutResult,
+};
 
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +34,8 @@ pub enum Request {
         body: Bytes,
         /// Under which condition.
         mode: PutMode,
+        /// What is kept beside it.
+        attributes: Attributes,
     },
     /// A read.
     Get {
@@ -103,7 +107,9 @@ impl Request {
     pub fn describe(&self) -> String {
         let text = |path: &Option<Path>| path.as_ref().map(ToString::to_string).unwrap_or_default();
         match self {
-            Self::Put { key, body, mode } => match mode {
+            Self::Put {
+                key, body, mode, ..
+            } => match mode {
                 PutMode::Overwrite => format!("PUT {key} ({} bytes)", body.len()),
                 PutMode::Create => format!("CREATE {key} ({} bytes)", body.len()),
                 PutMode::Update(expected) => format!(

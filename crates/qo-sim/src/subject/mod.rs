@@ -3,7 +3,9 @@
 //! To simulate another engine is to implement [`Subject`] for it: how a process starts it, how its tasks are read from what is stored, and
 //! what may be left in the store in the end. The processes, the faults and the checks are the same.
 
+mod json;
 mod objects;
+mod slate;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,13 +14,27 @@ use std::time::Duration;
 
 use object_store::ObjectStore;
 use qo_core::{Task, TaskId};
-use qo_engine::{Engine, EngineError};
+use qo_engine::{Engine, EngineError, StateEngine};
 use qo_store::clock::StoreClock;
 use qo_store::world::{BoxFuture, World};
 
+use crate::broker::Wire;
+use crate::faults::FaultKind;
 use crate::store::{Bucket, Written};
 
+pub use self::json::Json;
 pub use self::objects::Objects;
+pub use self::slate::Slate;
+
+/// The engine of that name.
+pub fn from_name(name: &str) -> Option<Arc<dyn Subject>> {
+    all().into_iter().find(|subject| subject.name() == name)
+}
+
+/// Every engine that can be simulated.
+pub fn all() -> Vec<Arc<dyn Subject>> {
+    vec![Arc::new(Objects), Arc::new(Json), Arc::new(Slate)]
+}
 
 /// What a process has to start an engine with.
 #[derive(Debug, Clone)]
@@ -31,6 +47,8 @@ pub struct Seat {
     pub world: Arc<dyn World>,
     /// How often background work looks at everything.
     pub sweep_interval: Duration,
+    /// The way to the brokers, where the engine has some.
+    pub wire: Wire,
 }
 
 /// An engine that runs.
@@ -50,11 +68,52 @@ pub trait Subject: Debug + Send + Sync + 'static {
     /// Its name in tables.
     fn name(&self) -> &'static str;
 
-    /// Starts it in a process.
+    /// Starts it in a process. Where there are brokers, this is the way to them.
     fn start(&self, seat: &Seat) -> Running;
+
+    /// How many processes open the queue for the others; none, where everybody does.
+    fn brokers(&self) -> u64 {
+        0
+    }
+
+    /// Opens the queue in the process of a broker.
+    fn serve(&self, _seat: &Seat) -> BoxFuture<Result<StateEngine, EngineError>> {
+        Box::pin(async { Err(EngineError::Closed) })
+    }
+
+    /// After how long a process looks at everything that was left.
+    fn tidy_after(&self) -> Duration {
+        Duration::from_mins(2)
+    }
+
+    /// Whether the engine is made for stores and processes that fail in this way.
+    fn endures(&self, _kind: FaultKind) -> bool {
+        true
+    }
 
     /// Every stored version of every task, oldest first.
     fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>>;
+
+    /// The newest stored version of every task that is there and was never damaged.
+    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, Written> {
+        let records = self.records(bucket).into_iter();
+        records
+            .filter(|(_, written)| !written.iter().any(|written| written.damaged))
+            .filter_map(|(id, written)| Some((id, written.into_iter().next_back()?)))
+            .filter(|(_, written)| written.body.is_some())
+            .collect()
+    }
+
+    /// Whether one write may hold several changes of one task.
+    fn groups_changes(&self) -> bool {
+        false
+    }
+
+    /// The key that the engine cannot do without, and that it writes without end, if there is one. A store that limits the
+    /// versions of a key is no store for it.
+    fn unlimited_key(&self) -> Option<&'static str> {
+        None
+    }
 
     /// The keys of objects that may be damaged without making the store as a whole unusable.
     fn may_be_damaged(&self, key: &str) -> bool;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use qo_core::keys::{Key, QUARANTINE_PREFIX, TASKS_PREFIX};
 use qo_core::{Payload, Task, TaskId};
@@ -70,6 +71,11 @@ impl Subject for Objects {
                 Box::new(Maintenance::spawn(maintained.clone(), config))
             }),
         }
+    }
+
+    fn tidy_after(&self) -> Duration {
+        // Then the sweeper looks at everything, and removes payloads that no task refers to.
+        Duration::from_hours(25)
     }
 
     fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {

@@ -4,66 +4,80 @@ use std::sync::Arc;
 
 use qo_core::mutant::Mutant;
 use qo_sim::campaign::{explain, run_seed};
-use qo_sim::mutants::{Planted, SEEDS_MAX, from_name, hunt, name};
-use qo_sim::subject::{Objects, Subject};
+use qo_sim::mutants::{Planted, SEEDS_MAX, from_name, hunt, name, of_engine};
+use qo_sim::subject::{self, Subject};
 
-/// For each planted bug the first seed that finds it, as `cargo xtask sim --mutants` has told.
+/// For each engine and planted bug the first seed that finds it, as `cargo xtask sim --mutants` has told.
 const FOUND_BY: &str = include_str!("../../mutants.txt");
 
-fn subject() -> Arc<dyn Subject> {
-    Arc::new(Objects)
+fn subject(engine: &str) -> Arc<dyn Subject> {
+    subject::from_name(engine).unwrap()
 }
 
-fn first_seed(mutant: Mutant) -> Option<u64> {
+fn first_seed(engine: &str, mutant: Mutant) -> Option<u64> {
     FOUND_BY.lines().find_map(|line| {
-        let (found, seed) = line.split_once(' ')?;
+        let (found, seed) = line.strip_prefix(engine)?.trim().split_once(' ')?;
         (from_name(found) == Some(mutant)).then(|| seed.trim().parse().unwrap())
     })
 }
 
 /// Looks where it was found the last time, and only then everywhere.
-fn is_found(mutant: Mutant) -> bool {
-    if let Some(seed) = first_seed(mutant) {
+fn is_found(engine: &str, mutant: Mutant) -> bool {
+    if let Some(seed) = first_seed(engine, mutant) {
         assert!(seed < SEEDS_MAX);
         let _planted = Planted::new(mutant);
-        if !run_seed(seed, &subject()).found.0.is_empty() {
+        if !run_seed(seed, &subject(engine)).found.0.is_empty() {
             return true;
         }
     }
-    let caught = hunt(mutant, &subject(), SEEDS_MAX);
+    let caught = hunt(mutant, &subject(engine), SEEDS_MAX);
     println!("{caught}");
     caught.by.is_some()
 }
 
-fn missed(parity: usize) -> Vec<String> {
-    let mutants = Mutant::ALL.into_iter().enumerate();
+fn missed(engine: &str) -> Vec<String> {
+    let mutants = of_engine(engine).into_iter();
     mutants
-        .filter(|(place, mutant)| place % 2 == parity && !is_found(*mutant))
-        .map(|(_, mutant)| name(mutant))
+        .filter(|mutant| !is_found(engine, *mutant))
+        .map(name)
         .collect()
 }
 
 #[test]
-fn every_second_planted_bug_is_found() {
-    assert_eq!(missed(0), Vec::<String>::new());
+fn every_planted_bug_of_objects_is_found() {
+    assert_eq!(missed("objects"), Vec::<String>::new());
 }
 
 #[test]
-fn and_so_are_the_others() {
-    assert_eq!(missed(1), Vec::<String>::new());
+fn every_planted_bug_of_json_is_found() {
+    assert_eq!(missed("json"), Vec::<String>::new());
+}
+
+#[test]
+fn every_planted_bug_belongs_to_an_engine() {
+    for mutant in Mutant::ALL {
+        let mut subjects = subject::all().into_iter();
+        assert!(
+            subjects.any(|subject| of_engine(subject.name()).contains(&mutant)),
+            "{mutant:?}"
+        );
+    }
 }
 
 #[test]
 fn a_failure_is_shrunk_and_says_how_to_run_it_again() {
     let mutant = Mutant::DoubtReadAsFailure;
-    let seed = first_seed(mutant).unwrap();
+    let engine = "objects";
+    let seed = first_seed(engine, mutant).unwrap();
     let _planted = Planted::new(mutant);
-    let outcome = run_seed(seed, &subject());
-    let text = explain(&outcome, &subject(), Some(&name(mutant)));
+    let outcome = run_seed(seed, &subject(engine));
+    let text = explain(&outcome, &subject(engine), Some(&name(mutant)));
     for part in [
         &format!("seed {seed}: "),
         "promise ",
-        &format!("run it again: cargo xtask sim --seed {seed} --mutant doubt-read-as-failure"),
+        &format!(
+            "run it again: cargo xtask sim --engine objects --seed {seed} --mutant doubt-read-as-failure"
+        ),
         "shrunk to",
         "--only '",
         "its trace",

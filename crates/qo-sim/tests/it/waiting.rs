@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use qo_core::WorkerId;
 use qo_engine::api::ClaimRequest;
+use qo_sim::broker::Wire;
 use qo_sim::faults::Trouble;
 use qo_sim::plan::Plan;
 use qo_sim::random::Random;
@@ -29,12 +30,14 @@ fn many_claims_of_one_process_wait_without_a_loop() {
     let process = scheduler.start_process("worker", Random::of(&[1]), 0);
     let clock = Arc::default();
     let life = ("worker".to_owned(), 1);
+    let wire = Wire::new(&scheduler, &trouble, &Arc::default(), process, life.clone());
     let link = Link::new(&scheduler, process, life, &bucket, &clock, &trouble, None);
     let running = Objects.start(&Seat {
         objects: Arc::new(link),
         clock,
         world: SimWorld::of(&scheduler, process),
         sweep_interval: Duration::from_mins(5),
+        wire,
     });
     let worker: WorkerId = "worker".parse().unwrap();
     let claims = async move {

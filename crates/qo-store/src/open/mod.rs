@@ -41,6 +41,7 @@ use self::opaque::OpaqueStore;
 use crate::clock::StoreClock;
 use crate::http_layer::StoreConnector;
 use crate::store::{Store, StoreSource};
+use crate::wrap::CountingStore;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::address::Address as FuzzedAddress;
@@ -51,16 +52,28 @@ pub use self::options::OpenOptions;
 
 /// Opens the store at a URL. No request is sent.
 pub fn open(url: &str, options: &OpenOptions) -> Result<Store, OpenError> {
-    match Address::parse(url)? {
-        Address::Memory { name } => Ok(memory::open(name.as_deref())),
+    let store = match Address::parse(url)? {
+        Address::Memory { name } => memory::open(name.as_deref()),
         Address::Sqlite { path } => {
             let path = profile::expand_home(options, &path.to_string_lossy());
-            sqlite::open(&path, options)
+            sqlite::open(&path, options)?
         }
         Address::Bucket(address) => match address.cloud {
-            Cloud::S3 => s3::open(&address, options),
-            Cloud::Gcs => gcs::open(&address, options),
-            Cloud::Azure => azure::open(&address, options),
+            Cloud::S3 => s3::open(&address, options)?,
+            Cloud::Gcs => gcs::open(&address, options)?,
+            Cloud::Azure => azure::open(&address, options)?,
+        },
+    };
+    Ok(counted(store, options))
+}
+
+/// The store, with its requests counted if somebody wants to know.
+fn counted(store: Store, options: &OpenOptions) -> Store {
+    match options.counter() {
+        None => store,
+        Some(counter) => Store {
+            objects: Arc::new(CountingStore::with_counter(store.objects, counter.clone())),
+            ..store
         },
     }
 }

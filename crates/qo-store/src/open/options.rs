@@ -9,12 +9,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::world::World;
+use crate::wrap::RequestCounter;
 
 /// The surroundings in which a store is opened.
 #[derive(Clone)]
 pub struct OpenOptions {
     world: Arc<dyn World>,
     env: BTreeMap<String, String>,
+    counter: Option<RequestCounter>,
 }
 
 impl OpenOptions {
@@ -23,6 +25,7 @@ impl OpenOptions {
         Self {
             world,
             env: BTreeMap::new(),
+            counter: None,
         }
     }
 
@@ -35,6 +38,7 @@ impl OpenOptions {
                     Some((name.into_string().ok()?, value.into_string().ok()?))
                 })
                 .collect(),
+            counter: None,
         }
     }
 
@@ -43,6 +47,18 @@ impl OpenOptions {
     pub fn with_var(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.env.insert(name.into(), value.into());
         self
+    }
+
+    /// Counts the requests to everything that is opened.
+    #[must_use]
+    pub fn counted_by(mut self, counter: RequestCounter) -> Self {
+        self.counter = Some(counter);
+        self
+    }
+
+    /// Who counts requests, if somebody does.
+    pub(super) fn counter(&self) -> Option<&RequestCounter> {
+        self.counter.as_ref()
     }
 
     /// Time and randomness for what is opened.

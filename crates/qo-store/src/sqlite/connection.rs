@@ -9,6 +9,10 @@ use tokio::sync::Semaphore;
 
 use super::error::SqliteError;
 
+/// The size of a page of a new file. Large objects go through fewer pages so, which is where most of the time of writing one goes;
+/// a write of a small one touches a handful of pages, whatever their size, and then waits for the disk.
+pub(super) const PAGE_BYTES: i64 = 16 * 1024;
+
 /// How long a connection waits for other processes before it gives up.
 pub(super) const LOCK_WAIT_LIMIT: Duration = Duration::from_secs(30);
 
@@ -41,7 +45,7 @@ pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
     // FULL flushes the log at every commit: without it, a power failure could undo writes that were acknowledged.
     connection.pragma_update(None, "synchronous", "FULL")?;
     // A checkpoint costs flushes of its own, so it should be worth them (16 MiB of pages).
-    connection.pragma_update(None, "wal_autocheckpoint", 4096)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 16 * 1024 * 1024 / PAGE_BYTES)?;
     // What a burst of writes left of the log is given back at the next checkpoint.
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
     // Negative: in KiB.

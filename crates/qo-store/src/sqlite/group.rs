@@ -236,7 +236,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let connection = open_database(&directory.path().join("qo.db")).unwrap();
         connection
-            .pragma_update(None, "max_page_count", 64)
+            .pragma_update(None, "max_page_count", 16)
             .unwrap();
         let queue = WriteQueue::start(connection, TokioWorld::shared()).unwrap();
         let large = Bytes::from(vec![7; 1024 * 1024]);

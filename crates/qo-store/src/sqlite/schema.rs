@@ -16,7 +16,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 
-use super::connection::{configure, connect, is_locked, lock_pause, wait_for_lock};
+use super::connection::{PAGE_BYTES, configure, connect, is_locked, lock_pause, wait_for_lock};
 use super::error::SqliteOpenError;
 
 /// Marks a file as qo's: `qoob` in ASCII.
@@ -130,6 +130,8 @@ fn prepare(path: &Path, is_missing: bool) -> rusqlite::Result<Prepared> {
             reason: "the file is read-only".to_owned(),
         }));
     }
+    // It holds for a new file, and is passed over for any other.
+    connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {

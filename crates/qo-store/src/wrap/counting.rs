@@ -24,13 +24,20 @@ use super::operation::{Operation, first_segment};
 #[derive(Debug)]
 pub struct CountingStore {
     inner: Arc<dyn ObjectStore>,
-    counter: Counter,
+    counter: RequestCounter,
 }
 
+/// What several stores were asked, in all. Clones share the counts.
 #[derive(Debug, Clone, Default)]
-struct Counter(Arc<Mutex<Counts>>);
+pub struct RequestCounter(Arc<Mutex<Counts>>);
 
-impl Counter {
+impl RequestCounter {
+    /// What was counted so far.
+    pub fn counts(&self) -> Counts {
+        let counts = self.0.lock();
+        counts.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn note(&self, prefix: &str, operation: Operation, change: impl FnOnce(&mut Tally)) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         change(counts.tally(prefix, operation));
@@ -87,16 +94,17 @@ impl Counter {
 impl CountingStore {
     /// Counts every request to `inner`.
     pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self {
-            inner,
-            counter: Counter::default(),
-        }
+        Self::with_counter(inner, RequestCounter::default())
+    }
+
+    /// Counts every request to `inner` together with those of others.
+    pub fn with_counter(inner: Arc<dyn ObjectStore>, counter: RequestCounter) -> Self {
+        Self { inner, counter }
     }
 
     /// What was counted so far.
     pub fn counts(&self) -> Counts {
-        let counts = self.counter.0.lock();
-        counts.unwrap_or_else(PoisonError::into_inner).clone()
+        self.counter.counts()
     }
 }
 
@@ -241,7 +249,7 @@ impl ObjectStore for CountingStore {
 #[derive(Debug)]
 struct CountingUpload {
     inner: Box<dyn MultipartUpload>,
-    counter: Counter,
+    counter: RequestCounter,
     prefix: String,
 }
 

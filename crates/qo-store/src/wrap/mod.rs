@@ -18,7 +18,7 @@ mod operation;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use counting::CountingStore;
+pub use counting::{CountingStore, RequestCounter};
 pub use counts::{Counts, Tally};
 pub use faults::{FaultKind, FaultPlan, FaultRule, FaultStore, InjectedFault};
 pub use latency::{Delay, LatencyStore};

@@ -21,7 +21,7 @@ macro_rules! on_both_stores {
 mod crowd;
 mod first_steps;
 mod killed_worker;
-mod place;
+pub(crate) mod place;
 mod poison_pill;
 mod processes;
 mod replay;

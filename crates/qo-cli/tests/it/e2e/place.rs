@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use qo::{Connect, OpenOptions};
+use qo_store::world::TokioWorld;
 use qo_testkit::{SeaweedFs, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -42,6 +44,30 @@ impl Place {
                 ("AWS_ALLOW_HTTP", "true".to_owned()),
             ],
         }
+    }
+
+    /// The same place, with another engine on its store.
+    pub(crate) fn with_engine(mut self, engine: &str) -> Self {
+        self.store = format!("{}?engine={engine}", self.store);
+        self
+    }
+
+    /// The same place, with a variable for every command.
+    pub(crate) fn with_variable(mut self, name: &'static str, value: &str) -> Self {
+        self.variables.push((name, value.to_owned()));
+        self
+    }
+
+    /// A connection of this process to the store.
+    pub(crate) fn connection(&self) -> Connect {
+        let options = OpenOptions::new(TokioWorld::shared());
+        let options = self
+            .variables
+            .iter()
+            .fold(options, |options, (name, value)| {
+                options.with_var(*name, value)
+            });
+        Connect::to(&self.store).options(options)
     }
 
     /// The command with arguments, with nothing of the environment of the tests but where programs are.

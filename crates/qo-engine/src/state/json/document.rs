@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use qo_core::limits::COUNT_MAX;
+use qo_core::mutant::{Mutant, planted};
 use qo_core::{OpId, QueueName, TaskId, Timestamp};
 use qo_store::StoreError;
 use qo_store::client::Authorship;
@@ -114,13 +115,17 @@ pub(super) fn recognise(body: &[u8], op: &OpId) -> Option<Authorship> {
     if marks.op_id == *op {
         return Some(Authorship::Latest);
     }
+    if planted(Mutant::BuiltUponUnrecognised) {
+        return None;
+    }
     let (writer, number) = parts(op);
     let is_in = marks.writers.get(&writer)?.writes >= number;
     is_in.then_some(Authorship::BuiltUpon)
 }
 
-/// Writes the object.
+/// Writes the object, into a buffer that may have been used before.
 pub(super) fn write<'a>(
+    mut body: BytesMut,
     head: &Head,
     op: &OpId,
     now: Timestamp,
@@ -141,7 +146,8 @@ pub(super) fn write<'a>(
         head_text.push_str(",\n");
     }
     head_text.push_str("\"tasks\":[");
-    let mut body = BytesMut::with_capacity(head_text.len() + lines_bytes + 64);
+    body.clear();
+    body.reserve(head_text.len() + lines_bytes + 64);
     body.put_slice(head_text.as_bytes());
     let mut separator: &[u8] = b"\n";
     for line in lines {
@@ -229,7 +235,8 @@ mod tests {
 
     fn written(head: &Head, op: &OpId, lines: &[Bytes]) -> Bytes {
         let bytes = lines.iter().map(|line| line.len() + LINE_OVERHEAD).sum();
-        write(head, op, Timestamp::from_millis(5), lines.iter(), bytes).unwrap()
+        let now = Timestamp::from_millis(5);
+        write(BytesMut::new(), head, op, now, lines.iter(), bytes).unwrap()
     }
 
     #[test]

@@ -20,10 +20,12 @@ pub(crate) mod fuzz;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use object_store::ObjectStore;
+use qo_core::mutant::{Mutant, planted};
 use qo_core::task::{decode, encode};
 use qo_core::{OpId, QueueState, TaskId, Timestamp};
 use qo_store::client::{ClientConfig, Object, Tag};
@@ -84,6 +86,8 @@ struct JsonJournal {
     /// Lines that are no task to this version. They are carried along.
     strangers: Vec<Bytes>,
     lines_bytes: usize,
+    /// What the last object was written into. Memory that was used before costs less than new memory.
+    spare: BytesMut,
 }
 
 impl JsonJournal {
@@ -100,6 +104,7 @@ impl JsonJournal {
             lines: BTreeMap::new(),
             strangers: Vec::new(),
             lines_bytes: 0,
+            spare: BytesMut::new(),
         }
     }
 
@@ -153,6 +158,9 @@ impl JsonJournal {
 
     /// Forgets what is known of tasks whose write did not come to be, so that the next load reads them.
     fn undo(&mut self, state: &mut QueueState, staged: &BTreeMap<TaskId, Option<Bytes>>) {
+        if planted(Mutant::FailedWriteBuiltUpon) {
+            return;
+        }
         self.must_load = true;
         for id in staged.keys() {
             state.unload(*id);
@@ -162,6 +170,9 @@ impl JsonJournal {
 
     /// Makes sure that the object is still the one that is known.
     async fn confirm(&mut self) -> Committed {
+        if planted(Mutant::AnsweredUnconfirmed) {
+            return Committed::Done;
+        }
         let found = match &self.tag {
             Some(tag) => self.client.get_if_changed(KEY, tag).await,
             None => self.client.get(KEY).await.map(Some),
@@ -186,8 +197,12 @@ impl JsonJournal {
     }
 
     /// Whether a write that was refused is in the object all the same: something on the way may have sent it twice, and
-    /// answered with the fate of the second copy. What is read here is what the next load would read.
+    /// answered with the fate of the second copy. What is read here is what the next load would read. As long as it cannot be
+    /// read, nobody knows.
     async fn is_in_after_all(&mut self, op: &OpId) -> Result<bool, StoreError> {
+        if planted(Mutant::RefusedSwapTakenForLost) {
+            return Ok(false);
+        }
         match self.client.get(KEY).await {
             Ok(object) => {
                 let is_in = document::recognise(&object.body, op).is_some();
@@ -195,13 +210,19 @@ impl JsonJournal {
                 Ok(is_in)
             }
             Err(StoreError::NotFound { .. }) => Ok(false),
-            Err(error) => Err(error),
+            Err(error) => Err(StoreError::Unavailable {
+                key: KEY.to_owned(),
+                detail: error.to_string(),
+                attempts: 1,
+                elapsed: Duration::ZERO,
+                in_doubt: true,
+            }),
         }
     }
 
     /// The object with what a group changed.
     fn compose(
-        &self,
+        &mut self,
         head: &Head,
         staged: &BTreeMap<TaskId, Option<Bytes>>,
         op: &OpId,
@@ -218,7 +239,9 @@ impl JsonJournal {
             .filter(|(id, _)| !staged.contains_key(id))
             .map(|(_, line)| line);
         let lines = kept.chain(staged.values().flatten()).chain(&self.strangers);
-        document::write(head, op, now, lines, self.lines_bytes + staged_bytes)
+        let bytes = self.lines_bytes + staged_bytes;
+        let spare = std::mem::take(&mut self.spare);
+        document::write(spare, head, op, now, lines, bytes)
             .map_err(|error| EngineError::BadRequest(error.to_string()))
     }
 }
@@ -298,9 +321,11 @@ impl Journal for JsonJournal {
             }
         };
         let written = match &self.tag {
-            Some(tag) => self.client.swap(KEY, body, tag, &op).await,
-            None => self.client.create(KEY, body, &op).await,
+            Some(tag) => self.client.swap(KEY, body.clone(), tag, &op).await,
+            None => self.client.create(KEY, body.clone(), &op).await,
         };
+        // A store that still holds it keeps it.
+        self.spare = body.try_into_mut().unwrap_or_default();
         let is_in = match written {
             Ok(written) => {
                 // Where there is no tag, somebody has written since; what this group saw and did stands.
@@ -334,6 +359,14 @@ impl Journal for JsonJournal {
         }
     }
 
+    /// What others wrote comes with the answer.
+    async fn ask_time(&mut self) -> Result<(), EngineError> {
+        match self.confirm().await {
+            Committed::Failed(error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     fn poll(&self) -> Option<Poll> {
         Some(Poll {
             waiting: self.config.poll_interval,
@@ -362,7 +395,9 @@ impl Journal for JsonJournal {
             .take_while(|(index, (at, _))| *index < excess || *at < kept_since)
             .map(|(_, (_, id))| id)
             .collect();
-        let dropped = dropped.into_iter().filter_map(|id| state.forget(id));
+        let dropped = dropped
+            .into_iter()
+            .filter_map(|id| state.forget(id).map(Arc::unwrap_or_clone));
         changes.removed.extend(dropped);
     }
 

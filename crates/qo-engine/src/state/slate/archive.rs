@@ -4,10 +4,11 @@ use std::ops::Bound;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use qo_core::task::{ScopedKey, decode};
-use qo_core::{Task, TaskId};
-use slatedb::Db;
+use qo_core::task::{ScopedKey, decode_compact};
+use qo_core::{Task, TaskId, Timestamp};
+use qo_store::StoreClient;
 use slatedb::config::{DurabilityLevel, ScanOptions};
+use slatedb::{Db, KeyValue};
 
 use super::error::from_slate;
 use super::keys::{self, ENDED};
@@ -25,11 +26,12 @@ const READ_AHEAD_BYTES: usize = 1024 * 1024;
 #[derive(Clone)]
 pub(super) struct EndedTasks {
     db: Db,
+    client: StoreClient,
 }
 
 impl EndedTasks {
-    pub(super) fn new(db: Db) -> Self {
-        Self { db }
+    pub(super) fn new(db: Db, client: StoreClient) -> Self {
+        Self { db, client }
     }
 
     /// Looks up what the state does not hold.
@@ -47,10 +49,11 @@ impl EndedTasks {
     }
 
     pub(super) async fn task(&self, id: TaskId) -> Result<Option<Task>, EngineError> {
-        let found = self.db.get(keys::of_task(ENDED, id)).await;
-        match found.map_err(|error| from_slate(&error))? {
+        let found = self.db.get_key_value(keys::of_task(ENDED, id)).await;
+        let found = found.map_err(|error| from_slate(&error))?;
+        match found.filter(|row| !is_over(row, self.client.now())) {
             None => Ok(None),
-            Some(bytes) => match decode(&bytes) {
+            Some(row) => match decode_compact(&row.value) {
                 Ok(task) => Ok(Some(task)),
                 Err(error) => Err(EngineError::Unreadable {
                     id,
@@ -65,6 +68,12 @@ impl EndedTasks {
         let found = found.map_err(|error| from_slate(&error))?;
         Ok(found.and_then(|bytes| keys::id_in(&bytes)))
     }
+}
+
+/// Whether the time is over for which a record is kept. SlateDB drops it at some later time, when it rewrites the table that holds it;
+/// reads find it until then.
+pub(super) fn is_over(row: &KeyValue, now: Timestamp) -> bool {
+    row.expire_ts.is_some_and(|at| at <= now.as_millis())
 }
 
 #[async_trait]
@@ -91,13 +100,17 @@ impl Archive for EndedTasks {
             last: None,
         };
         let mut looked_at = 0;
+        let now = self.client.now();
         while let Some(row) = rows.next().await.map_err(|error| from_slate(&error))? {
             if listed.tasks.len() >= ask.limit || looked_at >= LOOKED_AT_MAX {
                 return Ok(listed);
             }
             looked_at += 1;
             listed.last = keys::task_of(&row.key);
-            match decode(&row.value) {
+            if is_over(&row, now) {
+                continue;
+            }
+            match decode_compact(&row.value) {
                 Ok(task) if ask.filter.matches(&task) => listed.tasks.push(task),
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "a record is left out of the list"),

@@ -2,11 +2,12 @@
 //!
 //! Everything is one batch, which SlateDB keeps whole: after a crash, all of a group is there or nothing of it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use qo_core::task::Apart;
-use qo_core::{QueueState, Task, TaskId, Timestamp};
+use qo_core::mutant::{Mutant, planted};
+use qo_core::task::encode_compact;
+use qo_core::{Json, QueueState, Task, TaskId, Timestamp};
 use slatedb::WriteBatch;
 use slatedb::config::{PutOptions, Ttl};
 
@@ -16,6 +17,9 @@ use crate::error::EngineError;
 use crate::state::journal::GroupChanges;
 use crate::state::payloads::has_stored_payloads;
 
+/// The largest input that is written with the record each time that it changes. Up to here the copies cost less than a second
+/// key does; the payload of larger ones is written once.
+const INPUT_WITHIN_MAX_BYTES: usize = 2 * 1024;
 /// How many places in the order of submits are reserved at once, so that they need not be stored with every submit.
 const SEQUENCES_RESERVED: u64 = 1_000_000;
 
@@ -34,33 +38,30 @@ impl Index {
     /// The batch of a group.
     pub(super) fn batch(
         &mut self,
-        state: &mut QueueState,
+        state: &QueueState,
         changes: &GroupChanges,
         retention_ms: u64,
         now: Timestamp,
     ) -> Result<WriteBatch, EngineError> {
         let mut batch = WriteBatch::new();
-        let changed: BTreeSet<TaskId> = changes.tasks.iter().copied().collect();
-        for id in changed {
-            match state.task(id).map(|task| task.status) {
-                None => {}
-                Some(status) if status.is_terminal() => {
-                    self.put_ended(&mut batch, state, id, retention_ms, now)?;
-                }
-                Some(_) => self.put_live(&mut batch, state, id)?,
-            }
-        }
+        // What is gone comes first: within the same group its id may have been submitted again.
         for task in &changes.removed {
-            // Unless it was submitted again within the same group.
-            if state.task(task.id).is_none() {
-                batch.delete(keys::of_task(ENDED, task.id));
-                if self.live.remove(&task.id) {
-                    batch.delete(keys::of_task(LIVE, task.id));
-                    batch.delete(keys::of_task(INPUT, task.id));
-                }
-            }
+            batch.delete(keys::of_task(ENDED, task.id));
+            self.delete_live(&mut batch, task);
             let before = self.fetched.remove(&task.id);
             self.counts.note(before, None);
+        }
+        let mut changed = changes.tasks.clone();
+        changed.sort_unstable();
+        changed.dedup();
+        for id in changed {
+            match state.task(id) {
+                None => {}
+                Some(task) if task.status.is_terminal() => {
+                    self.put_ended(&mut batch, state, task, retention_ms, now)?;
+                }
+                Some(task) => self.put_live(&mut batch, task)?,
+            }
         }
         for queue in &changes.queues {
             if state.is_paused(queue) {
@@ -81,30 +82,20 @@ impl Index {
         Ok(batch)
     }
 
-    fn put_live(
-        &mut self,
-        batch: &mut WriteBatch,
-        state: &mut QueueState,
-        id: TaskId,
-    ) -> Result<(), EngineError> {
-        let encoded = state.encode_apart(id);
-        let Some(Apart { record, input }) = encoded.map_err(|error| unreadable(id, &error))? else {
-            return Ok(());
-        };
-        batch.put_bytes(keys::of_task(LIVE, id), Bytes::from(record));
-        if self.live.insert(id) {
-            if let Some(input) = input {
+    fn put_live(&mut self, batch: &mut WriteBatch, task: &Task) -> Result<(), EngineError> {
+        let record = encode(task, input_apart(task).is_none())?;
+        batch.put_bytes(keys::of_place(LIVE, task.sequence), record);
+        if self.live.insert(task.id) {
+            if let Some(input) = input_apart(task) {
                 let text = Bytes::copy_from_slice(input.as_str().as_bytes());
-                batch.put_bytes(keys::of_task(INPUT, id), text);
+                batch.put_bytes(keys::of_place(INPUT, task.sequence), text);
             }
-            let before = self.fetched.remove(&id);
+            let before = self.fetched.remove(&task.id);
             if before.is_some() {
-                batch.delete(keys::of_task(ENDED, id));
+                batch.delete(keys::of_task(ENDED, task.id));
             }
             self.counts.note(before, None);
-            if let Some(task) = state.task(id) {
-                put_key(batch, task, None);
-            }
+            put_key(batch, task, None);
         }
         Ok(())
     }
@@ -113,23 +104,17 @@ impl Index {
         &mut self,
         batch: &mut WriteBatch,
         state: &QueueState,
-        id: TaskId,
+        task: &Task,
         retention_ms: u64,
         now: Timestamp,
     ) -> Result<(), EngineError> {
-        let Some(task) = state.task(id) else {
-            return Ok(());
-        };
-        let record = qo_core::task::encode(task).map_err(|error| unreadable(id, &error))?;
+        let id = task.id;
         // A key that holds for longer than tasks are kept keeps its task for as long.
         let until = task.idempotency_until.filter(|_| task.key_holds(now));
         let kept_until = now.plus_millis(retention_ms).max(until.unwrap_or(now));
-        let key = keys::of_task(ENDED, id);
-        batch.put_bytes_with_options(key, Bytes::from(record), &expires(kept_until));
-        if self.live.remove(&id) {
-            batch.delete(keys::of_task(LIVE, id));
-            batch.delete(keys::of_task(INPUT, id));
-        }
+        let record = encode(task, true)?;
+        batch.put_bytes_with_options(keys::of_task(ENDED, id), record, &expires(kept_until));
+        self.delete_live(batch, task);
         let is_holder = task
             .scoped_key()
             .is_some_and(|key| state.key_holder(&key) == Some(id));
@@ -137,11 +122,37 @@ impl Index {
             put_key(batch, task, Some(kept_until));
         }
         if has_stored_payloads(task) {
-            batch.put_bytes(keys::of_payloads(kept_until, id), Bytes::new());
+            let place = Bytes::copy_from_slice(&task.sequence.to_be_bytes());
+            batch.put_bytes(keys::of_payloads(kept_until, id), place);
         }
         let before = self.fetched.remove(&id);
         self.counts.note(before, Some(CountKey::of(task)));
         Ok(())
+    }
+
+    fn delete_live(&mut self, batch: &mut WriteBatch, task: &Task) {
+        if self.live.remove(&task.id) && !planted(Mutant::LiveRecordLeft) {
+            batch.delete(keys::of_place(LIVE, task.sequence));
+            if input_apart(task).is_some() {
+                batch.delete(keys::of_place(INPUT, task.sequence));
+            }
+        }
+    }
+}
+
+/// The input of a live task, if it has a key of its own. An input never changes, so that the answer never does.
+fn input_apart(task: &Task) -> Option<&Json> {
+    let input = task.inline_input()?;
+    (input.size() > INPUT_WITHIN_MAX_BYTES).then_some(input)
+}
+
+fn encode(task: &Task, with_input: bool) -> Result<Bytes, EngineError> {
+    match encode_compact(task, with_input) {
+        Ok(record) => Ok(Bytes::from(record)),
+        Err(error) => Err(EngineError::Unreadable {
+            id: task.id,
+            detail: error.to_string(),
+        }),
     }
 }
 
@@ -161,12 +172,5 @@ fn put_key(batch: &mut WriteBatch, task: &Task, kept_until: Option<Timestamp>) {
 fn expires(at: Timestamp) -> PutOptions {
     PutOptions {
         ttl: Ttl::ExpireAtMillis(at.as_millis()),
-    }
-}
-
-fn unreadable(id: TaskId, error: &qo_core::task::DecodeError) -> EngineError {
-    EngineError::Unreadable {
-        id,
-        detail: error.to_string(),
     }
 }

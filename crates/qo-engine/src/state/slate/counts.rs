@@ -70,10 +70,7 @@ impl Counts {
                 continue;
             }
             let queue = stats.queues.entry(key.queue.clone()).or_default();
-            let of_status = queue.statuses.entry(key.status).or_default();
-            *of_status = of_status.saturating_add(*count);
-            let of_type = queue.types.entry(key.task_type.clone()).or_default();
-            *of_type = of_type.saturating_add(*count);
+            queue.add(&key.task_type, key.status, *count);
         }
     }
 }

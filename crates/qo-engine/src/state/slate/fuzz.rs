@@ -3,7 +3,7 @@
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
 use qo_core::QueueState;
-use qo_core::task::{decode, encode};
+use qo_core::task::{decode_compact, encode_compact};
 
 use super::counts::dropped_at;
 use super::keys;
@@ -13,6 +13,9 @@ use super::load::joined;
 pub fn slate_key(bytes: &[u8]) {
     if let Some(id) = keys::task_of(bytes) {
         assert_eq!(keys::of_task(bytes[0], id), bytes);
+    }
+    if let Some(place) = keys::place_of(bytes) {
+        assert_eq!(keys::of_place(bytes[0], place), bytes);
     }
     if let Some((at, id)) = keys::payloads_of(bytes)
         && bytes[0] == keys::PAYLOADS
@@ -29,32 +32,33 @@ pub fn slate_key(bytes: &[u8]) {
     }
 }
 
-/// A live task's two rows, the record before the first newline and the input behind it: what is put together from them can be taken
-/// apart and put together again.
+/// A live task's rows, the record before the last newline and the input behind it, if there is one: what is put together from them
+/// can be taken apart and put together again.
 pub fn slate_row(bytes: &[u8]) {
-    let mut parts = bytes.splitn(2, |byte| *byte == b'\n');
-    let (record, input) = (parts.next().unwrap_or_default(), parts.next());
-    let Ok(task) = decode(record) else {
+    let (record, input) = match bytes.iter().rposition(|byte| *byte == b'\n') {
+        Some(end) => (&bytes[..end], &bytes[end + 1..]),
+        None => (bytes, &bytes[..0]),
+    };
+    let Ok(task) = decode_compact(record) else {
         return;
     };
     let id = task.id;
-    let Ok(task) = joined(task, input) else {
+    let Ok(task) = joined(task, Some(input).filter(|input| !input.is_empty())) else {
         return;
     };
-    let whole = encode(&task).unwrap_or_default();
+    let whole = encode_compact(&task, true).unwrap_or_default();
     assert_eq!(
-        decode(&whole).as_ref(),
+        decode_compact(&whole).as_ref(),
         Ok(&task),
         "it could not be read once it has ended"
     );
     let mut state = QueueState::with_requests_remembered(0);
     state.load(task);
     let loaded = state.task(id).cloned();
-    let apart = state.encode_apart(id).ok().flatten();
-    assert!(apart.is_some(), "a task cannot be written");
-    let again = apart.and_then(|apart| {
-        let input = apart.input.as_ref().map(|json| json.as_str().as_bytes());
-        joined(decode(&apart.record).ok()?, input).ok()
+    let again = loaded.as_ref().and_then(|task| {
+        let record = encode_compact(task, false).ok()?;
+        let input = task.inline_input().map(|json| json.as_str().as_bytes());
+        joined(decode_compact(&record).ok()?, input).ok()
     });
     assert_eq!(again, loaded);
 }

@@ -2,17 +2,19 @@
 //!
 //! | key | value | kept |
 //! | --- | --- | --- |
-//! | `l`, id | a live task's record, without its input | until its end |
-//! | `i`, id | a live task's input, written once however often the record changes | until its end |
+//! | `l`, place | a live task's record, with its input if that is small | until its end |
+//! | `i`, place | a live task's input that is not small, written once however often the record changes | until its end |
 //! | `d`, id | the whole record of a task that has come to its end | for the retention time |
 //! | `k`, key in its scope | the id of the task that an idempotency key stands for | as long as it holds |
 //! | `c`, hour, queue, type, status | how many tasks came to their end in that hour | for the retention time |
-//! | `p`, time, id | says that a task which then is dropped has payloads beside its record | until those are deleted |
+//! | `p`, time, id | the place of a task which then is dropped and has payloads beside its record | until those are deleted |
 //! | `q`, queue | says that a queue is paused | until it is resumed |
 //! | `m`, name | the format, and the places in the order of submits that are given out | for ever |
 //!
-//! Ids are their sixteen bytes, whose order is the order of their text; numbers are big-endian. What is live stands apart from
-//! what is not, so that opening the database reads what is live and nothing else.
+//! Ids are their sixteen bytes, whose order is the order of their text; numbers are big-endian; a task's place is its number in
+//! the order of submits, which no other task ever gets. What is live stands apart from what is not, so that opening the database
+//! reads what is live and nothing else. It stands in the order of submits because that is, about, the order in which it comes
+//! and goes: what is written together stands together.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use qo_core::task::ScopedKey;
@@ -42,6 +44,19 @@ pub(super) fn of_task(kind: u8, id: TaskId) -> Bytes {
 /// The task in a key that [`of_task`] made.
 pub(super) fn task_of(key: &[u8]) -> Option<TaskId> {
     id_in(key.get(1..)?)
+}
+
+/// The key of something that a live task has one of, by the task's place in the order of submits.
+pub(super) fn of_place(kind: u8, sequence: u64) -> Bytes {
+    let mut key = BytesMut::with_capacity(9);
+    key.put_u8(kind);
+    key.put_u64(sequence);
+    key.freeze()
+}
+
+/// The place in a key that [`of_place`] made.
+pub(super) fn place_of(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(1..)?.try_into().ok()?))
 }
 
 /// The id in its bytes.
@@ -137,7 +152,8 @@ mod tests {
     #[test]
     fn keys_can_be_read_back() {
         let id: TaskId = "550e8400-e29b-41d4-a716-446655440000".parse().unwrap();
-        assert_eq!(task_of(&of_task(LIVE, id)), Some(id));
+        assert_eq!(task_of(&of_task(ENDED, id)), Some(id));
+        assert_eq!(place_of(&of_place(LIVE, 1 << 40)), Some(1 << 40));
         let at = Timestamp::from_millis(1_763_238_840_123);
         assert_eq!(payloads_of(&of_payloads(at, id)), Some((at, id)));
         let count = CountKey {
@@ -147,18 +163,20 @@ mod tests {
             status: Status::Failed,
         };
         assert_eq!(count_of(&of_count(&count)), Some(count));
-        for bad in [&b""[..], b"l", b"lx", b"c1234567", &[0xff; 40]] {
+        for bad in [&b""[..], b"l", b"lx", b"c123456", &[0xff; 40]] {
             assert_eq!(task_of(bad), None);
+            assert_eq!(place_of(bad), None);
             assert_eq!(count_of(bad), None);
             assert_eq!(payloads_of(bad), None);
         }
     }
 
     #[test]
-    fn the_order_of_keys_is_the_order_of_ids() {
+    fn the_order_of_keys_is_the_order_of_ids_and_of_places() {
         let one: TaskId = "05000000-0000-4000-8000-000000000000".parse().unwrap();
         let two: TaskId = "f5000000-0000-4000-8000-000000000000".parse().unwrap();
         assert!(one < two);
-        assert!(of_task(LIVE, one) < of_task(LIVE, two));
+        assert!(of_task(ENDED, one) < of_task(ENDED, two));
+        assert!(of_place(LIVE, 255) < of_place(LIVE, 256));
     }
 }

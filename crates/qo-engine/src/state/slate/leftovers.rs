@@ -1,6 +1,7 @@
 //! Payloads of tasks that the database has dropped.
 //!
-//! SlateDB drops a record when its time is over, and tells nobody. A task with payloads beside its record therefore leaves an
+//! SlateDB drops a record some time after its time is over, and tells nobody. Until then reads still find it, so that a record counts as
+//! dropped by its time, here as in every other look ([`super::archive`]). A task with payloads beside its record therefore leaves an
 //! entry under that time, and what has been dropped by then is looked for now and then. An entry is deleted after its payloads,
 //! so that a crash between the two repeats a deletion and loses none.
 
@@ -14,6 +15,7 @@ use qo_store::world::World;
 use slatedb::{Db, WriteBatch};
 use tokio::sync::watch;
 
+use super::archive::is_over;
 use super::error::from_slate;
 use super::keys::{self, ENDED, LIVE, PAYLOADS};
 use crate::error::EngineError;
@@ -65,10 +67,13 @@ async fn clear_up(db: &Db, client: &StoreClient) -> Result<(), EngineError> {
             return Ok(());
         };
         if let Some((_, id)) = keys::payloads_of(&row.key) {
+            // The entry says which place the task has among those that are live.
+            let live = [&[LIVE], &row.value[..]].concat();
             let mut is_there = false;
-            for kind in [LIVE, ENDED] {
-                let found = db.get(keys::of_task(kind, id)).await;
-                is_there |= found.map_err(|error| from_slate(&error))?.is_some();
+            for key in [Bytes::from(live), keys::of_task(ENDED, id)] {
+                let found = db.get_key_value(key).await;
+                let found = found.map_err(|error| from_slate(&error))?;
+                is_there |= found.is_some_and(|row| !is_over(&row, client.now()));
             }
             // It may have been replayed, and then has an entry of its own.
             if !is_there {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use qo_core::limits::COUNT_MAX;
-use qo_core::task::decode;
+use qo_core::task::decode_compact;
 use qo_core::{Json, QueueState, Task};
 use slatedb::config::ScanOptions;
 use slatedb::{Db, DbIterator};
@@ -15,7 +15,7 @@ use crate::error::EngineError;
 use qo_store::StoreError;
 
 /// The form that this version writes, and the newest that it reads.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 /// How much of a table is read at once, and how many such reads are under way.
 const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
 const READS_AT_ONCE: usize = 8;
@@ -34,7 +34,13 @@ pub(super) async fn load(db: &Db) -> Result<(QueueState, Index), EngineError> {
                 "it has the form {format}, and this version reads {FORMAT}: use a newer version of qo"
             )));
         }
-        Some(_) => {}
+        Some(FORMAT) => {}
+        Some(format) => {
+            return Err(corrupt(format!(
+                "it has the form {format} of a version before the first release, and this version reads {FORMAT}: \
+                 let that version finish its tasks, then delete {PLACE}/ and start anew"
+            )));
+        }
     }
     let mut state = QueueState::with_requests_remembered(0);
     let reserved_sequence = number(db, keys::SEQUENCE).await?.unwrap_or(0);
@@ -71,28 +77,30 @@ async fn load_tasks(db: &Db, state: &mut QueueState, index: &mut Index) -> Resul
     let mut inputs = scan(db, INPUT).await?;
     let mut input = inputs.next().await.map_err(|error| from_slate(&error))?;
     while let Some(record) = records.next().await.map_err(|error| from_slate(&error))? {
-        let id = keys::task_of(&record.key).ok_or_else(|| corrupt("a key is none".to_owned()))?;
-        let mut task = decode(&record.value).map_err(|error| EngineError::Unreadable {
-            id,
-            detail: error.to_string(),
-        })?;
+        let place = place_of(&record.key)?;
+        let mut task = decode_compact(&record.value)
+            .map_err(|error| corrupt(format!("the task at place {place}: {error}")))?;
         while let Some(row) = &input {
-            let of = keys::task_of(&row.key).ok_or_else(|| corrupt("a key is none".to_owned()))?;
-            if of > id {
+            let of = place_of(&row.key)?;
+            if of > place {
                 break;
             }
-            if of == id {
+            if of == place {
                 task = joined(task, Some(&row.value))?;
             }
             input = inputs.next().await.map_err(|error| from_slate(&error))?;
         }
-        index.live.insert(id);
+        index.live.insert(task.id);
         state.load(task);
     }
     Ok(())
 }
 
-/// A live task, of its two rows.
+fn place_of(key: &[u8]) -> Result<u64, EngineError> {
+    keys::place_of(key).ok_or_else(|| corrupt("a key is none".to_owned()))
+}
+
+/// A live task, of its rows.
 pub(super) fn joined(task: Task, input: Option<&[u8]>) -> Result<Task, EngineError> {
     let Some(input) = input else {
         return Ok(task);

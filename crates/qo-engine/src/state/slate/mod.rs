@@ -24,6 +24,7 @@
 mod archive;
 mod batch;
 mod cache;
+mod clock;
 mod config;
 mod counts;
 mod error;
@@ -34,6 +35,7 @@ mod leadership;
 mod leftovers;
 mod load;
 mod settings;
+mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -41,6 +43,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use object_store::ObjectStore;
+use qo_core::mutant::{Mutant, planted};
 use qo_core::{QueueState, Task, TaskId, Timestamp};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
@@ -52,10 +55,12 @@ pub use config::SlateConfig;
 
 use self::archive::EndedTasks;
 use self::batch::Index;
+use self::clock::WorldClock;
 use self::error::{PLACE, from_slate};
 use self::keys::CountKey;
 use self::leadership::Leadership;
 use self::leftovers::Leftovers;
+use self::writer::Writer;
 use super::StateEngine;
 use super::journal::{Committed, Found, GroupChanges, Journal, Want};
 use super::message::{Ask, Entry};
@@ -83,16 +88,19 @@ impl StateEngine {
             .with_settings(settings::settings(&config))
             .with_db_cache(settings::cache(), 0)
             .with_block_cache_policy(settings::cache_policy())
+            .with_system_clock(WorldClock::new(&world, client.now()))
+            .with_seed(world.random())
             .build();
         // What happens only once need not make the futures of all callers large.
         let db = Box::pin(opening)
             .await
             .map_err(|error| from_slate(&error))?;
         let (space, index) = Box::pin(load::load(&db)).await?;
-        let ended = EndedTasks::new(db.clone());
+        let ended = EndedTasks::new(db.clone(), client.clone());
         let leftovers = Leftovers::start(db.clone(), client.clone(), &world);
         let state = config.state.clone();
         let journal = SlateJournal {
+            writer: Writer::start(db.clone(), &world),
             db,
             client: client.clone(),
             world: Arc::clone(&world),
@@ -111,6 +119,7 @@ impl StateEngine {
 
 struct SlateJournal {
     db: Db,
+    writer: Writer,
     client: StoreClient,
     world: Arc<dyn World>,
     config: SlateConfig,
@@ -140,7 +149,8 @@ impl SlateJournal {
     fn confirm(&self, changes: &GroupChanges) -> BoxFuture<Result<(), EngineError>> {
         // Answers are given in order: what comes behind a write is told only if that write became durable, which a fenced
         // writer's does not.
-        if self.proof.under_way.load(Ordering::Acquire) > 0 {
+        let is_proven = self.proof.under_way.load(Ordering::Acquire) > 0;
+        if is_proven || planted(Mutant::AnsweredUnconfirmed) {
             return Box::pin(std::future::ready(Ok(())));
         }
         let asked_at_ms = self.monotonic_ms();
@@ -196,23 +206,21 @@ impl Journal for SlateJournal {
         forget_ended(state);
         self.index.fetched.clear();
         let asked_at_ms = self.monotonic_ms();
-        let handle = match self.db.write(batch).await {
-            Ok(handle) => handle,
-            Err(error) => {
-                let error = from_slate(&error);
-                return Committed::Later(Box::pin(std::future::ready(Err(error))));
-            }
-        };
+        let durable = self.writer.write(batch);
         forget_payloads(&self.client, self.world.as_ref(), &changes.removed);
         let proof = Arc::clone(&self.proof);
         proof.under_way.fetch_add(1, Ordering::AcqRel);
         Committed::Later(Box::pin(async move {
-            let durable = handle.await_durable().await;
+            let durable = durable.await;
             proof.under_way.fetch_sub(1, Ordering::AcqRel);
-            durable.map_err(|error| from_slate(&error))?;
+            durable?;
             proof.asked_at_ms.fetch_max(asked_at_ms, Ordering::AcqRel);
             Ok(())
         }))
+    }
+
+    async fn ask_time(&mut self) -> Result<(), EngineError> {
+        self.leadership.check().await
     }
 
     fn in_flight_max(&self) -> usize {
@@ -220,6 +228,9 @@ impl Journal for SlateJournal {
     }
 
     fn want(&self, state: &QueueState, entry: &Entry) -> Option<Want> {
+        if planted(Mutant::EndedTaskForgotten) {
+            return None;
+        }
         match &entry.ask {
             Ask::Submit(submits) => {
                 // Those that may have to be looked up come alone.
@@ -258,14 +269,8 @@ impl Journal for SlateJournal {
         self.index.counts.add_to(stats, now, self.retention_ms);
         // What was fetched for somebody is in the state for a moment, and has been counted there.
         for key in self.index.fetched.values() {
-            let Some(queue) = stats.queues.get_mut(&key.queue) else {
-                continue;
-            };
-            if let Some(count) = queue.statuses.get_mut(&key.status) {
-                *count = count.saturating_sub(1);
-            }
-            if let Some(count) = queue.types.get_mut(&key.task_type) {
-                *count = count.saturating_sub(1);
+            if let Some(queue) = stats.queues.get_mut(&key.queue) {
+                queue.subtract_one(&key.task_type, key.status);
             }
         }
     }

@@ -141,7 +141,11 @@ pub enum Condition {
         queues: Vec<QueueName>,
     },
     NotVersioned,
-    NotLeader,
+    /// `leader` is where the one is that leads, if that is known.
+    NotLeader {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        leader: Option<String>,
+    },
     QueueFull {
         size: u64,
         limit: u64,
@@ -171,6 +175,8 @@ pub enum Condition {
     Overloaded,
     /// The server is stopping; another one, or the same a little later, can be asked.
     Stopping,
+    /// The request was meant for another broker than this process.
+    Misdirected,
     /// Something broke that should not.
     Internal,
     /// What a later version says.
@@ -238,7 +244,7 @@ impl Condition {
             Self::PayloadTooLarge { .. } => ("payload_too_large", 413, "The payload is too large"),
             Self::BadRequest => ("bad_request", 400, "The request makes no sense"),
             Self::QueuePaused { .. } => ("queue_paused", 409, "The queue is paused"),
-            Self::NotLeader => ("not_leader", 503, "Another process serves this queue"),
+            Self::NotLeader { .. } => ("not_leader", 503, "Another process serves this queue"),
             Self::QueueFull { .. } => ("queue_full", 507, "The queue is full"),
             Self::Closed => ("closed", 503, "The queue was closed"),
             Self::NotVersioned => ("not_versioned", 409, "No versions are kept"),
@@ -253,6 +259,7 @@ impl Condition {
             Self::BodyTimeout => ("body_timeout", 408, "The body did not come in time"),
             Self::Overloaded => ("overloaded", 503, "The server has too much to do"),
             Self::Stopping => ("stopping", 503, "The server is stopping"),
+            Self::Misdirected => ("misdirected", 421, "Another broker was meant"),
             Self::Internal => ("internal", 500, "Something broke in the server"),
             Self::Unknown => ("unknown", 500, "An error that this version does not know"),
         }
@@ -271,14 +278,18 @@ impl Condition {
     /// Whether what was asked may have been begun, or even done, although this is the answer.
     pub fn may_have_begun(&self) -> bool {
         // A server can lose its leadership between the deed and the answer.
-        !matches!(self, Self::Overloaded | Self::Stopping)
+        !matches!(self, Self::Overloaded | Self::Stopping | Self::Misdirected)
     }
 
     /// Whether it says something of this server alone: another one, or the same a little later, can do it.
     pub fn is_of_this_server(&self) -> bool {
         matches!(
             self,
-            Self::Overloaded | Self::Stopping | Self::NotLeader | Self::Closed
+            Self::Overloaded
+                | Self::Stopping
+                | Self::Misdirected
+                | Self::NotLeader { .. }
+                | Self::Closed
         )
     }
 }

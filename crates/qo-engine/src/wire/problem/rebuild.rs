@@ -35,13 +35,13 @@ pub(super) fn error_of(
         },
         Condition::QueuePaused { queues } => EngineError::QueuePaused { queues },
         Condition::NotVersioned => EngineError::NotVersioned,
-        Condition::NotLeader => EngineError::NotLeader,
+        Condition::NotLeader { .. } => EngineError::NotLeader,
         Condition::QueueFull { size, limit } => EngineError::QueueFull { size, limit },
         Condition::Closed => EngineError::Closed,
         Condition::Unauthorized | Condition::Forbidden | Condition::CrossSite => {
             EngineError::Store(StoreError::Denied { key: place, detail })
         }
-        Condition::Overloaded | Condition::Stopping => {
+        Condition::Overloaded | Condition::Stopping | Condition::Misdirected => {
             EngineError::Store(StoreError::Unavailable {
                 key: place,
                 detail,

@@ -38,7 +38,7 @@ fn condition_of(error: &EngineError) -> Condition {
             queues: queues.clone(),
         },
         EngineError::NotVersioned => Condition::NotVersioned,
-        EngineError::NotLeader => Condition::NotLeader,
+        EngineError::NotLeader => Condition::NotLeader { leader: None },
         EngineError::QueueFull { size, limit } => Condition::QueueFull {
             size: *size,
             limit: *limit,

@@ -10,13 +10,11 @@ use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_engine::{Engine, EngineError, StateEngine};
 use qo_store::world::{TokioWorld, World, WorldExt};
 use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore};
-use qo_store::{OpenOptions, SqliteStore, open};
-use qo_testkit::SeaweedFs;
 
 use super::place::{Journal, PATIENCE, all_tasks, job, memory, wish};
 
 /// What a store does now and then that keeps its promises.
-fn plan(rate: f64) -> FaultPlan {
+pub(super) fn plan(rate: f64) -> FaultPlan {
     [
         FaultKind::LostRequest,
         FaultKind::LostAnswer,
@@ -35,12 +33,12 @@ fn plan(rate: f64) -> FaultPlan {
 
 /// What the callers were told.
 #[derive(Debug, Default)]
-struct Told {
-    submitted: BTreeSet<TaskId>,
+pub(super) struct Told {
+    pub(super) submitted: BTreeSet<TaskId>,
     /// Each task's attempts that were told to be complete.
-    completed: BTreeMap<TaskId, Vec<u32>>,
+    pub(super) completed: BTreeMap<TaskId, Vec<u32>>,
     /// Attempts whose fate nobody was told.
-    in_doubt: BTreeSet<TaskId>,
+    pub(super) in_doubt: BTreeSet<TaskId>,
 }
 
 /// Submits and works through one engine, trying again whatever is in doubt, until `count` tasks are done in all engines.
@@ -93,7 +91,7 @@ async fn bustle(engine: StateEngine, told: Arc<Mutex<Told>>, ids: Vec<TaskId>, c
     futures_util::future::join(submits, works).await;
 }
 
-async fn check(engine: &StateEngine, told: &Told, expected: usize) {
+pub(super) async fn check(engine: &StateEngine, told: &Told, expected: usize) {
     let tasks = all_tasks(engine).await;
     assert_eq!(tasks.len(), expected, "each task is there once");
     for task in &tasks {
@@ -167,36 +165,6 @@ async fn two_engines_share_an_object_on_a_store_that_fails() {
             .collect();
         survives(Journal::Json, stores, bottom).await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn two_processes_share_an_object_on_sqlite() {
-    let folder = tempfile::tempdir().unwrap();
-    // Each has connections of its own to the file, as two processes have.
-    let connect = || -> Arc<dyn ObjectStore> {
-        let path = folder.path().join("qo.db");
-        Arc::new(SqliteStore::open(&path, TokioWorld::shared()).unwrap())
-    };
-    let stores = (0..2).map(|n| faulty(connect(), 0.02, n)).collect();
-    survives(Journal::Json, stores, connect()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn two_processes_share_an_object_on_seaweedfs() {
-    let server = SeaweedFs::shared().unwrap();
-    let bucket = server.unique_bucket("shared").unwrap();
-    let options = OpenOptions::new(TokioWorld::shared())
-        .with_var("S3_ENDPOINT", server.endpoint())
-        .with_var("S3_REGION", "us-east-1")
-        .with_var("AWS_ACCESS_KEY_ID", server.access_key())
-        .with_var("AWS_SECRET_ACCESS_KEY", server.secret_key());
-    let connect = || {
-        open(&format!("s3://{bucket}/shared"), &options)
-            .unwrap()
-            .objects
-    };
-    let stores = (0..2).map(|n| faulty(connect(), 0.02, n)).collect();
-    survives(Journal::Json, stores, connect()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

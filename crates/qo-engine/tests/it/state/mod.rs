@@ -6,6 +6,8 @@ mod conformance;
 mod crashes;
 mod faults;
 mod fencing;
+mod leftovers;
 mod object;
 mod place;
+mod processes;
 mod restart;

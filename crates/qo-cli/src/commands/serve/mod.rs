@@ -1,5 +1,7 @@
 //! `qo serve`: any queue behind HTTP, with the dashboard.
 
+mod broker;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +12,7 @@ use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 
 use crate::args::ServeArgs;
+use crate::connection;
 use crate::failure::{Failure, FailureKind};
 use crate::session::Session;
 use crate::signals::Stop;
@@ -26,9 +29,19 @@ pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), F
         });
     }
     config.auth = Auth::stored(token_store(session)?);
+    let requests = session.requests.clone();
+    config.counts = Some(Arc::new(move || requests.counts()));
     let maintenance =
         MaintenanceConfig::from_env(&session.environment.variables).map_err(qo::Error::from)?;
     let mut stop = Stop::listen()?;
+    if connection::prepare(session).needs_broker()? {
+        return broker::run(args, config, stop, session).await;
+    }
+    if args.advertise.is_some() {
+        return Err(Failure::bad_input(
+            "--advertise is for broker mode: it means nothing without ?engine=slate in the store URL",
+        ));
+    }
     let queue = tokio::select! {
         biased;
         () = stop.asked() => return Ok(()),
@@ -45,12 +58,7 @@ pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), F
         .then(|| maintain(&queue, maintenance))
         .flatten();
     tell(&server, session)?;
-    server
-        .run_until(async {
-            stop.asked().await;
-            tracing::info!("stopping");
-        })
-        .await;
+    server.run_until(stop.asked()).await;
     if let Some(maintenance) = maintenance {
         maintenance.stop().await;
     }

@@ -1,0 +1,90 @@
+//! A broker that is killed twenty times under load.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use qo::{Status, Task, TaskFilter};
+use qo_store::world::{TokioWorld, WorldExt};
+
+use super::LIMIT;
+use super::checker::check;
+use super::clients::{Notes, Signals, submitter, worker};
+use super::process::BrokerProcess;
+use crate::e2e::place::Place;
+
+const KILLS: usize = 20;
+const SUBMITTERS: usize = 12;
+const WORKERS: usize = 4;
+/// The longest time that a broker lives.
+const LIFE_MAX_MS: u64 = 1_500;
+/// A takeover takes about one and a half times as long. The default would take most of the test's time.
+const ANSWER_MS: &str = "600";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_and_nothing_runs_twice_at_once() {
+    let place = Place::sqlite()
+        .with_engine("slate")
+        .with_variable("QO_BROKER_ANSWER_MS", ANSWER_MS);
+    let world = TokioWorld::shared();
+    let started = world.monotonic();
+    let mut broker = BrokerProcess::leader(&place, "broker 0");
+    let signals = Arc::new(Signals::default());
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..SUBMITTERS {
+        clients.spawn(submitter(place.connection(), Arc::clone(&signals)));
+    }
+    for number in 0..WORKERS {
+        let (connect, signals) = (place.connection(), Arc::clone(&signals));
+        clients.spawn(async move { worker(connect, &format!("w-{number}"), signals).await });
+    }
+    let queue = place.connection().open().await.unwrap();
+    for number in 1..=KILLS {
+        // It dies while it is busy, or as soon as it serves, or before it does.
+        match number % 4 {
+            0 => broker.wait_for_log("this process leads"),
+            1 => broker.wait_for_log("serving as the leader"),
+            _ => {
+                broker.wait_for_log("serving as the leader");
+                let life_ms = world.random_below(LIFE_MAX_MS);
+                world.sleep(Duration::from_millis(life_ms)).await;
+            }
+        }
+        broker.kill();
+        broker = BrokerProcess::start(&place, &format!("broker {number}"));
+    }
+    broker.wait_for_log("serving as the leader");
+    // Faults are over: what was submitted comes to its end.
+    signals.submitted.store(true, Ordering::Relaxed);
+    let mut tasks = all(&queue).await;
+    let until = world.monotonic() + LIMIT;
+    while tasks.iter().any(|task| task.status != Status::Completed) && world.monotonic() < until {
+        world.sleep(Duration::from_millis(200)).await;
+        tasks = all(&queue).await;
+    }
+    signals.drained.store(true, Ordering::Relaxed);
+    let mut notes = Notes::default();
+    while let Some(client) = clients.join_next().await {
+        notes.add(client.unwrap());
+    }
+    tasks = all(&queue).await;
+    let attempts: u64 = tasks.iter().map(|task| u64::from(task.attempt)).sum();
+    println!(
+        "{KILLS} kills in {:?}: {} submits acknowledged of {} asked, {} completes acknowledged, {attempts} attempts, {} ends refused, {} calls given up",
+        world.monotonic().saturating_sub(started),
+        notes.acknowledged.len(),
+        notes.asked.len(),
+        notes.completed.len(),
+        notes.refused.len(),
+        notes.given_up,
+    );
+    let wrong = check(&notes, &tasks);
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(notes.acknowledged.len() > 300, "that was no load");
+}
+
+async fn all(queue: &qo::Queue) -> Vec<Task> {
+    let filter = TaskFilter::default();
+    queue.list_all(filter).try_collect().await.unwrap()
+}

@@ -1,0 +1,91 @@
+//! Without a broker one process has the queue for itself; with one, everybody shares it.
+
+use serde_json::Value;
+
+use super::process::BrokerProcess;
+use super::task;
+use crate::e2e::place::Place;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_has_the_queue_for_itself_keeps_others_out_until_it_closes_it() {
+    let place = Place::sqlite().with_engine("slate");
+    let queue = place.connection().open().await.unwrap();
+    queue.submit(task()).await.unwrap();
+    let refused = place.run(["--json", "list"]);
+    assert_eq!(refused.status.code(), Some(5));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    let error: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("qo serve"), "{message}");
+
+    // A broker waits, and serves as soon as the queue is free.
+    let broker = BrokerProcess::standby(&place, "broker");
+    assert!(broker.log().contains("no address"), "{}", broker.log());
+    queue.close().await;
+    assert!(queue.submit(task()).await.is_err(), "it is closed");
+    broker.wait_for_log("serving as the leader");
+    assert!(!broker.log().contains("challenging"));
+    let shared = place.connection().open().await.unwrap();
+    shared.submit(task()).await.unwrap();
+    assert_eq!(place.tasks().len(), 2);
+}
+
+/// The broker was killed, and nobody takes its place: the next command waits for a while, and then does without.
+#[test]
+fn a_queue_whose_broker_died_for_good_is_not_lost() {
+    let place = Place::sqlite().with_engine("slate");
+    let mut broker = BrokerProcess::leader(&place, "broker");
+    let id = place.submit("work", "1", &[]);
+    broker.kill();
+    assert_eq!(place.task(&id)["status"], "pending");
+    // Now nobody leads, and nobody is waited for.
+    let broker = BrokerProcess::leader(&place, "another");
+    assert!(!broker.log().contains("challenging"), "{}", broker.log());
+}
+
+#[test]
+fn commands_one_after_the_other_need_no_broker() {
+    let place = Place::sqlite().with_engine("slate");
+    let id = place.submit("work", "1", &[]);
+    place.ok(["worker", "--exec", "work=cat", "--max-tasks", "1"]);
+    assert_eq!(place.task(&id)["status"], "completed");
+    // A command that fails leaves the queue to the next one as well.
+    let unknown = place.run(["status", "00000000-0000-4000-8000-000000000000"]);
+    assert_eq!(unknown.status.code(), Some(3));
+    assert_eq!(place.history(&id).len(), 3);
+}
+
+#[test]
+fn clients_that_find_the_broker_need_its_token() {
+    let place = Place::sqlite().with_engine("slate");
+    let token = place.ok(["token", "create", "--name", "reader", "--scope", "read"]);
+    let _broker = BrokerProcess::leader(&place, "broker");
+    let refused = place.run(["list"]);
+    assert_eq!(refused.status.code(), Some(6));
+    let place = place.with_variable("QO_TOKEN", token.trim());
+    assert_eq!(place.tasks().len(), 0);
+    let refused = place.run(["submit", "--type", "work"]);
+    assert_eq!(refused.status.code(), Some(6), "the scope is another one");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let place = Place::sqlite().with_engine("slate");
+    let said = |arguments: &[&str]| {
+        let output = place.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = said(&["serve", "--listen", "0.0.0.0:0"]);
+    assert!(text.contains("--advertise"), "{text}");
+    let text = said(&["serve", "--advertise", "queue.example.org"]);
+    assert!(text.contains("http://host:port"), "{text}");
+    let direct = Place::sqlite();
+    let output = direct.run(["serve", "--advertise", "http://127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(2));
+    let place = place.with_variable("QO_BROKER_ANSWER_MS", "soon");
+    let output = place.run(["list"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("QO_BROKER_ANSWER_MS"), "{text}");
+}

@@ -1,0 +1,145 @@
+//! The process that asks: it submits, claims and completes in batches through the remote engine.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use qo::{ClaimRequest, Engine, Json, SubmitRequest};
+use qo_engine::RemoteEngine;
+use qo_engine::remote::RemoteConfig;
+use qo_store::world::TokioWorld;
+
+use crate::figures::Report;
+use crate::{SCENARIO, SERVE};
+
+const WARM_UP: usize = 20_000;
+const TASKS: usize = 150_000;
+const SUBMITTERS: usize = 8;
+const WORKERS: usize = 16;
+/// How many tasks one submit brings, and one claim takes.
+const AT_ONCE: usize = 500;
+const INPUT_BYTES: usize = 1_024;
+
+/// The server, as a process of its own.
+struct Other {
+    process: Child,
+    url: String,
+}
+
+impl Other {
+    fn start() -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .arg(SERVE)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut url = String::new();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut url)
+            .unwrap();
+        Self {
+            process,
+            url: url.trim().to_owned(),
+        }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+pub(crate) async fn run(report: &mut Report) {
+    let server = Other::start();
+    let config = RemoteConfig::parse(&server.url).unwrap();
+    let engine = RemoteEngine::new(config, TokioWorld::shared()).unwrap();
+    load(&engine, WARM_UP).await;
+    let ids = [std::process::id(), server.process.id()];
+    let before = ids.map(cpu_seconds);
+    let started = Instant::now();
+    load(&engine, TASKS).await;
+    let rate = TASKS as f64 / started.elapsed().as_secs_f64();
+    report.figure(
+        SCENARIO,
+        "tasks a second, submit to completed",
+        rate,
+        "at least 12000",
+    );
+    let names = ["client", "server"];
+    let after = ids.map(cpu_seconds);
+    for (name, (before, after)) in names.into_iter().zip(before.into_iter().zip(after)) {
+        let each_us = (after - before) / TASKS as f64 * 1e6;
+        let name = format!("CPU microseconds a task, {name}");
+        report.figure(SCENARIO, &name, each_us, "");
+    }
+}
+
+async fn load(engine: &RemoteEngine, count: usize) {
+    futures_util::future::join(submit(engine, count), work(engine, count)).await;
+}
+
+async fn submit(engine: &RemoteEngine, count: usize) {
+    let input = Json::parse(format!("\"{}\"", "x".repeat(INPUT_BYTES - 2))).unwrap();
+    futures_util::stream::iter(0..count.div_ceil(AT_ONCE))
+        .for_each_concurrent(SUBMITTERS, |_| async {
+            let request = || SubmitRequest::new("noop".parse().unwrap(), input.clone());
+            let batch = (0..AT_ONCE).map(|_| request()).collect();
+            for submitted in engine.submit_many(batch).await {
+                submitted.unwrap();
+            }
+        })
+        .await;
+}
+
+async fn work(engine: &RemoteEngine, count: usize) {
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut workers = tokio::task::JoinSet::new();
+    for number in 0..WORKERS {
+        let mut wish = ClaimRequest::new(
+            format!("w-{number}").parse().unwrap(),
+            vec!["noop".parse().unwrap()],
+        );
+        wish.wait_ms = 1_000;
+        wish.max = AT_ONCE;
+        let (engine, done) = (engine.clone(), Arc::clone(&done));
+        workers.spawn(async move {
+            while done.load(Ordering::Relaxed) < count {
+                let tasks = engine.claim(&wish).await.unwrap();
+                let mut completions: FuturesUnordered<_> = tasks
+                    .iter()
+                    .map(|task| {
+                        let lease = task.lease_id.unwrap();
+                        engine.complete(task.id, lease, Some(Json::null()))
+                    })
+                    .collect();
+                while let Some(completed) = completions.next().await {
+                    completed.unwrap();
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+    // The last workers wait for work that never comes; the clock stops with the last completion.
+    while done.load(Ordering::Relaxed) < count {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    workers.abort_all();
+}
+
+/// How much CPU time a process has taken.
+fn cpu_seconds(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name of the program is in parentheses and may hold spaces.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = after_name.split_whitespace().skip(11).take(2);
+    let ticks: f64 = ticks.filter_map(|tick| tick.parse::<f64>().ok()).sum();
+    // Linux tells it in hundredths, whatever the machine.
+    ticks / 100.0
+}

@@ -1,0 +1,49 @@
+//! The process that serves: a broker on a store that is as far away as S3.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::memory::InMemory;
+use qo::{Queue, StateEngine};
+use qo_engine::state::SlateConfig;
+use qo_server::{Server, ServerConfig};
+use qo_store::client::ClientConfig;
+use qo_store::clock::StoreClock;
+use qo_store::world::TokioWorld;
+use qo_store::wrap::{Delay, LatencyStore};
+
+const LATENCY: Duration = Duration::from_millis(30);
+
+/// Serves until nobody holds the other end of its input any more.
+pub(crate) async fn serve() {
+    let world = TokioWorld::shared();
+    let store = LatencyStore::new(
+        Arc::new(InMemory::new()),
+        Arc::clone(&world),
+        Delay::Fixed(LATENCY),
+        1,
+    );
+    let engine = StateEngine::slate(
+        Arc::new(store),
+        Arc::new(StoreClock::new()),
+        Arc::clone(&world),
+        ClientConfig::default(),
+        SlateConfig::default(),
+    )
+    .await
+    .unwrap();
+    let queue = Queue::new(Arc::new(engine), world);
+    let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+    let server = Server::bind(queue.clone(), config).await.unwrap();
+    println!("{}", server.url());
+    let left_alone = tokio::task::spawn_blocking(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    });
+    server
+        .run_until(async {
+            let _ = left_alone.await;
+        })
+        .await;
+    queue.close().await;
+}

@@ -1,0 +1,233 @@
+//! What a served engine tells of itself: its commits in the metrics, and all that it does to tasks as events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo::{ClaimRequest, Engine, ObjectsConfig, StateEngine};
+use qo_engine::state::{JsonConfig, SlateConfig};
+use qo_store::Store;
+use qo_store::client::ClientConfig;
+use qo_store::world::TokioWorld;
+use qo_store::wrap::CountingStore;
+use reqwest::Response;
+use serde_json::{Value, json};
+
+use crate::support::{PATIENCE, Running, ask, config, engine_on, memory, serve_engine, until};
+
+fn json_on(store: &Store) -> StateEngine {
+    StateEngine::json(
+        Arc::clone(&store.objects),
+        Arc::clone(&store.clock),
+        TokioWorld::shared(),
+        ClientConfig::default(),
+        JsonConfig::local(),
+    )
+}
+
+async fn slate_on(store: &Store) -> StateEngine {
+    StateEngine::slate(
+        Arc::clone(&store.objects),
+        Arc::clone(&store.clock),
+        TokioWorld::shared(),
+        ClientConfig::default(),
+        SlateConfig::default(),
+    )
+    .await
+    .unwrap()
+}
+
+/// The number behind a name, with its labels.
+fn sample(text: &str, name: &str) -> f64 {
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let value = value.unwrap_or_else(|| panic!("no {name} in\n{text}"));
+    value.parse().unwrap()
+}
+
+async fn metrics(server: &Running) -> String {
+    let response = server.send(ask("GET", "/metrics")).await;
+    response.text().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_tell_of_commits_and_of_tasks_by_all_three_labels() {
+    for journal in ["json", "slate"] {
+        let mut store = memory();
+        let counting = Arc::new(CountingStore::new(Arc::clone(&store.objects)));
+        store.objects = Arc::clone(&counting) as _;
+        let engine = match journal {
+            "json" => json_on(&store),
+            _ => slate_on(&store).await,
+        };
+        let mut config = config();
+        config.counts = Some(Arc::new(move || counting.counts()));
+        config.stats_max_age = Duration::ZERO;
+        let server = serve_engine(store, Arc::new(engine), config).await;
+        let before = metrics(&server).await;
+        let commits = |text: &str| sample(text, "qo_commit_seconds_count");
+        assert!(commits(&before).abs() < 0.5, "nothing has happened yet");
+        let bodies = json!([
+            {"task_type": "mail", "queue": "q"},
+            {"task_type": "mail", "queue": "q"},
+            {"task_type": "mail", "queue": "q"},
+            {"task_type": "bill", "queue": "q"},
+        ]);
+        let (status, _) = server.answer(ask("POST", "/v1/tasks").json(&bodies)).await;
+        assert_eq!(status, 200);
+        let wish = json!({"worker_id": "w", "queues": ["q"], "types": ["mail"], "max": 2});
+        let (_, claimed) = server.answer(ask("POST", "/v1/claim").json(&wish)).await;
+        let task = &claimed["tasks"][0];
+        let path = format!("/v1/tasks/{}/complete", task["id"].as_str().unwrap());
+        let done = json!({ "lease_id": task["lease_id"] });
+        server.answer(ask("POST", path).json(&done)).await;
+
+        let text = metrics(&server).await;
+        for (status, task_type, count) in [
+            ("pending", "mail", 1.0),
+            ("running", "mail", 1.0),
+            ("completed", "mail", 1.0),
+            ("pending", "bill", 1.0),
+        ] {
+            let name = format!("qo_tasks{{queue=\"q\",type=\"{task_type}\",status=\"{status}\"}}");
+            let found: f64 = sample(&text, &name);
+            assert!((found - count).abs() < 0.1, "{journal}: {name} {found}");
+        }
+        // One write each for the submits, the claim and the completion.
+        for (name, figure) in [
+            ("qo_commit_seconds_count", 3.0),
+            ("qo_commit_callers_sum", 3.0),
+            ("qo_commit_tasks_sum", 4.0 + 2.0 + 1.0),
+            ("qo_commit_tasks_bucket{le=\"2\"}", 2.0),
+            ("qo_commit_tasks_bucket{le=\"5\"}", 3.0),
+        ] {
+            let found: f64 = sample(&text, name);
+            assert!((found - figure).abs() < 0.1, "{journal}: {name} {found}");
+        }
+        for name in [
+            "qo_commit_seconds_sum",
+            "qo_submit_seconds_sum",
+            "qo_claim_seconds_sum",
+            "qo_http_request_seconds_sum",
+            "qo_store_dollars_total",
+            "qo_connections",
+        ] {
+            assert!(sample(&text, name) > 0.0, "{journal}: {name} in\n{text}");
+        }
+        for name in [
+            "qo_task_wait_seconds_count",
+            "qo_task_run_seconds_count",
+            "qo_task_total_seconds_count",
+            "qo_leader",
+        ] {
+            assert!(sample(&text, name) >= 1.0, "{journal}: {name} in\n{text}");
+        }
+        assert!(text.contains("qo_store_requests_total{prefix="), "{text}");
+        server.engine.close().await;
+    }
+}
+
+/// What a listener hears.
+struct Listener {
+    response: Response,
+    text: String,
+    heard: Vec<Value>,
+}
+
+impl Listener {
+    async fn new(server: &Running) -> Self {
+        Self {
+            response: server.send(ask("GET", "/v1/events")).await,
+            text: String::new(),
+            heard: Vec::new(),
+        }
+    }
+
+    /// Listens until this was done to this task, and gives the status after it.
+    async fn until(&mut self, operation: &str, id: &str) -> String {
+        let heard = tokio::time::timeout(PATIENCE, async {
+            loop {
+                let found = self
+                    .heard
+                    .iter()
+                    .find(|event| event["operation"] == operation && event["id"] == id);
+                if let Some(event) = found {
+                    return event["status"].as_str().unwrap().to_owned();
+                }
+                let Ok(Some(chunk)) = self.response.chunk().await else {
+                    panic!("no {operation} of {id} in {:?}", self.heard);
+                };
+                self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+                while let Some(end) = self.text.find("\n\n") {
+                    let event: String = self.text.drain(..end + 2).collect();
+                    let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+                    let data = data.filter(|_| event.contains("event: task"));
+                    self.heard
+                        .extend(data.map(|data| serde_json::from_str::<Value>(data).unwrap()));
+                }
+            }
+        });
+        let heard = heard.await;
+        heard.unwrap_or_else(|_| panic!("no {operation} of {id} in {:?}", self.heard))
+    }
+}
+
+async fn submit(server: &Running, body: &Value) -> String {
+    let (_, answer) = server.answer(ask("POST", "/v1/tasks").json(body)).await;
+    answer["task"]["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listeners_hear_of_bulk_operations_purges_and_maintenance_once_each() {
+    for mode in ["direct", "json", "slate"] {
+        let store = memory();
+        let direct = engine_on(&store, ObjectsConfig::local());
+        let engine: Arc<dyn Engine> = match mode {
+            "direct" => Arc::new(direct.clone()),
+            "json" => Arc::new(json_on(&store)),
+            _ => Arc::new(slate_on(&store).await),
+        };
+        let server = serve_engine(store, engine, config()).await;
+        let mut listener = Listener::new(&server).await;
+        let id = submit(&server, &json!({"task_type": "a"})).await;
+        assert_eq!(listener.until("submit", &id).await, "pending", "{mode}");
+
+        let bulk = json!({"operation": "cancel", "filter": {"task_type": "a"}});
+        let (status, done) = server.answer(ask("POST", "/v1/bulk").json(&bulk)).await;
+        assert_eq!((status, &done["done"]), (200, &json!(1)), "{mode}: {done}");
+        assert_eq!(listener.until("cancel", &id).await, "cancelled", "{mode}");
+        server.send(ask("DELETE", format!("/v1/tasks/{id}"))).await;
+        assert_eq!(listener.until("purge", &id).await, "archived", "{mode}");
+
+        let short = json!({"task_type": "b", "expires_in_ms": 20});
+        let id = submit(&server, &short).await;
+        if mode == "direct" {
+            // A broker sees by itself that a task has expired; here whoever comes by does.
+            let expired_by = direct.now().plus_millis(20);
+            until("the task has expired", async || {
+                (direct.now() > expired_by).then_some(())
+            })
+            .await;
+            let wish = ClaimRequest::new("w".parse().unwrap(), vec![]);
+            let claims = async {
+                loop {
+                    assert_eq!(direct.claim(&wish).await.unwrap(), []);
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            tokio::select! {
+                status = listener.until("expire", &id) => assert_eq!(status, "cancelled"),
+                () = claims => {}
+            }
+        } else {
+            assert_eq!(listener.until("expire", &id).await, "cancelled", "{mode}");
+        }
+        for (at, event) in listener.heard.iter().enumerate() {
+            let told_again = listener.heard[..at].iter().any(|earlier| {
+                (&earlier["id"], &earlier["operation"]) == (&event["id"], &event["operation"])
+            });
+            assert!(!told_again, "{mode}: {event} twice in {:?}", listener.heard);
+        }
+        server.engine.close().await;
+    }
+}

@@ -1,0 +1,100 @@
+//! The single changes of a task that one write holds.
+//!
+//! An engine that commits in groups stores what a group has made of a task, and not every step on the way there. Each step that is not a
+//! renewal leaves an event, and each counts in the revision, so that the steps can be told: what a task was between two of them is worked
+//! out here from the events, as the rules would have it, and the last of them must lead to what was stored.
+
+use qo_core::task::Event;
+use qo_core::{Status, Task};
+
+/// What a task was after each change, up to what is stored, each with the event that it has left.
+pub(super) fn unfold<'a>(
+    last: Option<&Task>,
+    stored: &'a Task,
+) -> Result<Vec<(Option<&'a Event>, Task)>, String> {
+    let (revision, known) = last.map_or((0, 0), |last| (last.revision, last.events.len()));
+    let not_made_from = || {
+        format!(
+            "revision {} was not made from revision {revision}",
+            stored.revision
+        )
+    };
+    if last.is_some_and(|last| stored.events.get(..known) != Some(&last.events[..])) {
+        return Err(not_made_from());
+    }
+    let events = stored.events.get(known..).unwrap_or_default();
+    let changes = stored
+        .revision
+        .checked_sub(revision)
+        .filter(|changes| *changes > 0)
+        .ok_or_else(not_made_from)?;
+    // Only who holds a lease can renew it, and who is handed one learns of it when the group is durable: renewals come first.
+    let renewals = changes
+        .checked_sub(events.len() as u64)
+        .ok_or_else(not_made_from)?;
+    let mut states: Vec<(Option<&Event>, Task)> = Vec::new();
+    for _ in 0..renewals {
+        let before = states.last().map(|(_, task)| task).or(last);
+        let mut task = before
+            .filter(|task| task.status == Status::Running)
+            .ok_or_else(not_made_from)?
+            .clone();
+        task.revision += 1;
+        task.op_id = None;
+        states.push((None, task));
+    }
+    for event in events {
+        let before = states.last().map(|(_, task)| task).or(last);
+        states.push((Some(event), after(before, event, stored)));
+    }
+    if let Some((_, task)) = states.last_mut() {
+        *task = stored.clone();
+    }
+    Ok(states)
+}
+
+/// What a task is after a change, as the rules would have it, where a later change of the same group hides it.
+fn after(before: Option<&Task>, event: &Event, stored: &Task) -> Task {
+    let mut task = before.unwrap_or(stored).clone();
+    let was = before.map(|before| before.status);
+    task.status = event.to;
+    task.op_id = event.op_id;
+    match (was, event.to) {
+        (None, _) => {
+            task.revision = 1;
+            task.attempt = 0;
+            task.retry_count = 0;
+            task.lease_id = None;
+            return task;
+        }
+        (Some(Status::Pending), Status::Running) => {
+            // The attempt is the stored one: nobody can end it before its claim is durable.
+            task.attempt += 1;
+            task.lease_id = stored.lease_id;
+            task.worker_id.clone_from(&stored.worker_id);
+            task.started_at = stored.started_at;
+            task.lease_expires_at = stored.lease_expires_at;
+        }
+        (Some(Status::Running), Status::Running) => task.cancel_requested = true,
+        (Some(Status::Running), to) => {
+            task.lease_id = None;
+            task.lease_expires_at = None;
+            task.cancel_requested &= to != Status::Pending;
+            let error = event.error.as_deref().unwrap_or("");
+            let is_uncounted = error.starts_with("released") || error.starts_with("snoozed");
+            if to == Status::Pending && !is_uncounted {
+                task.retry_count += 1;
+            }
+            task.available_at = stored.available_at;
+        }
+        (Some(_), Status::Pending) => {
+            task.retry_count = 0;
+            task.cancel_requested = false;
+            task.available_at = stored.available_at;
+            task.expires_at = stored.expires_at;
+        }
+        _ => {}
+    }
+    task.revision += 1;
+    task
+}

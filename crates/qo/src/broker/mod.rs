@@ -1,0 +1,118 @@
+//! Broker mode on SlateDB: who opens the queue, who serves it, and how everybody else finds that one.
+//!
+//! `?engine=slate` is written by one process at a time. Which one that is says `meta/broker.json` in the store
+//! ([`qo_engine::leadership`]); this module is how processes go by it:
+//!
+//! - [`Broker`]: a process that serves the queue to others, or stands by to do so. It names its address in the record.
+//! - [`find`]: where a client finds the broker, when it connects and whenever the broker has changed.
+//! - [`embedded`]: a client that finds nobody opens the queue itself, without an address, until it closes it.
+
+mod embedded;
+mod find;
+mod serving;
+
+use std::sync::Arc;
+
+use qo_engine::leadership::{Candidate, HttpPing, IsAlive, LeadershipConfig};
+use qo_engine::state::SlateConfig;
+use qo_engine::{EngineError, StateEngine};
+use qo_store::client::ClientConfig;
+use qo_store::world::World;
+use qo_store::{OpenOptions, Store, StoreClient};
+
+pub use serving::{Broker, BrokerHandle};
+
+use crate::connect::variables;
+use crate::error::Error;
+use crate::queue::Queue;
+use crate::remote;
+
+/// What opening the queue takes, each time anew.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) store: Store,
+    pub(crate) world: Arc<dyn World>,
+    pub(crate) client: ClientConfig,
+    pub(crate) slate: SlateConfig,
+    pub(crate) leadership: LeadershipConfig,
+    pinger: Arc<dyn IsAlive>,
+}
+
+impl Place {
+    pub(crate) fn new(
+        store: Store,
+        world: Arc<dyn World>,
+        client: ClientConfig,
+        slate: SlateConfig,
+        options: &OpenOptions,
+    ) -> Result<Self, Error> {
+        let ca_pem = remote::certificates(options)?;
+        let leadership = LeadershipConfig::from_env(&variables(options))?;
+        Ok(Self {
+            store,
+            world,
+            client,
+            slate,
+            leadership,
+            pinger: Arc::new(HttpPing::new(ca_pem.as_deref())?),
+        })
+    }
+
+    fn store_client(&self) -> StoreClient {
+        StoreClient::new(
+            Arc::clone(&self.store.objects),
+            Arc::clone(&self.store.clock),
+            Arc::clone(&self.world),
+            self.client.clone(),
+        )
+    }
+
+    fn candidate(&self) -> Candidate {
+        Candidate::new(
+            self.store_client(),
+            Arc::clone(&self.world),
+            self.leadership.clone(),
+            Arc::clone(&self.pinger),
+            None,
+        )
+    }
+
+    /// Opens the queue. Whoever does so has a term, and is the only one.
+    async fn slate(&self) -> Result<StateEngine, EngineError> {
+        // Opening SlateDB is a large future, and not every caller should carry it.
+        Box::pin(StateEngine::slate(
+            Arc::clone(&self.store.objects),
+            Arc::clone(&self.store.clock),
+            Arc::clone(&self.world),
+            self.client.clone(),
+            self.slate.clone(),
+        ))
+        .await
+    }
+}
+
+/// The queue for a client: through the broker if there is one, else opened here.
+pub(crate) async fn connect(place: &Place, options: &OpenOptions) -> Result<Queue, Error> {
+    // One name for all tries: a write of an earlier one may arrive late, and is recognised.
+    let candidate = place.candidate();
+    let seeker = find::Seeker::new(place, candidate.id());
+    let started = place.world.monotonic();
+    loop {
+        match seeker.seek().await? {
+            find::Sought::Broker(found) => {
+                let discovery = Arc::new(find::InStore::new(place.store_client()));
+                return remote::open_found(&found, discovery, options, Arc::clone(&place.world))
+                    .await;
+            }
+            find::Sought::Nobody => {
+                if let Some(queue) = embedded::open(place, &candidate).await? {
+                    return Ok(queue);
+                }
+            }
+        }
+        // Somebody else was faster, again and again.
+        if place.world.monotonic().saturating_sub(started) > find::PATIENCE_MAX {
+            return Err(Error::Engine(EngineError::NotLeader));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A process that serves the queue, or stands by to do so.
+//!
+//! ```text
+//! stand by ──► acquire a term ──► open the queue ──► serve ──► the term or the engine is over ──► leave the seat ──► stand by
+//! ```
+//!
+//! [`Seat`] has the table of what a crash after each step leaves.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo_engine::leadership::{BrokerRecord, Candidate, LeadershipError, Seat, Term};
+use tokio::sync::watch;
+
+use super::Place;
+use crate::error::Error;
+use crate::queue::Queue;
+
+/// How long after something went wrong until the next try: another process may do better meanwhile.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// A process that serves a queue in broker mode, or stands by to do so.
+pub struct Broker {
+    place: Place,
+    candidate: Candidate,
+    seat: Arc<Seat>,
+}
+
+impl Broker {
+    /// A broker that stands by. The record is read, so that one that cannot be read is noticed here.
+    pub(crate) async fn new(place: Place) -> Result<Self, Error> {
+        let candidate = place.candidate();
+        candidate.current().await?;
+        let seat = Arc::new(Seat::new(place.store_client()));
+        Ok(Self {
+            place,
+            candidate,
+            seat,
+        })
+    }
+
+    /// The queue. It answers while this process leads, and otherwise with [`NotLeader`](qo_engine::EngineError::NotLeader).
+    pub fn queue(&self) -> Queue {
+        let seat = Arc::clone(&self.seat);
+        Queue::new(seat, Arc::clone(&self.place.world))
+    }
+
+    /// What a server asks before it answers for the queue.
+    pub fn handle(&self) -> BrokerHandle {
+        BrokerHandle {
+            id: self.candidate.id().to_owned(),
+            seat: Arc::clone(&self.seat),
+            known: self.candidate.known(),
+        }
+    }
+
+    /// Stands by, leads, stands by again, and so on. It never ends by itself; once it was dropped, [`Broker::close`] hands over.
+    ///
+    /// `address` is where clients and standbys reach the server that asks this broker's handle. It must serve already.
+    pub async fn run(&mut self, address: &str) {
+        self.candidate.set_address(Some(address.to_owned()));
+        loop {
+            let went_well = match self.candidate.acquire().await {
+                Ok(term) => self.lead(Arc::new(term), address).await,
+                Err(error) => {
+                    tracing::error!(%error, "cannot find out who leads; trying again");
+                    false
+                }
+            };
+            // Meanwhile clients are told who leads now, as far as that can be read.
+            let _ = tokio::join!(self.seat.leave(), self.candidate.current());
+            if !went_well {
+                self.place.world.sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Leads until the term is over, or the engine. Tells whether that was no failure of this process.
+    async fn lead(&self, term: Arc<Term>, address: &str) -> bool {
+        self.seat.begin(Arc::clone(&term));
+        let epoch = term.epoch();
+        let opened = tokio::select! {
+            biased;
+            error = term.ended() => {
+                tracing::warn!(epoch, %error, "lost the leadership before the queue was open");
+                return true;
+            }
+            opened = self.place.slate() => opened,
+        };
+        let engine = match opened {
+            Ok(engine) => engine,
+            Err(error) => {
+                tracing::error!(epoch, %error, "cannot open the queue; giving up the leadership");
+                return false;
+            }
+        };
+        self.seat.serve(Arc::new(engine.clone()));
+        tracing::info!(epoch, address, "serving as the leader");
+        tokio::select! {
+            biased;
+            error = term.ended() => {
+                tracing::warn!(epoch, %error, "standing down");
+                true
+            }
+            error = engine.ended() => {
+                // An engine that was fenced out may know before the term does that another process leads.
+                if let Err(lost @ LeadershipError::Lost { .. }) = term.confirm().await {
+                    tracing::warn!(epoch, error = %lost, "standing down");
+                    return true;
+                }
+                tracing::error!(epoch, %error, "the queue cannot go on here; giving up the leadership");
+                false
+            }
+        }
+    }
+
+    /// Closes the queue and gives the leadership up, so that a standby takes over at once.
+    pub async fn close(&self) {
+        self.seat.leave().await;
+        // A run that was dropped in the middle of a takeover may have written that this process leads.
+        tokio::select! {
+            biased;
+            () = self.give_up() => {}
+            () = self.place.world.sleep(PAUSE) => {}
+        }
+    }
+
+    async fn give_up(&self) {
+        let id = self.candidate.id();
+        let record = self.candidate.current().await.ok().flatten();
+        let is_held = record
+            .and_then(|record| record.holder)
+            .is_some_and(|holder| holder.id == id);
+        if is_held && let Ok(term) = self.candidate.acquire().await {
+            term.release().await;
+        }
+    }
+}
+
+impl fmt::Debug for Broker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Broker")
+            .field("candidate", &self.candidate)
+            .field("seat", &self.seat)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a server asks before it answers for the queue. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct BrokerHandle {
+    id: String,
+    seat: Arc<Seat>,
+    known: watch::Receiver<Option<BrokerRecord>>,
+}
+
+impl BrokerHandle {
+    /// Names this process.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Makes sure that this process leads at this moment, and says in which epoch.
+    pub async fn confirm(&self) -> Option<u64> {
+        self.seat.confirm().await
+    }
+
+    /// Returns once this process does not lead in this epoch any more.
+    pub async fn over(&self, epoch: u64) {
+        self.seat.over(epoch).await;
+    }
+
+    /// Where the leader is, if it is another process and says where.
+    pub fn elsewhere(&self) -> Option<String> {
+        let known = self.known.borrow();
+        let holder = known.as_ref()?.holder.as_ref()?;
+        (holder.id != self.id)
+            .then(|| holder.address.clone())
+            .flatten()
+    }
+}
