@@ -239,7 +239,10 @@ fn folder_of(plan: &Plan, bucket: &str) -> Result<PathBuf> {
     let target = plan
         .program
         .ancestors()
-        .find(|folder| folder.join("CACHEDIR.TAG").is_file())
+        .find(|folder| {
+            folder.join("CACHEDIR.TAG").is_file()
+                || folder.file_name().is_some_and(|name| name == "target")
+        })
         .unwrap_or(Path::new("target"));
     let suffix = bucket.rsplit('-').next().unwrap_or(bucket);
     let name = format!("{}-{}-{suffix}", plan.mode.name(), plan.seed);

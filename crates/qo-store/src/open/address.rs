@@ -146,9 +146,17 @@ fn no_parameters<'a>(scheme: &'static str, rest: &'a str) -> Result<&'a str, Ope
 }
 
 fn unknown_parameter(scheme: &'static str, name: &str, known: &'static str) -> OpenError {
+    // What is no name may be the second half of a password with a question mark in it, and is not repeated.
+    let is_name = name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
     OpenError::UnknownParameter {
         scheme,
-        name: name.chars().take(32).collect(),
+        name: if is_name {
+            name.chars().take(32).collect()
+        } else {
+            "...".to_owned()
+        },
         known,
     }
 }
@@ -267,6 +275,14 @@ mod tests {
 
     fn error(url: &str) -> String {
         Address::parse(url).expect_err(url).to_string()
+    }
+
+    #[test]
+    fn half_a_password_is_not_repeated() {
+        let error = Address::parse("s3://user:pa?ssword@bucket").unwrap_err();
+        assert!(!error.to_string().contains("ssword"), "{error}");
+        let error = Address::parse("s3://bucket?regoin=x").unwrap_err();
+        assert!(error.to_string().contains("regoin"), "{error}");
     }
 
     #[test]

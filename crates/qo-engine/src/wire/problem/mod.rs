@@ -310,7 +310,15 @@ impl Problem {
 
     /// The error that the server's engine gave, as far as it can be told; `place` is the server.
     pub fn into_error(self, place: &str) -> EngineError {
-        rebuild::error_of(self.condition, self.detail, self.status, place)
+        let detail = if self.detail.trim().is_empty() {
+            format!(
+                "the server refused it with {} and did not say why",
+                self.status
+            )
+        } else {
+            self.detail
+        };
+        rebuild::error_of(self.condition, detail, self.status, place)
     }
 }
 

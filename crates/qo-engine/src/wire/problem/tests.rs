@@ -150,3 +150,11 @@ fn a_refused_token_is_a_refused_access() {
         ));
     }
 }
+
+#[test]
+fn a_problem_without_words_is_an_error_with_some() {
+    let text = r#"{"type":"x","title":"t","status":418,"detail":" ","code":"a_later_one"}"#;
+    let problem: Problem = serde_json::from_str(text).unwrap();
+    let error = problem.into_error("http://localhost").to_string();
+    assert!(error.contains("418"), "{error}");
+}
