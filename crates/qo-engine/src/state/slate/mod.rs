@@ -258,7 +258,12 @@ impl Journal for SlateJournal {
 
     fn fetch(&self, want: Want) -> BoxFuture<Result<Found, EngineError>> {
         let ended = self.ended.clone();
-        Box::pin(async move { ended.fetch(want).await })
+        // What is looked for may have ended in a group that the database has not taken in yet.
+        let taken_in = self.writer.taken_in();
+        Box::pin(async move {
+            taken_in.await;
+            ended.fetch(want).await
+        })
     }
 
     fn took_in(&mut self, task: &Task) {
