@@ -245,19 +245,17 @@ pub async fn tell_many(
         // What is not overwritten below is what was wrong with it.
         results.push(Err(EngineError::Closed));
         match outcome {
-            Outcome::Complete(body) => {
-                match one_of("output", body.output, body.output_bytes) {
-                    Ok(output) => {
-                        completed.push(index);
-                        completions.push(Completion {
-                            id,
-                            lease: body.lease_id,
-                            output,
-                        });
-                    }
-                    Err(error) => results[index] = Err(error),
-                };
-            }
+            Outcome::Complete(body) => match one_of("output", body.output, body.output_bytes) {
+                Ok(output) => {
+                    completed.push(index);
+                    completions.push(Completion {
+                        id,
+                        lease: body.lease_id,
+                        output,
+                    });
+                }
+                Err(error) => results[index] = Err(error),
+            },
             outcome => others.push((index, id, outcome)),
         }
     }
