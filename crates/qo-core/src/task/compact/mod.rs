@@ -1,0 +1,119 @@
+//! A task's stored form where people do not read it: bytes, a quarter of the size of the JSON and several times as fast.
+//!
+//! The broker writes a record three times in a task's life and reads every live one when it opens, so that the text of field
+//! names would be most of what it writes and parses.
+//!
+//! ```text
+//! form 1 │ flags │ what every task has │ what the flags say it also has │ events
+//! ```
+//!
+//! Numbers are variable in length (seven bits a byte, the lowest first), times are distances from `created_at`, texts and lists
+//! have their length in front. A record that holds anything that this form has no place for, such as a field of a later
+//! version, is stored as JSON, whose first byte tells it apart. So nothing is ever lost, and nothing needs a second copy of the
+//! rules of [`super::codec`].
+
+mod read;
+mod write;
+
+use self::read::Reader;
+use self::write::Writer;
+use super::codec::{check, decode as decode_json, encode as encode_json};
+use super::{DecodeError, Progress, Task};
+use crate::limits::{EVENTS_MAX, RECORD_MAX_BYTES, TAGS_MAX};
+use crate::payload::PayloadRef;
+
+/// The first byte of this form. JSON begins with another one.
+const FORM: u8 = 1;
+/// What most records take beside their payloads.
+const RECORD_BYTES: usize = 320;
+
+/// What a record may have, each a bit of its flags.
+mod has {
+    pub(super) const OP_ID: u32 = 1;
+    pub(super) const EXPIRES_AT: u32 = 1 << 1;
+    pub(super) const STARTED_AT: u32 = 1 << 2;
+    pub(super) const LEASE: u32 = 1 << 3;
+    pub(super) const INPUT: u32 = 1 << 4;
+    pub(super) const INPUT_REF: u32 = 1 << 5;
+    pub(super) const OUTPUT: u32 = 1 << 6;
+    pub(super) const OUTPUT_REF: u32 = 1 << 7;
+    pub(super) const RETRY_POLICY: u32 = 1 << 8;
+    pub(super) const COMPLETED_AT: u32 = 1 << 9;
+    pub(super) const WORKER: u32 = 1 << 10;
+    pub(super) const ERROR: u32 = 1 << 11;
+    pub(super) const KEY: u32 = 1 << 12;
+    pub(super) const KEY_UNTIL: u32 = 1 << 13;
+    pub(super) const TAGS: u32 = 1 << 14;
+    pub(super) const TRACE: u32 = 1 << 15;
+    pub(super) const PROGRESS: u32 = 1 << 16;
+    pub(super) const CANCEL: u32 = 1 << 17;
+    pub(super) const DROPPED: u32 = 1 << 18;
+    pub(super) const ALL: u32 = (1 << 19) - 1;
+}
+
+/// What an event may have.
+mod event_has {
+    pub(super) const FROM: u8 = 1;
+    pub(super) const WORKER: u8 = 1 << 1;
+    pub(super) const ERROR: u8 = 1 << 2;
+    pub(super) const OP_ID: u8 = 1 << 3;
+    pub(super) const ALL: u8 = (1 << 4) - 1;
+}
+
+/// Writes a task, with its input or without.
+pub fn encode_compact(task: &Task, with_input: bool) -> Result<Vec<u8>, DecodeError> {
+    if !fits(task) {
+        if with_input || task.input.is_none() {
+            return encode_json(task);
+        }
+        let mut without = task.clone();
+        without.input = None;
+        return encode_json(&without);
+    }
+    let mut out = Writer::new(RECORD_BYTES + task.inline_bytes());
+    out.task(task, with_input);
+    Ok(out.into_bytes())
+}
+
+/// Reads a task that [`encode_compact`] wrote. The bytes may be anything.
+pub fn decode_compact(bytes: &[u8]) -> Result<Task, DecodeError> {
+    if bytes.len() > RECORD_MAX_BYTES {
+        return Err(DecodeError::TooLarge { size: bytes.len() });
+    }
+    let Some((&FORM, rest)) = bytes.split_first() else {
+        return decode_json(bytes);
+    };
+    let mut reader = Reader::new(rest);
+    let task = reader.task()?;
+    if !reader.is_at_end() {
+        return Err(broken("something follows its end"));
+    }
+    check(&task).map_err(DecodeError::Inconsistent)?;
+    Ok(task)
+}
+
+/// Whether this form has a place for all of it. What is none of qo's own making may be odd in other ways than having fields of
+/// later versions.
+fn fits(task: &Task) -> bool {
+    let is_plain = |reference: &Option<Box<PayloadRef>>| {
+        reference
+            .as_ref()
+            .is_none_or(|reference| reference.extra.is_empty())
+    };
+    let is_known = |progress: &Progress| {
+        progress.extra.is_empty() && (0.0..=100.0).contains(&progress.percent)
+    };
+    task.extra.is_empty()
+        && task.retry_policy.extra.is_empty()
+        && task.events.iter().all(|event| event.extra.is_empty())
+        && is_plain(&task.input_ref)
+        && is_plain(&task.output_ref)
+        && task.progress.as_deref().is_none_or(is_known)
+        && task.lease_id.is_some() == task.lease_expires_at.is_some()
+        && task.events.len() <= EVENTS_MAX
+        && task.tags.len() <= TAGS_MAX
+}
+
+fn broken(what: &str) -> DecodeError {
+    DecodeError::Syntax(what.to_owned())
+}
