@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use object_store::memory::InMemory;
-use qo_core::Json;
 use qo_engine::Engine;
-use qo_engine::api::{ClaimRequest, Completion};
+use qo_engine::api::ClaimRequest;
 
 use crate::figures::Report;
-use crate::place::{LATENCY, Place, request};
+use crate::place::{LATENCY, Place, all_completed, request};
 
 const EVERY: Duration = Duration::from_millis(10);
 const SECONDS: u64 = 12;
@@ -39,15 +38,7 @@ async fn at(report: &mut Report, name: &str, batch_size: usize) {
             loop {
                 let tasks = engine.claim(&wish).await.unwrap();
                 let started = Instant::now();
-                let batch = tasks
-                    .iter()
-                    .map(|task| Completion {
-                        id: task.id,
-                        lease: task.lease_id.unwrap(),
-                        output: Some(Json::null()),
-                    })
-                    .collect();
-                for completed in engine.complete_many(batch).await {
+                for completed in engine.complete_many(all_completed(&tasks)).await {
                     completed.unwrap();
                 }
                 let took = vec![started.elapsed(); tasks.len()];

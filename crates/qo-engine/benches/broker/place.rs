@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use object_store::ObjectStore;
-use qo_core::Json;
+use qo_core::{Json, Task};
 use qo_engine::api::{ClaimRequest, Completion, SubmitRequest};
 use qo_engine::state::SlateConfig;
 use qo_engine::{Engine, StateEngine};
@@ -114,15 +114,7 @@ pub(crate) async fn work(engine: &StateEngine, workers: usize, count: usize) {
         running.spawn(async move {
             while done.load(Ordering::Relaxed) < count {
                 let tasks = engine.claim(&wish).await.unwrap();
-                let completions = tasks
-                    .iter()
-                    .map(|task| Completion {
-                        id: task.id,
-                        lease: task.lease_id.unwrap(),
-                        output: Some(Json::null()),
-                    })
-                    .collect();
-                for completed in engine.complete_many(completions).await {
+                for completed in engine.complete_many(all_completed(&tasks)).await {
                     completed.unwrap();
                     done.fetch_add(1, Ordering::Relaxed);
                 }
@@ -145,6 +137,18 @@ pub(crate) fn cpu_seconds() -> f64 {
     let ticks: f64 = ticks.filter_map(|tick| tick.parse::<f64>().ok()).sum();
     // Linux tells it in hundredths, whatever the machine.
     ticks / 100.0
+}
+
+/// The ends of claimed tasks, all with success.
+pub(crate) fn all_completed(tasks: &[Task]) -> Vec<Completion> {
+    tasks
+        .iter()
+        .map(|task| Completion {
+            id: task.id,
+            lease: task.lease_id.unwrap(),
+            output: Some(Json::null()),
+        })
+        .collect()
 }
 
 /// How much memory the process has, in GiB.
