@@ -17,6 +17,9 @@ use serde_json::Value;
 pub struct Extra(Option<Box<BTreeMap<String, Value>>>);
 
 impl Extra {
+    /// No unknown fields.
+    pub const NONE: Self = Self(None);
+
     /// The value of an unknown field.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.as_deref()?.get(name)

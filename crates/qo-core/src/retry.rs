@@ -41,17 +41,20 @@ pub enum InvalidRetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self {
-            initial_interval_ms: 1_000,
-            max_interval_ms: 60_000,
-            multiplier: 2.0,
-            jitter_percent: 0.25,
-            extra: Extra::default(),
-        }
+        Self::DEFAULT
     }
 }
 
 impl RetryPolicy {
+    /// What a task gets where its submit names nothing.
+    pub const DEFAULT: Self = Self {
+        initial_interval_ms: 1_000,
+        max_interval_ms: 60_000,
+        multiplier: 2.0,
+        jitter_percent: 0.25,
+        extra: Extra::NONE,
+    };
+
     /// Checks that the policy makes sense.
     pub fn validate(&self) -> Result<(), InvalidRetryPolicy> {
         if self.max_interval_ms > DELAY_MAX_MS {

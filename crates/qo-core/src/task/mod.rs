@@ -3,6 +3,7 @@
 mod codec;
 mod compact;
 mod event;
+mod policy;
 mod status;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use codec::{DecodeError, decode, encode};
 pub use compact::{decode_compact, encode_compact};
 pub use event::{Event, History};
+pub use policy::TaskRetryPolicy;
 pub use status::{Status, UnknownStatus};
 
 use crate::extra::Extra;
@@ -17,7 +19,6 @@ use crate::id::{LeaseId, OpId, Shard, TaskId};
 use crate::json::Json;
 use crate::names::{IdempotencyKey, QueueName, Tag, TaskType, WorkerId};
 use crate::payload::{Payload, PayloadRef};
-use crate::retry::RetryPolicy;
 use crate::time::Timestamp;
 use crate::trace::TraceParent;
 
@@ -104,7 +105,7 @@ pub struct Task {
     pub retry_count: u32,
     /// How long it waits before a retry.
     #[serde(default)]
-    pub retry_policy: RetryPolicy,
+    pub retry_policy: TaskRetryPolicy,
 
     /// When it was submitted.
     pub created_at: Timestamp,
@@ -258,7 +259,7 @@ impl Task {
             timeout_seconds: TIMEOUT_DEFAULT_SECONDS,
             max_retries: RETRIES_DEFAULT,
             retry_count: 0,
-            retry_policy: RetryPolicy::default(),
+            retry_policy: TaskRetryPolicy::default(),
             created_at: new.now,
             updated_at: new.now,
             completed_at: None,

@@ -130,7 +130,7 @@ pub fn submit(submission: Submission, op: OpId, now: Timestamp) -> Result<Task, 
     task.expires_at = submission.expires_at;
     task.timeout_seconds = submission.timeout_seconds;
     task.max_retries = submission.max_retries;
-    task.retry_policy = submission.retry_policy;
+    task.retry_policy = submission.retry_policy.into();
     task.tags = submission.tags;
     task.traceparent = submission.traceparent;
     if let Some(idempotency) = submission.idempotency {

@@ -1,19 +1,23 @@
 //! A million tasks that wait, and a process that is killed.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use object_store::ObjectStore;
-use object_store::memory::InMemory;
 use qo_engine::{Engine, StateEngine};
 use qo_store::SqliteStore;
 use qo_store::world::TokioWorld;
 
 use crate::figures::Report;
 use crate::place::{LATENCY, Place, memory_gib, submit, work};
+use crate::touched::TouchedStore;
 
 const PENDING: usize = 1_000_000;
 const TASKS: usize = 200_000;
+/// What the store comes to hold, and some more.
+const STORE_GIB: usize = 10;
+/// The longest that the end of the killed one is waited for.
+const KILL_MAX: Duration = Duration::from_mins(1);
 
 pub(crate) async fn run(report: &mut Report) {
     // First, because what other parts leave behind would count.
@@ -49,20 +53,25 @@ async fn memory(report: &mut Report) {
 
 /// How fast it is, on a store that is not slower for what it holds.
 async fn rates(report: &mut Report) {
-    let bottom: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-    let place = Place::new(Arc::clone(&bottom), Some(LATENCY));
-    let engine = place.slate().await;
-    rate(&engine).await;
-    place.rest().await;
-    let empty = rate(&engine).await;
+    let bottom = Arc::new(TouchedStore::with_gib(STORE_GIB));
+    // What is killed takes its runtime with it, so that nothing of it takes time from its successor.
+    let killed = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let store = Arc::clone(&bottom);
+    let Rates {
+        empty,
+        submitted,
+        rested,
+        deep,
+    } = killed.spawn(until_killed(store)).await.unwrap();
+    tokio::task::spawn_blocking(|| killed.shutdown_timeout(KILL_MAX))
+        .await
+        .unwrap();
     report.figure("deep", "tasks a second on an empty queue", empty, "");
-    let started = Instant::now();
-    submit(&engine, PENDING, 16).await;
-    let submitted = PENDING as f64 / started.elapsed().as_secs_f64();
     report.figure("deep", "submits a second", submitted, "");
-    let rested = place.rest().await.as_secs_f64();
     report.figure("deep", "seconds until the database rests", rested, "");
-    let deep = rate(&engine).await;
     report.figure("deep", "tasks a second with a million pending", deep, "");
     report.figure(
         "deep",
@@ -70,7 +79,6 @@ async fn rates(report: &mut Report) {
         deep / empty,
         "at least 0.8",
     );
-    // A second engine on the same store finds what a killed process leaves: nothing was closed.
     let again = Place::new(bottom, Some(LATENCY));
     let started = Instant::now();
     let successor = again.slate().await;
@@ -80,6 +88,8 @@ async fn rates(report: &mut Report) {
         started.elapsed().as_secs_f64(),
         "under 10",
     );
+    let requests = again.counting.counts().requests() as f64;
+    report.figure("deep", "requests that took", requests, "");
     let stats = successor.stats().await.unwrap();
     // Workers that were stopped at the end of the load have left tasks running.
     let live: u64 = stats
@@ -91,6 +101,34 @@ async fn rates(report: &mut Report) {
         .sum();
     report.figure("deep", "live tasks that it has loaded", live as f64, "");
     successor.close().await;
+}
+
+/// What the first process saw.
+struct Rates {
+    empty: f64,
+    submitted: f64,
+    rested: f64,
+    deep: f64,
+}
+
+/// The life of the process that is killed at its end: nothing is closed.
+async fn until_killed(store: Arc<dyn ObjectStore>) -> Rates {
+    let place = Place::new(store, Some(LATENCY));
+    let engine = place.slate().await;
+    rate(&engine).await;
+    place.rest().await;
+    let empty = rate(&engine).await;
+    let started = Instant::now();
+    submit(&engine, PENDING, 16).await;
+    let submitted = PENDING as f64 / started.elapsed().as_secs_f64();
+    let rested = place.rest().await.as_secs_f64();
+    let deep = rate(&engine).await;
+    Rates {
+        empty,
+        submitted,
+        rested,
+        deep,
+    }
 }
 
 /// Tasks a second, submit to completed.

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use object_store::memory::InMemory;
 use qo_engine::Engine;
 use qo_store::wrap::{Operation, Prices};
 
 use crate::figures::Report;
 use crate::place::{LATENCY, Place, submit, work};
+use crate::touched::TouchedStore;
 
 const TASKS: usize = 400_000;
 const SUBMITTERS: usize = 16;
 const WORKERS: usize = 32;
 
 pub(crate) async fn run(report: &mut Report) {
-    let place = Place::new(Arc::new(InMemory::new()), Some(LATENCY));
+    let place = Place::new(Arc::new(TouchedStore::with_gib(4)), Some(LATENCY));
     let engine = place.slate().await;
     // A first round lets caches fill and memory grow.
     futures_util::future::join(submit(&engine, 20_000, 4), work(&engine, 8, 20_000)).await;

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use object_store::memory::InMemory;
 use qo_engine::Engine;
 use qo_engine::api::ClaimRequest;
 
 use crate::figures::Report;
 use crate::place::{LATENCY, Place, all_completed, request};
+use crate::touched::TouchedStore;
 
 const EVERY: Duration = Duration::from_millis(10);
 const SECONDS: u64 = 12;
@@ -22,7 +22,7 @@ pub(crate) async fn run(report: &mut Report) {
 
 /// Submits so many tasks every ten milliseconds.
 async fn at(report: &mut Report, name: &str, batch_size: usize) {
-    let place = Place::new(Arc::new(InMemory::new()), Some(LATENCY));
+    let place = Place::new(Arc::new(TouchedStore::with_gib(3)), Some(LATENCY));
     let engine = place.slate().await;
     let completions = Arc::new(Mutex::new(Vec::new()));
     let mut workers = tokio::task::JoinSet::new();

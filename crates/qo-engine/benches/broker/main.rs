@@ -22,6 +22,7 @@ mod half;
 mod idle;
 mod json;
 mod place;
+mod touched;
 
 use std::process::ExitCode;
 

@@ -22,6 +22,10 @@ const SUBMITS_AT_ONCE: usize = 500;
 /// How many tasks one claim takes.
 const CLAIMED_AT_ONCE: usize = 500;
 
+/// For how long nothing must happen until the database is believed to rest: it looks for work every 15 seconds.
+const QUIET: Duration = Duration::from_secs(20);
+/// How many requests a second are nothing.
+const POLLS_A_SECOND: u64 = 6;
 /// The longest that the database is waited for.
 const REST_MAX: Duration = Duration::from_mins(3);
 
@@ -66,18 +70,18 @@ impl Place {
     /// that took.
     pub(crate) async fn rest(&self) -> Duration {
         let started = Instant::now();
-        let mut requests = Vec::new();
-        while started.elapsed() < REST_MAX {
+        let mut busy = Instant::now();
+        let mut before = self.counting.counts().requests();
+        while busy.elapsed() < QUIET && started.elapsed() < REST_MAX {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            requests.push(self.counting.counts().requests());
+            let now = self.counting.counts().requests();
             // A few are polls, which never end.
-            if let [.., before, _, _, _, now] = requests.as_slice()
-                && now - before <= 4
-            {
-                break;
+            if now - before > POLLS_A_SECOND {
+                busy = Instant::now();
             }
+            before = now;
         }
-        started.elapsed()
+        busy.duration_since(started)
     }
 }
 

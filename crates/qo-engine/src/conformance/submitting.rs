@@ -42,7 +42,7 @@ pub(super) async fn keeps_every_option(room: &Room<'_>) {
     assert_eq!(read.available_at, due);
     assert_eq!(read.expires_at, Some(due.plus_millis(60_000)));
     assert_eq!((read.timeout_seconds, read.max_retries), (77, 9));
-    assert_eq!(read.retry_policy, request.retry_policy);
+    assert_eq!(*read.retry_policy, request.retry_policy);
     assert_eq!(read.idempotency_key, Some(name("order 17")));
     assert_eq!(read.idempotency_scope, IdempotencyScope::Type);
     assert_eq!(
@@ -61,7 +61,7 @@ pub(super) async fn fills_in_the_defaults(room: &Room<'_>) {
     assert_eq!(task.priority, PRIORITY_DEFAULT);
     assert_eq!(task.timeout_seconds, TIMEOUT_DEFAULT_SECONDS);
     assert_eq!(task.max_retries, RETRIES_DEFAULT);
-    assert_eq!(task.retry_policy, RetryPolicy::default());
+    assert_eq!(*task.retry_policy, RetryPolicy::default());
     assert_eq!((task.attempt, task.retry_count), (0, 0));
     assert_eq!(task.available_at, task.created_at);
     assert!(

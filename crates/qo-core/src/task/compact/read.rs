@@ -1,6 +1,8 @@
 //! Reading a record, from bytes that may be anything.
 
-use super::super::{DecodeError, Event, History, IdempotencyScope, Progress, Status, Task};
+use super::super::{
+    DecodeError, Event, History, IdempotencyScope, Progress, Status, Task, TaskRetryPolicy,
+};
 use super::{broken, event_has, has};
 use crate::id::{LeaseId, OpId, TaskId};
 use crate::json::Json;
@@ -84,7 +86,7 @@ impl<'a> Reader<'a> {
             timeout_seconds,
             max_retries,
             retry_count,
-            retry_policy: retry_policy.unwrap_or_default(),
+            retry_policy: retry_policy.map(TaskRetryPolicy::from).unwrap_or_default(),
             created_at,
             updated_at,
             completed_at,

@@ -21,7 +21,7 @@ impl Writer {
 
     pub(super) fn task(&mut self, task: &Task, with_input: bool) {
         let input = task.input.as_ref().filter(|_| with_input);
-        let has_policy = task.retry_policy != RetryPolicy::default();
+        let has_policy = *task.retry_policy != RetryPolicy::DEFAULT;
         let flags = flags_of(task, input.is_some(), has_policy);
         let created_at = task.created_at;
 
