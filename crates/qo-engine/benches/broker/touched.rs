@@ -133,7 +133,7 @@ struct Upload {
 #[async_trait]
 impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        self.parts.push(self.store.keep(&[data]).into());
+        self.parts.push(data);
         Box::pin(std::future::ready(Ok(())))
     }
 

@@ -33,6 +33,7 @@ pub(crate) mod fuzz;
 mod keys;
 mod leadership;
 mod leftovers;
+mod live;
 mod load;
 mod settings;
 mod writer;
