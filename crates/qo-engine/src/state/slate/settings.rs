@@ -24,6 +24,10 @@ const TABLE_BYTES: usize = 32 * 1024 * 1024;
 const TABLES_WAITING_MAX: usize = 256;
 /// How much may be in memory and not yet in a table.
 const UNFLUSHED_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// How much of each of the up to sixteen tables that are merged is read at once, and how many such reads are under way: all of it
+/// is in memory beside the tasks.
+const MERGE_READ_BYTES: usize = 1024 * 1024;
+const MERGE_READS_AT_ONCE: usize = 2;
 /// For the indexes and filters of all tables.
 const META_CACHE_BYTES: usize = 96 * 1024 * 1024;
 /// For what is read.
@@ -56,6 +60,8 @@ pub(super) fn settings(config: &SlateConfig) -> Settings {
                 max_concurrent_compactions: 1,
                 compactions_poll_interval: config.poll_interval,
                 max_sst_size: TABLE_BYTES,
+                bytes_to_fetch: MERGE_READ_BYTES,
+                max_fetch_tasks: MERGE_READS_AT_ONCE,
                 max_subcompactions: 1,
                 ..CompactionWorkerOptions::default()
             }),
