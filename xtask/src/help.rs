@@ -59,7 +59,9 @@ Examples:
 const SIM: &str = "\
 Runs real engines on a simulated store, in virtual time, under faults that a seed decides.
 
-Usage: cargo xtask sim [arguments of the simulator]
+Usage: cargo xtask sim [--exact] [arguments of the simulator]
+
+  --exact   builds a simulator whose runs on slate can be repeated to the byte, too; takes some minutes the first time
 
 Examples:
   cargo xtask sim --help
@@ -67,6 +69,7 @@ Examples:
   cargo xtask sim --hours 1 --from 10000 --json
   cargo xtask sim --engine slate --seeds 200
   cargo xtask sim --seed 17 --trace
+  cargo xtask sim --exact --engine slate --seed 28 --trace
   cargo xtask sim --mutants
 ";
 

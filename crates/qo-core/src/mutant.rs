@@ -38,8 +38,8 @@ pub enum Mutant {
     RepeatedWithoutCondition,
     /// A body that ends early is taken for the whole.
     TornReadTaken,
-    /// A clock that has jumped is not noticed.
-    ClockJumpUnnoticed,
+    /// The store's time is carried on by the wall clock, and that somebody has set it is not noticed.
+    StoreTimeByWallClock,
     /// A submit is acknowledged before it is stored.
     AcknowledgedEarly,
     /// A submit without an answer is repeated with a new id.
@@ -82,8 +82,8 @@ pub enum Mutant {
     FailedWriteBuiltUpon,
     /// Broker mode answers from what it remembers, without making sure that nobody else has written since, or has taken over.
     AnsweredUnconfirmed,
-    /// Broker mode ends leases by a clock that may have been set since the store's last answer.
-    LeaseJudgedWithoutAnswer,
+    /// Broker mode ends leases by the middle of what the store's time can be, without a margin.
+    LeaseJudgedByMiddle,
     /// A refused swap of the one object is taken for somebody else's success, without a look.
     RefusedSwapTakenForLost,
     /// A doubtful write of the one object is recognised only as long as nobody has written since.
@@ -114,7 +114,7 @@ impl Mutant {
         Self::DoubtReadAsSuccess,
         Self::RepeatedWithoutCondition,
         Self::TornReadTaken,
-        Self::ClockJumpUnnoticed,
+        Self::StoreTimeByWallClock,
         Self::AcknowledgedEarly,
         Self::NewIdAfterDoubt,
         Self::UnconditionalSubmit,
@@ -136,7 +136,7 @@ impl Mutant {
         Self::LostRaceTakenForWon,
         Self::FailedWriteBuiltUpon,
         Self::AnsweredUnconfirmed,
-        Self::LeaseJudgedWithoutAnswer,
+        Self::LeaseJudgedByMiddle,
         Self::RefusedSwapTakenForLost,
         Self::BuiltUponUnrecognised,
         Self::EndedTaskForgotten,

@@ -1,17 +1,18 @@
 //! A stored task, from any bytes.
 
 use qo_core::state::{Request, StateCommand};
-use qo_core::task::{decode, encode};
+use qo_core::task::{decode, decode_compact, encode, encode_compact};
 use qo_core::transition::{Failure, FailureKind, ProgressReport};
 use qo_core::{Action, Command, Jitter, Json, LeaseId, OpId, Payload, QueueState, Task, Timestamp};
 use qo_store::client::{Authorship, carries_operation};
 
-/// A record that can be read is written as the same, whatever is done to it follows the rules or is refused without a trace, and what was
+/// A record that can be read, in either form, is written as the same in both, whatever is done to it follows the rules or is refused without a trace, and what was
 /// done can be read again and recognised by who did it.
 pub(crate) fn task_record(bytes: &[u8]) {
-    let Ok(task) = decode(bytes) else {
+    let Ok(task) = decode(bytes).or_else(|_| decode_compact(bytes)) else {
         return;
     };
+    written_compactly(&task);
     let written = encode(&task).unwrap_or_default();
     assert_eq!(decode(&written).as_ref(), Ok(&task));
     if let Some(op) = task.op_id {
@@ -23,6 +24,16 @@ pub(crate) fn task_record(bytes: &[u8]) {
         }
     }
     keep(task);
+}
+
+/// The form that the broker stores, with the input and without.
+fn written_compactly(task: &Task) {
+    let whole = encode_compact(task, true).unwrap_or_default();
+    assert_eq!(decode_compact(&whole).as_ref(), Ok(task));
+    let record = encode_compact(task, false).unwrap_or_default();
+    let without = decode_compact(&record);
+    assert_eq!(without.as_ref().map(Task::inline_input), Ok(None));
+    assert_eq!(without.map(|task| task.revision), Ok(task.revision));
 }
 
 fn apply(task: &Task, action: Action, now: Timestamp) {
@@ -44,6 +55,7 @@ fn apply(task: &Task, action: Action, now: Timestamp) {
     assert!(changed.updated_at >= task.updated_at, "{name}");
     let written = encode(&changed).unwrap_or_default();
     assert_eq!(decode(&written).as_ref(), Ok(&changed), "{name}");
+    written_compactly(&changed);
     assert_eq!(
         carries_operation(&written, &op),
         Some(Authorship::Latest),

@@ -60,9 +60,10 @@ pub fn of_engine(engine: &str) -> Vec<Mutant> {
 fn engines_of(mutant: Mutant) -> &'static [&'static str] {
     match mutant {
         Mutant::AnsweredBeforeDurable => &["json", "slate"],
+        Mutant::StoreTimeByWallClock => &["objects", "json"],
         // On slate an answer waits behind the writes before it, so that only a broker that nobody writes to could give a wrong one.
         Mutant::AnsweredUnconfirmed
-        | Mutant::LeaseJudgedWithoutAnswer
+        | Mutant::LeaseJudgedByMiddle
         | Mutant::LostRaceTakenForWon
         | Mutant::FailedWriteBuiltUpon
         | Mutant::RefusedSwapTakenForLost

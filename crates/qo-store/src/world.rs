@@ -7,9 +7,10 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use qo_core::mutant::{Mutant, planted};
 use qo_core::{LeaseId, OpId, TaskId, Timestamp};
 
 /// A future that owns what it needs.
@@ -20,7 +21,9 @@ pub trait World: Debug + Send + Sync + 'static {
     /// What the local wall clock shows. It may jump; nothing safe may rest on it.
     fn now(&self) -> Timestamp;
 
-    /// Time since some fixed point in this process. It never goes back; use it to measure how long something took.
+    /// Time since some fixed point in this process. It never goes back and cannot be set; use it to measure how long something took.
+    /// It goes on while the process is stopped. Whether it does while the whole machine is suspended depends on the system: on
+    /// Linux it stands still.
     fn monotonic(&self) -> Duration;
 
     /// Waits.
@@ -33,8 +36,28 @@ pub trait World: Debug + Send + Sync + 'static {
     fn random(&self) -> u64;
 }
 
-/// What every [`World`] can do with its random bits.
+/// What both local clocks show at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// The wall clock, which can be set.
+    pub wall: Timestamp,
+    /// The monotonic clock, which cannot.
+    pub steady: Duration,
+}
+
+/// What every [`World`] can do with its clocks and its random bits.
 pub trait WorldExt: World {
+    /// What both local clocks show.
+    fn moment(&self) -> Moment {
+        let wall = self.now();
+        let steady = if planted(Mutant::StoreTimeByWallClock) {
+            Duration::from_millis(u64::try_from(wall.as_millis()).unwrap_or_default())
+        } else {
+            self.monotonic()
+        };
+        Moment { wall, steady }
+    }
+
     /// 128 random bits.
     fn random_u128(&self) -> u128 {
         (u128::from(self.random()) << 64) | u128::from(self.random())
@@ -73,17 +96,16 @@ impl<W: World + ?Sized> WorldExt for W {}
 
 /// The real world: the machine's clocks and random numbers, and the tokio runtime that the caller runs in.
 #[derive(Debug)]
-pub struct TokioWorld {
-    started: std::time::Instant,
-}
+pub struct TokioWorld(());
+
+/// Where the monotonic clock begins. All of a process's worlds share it, so that what one has measured means the same to another.
+#[expect(clippy::disallowed_methods, reason = "this is the seam")]
+static STARTED: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
 
 impl TokioWorld {
     /// The real world, ready to be shared.
-    #[expect(clippy::disallowed_methods, reason = "this is the seam")]
     pub fn shared() -> Arc<dyn World> {
-        Arc::new(Self {
-            started: std::time::Instant::now(),
-        })
+        Arc::new(Self(()))
     }
 }
 
@@ -97,7 +119,7 @@ impl World for TokioWorld {
     }
 
     fn monotonic(&self) -> Duration {
-        self.started.elapsed()
+        STARTED.elapsed()
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<()> {
@@ -126,5 +148,12 @@ mod tests {
         }
         assert_eq!(world.random_below(0), 0);
         assert_ne!(world.new_task_id(), world.new_task_id());
+    }
+
+    #[test]
+    fn all_worlds_of_a_process_have_one_monotonic_clock() {
+        let (one, other) = (TokioWorld::shared(), TokioWorld::shared());
+        let times = [&one, &other, &one, &other].map(|world| world.monotonic());
+        assert!(times.is_sorted(), "{times:?}");
     }
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use qo_core::Timestamp;
 use qo_store::StoreError;
+use qo_store::clock::StoreClock;
 use qo_store::world::{World, WorldExt};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Method, StatusCode};
@@ -23,7 +24,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::batch::Answers;
-use super::clock::ServerClock;
 use super::config::{InvalidServer, RemoteConfig};
 use super::directory::{Directory, Server};
 use super::transport::{self, causes};
@@ -104,7 +104,8 @@ pub(super) struct Connection {
     http: Client,
     directory: Directory,
     world: Arc<dyn World>,
-    clock: ServerClock,
+    /// The queue's time, from the answers.
+    clock: StoreClock,
     request_timeout: Duration,
     retry_for: Duration,
 }
@@ -123,13 +124,13 @@ impl Connection {
             retry_for: config.retry_for,
             directory: Directory::new(config, Arc::clone(&world)),
             world,
-            clock: ServerClock::default(),
+            clock: StoreClock::new(),
         })
     }
 
     /// The queue's time.
     pub(super) fn now(&self) -> Timestamp {
-        self.clock.now(self.world.now())
+        self.clock.now(self.world.moment())
     }
 
     /// The server that is asked now, for messages.
@@ -302,19 +303,19 @@ impl Connection {
                 .header(CONTENT_TYPE, "application/json")
                 .body(body.clone());
         }
-        let sent = self.world.now();
+        let sent = self.world.moment();
         let response = request.send().await.map_err(|error| Failure::Elsewhere {
             may_have_arrived: !error.is_connect(),
             detail: causes(&error.without_url()),
             leader: None,
         })?;
-        let received = self.world.now();
+        let received = self.world.moment();
         let status = response.status();
         let time = header(&response, TIME_HEADER).and_then(|text| text.parse().ok());
         if let Some(time) = time
             && ask.wait.is_zero()
         {
-            self.clock.observe(sent, received, time);
+            self.clock.observe_exact(sent, received, time);
         }
         let is_problem = header(&response, CONTENT_TYPE.as_str())
             .is_some_and(|text| text.starts_with(PROBLEM_TYPE));

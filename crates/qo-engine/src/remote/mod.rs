@@ -8,7 +8,6 @@
 //! - [`connection`]: one request, repeated under one name until it is answered.
 //! - [`directory`]: which server is asked, and which one next.
 //! - [`batch`]: what many callers ask at once goes in one request; one caller alone does not wait for others.
-//! - [`clock`]: the queue's time, from the answers.
 //! - [`inputs`]: what answers need not repeat.
 //!
 //! # When an answer is lost
@@ -24,7 +23,6 @@
 //! | cancel, run now, replay, archive, unarchive, purge | the second one may be refused because the first one did it; the error says in which state the task is |
 
 mod batch;
-mod clock;
 mod config;
 mod connection;
 mod directory;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::limits::CLAIM_MAX_TASKS;
+use qo_core::mutant::{Mutant, planted};
 use qo_core::state::{Claim, Outcome, Request, StateCommand};
 use qo_core::{Action, Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
 use qo_store::world::{World, WorldExt};
@@ -87,13 +88,24 @@ impl Space {
     }
 
     /// Ends what has expired. Renewals of the same group come first, so that one that is just in time counts.
-    pub(super) fn expire(&mut self, now: Timestamp, changes: &mut GroupChanges) {
-        if !self.has_expired(now) {
+    pub(super) fn expire(
+        &mut self,
+        now: Timestamp,
+        earliest: Timestamp,
+        changes: &mut GroupChanges,
+    ) {
+        let lease_margin_ms = if planted(Mutant::LeaseJudgedByMiddle) {
+            0
+        } else {
+            self.margin_ms(now, earliest)
+        };
+        let due = self.state.next_expiry(lease_margin_ms);
+        if due.is_none_or(|due| due > now) {
             return;
         }
         let request = Request::ExpireLeases {
             limit: EXPIRED_PER_COMMIT,
-            lease_margin_ms: self.lease_margin_ms,
+            lease_margin_ms,
             jitter: self.jitter(),
         };
         if let Outcome::Expired(ids) = self.command(request, now, changes) {
@@ -141,16 +153,16 @@ impl Space {
         Ok(Vec::new())
     }
 
-    /// Whether there is something to end.
-    pub(super) fn has_expired(&self, now: Timestamp) -> bool {
-        let due = self.state.next_expiry(self.lease_margin_ms);
-        due.is_some_and(|due| due <= now)
+    /// How long until something expires.
+    pub(super) fn expires_in(&self, now: Timestamp, earliest: Timestamp) -> Option<Duration> {
+        let due = self.state.next_expiry(self.margin_ms(now, earliest))?;
+        Some(due.since(now))
     }
 
-    /// How long until something expires.
-    pub(super) fn expires_in(&self, now: Timestamp) -> Option<Duration> {
-        let due = self.state.next_expiry(self.lease_margin_ms)?;
-        Some(due.since(now))
+    /// How long ago by `now` a lease must have run out: as long as the margin says, if it is as early as it can be.
+    fn margin_ms(&self, now: Timestamp, earliest: Timestamp) -> u64 {
+        let doubt_ms = u64::try_from(now.since(earliest).as_millis()).unwrap_or(u64::MAX);
+        self.lease_margin_ms.saturating_add(doubt_ms)
     }
 
     fn act(

@@ -13,8 +13,7 @@
 //! - A caller that goes away before its wish is taken in leaves nothing. Afterwards the wish is carried out whole; what a
 //!   claim handed out to a caller that has gone is released at once, and not counted.
 //! - A group whose write was lost to somebody else is applied again, from the callers' wishes, to what is stored now.
-//! - What has expired is ended by the store's time as an answer has just told it, because a local clock may have been set since
-//!   the answer before.
+//! - Leases are ended by the earliest that the store's time can be, which no local clock that is set can move.
 //! - A group whose write failed is told so, and the state is loaded anew before the next one: nothing that is in doubt is
 //!   ever built upon.
 
@@ -230,17 +229,13 @@ impl<J: Journal> CommitLoop<J> {
                 let pause = Duration::from_millis(pause_ms);
                 self.space.world.sleep(pause).await;
             }
-            let time_is_certain = match self.catch_up().await {
-                Ok(time_is_certain) => time_is_certain,
-                Err(error) => {
-                    self.rest();
-                    self.refuse_overdue(&error);
-                    return refuse_all(entries, &error);
-                }
-            };
+            if let Err(error) = self.load().await {
+                self.rest();
+                self.refuse_overdue(&error);
+                return refuse_all(entries, &error);
+            }
             let now = self.client.now();
-            let (mut members, mut changes, confirm) =
-                self.form(std::mem::take(&mut entries), now, time_is_certain);
+            let (mut members, mut changes, confirm) = self.form(std::mem::take(&mut entries), now);
             if changes.is_empty() && !confirm {
                 return;
             }
@@ -283,23 +278,7 @@ impl<J: Journal> CommitLoop<J> {
         }
     }
 
-    /// Loads what must be loaded, and says whether the time is certain enough to end what has expired. Where nothing has, as far
-    /// as is known, that is not asked for.
-    async fn catch_up(&mut self) -> Result<bool, EngineError> {
-        self.load().await?;
-        if !self.space.has_expired(self.client.now()) || planted(Mutant::LeaseJudgedWithoutAnswer) {
-            return Ok(true);
-        }
-        if let Err(error) = self.journal.ask_time().await {
-            tracing::debug!(%error, "what has expired is ended later");
-            self.rest();
-            return Ok(false);
-        }
-        // The answer may have brought what others wrote.
-        self.load().await?;
-        Ok(true)
-    }
-
+    /// Loads what must be loaded.
     async fn load(&mut self) -> Result<(), EngineError> {
         if self.journal.must_load() {
             self.journal.load(&mut self.space.state).await?;
@@ -310,12 +289,7 @@ impl<J: Journal> CommitLoop<J> {
 
     /// Applies wishes in order, ends what has expired, and serves the claims that wait. Also says whether it must be made sure
     /// that all of this was seen in the newest state there is.
-    fn form(
-        &mut self,
-        entries: Vec<Entry>,
-        now: Timestamp,
-        time_is_certain: bool,
-    ) -> (Vec<Member>, GroupChanges, bool) {
+    fn form(&mut self, entries: Vec<Entry>, now: Timestamp) -> (Vec<Member>, GroupChanges, bool) {
         let mut changes = GroupChanges::for_watchers(&self.watchers);
         let mut members = Vec::with_capacity(entries.len());
         let mut confirm = self.is_poll_due();
@@ -344,9 +318,8 @@ impl<J: Journal> CommitLoop<J> {
                 }
             }
         }
-        if time_is_certain {
-            self.space.expire(now, &mut changes);
-        }
+        let earliest = self.client.earliest_now();
+        self.space.expire(now, earliest, &mut changes);
         let served = members.len();
         self.serve_waiting(now, &mut changes, &mut members);
         confirm |= members.len() > served;
@@ -430,7 +403,8 @@ impl<J: Journal> CommitLoop<J> {
             let confirmed = self.confirmed_at.unwrap_or_default();
             wakes_in = wakes_in.min((confirmed + interval).saturating_sub(at));
         }
-        if let Some(expires_in) = self.space.expires_in(now) {
+        let earliest = self.client.earliest_now();
+        if let Some(expires_in) = self.space.expires_in(now, earliest) {
             wakes_in = wakes_in.min(expires_in);
         }
         if let Some(due) = self.next_due {

@@ -90,9 +90,6 @@ pub(super) trait Journal: Send + 'static {
         now: Timestamp,
     ) -> Committed;
 
-    /// Asks the store for something small, so that its time is known as of now.
-    async fn ask_time(&mut self) -> Result<(), EngineError>;
-
     /// Whether others may change what is stored at any time, and how often to look while claims wait, and while none does.
     fn poll(&self) -> Option<Poll> {
         None

@@ -10,6 +10,7 @@ use qo_engine::api::{ClaimRequest, SubmitRequest, When, WorkerInfo};
 use qo_engine::objects::{DoctorOptions, DoctorReport, Health, IndexMode, doctor};
 use qo_store::StoreClient;
 use qo_store::probe::ProbeOptions;
+use qo_store::world::WorldExt;
 use qo_store::wrap::{Delay, LatencyStore};
 use qo_testkit::SeaweedFs;
 
@@ -183,8 +184,9 @@ async fn neglected_work_is_worth_a_warning() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_off_is_worth_a_warning() {
     let place = places::memory();
-    let now = place.world.now();
-    place.store.clock.observe(now, now, now.plus_millis(90_000));
+    let now = place.world.moment();
+    let date = now.wall.plus_millis(90_000);
+    place.store.clock.observe(now, now, date);
     let report = run(&place, &options()).await;
     assert_eq!(health(&report, "clock"), Health::Warning, "{report}");
     assert!(figure(&report, "clock", "offset_ms") >= 89_000, "{report}");

@@ -1,10 +1,14 @@
 //! The corpora: what the fuzzers begin with, and what they have found.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
+use qo_core::task::{decode, encode_compact};
 use qo_fuzz::TARGETS;
+
+/// The first byte of the compact form.
+const COMPACT: u8 = 1;
 
 fn fuzz_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
@@ -37,6 +41,58 @@ fn every_file_goes_through_its_target() {
         }
     }
     assert!(broken.is_empty(), "these break their targets: {broken:#?}");
+}
+
+/// For each readable record of `task_record`, which stand there as JSON, what the broker writes: the record with its input, and without
+/// it, the input behind a newline.
+fn compact_rows(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut rows = BTreeMap::new();
+    for name in names_in(dir) {
+        let Some(stem) = name.strip_suffix(".json") else {
+            continue;
+        };
+        let Ok(task) = decode(&std::fs::read(dir.join(&name)).unwrap()) else {
+            continue;
+        };
+        rows.insert(
+            format!("compact-whole-{stem}"),
+            encode_compact(&task, true).unwrap(),
+        );
+        if let Some(input) = task.inline_input() {
+            let mut row = encode_compact(&task, false).unwrap();
+            row.push(b'\n');
+            row.extend_from_slice(input.as_str().as_bytes());
+            rows.insert(format!("compact-apart-{stem}"), row);
+        }
+    }
+    // What does not fit into the compact form is JSON, and there already.
+    rows.retain(|_, row| row.first() == Some(&COMPACT));
+    rows
+}
+
+#[test]
+fn the_rows_of_the_corpus_are_those_that_the_broker_writes() {
+    let dir = fuzz_dir().join("corpus/task_record");
+    let rows = compact_rows(&dir);
+    assert!(rows.len() >= 20, "{} rows", rows.len());
+    for (name, row) in rows {
+        let targets: &[&str] = if name.starts_with("compact-whole") {
+            &["slate_row", "task_record"]
+        } else {
+            &["slate_row"]
+        };
+        for target in targets {
+            let file = fuzz_dir().join("corpus").join(target).join(&name);
+            if std::env::var_os("QO_UPDATE_CORPUS").is_some() {
+                std::fs::write(&file, &row).unwrap();
+            }
+            assert_eq!(
+                std::fs::read(&file).ok().as_ref(),
+                Some(&row),
+                "{target}/{name} is not what is written now: QO_UPDATE_CORPUS=1 cargo test -p qo-fuzz"
+            );
+        }
+    }
 }
 
 #[test]

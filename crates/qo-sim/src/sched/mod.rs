@@ -25,7 +25,7 @@ use qo_store::world::BoxFuture;
 pub use self::sleep::Sleep;
 pub use self::world::SimWorld;
 
-use self::room::Room;
+use self::room::{Room, with_seeded_draws};
 use crate::random::Random;
 use crate::trace::Trace;
 
@@ -52,6 +52,8 @@ pub enum Stuck {
     Deadlock,
     /// Something runs without a pause.
     Livelock,
+    /// The system has refused what the run needs.
+    NoRuntime,
 }
 
 /// Runs futures in virtual time. Clones share everything.
@@ -220,6 +222,11 @@ impl Scheduler {
 
     /// Runs until `main`, a part of the harness, is through.
     pub fn run(&self, main: BoxFuture<()>) -> Result<(), Stuck> {
+        let seed = self.state().choices.clone().bits();
+        with_seeded_draws(seed, || self.run_through(main)).unwrap_or(Err(Stuck::NoRuntime))
+    }
+
+    fn run_through(&self, main: BoxFuture<()>) -> Result<(), Stuck> {
         let main = self.spawn(HARNESS, main);
         while self.state().slots.contains_key(&main) {
             if self.is_rooms_turn() {

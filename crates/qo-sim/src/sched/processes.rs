@@ -38,9 +38,10 @@ impl Scheduler {
 
     /// Gives a process a tokio runtime of its own.
     pub fn give_room(&self, process: ProcessId) -> std::io::Result<()> {
-        let room = Arc::new(Room::new()?);
         if let Some(process) = self.state().processes.get_mut(&process) {
-            process.room = Some(room);
+            // The process's own numbers stay as they are.
+            let seed = process.random.clone().bits();
+            process.room = Some(Arc::new(Room::new(seed)?));
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! A tokio runtime of one process, which runs only when the scheduler says so, and only until everything in it waits.
 //!
 //! SlateDB spawns its tasks on a tokio runtime. One that has a single thread, no timers and no sockets runs them in the order in which
-//! they were woken. Only the order in which a `watch` channel wakes those who wait for it is drawn by tokio itself. The runtime parks its
+//! they were woken. Only the order in which a `watch` channel wakes those who wait for it is drawn by tokio itself, from a seed that can be
+//! chosen only where tokio is built with `tokio_unstable`, as `cargo xtask sim --exact` builds it. The runtime parks its
 //! thread when nothing is ready; that is when it is left.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,12 +36,14 @@ impl Idle {
 }
 
 impl Room {
-    pub(super) fn new() -> std::io::Result<Self> {
+    /// A runtime that draws what it draws from this seed, where it can be told to.
+    pub(super) fn new(seed: u64) -> std::io::Result<Self> {
         let idle = Arc::new(Idle::default());
         let noted = Arc::clone(&idle);
-        let runtime = Builder::new_current_thread()
-            .on_thread_park(move || noted.note())
-            .build()?;
+        let mut builder = Builder::new_current_thread();
+        builder.on_thread_park(move || noted.note());
+        seed_draws(&mut builder, seed);
+        let runtime = builder.build()?;
         Ok(Self {
             runtime: Some(runtime),
             idle,
@@ -64,6 +67,32 @@ impl Room {
             Poll::Pending
         }));
     }
+}
+
+#[cfg(tokio_unstable)]
+fn seed_draws(builder: &mut Builder, seed: u64) {
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
+}
+
+#[cfg(not(tokio_unstable))]
+fn seed_draws(_builder: &mut Builder, _seed: u64) {}
+
+/// Does some work outside of all rooms, in which tokio draws from this seed, where it can be told to. A thread's draws have a seed only
+/// within a runtime, and a runtime within another is refused; so the work is done in one that believes to be left for a while.
+#[cfg(tokio_unstable)]
+pub(super) fn with_seeded_draws<T>(seed: u64, work: impl FnOnce() -> T) -> std::io::Result<T> {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(1);
+    seed_draws(&mut builder, seed);
+    let outside = builder.build()?;
+    Ok(outside.block_on(async { tokio::task::block_in_place(work) }))
+}
+
+/// Does some work outside of all rooms.
+#[cfg(not(tokio_unstable))]
+#[expect(clippy::unnecessary_wraps, reason = "the other one can fail")]
+pub(super) fn with_seeded_draws<T>(_seed: u64, work: impl FnOnce() -> T) -> std::io::Result<T> {
+    Ok(work())
 }
 
 impl Drop for Room {

@@ -17,7 +17,7 @@ use object_store::{
 };
 use qo_core::Timestamp;
 use qo_store::clock::StoreClock;
-use qo_store::world::World;
+use qo_store::world::WorldExt;
 use tokio::sync::oneshot;
 
 use super::answers::{no_answer, status};
@@ -111,7 +111,7 @@ impl Link {
             number,
             &request,
         );
-        let sent = shared.world.now();
+        let sent = shared.world.moment();
         let (answer, returned) = oneshot::channel();
         let journey = Journey {
             link: self.clone(),
@@ -127,7 +127,7 @@ impl Link {
             return std::future::pending().await;
         };
         if let Some(date) = date {
-            shared.clock.observe(sent, shared.world.now(), date);
+            shared.clock.observe(sent, shared.world.moment(), date);
         }
         result
     }

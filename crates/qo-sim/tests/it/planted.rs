@@ -2,10 +2,19 @@
 
 use std::sync::Arc;
 
+use object_store::ObjectStore;
+use object_store::memory::InMemory;
 use qo_core::mutant::Mutant;
+use qo_core::{Json, Status};
+use qo_engine::api::{ClaimRequest, SubmitRequest};
+use qo_engine::state::SlateConfig;
+use qo_engine::{Engine, EngineError, StateEngine};
 use qo_sim::campaign::{explain, run_seed};
 use qo_sim::mutants::{Planted, SEEDS_MAX, from_name, hunt, name, of_engine};
 use qo_sim::subject::{self, Subject};
+use qo_store::client::ClientConfig;
+use qo_store::clock::StoreClock;
+use qo_store::world::TokioWorld;
 
 /// For each engine and planted bug the first seed that finds it, as `cargo xtask sim --mutants` has told.
 const FOUND_BY: &str = include_str!("../../mutants.txt");
@@ -56,6 +65,46 @@ fn every_planted_bug_of_json_is_found() {
 #[test]
 fn every_planted_bug_of_slate_is_found() {
     assert_eq!(missed("slate"), Vec::<String>::new());
+}
+
+async fn broker(objects: &Arc<dyn ObjectStore>) -> StateEngine {
+    let (objects, clock) = (Arc::clone(objects), Arc::new(StoreClock::new()));
+    let (client, config) = (ClientConfig::default(), SlateConfig::default());
+    StateEngine::slate(objects, clock, TokioWorld::shared(), client, config)
+        .await
+        .unwrap()
+}
+
+/// What a broker says of a task that another broker has ended since it took over.
+async fn told_by_a_replaced_broker() -> Result<Status, EngineError> {
+    let objects: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let old = broker(&objects).await;
+    let work = SubmitRequest::new("work".parse().unwrap(), Json::null());
+    let id = old.submit(work).await?.task.id;
+    let wish = ClaimRequest::new("w".parse().unwrap(), vec!["work".parse().unwrap()]);
+    let lease = old.claim(&wish).await?[0].lease_id.unwrap();
+    let new = broker(&objects).await;
+    assert_eq!(
+        new.complete(id, lease, None).await.unwrap().status,
+        Status::Completed
+    );
+    let told = old.get(id).await;
+    old.close().await;
+    new.close().await;
+    told.map(|task| task.status)
+}
+
+/// On slate no seed of a hunt leads to it, so that it is led to by hand.
+#[test]
+fn a_replaced_broker_that_answers_unconfirmed_is_seen_on_slate() {
+    // Everything on this thread, on which the bug is planted.
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().build().unwrap();
+    let told = || runtime.block_on(told_by_a_replaced_broker());
+    assert_eq!(told(), Err(EngineError::NotLeader));
+    let _planted = Planted::new(Mutant::AnsweredUnconfirmed);
+    // On a very busy machine the replaced one may have noticed by itself.
+    assert!((0..10).any(|_| told() == Ok(Status::Running)));
 }
 
 #[test]

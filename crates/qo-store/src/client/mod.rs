@@ -79,7 +79,6 @@ mod tests;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -91,7 +90,7 @@ use qo_core::{OpId, Timestamp};
 
 use crate::clock::StoreClock;
 use crate::error::StoreError;
-use crate::world::World;
+use crate::world::{World, WorldExt};
 
 pub use authorship::{Authorship, carries_operation};
 pub use delete::DeleteFailures;
@@ -143,9 +142,6 @@ pub struct Object {
     pub last_modified: Timestamp,
 }
 
-/// How far a better estimate moves the store's time back at the most: the `Date` of an answer has whole seconds.
-const STEP_BACK_MAX_MS: i64 = 2_000;
-
 /// How many short bodies in a row make an object damaged rather than a connection poor.
 const TORN_READS_MAX: u32 = 3;
 
@@ -161,8 +157,6 @@ struct Shared {
     clock: Arc<StoreClock>,
     world: Arc<dyn World>,
     config: ClientConfig,
-    /// The latest time that was told, in milliseconds.
-    latest_ms: AtomicI64,
 }
 
 impl StoreClient {
@@ -179,37 +173,18 @@ impl StoreClient {
                 clock,
                 world,
                 config,
-                latest_ms: AtomicI64::new(0),
             }),
         }
     }
 
-    /// The store's time. Each answer of the store sharpens what is known of it, which can move it back a little; then it stands
-    /// still until it is caught up with, so that nothing that happened lies in the future. A clock that was set back by more is
-    /// followed.
+    /// The store's time, which does not go back because it gets to be known better: [`StoreClock::now`].
     pub fn now(&self) -> Timestamp {
-        let now = self.shared.clock.to_store_time(self.shared.world.now());
-        let latest = self
-            .shared
-            .latest_ms
-            .fetch_max(now.as_millis(), Ordering::Relaxed);
-        if latest <= now.as_millis() {
-            return now;
-        }
-        if latest - now.as_millis() <= STEP_BACK_MAX_MS {
-            return Timestamp::from_millis(latest);
-        }
-        self.shared
-            .latest_ms
-            .store(now.as_millis(), Ordering::Relaxed);
-        now
+        self.shared.clock.now(self.shared.world.moment())
     }
 
     /// The earliest that the store's time can be: what is past by this has passed, however little is known of the store's clock.
     pub fn earliest_now(&self) -> Timestamp {
-        self.shared
-            .clock
-            .earliest_store_time(self.shared.world.now())
+        self.shared.clock.earliest(self.shared.world.moment())
     }
 
     /// Writes an object where there is none. `body` carries `op`.

@@ -2,7 +2,6 @@
 
 mod counter;
 mod reads;
-mod time;
 mod writes;
 
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use qo_core::OpId;
 use super::testing::ScriptedStore;
 use super::{ClientConfig, StoreClient, Tag};
 use crate::clock::StoreClock;
-use crate::world::World;
+use crate::world::{World, WorldExt};
 use crate::wrap::testing::PausableWorld;
 
 const KEY: &str = "tasks/a/1.json";

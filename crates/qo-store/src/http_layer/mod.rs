@@ -34,7 +34,7 @@ use tracing::debug;
 
 use crate::clock::StoreClock;
 use crate::response::ResponseError;
-use crate::world::World;
+use crate::world::{Moment, World, WorldExt};
 
 pub(crate) use answer::{read_bounded, read_error};
 
@@ -121,7 +121,7 @@ struct StoreHttp {
 }
 
 impl StoreHttp {
-    fn learn_time(&self, sent: Timestamp, received: Timestamp, headers: &HeaderMap) {
+    fn learn_time(&self, sent: Moment, received: Moment, headers: &HeaderMap) {
         // An answer with an age comes from a cache, and so does its date.
         if headers.contains_key(AGE) {
             return;
@@ -150,11 +150,10 @@ impl HttpService for StoreHttp {
         let method = request.method().clone();
         let path = request.uri().path().to_owned();
         let is_list = request.uri().query().is_some_and(asks_for_a_list);
-        let started = world.monotonic();
-        let sent = world.now();
+        let sent = world.moment();
         let outcome = self.inner.execute(request).await;
-        let received = world.now();
-        let elapsed_ms = world.monotonic().saturating_sub(started).as_millis();
+        let received = world.moment();
+        let elapsed_ms = received.steady.saturating_sub(sent.steady).as_millis();
         match outcome {
             Err(error) => {
                 let silent = no_answer(&error);

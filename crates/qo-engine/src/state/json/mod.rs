@@ -359,14 +359,6 @@ impl Journal for JsonJournal {
         }
     }
 
-    /// What others wrote comes with the answer.
-    async fn ask_time(&mut self) -> Result<(), EngineError> {
-        match self.confirm().await {
-            Committed::Failed(error) => Err(error),
-            _ => Ok(()),
-        }
-    }
-
     fn poll(&self) -> Option<Poll> {
         Some(Poll {
             waiting: self.config.poll_interval,

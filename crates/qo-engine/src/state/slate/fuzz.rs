@@ -32,12 +32,14 @@ pub fn slate_key(bytes: &[u8]) {
     }
 }
 
-/// A live task's rows, the record before the last newline and the input behind it, if there is one: what is put together from them
+/// A live task's rows, the record alone, or the record before the last newline and the input behind it: what is put together from them
 /// can be taken apart and put together again.
 pub fn slate_row(bytes: &[u8]) {
+    // A newline may also be one of the record's own bytes.
+    let is_alone = decode_compact(bytes).is_ok();
     let (record, input) = match bytes.iter().rposition(|byte| *byte == b'\n') {
-        Some(end) => (&bytes[..end], &bytes[end + 1..]),
-        None => (bytes, &bytes[..0]),
+        Some(end) if !is_alone => (&bytes[..end], &bytes[end + 1..]),
+        _ => (bytes, &bytes[..0]),
     };
     let Ok(task) = decode_compact(record) else {
         return;

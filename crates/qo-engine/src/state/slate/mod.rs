@@ -220,10 +220,6 @@ impl Journal for SlateJournal {
         }))
     }
 
-    async fn ask_time(&mut self) -> Result<(), EngineError> {
-        self.leadership.check().await
-    }
-
     fn in_flight_max(&self) -> usize {
         self.config.in_flight_max.max(1)
     }

@@ -19,7 +19,7 @@ use object_store::{
 };
 use qo_core::Timestamp;
 use qo_store::clock::StoreClock;
-use qo_store::world::World;
+use qo_store::world::WorldExt;
 
 use super::world::{TrueClock, VirtualWorld};
 
@@ -126,7 +126,7 @@ impl Front {
 
     /// Tells the process what time it is at the store, in whole seconds, as HTTP does.
     fn observe(&self) {
-        let local = self.world.now();
+        let local = self.world.moment();
         let date_ms = self.bucket.clock.now().as_millis();
         let date = Timestamp::from_millis(date_ms - date_ms.rem_euclid(1_000));
         self.clock.observe(local, local, date);

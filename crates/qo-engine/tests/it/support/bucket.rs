@@ -11,7 +11,7 @@ use qo_engine::objects::ObjectsConfig;
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::World;
+use qo_store::world::{World, WorldExt};
 use qo_store::wrap::{CountingStore, Counts};
 
 use super::TestWorld;
@@ -55,7 +55,7 @@ impl Bucket {
     pub(crate) fn engine_off_by(&self, offset_ms: i64) -> ObjectsEngine {
         let world = self.world.beside(7, offset_ms);
         let clock = StoreClock::new();
-        clock.observe(world.now(), world.now(), self.world.now());
+        clock.observe(world.moment(), world.moment(), self.world.now());
         Self::engine_with(self.counting.clone(), world, clock)
     }
 

@@ -250,8 +250,9 @@ async fn now_is_the_stores_time() {
     let (store, client) = scripted();
     let clock = Arc::new(StoreClock::new());
     let world = Arc::clone(&client.shared.world);
-    let local = world.now();
-    clock.observe(local, local, local.plus_millis(90_000));
+    let at = world.moment();
+    let local = at.wall;
+    clock.observe(at, at, local.plus_millis(90_000));
     let ahead = StoreClient::new(store, clock, world, ClientConfig::default());
     let shown = ahead.now().since(local).as_millis();
     assert!((90_000..91_000).contains(&shown), "{shown}");
