@@ -79,8 +79,10 @@ mod tests {
 
     #[test]
     fn a_policy_that_was_changed_back_is_the_default() {
-        let mut policy = TaskRetryPolicy::default();
-        policy.multiplier = 3.0;
+        let mut policy = TaskRetryPolicy::from(RetryPolicy {
+            multiplier: 3.0,
+            ..RetryPolicy::default()
+        });
         assert_ne!(policy, TaskRetryPolicy::default());
         policy.multiplier = RetryPolicy::DEFAULT.multiplier;
         assert_eq!(policy, TaskRetryPolicy::default());

@@ -17,6 +17,7 @@ use qo_core::task::decode_compact;
 use qo_core::{QueueState, Task};
 use qo_store::world::World;
 use slatedb::config::ScanOptions;
+use slatedb::manifest::SortedRun;
 use slatedb::{Db, DbIterator, KeyValue};
 use tokio::sync::mpsc;
 
@@ -95,7 +96,7 @@ pub(super) async fn load_tasks(
 /// The places at which tables of the database begin.
 fn table_starts(db: &Db) -> BTreeSet<u64> {
     let manifest = db.manifest();
-    let tables = manifest.compacted().iter().flat_map(|run| run.sst_views());
+    let tables = manifest.compacted().iter().flat_map(SortedRun::sst_views);
     tables
         .filter_map(|table| table.sst.info.first_entry.as_ref())
         .filter(|key| key.first() == Some(&LIVE))
@@ -314,17 +315,16 @@ mod tests {
             let record = encode_compact(&task, !is_apart).unwrap();
             db.put(keys::of_place(LIVE, place), record).await.unwrap();
         }
+        let world = TokioWorld::shared();
         let mut waited = 0;
         while ranges(&table_starts(&db)).len() < 4 {
             assert!(waited < 6_000, "the tables are not sorted");
             waited += 1;
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            world.sleep(Duration::from_millis(10)).await;
             db.flush().await.unwrap();
         }
         let mut state = QueueState::new();
-        load_tasks(&db, &TokioWorld::shared(), &mut state)
-            .await
-            .unwrap();
+        load_tasks(&db, &world, &mut state).await.unwrap();
         assert_eq!(state.len() as u64, TASKS);
         for place in 1..=TASKS {
             let expected = task(place);
