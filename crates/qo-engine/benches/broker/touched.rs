@@ -106,14 +106,6 @@ impl ObjectStore for TouchedStore {
         self.objects.list(prefix)
     }
 
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list_with_offset(prefix, offset)
-    }
-
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         self.objects.list_with_delimiter(prefix).await
     }

@@ -6,7 +6,8 @@
 //! range each, read and decode it, and go on to the next. The state takes in what comes, in whatever order: the places tell the
 //! order of tasks.
 //!
-//! What is under way is bounded: readers wait when the state does not follow.
+//! Nothing is written before all of it is read, so that ranges which are read one after the other still are of one state. What is under
+//! way is bounded: readers wait when the state does not follow.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,8 +38,7 @@ const READS_AT_ONCE: usize = 4;
 const PART_TASKS: usize = 1_024;
 const PARTS_WAITING: usize = 8;
 
-/// Places in the order of submits: from the first on, up to the second; to the last that there is, if that is none.
-#[derive(Debug, PartialEq, Eq)]
+/// Places in the order of submits, the end not among them; without an end it goes on to the last place that there is.
 struct Range {
     start: u64,
     end: Option<u64>,
