@@ -36,7 +36,7 @@ impl Benchmark {
         let all = arguments.to_vec();
         match self {
             Self::Core => vec![(["qo-core", "queue_state"], all)],
-            Self::Direct => vec![(["qo-engine", "direct"], all)],
+            Self::Direct => vec![(["qo-direct", "direct"], all)],
             Self::Broker => {
                 let is_option = |word: &OsString| word.to_string_lossy().starts_with('-');
                 let of_engine: Vec<_> = all.iter().filter(|word| *word != HTTP).cloned().collect();
@@ -46,7 +46,7 @@ impl Benchmark {
                 let names_none = all.iter().all(is_option);
                 let mut runs = Vec::new();
                 if names_none || !of_engine.iter().all(is_option) {
-                    runs.push((["qo-engine", "broker"], of_engine));
+                    runs.push((["qo-broker", "broker"], of_engine));
                 }
                 if !asks_for_help && (names_none || all.iter().any(|word| word == HTTP)) {
                     runs.push((["qo-server", "http"], of_server));

@@ -1,10 +1,10 @@
-//! `cargo xtask fuzz`: libFuzzer on the targets of `crates/qo-fuzz`, for so long each.
+//! `cargo xtask fuzz`: libFuzzer on the targets of `verify/fuzz`, for so long each.
 //!
 //! cargo-fuzz asks for a nightly compiler, because it builds with flags that are not stable. The compiler that builds everything else
 //! understands them too, once it is told to by `RUSTC_BOOTSTRAP`, so that no second one has to be installed. There is no sanitizer: qo has no unsafe code.
 //!
 //! What a fuzzer finds worth keeping goes below `target/fuzz`, not into the repository; what breaks a target is copied from there to
-//! `fuzz/corpus/` by whoever puts the cause right, and the tests run it from then on.
+//! `verify/fuzz/libfuzzer/corpus/` by whoever puts the cause right, and the tests run it from then on.
 
 use std::env;
 use std::ffi::OsString;
@@ -75,7 +75,7 @@ fn root() -> PathBuf {
 
 /// The targets that there are.
 fn targets() -> Result<Vec<String>> {
-    let folder = root().join("fuzz/fuzz_targets");
+    let folder = root().join("verify/fuzz/libfuzzer/fuzz_targets");
     let entries =
         std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut names = Vec::new();
@@ -166,7 +166,7 @@ fn table(rows: &[(&str, Figures)], seconds: u64, paint: Paint) -> String {
     for (target, _) in rows.iter().filter(|(_, figures)| figures.failed) {
         let _ = writeln!(
             text,
-            "\n{target} broke: what broke it is below target/fuzz/artifacts/{target}/; copy it to fuzz/corpus/{target}/, and\n    \
+            "\n{target} broke: what broke it is below target/fuzz/artifacts/{target}/; copy it to verify/fuzz/libfuzzer/corpus/{target}/, and\n    \
              cargo test -p qo-fuzz\nruns it from then on"
         );
     }
@@ -214,11 +214,19 @@ fn fuzz(target: &str, seconds: u64, path: &OsString) -> Result<Figures> {
     }
     let mut command = qo_testkit::cargo()?;
     command
-        .args(["fuzz", "run", "--sanitizer", "none", "--target-dir"])
+        .args([
+            "fuzz",
+            "run",
+            "--fuzz-dir",
+            "verify/fuzz/libfuzzer",
+            "--sanitizer",
+            "none",
+            "--target-dir",
+        ])
         .arg(root().join("target/fuzz"))
         .arg(target)
         .arg(&kept)
-        .arg(Path::new("fuzz/corpus").join(target))
+        .arg(Path::new("verify/fuzz/libfuzzer/corpus").join(target))
         .arg("--")
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={INPUT_MAX_BYTES}"))

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::{Args as _, FromArgMatches as _, Parser as _};
 use qo::{Timestamp, testing::memory_queue};
-use qo_engine::fuzz::submit_request;
+use qo_remote::fuzz::submit_request;
 
 use crate::args::values::{self, DURATION_MAX, Since};
 use crate::args::{Cli, SubmitArgs};

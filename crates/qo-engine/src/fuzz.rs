@@ -1,22 +1,11 @@
-//! What the fuzzers of this crate run. Each function takes any bytes, and panics where something does not hold.
+//! Helpers for the fuzz targets of every crate.
 
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
 use std::fmt::Debug;
 
-use qo_core::Json;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-use crate::api::{SubmitRequest, WorkerInfo};
-use crate::wire::bulk::BulkBody;
-use crate::wire::outcome::{CancelBody, OutcomeItem};
-use crate::wire::{ClaimBody, Problem, SubmitBody};
-
-pub use crate::leadership::fuzz::broker_record;
-pub use crate::objects::fuzz::direct_records;
-pub use crate::state::json::fuzz::json_document;
-pub use crate::state::slate::fuzz::{slate_key, slate_row};
 
 /// Reads a record. What can be read is written so that it is read again as the same, and so that a second writing has the same bytes:
 /// otherwise a record would change although nobody changed it.
@@ -37,58 +26,8 @@ where
     Some(value)
 }
 
-fn rewritten<T: Serialize + DeserializeOwned>(value: &T) -> (Option<T>, Vec<u8>) {
+/// Writes a value and reads it back; also returns the bytes.
+pub fn rewritten<T: Serialize + DeserializeOwned>(value: &T) -> (Option<T>, Vec<u8>) {
     let written = serde_json::to_vec(value).unwrap_or_default();
     (serde_json::from_slice(&written).ok(), written)
-}
-
-/// The bodies of the HTTP API, and the problems that a client reads.
-///
-/// What a server understands of a body, a client that says the same is understood to say.
-pub fn wire_bodies(bytes: &[u8]) {
-    if let Some(body) = round_trip::<SubmitBody>(bytes)
-        && let Ok(request) = body.into_request()
-    {
-        submit_request(&request);
-    }
-    if let Some(body) = round_trip::<ClaimBody>(bytes)
-        && let Ok(request) = body.into_request()
-    {
-        let again = ClaimBody::from_request(&request).into_request();
-        assert_eq!(again.as_ref().ok(), Some(&request));
-    }
-    if let Some(item) = round_trip::<OutcomeItem>(bytes)
-        && let Ok((id, outcome)) = item.clone().into_outcome()
-    {
-        assert_eq!(OutcomeItem::new(id, outcome), item);
-    }
-    if let Some(body) = round_trip::<BulkBody>(bytes) {
-        let filter = body.filter.into_filter(body.operation);
-        assert!(!filter.statuses.is_empty(), "it would mean every status");
-    }
-    round_trip::<CancelBody>(bytes);
-    round_trip::<WorkerInfo>(bytes);
-    if let Some(problem) = round_trip::<Problem>(bytes) {
-        let error = problem.into_error("http://localhost");
-        assert!(!error.to_string().is_empty());
-    }
-}
-
-/// A request comes back as it was from the form in which it travels.
-pub fn submit_request(request: &SubmitRequest) {
-    let (body, text) = rewritten(&SubmitBody::from_request(request.clone()));
-    let again = body.and_then(|body| body.into_request().ok());
-    let mut expected = request.clone();
-    expected.retry_policy.extra = again
-        .as_ref()
-        .map(|again| again.retry_policy.extra.clone())
-        .unwrap_or_default();
-    if Json::parse(request.input.as_str()).is_ok() {
-        assert_eq!(
-            again.as_ref(),
-            Some(&expected),
-            "{}",
-            String::from_utf8_lossy(&text)
-        );
-    }
 }

@@ -1,32 +1,25 @@
-//! What makes a queue operation durable on a store.
+//! What every mode of qo has in common.
 //!
-//! - [`api`]: the words of every engine: what is asked, and what is answered.
-//! - [`engine`]: the one trait that every mode implements.
-//! - [`leadership`]: which of several brokers leads.
-//! - [`objects`]: direct mode. Workers and clients talk straight to the bucket.
-//! - [`remote`]: a queue behind another process's HTTP API.
-//! - [`wire`]: the JSON forms of that API.
-//! - [`state`]: broker mode. One process holds the queue in memory and commits in groups.
-//! - [`watch`]: what an engine tells whoever runs it.
-//! - `conformance`: what every engine must do, as a test suite; built with the feature of that name.
-//! - `fuzz`: what the fuzzers run; built with the feature `fuzzing`.
+//! - [`Engine`]: the trait that every mode implements.
+//! - [`api`]: its request and response types.
+//! - [`EngineError`]: why an operation failed.
+//! - [`watch`]: notifications of durable changes.
+//! - [`environment`]: settings from environment variables.
+//! - [`payload`]: where inputs and outputs are stored.
+//! - [`worker_records`]: the registered workers of a queue.
+//! - `conformance`: the test suite that every engine passes, behind the feature of that name.
 
 pub mod api;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-pub mod engine;
-pub mod error;
+mod engine;
+pub mod environment;
+mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
-pub mod leadership;
-pub mod objects;
-pub mod remote;
-pub mod state;
+pub mod payload;
 pub mod watch;
-pub mod wire;
+pub mod worker_records;
 
 pub use engine::Engine;
 pub use error::EngineError;
-pub use objects::ObjectsEngine;
-pub use remote::RemoteEngine;
-pub use state::StateEngine;

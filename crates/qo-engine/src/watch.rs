@@ -75,10 +75,10 @@ impl TaskChange {
 }
 
 /// The one change that is not told: it says only that an attempt goes on.
-pub(crate) const RENEW: &str = "renew";
+pub const RENEW: &str = "renew";
 
 /// What an action is called where it is told: as the route that asks for it is.
-pub(crate) fn operation_name(action: &Action) -> &'static str {
+pub fn operation_name(action: &Action) -> &'static str {
     match action {
         Action::ExpireLease { .. } | Action::Expire => "expire",
         Action::RunNow => "run_now",
@@ -89,12 +89,13 @@ pub(crate) fn operation_name(action: &Action) -> &'static str {
 
 /// Those who are told. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Watchers {
+pub struct Watchers {
     watchers: Arc<RwLock<Vec<Weak<dyn Watcher>>>>,
 }
 
 impl Watchers {
-    pub(crate) fn add(&self, watcher: Weak<dyn Watcher>) {
+    /// Adds a watcher; it is dropped from the list when it is gone.
+    pub fn add(&self, watcher: Weak<dyn Watcher>) {
         let mut watchers = self
             .watchers
             .write()
@@ -104,23 +105,25 @@ impl Watchers {
     }
 
     /// Whether anybody listens to changes of tasks.
-    pub(crate) fn listen(&self) -> bool {
+    pub fn listen(&self) -> bool {
         let mut listen = false;
         self.each(|watcher| listen |= watcher.listens());
         listen
     }
 
-    pub(crate) fn committed(&self, commit: &Commit) {
+    /// Reports a commit.
+    pub fn committed(&self, commit: &Commit) {
         self.each(|watcher| watcher.committed(commit));
     }
 
-    pub(crate) fn changed(&self, change: TaskChange) {
+    /// Reports a change of a task.
+    pub fn changed(&self, change: TaskChange) {
         let change = Arc::new(change);
         self.each(|watcher| watcher.changed(&change));
     }
 
     /// Tells what was done to a task, if anybody listens.
-    pub(crate) fn tell(&self, operation: &'static str, task: &Task) {
+    pub fn tell(&self, operation: &'static str, task: &Task) {
         if operation != RENEW && self.listen() {
             self.changed(TaskChange::new(operation, task));
         }

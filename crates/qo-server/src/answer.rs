@@ -5,8 +5,8 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use qo::{EngineError, Error};
-use qo_engine::wire::problem::PROBLEM_TYPE;
-use qo_engine::wire::{Condition, Problem};
+use qo_remote::wire::problem::PROBLEM_TYPE;
+use qo_remote::wire::{Condition, Problem};
 use serde::Serialize;
 
 /// A request that is not done. The envelope writes the problem down, with the request's name in it.

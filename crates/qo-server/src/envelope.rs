@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::header::{AUTHORIZATION, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue};
-use qo_engine::wire::{
+use qo_remote::wire::{
     BROKER_HEADER, Condition, REQUEST_ID_HEADER, REQUEST_ID_MAX_BYTES, TIME_HEADER,
 };
 use qo_store::world::WorldExt;

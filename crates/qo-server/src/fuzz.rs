@@ -15,8 +15,8 @@ use futures_util::TryStreamExt;
 use http::header::{CONTENT_TYPE, HOST};
 use qo::testing::{TestClock, memory_queue};
 use qo::{ClaimRequest, Queue, SubmitRequest};
-use qo_engine::wire::Problem;
-use qo_engine::wire::problem::PROBLEM_TYPE;
+use qo_remote::wire::Problem;
+use qo_remote::wire::problem::PROBLEM_TYPE;
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 

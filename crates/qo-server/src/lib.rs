@@ -14,7 +14,7 @@
 //! openapi    the document, made from the routes and their types
 //! ```
 //!
-//! The JSON forms and the table from errors to status codes are in [`qo_engine::wire`], shared with the remote engine.
+//! The JSON forms and the table from errors to status codes are in [`qo_remote::wire`], shared with the remote engine.
 
 mod answer;
 mod app;

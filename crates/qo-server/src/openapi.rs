@@ -1,6 +1,6 @@
 //! The OpenAPI document, made from the routes and their types.
 
-use qo_engine::wire::{Problem, schema};
+use qo_remote::wire::{Problem, schema};
 use serde_json::{Value, json};
 use utoipa::OpenApi;
 use utoipa::openapi::extensions::ExtensionsBuilder;

@@ -14,9 +14,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_engine::objects::ObjectsConfig;
-use qo_engine::state::{JsonConfig, SlateConfig};
-use qo_engine::{ObjectsEngine, StateEngine};
+use qo_broker::BrokerEngine;
+use qo_broker::{JsonConfig, SlateConfig};
+use qo_direct::DirectConfig;
+use qo_direct::DirectEngine;
 use qo_store::client::ClientConfig;
 use qo_store::probe::{ProbeOptions, ensure_trusted};
 use qo_store::world::{TokioWorld, World};
@@ -45,7 +46,7 @@ pub struct Connect {
     url: Option<String>,
     options: Option<OpenOptions>,
     world: Option<Arc<dyn World>>,
-    objects: Option<ObjectsConfig>,
+    objects: Option<DirectConfig>,
     json: Option<JsonConfig>,
     slate: Option<SlateConfig>,
     client: ClientConfig,
@@ -90,7 +91,7 @@ impl Connect {
 
     /// Settings of direct mode; those that suit the kind of store, with what `QO_INDEX_MODE`, `QO_READY_PAGE_SIZE` and
     /// `QO_LOG_SCAN_PAGE_SIZE` say, if not given.
-    pub fn objects(mut self, config: ObjectsConfig) -> Self {
+    pub fn objects(mut self, config: DirectConfig) -> Self {
         self.objects = Some(config);
         self
     }
@@ -159,7 +160,7 @@ impl Connect {
                 let client = StoreClient::new(things, clock, Arc::clone(&world), self.client);
                 let config = objects.unwrap_or_default();
                 let engine =
-                    ObjectsEngine::new(client, store.admin.clone(), Arc::clone(&world), config);
+                    DirectEngine::new(client, store.admin.clone(), Arc::clone(&world), config);
                 Ok(Queue::direct(engine, world, store, variables))
             }
             EngineName::Json => {
@@ -171,7 +172,7 @@ impl Connect {
                     }
                 });
                 let engine =
-                    StateEngine::json(things, clock, Arc::clone(&world), self.client, config);
+                    BrokerEngine::json(things, clock, Arc::clone(&world), self.client, config);
                 Ok(Queue::new(Arc::new(engine), world))
             }
             EngineName::Slate => {
@@ -243,12 +244,12 @@ enum EngineName {
 }
 
 /// What suits the kind of store, with what the environment says.
-fn settings(kind: StoreKind, variables: &BTreeMap<String, String>) -> Result<ObjectsConfig, Error> {
+fn settings(kind: StoreKind, variables: &BTreeMap<String, String>) -> Result<DirectConfig, Error> {
     let base = match kind {
-        StoreKind::Memory | StoreKind::Sqlite => ObjectsConfig::local(),
-        StoreKind::S3 | StoreKind::Gcs | StoreKind::Azure => ObjectsConfig::default(),
+        StoreKind::Memory | StoreKind::Sqlite => DirectConfig::local(),
+        StoreKind::S3 | StoreKind::Gcs | StoreKind::Azure => DirectConfig::default(),
     };
-    Ok(ObjectsConfig::from_env(base, variables)?)
+    Ok(DirectConfig::from_env(base, variables)?)
 }
 
 /// What the environment says to qo.
@@ -311,7 +312,7 @@ mod tests {
         let options =
             |mode: &str| OpenOptions::new(TokioWorld::shared()).with_var("QO_INDEX_MODE", mode);
         let config = settings(StoreKind::Memory, &variables(&options("hybrid"))).unwrap();
-        assert_eq!(config.index_mode, qo_engine::objects::IndexMode::Hybrid);
+        assert_eq!(config.index_mode, qo_direct::IndexMode::Hybrid);
         let opened = Connect::to("memory:").options(options("sideways")).open();
         let error = opened.await.unwrap_err();
         assert_eq!(error.kind(), crate::ErrorKind::BadInput);

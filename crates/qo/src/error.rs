@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use qo_broker::leadership::LeadershipError;
 use qo_core::id::{InvalidId, InvalidShard};
 use qo_core::json::InvalidJson;
 use qo_core::names::{InvalidLabel, InvalidName};
@@ -9,9 +10,8 @@ use qo_core::task::UnknownStatus;
 use qo_core::time::InvalidTimestamp;
 use qo_core::{Rejection, Status, TaskId, Timestamp};
 use qo_engine::EngineError;
-use qo_engine::leadership::LeadershipError;
-use qo_engine::objects::ConfigError;
-use qo_engine::remote::InvalidServer;
+use qo_engine::environment::ConfigError;
+use qo_remote::InvalidServer;
 use qo_store::StoreError;
 use qo_store::open::{CheckError, OpenError};
 use qo_store::probe::ProbeError;

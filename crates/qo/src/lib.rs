@@ -72,22 +72,24 @@ pub use worker::{
     WorkerBuilder, WorkerHandle, WorkerReport,
 };
 
+pub use qo_broker::BrokerEngine;
+pub use qo_broker::{BrokerConfig, JsonConfig, SlateConfig};
 pub use qo_core::task::{Event, IdempotencyScope};
 pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
 pub use qo_core::{
     IdempotencyKey, Json, LeaseId, QueueName, Rejection, RetryPolicy, Shard, Status, Tag, Task,
     TaskId, TaskType, Timestamp, TraceParent, WorkerId,
 };
+pub use qo_direct::DirectEngine;
+pub use qo_direct::{
+    DirectConfig, DoctorOptions, DoctorReport, IndexMode, InitOptions, InitReport, Maintenance,
+    MaintenanceConfig, MaintenanceHandle, doctor, init,
+};
 pub use qo_engine::api::{
     ClaimRequest, IdempotencyRequest, QueueStats, Stats, SubmitRequest, Submitted, TaskFilter,
     TaskPage, VersionedTask, When, WorkerInfo,
 };
-pub use qo_engine::objects::{
-    DoctorOptions, DoctorReport, IndexMode, InitOptions, InitReport, Maintenance,
-    MaintenanceConfig, MaintenanceHandle, ObjectsConfig, doctor, init,
-};
-pub use qo_engine::state::{JsonConfig, SlateConfig, StateConfig};
-pub use qo_engine::{Engine, EngineError, ObjectsEngine, StateEngine};
+pub use qo_engine::{Engine, EngineError};
 pub use qo_store::probe::ProbeOptions;
 pub use qo_store::{OpenOptions, StoreError};
 

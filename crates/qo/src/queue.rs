@@ -9,10 +9,11 @@ use futures_util::stream::try_unfold;
 use qo_core::task::Event;
 use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
+use qo_direct::DirectEngine;
+use qo_engine::Engine;
 use qo_engine::api::{
     ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
-use qo_engine::{Engine, ObjectsEngine};
 use qo_store::Store;
 use qo_store::world::World;
 
@@ -34,7 +35,7 @@ pub struct Queue {
 
 /// What direct mode has that other modes have not.
 struct Direct {
-    engine: ObjectsEngine,
+    engine: DirectEngine,
     store: Store,
     environment: BTreeMap<String, String>,
 }
@@ -52,7 +53,7 @@ impl Queue {
     /// A queue in direct mode, on an engine that was made by hand, for instance one whose store counts its requests. The variables
     /// that begin with `QO_` are what workers of the queue go by.
     pub fn direct(
-        engine: ObjectsEngine,
+        engine: DirectEngine,
         world: Arc<dyn World>,
         store: Store,
         environment: BTreeMap<String, String>,
@@ -79,7 +80,7 @@ impl Queue {
     }
 
     /// The engine of direct mode, if this is direct mode: its monitor and its sweeper are run through it.
-    pub fn objects_engine(&self) -> Option<&ObjectsEngine> {
+    pub fn objects_engine(&self) -> Option<&DirectEngine> {
         self.direct.as_ref().map(|direct| &direct.engine)
     }
 

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use qo_engine::RemoteEngine;
-use qo_engine::remote::{Discovery, Found, InvalidServer, RemoteConfig, Token};
+use qo_remote::RemoteEngine;
+use qo_remote::{Discovery, Found, InvalidServer, RemoteConfig, Token};
 use qo_store::OpenOptions;
 use qo_store::world::World;
 

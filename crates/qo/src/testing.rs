@@ -34,8 +34,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use qo_core::Timestamp;
-use qo_engine::ObjectsEngine;
-use qo_engine::objects::ObjectsConfig;
+use qo_direct::DirectConfig;
+use qo_direct::DirectEngine;
 use qo_store::client::ClientConfig;
 use qo_store::world::{BoxFuture, TokioWorld, World};
 use qo_store::{OpenOptions, StoreClient, open};
@@ -59,7 +59,7 @@ pub fn memory_queue() -> Result<(Queue, TestClock), Error> {
         Arc::clone(&world),
         ClientConfig::default(),
     );
-    let engine = ObjectsEngine::new(client, None, Arc::clone(&world), ObjectsConfig::local());
+    let engine = DirectEngine::new(client, None, Arc::clone(&world), DirectConfig::local());
     let queue = Queue::direct(engine, world, store, BTreeMap::new());
     Ok((queue, clock))
 }

@@ -1,4 +1,4 @@
-// Where a task's objects live in a bucket. This mirrors `crates/qo-core/src/keys.rs` and the engine's `objects/index.rs`.
+// Where a task's objects live in a bucket. This mirrors `crates/qo-core/src/keys.rs` and `crates/qo-direct/src/index.rs`.
 
 export const SIGNAL_KEY = 'meta/signal.json';
 export const QUEUES_KEY = 'meta/queues.json';

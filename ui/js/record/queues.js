@@ -1,4 +1,4 @@
-// The record of the paused queues, as the engine writes it (`crates/qo-engine/src/objects/queues.rs`).
+// The record of the paused queues, as the engine writes it (`crates/qo-direct/src/queues.rs`).
 
 import { timeText } from './schema.js';
 import { sortedByBytes } from '../json/scan.js';

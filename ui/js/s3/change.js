@@ -1,4 +1,4 @@
-// One change of one task, in the order of the engine's own steps (`crates/qo-engine/src/objects/change.rs`): the task is
+// One change of one task, in the order of the engine's own steps (`crates/qo-direct/src/change.rs`): the task is
 // swapped under its ETag, then its new index entry is written, then the signal, then the old entries are deleted. A tab that
 // is closed after any step leaves what the monitor or the sweeper finds.
 //

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use qo::DoctorOptions;
-use qo_engine::objects::Health;
+use qo_direct::Health;
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 

@@ -1,7 +1,7 @@
 //! `qo init`.
 
 use qo::InitOptions;
-use qo_engine::objects::{InitOutcome, allows_no_versioning};
+use qo_direct::{InitOutcome, allows_no_versioning};
 
 use crate::args::InitArgs;
 use crate::failure::{Failure, FailureKind};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use qo::{Maintenance, MaintenanceConfig, ObjectsEngine};
-use qo_engine::objects::SweepNext;
+use qo::{DirectEngine, Maintenance, MaintenanceConfig};
+use qo_direct::SweepNext;
 
 use crate::args::MonitorArgs;
 use crate::failure::{Failure, FailureKind};
@@ -68,7 +68,7 @@ fn settings(args: &MonitorArgs, session: &Session) -> Result<MaintenanceConfig, 
 
 /// One look at everything.
 async fn once(
-    engine: &ObjectsEngine,
+    engine: &DirectEngine,
     config: &MaintenanceConfig,
     session: &mut Session,
 ) -> Result<(), Failure> {

@@ -87,7 +87,7 @@ pub struct QueueStats {
 
 impl QueueStats {
     /// Counts so many more tasks.
-    pub(crate) fn add(&mut self, task_type: &TaskType, status: Status, count: u64) {
+    pub fn add(&mut self, task_type: &TaskType, status: Status, count: u64) {
         let of_type = self.types_by_status.entry(task_type.clone()).or_default();
         // Stored counts may be anything.
         for sum in [
@@ -100,7 +100,7 @@ impl QueueStats {
     }
 
     /// Counts one task less.
-    pub(crate) fn subtract_one(&mut self, task_type: &TaskType, status: Status) {
+    pub fn subtract_one(&mut self, task_type: &TaskType, status: Status) {
         let of_type = self.types_by_status.get_mut(task_type);
         let counts = [
             self.statuses.get_mut(&status),

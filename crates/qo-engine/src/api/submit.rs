@@ -95,7 +95,7 @@ impl SubmitRequest {
     }
 
     /// The idempotency key in its scope.
-    pub(crate) fn scoped_key(&self) -> Option<ScopedKey> {
+    pub fn scoped_key(&self) -> Option<ScopedKey> {
         let request = self.idempotency.as_ref()?;
         Some(ScopedKey::new(
             request.scope,
@@ -106,7 +106,7 @@ impl SubmitRequest {
     }
 
     /// The core's form of the request.
-    pub(crate) fn into_submission(self, id: TaskId, input: Payload, now: Timestamp) -> Submission {
+    pub fn into_submission(self, id: TaskId, input: Payload, now: Timestamp) -> Submission {
         Submission {
             id,
             task_type: self.task_type,

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use qo::{ClaimRequest, Engine, Json, SubmitRequest};
-use qo_engine::RemoteEngine;
 use qo_engine::api::Completion;
-use qo_engine::remote::RemoteConfig;
+use qo_remote::RemoteConfig;
+use qo_remote::RemoteEngine;
 use qo_store::world::TokioWorld;
 
-use crate::figures::Report;
 use crate::{SCENARIO, SERVE};
+use qo_fixtures::Report;
 
 const WARM_UP: usize = 20_000;
 const TASKS: usize = 150_000;

@@ -13,14 +13,12 @@
     reason = "a benchmark stops loudly, reads the clock, and divides small numbers"
 )]
 
-#[path = "../../../qo-engine/benches/shared/figures.rs"]
-mod figures;
 mod load;
 mod server;
 
 use std::process::ExitCode;
 
-use self::figures::Report;
+use qo_fixtures::Report;
 
 /// What the `qo` command uses.
 #[global_allocator]

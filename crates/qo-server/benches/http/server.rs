@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::memory::InMemory;
-use qo::{Queue, StateEngine};
-use qo_engine::state::SlateConfig;
+use qo::{BrokerEngine, Queue};
+use qo_broker::SlateConfig;
 use qo_server::{Server, ServerConfig};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
@@ -24,7 +24,7 @@ pub(crate) async fn serve() {
         Delay::Fixed(LATENCY),
         1,
     );
-    let engine = StateEngine::slate(
+    let engine = BrokerEngine::slate(
         Arc::new(store),
         Arc::new(StoreClock::new()),
         Arc::clone(&world),

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use qo::BulkReport;
-use qo_engine::wire::{BulkAnswer, BulkBody, BulkFailure, BulkOperation};
+use qo_remote::wire::{BulkAnswer, BulkBody, BulkFailure, BulkOperation};
 
 use super::operators::bounded;
 use crate::answer::{Answer, json, problem_of};

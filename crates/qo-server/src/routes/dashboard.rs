@@ -7,7 +7,7 @@ use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
-use qo_engine::wire::Condition;
+use qo_remote::wire::Condition;
 use qo_ui::assets::{self, Asset};
 
 use crate::answer::Refusal;

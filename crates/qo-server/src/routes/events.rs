@@ -10,7 +10,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream;
 use qo::{EngineError, QueueName, TaskType};
 use qo_engine::watch::TaskChange;
-use qo_engine::wire::{Condition, schema};
+use qo_remote::wire::{Condition, schema};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;

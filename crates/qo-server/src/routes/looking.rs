@@ -3,7 +3,7 @@
 use axum::Extension;
 use axum::extract::State;
 use qo::WorkerInfo;
-use qo_engine::wire::{Info, StatsAnswer, schema};
+use qo_remote::wire::{Info, StatsAnswer, schema};
 use serde::Serialize;
 
 use crate::answer::{Answer, json};

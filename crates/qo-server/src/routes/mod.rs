@@ -16,7 +16,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, delete, get, post, put};
 use http::Method;
-use qo_engine::wire::Condition;
+use qo_remote::wire::Condition;
 
 use crate::answer::Refusal;
 use crate::app::App;

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use qo::{QueueName, Task, TaskId};
-use qo_engine::wire::{CancelBody, REASON_MAX_BYTES, schema};
+use qo_remote::wire::{CancelBody, REASON_MAX_BYTES, schema};
 
 use crate::answer::{Answer, Refusal, json, nothing};
 use crate::app::App;

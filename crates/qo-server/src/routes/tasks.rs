@@ -13,8 +13,8 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, StatusCode};
 use qo::{Error, Event, IdempotencyKey, Json, Task, TaskId};
 use qo_core::{Payload, TraceParent};
-use qo_engine::wire::looking::PAGE_DEFAULT;
-use qo_engine::wire::{
+use qo_remote::wire::looking::PAGE_DEFAULT;
+use qo_remote::wire::{
     BATCH_MAX, BytesPayload, IDEMPOTENCY_HEADER, ListQuery, PageAnswer, SubmitAnswer, SubmitBody,
     SubmittedAnswer, TRACE_HEADER, VERSIONS_MAX, VersionsAnswer, VersionsQuery, schema,
 };

@@ -3,10 +3,10 @@
 use axum::Extension;
 use axum::extract::State;
 use qo::{EngineError, Status, Task, TaskId, WorkerId, WorkerInfo};
-use qo_engine::wire::outcome::{
+use qo_remote::wire::outcome::{
     CompleteBody, FailBody, ProgressBody, ReleaseBody, RenewBody, SnoozeBody,
 };
-use qo_engine::wire::{
+use qo_remote::wire::{
     ClaimAnswer, ClaimBody, Outcome, OutcomeAnswer, OutcomeItem, Problem, schema, tell_many,
 };
 

@@ -121,7 +121,7 @@ async fn a_server_without_tokens_stays_on_this_machine() {
             let tokens = TokenStore::new(client_of(&store), TokioWorld::shared());
             config.auth = Auth::stored(tokens);
         }
-        let engine = engine_on(&store, qo::ObjectsConfig::local());
+        let engine = engine_on(&store, qo::DirectConfig::local());
         let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioWorld::shared());
         let error = Server::bind(queue, config).await.unwrap_err();
         assert!(matches!(error, ServeError::Open { .. }));

@@ -6,11 +6,12 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use qo::{Engine, ObjectsConfig, ObjectsEngine};
+use qo::{DirectConfig, DirectEngine, Engine};
+use qo_broker::BrokerEngine;
+use qo_broker::SlateConfig;
 use qo_engine::conformance::{Harness, run};
-use qo_engine::remote::RemoteConfig;
-use qo_engine::state::SlateConfig;
-use qo_engine::{RemoteEngine, StateEngine};
+use qo_remote::RemoteConfig;
+use qo_remote::RemoteEngine;
 use qo_store::client::ClientConfig;
 use qo_store::world::{TokioWorld, World};
 use qo_store::{OpenOptions, Store, open};
@@ -39,14 +40,14 @@ impl std::fmt::Debug for Remote {
 
 /// Who does what nobody asks for.
 enum Upkeep {
-    Direct(ObjectsEngine),
-    Broker(StateEngine),
+    Direct(DirectEngine),
+    Broker(BrokerEngine),
 }
 
-fn objects() -> ObjectsConfig {
-    ObjectsConfig {
+fn objects() -> DirectConfig {
+    DirectConfig {
         payload_max_bytes: PAYLOAD_MAX_BYTES,
-        ..ObjectsConfig::local()
+        ..DirectConfig::local()
     }
 }
 
@@ -147,7 +148,7 @@ async fn on_a_broker() {
     let store = memory();
     let mut config = SlateConfig::default();
     config.state.payload_max_bytes = PAYLOAD_MAX_BYTES;
-    let engine = StateEngine::slate(
+    let engine = BrokerEngine::slate(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
         TokioWorld::shared(),

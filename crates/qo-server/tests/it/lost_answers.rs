@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use qo::{ClaimRequest, Engine, Failure, FailureKind, Json, Status, SubmitRequest};
-use qo_engine::RemoteEngine;
-use qo_engine::remote::RemoteConfig;
+use qo_remote::RemoteConfig;
+use qo_remote::RemoteEngine;
 use qo_store::world::TokioWorld;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

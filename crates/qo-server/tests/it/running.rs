@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use qo::{ClaimRequest, Engine, Json, JsonConfig, StateEngine, SubmitRequest};
-use qo_engine::RemoteEngine;
-use qo_engine::leadership::{HttpPing, IsAlive};
-use qo_engine::remote::RemoteConfig;
+use qo::{BrokerEngine, ClaimRequest, Engine, Json, JsonConfig, SubmitRequest};
+use qo_remote::RemoteConfig;
+use qo_remote::RemoteEngine;
 use qo_server::Leader;
 use qo_store::client::ClientConfig;
 use qo_store::world::{BoxFuture, TokioWorld};
@@ -174,18 +173,18 @@ async fn what_was_meant_for_another_broker_is_refused() {
     }
 
     // A standby hears the leader that it means, and nobody in its place.
-    let ping = HttpPing::new(None).unwrap();
-    assert!(ping.is_alive(&broker.url, "me").await);
-    assert!(!ping.is_alive(&broker.url, "you").await);
-    assert!(!ping.is_alive(&plain.url, "me").await);
-    assert!(!ping.is_alive("http://127.0.0.1:9", "me").await);
-    assert!(!ping.is_alive("no address", "me").await);
+    let ping = qo_remote::Ping::new(None).unwrap();
+    assert!(ping.reaches(&broker.url, "me").await);
+    assert!(!ping.reaches(&broker.url, "you").await);
+    assert!(!ping.reaches(&plain.url, "me").await);
+    assert!(!ping.reaches("http://127.0.0.1:9", "me").await);
+    assert!(!ping.reaches("no address", "me").await);
 }
 
 #[tokio::test]
 async fn an_array_is_refused_as_a_whole_where_the_queue_is_not_served() {
     let store = memory();
-    let engine = StateEngine::json(
+    let engine = BrokerEngine::json(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
         TokioWorld::shared(),

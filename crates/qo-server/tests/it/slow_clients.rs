@@ -125,7 +125,7 @@ async fn too_many_connections_are_turned_away() {
         "{answer}"
     );
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    serde_json::from_str::<qo_engine::wire::Problem>(body).unwrap();
+    serde_json::from_str::<qo_remote::wire::Problem>(body).unwrap();
     drop(held);
     crate::support::until("there is room again", async || {
         let answer = exchange(

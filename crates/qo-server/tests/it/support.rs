@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo::{Engine, ObjectsConfig, ObjectsEngine, Queue};
+use qo::{DirectConfig, DirectEngine, Engine, Queue};
 use qo_server::{Server, ServerConfig};
 use qo_store::client::ClientConfig;
 use qo_store::world::{TokioWorld, World};
@@ -39,9 +39,9 @@ pub(crate) fn client_of(store: &Store) -> StoreClient {
     )
 }
 
-pub(crate) fn engine_on(store: &Store, config: ObjectsConfig) -> ObjectsEngine {
+pub(crate) fn engine_on(store: &Store, config: DirectConfig) -> DirectEngine {
     let world = TokioWorld::shared();
-    ObjectsEngine::new(client_of(store), store.admin.clone(), world, config)
+    DirectEngine::new(client_of(store), store.admin.clone(), world, config)
 }
 
 pub(crate) fn config() -> ServerConfig {
@@ -54,7 +54,7 @@ pub(crate) async fn serve(config: ServerConfig) -> Running {
 }
 
 pub(crate) async fn serve_store(store: Store, config: ServerConfig) -> Running {
-    let engine = engine_on(&store, ObjectsConfig::local());
+    let engine = engine_on(&store, DirectConfig::local());
     serve_engine(store, Arc::new(engine), config).await
 }
 

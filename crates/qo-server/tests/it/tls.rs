@@ -1,8 +1,8 @@
 //! HTTPS.
 
 use qo::Engine;
-use qo_engine::RemoteEngine;
-use qo_engine::remote::RemoteConfig;
+use qo_remote::RemoteConfig;
+use qo_remote::RemoteEngine;
 use qo_server::{ServeError, Server, Tls};
 use qo_store::world::TokioWorld;
 
@@ -99,7 +99,7 @@ async fn a_certificate_that_is_none_is_named() {
     ] {
         let mut config = config();
         config.tls = Some(tls);
-        let engine = engine_on(&memory(), qo::ObjectsConfig::local());
+        let engine = engine_on(&memory(), qo::DirectConfig::local());
         let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioWorld::shared());
         let error = Server::bind(queue, config).await.unwrap_err();
         assert!(matches!(error, ServeError::Certificate(_)), "{error}");

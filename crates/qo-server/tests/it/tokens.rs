@@ -99,7 +99,7 @@ async fn tokens_that_cannot_be_read_let_nobody_in() {
         .unwrap();
     let mut config = config();
     config.auth = Auth::stored(TokenStore::new(client_of(&store), TokioWorld::shared()));
-    let engine = crate::support::engine_on(&store, qo::ObjectsConfig::local());
+    let engine = crate::support::engine_on(&store, qo::DirectConfig::local());
     let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioWorld::shared());
     let error = qo_server::Server::bind(queue, config).await.unwrap_err();
     assert!(error.to_string().contains("tokens.json"), "{error}");

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo::{ClaimRequest, Engine, ObjectsConfig, StateEngine};
-use qo_engine::state::{JsonConfig, SlateConfig};
+use qo::{BrokerEngine, ClaimRequest, DirectConfig, Engine};
+use qo_broker::{JsonConfig, SlateConfig};
 use qo_store::Store;
 use qo_store::client::ClientConfig;
 use qo_store::world::TokioWorld;
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::support::{PATIENCE, Running, ask, config, engine_on, memory, serve_engine, until};
 
-fn json_on(store: &Store) -> StateEngine {
-    StateEngine::json(
+fn json_on(store: &Store) -> BrokerEngine {
+    BrokerEngine::json(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
         TokioWorld::shared(),
@@ -24,8 +24,8 @@ fn json_on(store: &Store) -> StateEngine {
     )
 }
 
-async fn slate_on(store: &Store) -> StateEngine {
-    StateEngine::slate(
+async fn slate_on(store: &Store) -> BrokerEngine {
+    BrokerEngine::slate(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
         TokioWorld::shared(),
@@ -181,7 +181,7 @@ async fn submit(server: &Running, body: &Value) -> String {
 async fn listeners_hear_of_bulk_operations_purges_and_maintenance_once_each() {
     for mode in ["direct", "json", "slate"] {
         let store = memory();
-        let direct = engine_on(&store, ObjectsConfig::local());
+        let direct = engine_on(&store, DirectConfig::local());
         let engine: Arc<dyn Engine> = match mode {
             "direct" => Arc::new(direct.clone()),
             "json" => Arc::new(json_on(&store)),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_engine::leadership::{Candidate, Seat};
+use qo_broker::leadership::{Candidate, Seat};
 
 use super::Place;
 use crate::error::Error;

@@ -12,8 +12,8 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qo_engine::leadership::{BrokerRecord, Holder};
-use qo_engine::remote::{Discovery, Found};
+use qo_broker::leadership::{BrokerRecord, Holder};
+use qo_remote::{Discovery, Found};
 use qo_store::StoreClient;
 
 use super::Place;

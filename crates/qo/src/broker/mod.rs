@@ -1,7 +1,7 @@
 //! Broker mode on SlateDB: who opens the queue, who serves it, and how everybody else finds that one.
 //!
 //! `?engine=slate` is written by one process at a time. Which one that is says `meta/broker.json` in the store
-//! ([`qo_engine::leadership`]); this module is how processes go by it:
+//! ([`qo_broker::leadership`]); this module is how processes go by it:
 //!
 //! - [`Broker`]: a process that serves the queue to others, or stands by to do so. It names its address in the record.
 //! - [`find`]: where a client finds the broker, when it connects and whenever the broker has changed.
@@ -13,9 +13,12 @@ mod serving;
 
 use std::sync::Arc;
 
-use qo_engine::leadership::{Candidate, HttpPing, IsAlive, LeadershipConfig};
-use qo_engine::state::SlateConfig;
-use qo_engine::{EngineError, StateEngine};
+use async_trait::async_trait;
+use qo_broker::BrokerEngine;
+use qo_broker::SlateConfig;
+use qo_broker::leadership::{Candidate, IsAlive, LeadershipConfig};
+use qo_engine::EngineError;
+use qo_remote::Ping;
 use qo_store::client::ClientConfig;
 use qo_store::world::World;
 use qo_store::{OpenOptions, Store, StoreClient};
@@ -26,6 +29,16 @@ use crate::connect::variables;
 use crate::error::Error;
 use crate::queue::Queue;
 use crate::remote;
+
+/// Asks a leader over HTTP whether it is alive.
+struct HttpPing(Ping);
+
+#[async_trait]
+impl IsAlive for HttpPing {
+    async fn is_alive(&self, address: &str, id: &str) -> bool {
+        self.0.reaches(address, id).await
+    }
+}
 
 /// What opening the queue takes, each time anew.
 #[derive(Clone)]
@@ -54,7 +67,7 @@ impl Place {
             client,
             slate,
             leadership,
-            pinger: Arc::new(HttpPing::new(ca_pem.as_deref())?),
+            pinger: Arc::new(HttpPing(Ping::new(ca_pem.as_deref())?)),
         })
     }
 
@@ -78,9 +91,9 @@ impl Place {
     }
 
     /// Opens the queue. Whoever does so has a term, and is the only one.
-    async fn slate(&self) -> Result<StateEngine, EngineError> {
+    async fn slate(&self) -> Result<BrokerEngine, EngineError> {
         // Opening SlateDB is a large future, and not every caller should carry it.
-        Box::pin(StateEngine::slate(
+        Box::pin(BrokerEngine::slate(
             Arc::clone(&self.store.objects),
             Arc::clone(&self.store.clock),
             Arc::clone(&self.world),

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_engine::leadership::{BrokerRecord, Candidate, LeadershipError, Seat, Term};
+use qo_broker::leadership::{BrokerRecord, Candidate, LeadershipError, Seat, Term};
 use tokio::sync::watch;
 
 use super::Place;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use qo_core::limits::LEASE_MAX_MS;
 use qo_core::{QueueName, Shard, TaskType, WorkerId};
-use qo_engine::objects::{MaintenanceConfig, embeds_monitor};
+use qo_direct::{MaintenanceConfig, embeds_monitor};
 
 use super::context::States;
 use super::handler::Typed;

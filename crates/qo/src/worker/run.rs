@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::{QueueName, Shard, Task, TaskType, WorkerId};
+use qo_direct::MaintenanceConfig;
 use qo_engine::api::ClaimRequest;
-use qo_engine::objects::MaintenanceConfig;
 use qo_store::world::World;
 use tokio::sync::watch;
 use tracing::Instrument;

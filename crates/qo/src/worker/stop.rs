@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream, Stream};
-use qo_engine::objects::{Maintenance, MaintenanceHandle};
+use qo_direct::{Maintenance, MaintenanceHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::claims::claim_until;

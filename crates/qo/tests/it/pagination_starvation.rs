@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use qo::{ClaimRequest, ObjectsConfig, TaskFilter};
+use qo::{ClaimRequest, DirectConfig, TaskFilter};
 
 use crate::place::{Place, wish};
 
@@ -12,11 +12,11 @@ async fn scenario(mut place: Place) {
     let foreign: u64 = if place.is_remote { 300 } else { 5_000 };
     // A page is much smaller than what is put in front.
     let config = if place.is_remote {
-        ObjectsConfig::default()
+        DirectConfig::default()
     } else {
-        ObjectsConfig::local()
+        DirectConfig::local()
     };
-    place.config = Some(ObjectsConfig {
+    place.config = Some(DirectConfig {
         ready_page_size: PAGE,
         ..config
     });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo::{ClaimRequest, Connect, LeaseId, ObjectsConfig, OpenOptions, Queue, Task};
+use qo::{ClaimRequest, Connect, DirectConfig, LeaseId, OpenOptions, Queue, Task};
 use qo_store::world::{TokioWorld, World};
 use qo_testkit::SeaweedFs;
 use tempfile::TempDir;
@@ -16,7 +16,7 @@ pub(crate) struct Place {
     options: OpenOptions,
     world: Arc<dyn World>,
     /// Settings of the engine; what `connect` chooses, if there are none.
-    pub(crate) config: Option<ObjectsConfig>,
+    pub(crate) config: Option<DirectConfig>,
     /// Whether requests go through a network, so that fewer must do.
     pub(crate) is_remote: bool,
     /// Where its file is, removed with the place.

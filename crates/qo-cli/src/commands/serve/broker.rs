@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use qo_engine::remote::RemoteConfig;
+use qo_remote::RemoteConfig;
 use qo_server::{Server, ServerConfig};
 
 use super::tell;

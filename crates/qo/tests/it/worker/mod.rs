@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use qo::testing::TestClock;
-use qo::{Context, ObjectsConfig, ObjectsEngine, OpenOptions, Queue, Task, TaskError, TaskInput};
+use qo::{Context, DirectConfig, DirectEngine, OpenOptions, Queue, Task, TaskError, TaskInput};
 use qo_store::client::{ClientConfig, RetryConfig};
 use qo_store::world::{TokioWorld, World};
 use qo_store::wrap::{CountingStore, FaultPlan, FaultStore};
@@ -122,7 +122,7 @@ impl Shop {
     }
 
     fn queue_on(&self, store: Store) -> Queue {
-        self.queue_with(store, ObjectsConfig::local().payload_max_bytes)
+        self.queue_with(store, DirectConfig::local().payload_max_bytes)
     }
 
     fn queue_with(&self, store: Store, payload_max_bytes: u64) -> Queue {
@@ -141,12 +141,12 @@ impl Shop {
                 ..ClientConfig::default()
             },
         );
-        let config = ObjectsConfig {
+        let config = DirectConfig {
             lease_margin_ms: 200,
             payload_max_bytes,
-            ..ObjectsConfig::local()
+            ..DirectConfig::local()
         };
-        let engine = ObjectsEngine::new(client, None, Arc::clone(&self.world), config);
+        let engine = DirectEngine::new(client, None, Arc::clone(&self.world), config);
         Queue::direct(engine, Arc::clone(&self.world), store, BTreeMap::new())
     }
 

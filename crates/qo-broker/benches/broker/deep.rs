@@ -1,0 +1,140 @@
+//! A million tasks that wait, and a process that is killed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use object_store::ObjectStore;
+use qo_broker::BrokerEngine;
+use qo_engine::Engine;
+use qo_store::SqliteStore;
+use qo_store::world::TokioWorld;
+
+use crate::place::{LATENCY, Place, memory_gib, submit, work};
+use crate::touched::TouchedStore;
+use qo_fixtures::Report;
+
+const PENDING: usize = 1_000_000;
+const TASKS: usize = 200_000;
+/// What the store comes to hold, and some more.
+const STORE_GIB: usize = 10;
+/// The longest that the end of the killed one is waited for.
+const KILL_MAX: Duration = Duration::from_mins(1);
+
+pub(crate) async fn run(report: &mut Report) {
+    // First, because what other parts leave behind would count.
+    memory(report).await;
+    rates(report).await;
+}
+
+/// What the process takes, with a store that keeps what is stored outside of it.
+async fn memory(report: &mut Report) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("qo.db");
+    let store = SqliteStore::open(&path, TokioWorld::shared()).unwrap();
+    let place = Place::new(Arc::new(store), Some(LATENCY));
+    let engine = place.slate().await;
+    submit(&engine, PENDING, 16).await;
+    report.figure(
+        "deep",
+        "memory in GiB after a million submits",
+        memory_gib(),
+        "under 2",
+    );
+    place.rest().await;
+    report.figure("deep", "memory in GiB at rest", memory_gib(), "under 2");
+    rate(&engine).await;
+    report.figure(
+        "deep",
+        "memory in GiB after more work",
+        memory_gib(),
+        "under 2",
+    );
+    engine.close().await;
+}
+
+/// How fast it is, on a store that is not slower for what it holds.
+async fn rates(report: &mut Report) {
+    let bottom = Arc::new(TouchedStore::with_gib(STORE_GIB));
+    // What is killed takes its runtime with it, so that nothing of it takes time from its successor.
+    let killed = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let store = Arc::clone(&bottom);
+    let Rates {
+        empty,
+        submitted,
+        rested,
+        deep,
+    } = killed.spawn(until_killed(store)).await.unwrap();
+    tokio::task::spawn_blocking(|| killed.shutdown_timeout(KILL_MAX))
+        .await
+        .unwrap();
+    report.figure("deep", "tasks a second on an empty queue", empty, "");
+    report.figure("deep", "submits a second", submitted, "");
+    report.figure("deep", "seconds until the database rests", rested, "");
+    report.figure("deep", "tasks a second with a million pending", deep, "");
+    report.figure(
+        "deep",
+        "that, as a part of the empty queue's",
+        deep / empty,
+        "at least 0.8",
+    );
+    let again = Place::new(bottom, Some(LATENCY));
+    let started = Instant::now();
+    let successor = again.slate().await;
+    report.figure(
+        "deep",
+        "seconds until a new process has taken over",
+        started.elapsed().as_secs_f64(),
+        "under 10",
+    );
+    let requests = again.counting.counts().requests() as f64;
+    report.figure("deep", "requests that took", requests, "");
+    let stats = successor.stats().await.unwrap();
+    // Workers that were stopped at the end of the load have left tasks running.
+    let live: u64 = stats
+        .queues
+        .values()
+        .flat_map(|queue| &queue.statuses)
+        .filter(|(status, _)| !status.is_terminal())
+        .map(|(_, count)| count)
+        .sum();
+    report.figure("deep", "live tasks that it has loaded", live as f64, "");
+    successor.close().await;
+}
+
+/// What the first process saw.
+struct Rates {
+    empty: f64,
+    submitted: f64,
+    rested: f64,
+    deep: f64,
+}
+
+/// The life of the process that is killed at its end: nothing is closed.
+async fn until_killed(store: Arc<dyn ObjectStore>) -> Rates {
+    let place = Place::new(store, Some(LATENCY));
+    let engine = place.slate().await;
+    rate(&engine).await;
+    place.rest().await;
+    let empty = rate(&engine).await;
+    let started = Instant::now();
+    submit(&engine, PENDING, 16).await;
+    let submitted = PENDING as f64 / started.elapsed().as_secs_f64();
+    let rested = place.rest().await.as_secs_f64();
+    let deep = rate(&engine).await;
+    Rates {
+        empty,
+        submitted,
+        rested,
+        deep,
+    }
+}
+
+/// Tasks a second, submit to completed.
+async fn rate(engine: &BrokerEngine) -> f64 {
+    let started = Instant::now();
+    futures_util::future::join(submit(engine, TASKS, 16), work(engine, 32, TASKS)).await;
+    TASKS as f64 / started.elapsed().as_secs_f64()
+}

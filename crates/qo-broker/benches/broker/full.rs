@@ -1,0 +1,63 @@
+//! As many tasks as it takes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use qo_engine::Engine;
+use qo_store::wrap::{Operation, Prices};
+
+use crate::place::{LATENCY, Place, submit, work};
+use crate::touched::TouchedStore;
+use qo_fixtures::Report;
+
+const TASKS: usize = 400_000;
+const SUBMITTERS: usize = 16;
+const WORKERS: usize = 32;
+
+pub(crate) async fn run(report: &mut Report) {
+    let place = Place::new(Arc::new(TouchedStore::with_gib(4)), Some(LATENCY));
+    let engine = place.slate().await;
+    // A first round lets caches fill and memory grow.
+    futures_util::future::join(submit(&engine, 20_000, 4), work(&engine, 8, 20_000)).await;
+    let before = place.counting.counts();
+    let started = Instant::now();
+    futures_util::future::join(
+        submit(&engine, TASKS, SUBMITTERS),
+        work(&engine, WORKERS, TASKS),
+    )
+    .await;
+    let rate = TASKS as f64 / started.elapsed().as_secs_f64();
+    // Closing writes what is still in memory only; what compaction costs after that is not in here.
+    engine.close().await;
+    let counts = place.counting.counts().since(&before);
+    let of = |operations: &[Operation]| {
+        operations
+            .iter()
+            .map(|operation| counts.total(*operation).requests as f64)
+            .sum::<f64>()
+            / TASKS as f64
+    };
+    let puts = of(&[
+        Operation::Put,
+        Operation::Create,
+        Operation::Swap,
+        Operation::MultipartStart,
+        Operation::MultipartPart,
+        Operation::MultipartComplete,
+    ]);
+    report.figure(
+        "full",
+        "tasks a second, submit to completed",
+        rate,
+        "at least 40000",
+    );
+    report.figure("full", "PUT a task", puts, "at most 0.02");
+    report.figure(
+        "full",
+        "GET a task",
+        of(&[Operation::Get, Operation::Head]),
+        "",
+    );
+    let dollars = counts.dollars(&Prices::default()) / TASKS as f64 * 1e6;
+    report.figure("full", "dollars a million tasks", dollars, "under 0.15");
+}

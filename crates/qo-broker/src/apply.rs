@@ -1,0 +1,309 @@
+//! Applying one wish to the state: what it changes, and what its caller will be told once that is durable.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo_core::limits::CLAIM_MAX_TASKS;
+use qo_core::mutant::{Mutant, planted};
+use qo_core::state::{Claim, Outcome, Request, StateCommand};
+use qo_core::{Action, Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
+use qo_engine::EngineError;
+use qo_engine::api::Stats;
+use qo_store::world::{World, WorldExt};
+
+use super::journal::{GroupChanges, Journal};
+use super::message::{Answer, Ask, ListAsk, Listed, Submit, Taken, Wish};
+use super::telling::operation_of;
+
+/// How many expired leases and tasks one commit ends.
+const EXPIRED_PER_COMMIT: usize = 1_000;
+/// How many tasks a list looks at before it returns what it has found, so that the loop is not held up.
+const LOOKED_AT_MAX: usize = 10_000;
+/// What a record takes beside its input, about.
+pub(super) const RECORD_BYTES: u64 = 700;
+
+/// What came of a wish so far.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// The caller is told this once the group is durable.
+    Answer(Answer),
+    /// The caller waits for work.
+    Wait,
+}
+
+/// The state, and what applying to it needs.
+pub(super) struct Space {
+    pub(super) state: QueueState,
+    pub(super) world: Arc<dyn World>,
+    pub(super) lease_margin_ms: u64,
+}
+
+impl Space {
+    pub(super) fn apply<J: Journal>(
+        &mut self,
+        journal: &J,
+        ask: &Ask,
+        now: Timestamp,
+        changes: &mut GroupChanges,
+    ) -> Verdict {
+        Verdict::Answer(match ask {
+            Ask::Submit(submits) => {
+                let one = |submit| self.submit(journal, submit, now, changes);
+                Answer::Submitted(submits.iter().map(one).collect())
+            }
+            Ask::Claim(wish) => {
+                let claimed = self.claim(wish, now, changes);
+                let waits = wish.until > self.world.monotonic();
+                match claimed {
+                    Ok(tasks) if tasks.is_empty() && waits => return Verdict::Wait,
+                    Ok(tasks) if tasks.is_empty() => Answer::Tasks(self.nothing_for(wish)),
+                    claimed => Answer::Tasks(claimed),
+                }
+            }
+            Ask::Act { id, action } => Answer::Task(self.act(*id, action, now, changes)),
+            Ask::Acts(acts) => {
+                let one = |(id, action): &(TaskId, Action)| self.act(*id, action, now, changes);
+                Answer::Each(acts.iter().map(one).collect())
+            }
+            Ask::SetPaused { queue, paused } => {
+                let request = if *paused {
+                    Request::Pause(queue.clone())
+                } else {
+                    Request::Resume(queue.clone())
+                };
+                self.command(request, now, changes);
+                changes.woke |= !paused;
+                Answer::Done(Ok(()))
+            }
+            Ask::Purge(id) => Answer::Task(self.purge(*id, now, changes)),
+            Ask::Get(id) => Answer::Task(self.task(*id)),
+            Ask::List(list) => Answer::Listed(Ok(self.list(list))),
+            Ask::Stats => {
+                let mut stats = self.stats(now);
+                journal.add_stats(&mut stats, now);
+                Answer::Stats(Ok(Box::new(stats)))
+            }
+            Ask::Tend | Ask::Close => Answer::Done(Ok(())),
+        })
+    }
+
+    /// Ends what has expired. Renewals of the same group come first, so that one that is just in time counts.
+    pub(super) fn expire(
+        &mut self,
+        now: Timestamp,
+        earliest: Timestamp,
+        changes: &mut GroupChanges,
+    ) {
+        let lease_margin_ms = if planted(Mutant::LeaseJudgedByMiddle) {
+            0
+        } else {
+            self.margin_ms(now, earliest)
+        };
+        let due = self.state.next_expiry(lease_margin_ms);
+        if due.is_none_or(|due| due > now) {
+            return;
+        }
+        let request = Request::ExpireLeases {
+            limit: EXPIRED_PER_COMMIT,
+            lease_margin_ms,
+            jitter: self.jitter(),
+        };
+        if let Outcome::Expired(ids) = self.command(request, now, changes) {
+            changes.woke |= ids.into_iter().any(|id| self.is_pending(id));
+        }
+    }
+
+    /// Hands out what is due, if anything is.
+    pub(super) fn claim(
+        &mut self,
+        wish: &Wish,
+        now: Timestamp,
+        changes: &mut GroupChanges,
+    ) -> Result<Vec<Arc<Task>>, EngineError> {
+        let max = wish.max.min(CLAIM_MAX_TASKS);
+        let due = self.state.count_due(&wish.queues, &wish.types, now, max);
+        if due == 0 {
+            return Ok(Vec::new());
+        }
+        let claim = Claim {
+            worker: wish.worker.clone(),
+            queues: wish.queues.clone(),
+            types: wish.types.clone(),
+            leases: (0..due).map(|_| self.world.new_lease_id()).collect(),
+            lease_ms: wish.lease_ms,
+        };
+        match self.command(Request::Claim(claim), now, changes) {
+            Outcome::Claimed(claimed) => Ok(claimed
+                .iter()
+                .filter_map(|one| self.state.shared(one.id))
+                .collect()),
+            Outcome::Rejected(rejection) => Err(rejection.into()),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// What a claim is told that found nothing until its wait was over.
+    pub(super) fn nothing_for(&self, wish: &Wish) -> Result<Vec<Arc<Task>>, EngineError> {
+        let all_paused =
+            !wish.queues.is_empty() && wish.queues.iter().all(|queue| self.state.is_paused(queue));
+        if all_paused {
+            let queues = wish.queues.clone();
+            return Err(EngineError::QueuePaused { queues });
+        }
+        Ok(Vec::new())
+    }
+
+    /// How long until something expires.
+    pub(super) fn expires_in(&self, now: Timestamp, earliest: Timestamp) -> Option<Duration> {
+        let due = self.state.next_expiry(self.margin_ms(now, earliest))?;
+        Some(due.since(now))
+    }
+
+    /// How long ago by `now` a lease must have run out: as long as the margin says, if it is as early as it can be.
+    fn margin_ms(&self, now: Timestamp, earliest: Timestamp) -> u64 {
+        let doubt_ms = u64::try_from(now.since(earliest).as_millis()).unwrap_or(u64::MAX);
+        self.lease_margin_ms.saturating_add(doubt_ms)
+    }
+
+    fn act(
+        &mut self,
+        id: TaskId,
+        action: &Action,
+        now: Timestamp,
+        changes: &mut GroupChanges,
+    ) -> Result<Arc<Task>, EngineError> {
+        let action = action.clone();
+        match self.command(Request::Task { id, action }, now, changes) {
+            Outcome::Applied { id } => {
+                let task = self.task(id)?;
+                changes.woke |= task.status == Status::Pending;
+                Ok(task)
+            }
+            outcome => Err(refused(outcome, id)),
+        }
+    }
+
+    fn submit<J: Journal>(
+        &mut self,
+        journal: &J,
+        submit: &Submit,
+        now: Timestamp,
+        changes: &mut GroupChanges,
+    ) -> Result<Taken, EngineError> {
+        let bytes = RECORD_BYTES + submit.input.size();
+        if self.state.task(submit.id).is_none() {
+            journal.admit(changes.input_bytes, bytes)?;
+        }
+        let request = Request::Submit(Box::new(submit.submission(now)));
+        match self.command(request, now, changes) {
+            Outcome::Submitted { id, duplicate } => {
+                if !duplicate {
+                    changes.submitted.push(id);
+                    changes.input_bytes += bytes;
+                    changes.woke = true;
+                }
+                let task = self.task(id)?;
+                Ok(Taken { task, duplicate })
+            }
+            outcome => Err(refused(outcome, submit.id)),
+        }
+    }
+
+    fn purge(
+        &mut self,
+        id: TaskId,
+        now: Timestamp,
+        changes: &mut GroupChanges,
+    ) -> Result<Arc<Task>, EngineError> {
+        let task = self.task(id);
+        match self.command(Request::Purge(id), now, changes) {
+            Outcome::Purged { .. } => {
+                let task = task?;
+                changes.note_removed(&task);
+                changes.removed.push(Task::clone(&task));
+                Ok(task)
+            }
+            outcome => Err(refused(outcome, id)),
+        }
+    }
+
+    fn list(&self, ask: &ListAsk) -> Listed {
+        let mut listed = Listed {
+            tasks: Vec::new(),
+            last: None,
+        };
+        for (looked_at, task) in self.state.tasks_after(ask.after).enumerate() {
+            if listed.tasks.len() >= ask.limit || looked_at >= LOOKED_AT_MAX {
+                return listed;
+            }
+            listed.last = Some(task.id);
+            if ask.filter.matches(task) {
+                listed.tasks.push(task.clone());
+            }
+        }
+        listed.last = None;
+        listed
+    }
+
+    fn stats(&self, now: Timestamp) -> Stats {
+        let mut stats = Stats::default();
+        let counters = self.state.counters();
+        for (name, _) in counters.queues() {
+            let queue = stats.queues.entry(name.clone()).or_default();
+            for (task_type, counts) in counters.types(name) {
+                for status in Status::ALL {
+                    if counts.of(status) > 0 {
+                        queue.add(task_type, status, counts.of(status));
+                    }
+                }
+            }
+            queue.oldest_due = self.state.oldest_due(name, now);
+        }
+        for queue in self.state.paused() {
+            stats.queues.entry(queue.clone()).or_default().paused = true;
+        }
+        stats
+    }
+
+    fn command(&mut self, request: Request, now: Timestamp, changes: &mut GroupChanges) -> Outcome {
+        let op = self.world.new_op_id();
+        let operation = operation_of(&request);
+        let (outcome, changed) = self.state.apply(StateCommand { op, request }, now);
+        changes.note(operation, &changed.tasks, &self.state);
+        changes.add(changed);
+        outcome
+    }
+
+    fn task(&self, id: TaskId) -> Result<Arc<Task>, EngineError> {
+        let task = self.state.shared(id);
+        task.ok_or_else(|| Rejection::NotFound { id }.into())
+    }
+
+    fn is_pending(&self, id: TaskId) -> bool {
+        self.state
+            .task(id)
+            .is_some_and(|task| task.status == Status::Pending)
+    }
+
+    fn jitter(&self) -> Jitter {
+        jitter(self.world.as_ref())
+    }
+}
+
+/// Random bits that spread waits.
+pub(super) fn jitter(world: &dyn World) -> Jitter {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "32 of the 64 random bits are wanted"
+    )]
+    Jitter::new(world.random() as u32)
+}
+
+/// Why a command did nothing.
+fn refused(outcome: Outcome, id: TaskId) -> EngineError {
+    match outcome {
+        Outcome::Rejected(rejection) => rejection.into(),
+        // No other outcome belongs to the commands that come here.
+        _ => Rejection::NotFound { id }.into(),
+    }
+}

@@ -1,0 +1,186 @@
+//! What a group writes.
+//!
+//! Everything is one batch, which SlateDB keeps whole: after a crash, all of a group is there or nothing of it.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use qo_core::mutant::{Mutant, planted};
+use qo_core::task::encode_compact;
+use qo_core::{Json, QueueState, Task, TaskId, Timestamp};
+use qo_engine::EngineError;
+use slatedb::WriteBatch;
+use slatedb::config::{PutOptions, Ttl};
+
+use super::counts::{Counts, dropped_at};
+use super::keys::{self, CountKey, ENDED, INPUT, LIVE};
+use crate::journal::GroupChanges;
+use crate::payloads::has_stored_payloads;
+
+/// The largest input that is written with the record each time that it changes. Up to here the copies cost less than a second
+/// key does; the payload of larger ones is written once.
+const INPUT_WITHIN_MAX_BYTES: usize = 2 * 1024;
+/// How many places in the order of submits are reserved at once, so that they need not be stored with every submit.
+const SEQUENCES_RESERVED: u64 = 1_000_000;
+
+/// What is in the database, as far as a group must know it.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// The tasks that were fetched from among those that have ended, and where they are counted.
+    pub(super) fetched: HashMap<TaskId, CountKey>,
+    pub(super) counts: Counts,
+    pub(super) reserved_sequence: u64,
+}
+
+impl Index {
+    /// The batch of a group.
+    pub(super) fn batch(
+        &mut self,
+        state: &QueueState,
+        changes: &GroupChanges,
+        retention_ms: u64,
+        now: Timestamp,
+    ) -> Result<WriteBatch, EngineError> {
+        let mut batch = WriteBatch::new();
+        // What is gone comes first: within the same group its id may have been submitted again.
+        for task in &changes.removed {
+            batch.delete(keys::of_task(ENDED, task.id));
+            let before = self.fetched.remove(&task.id);
+            if before.is_none() {
+                delete_live(&mut batch, task);
+            }
+            self.counts.note(before, None);
+        }
+        let mut changed = changes.tasks.clone();
+        changed.sort_unstable();
+        changed.dedup();
+        for id in changed {
+            match state.task(id) {
+                None => {}
+                Some(task) if task.status.is_terminal() => {
+                    self.put_ended(&mut batch, state, task, retention_ms, now)?;
+                }
+                Some(task) => {
+                    let is_new = changes.submitted.binary_search(&id).is_ok();
+                    self.put_live(&mut batch, task, is_new)?;
+                }
+            }
+        }
+        for queue in &changes.queues {
+            if state.is_paused(queue) {
+                batch.put_bytes(keys::of_queue(queue), Bytes::new());
+            } else {
+                batch.delete(keys::of_queue(queue));
+            }
+        }
+        for (key, count) in self.counts.take_changed() {
+            let options = expires(dropped_at(&key, retention_ms));
+            let value = Bytes::copy_from_slice(&count.to_be_bytes());
+            batch.put_bytes_with_options(keys::of_count(&key), value, &options);
+        }
+        if state.last_sequence() > self.reserved_sequence {
+            self.reserved_sequence = state.last_sequence().saturating_add(SEQUENCES_RESERVED);
+            batch.put(keys::SEQUENCE, self.reserved_sequence.to_be_bytes());
+        }
+        Ok(batch)
+    }
+
+    fn put_live(
+        &mut self,
+        batch: &mut WriteBatch,
+        task: &Task,
+        is_new: bool,
+    ) -> Result<(), EngineError> {
+        let record = encode(task, input_apart(task).is_none())?;
+        batch.put_bytes(keys::of_place(LIVE, task.sequence), record);
+        let before = self.fetched.remove(&task.id);
+        if is_new || before.is_some() {
+            if let Some(input) = input_apart(task) {
+                let text = Bytes::copy_from_slice(input.as_str().as_bytes());
+                batch.put_bytes(keys::of_place(INPUT, task.sequence), text);
+            }
+            put_key(batch, task, None);
+        }
+        if before.is_some() {
+            batch.delete(keys::of_task(ENDED, task.id));
+            self.counts.note(before, None);
+        }
+        Ok(())
+    }
+
+    fn put_ended(
+        &mut self,
+        batch: &mut WriteBatch,
+        state: &QueueState,
+        task: &Task,
+        retention_ms: u64,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        let id = task.id;
+        // A key that holds for longer than tasks are kept keeps its task for as long.
+        let until = task.idempotency_until.filter(|_| task.key_holds(now));
+        let kept_until = now.plus_millis(retention_ms).max(until.unwrap_or(now));
+        let record = encode(task, true)?;
+        batch.put_bytes_with_options(keys::of_task(ENDED, id), record, &expires(kept_until));
+        let before = self.fetched.remove(&id);
+        if before.is_none() && !planted(Mutant::LiveRecordLeft) {
+            delete_live(batch, task);
+        }
+        let is_holder = task
+            .scoped_key()
+            .is_some_and(|key| state.key_holder(&key) == Some(id));
+        if is_holder {
+            put_key(batch, task, Some(kept_until));
+        }
+        if has_stored_payloads(task) {
+            let place = Bytes::copy_from_slice(&task.sequence.to_be_bytes());
+            batch.put_bytes(keys::of_payloads(kept_until, id), place);
+        }
+        self.counts.note(before, Some(CountKey::of(task)));
+        Ok(())
+    }
+}
+
+/// Deletes what is stored of a task as long as it lives. That there may be nothing, because it came and went within one group, does
+/// no harm.
+fn delete_live(batch: &mut WriteBatch, task: &Task) {
+    batch.delete(keys::of_place(LIVE, task.sequence));
+    if input_apart(task).is_some() {
+        batch.delete(keys::of_place(INPUT, task.sequence));
+    }
+}
+
+/// The input of a live task, if it has a key of its own. An input never changes, so that the answer never does.
+fn input_apart(task: &Task) -> Option<&Json> {
+    let input = task.inline_input()?;
+    (input.size() > INPUT_WITHIN_MAX_BYTES).then_some(input)
+}
+
+fn encode(task: &Task, with_input: bool) -> Result<Bytes, EngineError> {
+    match encode_compact(task, with_input) {
+        Ok(record) => Ok(Bytes::from(record)),
+        Err(error) => Err(EngineError::Unreadable {
+            id: task.id,
+            detail: error.to_string(),
+        }),
+    }
+}
+
+/// Stores which task an idempotency key stands for.
+fn put_key(batch: &mut WriteBatch, task: &Task, kept_until: Option<Timestamp>) {
+    let Some(key) = task.scoped_key() else {
+        return;
+    };
+    let options = match task.idempotency_until.or(kept_until) {
+        Some(until) => expires(until),
+        None => PutOptions { ttl: Ttl::NoExpiry },
+    };
+    let value = Bytes::copy_from_slice(task.id.as_uuid().as_bytes());
+    batch.put_bytes_with_options(keys::of_key(&key), value, &options);
+}
+
+fn expires(at: Timestamp) -> PutOptions {
+    PutOptions {
+        ttl: Ttl::ExpireAtMillis(at.as_millis()),
+    }
+}

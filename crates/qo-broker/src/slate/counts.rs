@@ -1,0 +1,83 @@
+//! How many tasks have come to their end, of those that are still kept.
+//!
+//! The database drops them one by one when their time is over, and tells nobody. So they are counted by the hour of their end,
+//! and an hour's counts are dropped as a whole, when its last task is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use qo_core::Timestamp;
+use qo_engine::api::Stats;
+
+use super::keys::CountKey;
+
+const HOUR_MS: u64 = 60 * 60 * 1_000;
+
+/// The counts, by hour, queue, type and status.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    counts: BTreeMap<CountKey, u64>,
+    changed: BTreeSet<CountKey>,
+}
+
+impl Counts {
+    /// Takes in a count that was stored.
+    pub(super) fn load(&mut self, key: CountKey, count: u64) {
+        self.counts.insert(key, count);
+    }
+
+    /// Notes that a task is now counted elsewhere, or not at all.
+    pub(super) fn note(&mut self, before: Option<CountKey>, after: Option<CountKey>) {
+        if before == after {
+            return;
+        }
+        if let Some(key) = before {
+            if let Some(count) = self.counts.get_mut(&key) {
+                *count = count.saturating_sub(1);
+            }
+            self.changed.insert(key);
+        }
+        if let Some(key) = after {
+            *self.counts.entry(key.clone()).or_default() += 1;
+            self.changed.insert(key);
+        }
+    }
+
+    /// The counts that have changed since the last call.
+    pub(super) fn take_changed(&mut self) -> Vec<(CountKey, u64)> {
+        let changed = std::mem::take(&mut self.changed);
+        changed
+            .into_iter()
+            .map(|key| {
+                let count = self.counts.get(&key).copied().unwrap_or(0);
+                if count == 0 {
+                    self.counts.remove(&key);
+                }
+                (key, count)
+            })
+            .collect()
+    }
+
+    /// Drops the counts of tasks that are no longer kept.
+    pub(super) fn expire(&mut self, now: Timestamp, retention_ms: u64) {
+        self.counts
+            .retain(|key, _| dropped_at(key, retention_ms) > now);
+    }
+
+    /// Adds the counts to what is known of live tasks.
+    pub(super) fn add_to(&self, stats: &mut Stats, now: Timestamp, retention_ms: u64) {
+        for (key, count) in &self.counts {
+            if *count == 0 || dropped_at(key, retention_ms) <= now {
+                continue;
+            }
+            let queue = stats.queues.entry(key.queue.clone()).or_default();
+            queue.add(&key.task_type, key.status, *count);
+        }
+    }
+}
+
+/// When the last of the tasks that are counted under a key is dropped.
+pub(super) fn dropped_at(key: &CountKey, retention_ms: u64) -> Timestamp {
+    Timestamp::MIN
+        .plus_millis(key.hour.saturating_add(1).saturating_mul(HOUR_MS))
+        .plus_millis(retention_ms)
+}

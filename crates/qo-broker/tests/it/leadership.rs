@@ -1,0 +1,418 @@
+//! Who leads, in virtual time: brokers that die, sleep, stop, and cannot be reached.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use qo_broker::leadership::{Candidate, IsAlive, LeadershipConfig, LeadershipError};
+use qo_core::keys::BROKER_KEY;
+use qo_store::StoreClient;
+use qo_store::client::ClientConfig;
+use qo_store::clock::StoreClock;
+use qo_store::world::World;
+use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore};
+
+use qo_fixtures::{Bucket, TestWorld};
+
+/// The addresses that answer.
+#[derive(Default)]
+struct Network(Mutex<BTreeSet<String>>);
+
+impl Network {
+    fn set(&self, address: &str, reachable: bool) {
+        let mut addresses = self.0.lock().unwrap();
+        if reachable {
+            addresses.insert(address.to_owned());
+        } else {
+            addresses.remove(address);
+        }
+    }
+}
+
+#[async_trait]
+impl IsAlive for Network {
+    async fn is_alive(&self, address: &str, _id: &str) -> bool {
+        self.0.lock().unwrap().contains(address)
+    }
+}
+
+struct Scene {
+    bucket: Bucket,
+    network: Arc<Network>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self {
+            bucket: Bucket::new(),
+            network: Arc::default(),
+        }
+    }
+
+    fn candidate(&self, address: Option<&str>, seed: u64) -> Candidate {
+        self.candidate_on(self.bucket.objects(), address, seed)
+    }
+
+    fn candidate_on(
+        &self,
+        objects: Arc<dyn object_store::ObjectStore>,
+        address: Option<&str>,
+        seed: u64,
+    ) -> Candidate {
+        self.candidate_with(LeadershipConfig::default(), objects, address, seed)
+    }
+
+    fn candidate_with(
+        &self,
+        config: LeadershipConfig,
+        objects: Arc<dyn object_store::ObjectStore>,
+        address: Option<&str>,
+        seed: u64,
+    ) -> Candidate {
+        if let Some(address) = address {
+            self.network.set(address, true);
+        }
+        let world: Arc<TestWorld> = self.bucket.world.beside(seed, 0);
+        let client = StoreClient::new(
+            objects,
+            Arc::new(StoreClock::new()),
+            world.clone(),
+            ClientConfig::default(),
+        );
+        Candidate::new(
+            client,
+            world,
+            config,
+            self.network.clone(),
+            address.map(str::to_owned),
+        )
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.bucket.world.monotonic()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_leads_and_a_standby_waits_as_long_as_it_is_heard() {
+    let scene = Scene::new();
+    let term = scene.candidate(Some("a"), 1).acquire().await.unwrap();
+    assert_eq!(term.epoch(), 1);
+    term.confirm().await.unwrap();
+    let standby = scene.candidate(Some("b"), 2);
+    let waited = tokio::time::timeout(Duration::from_hours(1), standby.acquire()).await;
+    assert!(
+        waited.is_err(),
+        "the standby took over from a leader that answers"
+    );
+    term.confirm().await.unwrap();
+    let record = standby.current().await.unwrap().unwrap();
+    assert_eq!(record.holder.unwrap().address.as_deref(), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_leader_is_replaced_within_five_seconds() {
+    let scene = Scene::new();
+    let term = scene.candidate(Some("a"), 1).acquire().await.unwrap();
+    let standby = scene.candidate(Some("b"), 2);
+    let died_at = Arc::new(Mutex::new(Duration::ZERO));
+    let death = async {
+        scene.bucket.world.pass(Duration::from_secs(30)).await;
+        scene.network.set("a", false);
+        drop(term);
+        *died_at.lock().unwrap() = scene.elapsed();
+    };
+    let (next, ()) = tokio::join!(standby.acquire(), death);
+    assert_eq!(next.unwrap().epoch(), 2);
+    let took = scene.elapsed().saturating_sub(*died_at.lock().unwrap());
+    assert!(took < Duration::from_secs(4), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_stops_hands_over_at_once() {
+    let scene = Scene::new();
+    let term = scene.candidate(Some("a"), 1).acquire().await.unwrap();
+    let standby = scene.candidate(Some("b"), 2);
+    let mut stopped_at = Duration::ZERO;
+    let stop = async {
+        scene.bucket.world.pass(Duration::from_secs(30)).await;
+        term.release().await;
+        scene.network.set("a", false);
+        stopped_at = scene.elapsed();
+    };
+    let (next, ()) = tokio::join!(standby.acquire(), stop);
+    assert_eq!(next.unwrap().epoch(), 2);
+    assert!(scene.elapsed().saturating_sub(stopped_at) < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_be_reached_but_lives_keeps_its_place() {
+    let scene = Scene::new();
+    let term = scene.candidate(Some("a"), 1).acquire().await.unwrap();
+    scene.network.set("a", false);
+    let standby = scene.candidate(Some("b"), 2);
+    let waited = tokio::time::timeout(Duration::from_mins(30), standby.acquire()).await;
+    assert!(waited.is_err(), "a living leader was replaced");
+    term.confirm().await.unwrap();
+    assert_eq!(standby.current().await.unwrap().unwrap().epoch, 1);
+}
+
+/// A leader whose requests to the store hang is like one that sleeps: it may answer nothing, and finds out when it wakes up.
+#[tokio::test(start_paused = true)]
+async fn an_old_leader_answers_nothing_after_its_successor_began() {
+    let scene = Scene::new();
+    let stuck = Arc::new(Stuck::new(scene.bucket.objects()));
+    let sleeper = scene.candidate_on(stuck.clone(), Some("a"), 1);
+    let term = sleeper.acquire().await.unwrap();
+    scene.bucket.world.pass(Duration::from_secs(10)).await;
+    term.confirm().await.unwrap();
+
+    stuck.hold(true);
+    scene.network.set("a", false);
+    let next = scene.candidate(Some("b"), 2).acquire().await.unwrap();
+    next.confirm().await.unwrap();
+    assert_eq!(term.confirm().await, Err(LeadershipError::Unconfirmed));
+
+    stuck.hold(false);
+    let error = term.ended().await;
+    assert!(
+        matches!(error, LeadershipError::Lost { epoch: 2, .. }),
+        "{error:?}"
+    );
+    assert_eq!(term.confirm().await, Err(error));
+    next.confirm().await.unwrap();
+}
+
+/// A challenger that is set up for speed gives a leader that is not the time that it counts on.
+#[tokio::test(start_paused = true)]
+async fn a_challenger_waits_as_long_as_the_leader_trusts_itself() {
+    let scene = Scene::new();
+    let slow = LeadershipConfig::with_answer_time(Duration::from_secs(20));
+    let quick = LeadershipConfig::with_answer_time(Duration::from_millis(500));
+    let stuck = Arc::new(Stuck::new(scene.bucket.objects()));
+    let sleeper = scene.candidate_with(slow, stuck.clone(), Some("a"), 1);
+    let term = sleeper.acquire().await.unwrap();
+    stuck.hold(true);
+    scene.network.set("a", false);
+    let began = scene.elapsed();
+    let challenger = scene.candidate_with(quick, scene.bucket.objects(), Some("b"), 2);
+    let next = challenger.acquire().await.unwrap();
+    let took = scene.elapsed().saturating_sub(began);
+    assert!(took >= Duration::from_secs(20), "{took:?}");
+    next.confirm().await.unwrap();
+    let sure = futures_util::FutureExt::now_or_never(term.confirm());
+    assert_ne!(sure, Some(Ok(())), "both are sure to lead");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_without_an_address_is_judged_by_its_heartbeat() {
+    let scene = Scene::new();
+    let term = scene.candidate(None, 1).acquire().await.unwrap();
+    let standby = scene.candidate(Some("b"), 2);
+    let waited = tokio::time::timeout(Duration::from_mins(10), standby.acquire()).await;
+    assert!(
+        waited.is_err(),
+        "a leader with a fresh heartbeat was replaced"
+    );
+    drop(term);
+    let next = tokio::time::timeout(Duration::from_mins(2), standby.acquire()).await;
+    assert_eq!(next.unwrap().unwrap().epoch(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_standbys_one_takes_over_also_when_one_died_in_its_challenge() {
+    let scene = Scene::new();
+    let term = scene.candidate(Some("a"), 1).acquire().await.unwrap();
+    drop(term);
+    scene.network.set("a", false);
+    {
+        let dies = scene.candidate(Some("b"), 2);
+        let waited = tokio::time::timeout(Duration::from_secs(2), dies.acquire()).await;
+        assert!(waited.is_err());
+        let record = dies.current().await.unwrap().unwrap();
+        assert!(
+            record.challenge.is_some(),
+            "it died too early to show anything"
+        );
+    }
+    let standbys = [scene.candidate(Some("c"), 3), scene.candidate(Some("d"), 4)];
+    let [first, second] = standbys.each_ref().map(Candidate::acquire);
+    let (mut first, mut second) = (Box::pin(first), Box::pin(second));
+    let limit = Duration::from_mins(1);
+    let winner = tokio::select! {
+        term = &mut first => term.unwrap(),
+        term = &mut second => term.unwrap(),
+        () = scene.bucket.world.pass(limit) => panic!("nobody took over"),
+    };
+    assert_eq!(winner.epoch(), 2);
+    winner.confirm().await.unwrap();
+}
+
+/// Whatever becomes of requests and answers: never two that are confirmed at once.
+#[tokio::test(start_paused = true)]
+async fn never_two_leaders_at_once_on_a_poor_network() {
+    for seed in 0..10 {
+        let scene = Scene::new();
+        let plan = [
+            FaultKind::LostRequest,
+            FaultKind::LostAnswer,
+            FaultKind::LateApply,
+            FaultKind::Conflict,
+            FaultKind::ErrorAfterApply,
+        ]
+        .into_iter()
+        .fold(FaultPlan::none(), |plan, kind| {
+            plan.with(FaultRule::new(kind, 0.06))
+        });
+        let poor = Arc::new(FaultStore::new(
+            scene.bucket.objects(),
+            scene.bucket.world.clone(),
+            plan,
+            seed,
+        ));
+        let a = scene.candidate_on(poor.clone(), Some("a"), 100 + seed);
+        let b = scene.candidate_on(poor, Some("b"), 200 + seed);
+        scene.network.set("a", false);
+        scene.network.set("b", false);
+        let (told, terms) = (Mutex::new(0), Mutex::new(Vec::new()));
+        let lead = async |candidate: &Candidate| {
+            loop {
+                let Ok(term) = candidate.acquire().await else {
+                    continue;
+                };
+                let term = Arc::new(term);
+                terms.lock().unwrap().push(Arc::clone(&term));
+                term.ended().await;
+                *told.lock().unwrap() += 1;
+            }
+        };
+        let watch = async {
+            loop {
+                let all = terms.lock().unwrap().clone();
+                let mut confirmed = Vec::new();
+                for term in &all {
+                    // No time passes for those that are confirmed, and the others are not waited for.
+                    if futures_util::FutureExt::now_or_never(term.confirm()) == Some(Ok(())) {
+                        confirmed.push(term.epoch());
+                    }
+                }
+                assert!(
+                    confirmed.len() <= 1,
+                    "seed {seed}: {confirmed:?} lead at once"
+                );
+                scene.bucket.world.pass(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::select! {
+            () = lead(&a) => {}
+            () = lead(&b) => {}
+            () = watch => {}
+            () = scene.bucket.world.pass(Duration::from_mins(10)) => {}
+        }
+        assert!(
+            !terms.lock().unwrap().is_empty(),
+            "seed {seed}: nobody ever led"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_cannot_be_read_is_an_error_that_names_it() {
+    let scene = Scene::new();
+    scene.bucket.put(BROKER_KEY, "{").await;
+    let error = scene.candidate(None, 1).acquire().await.unwrap_err();
+    assert!(error.to_string().contains(BROKER_KEY), "{error}");
+}
+
+use stuck::Stuck;
+
+mod stuck {
+    //! A store whose requests can be made to hang.
+
+    use std::fmt;
+    use std::sync::Arc;
+
+    use futures_util::stream::BoxStream;
+    use object_store::path::Path;
+    use object_store::{
+        CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+        PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    };
+    use tokio::sync::watch;
+
+    #[derive(Debug)]
+    pub(super) struct Stuck {
+        inner: Arc<dyn ObjectStore>,
+        held: watch::Sender<bool>,
+    }
+
+    impl Stuck {
+        pub(super) fn new(inner: Arc<dyn ObjectStore>) -> Self {
+            Self {
+                inner,
+                held: watch::Sender::new(false),
+            }
+        }
+
+        pub(super) fn hold(&self, held: bool) {
+            self.held.send_replace(held);
+        }
+
+        async fn pass(&self) {
+            let _ = self.held.subscribe().wait_for(|held| !held).await;
+        }
+    }
+
+    impl fmt::Display for Stuck {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Stuck")
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl ObjectStore for Stuck {
+        async fn put_opts(
+            &self,
+            at: &Path,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> Result<PutResult> {
+            self.pass().await;
+            self.inner.put_opts(at, payload, options).await
+        }
+
+        async fn put_multipart_opts(
+            &self,
+            at: &Path,
+            options: PutMultipartOptions,
+        ) -> Result<Box<dyn MultipartUpload>> {
+            self.pass().await;
+            self.inner.put_multipart_opts(at, options).await
+        }
+
+        async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
+            self.pass().await;
+            self.inner.get_opts(at, options).await
+        }
+
+        fn delete_stream(
+            &self,
+            paths: BoxStream<'static, Result<Path>>,
+        ) -> BoxStream<'static, Result<Path>> {
+            self.inner.delete_stream(paths)
+        }
+
+        fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+            self.inner.list(prefix)
+        }
+
+        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+            self.inner.list_with_delimiter(prefix).await
+        }
+
+        async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+            self.inner.copy_opts(from, to, options).await
+        }
+    }
+}

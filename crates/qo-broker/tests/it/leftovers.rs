@@ -1,0 +1,114 @@
+//! Payloads beside the records of tasks that SlateDB has dropped after their retention: they go, and no others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use object_store::ObjectStore;
+use object_store::path::Path;
+use qo_broker::BrokerEngine;
+use qo_broker::{BrokerConfig, SlateConfig};
+use qo_core::{Task, Timestamp};
+use qo_engine::Engine;
+use qo_engine::api::SubmitRequest;
+use qo_store::client::ClientConfig;
+use qo_store::clock::StoreClock;
+use qo_store::world::{BoxFuture, TokioWorld, World};
+
+use super::place::{PATIENCE, claim_one, job, json, memory};
+
+/// A world in which whoever would sleep for minutes wakes up at once: what is done now and then is done all the time.
+#[derive(Debug)]
+struct Sleepless(Arc<dyn World>);
+
+impl World for Sleepless {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<()> {
+        let is_long = duration > Duration::from_mins(5);
+        let short = Duration::from_millis(50);
+        self.0.sleep(if is_long { short } else { duration })
+    }
+
+    fn spawn(&self, future: BoxFuture<()>) {
+        self.0.spawn(future);
+    }
+
+    fn random(&self) -> u64 {
+        self.0.random()
+    }
+}
+
+fn large(mark: &str) -> String {
+    format!("\"{}\"", mark.repeat(2_048))
+}
+
+async fn run(engine: &BrokerEngine, mark: &str) -> Task {
+    let request = SubmitRequest {
+        input: json(&large(mark)),
+        ..job("a")
+    };
+    let id = engine.submit(request).await.unwrap().task.id;
+    let (task, lease) = claim_one(engine, "a").await;
+    assert_eq!(task.id, id);
+    let output = Some(json(&large(mark)));
+    engine.complete(id, lease, output).await.unwrap()
+}
+
+async fn payloads(store: &dyn ObjectStore, task: &Task) -> usize {
+    let id = task.id.to_string();
+    let prefix = Path::from("data");
+    let objects: Vec<_> = store.list(Some(&prefix)).try_collect().await.unwrap();
+    objects
+        .iter()
+        .filter(|object| object.location.as_ref().contains(&id))
+        .count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn payloads_go_with_the_tasks_that_the_database_drops() {
+    let store = memory();
+    let world: Arc<dyn World> = Arc::new(Sleepless(TokioWorld::shared()));
+    let engine = BrokerEngine::slate(
+        Arc::clone(&store),
+        Arc::new(StoreClock::new()),
+        Arc::clone(&world),
+        ClientConfig::default(),
+        SlateConfig {
+            state: BrokerConfig {
+                inline_max_bytes: 1_024,
+                ..BrokerConfig::default()
+            },
+            retention: Duration::from_secs(6),
+            ..SlateConfig::default()
+        },
+    )
+    .await
+    .unwrap();
+    let done = run(&engine, "x").await;
+    assert_eq!(payloads(store.as_ref(), &done).await, 2);
+    // One that is started over before its time is over lives on, and with it its input.
+    let replayed = run(&engine, "y").await;
+    let replayed = engine.replay(replayed.id).await.unwrap();
+    let deadline = world.monotonic() + PATIENCE;
+    while payloads(store.as_ref(), &done).await > 0 {
+        assert!(world.monotonic() < deadline, "the payloads are still there");
+        world.sleep(Duration::from_millis(50)).await;
+    }
+    assert!(engine.get(done.id).await.unwrap_err().is_not_found());
+    let input = engine.input(&replayed).await.unwrap();
+    assert_eq!(input.as_str(), large("y"));
+    let (again, lease) = claim_one(&engine, "a").await;
+    assert_eq!(again.id, replayed.id);
+    let output = Some(json(&large("z")));
+    let again = engine.complete(again.id, lease, output).await.unwrap();
+    let output = engine.output(&again).await.unwrap().unwrap();
+    assert_eq!(output.as_str(), large("z"));
+    engine.close().await;
+}

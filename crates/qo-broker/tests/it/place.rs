@@ -1,0 +1,104 @@
+//! Engines of both journals on a store that the test holds, and the few steps that most tests take.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::ObjectStore;
+use object_store::memory::InMemory;
+use qo_broker::BrokerEngine;
+use qo_broker::{BrokerConfig, JsonConfig, SlateConfig};
+use qo_core::{Json, LeaseId, Task};
+use qo_engine::api::{ClaimRequest, SubmitRequest};
+use qo_engine::{Engine, EngineError};
+use qo_store::client::ClientConfig;
+use qo_store::clock::StoreClock;
+use qo_store::world::World;
+
+/// How long anything may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Journal {
+    Json,
+    Slate,
+}
+
+impl Journal {
+    pub(crate) const BOTH: [Self; 2] = [Self::Json, Self::Slate];
+
+    pub(crate) async fn open(
+        self,
+        objects: Arc<dyn ObjectStore>,
+        world: &Arc<dyn World>,
+    ) -> Result<BrokerEngine, EngineError> {
+        let clock = Arc::new(StoreClock::new());
+        let (world, client) = (Arc::clone(world), ClientConfig::default());
+        let state = BrokerConfig {
+            // Tests that want a lease to run out say so; no other lease should.
+            lease_ms: 600_000,
+            ..BrokerConfig::default()
+        };
+        match self {
+            Self::Json => {
+                let config = JsonConfig {
+                    state,
+                    ..JsonConfig::local()
+                };
+                Ok(BrokerEngine::json(objects, clock, world, client, config))
+            }
+            Self::Slate => {
+                let config = SlateConfig {
+                    state,
+                    ..SlateConfig::default()
+                };
+                BrokerEngine::slate(objects, clock, world, client, config).await
+            }
+        }
+    }
+}
+
+pub(crate) fn memory() -> Arc<dyn ObjectStore> {
+    Arc::new(InMemory::new())
+}
+
+pub(crate) fn json(text: &str) -> Json {
+    Json::parse(text).unwrap()
+}
+
+pub(crate) fn job(task_type: &str) -> SubmitRequest {
+    SubmitRequest::new(task_type.parse().unwrap(), json("{\"n\":1}"))
+}
+
+pub(crate) fn wish(task_type: &str, max: usize, wait_ms: u64) -> ClaimRequest {
+    ClaimRequest {
+        max,
+        wait_ms,
+        ..ClaimRequest::new("w-1".parse().unwrap(), vec![task_type.parse().unwrap()])
+    }
+}
+
+/// Claims the one task of a type that there is.
+pub(crate) async fn claim_one(engine: &dyn Engine, task_type: &str) -> (Task, LeaseId) {
+    let mut tasks = engine.claim(&wish(task_type, 1, 30_000)).await.unwrap();
+    let task = tasks.pop().expect("there is something to claim");
+    let lease = task.lease_id.unwrap();
+    (task, lease)
+}
+
+/// All tasks, archived ones too, in the order of their ids.
+pub(crate) async fn all_tasks(engine: &dyn Engine) -> Vec<Task> {
+    let filter = qo_engine::api::TaskFilter {
+        statuses: qo_core::Status::ALL.to_vec(),
+        ..qo_engine::api::TaskFilter::default()
+    };
+    let mut tasks = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let page = engine.list(&filter, cursor.as_deref(), 100).await.unwrap();
+        tasks.extend(page.tasks);
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => return tasks,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What direct mode costs and how fast it is: requests, dollars and tasks a second, against the budgets that it was given.
+//!
+//! `cargo xtask bench direct [SCENARIO...] [--json]`. Latency is injected, requests are counted at the store's interface, and
+//! prices are those of S3. The budgets stand beside each figure.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    clippy::cast_precision_loss,
+    reason = "a benchmark stops loudly, reads the clock, and divides small numbers"
+)]
+
+mod idle;
+mod load;
+mod report;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use self::load::{Backing, Load};
+use qo_fixtures::Report;
+
+const SCENARIOS: [(&str, &str); 6] = [
+    (
+        "one",
+        "2,000 tasks, 30 ms a request, 1 worker with 64 tasks at once",
+    ),
+    ("four", "the same with 4 workers"),
+    (
+        "sixteen",
+        "8,000 tasks, 16 workers with 16 tasks at once each: how rarely they collide",
+    ),
+    (
+        "deep",
+        "the first again, with 100,000 finished tasks in the bucket",
+    ),
+    (
+        "idle",
+        "an idle worker: requests, dollars a month, time from submit to start",
+    ),
+    ("sqlite", "20,000 tasks on SQLite, nothing injected"),
+];
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
+    if words.iter().any(|word| word == "--help" || word == "-h") {
+        println!("cargo xtask bench direct [SCENARIO...] [--json]\n");
+        for (name, what) in SCENARIOS {
+            println!("  {name:<9}{what}");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let json = words.iter().any(|word| word == "--json");
+    let asked: Vec<&str> = words
+        .iter()
+        .map(String::as_str)
+        .filter(|word| *word != "--json")
+        .collect();
+    if let Some(unknown) = asked
+        .iter()
+        .find(|word| SCENARIOS.iter().all(|(name, _)| name != *word))
+    {
+        eprintln!("there is no scenario {unknown:?}; `cargo xtask bench direct --help` lists them");
+        return ExitCode::from(2);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut report = Report::new(json);
+    runtime.block_on(run(&asked, &mut report));
+    report.print();
+    ExitCode::SUCCESS
+}
+
+/// Runs the scenarios that were asked for; all of them, if none was.
+async fn run(asked: &[&str], report: &mut Report) {
+    let wanted = |name: &str| asked.is_empty() || asked.contains(&name);
+    let latency = Some(Duration::from_millis(30));
+    let one = Load {
+        tasks: 2_000,
+        workers: 1,
+        slots: 64,
+        latency,
+        finished: 0,
+        backing: Backing::Memory,
+    };
+    let mut first_rate = None;
+    if wanted("one") {
+        let figures = one.run().await;
+        first_rate = Some((figures.rate, figures.dollars_per_million));
+        report::add_load(report, "one", &figures, report::ONE);
+    }
+    if wanted("four") {
+        report::add_load(
+            report,
+            "four",
+            &Load { workers: 4, ..one }.run().await,
+            report::FOUR,
+        );
+    }
+    if wanted("sixteen") {
+        let load = Load {
+            tasks: 8_000,
+            workers: 16,
+            slots: 16,
+            ..one
+        };
+        report::add_load(report, "sixteen", &load.run().await, report::SIXTEEN);
+    }
+    if wanted("deep") {
+        let figures = Load {
+            finished: 100_000,
+            ..one
+        }
+        .run()
+        .await;
+        report::add_load(report, "deep", &figures, report::ONE);
+        if let Some((rate, dollars)) = first_rate {
+            report.figure(
+                "deep",
+                "rate, as a part of that in an empty bucket",
+                figures.rate / rate,
+                "at least 0.9",
+            );
+            report.figure(
+                "deep",
+                "cost, as a part of that in an empty bucket",
+                figures.dollars_per_million / dollars,
+                "at most 1.1",
+            );
+        }
+    }
+    if wanted("idle") {
+        idle::run(report).await;
+    }
+    if wanted("sqlite") {
+        let load = Load {
+            tasks: 20_000,
+            workers: 1,
+            slots: 256,
+            latency: None,
+            finished: 0,
+            backing: Backing::Sqlite,
+        };
+        report::add_load(report, "sqlite", &load.run().await, report::SQLITE);
+    }
+}

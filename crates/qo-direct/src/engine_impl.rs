@@ -1,0 +1,181 @@
+//! Direct mode as an [`Engine`].
+
+use std::sync::Weak;
+
+use async_trait::async_trait;
+use qo_core::keys::Key;
+use qo_core::task::Event;
+use qo_core::transition::{Failure, ProgressReport};
+use qo_core::{Action, Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
+use qo_engine::Engine;
+use qo_engine::EngineError;
+use qo_engine::api::{
+    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+};
+use qo_engine::watch::Watcher;
+
+use super::DirectEngine;
+
+#[async_trait]
+impl Engine for DirectEngine {
+    fn now(&self) -> Timestamp {
+        self.client().now()
+    }
+
+    async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
+        self.submit_one(request).await
+    }
+
+    async fn submit_many(
+        &self,
+        requests: Vec<SubmitRequest>,
+    ) -> Vec<Result<Submitted, EngineError>> {
+        self.submit_all(requests).await
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
+        self.claim_waiting(request).await
+    }
+
+    async fn renew(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        lease_ms: Option<u64>,
+    ) -> Result<Task, EngineError> {
+        let lease_ms = lease_ms.unwrap_or(self.config().lease_ms);
+        self.keep(id, lease, Action::Renew { lease, lease_ms })
+            .await
+    }
+
+    async fn progress(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        report: ProgressReport,
+    ) -> Result<Task, EngineError> {
+        self.keep(id, lease, Self::progressed(lease, report)).await
+    }
+
+    async fn complete(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        output: Option<Json>,
+    ) -> Result<Task, EngineError> {
+        self.complete_with(id, lease, output).await
+    }
+
+    async fn fail(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        failure: Failure,
+    ) -> Result<Task, EngineError> {
+        let action = self.failed(lease, failure);
+        self.end(id, lease, action).await
+    }
+
+    async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, EngineError> {
+        self.end(id, lease, Action::Release { lease }).await
+    }
+
+    async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, EngineError> {
+        self.end(id, lease, Action::Snooze { lease, delay_ms })
+            .await
+    }
+
+    async fn cancel(&self, id: TaskId, reason: Option<String>) -> Result<Task, EngineError> {
+        let reason = reason.map(String::into_boxed_str);
+        self.operate(id, Action::Cancel { reason }).await
+    }
+
+    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.operate(id, Action::RunNow).await
+    }
+
+    async fn replay(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.operate(id, Action::Replay).await
+    }
+
+    async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.operate(id, Action::Archive).await
+    }
+
+    async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.operate(id, Action::Unarchive).await
+    }
+
+    async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
+        self.purge_task(id).await
+    }
+
+    async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
+        Ok(self.read(id).await?.task)
+    }
+
+    async fn input(&self, task: &Task) -> Result<Json, EngineError> {
+        let id = task.id;
+        self.load_payload(task.input(), |sha256| Key::Input { id, sha256 })
+            .await
+    }
+
+    async fn output(&self, task: &Task) -> Result<Option<Json>, EngineError> {
+        let key = Self::output_key(task.id, task.attempt);
+        match task.output() {
+            None => Ok(None),
+            Some(output) => self.load_payload(output, |_| key).await.map(Some),
+        }
+    }
+
+    async fn list(
+        &self,
+        filter: &TaskFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<TaskPage, EngineError> {
+        self.list_tasks(filter, cursor, limit).await
+    }
+
+    async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError> {
+        Ok(self.read(id).await?.task.events.to_vec())
+    }
+
+    async fn versions(&self, id: TaskId, limit: usize) -> Result<Vec<VersionedTask>, EngineError> {
+        self.list_versions(id, limit).await
+    }
+
+    async fn stats(&self) -> Result<Stats, EngineError> {
+        self.count().await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {
+        self.list_workers().await
+    }
+
+    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
+        self.put_worker(worker).await
+    }
+
+    async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {
+        self.remove_worker(worker).await
+    }
+
+    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
+        self.set_paused(queue, true).await
+    }
+
+    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
+        self.set_paused(queue, false).await
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {
+        self.shared.watchers.add(watcher);
+        true
+    }
+
+    async fn close(&self) {
+        self.shared.signal.flush().await;
+        self.shared.broom.flush().await;
+    }
+}

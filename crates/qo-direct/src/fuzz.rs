@@ -1,0 +1,32 @@
+//! The small records of direct mode, from any bytes.
+
+#![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
+
+use qo_core::{OpId, TaskId, Timestamp};
+use qo_engine::api::WorkerInfo;
+use qo_engine::fuzz::round_trip;
+use qo_store::client::{Authorship, carries_operation};
+
+use super::idempotency::KeyRecord;
+use super::queues::QueuesRecord;
+use super::sweeper::fuzz::sweep_record;
+
+/// The records beside the tasks: paused queues, idempotency keys, workers, and how far the sweeper is.
+pub fn direct_records(bytes: &[u8]) {
+    let op = OpId::from_random(1);
+    let now = Timestamp::from_millis(1_763_238_840_123);
+    if let Some(mut record) = round_trip::<QueuesRecord>(bytes) {
+        if let Ok(queue) = "reports".parse() {
+            let before = record.clone();
+            record.set(&queue, true, op, now);
+            assert_ne!(record, before);
+        }
+        let written = serde_json::to_vec(&record).unwrap_or_default();
+        assert_eq!(carries_operation(&written, &op), Some(Authorship::Latest));
+    }
+    round_trip::<KeyRecord>(bytes);
+    if let Some(worker) = round_trip::<WorkerInfo>(bytes) {
+        assert!(worker.is_healthy(worker.last_heartbeat, 0));
+    }
+    sweep_record(bytes, now, TaskId::from_random(1));
+}

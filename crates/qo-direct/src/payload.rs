@@ -1,0 +1,30 @@
+//! Inputs and outputs of direct mode that are too large for the record.
+
+use qo_core::keys::Key;
+use qo_core::mutant::{Mutant, planted};
+use qo_core::{Json, Payload, Sha256, TaskId};
+use qo_engine::{EngineError, payload};
+
+use super::DirectEngine;
+
+impl DirectEngine {
+    pub(super) async fn put_payload(&self, key: &Key, json: &Json) -> Result<(), EngineError> {
+        payload::put(self.client(), key, json).await
+    }
+
+    pub(super) async fn load_payload(
+        &self,
+        payload: Payload,
+        key: impl FnOnce(Sha256) -> Key,
+    ) -> Result<Json, EngineError> {
+        payload::load(self.client(), payload, key).await
+    }
+
+    /// The key of a task's large output.
+    pub(super) fn output_key(id: TaskId, attempt: u32) -> Key {
+        if planted(Mutant::OutputNamedByTask) {
+            return Key::Output { id, attempt: 0 };
+        }
+        Key::Output { id, attempt }
+    }
+}

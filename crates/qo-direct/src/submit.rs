@@ -1,0 +1,171 @@
+//! Adding tasks.
+//!
+//! | step | what | a crash right after it leaves |
+//! | --- | --- | --- |
+//! | 1 | with an idempotency key: its record names the task's id | a key whose task is not there; the next submit of the key creates that very task |
+//! | 2 | a large input is stored | an orphan, which the sweeper removes |
+//! | 3 | the task is created: **from here on it is never lost** | a pending task without a ready entry, which the sweeper finds |
+//! | 4 | its ready entry is written, and the signal beside it | nothing |
+
+use futures_util::StreamExt;
+use qo_core::keys::Key;
+use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
+use qo_core::mutant::{Mutant, planted};
+use qo_core::transition::submit;
+use qo_core::{Payload, TaskId};
+use qo_engine::EngineError;
+use qo_engine::api::{SubmitRequest, Submitted};
+use qo_store::StoreError;
+use qo_store::world::WorldExt;
+
+use super::DirectEngine;
+use super::change::encode_task;
+
+impl DirectEngine {
+    pub(super) async fn submit_one(
+        &self,
+        request: SubmitRequest,
+    ) -> Result<Submitted, EngineError> {
+        let id = request.id.unwrap_or_else(|| self.world().new_task_id());
+        let input = qo_engine::payload::place(
+            "input",
+            &request.input,
+            INLINE_PAYLOAD_MAX_BYTES,
+            self.config().payload_max_bytes,
+        )?;
+        let now = self.client().now();
+        // The rules have their say before anything is written.
+        submit(
+            request.clone().into_submission(id, input.clone(), now),
+            self.world().new_op_id(),
+            now,
+        )?;
+        let id = match &request.idempotency {
+            None => id,
+            Some(key) => match self.claim_key(&request, key, id).await? {
+                KeyOwner::Us(id) => id,
+                KeyOwner::Task(task) => {
+                    return Ok(Submitted {
+                        task: *task,
+                        duplicate: true,
+                    });
+                }
+            },
+        };
+        let submitted = self.create(id, request, input).await?;
+        if !submitted.duplicate {
+            self.shared.watchers.tell("submit", &submitted.task);
+        }
+        Ok(submitted)
+    }
+
+    async fn create(
+        &self,
+        id: TaskId,
+        request: SubmitRequest,
+        input: Payload,
+    ) -> Result<Submitted, EngineError> {
+        let late =
+            planted(Mutant::PayloadAfterRecord).then(|| (input.clone(), request.input.clone()));
+        if let Payload::Stored(reference) = &input
+            && late.is_none()
+        {
+            let key = Key::Input {
+                id,
+                sha256: reference.sha256,
+            };
+            self.put_payload(&key, &request.input).await?;
+        }
+        let op = self.world().new_op_id();
+        let now = self.client().now();
+        let again = planted(Mutant::NewIdAfterDoubt).then(|| (request.clone(), input.clone()));
+        let task = submit(request.into_submission(id, input, now), op, now)?;
+        if planted(Mutant::AcknowledgedEarly) {
+            let (engine, task) = (self.clone(), task.clone());
+            let written = task.clone();
+            self.world().spawn(Box::pin(async move {
+                if let Ok(body) = encode_task(&task) {
+                    let key = Key::Task(task.id).to_string();
+                    let _ = engine.client().create(&key, body, &op).await;
+                    engine.publish(&task).await;
+                }
+            }));
+            return Ok(Submitted {
+                task: written,
+                duplicate: false,
+            });
+        }
+        if planted(Mutant::UnconditionalSubmit) {
+            let key = Key::Task(id).to_string();
+            self.client().put(&key, encode_task(&task)?).await?;
+            self.publish(&task).await;
+            return Ok(Submitted {
+                task,
+                duplicate: false,
+            });
+        }
+        if planted(Mutant::ReadyEntryBeforeTask) {
+            self.publish(&task).await;
+        }
+        match self
+            .client()
+            .create(&Key::Task(id).to_string(), encode_task(&task)?, &op)
+            .await
+        {
+            Err(StoreError::Unavailable { in_doubt: true, .. }) if again.is_some() => {
+                let Some((request, input)) = again else {
+                    return Ok(Submitted {
+                        task,
+                        duplicate: false,
+                    });
+                };
+                Box::pin(self.create(self.world().new_task_id(), request, input)).await
+            }
+            Ok(_) => {
+                if !planted(Mutant::ReadyEntryBeforeTask) {
+                    self.publish(&task).await;
+                }
+                if let Some((Payload::Stored(reference), json)) = late {
+                    let sha256 = reference.sha256;
+                    self.put_payload(&Key::Input { id, sha256 }, &json).await?;
+                }
+                Ok(Submitted {
+                    task,
+                    duplicate: false,
+                })
+            }
+            Err(StoreError::AlreadyExists { .. }) => {
+                let task = self.read(id).await?.task;
+                let ours = task.carries(op) && !planted(Mutant::OwnRefusalReadAsLost);
+                if ours {
+                    self.publish(&task).await;
+                }
+                Ok(Submitted {
+                    task,
+                    duplicate: !ours,
+                })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Submits concurrently; the answers come in the order of the requests.
+    pub(super) async fn submit_all(
+        &self,
+        requests: Vec<SubmitRequest>,
+    ) -> Vec<Result<Submitted, EngineError>> {
+        futures_util::stream::iter(requests)
+            .map(|request| self.submit_one(request))
+            .buffered(self.config().concurrency)
+            .collect()
+            .await
+    }
+}
+
+/// Whom an idempotency key belongs to.
+pub(super) enum KeyOwner {
+    /// The task of this id, which is ours to create.
+    Us(TaskId),
+    /// A task that is there.
+    Task(Box<qo_core::Task>),
+}

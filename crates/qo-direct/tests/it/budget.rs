@@ -1,0 +1,78 @@
+//! What a task costs in requests, from submit to completed, in an ordinary life.
+
+use std::sync::Arc;
+
+use qo_core::Json;
+use qo_direct::DirectConfig;
+use qo_direct::DirectEngine;
+use qo_engine::Engine;
+use qo_engine::api::{ClaimRequest, SubmitRequest, WorkerInfo};
+use qo_store::StoreClient;
+use qo_store::client::ClientConfig;
+use qo_store::clock::StoreClock;
+use qo_store::world::TokioWorld;
+use qo_store::wrap::{CountingStore, Operation};
+
+const TASKS: u64 = 2_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_costs_five_puts_and_one_get() {
+    let world = TokioWorld::shared();
+    let counting = Arc::new(CountingStore::new(Arc::new(
+        object_store::memory::InMemory::new(),
+    )));
+    let client = StoreClient::new(
+        counting.clone(),
+        Arc::new(StoreClock::new()),
+        world.clone(),
+        ClientConfig::default(),
+    );
+    let engine = DirectEngine::new(client, None, world, DirectConfig::default());
+    let request =
+        |n: u64| SubmitRequest::new("noop".parse().unwrap(), Json::parse(n.to_string()).unwrap());
+    for submitted in engine.submit_many((0..TASKS).map(request).collect()).await {
+        assert!(!submitted.unwrap().duplicate);
+    }
+    let worker: qo_core::WorkerId = "w-1".parse().unwrap();
+    let info = WorkerInfo::new(worker.clone(), engine.now());
+    engine.heartbeat(&info).await.unwrap();
+    let mut wish = ClaimRequest::new(worker, vec!["noop".parse().unwrap()]);
+    wish.max = 64;
+    let mut done = 0;
+    while done < TASKS {
+        for task in engine.claim(&wish).await.unwrap() {
+            let lease = task.lease_id.unwrap();
+            engine
+                .complete(task.id, lease, Some(Json::null()))
+                .await
+                .unwrap();
+            done += 1;
+        }
+    }
+    engine.close().await;
+
+    let counts = counting.counts();
+    let of = |prefix: &str, operation| counts.of(prefix, operation).requests;
+    assert_eq!(of("tasks", Operation::Create), TASKS, "{counts}");
+    assert_eq!(of("tasks", Operation::Swap), 2 * TASKS, "{counts}");
+    assert_eq!(of("ready", Operation::Put), TASKS, "{counts}");
+    assert_eq!(of("leases", Operation::Put), TASKS, "{counts}");
+    // A list that was asked for before a batch of deletions may show their entries once more: each costs a read.
+    let twice = TASKS / 2;
+    let ready = counts.of("ready", Operation::Delete).keys;
+    assert!((TASKS..=TASKS + twice).contains(&ready), "{counts}");
+    assert_eq!(
+        counts.of("leases", Operation::Delete).keys,
+        TASKS,
+        "{counts}"
+    );
+    // What is not counted per task: a page of work, the signal, the workers.
+    let rest = counts.total(Operation::Put).requests - 2 * TASKS;
+    assert!(rest <= TASKS / 20, "{counts}");
+    assert!(of("tasks", Operation::Get) <= TASKS + twice, "{counts}");
+    assert!(
+        counts.total(Operation::List).requests <= TASKS / 20,
+        "{counts}"
+    );
+    assert_eq!(counts.total(Operation::Swap).refused, 0, "{counts}");
+}

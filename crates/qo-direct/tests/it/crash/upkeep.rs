@@ -1,0 +1,91 @@
+//! What happens after the faults: a fresh process claims, completes, monitors and sweeps until nothing is left to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo_core::QueueName;
+use qo_core::task::decode;
+use qo_direct::SweepNext;
+use qo_engine::{Engine, EngineError};
+
+use super::bucket::Bucket;
+use super::journal::Journal;
+use super::process::{Process, Setting};
+use super::stage::small;
+
+/// How long everything may take, once the faults have stopped.
+const BOUND: Duration = Duration::from_mins(30);
+/// After so long, a pass of the sweeper looks at everything, and removes payloads that no task refers to.
+const TIDY_AFTER_SECONDS: u64 = 25 * 60 * 60;
+
+/// Looks at the leases once.
+pub(super) async fn check_leases(process: &Process) -> Result<(), EngineError> {
+    process.engine.check_leases().await.map(drop)
+}
+
+/// Sweeps until the pass is complete, or is another process's.
+pub(super) async fn sweep_pass(process: &Process) -> Result<(), EngineError> {
+    loop {
+        match process.engine.sweep_step().await?.next {
+            SweepNext::Continue => {}
+            SweepNext::Rest | SweepNext::NotBefore(_) => return Ok(()),
+        }
+    }
+}
+
+/// Brings every task to its end, and clears away what the faults have left, as a process that has just started.
+pub(super) async fn drain(bucket: &Arc<Bucket>, journal: &Journal) -> Result<(), String> {
+    let process = Process::start(bucket, journal, Setting::new("drain", 99));
+    drain_with(&process, bucket).await
+}
+
+/// Brings every task to its end, and clears away what the faults have left.
+pub(super) async fn drain_with(process: &Process, bucket: &Bucket) -> Result<(), String> {
+    let told = |error: EngineError| format!("without faults, the drain was told: {error}");
+    // A pause is an operator's wish, and ends with the operator's next one.
+    process
+        .engine
+        .resume(&QueueName::default())
+        .await
+        .map_err(told)?;
+    let started = bucket.clock().elapsed();
+    loop {
+        for task in process.claim(100, 0).await.map_err(told)? {
+            process.complete(&task, small()).await.map_err(told)?;
+        }
+        check_leases(process).await.map_err(told)?;
+        sweep_pass(process).await.map_err(told)?;
+        let elapsed = bucket.clock().elapsed().saturating_sub(started);
+        let unfinished = unfinished(bucket);
+        if unfinished.is_empty() {
+            break;
+        }
+        if elapsed > BOUND {
+            return Err(format!("not at their end after {BOUND:?}: {unfinished:?}"));
+        }
+        process.sleep(10).await;
+    }
+    // Much later: what was on its way has arrived, and the sweeper takes what nobody needs for what nobody will need. The
+    // first round may move something that came late, and the sweeper leaves to the second what was written just now.
+    for _ in 0..2 {
+        process.sleep(TIDY_AFTER_SECONDS).await;
+        check_leases(process).await.map_err(told)?;
+        sweep_pass(process).await.map_err(told)?;
+    }
+    process.engine.close().await;
+    Ok(())
+}
+
+/// The tasks that have not come to their end.
+fn unfinished(bucket: &Bucket) -> Vec<String> {
+    let mut unfinished = Vec::new();
+    for (key, versions) in bucket.records() {
+        let last = versions.last().and_then(|version| version.body.as_ref());
+        if let Some(task) = last.and_then(|body| decode(body).ok())
+            && !task.status.is_terminal()
+        {
+            unfinished.push(format!("{key} is {}", task.status));
+        }
+    }
+    unfinished
+}

@@ -1,0 +1,270 @@
+//! Looking a queue over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use qo_core::Json;
+use qo_direct::{DoctorOptions, DoctorReport, Health, IndexMode, doctor};
+use qo_engine::Engine;
+use qo_engine::api::{ClaimRequest, SubmitRequest, When, WorkerInfo};
+use qo_store::StoreClient;
+use qo_store::probe::ProbeOptions;
+use qo_store::world::WorldExt;
+use qo_store::wrap::{Delay, LatencyStore};
+use qo_testkit::SeaweedFs;
+
+use super::places::{self, Place};
+
+fn options() -> DoctorOptions {
+    DoctorOptions {
+        probe: ProbeOptions {
+            budget: Duration::from_secs(4),
+            writers_max: 4,
+            rounds_max: 1,
+        },
+        ..DoctorOptions::default()
+    }
+}
+
+async fn run(place: &Place, options: &DoctorOptions) -> DoctorReport {
+    doctor(&place.store, &place.client, place.world.as_ref(), options).await
+}
+
+fn health(report: &DoctorReport, name: &str) -> Health {
+    let check = report.check(name);
+    check
+        .unwrap_or_else(|| panic!("no check {name}: {report}"))
+        .health
+}
+
+fn figure(report: &DoctorReport, check: &str, name: &str) -> i64 {
+    report.check(check).unwrap().figures[name]
+}
+
+async fn everything_in_the_bucket(client: &StoreClient) -> Vec<String> {
+    let page = client.page("", None, 1_000).await.unwrap();
+    page.entries.into_iter().map(|entry| entry.key).collect()
+}
+
+/// Looks over a queue with one task of each sort and one worker, and sees that it is left as it was.
+async fn a_queue_in_use_is_found_healthy(place: Place) {
+    let engine = place.engine_in(IndexMode::IndexOnly);
+    let work = || SubmitRequest::new("work".parse().unwrap(), Json::null());
+    let worker: qo_core::WorkerId = "w-1".parse().unwrap();
+    engine
+        .heartbeat(&WorkerInfo::new(worker.clone(), engine.now()))
+        .await
+        .unwrap();
+    engine.submit(work()).await.unwrap();
+    let mut request = ClaimRequest::new(worker, vec!["work".parse().unwrap()]);
+    request.wait_ms = 20_000;
+    assert_eq!(engine.claim(&request).await.unwrap().len(), 1);
+    engine.submit(work()).await.unwrap();
+    let mut later = work();
+    later.available = When::InMillis(3_600_000);
+    engine.submit(later).await.unwrap();
+    engine.close().await;
+    // The entry of the task that was claimed goes in the background.
+    while place
+        .client
+        .page("ready", None, 10)
+        .await
+        .unwrap()
+        .entries
+        .len()
+        > 1
+    {
+        place.world.sleep(Duration::from_millis(10)).await;
+    }
+    let mut before = everything_in_the_bucket(&place.client).await;
+
+    let report = run(&place, &options()).await;
+    for name in [
+        "reachable",
+        "permissions",
+        "latency",
+        "clock",
+        "versioning",
+        "index",
+        "probe",
+    ] {
+        assert_eq!(health(&report, name), Health::Ok, "{name}: {report}");
+    }
+    assert_eq!(figure(&report, "index", "ready"), 1, "{report}");
+    assert_eq!(figure(&report, "index", "later"), 1, "{report}");
+    assert_eq!(figure(&report, "index", "leases"), 1, "{report}");
+    assert_eq!(figure(&report, "index", "quarantine"), 0, "{report}");
+    assert_eq!(figure(&report, "index", "workers_alive"), 1, "{report}");
+    assert_eq!(figure(&report, "index", "workers_stale"), 0, "{report}");
+    assert!(figure(&report, "index", "oldest_ready_age_ms") >= 0);
+    for name in ["put_median_us", "get_median_us", "list_median_us"] {
+        assert!(figure(&report, "latency", name) > 0, "{report}");
+    }
+    assert!(figure(&report, "probe", "swap_rounds") > 0, "{report}");
+
+    before.push("meta/probe.json".to_owned());
+    before.sort();
+    let after = everything_in_the_bucket(&place.client).await;
+    assert_eq!(after, before);
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["checks"][0]["name"], "reachable");
+    assert_eq!(json["checks"][0]["health"], "ok");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_found_healthy() {
+    a_queue_in_use_is_found_healthy(places::memory()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_is_found_healthy() {
+    a_queue_in_use_is_found_healthy(places::sqlite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn seaweedfs_is_found_healthy() {
+    a_queue_in_use_is_found_healthy(places::seaweedfs()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn seaweedfs_with_versions_is_found_healthy() {
+    a_queue_in_use_is_found_healthy(places::seaweedfs_versioned()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_without_lifecycle_rules_are_worth_a_warning_until_init_has_set_them() {
+    let place = places::seaweedfs_versioned();
+    let report = run(&place, &options()).await;
+    assert_eq!(health(&report, "lifecycle"), Health::Warning, "{report}");
+    assert_eq!(report.health(), Health::Warning);
+    assert!(report.to_string().contains("qo init"), "{report}");
+
+    let prepared = qo_direct::init(
+        &place.store,
+        place.world.as_ref(),
+        &qo_direct::InitOptions {
+            probe: options().probe,
+            ..Default::default()
+        },
+    )
+    .await;
+    assert!(prepared.is_ready(), "{prepared}");
+    let report = run(&place, &options()).await;
+    assert_eq!(report.health(), Health::Ok, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn neglected_work_is_worth_a_warning() {
+    let place = places::memory();
+    let now = place.client.now();
+    let (id, long_ago) = (
+        "550e8400-e29b-41d4-a716-446655440000",
+        now.minus_millis(3_600_000),
+    );
+    for key in [
+        format!("ready/default/work/5/{:015}/{id}", long_ago.as_millis()),
+        format!("later/{:015}/{id}/default/work/5", long_ago.as_millis()),
+        format!("leases/5/{:010}/{id}/1", long_ago.minute()),
+        format!("quarantine/tasks/5/{id}.json"),
+    ] {
+        place.client.put(&key, Bytes::new()).await.unwrap();
+    }
+    let report = run(&place, &options()).await;
+    assert_eq!(health(&report, "index"), Health::Warning, "{report}");
+    assert_eq!(figure(&report, "index", "leases_overdue"), 1);
+    assert_eq!(figure(&report, "index", "later_overdue"), 1);
+    assert!(figure(&report, "index", "oldest_ready_age_ms") >= 3_600_000);
+    let hint = report.check("index").unwrap().hint.as_deref().unwrap();
+    for word in ["start one", "monitor", "quarantine/"] {
+        assert!(hint.contains(word), "{hint}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_off_is_worth_a_warning() {
+    let place = places::memory();
+    let now = place.world.moment();
+    let date = now.wall.plus_millis(90_000);
+    place.store.clock.observe(now, now, date);
+    let report = run(&place, &options()).await;
+    assert_eq!(health(&report, "clock"), Health::Warning, "{report}");
+    assert!(figure(&report, "clock", "offset_ms") >= 89_000, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_the_counted_pages_is_said_to_be_more() {
+    let place = places::memory();
+    let engine = place.engine_in(IndexMode::IndexOnly);
+    let work = SubmitRequest::new("work".parse().unwrap(), Json::null());
+    for submitted in engine.submit_many(vec![work; 1_001]).await {
+        submitted.unwrap();
+    }
+    let one_page = DoctorOptions {
+        index_pages_max: 1,
+        ..options()
+    };
+    let report = run(&place, &one_page).await;
+    assert_eq!(figure(&report, "index", "ready"), 1_000);
+    assert_eq!(figure(&report, "index", "ready_has_more"), 1);
+    let said = &report.check("index").unwrap().summary;
+    assert!(said.contains("more than 1000 ready"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_cannot_be_used_is_failed_and_the_rest_is_skipped() {
+    let place = places::bucket("qo-there-is-no-such-bucket", "");
+    let report = run(&place, &options()).await;
+    assert_eq!(report.health(), Health::Failed);
+    assert_eq!(health(&report, "reachable"), Health::Failed, "{report}");
+    assert_eq!(health(&report, "probe"), Health::Skipped, "{report}");
+    assert_eq!(report.checks.len(), 8);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_that_are_refused_are_named_and_every_check_is_still_made() {
+    let server = SeaweedFs::shared().unwrap();
+    let bucket = server.unique_bucket("ops").unwrap();
+    let place = places::bucket_with_secret(&bucket, "not-the-secret");
+    let report = run(&place, &options()).await;
+    assert_eq!(report.health(), Health::Failed);
+    for name in ["reachable", "permissions", "latency", "index", "probe"] {
+        assert_eq!(health(&report, name), Health::Failed, "{name}: {report}");
+    }
+    for name in ["versioning", "lifecycle"] {
+        assert_eq!(health(&report, name), Health::Warning, "{name}: {report}");
+    }
+    let said = &report.check("permissions").unwrap().summary;
+    for action in [
+        "s3:PutObject",
+        "s3:GetObject",
+        "s3:ListBucket",
+        "s3:DeleteObject",
+    ] {
+        assert!(said.contains(action), "{said}");
+    }
+    assert!(!report.to_string().contains("not-the-secret"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_store_does_not_hold_the_doctor_up() {
+    let mut store = places::memory().store;
+    let world = qo_store::world::TokioWorld::shared();
+    let slow = Delay::Fixed(Duration::from_secs(20));
+    store.objects = Arc::new(LatencyStore::new(
+        store.objects,
+        Arc::clone(&world),
+        slow,
+        0,
+    ));
+    let place = Place::new(store, None);
+    let hurried = DoctorOptions {
+        time_max: Duration::from_millis(300),
+        ..options()
+    };
+    let started = world.monotonic();
+    let report = run(&place, &hurried).await;
+    assert!(world.monotonic() < started + Duration::from_secs(15));
+    assert_eq!(report.checks.len(), 8);
+    assert_eq!(report.health(), Health::Warning, "{report}");
+}

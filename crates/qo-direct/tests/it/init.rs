@@ -1,0 +1,370 @@
+//! Preparing a bucket.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+};
+use qo_direct::{InitOptions, InitOutcome, InitReport, init};
+use qo_store::StoreError;
+use qo_store::admin::{
+    BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning,
+};
+use qo_store::probe::ProbeOptions;
+use qo_testkit::SeaweedFs;
+
+use super::places::{self, Place};
+
+fn options() -> InitOptions {
+    InitOptions {
+        probe: ProbeOptions {
+            budget: Duration::from_secs(4),
+            writers_max: 4,
+            rounds_max: 1,
+        },
+        ..InitOptions::default()
+    }
+}
+
+async fn run(place: &Place, options: &InitOptions) -> InitReport {
+    init(&place.store, place.world.as_ref(), options).await
+}
+
+fn outcome(report: &InitReport, name: &str) -> InitOutcome {
+    let step = report.steps.iter().find(|step| step.name == name);
+    step.unwrap_or_else(|| panic!("no step {name}: {report}"))
+        .outcome
+}
+
+fn foreign_rule() -> LifecycleRule {
+    LifecycleRule {
+        id: "somebody-else".to_owned(),
+        prefix: "logs/".to_owned(),
+        expire_days: Some(30),
+        expire_noncurrent_days: None,
+        expire_delete_markers: false,
+        abort_multipart_days: None,
+    }
+}
+
+fn foreign_cors() -> CorsRule {
+    CorsRule {
+        allowed_origins: vec!["https://other.example.org".to_owned()],
+        allowed_methods: vec!["GET".to_owned()],
+        allowed_headers: vec!["*".to_owned()],
+        expose_headers: vec![],
+        max_age_seconds: 60,
+    }
+}
+
+/// Prepares a bucket that has rules of others, and looks at every setting.
+async fn prepares_and_prepares_again(place: Place, was_versioned: bool) {
+    let admin = place.store.admin.clone().unwrap();
+    admin.set_lifecycle(&[foreign_rule()]).await.unwrap();
+    admin.set_cors(&[foreign_cors()]).await.unwrap();
+    let before = admin.versioning().await.unwrap();
+
+    let dry = InitOptions {
+        dry_run: true,
+        ..options()
+    };
+    let report = run(&place, &dry).await;
+    assert!(report.is_ready(), "{report}");
+    for name in ["trusted", "cors", "lifecycle"] {
+        assert_eq!(outcome(&report, name), InitOutcome::WouldDo, "{report}");
+    }
+    assert_eq!(admin.versioning().await.unwrap(), before);
+    assert_eq!(admin.lifecycle().await.unwrap(), [foreign_rule()]);
+    assert_eq!(admin.cors().await.unwrap(), [foreign_cors()]);
+    let written = place.client.page("", None, 10).await.unwrap().entries;
+    assert!(written.is_empty(), "{written:?}");
+
+    let report = run(&place, &options()).await;
+    assert!(report.is_ready(), "{report}");
+    for name in ["trusted", "cors", "lifecycle"] {
+        assert_eq!(outcome(&report, name), InitOutcome::Done, "{report}");
+    }
+    let versioning = if was_versioned {
+        InitOutcome::AlreadySo
+    } else {
+        InitOutcome::Done
+    };
+    assert_eq!(outcome(&report, "versioning"), versioning, "{report}");
+    assert_eq!(admin.versioning().await.unwrap(), Versioning::On);
+    let rules = admin.lifecycle().await.unwrap();
+    assert!(rules.contains(&foreign_rule()), "{rules:?}");
+    assert_eq!(rules.len(), 7, "{rules:?}");
+    for prefix in ["ready/", "later/", "leases/", "workers/", "meta/", "probe/"] {
+        let rule = rules.iter().find(|rule| rule.prefix == prefix).unwrap();
+        assert!(rule.id.starts_with("qo-"), "{rule:?}");
+        assert_eq!(rule.expire_days, None, "{rule:?}");
+        assert_eq!(rule.expire_noncurrent_days, Some(1), "{rule:?}");
+        assert_eq!(rule.abort_multipart_days, Some(1), "{rule:?}");
+        assert!(rule.expire_delete_markers, "{rule:?}");
+    }
+    let cors = admin.cors().await.unwrap();
+    assert_eq!(cors.len(), 2, "{cors:?}");
+    assert_eq!(cors[0], foreign_cors());
+
+    let again = run(&place, &options()).await;
+    for step in &again.steps {
+        assert_eq!(step.outcome, InitOutcome::AlreadySo, "{again}");
+    }
+    assert_eq!(admin.lifecycle().await.unwrap(), rules);
+
+    // Other origins replace qo's own rule, and no other.
+    let moved = InitOptions {
+        cors_origins: vec!["https://qo.example.org".to_owned()],
+        ..options()
+    };
+    let report = run(&place, &moved).await;
+    assert_eq!(outcome(&report, "cors"), InitOutcome::Done, "{report}");
+    let cors = admin.cors().await.unwrap();
+    assert_eq!(cors.len(), 2, "{cors:?}");
+    assert_eq!(cors[1].allowed_origins, ["https://qo.example.org"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prepares_sqlite() {
+    prepares_and_prepares_again(places::sqlite(), false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prepares_seaweedfs() {
+    prepares_and_prepares_again(places::seaweedfs(), false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prepares_seaweedfs_with_versions() {
+    prepares_and_prepares_again(places::seaweedfs_versioned(), true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_without_settings_says_what_it_cannot_do() {
+    let report = run(&places::memory(), &options()).await;
+    assert!(report.is_ready(), "{report}");
+    assert_eq!(outcome(&report, "trusted"), InitOutcome::Done);
+    for name in ["versioning", "cors", "lifecycle"] {
+        assert_eq!(outcome(&report, name), InitOutcome::Unsupported);
+    }
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["steps"][2]["outcome"], "unsupported");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_asked_for_is_left_alone() {
+    let place = places::sqlite();
+    let asked = InitOptions {
+        versioning: false,
+        cors_origins: Vec::new(),
+        ..options()
+    };
+    let report = run(&place, &asked).await;
+    assert!(report.is_ready(), "{report}");
+    assert_eq!(outcome(&report, "versioning"), InitOutcome::NotAsked);
+    assert_eq!(outcome(&report, "cors"), InitOutcome::NotAsked);
+    let admin = place.store.admin.unwrap();
+    assert_eq!(admin.versioning().await.unwrap(), Versioning::Off);
+    assert_eq!(admin.cors().await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_queues_in_one_bucket_keep_their_rules_apart() {
+    let server = SeaweedFs::shared().unwrap();
+    let name = server.unique_bucket("ops").unwrap();
+    let asked = InitOptions {
+        versioning: false,
+        ..options()
+    };
+    for prefix in ["/one", "/two", "/one"] {
+        let report = run(&places::bucket(&name, prefix), &asked).await;
+        assert!(report.is_ready(), "{report}");
+    }
+    for prefix in ["/one", "/two"] {
+        let admin = places::bucket(&name, prefix).store.admin.unwrap();
+        assert_eq!(admin.lifecycle().await.unwrap().len(), 6, "{prefix}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_is_not_there_is_refused_with_what_to_do() {
+    let place = places::bucket("qo-there-is-no-such-bucket", "");
+    let report = run(&place, &options()).await;
+    assert!(!report.is_ready());
+    assert_eq!(report.steps.len(), 1, "{report}");
+    assert!(report.to_string().contains("aws s3 mb"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versioning_is_switched_back_where_it_breaks_conditional_writes() {
+    let ceph = Arc::new(RightUntilVersioned::default());
+    let mut store = places::memory().store;
+    store.objects = Arc::clone(&ceph) as _;
+    store.admin = Some(Arc::clone(&ceph) as _);
+    let place = Place::new(store, None);
+
+    let report = run(&place, &options()).await;
+    assert!(!report.is_ready(), "{report}");
+    assert_eq!(outcome(&report, "trusted"), InitOutcome::Done, "{report}");
+    assert_eq!(outcome(&report, "versioning"), InitOutcome::Refused);
+    assert!(report.to_string().contains("switched back"), "{report}");
+    assert!(ceph.was_versioned.load(Ordering::SeqCst));
+    assert_ne!(ceph.versioning().await.unwrap(), Versioning::On);
+    // The rest is still prepared, and without versions the bucket can be used.
+    assert_eq!(outcome(&report, "lifecycle"), InitOutcome::Unsupported);
+    let without = InitOptions {
+        versioning: false,
+        ..options()
+    };
+    let report = run(&place, &without).await;
+    assert!(report.is_ready(), "{report}");
+}
+
+/// A store whose conditions hold on a plain bucket and are ignored on a versioned one, as those of Ceph RGW 20 are.
+#[derive(Debug, Default)]
+struct RightUntilVersioned {
+    objects: object_store::memory::InMemory,
+    versioned: AtomicBool,
+    was_versioned: AtomicBool,
+}
+
+impl std::fmt::Display for RightUntilVersioned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RightUntilVersioned")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for RightUntilVersioned {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> object_store::Result<PutResult> {
+        if self.versioned.load(Ordering::SeqCst) {
+            options.mode = PutMode::Overwrite;
+        }
+        self.objects.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> object_store::Result<Box<dyn MultipartUpload>> {
+        self.objects.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(
+        &self,
+        location: &Path,
+        options: GetOptions,
+    ) -> object_store::Result<GetResult> {
+        self.objects.get_opts(location, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: futures_util::stream::BoxStream<'static, object_store::Result<Path>>,
+    ) -> futures_util::stream::BoxStream<'static, object_store::Result<Path>> {
+        self.objects.delete_stream(locations)
+    }
+
+    fn list(
+        &self,
+        prefix: Option<&Path>,
+    ) -> futures_util::stream::BoxStream<'static, object_store::Result<ObjectMeta>> {
+        self.objects.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(
+        &self,
+        from: &Path,
+        to: &Path,
+        options: CopyOptions,
+    ) -> object_store::Result<()> {
+        self.objects.copy_opts(from, to, options).await
+    }
+}
+
+fn unsupported<T>(operation: &'static str) -> Result<T, StoreError> {
+    Err(StoreError::Unsupported {
+        operation,
+        detail: "the store answered 501 NotImplemented".to_owned(),
+    })
+}
+
+#[async_trait]
+impl BucketAdmin for RightUntilVersioned {
+    async fn list_versions(&self, key: &str, _limit: usize) -> Result<VersionList, StoreError> {
+        let mut list = VersionList::default();
+        if let Ok(meta) = self.objects.head(&Path::from(key)).await {
+            list.versions.push(ObjectVersion {
+                version: "null".to_owned(),
+                last_modified: qo_core::Timestamp::from_millis(0),
+                is_latest: true,
+                is_delete_marker: false,
+                size: meta.size,
+                e_tag: meta.e_tag,
+            });
+        }
+        Ok(list)
+    }
+
+    async fn get_version(&self, _key: &str, _version: &str) -> Result<Bytes, StoreError> {
+        unsupported("getting a version")
+    }
+
+    async fn delete_version(&self, key: &str, _version: &str) -> Result<(), StoreError> {
+        let _ = self.objects.delete(&Path::from(key)).await;
+        Ok(())
+    }
+
+    async fn versioning(&self) -> Result<Versioning, StoreError> {
+        let states = (&self.versioned, &self.was_versioned);
+        Ok(
+            match (
+                states.0.load(Ordering::SeqCst),
+                states.1.load(Ordering::SeqCst),
+            ) {
+                (true, _) => Versioning::On,
+                (false, true) => Versioning::Suspended,
+                (false, false) => Versioning::Off,
+            },
+        )
+    }
+
+    async fn set_versioning(&self, versioning: Versioning) -> Result<(), StoreError> {
+        let on = versioning == Versioning::On;
+        self.versioned.store(on, Ordering::SeqCst);
+        self.was_versioned.fetch_or(on, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn cors(&self) -> Result<Vec<CorsRule>, StoreError> {
+        unsupported("reading CORS rules")
+    }
+
+    async fn set_cors(&self, _rules: &[CorsRule]) -> Result<(), StoreError> {
+        unsupported("setting CORS rules")
+    }
+
+    async fn lifecycle(&self) -> Result<Vec<LifecycleRule>, StoreError> {
+        unsupported("reading lifecycle rules")
+    }
+
+    async fn set_lifecycle(&self, _rules: &[LifecycleRule]) -> Result<(), StoreError> {
+        unsupported("setting lifecycle rules")
+    }
+}

@@ -1,0 +1,62 @@
+//! The monitor, the sweeper and the runner of direct mode, in virtual time.
+
+mod leases;
+mod runner;
+mod sweeper;
+
+use qo_core::{Json, Status, Task, TaskId};
+use qo_direct::DirectEngine;
+use qo_engine::Engine;
+use qo_engine::api::{ClaimRequest, SubmitRequest};
+
+fn request() -> SubmitRequest {
+    SubmitRequest::new("noop".parse().unwrap(), Json::null())
+}
+
+fn wish(worker: &str) -> ClaimRequest {
+    ClaimRequest::new(worker.parse().unwrap(), vec!["noop".parse().unwrap()])
+}
+
+async fn submit(engine: &DirectEngine) -> Task {
+    engine.submit(request()).await.unwrap().task
+}
+
+async fn submit_many(engine: &DirectEngine, count: usize) -> Vec<Task> {
+    let requests = (0..count).map(|_| request()).collect();
+    let submitted = engine.submit_many(requests).await;
+    submitted
+        .into_iter()
+        .map(|submitted| submitted.unwrap().task)
+        .collect()
+}
+
+/// Claims one task, which must be there.
+async fn claim(engine: &DirectEngine) -> Task {
+    let mut claimed = engine.claim(&wish("w")).await.unwrap();
+    assert_eq!(claimed.len(), 1);
+    claimed.remove(0)
+}
+
+async fn claim_all(engine: &DirectEngine) -> Vec<Task> {
+    let mut wish = wish("w");
+    wish.max = 1_000;
+    let mut all = Vec::new();
+    loop {
+        let claimed = engine.claim(&wish).await.unwrap();
+        if claimed.is_empty() {
+            return all;
+        }
+        all.extend(claimed);
+        // A page that is all on its way out hides what is behind it until it has gone.
+        engine.close().await;
+    }
+}
+
+async fn complete(engine: &DirectEngine, task: &Task) {
+    let lease = task.lease_id.unwrap();
+    engine.complete(task.id, lease, None).await.unwrap();
+}
+
+async fn status(engine: &DirectEngine, id: TaskId) -> Status {
+    engine.get(id).await.unwrap().status
+}

@@ -1,0 +1,358 @@
+//! What the monitor does with each kind of lease entry.
+
+use std::sync::Arc;
+
+use qo_core::keys::Key;
+use qo_core::{Rejection, Status, Task, TaskId};
+use qo_direct::DirectEngine;
+use qo_direct::LeaseReport;
+use qo_engine::{Engine, EngineError};
+use qo_fixtures::Bucket;
+use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore, Operation};
+
+use super::{claim, claim_all, complete, status, submit, submit_many, wish};
+use crate::bucket::Engines as _;
+
+fn lease_key(task: &Task, minute: u64, attempt: u32) -> String {
+    let id = task.id;
+    Key::Lease {
+        minute,
+        id,
+        attempt,
+    }
+    .to_string()
+}
+
+/// Looks once, and waits until what was found stale is deleted.
+async fn check(engine: &DirectEngine) -> LeaseReport {
+    let report = engine.check_leases().await.unwrap();
+    engine.close().await;
+    report
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_ends_when_its_lease_and_the_margin_are_over() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    let task = submit(&engine).await;
+    claim(&engine).await;
+    let monitor = bucket.engine();
+
+    bucket.world.pass_seconds(30).await;
+    assert_eq!(
+        check(&monitor).await,
+        LeaseReport {
+            due: 1,
+            holding: 1,
+            ..LeaseReport::default()
+        }
+    );
+    bucket.world.pass_seconds(2).await;
+    assert_eq!(
+        check(&monitor).await,
+        LeaseReport {
+            due: 1,
+            expired: 1,
+            ..LeaseReport::default()
+        }
+    );
+    let found = engine.get(task.id).await.unwrap();
+    assert_eq!((found.status, found.retry_count), (Status::Pending, 1));
+    assert_eq!(bucket.keys("leases").await, [""; 0]);
+    assert_eq!(bucket.keys("later").await.len(), 1);
+    assert_eq!(check(&monitor).await, LeaseReport::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_retry_fails_the_task() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    let mut request = super::request();
+    request.max_retries = 1;
+    let id = engine.submit(request).await.unwrap().task.id;
+    for expected in [Status::Pending, Status::Failed] {
+        claim(&engine).await;
+        bucket.world.pass_seconds(32).await;
+        check(&engine).await;
+        assert_eq!(status(&engine, id).await, expected);
+        bucket.world.pass_seconds(2).await;
+    }
+    assert_eq!(bucket.keys("leases").await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_holds_is_read_once() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    submit(&engine).await;
+    claim(&engine).await;
+    let monitor = bucket.engine();
+    check(&monitor).await;
+    let before = bucket.counts();
+    for _ in 0..5 {
+        bucket.world.pass_seconds(5).await;
+        assert_eq!(check(&monitor).await.holding, 1);
+    }
+    let counts = bucket.counts().since(&before);
+    assert_eq!(counts.of("tasks", Operation::Get).requests, 0);
+    assert_eq!(counts.of("leases", Operation::List).requests, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_entry_that_a_renewal_left_behind_goes_after_the_right_one_is_there() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    submit(&engine).await;
+    let task = claim(&engine).await;
+    let minute = bucket.now().minute();
+    bucket.world.pass_seconds(20).await;
+    let lease = task.lease_id.unwrap();
+    engine.renew(task.id, lease, Some(50_000)).await.unwrap();
+    engine.close().await;
+    let right = lease_key(&task, minute + 1, 1);
+    assert_eq!(bucket.keys("leases").await, std::slice::from_ref(&right));
+
+    bucket.delete_all("leases").await;
+    bucket.put(&lease_key(&task, minute, 1), "").await;
+    assert_eq!(check(&bucket.engine()).await.stale, 1);
+    assert_eq!(bucket.keys("leases").await, [right]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_entry_of_an_older_attempt_goes_after_that_of_the_current_one_is_there() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    submit(&engine).await;
+    let first = claim(&engine).await;
+    let minute = bucket.now().minute();
+    engine
+        .release(first.id, first.lease_id.unwrap())
+        .await
+        .unwrap();
+    bucket.world.pass_seconds(1).await;
+    let second = claim(&engine).await;
+    engine.close().await;
+    let right = lease_key(&second, minute, 2);
+    assert_eq!(bucket.keys("leases").await, std::slice::from_ref(&right));
+
+    bucket.delete_all("leases").await;
+    bucket.put(&lease_key(&first, minute, 1), "").await;
+    assert_eq!(check(&bucket.engine()).await.stale, 1);
+    assert_eq!(bucket.keys("leases").await, [right]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pending_task_behind_a_lease_entry_gets_its_ready_entry_back() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    submit(&engine).await;
+    let task = claim(&engine).await;
+    let leases = bucket.keys("leases").await;
+    engine
+        .release(task.id, task.lease_id.unwrap())
+        .await
+        .unwrap();
+    engine.close().await;
+    let ready = bucket.keys("ready").await;
+    // The worker died right after it had stored the task.
+    bucket.delete_all("ready").await;
+    bucket.put(&leases[0], "").await;
+
+    let monitor = bucket.engine();
+    assert_eq!(check(&monitor).await.stale, 1);
+    assert_eq!(bucket.keys("ready").await, ready);
+    assert_eq!(bucket.keys("leases").await, [""; 0]);
+    bucket.world.pass_seconds(1).await;
+    assert_eq!(claim(&monitor).await.id, task.id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_of_tasks_that_have_ended_or_are_not_there_go() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    submit(&engine).await;
+    let task = claim(&engine).await;
+    let minute = bucket.now().minute();
+    complete(&engine, &task).await;
+    engine.close().await;
+    bucket.put(&lease_key(&task, minute, 1), "").await;
+    let nobody = Key::Lease {
+        minute,
+        id: TaskId::from_random(3),
+        attempt: 1,
+    };
+    bucket.put(&nobody.to_string(), "").await;
+
+    let report = check(&bucket.engine()).await;
+    assert_eq!((report.due, report.stale), (2, 2));
+    assert_eq!(bucket.keys("leases").await, [""; 0]);
+    assert_eq!(bucket.keys("ready").await, [""; 0]);
+    assert_eq!(status(&engine, task.id).await, Status::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_entry_of_a_claim_in_flight_is_left_until_it_cannot_be_one() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    let task = submit(&engine).await;
+    let key = lease_key(&task, bucket.now().minute(), 1);
+    bucket.put(&key, "").await;
+    for _ in 0..4 {
+        assert_eq!(check(&engine).await.in_flight, 1);
+        assert_eq!(bucket.keys("leases").await, std::slice::from_ref(&key));
+        bucket.world.pass_seconds(30).await;
+    }
+    bucket.world.pass_seconds(2).await;
+    assert_eq!(check(&engine).await.stale, 1);
+    assert_eq!(bucket.keys("leases").await, [""; 0]);
+    assert_eq!(claim(&engine).await.id, task.id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_is_left_and_counted() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    submit(&engine).await;
+    let task = claim(&engine).await;
+    bucket
+        .put(&Key::Task(task.id).to_string(), "{\"id\":7}")
+        .await;
+    bucket.put("leases/5/whatever", "").await;
+    bucket.world.pass_seconds(60).await;
+    let before = bucket.keys("").await;
+    let report = check(&bucket.engine()).await;
+    assert_eq!((report.unreadable, report.foreign), (1, 1));
+    assert_eq!(bucket.keys("").await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_read_deletes_nothing() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    submit_many(&engine, 3).await;
+    let tasks = claim_all(&engine).await;
+    // One has ended, one is not there at all, one has run out: whatever a read would say, none can be made.
+    complete(&engine, &tasks[0]).await;
+    engine.close().await;
+    let minute = bucket.now().minute();
+    bucket.put(&lease_key(&tasks[0], minute, 1), "").await;
+    let broken = FaultStore::new(
+        bucket.objects(),
+        bucket.world.clone(),
+        FaultPlan::none().with(
+            FaultRule::new(FaultKind::LostRequest, 1.0)
+                .on([Operation::Get])
+                .under(["tasks"]),
+        ),
+        1,
+    );
+    let monitor = bucket.engine_on(Arc::new(broken));
+    bucket.world.pass_seconds(60).await;
+    let before = bucket.keys("").await;
+    let report = check(&monitor).await;
+    assert_eq!((report.failed, report.stale, report.expired), (3, 0, 0));
+    assert_eq!(bucket.keys("").await, before);
+    let report = check(&bucket.engine()).await;
+    assert_eq!((report.failed, report.stale, report.expired), (0, 1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_running_tasks_than_a_page_holds() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    submit_many(&engine, 1_500).await;
+    assert_eq!(claim_all(&engine).await.len(), 1_500);
+    engine.close().await;
+    let monitor = bucket.engine();
+    let before = bucket.counts();
+    bucket.world.pass_seconds(32).await;
+    assert_eq!(check(&monitor).await.expired, 1_500);
+    let counts = bucket.counts().since(&before);
+    assert_eq!(counts.of("leases", Operation::List).requests, 1 + 16);
+    assert_eq!(counts.of("tasks", Operation::Get).requests, 1_500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_monitors_at_once_end_each_attempt_once() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    let tasks = submit_many(&engine, 200).await;
+    claim_all(&engine).await;
+    bucket.world.pass_seconds(32).await;
+    let (one, other) = (bucket.engine(), bucket.engine());
+    let (first, second) = tokio::join!(one.check_leases(), other.check_leases());
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!(first.expired + second.expired, 200);
+    for task in tasks {
+        let task = engine.get(task.id).await.unwrap();
+        assert_eq!((task.status, task.retry_count), (Status::Pending, 1));
+        assert_eq!(task.events.iter().count(), 3);
+    }
+    one.close().await;
+    other.close().await;
+    assert_eq!(bucket.keys("leases").await, [""; 0]);
+    assert_eq!(bucket.keys("later").await.len(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zombie_changes_nothing() {
+    let bucket = Bucket::new();
+    let (zombie, other) = (bucket.engine(), bucket.engine());
+    submit(&zombie).await;
+    let task = claim(&zombie).await;
+    let lease = task.lease_id.unwrap();
+    bucket.world.pass_seconds(32).await;
+    check(&other).await;
+
+    let key = Key::Task(task.id).to_string();
+    let lost = |error: EngineError| {
+        assert!(
+            matches!(error, EngineError::Rejected(Rejection::LeaseLost { .. })),
+            "{error}"
+        );
+    };
+    // It wakes up while the task waits, and again while another runs it.
+    for _ in 0..2 {
+        let before = bucket.get(&key).await;
+        lost(zombie.complete(task.id, lease, None).await.unwrap_err());
+        lost(zombie.renew(task.id, lease, None).await.unwrap_err());
+        lost(zombie.release(task.id, lease).await.unwrap_err());
+        assert_eq!(bucket.get(&key).await, before);
+        bucket.world.pass_seconds(2).await;
+        if status(&other, task.id).await == Status::Pending {
+            assert_eq!(claim(&other).await.attempt, 2);
+        }
+    }
+    assert_eq!(status(&other, task.id).await, Status::Running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clocks_90_seconds_apart_end_nothing_early() {
+    for offset_ms in [-90_000, 90_000] {
+        let bucket = Bucket::new();
+        let (here, there) = (bucket.engine(), bucket.engine_off_by(offset_ms));
+        for (worker, monitor) in [(&here, &there), (&there, &here)] {
+            let id = submit(worker).await.id;
+            // The clock that is known to half a second is off by no more.
+            bucket.world.pass_seconds(1).await;
+            let task = claim(monitor).await;
+            for _ in 0..6 {
+                bucket.world.pass_seconds(10).await;
+                worker.check_leases().await.unwrap();
+                let lease = task.lease_id.unwrap();
+                monitor.renew(id, lease, None).await.unwrap();
+            }
+            bucket.world.pass_seconds(29).await;
+            assert_eq!(worker.check_leases().await.unwrap().expired, 0);
+            bucket.world.pass_seconds(4).await;
+            assert_eq!(worker.check_leases().await.unwrap().expired, 1);
+            // The retry is due.
+            bucket.world.pass_seconds(2).await;
+            let mut again = wish("v");
+            again.wait_ms = 5_000;
+            let again = monitor.claim(&again).await.unwrap();
+            assert_eq!((again[0].id, again[0].attempt), (id, 2));
+            complete(monitor, &again[0]).await;
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! What is urgent is served first, also when it comes after a worker has looked.
+
+use std::time::Duration;
+
+use qo_core::Json;
+use qo_engine::Engine;
+use qo_engine::api::{ClaimRequest, SubmitRequest, WorkerInfo};
+use qo_store::world::World;
+
+use qo_fixtures::Bucket;
+
+use crate::bucket::Engines as _;
+
+#[tokio::test(start_paused = true)]
+async fn an_urgent_task_does_not_wait_behind_an_old_page() {
+    let bucket = Bucket::new();
+    let (submitter, worker) = (bucket.engine(), bucket.engine());
+    let job = || SubmitRequest::new("job".parse().unwrap(), Json::null());
+    for submitted in submitter.submit_many(vec![job(); 50]).await {
+        submitted.unwrap();
+    }
+    let name: qo_core::WorkerId = "w-1".parse().unwrap();
+    let info = WorkerInfo::new(name.clone(), worker.now());
+    worker.heartbeat(&info).await.unwrap();
+    let wish = ClaimRequest::new(name, vec!["job".parse().unwrap()]);
+    assert_eq!(worker.claim(&wish).await.unwrap().len(), 1);
+
+    let urgent = SubmitRequest {
+        priority: 0,
+        ..job()
+    };
+    let urgent = submitter.submit(urgent).await.unwrap().task;
+    // The worker is busy for a while with what it has.
+    bucket.world.sleep(Duration::from_secs(10)).await;
+    assert_eq!(worker.claim(&wish).await.unwrap()[0].id, urgent.id);
+}

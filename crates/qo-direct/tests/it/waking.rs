@@ -1,0 +1,80 @@
+//! A waiting claim hears of every submit, however the requests of both cross each other.
+//!
+//! Many small worlds run at once, each with delays of its own, so that looks fall before, between and after the steps of the
+//! submit. A look that comes too early and is not repeated would otherwise be made good only at the fallback interval.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo_core::Json;
+use qo_direct::DirectConfig;
+use qo_direct::DirectEngine;
+use qo_engine::Engine;
+use qo_engine::api::{ClaimRequest, SubmitRequest, When};
+use qo_store::StoreClient;
+use qo_store::client::ClientConfig;
+use qo_store::clock::StoreClock;
+use qo_store::world::{TokioWorld, WorldExt};
+use qo_store::wrap::{Delay, LatencyStore};
+
+const WORLDS: u64 = 500;
+
+/// Submits to a waiting claim of the same process, and expects it to be handed out within seconds.
+async fn hears_of_a_submit(seed: u64, available: When) {
+    let world = TokioWorld::shared();
+    // A long tail lets slow requests be overtaken by several quick ones.
+    let delay = Delay::LogNormal {
+        median: Duration::from_millis(5),
+        p99: Duration::from_millis(300),
+    };
+    let memory = Arc::new(object_store::memory::InMemory::new());
+    let store = LatencyStore::new(memory, Arc::clone(&world), delay, seed);
+    let client = StoreClient::new(
+        Arc::new(store),
+        Arc::new(StoreClock::new()),
+        Arc::clone(&world),
+        ClientConfig::default(),
+    );
+    // Nothing but the submit itself tells the claim.
+    let config = DirectConfig {
+        signal_interval: Duration::from_mins(10),
+        fallback_interval: Duration::from_mins(10),
+        ..DirectConfig::default()
+    };
+    let engine = DirectEngine::new(client, None, world.clone(), config);
+    let request = SubmitRequest {
+        available,
+        ..SubmitRequest::new("job".parse().unwrap(), Json::null())
+    };
+    let wish = ClaimRequest {
+        wait_ms: 8_000,
+        ..ClaimRequest::new("w-1".parse().unwrap(), vec!["job".parse().unwrap()])
+    };
+    let submit = async {
+        let pause = Duration::from_millis(world.random_below(60));
+        world.sleep(pause).await;
+        engine.submit(request).await.unwrap().task
+    };
+    let (claimed, task) = futures_util::future::join(engine.claim(&wish), submit).await;
+    let claimed = claimed.unwrap();
+    assert_eq!(claimed.len(), 1, "seed {seed}: the claim waited in vain");
+    assert_eq!(claimed[0].id, task.id);
+}
+
+async fn in_all_worlds(available: When) {
+    let mut worlds = tokio::task::JoinSet::new();
+    for seed in 0..WORLDS {
+        worlds.spawn(hears_of_a_submit(seed, available));
+    }
+    worlds.join_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_waiting_claim_hears_of_a_submit() {
+    in_all_worlds(When::Now).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_waiting_claim_hears_of_a_delayed_submit() {
+    in_all_worlds(When::InMillis(150)).await;
+}

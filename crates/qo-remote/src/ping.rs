@@ -1,0 +1,44 @@
+//! Asking a broker over HTTP whether it is alive.
+//!
+//! Any response counts, even a refusal: a process that responds is not dead. One response means the opposite: the address belongs to
+//! another process than the one that was meant. Without that exception, a standby whose own address looks like the leader's, as two
+//! loopback addresses on two machines do, would reach itself and wait for ever.
+
+use reqwest::Client;
+
+use crate::config::{InvalidServer, RemoteConfig};
+use crate::transport;
+use crate::wire::{BROKER_HEADER, Condition};
+
+/// Sends requests to `{address}/healthz`.
+#[derive(Debug, Clone)]
+pub struct Ping {
+    http: Client,
+}
+
+impl Ping {
+    /// A client that also trusts these certificates, as PEM.
+    pub fn new(ca_pem: Option<&[u8]>) -> Result<Self, InvalidServer> {
+        let http = transport::client_for_any(None, ca_pem)?;
+        Ok(Self { http })
+    }
+
+    /// Whether the process `id` responds at `address`.
+    pub async fn reaches(&self, address: &str, id: &str) -> bool {
+        let Ok(config) = RemoteConfig::parse(address) else {
+            return false;
+        };
+        let Some(url) = config
+            .servers
+            .first()
+            .and_then(|url| url.join("healthz").ok())
+        else {
+            return false;
+        };
+        let request = self.http.get(url).header(BROKER_HEADER, id).send();
+        match request.await {
+            Ok(response) => response.status().as_u16() != Condition::Misdirected.status(),
+            Err(_) => false,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Claims.
+
+use qo_core::limits::CLAIM_MAX_TASKS;
+use qo_core::{QueueName, Shard, Task, TaskType, WorkerId};
+use qo_engine::EngineError;
+use qo_engine::api::ClaimRequest;
+use serde::{Deserialize, Serialize};
+
+use super::NAMES_MAX;
+
+#[cfg(feature = "openapi")]
+use super::schema;
+
+/// A wish for work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ClaimBody {
+    /// Who will do it.
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::Name))]
+    pub worker_id: WorkerId,
+    /// The queues to take from: `["default"]`, if not given; all of them, if empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<schema::Name>>, max_items = 256))]
+    pub queues: Option<Vec<QueueName>>,
+    /// The types to take; all of them, if empty or not given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Name>, max_items = 256))]
+    pub types: Vec<TaskType>,
+    /// The shards to take from; all of them, if empty or not given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::ShardDigit>, max_items = 256))]
+    pub shards: Vec<Shard>,
+    /// How many tasks at the most; 1, if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1, maximum = 1000))]
+    pub max: Option<usize>,
+    /// How long to wait for the first one; not at all, if not given. The server cuts it to its own limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+    /// How long the claims hold without a renewal; the queue's default, if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_592_000_000_u64))]
+    pub lease_ms: Option<u64>,
+}
+
+impl ClaimBody {
+    /// The engine's form.
+    pub fn into_request(self) -> Result<ClaimRequest, EngineError> {
+        let default = ClaimRequest::new(self.worker_id, self.types);
+        let request = ClaimRequest {
+            queues: self.queues.unwrap_or_else(|| default.queues.clone()),
+            max: self.max.unwrap_or(default.max),
+            wait_ms: self.wait_ms.unwrap_or(default.wait_ms),
+            lease_ms: self.lease_ms,
+            shards: self.shards,
+            ..default
+        };
+        if !(1..=CLAIM_MAX_TASKS).contains(&request.max) {
+            return Err(EngineError::BadRequest(format!(
+                "max must be 1 to {CLAIM_MAX_TASKS}"
+            )));
+        }
+        if request
+            .queues
+            .len()
+            .max(request.types.len())
+            .max(request.shards.len())
+            > NAMES_MAX
+        {
+            return Err(EngineError::BadRequest(format!(
+                "a claim names at most {NAMES_MAX} queues, {NAMES_MAX} types and {NAMES_MAX} shards"
+            )));
+        }
+        Ok(request)
+    }
+
+    /// The form of the API.
+    pub fn from_request(request: &ClaimRequest) -> Self {
+        Self {
+            worker_id: request.worker.clone(),
+            queues: Some(request.queues.clone()),
+            types: request.types.clone(),
+            shards: request.shards.clone(),
+            max: Some(request.max),
+            wait_ms: Some(request.wait_ms),
+            lease_ms: request.lease_ms,
+        }
+    }
+}
+
+/// What was handed out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ClaimAnswer {
+    /// The tasks, the most urgent first. Each carries its lease and its attempt.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::TaskRecord>))]
+    pub tasks: Vec<Task>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_come_back_as_they_were() {
+        let mut request = ClaimRequest::new("w".parse().unwrap(), vec!["t".parse().unwrap()]);
+        request.queues = Vec::new();
+        request.shards = vec!["a".parse().unwrap()];
+        request.max = 7;
+        request.wait_ms = 8;
+        request.lease_ms = Some(9);
+        let text = serde_json::to_string(&ClaimBody::from_request(&request)).unwrap();
+        let read: ClaimBody = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.into_request().unwrap(), request);
+    }
+
+    #[test]
+    fn a_worker_alone_asks_for_one_task_of_the_default_queue() {
+        let body: ClaimBody = serde_json::from_str(r#"{"worker_id":"w"}"#).unwrap();
+        let request = body.into_request().unwrap();
+        assert_eq!(request, ClaimRequest::new("w".parse().unwrap(), vec![]));
+    }
+}

@@ -1,0 +1,167 @@
+//! From a problem back to the error of an engine.
+
+use std::time::Duration;
+
+use qo_core::Rejection;
+use qo_core::retry::InvalidRetryPolicy;
+use qo_engine::EngineError;
+use qo_store::StoreError;
+
+use super::words::known;
+use super::{Condition, RetryRule};
+
+/// The error that a condition stands for, as far as it can be told; `place` is the server.
+pub(super) fn error_of(
+    condition: Condition,
+    detail: String,
+    status: u16,
+    place: &str,
+) -> EngineError {
+    match rejection_of(&condition) {
+        Some(rejection) => return EngineError::Rejected(rejection),
+        None => {
+            if let Some(error) = store_error_of(&condition) {
+                return EngineError::Store(error);
+            }
+        }
+    }
+    let place = place.to_owned();
+    match condition {
+        Condition::Unreadable { id, reason } => EngineError::Unreadable { id, detail: reason },
+        Condition::Contended { id } => EngineError::Contended { id },
+        Condition::PayloadTooLarge { field, size, limit } => match known(&field) {
+            Some(field) => EngineError::PayloadTooLarge { field, size, limit },
+            None => EngineError::BadRequest(detail),
+        },
+        Condition::QueuePaused { queues } => EngineError::QueuePaused { queues },
+        Condition::NotVersioned => EngineError::NotVersioned,
+        Condition::NotLeader { .. } => EngineError::NotLeader,
+        Condition::QueueFull { size, limit } => EngineError::QueueFull { size, limit },
+        Condition::Closed => EngineError::Closed,
+        Condition::Unauthorized | Condition::Forbidden | Condition::CrossSite => {
+            EngineError::Store(StoreError::Denied { key: place, detail })
+        }
+        Condition::Overloaded | Condition::Stopping | Condition::Misdirected => {
+            EngineError::Store(StoreError::Unavailable {
+                key: place,
+                detail,
+                attempts: 1,
+                elapsed: Duration::ZERO,
+                in_doubt: false,
+            })
+        }
+        Condition::NoRoute | Condition::NoMethod => EngineError::Store(StoreError::Unsupported {
+            operation: "this request",
+            detail: format!("{place}: {detail}; is the server of another version?"),
+        }),
+        Condition::Internal | Condition::Unknown if status >= 500 => {
+            EngineError::Store(StoreError::Unavailable {
+                key: place,
+                detail,
+                attempts: 1,
+                elapsed: Duration::ZERO,
+                in_doubt: true,
+            })
+        }
+        // What is left is the caller's mistake.
+        _ => EngineError::BadRequest(detail),
+    }
+}
+
+fn rejection_of(condition: &Condition) -> Option<Rejection> {
+    Some(match condition {
+        Condition::NotFound { id } => Rejection::NotFound { id: *id },
+        Condition::LeaseLost {
+            presented,
+            task_status,
+            attempt,
+        } => Rejection::LeaseLost {
+            presented: *presented,
+            status: *task_status,
+            attempt: *attempt,
+        },
+        Condition::WrongStatus {
+            action,
+            task_status,
+        } => Rejection::WrongStatus {
+            action: known(action)?,
+            status: *task_status,
+        },
+        Condition::NotDue { available_at } => Rejection::NotDue {
+            available_at: *available_at,
+        },
+        Condition::AlreadyDue { available_at } => Rejection::AlreadyDue {
+            available_at: *available_at,
+        },
+        Condition::Expired { expires_at } => Rejection::Expired {
+            expires_at: *expires_at,
+        },
+        Condition::NotExpired { expires_at } => Rejection::NotExpired {
+            expires_at: *expires_at,
+        },
+        Condition::LeaseHolds { lease_expires_at } => Rejection::LeaseHolds {
+            lease_expires_at: *lease_expires_at,
+        },
+        Condition::CancelAlreadyRequested => Rejection::CancelAlreadyRequested,
+        Condition::AttemptsUsedUp => Rejection::AttemptsUsedUp,
+        Condition::RecordTooLarge { field, size, limit } => Rejection::PayloadTooLarge {
+            field: known(field)?,
+            size: *size,
+            limit: *limit,
+        },
+        Condition::OutOfBounds { field, allowed } => Rejection::OutOfBounds {
+            field: known(field)?,
+            allowed: known(allowed)?,
+        },
+        Condition::BadRetryPolicy { rule } => Rejection::RetryPolicy(match rule {
+            RetryRule::IntervalTooLong => InvalidRetryPolicy::IntervalTooLong,
+            RetryRule::InitialAboveMax => InvalidRetryPolicy::InitialAboveMax,
+            RetryRule::Multiplier => InvalidRetryPolicy::Multiplier,
+            RetryRule::Jitter => InvalidRetryPolicy::Jitter,
+        }),
+        _ => return None,
+    })
+}
+
+fn store_error_of(condition: &Condition) -> Option<StoreError> {
+    Some(match condition.clone() {
+        Condition::StoreNotFound { key } => StoreError::NotFound { key },
+        Condition::StoreConflict { key } => StoreError::Conflict { key },
+        Condition::StoreExists { key } => StoreError::AlreadyExists { key },
+        Condition::StoreThrottled {
+            key,
+            reason,
+            attempts,
+        } => StoreError::Throttled {
+            key,
+            detail: reason,
+            attempts,
+        },
+        Condition::StoreUnavailable {
+            key,
+            reason,
+            attempts,
+            elapsed_ms,
+            in_doubt,
+        } => StoreError::Unavailable {
+            key,
+            detail: reason,
+            attempts,
+            elapsed: Duration::from_millis(elapsed_ms),
+            in_doubt,
+        },
+        Condition::StoreDenied { key, reason } => StoreError::Denied {
+            key,
+            detail: reason,
+        },
+        Condition::StoreUnsupported { operation, reason } => StoreError::Unsupported {
+            operation: known(&operation).unwrap_or("this operation"),
+            detail: reason,
+        },
+        Condition::StoreCorrupt { key, reason } => StoreError::Corrupt {
+            key,
+            detail: reason,
+        },
+        _ => return None,
+    })
+}

@@ -1,0 +1,382 @@
+//! Submits: one, or many in an array.
+
+use qo_core::task::{IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, TIMEOUT_DEFAULT_SECONDS};
+use qo_core::{
+    IdempotencyKey, Json, QueueName, RetryPolicy, Tag, Task, TaskId, TaskType, Timestamp,
+    TraceParent,
+};
+use qo_engine::EngineError;
+use qo_engine::api::{IdempotencyRequest, SubmitRequest, Submitted, When};
+use serde::{Deserialize, Serialize};
+
+use super::is_false;
+use super::payload::{BytesPayload, one_of};
+use super::problem::Problem;
+
+#[cfg(feature = "openapi")]
+use super::schema;
+
+/// A task to be. What is left out has the default of the data model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SubmitBody {
+    /// The task's id; a new one, if there is none. A second submit of an id returns the first task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Id>))]
+    pub id: Option<TaskId>,
+    /// The kind of work; selects the handler.
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::Name))]
+    pub task_type: TaskType,
+    /// What to work on: any JSON, kept to the byte; `null`, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::AnyJson>))]
+    pub input: Option<Json>,
+    /// What to work on, if it is bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_bytes: Option<BytesPayload>,
+    /// The queue to wait in; `default`, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Name>))]
+    pub queue: Option<QueueName>,
+    /// 0 to 9, lower first; 5, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 9))]
+    pub priority: Option<u8>,
+    /// Not to be claimed before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
+    pub available_at: Option<Timestamp>,
+    /// Not to be claimed before so many milliseconds have passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// No longer worth starting from this time on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
+    pub expires_at: Option<Timestamp>,
+    /// No longer worth starting once so many milliseconds have passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
+    /// The longest time that an attempt may take; 300, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_592_000))]
+    pub timeout_seconds: Option<u64>,
+    /// How often it may be retried; 3, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 10_000))]
+    pub max_retries: Option<u32>,
+    /// How long it waits before a retry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_policy: Option<RetryPolicyBody>,
+    /// What makes another submit the same as this one. The header `Idempotency-Key` does the same for a single submit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Key>))]
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// Among which tasks the key must be unique; those of the queue, if not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Scope>))]
+    pub idempotency_scope: Option<IdempotencyScope>,
+    /// How long the key holds; as long as the task is kept, if not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_window_ms: Option<u64>,
+    /// Words to find it by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Label>, max_items = 16))]
+    pub tags: Vec<Tag>,
+    /// The trace that it is a part of; the header `traceparent` of the request, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Trace>))]
+    pub traceparent: Option<TraceParent>,
+    /// Leave the input out of the answer: whoever sends it knows it. That of a task that was there before is told all the same.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub omit_input: bool,
+}
+
+/// How long a failed task waits before its next attempt. What is left out has its default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RetryPolicyBody {
+    /// The wait before the first retry; 1,000, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 31_536_000_000_u64))]
+    pub initial_interval_ms: Option<u64>,
+    /// The longest wait; 60,000, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 31_536_000_000_u64))]
+    pub max_interval_ms: Option<u64>,
+    /// How much longer each wait is than the one before; 2, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100))]
+    pub multiplier: Option<f64>,
+    /// How far a wait may be off, either way, as a part of itself; 0.25, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 1))]
+    pub jitter_percent: Option<f64>,
+}
+
+impl RetryPolicyBody {
+    fn into_policy(self) -> RetryPolicy {
+        let default = RetryPolicy::default();
+        RetryPolicy {
+            initial_interval_ms: self
+                .initial_interval_ms
+                .unwrap_or(default.initial_interval_ms),
+            max_interval_ms: self.max_interval_ms.unwrap_or(default.max_interval_ms),
+            multiplier: self.multiplier.unwrap_or(default.multiplier),
+            jitter_percent: self.jitter_percent.unwrap_or(default.jitter_percent),
+            extra: default.extra,
+        }
+    }
+
+    fn from_policy(policy: &RetryPolicy) -> Self {
+        Self {
+            initial_interval_ms: Some(policy.initial_interval_ms),
+            max_interval_ms: Some(policy.max_interval_ms),
+            multiplier: Some(policy.multiplier),
+            jitter_percent: Some(policy.jitter_percent),
+        }
+    }
+}
+
+impl SubmitBody {
+    /// The engine's form.
+    pub fn into_request(self) -> Result<SubmitRequest, EngineError> {
+        let available = when("available_at", self.available_at, "delay_ms", self.delay_ms)?;
+        let expires = when(
+            "expires_at",
+            self.expires_at,
+            "expires_in_ms",
+            self.expires_in_ms,
+        )?;
+        let idempotency = match self.idempotency_key {
+            Some(key) => Some(IdempotencyRequest {
+                key,
+                scope: self.idempotency_scope.unwrap_or_default(),
+                window_ms: self.idempotency_window_ms,
+            }),
+            None if self.idempotency_scope.is_some() || self.idempotency_window_ms.is_some() => {
+                return Err(EngineError::BadRequest(
+                    "idempotency_scope and idempotency_window_ms mean nothing without idempotency_key"
+                        .to_owned(),
+                ));
+            }
+            None => None,
+        };
+        let input = one_of("input", self.input, self.input_bytes)?.unwrap_or_else(Json::null);
+        let default = SubmitRequest::new(self.task_type, input);
+        Ok(SubmitRequest {
+            id: self.id,
+            queue: self.queue.unwrap_or_default(),
+            priority: self.priority.unwrap_or(default.priority),
+            available: available.unwrap_or_default(),
+            expires,
+            timeout_seconds: self.timeout_seconds.unwrap_or(default.timeout_seconds),
+            max_retries: self.max_retries.unwrap_or(default.max_retries),
+            retry_policy: self
+                .retry_policy
+                .map_or_else(RetryPolicy::default, RetryPolicyBody::into_policy),
+            idempotency,
+            tags: self.tags,
+            traceparent: self.traceparent,
+            ..default
+        })
+    }
+
+    /// The form of the API. What has the default of the data model is left out.
+    pub fn from_request(request: SubmitRequest) -> Self {
+        let (available_at, delay_ms) = match request.available {
+            When::Now => (None, None),
+            When::InMillis(millis) => (None, Some(millis)),
+            When::At(time) => (Some(time), None),
+        };
+        let (expires_at, expires_in_ms) = match request.expires {
+            None => (None, None),
+            Some(When::Now) => (None, Some(0)),
+            Some(When::InMillis(millis)) => (None, Some(millis)),
+            Some(When::At(time)) => (Some(time), None),
+        };
+        let (key, scope, window_ms) = match request.idempotency {
+            None => (None, None, None),
+            Some(known) => (Some(known.key), Some(known.scope), known.window_ms),
+        };
+        Self {
+            id: request.id,
+            task_type: request.task_type,
+            input: Some(request.input),
+            input_bytes: None,
+            queue: unless_default(request.queue, &QueueName::default()),
+            priority: unless_default(request.priority, &PRIORITY_DEFAULT),
+            available_at,
+            delay_ms,
+            expires_at,
+            expires_in_ms,
+            timeout_seconds: unless_default(request.timeout_seconds, &TIMEOUT_DEFAULT_SECONDS),
+            max_retries: unless_default(request.max_retries, &RETRIES_DEFAULT),
+            retry_policy: unless_default(request.retry_policy, &RetryPolicy::default())
+                .map(|policy| RetryPolicyBody::from_policy(&policy)),
+            idempotency_key: key,
+            idempotency_scope: scope,
+            idempotency_window_ms: window_ms,
+            tags: request.tags,
+            traceparent: request.traceparent,
+            omit_input: false,
+        }
+    }
+}
+
+fn unless_default<T: PartialEq>(value: T, default: &T) -> Option<T> {
+    (value != *default).then_some(value)
+}
+
+fn when(
+    at_name: &str,
+    at: Option<Timestamp>,
+    in_name: &str,
+    in_ms: Option<u64>,
+) -> Result<Option<When>, EngineError> {
+    match (at, in_ms) {
+        (Some(_), Some(_)) => Err(EngineError::BadRequest(format!(
+            "give {at_name} or {in_name}, not both"
+        ))),
+        (Some(time), None) => Ok(Some(When::At(time))),
+        (None, Some(millis)) => Ok(Some(When::InMillis(millis))),
+        (None, None) => Ok(None),
+    }
+}
+
+/// A task that is there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SubmittedAnswer {
+    /// The task: the first one, if this submit was a second copy.
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::TaskRecord))]
+    pub task: Task,
+    /// Whether it was there before.
+    pub duplicate: bool,
+}
+
+impl From<Submitted> for SubmittedAnswer {
+    fn from(submitted: Submitted) -> Self {
+        Self {
+            task: submitted.task,
+            duplicate: submitted.duplicate,
+        }
+    }
+}
+
+impl From<SubmittedAnswer> for Submitted {
+    fn from(answer: SubmittedAnswer) -> Self {
+        Self {
+            task: answer.task,
+            duplicate: answer.duplicate,
+        }
+    }
+}
+
+/// What became of one submit of an array: the task, or why there is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SubmitAnswer {
+    /// The task, if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::TaskRecord>))]
+    pub task: Option<Task>,
+    /// Whether it was there before.
+    #[serde(default)]
+    pub duplicate: bool,
+    /// Why it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+}
+
+impl From<Result<Submitted, Box<Problem>>> for SubmitAnswer {
+    fn from(result: Result<Submitted, Box<Problem>>) -> Self {
+        match result {
+            Ok(submitted) => Self {
+                task: Some(submitted.task),
+                duplicate: submitted.duplicate,
+                problem: None,
+            },
+            Err(problem) => Self {
+                task: None,
+                duplicate: false,
+                problem: Some(*problem),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(request: &SubmitRequest) -> SubmitRequest {
+        let text = serde_json::to_string(&SubmitBody::from_request(request.clone())).unwrap();
+        serde_json::from_str::<SubmitBody>(&text)
+            .unwrap()
+            .into_request()
+            .unwrap()
+    }
+
+    #[test]
+    fn requests_come_back_as_they_were() {
+        let plain =
+            SubmitRequest::new("t".parse().unwrap(), Json::parse("{\"n\": 1.10 }").unwrap());
+        assert_eq!(round_trip(&plain), plain);
+        let time = Timestamp::from_millis(1_763_238_840_123);
+        let full = SubmitRequest {
+            id: Some("550e8400-e29b-41d4-a716-446655440000".parse().unwrap()),
+            queue: "q".parse().unwrap(),
+            priority: 9,
+            available: When::At(time),
+            expires: Some(When::InMillis(9)),
+            timeout_seconds: 7,
+            max_retries: 0,
+            retry_policy: RetryPolicy {
+                multiplier: 1.1,
+                jitter_percent: 0.3,
+                ..RetryPolicy::default()
+            },
+            idempotency: Some(IdempotencyRequest {
+                key: "k".parse().unwrap(),
+                scope: IdempotencyScope::Global,
+                window_ms: Some(5),
+            }),
+            tags: vec!["ä b".parse().unwrap()],
+            traceparent: Some(
+                "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+                    .parse()
+                    .unwrap(),
+            ),
+            ..plain.clone()
+        };
+        assert_eq!(round_trip(&full), full);
+        let delayed = SubmitRequest {
+            available: When::InMillis(3),
+            expires: Some(When::At(time)),
+            ..plain
+        };
+        assert_eq!(round_trip(&delayed), delayed);
+    }
+
+    #[test]
+    fn contradictions_and_misspellings_are_refused() {
+        let parse = |text: &str| {
+            serde_json::from_str::<SubmitBody>(text)
+                .map_err(|error| error.to_string())
+                .and_then(|body| body.into_request().map_err(|error| error.to_string()))
+        };
+        assert!(parse(r#"{"task_type":"t"}"#).is_ok());
+        for bad in [
+            r#"{"task_type":"t","prioritty":1}"#,
+            r#"{"task_type":"a/b"}"#,
+            r#"{"input":1}"#,
+            r#"{"task_type":"t","delay_ms":1,"available_at":"2026-01-01T00:00:00Z"}"#,
+            r#"{"task_type":"t","idempotency_scope":"global"}"#,
+            r#"{"task_type":"t","input":1,"input_bytes":{"$bytes":"","content_type":"a/b"}}"#,
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

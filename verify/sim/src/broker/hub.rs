@@ -1,0 +1,46 @@
+//! Which brokers there are. Two can be: one that has taken over, and one that does not know it yet.
+
+use std::sync::Mutex;
+
+use qo_broker::BrokerEngine;
+
+use crate::sched::{ProcessId, lock};
+
+/// A broker that serves, or believes that it does.
+#[derive(Debug, Clone)]
+pub struct Serving {
+    /// The process that it lives in.
+    pub process: ProcessId,
+    /// What it serves.
+    pub engine: BrokerEngine,
+}
+
+/// The brokers of a run.
+#[derive(Debug, Default)]
+pub struct Hub {
+    brokers: Mutex<Vec<Serving>>,
+}
+
+impl Hub {
+    /// Adds a broker, which is the newest from now on.
+    pub fn join(&self, broker: Serving) {
+        lock(&self.brokers).push(broker);
+    }
+
+    /// Takes a broker away.
+    pub fn leave(&self, process: ProcessId) {
+        lock(&self.brokers).retain(|broker| broker.process != process);
+    }
+
+    /// The broker that took over last.
+    pub fn newest(&self) -> Option<Serving> {
+        lock(&self.brokers).last().cloned()
+    }
+
+    /// A broker, as long as it is there.
+    pub fn find(&self, process: ProcessId) -> Option<Serving> {
+        let brokers = lock(&self.brokers);
+        let mut brokers = brokers.iter();
+        brokers.find(|broker| broker.process == process).cloned()
+    }
+}

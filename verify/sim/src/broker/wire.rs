@@ -1,0 +1,364 @@
+//! A process's way to the brokers: an engine whose calls are made in another process, and get lost on the way there and back.
+//!
+//! It stands for the HTTP API without its parsing. A call that gets no answer is in doubt, and is not made again here: what is to be done
+//! then is the caller's business. A process stays with its broker for as long as that answers for the queue, also when another has taken
+//! over, as a client does whose configuration names both.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use qo_broker::BrokerEngine;
+use qo_core::task::Event;
+use qo_core::transition::{Failure, ProgressReport};
+use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
+use qo_engine::api::{
+    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+};
+use qo_engine::{Engine, EngineError};
+use qo_store::StoreError;
+use qo_store::world::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::{Hub, Serving};
+use crate::faults::{FaultKind, Trouble};
+use crate::sched::{HARNESS, ProcessId, Scheduler};
+
+/// How long a call waits for a broker to be there.
+const FIND_MAX: Duration = Duration::from_secs(10);
+/// How long it waits for its answer: longer than a claim waits, and than a broker tries to settle a write.
+const ANSWER_MAX: Duration = Duration::from_mins(1);
+/// How long a lost request takes to be noticed.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether there is a broker.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A process's way to the brokers. Clones share everything.
+#[derive(Clone)]
+pub struct Wire {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    scheduler: Scheduler,
+    trouble: Arc<Trouble>,
+    hub: Arc<Hub>,
+    process: ProcessId,
+    life: String,
+    life_number: u64,
+    calls: AtomicU64,
+    /// The broker that answered last; the harness, if there is none.
+    broker: AtomicU32,
+}
+
+impl Wire {
+    /// The way to the brokers for one life of a process.
+    pub fn new(
+        scheduler: &Scheduler,
+        trouble: &Arc<Trouble>,
+        hub: &Arc<Hub>,
+        process: ProcessId,
+        life: (String, u64),
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                scheduler: scheduler.clone(),
+                trouble: Arc::clone(trouble),
+                hub: Arc::clone(hub),
+                process,
+                life: life.0,
+                life_number: life.1,
+                calls: AtomicU64::new(0),
+                broker: AtomicU32::new(HARNESS),
+            }),
+        }
+    }
+
+    /// The broker that this process talks to, or else the newest.
+    async fn find(&self) -> Result<Serving, EngineError> {
+        let shared = &self.shared;
+        let until = shared.scheduler.elapsed() + FIND_MAX;
+        loop {
+            let known = shared.hub.find(shared.broker.load(Ordering::Relaxed));
+            if let Some(broker) = known.or_else(|| shared.hub.newest()) {
+                shared.broker.store(broker.process, Ordering::Relaxed);
+                return Ok(broker);
+            }
+            if shared.scheduler.elapsed() >= until {
+                return Err(no_answer("there is no broker", false));
+            }
+            shared.scheduler.sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Makes a call in the broker's process.
+    async fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(BrokerEngine) -> BoxFuture<Result<T, EngineError>> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let shared = &self.shared;
+        let broker = self.find().await?;
+        let number = shared.calls.fetch_add(1, Ordering::Relaxed);
+        let mut dice = shared.trouble.dice(&[0x3172, shared.life_number, number]);
+        shared
+            .scheduler
+            .sleep(shared.trouble.latency(&mut dice))
+            .await;
+        if shared.trouble.is_cut_off(shared.process) || self.is_lost(FaultKind::LostRequest, number)
+        {
+            shared.scheduler.sleep(SILENCE).await;
+            return Err(no_answer("the request was lost", true));
+        }
+        let (mut answer, answered) = oneshot::channel();
+        let calling = call(broker.engine.clone());
+        shared.scheduler.spawn(
+            broker.process,
+            Box::pin(async move {
+                // A caller that goes away takes its call with it, as a connection does that ends.
+                tokio::select! {
+                    biased;
+                    result = calling => drop(answer.send(result)),
+                    () = answer.closed() => {}
+                }
+            }),
+        );
+        let result = tokio::select! {
+            biased;
+            result = answered => result,
+            () = shared.scheduler.sleep(ANSWER_MAX) => return Err(no_answer("no answer came", true)),
+        };
+        let Ok(result) = result else {
+            shared.scheduler.sleep(LOOK_INTERVAL).await;
+            return Err(no_answer("the broker has died", true));
+        };
+        if let Err(EngineError::NotLeader | EngineError::Closed) = &result {
+            // Somebody else has the queue, or will have it.
+            shared.hub.leave(broker.process);
+        }
+        if shared.trouble.is_cut_off(shared.process) || self.is_lost(FaultKind::LostAnswer, number)
+        {
+            shared.scheduler.sleep(SILENCE).await;
+            return Err(no_answer("the answer was lost", true));
+        }
+        shared
+            .scheduler
+            .sleep(shared.trouble.latency(&mut dice))
+            .await;
+        result
+    }
+
+    fn is_lost(&self, kind: FaultKind, number: u64) -> bool {
+        let shared = &self.shared;
+        let Some(rate) = shared.trouble.rate(kind) else {
+            return false;
+        };
+        let stream = [0x3173, kind as u64, shared.life_number, number];
+        let id = format!("{}~{number}", shared.life);
+        shared.trouble.dice(&stream).chance(rate)
+            && shared
+                .trouble
+                .begin(id, kind, shared.process, Duration::ZERO)
+    }
+}
+
+fn no_answer(detail: &str, in_doubt: bool) -> EngineError {
+    EngineError::Store(StoreError::Unavailable {
+        key: "the broker".to_owned(),
+        detail: detail.to_owned(),
+        attempts: 1,
+        elapsed: Duration::ZERO,
+        in_doubt,
+    })
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wire({})", self.shared.life)
+    }
+}
+
+#[async_trait]
+impl Engine for Wire {
+    fn now(&self) -> Timestamp {
+        // An answer of a broker tells the time.
+        self.shared.scheduler.true_now()
+    }
+
+    async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
+        self.call(|engine| Box::pin(async move { engine.submit(request).await }))
+            .await
+    }
+
+    async fn submit_many(
+        &self,
+        requests: Vec<SubmitRequest>,
+    ) -> Vec<Result<Submitted, EngineError>> {
+        futures_util::future::join_all(requests.into_iter().map(|request| self.submit(request)))
+            .await
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
+        let request = request.clone();
+        self.call(|engine| Box::pin(async move { engine.claim(&request).await }))
+            .await
+    }
+
+    async fn renew(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        lease_ms: Option<u64>,
+    ) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.renew(id, lease, lease_ms).await }))
+            .await
+    }
+
+    async fn progress(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        report: ProgressReport,
+    ) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.progress(id, lease, report).await }))
+            .await
+    }
+
+    async fn complete(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        output: Option<Json>,
+    ) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.complete(id, lease, output).await }))
+            .await
+    }
+
+    async fn fail(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        failure: Failure,
+    ) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.fail(id, lease, failure).await }))
+            .await
+    }
+
+    async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.release(id, lease).await }))
+            .await
+    }
+
+    async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.snooze(id, lease, delay_ms).await }))
+            .await
+    }
+
+    async fn cancel(&self, id: TaskId, reason: Option<String>) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.cancel(id, reason).await }))
+            .await
+    }
+
+    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.run_now(id).await }))
+            .await
+    }
+
+    async fn replay(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.replay(id).await }))
+            .await
+    }
+
+    async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.archive(id).await }))
+            .await
+    }
+
+    async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.unarchive(id).await }))
+            .await
+    }
+
+    async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.purge(id).await }))
+            .await
+    }
+
+    async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.get(id).await }))
+            .await
+    }
+
+    async fn input(&self, task: &Task) -> Result<Json, EngineError> {
+        let task = task.clone();
+        self.call(|engine| Box::pin(async move { engine.input(&task).await }))
+            .await
+    }
+
+    async fn output(&self, task: &Task) -> Result<Option<Json>, EngineError> {
+        let task = task.clone();
+        self.call(|engine| Box::pin(async move { engine.output(&task).await }))
+            .await
+    }
+
+    async fn list(
+        &self,
+        filter: &TaskFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<TaskPage, EngineError> {
+        let (filter, cursor) = (filter.clone(), cursor.map(str::to_owned));
+        self.call(move |engine| {
+            Box::pin(async move { engine.list(&filter, cursor.as_deref(), limit).await })
+        })
+        .await
+    }
+
+    async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.history(id).await }))
+            .await
+    }
+
+    async fn versions(&self, id: TaskId, limit: usize) -> Result<Vec<VersionedTask>, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.versions(id, limit).await }))
+            .await
+    }
+
+    async fn stats(&self) -> Result<Stats, EngineError> {
+        self.call(|engine| Box::pin(async move { engine.stats().await }))
+            .await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {
+        self.call(|engine| Box::pin(async move { engine.workers().await }))
+            .await
+    }
+
+    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
+        let worker = worker.clone();
+        self.call(|engine| Box::pin(async move { engine.heartbeat(&worker).await }))
+            .await
+    }
+
+    async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {
+        let worker = worker.clone();
+        self.call(|engine| Box::pin(async move { engine.deregister(&worker).await }))
+            .await
+    }
+
+    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
+        let queue = queue.clone();
+        self.call(|engine| Box::pin(async move { engine.pause(&queue).await }))
+            .await
+    }
+
+    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
+        let queue = queue.clone();
+        self.call(|engine| Box::pin(async move { engine.resume(&queue).await }))
+            .await
+    }
+
+    /// The broker is others', too.
+    async fn close(&self) {}
+}

@@ -1,0 +1,136 @@
+//! Direct mode.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo_core::keys::{Key, QUARANTINE_PREFIX, TASKS_PREFIX};
+use qo_core::{Payload, Task, TaskId};
+use qo_direct::DirectEngine;
+use qo_direct::{DirectConfig, Maintenance, MaintenanceConfig, SweepNext};
+use qo_store::StoreClient;
+use qo_store::client::ClientConfig;
+
+use super::{Running, Seat, Subject, Work};
+use crate::store::{Bucket, Written};
+
+/// The engine of direct mode, with its monitor and its sweeper.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Objects;
+
+impl Objects {
+    /// The engine, for those who know it by its own type.
+    pub fn engine(seat: &Seat) -> DirectEngine {
+        let client = StoreClient::new(
+            Arc::clone(&seat.objects),
+            Arc::clone(&seat.clock),
+            Arc::clone(&seat.world),
+            ClientConfig {
+                // A write that is applied twice is refused the second time.
+                trust_first_refusal: false,
+                ..ClientConfig::default()
+            },
+        );
+        DirectEngine::new(
+            client,
+            None,
+            Arc::clone(&seat.world),
+            DirectConfig::default(),
+        )
+    }
+}
+
+impl Subject for Objects {
+    fn name(&self) -> &'static str {
+        "direct"
+    }
+
+    fn start(&self, seat: &Seat) -> Running {
+        let engine = Self::engine(seat);
+        let sweep_interval = seat.sweep_interval;
+        let (expired, tidied, maintained) = (engine.clone(), engine.clone(), engine.clone());
+        Running {
+            engine: Arc::new(engine),
+            expire: Box::new(move || {
+                let engine = expired.clone();
+                Box::pin(async move { engine.check_leases().await.map(drop) })
+            }),
+            tidy: Box::new(move || {
+                let engine = tidied.clone();
+                Box::pin(async move {
+                    engine.check_leases().await?;
+                    while engine.sweep_step().await?.next == SweepNext::Continue {}
+                    Ok(())
+                })
+            }),
+            maintain: Box::new(move || {
+                let config = MaintenanceConfig {
+                    sweep_interval,
+                    ..MaintenanceConfig::default()
+                };
+                Box::new(Maintenance::spawn(maintained.clone(), config))
+            }),
+        }
+    }
+
+    fn tidy_after(&self) -> Duration {
+        // Then the sweeper looks at everything, and removes payloads that no task refers to.
+        Duration::from_hours(25)
+    }
+
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
+        let history = bucket.history(&format!("{TASKS_PREFIX}/"));
+        let tasks = history.into_iter();
+        tasks
+            .filter_map(|(key, written)| match key.parse() {
+                Ok(Key::Task(id)) => Some((id, written)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn may_be_damaged(&self, key: &str) -> bool {
+        // The list of paused queues is an operator's word, which nobody can guess: without it nothing is handed out.
+        match key.parse() {
+            Ok(Key::Task(_) | Key::Input { .. } | Key::Output { .. } | Key::Worker(_)) => true,
+            Ok(_) => false,
+            Err(_) => key.starts_with("meta/") && key != qo_core::keys::QUEUES_KEY,
+        }
+    }
+
+    fn tasks_of(&self, key: &str) -> Vec<TaskId> {
+        match key.parse() {
+            Ok(Key::Task(id) | Key::Input { id, .. } | Key::Output { id, .. }) => vec![id],
+            _ => Vec::new(),
+        }
+    }
+
+    fn left_over(&self, bucket: &Bucket, tasks: &BTreeMap<TaskId, Task>) -> Vec<String> {
+        let mut left_over = bucket.keys("");
+        left_over.retain(|key| {
+            let kept = match key.parse() {
+                Ok(Key::Task(_) | Key::Worker(_) | Key::Idempotency(_)) => true,
+                Ok(Key::Ready(_) | Key::Later(_) | Key::Lease { .. }) => false,
+                Ok(Key::Input { id, sha256 }) => tasks.get(&id).is_some_and(
+                    |task| matches!(task.input(), Payload::Stored(stored) if stored.sha256 == sha256),
+                ),
+                Ok(Key::Output { id, attempt }) => tasks.get(&id).is_some_and(|task| {
+                    task.attempt == attempt && matches!(task.output(), Some(Payload::Stored(_)))
+                }),
+                Err(_) => key.starts_with("meta/") || key.starts_with(QUARANTINE_PREFIX),
+            };
+            !kept
+        });
+        left_over
+    }
+
+    fn budget(&self, work: &Work) -> (u64, u64, u64) {
+        // Two writes a change, the signal once a second, and what little the heartbeats, the monitors and the sweeper need.
+        let writes = work.changes * 2 + work.claims + work.process_seconds + 50;
+        // One read a claim, the signal every 1.5 s, and the callers' own looks, some of which find others at the same task.
+        let reads = work.changes * 2 + work.calls * 2 + work.process_seconds * 2 + 50;
+        // A list per look, not per task.
+        let lists = work.changes * 2 + work.process_seconds / 2 + 100;
+        (writes, reads, lists)
+    }
+}

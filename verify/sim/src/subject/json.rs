@@ -1,0 +1,163 @@
+//! Broker mode with the whole queue in one JSON object, which any number of processes share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use qo_broker::{BrokerEngine, JsonConfig};
+use qo_core::Task;
+use qo_core::TaskId;
+use qo_core::keys::Key;
+use qo_store::client::ClientConfig;
+
+use super::{Running, Seat, Subject, Work};
+use crate::store::{Bucket, Written};
+
+/// Where the queue is.
+const QUEUE_KEY: &str = "queue.json";
+/// What every line of a task begins with, and how long its id is.
+const LINE_BEGINS: &str = "{\"id\":\"";
+const ID_LENGTH: usize = 36;
+
+/// The engine that keeps the queue in one JSON object.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Json;
+
+impl Subject for Json {
+    fn name(&self) -> &'static str {
+        "json"
+    }
+
+    fn start(&self, seat: &Seat) -> Running {
+        let engine = BrokerEngine::json(
+            Arc::clone(&seat.objects),
+            Arc::clone(&seat.clock),
+            Arc::clone(&seat.world),
+            ClientConfig::default(),
+            JsonConfig {
+                // What a run has done is judged at its end, so that nothing may be forgotten until then.
+                finished_keep: Duration::from_hours(24 * 30),
+                ..JsonConfig::default()
+            },
+        );
+        let (expired, tidied) = (engine.clone(), engine.clone());
+        Running {
+            engine: Arc::new(engine),
+            expire: Box::new(move || {
+                let engine = expired.clone();
+                Box::pin(async move { engine.tend().await })
+            }),
+            tidy: Box::new(move || {
+                let engine = tidied.clone();
+                Box::pin(async move { engine.tend().await })
+            }),
+            // Every process does what is to be done, by itself.
+            maintain: Box::new(|| Box::new(())),
+        }
+    }
+
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
+        let mut records: BTreeMap<TaskId, Vec<Written>> = BTreeMap::new();
+        let mut known: BTreeMap<TaskId, Bytes> = BTreeMap::new();
+        let versions = bucket.history(QUEUE_KEY).remove(QUEUE_KEY);
+        for version in versions.unwrap_or_default() {
+            let mut lines: BTreeMap<TaskId, Bytes> = BTreeMap::new();
+            let mut change = |id: TaskId, body: Option<Bytes>| {
+                records.entry(id).or_default().push(Written {
+                    body,
+                    ..version.clone()
+                });
+            };
+            for (id, line) in lines_of(version.body.as_ref()) {
+                // A task with two lines has two records, which the checks will not believe.
+                let is_known = known.get(&id) == Some(&line) && !lines.contains_key(&id);
+                if !is_known {
+                    change(id, Some(line.clone()));
+                }
+                lines.insert(id, line);
+            }
+            for id in known.keys().filter(|id| !lines.contains_key(id)) {
+                change(*id, None);
+            }
+            known = lines;
+        }
+        records
+    }
+
+    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, Written> {
+        let newest = bucket
+            .history(QUEUE_KEY)
+            .remove(QUEUE_KEY)
+            .and_then(|mut versions| versions.pop());
+        let Some(newest) = newest else {
+            return BTreeMap::new();
+        };
+        let lines = lines_of(newest.body.as_ref()).into_iter();
+        lines
+            .map(|(id, line)| {
+                let written = Written {
+                    body: Some(line),
+                    ..newest.clone()
+                };
+                (id, written)
+            })
+            .collect()
+    }
+
+    fn groups_changes(&self) -> bool {
+        true
+    }
+
+    fn unlimited_key(&self) -> Option<&'static str> {
+        Some(QUEUE_KEY)
+    }
+
+    fn may_be_damaged(&self, key: &str) -> bool {
+        // The one object is the queue: who damages it has damaged all of it.
+        key != QUEUE_KEY
+    }
+
+    fn tasks_of(&self, key: &str) -> Vec<TaskId> {
+        match key.parse() {
+            Ok(Key::Input { id, .. } | Key::Output { id, .. }) => vec![id],
+            _ => Vec::new(),
+        }
+    }
+
+    fn left_over(&self, bucket: &Bucket, _tasks: &BTreeMap<TaskId, Task>) -> Vec<String> {
+        let mut left_over = bucket.keys("");
+        // A payload that no task names costs its storage and does no harm: a crash between two writes leaves one.
+        left_over.retain(|key| {
+            let is_kept = matches!(
+                key.parse(),
+                Ok(Key::Worker(_) | Key::Input { .. } | Key::Output { .. })
+            );
+            key != QUEUE_KEY && !is_kept
+        });
+        left_over
+    }
+
+    fn budget(&self, work: &Work) -> (u64, u64, u64) {
+        // One write a change at the most, those that others came before, payloads, and the heartbeats.
+        let writes = work.changes * 3 + work.process_seconds / 5 + 50;
+        // A look after each race that was lost, one for each answer that no write confirms, one every 1.5 s while claims wait.
+        let reads = work.changes * 3 + work.calls * 2 + work.process_seconds + 50;
+        // Only a purge lists.
+        let lists = work.calls / 10 + 20;
+        (writes, reads, lists)
+    }
+}
+
+/// The lines of the tasks in the one object, as its form has them: each task is one line.
+fn lines_of(body: Option<&Bytes>) -> Vec<(TaskId, Bytes)> {
+    let Some(body) = body else { return Vec::new() };
+    let text = std::str::from_utf8(body).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| {
+            let id = line.strip_prefix(LINE_BEGINS)?.get(..ID_LENGTH)?;
+            let line = line.strip_suffix(',').unwrap_or(line);
+            Some((id.parse().ok()?, body.slice_ref(line.as_bytes())))
+        })
+        .collect()
+}

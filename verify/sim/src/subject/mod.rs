@@ -1,0 +1,143 @@
+//! The engine that a run is about.
+//!
+//! To simulate another engine is to implement [`Subject`] for it: how a process starts it, how its tasks are read from what is stored, and
+//! what may be left in the store in the end. The processes, the faults and the checks are the same.
+
+mod direct;
+mod json;
+mod slate;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::ObjectStore;
+use qo_broker::BrokerEngine;
+use qo_core::{Task, TaskId};
+use qo_engine::{Engine, EngineError};
+use qo_store::clock::StoreClock;
+use qo_store::world::{BoxFuture, World};
+
+use crate::broker::Wire;
+use crate::faults::FaultKind;
+use crate::store::{Bucket, Written};
+
+pub use self::direct::Direct;
+pub use self::json::Json;
+pub use self::slate::Slate;
+
+/// The engine of that name.
+pub fn from_name(name: &str) -> Option<Arc<dyn Subject>> {
+    all().into_iter().find(|subject| subject.name() == name)
+}
+
+/// Every engine that can be simulated.
+pub fn all() -> Vec<Arc<dyn Subject>> {
+    vec![Arc::new(Objects), Arc::new(Json), Arc::new(Slate)]
+}
+
+/// What a process has to start an engine with.
+#[derive(Debug, Clone)]
+pub struct Seat {
+    /// The way to the store.
+    pub objects: Arc<dyn ObjectStore>,
+    /// The store's time, as its answers tell it.
+    pub clock: Arc<StoreClock>,
+    /// Everything else.
+    pub world: Arc<dyn World>,
+    /// How often background work looks at everything.
+    pub sweep_interval: Duration,
+    /// The way to the brokers, where the engine has some.
+    pub wire: Wire,
+}
+
+/// An engine that runs.
+pub struct Running {
+    /// What callers talk to.
+    pub engine: Arc<dyn Engine>,
+    /// Ends once what has run out by now.
+    pub expire: Box<dyn Fn() -> BoxFuture<Result<(), EngineError>> + Send + Sync>,
+    /// Does once whatever the engine needs done now and then.
+    pub tidy: Box<dyn Fn() -> BoxFuture<Result<(), EngineError>> + Send + Sync>,
+    /// Starts the background work of a worker. It ends when what comes back is dropped, or with the process.
+    pub maintain: Box<dyn Fn() -> Box<dyn Send> + Send + Sync>,
+}
+
+/// An engine to be simulated.
+pub trait Subject: Debug + Send + Sync + 'static {
+    /// Its name in tables.
+    fn name(&self) -> &'static str;
+
+    /// Starts it in a process. Where there are brokers, this is the way to them.
+    fn start(&self, seat: &Seat) -> Running;
+
+    /// How many processes open the queue for the others; none, where everybody does.
+    fn brokers(&self) -> u64 {
+        0
+    }
+
+    /// Opens the queue in the process of a broker.
+    fn serve(&self, _seat: &Seat) -> BoxFuture<Result<BrokerEngine, EngineError>> {
+        Box::pin(async { Err(EngineError::Closed) })
+    }
+
+    /// After how long a process looks at everything that was left: what was on its way has arrived by then.
+    fn tidy_after(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    /// Whether the engine is made for stores and processes that fail in this way.
+    fn endures(&self, _kind: FaultKind) -> bool {
+        true
+    }
+
+    /// Every stored version of every task, oldest first.
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>>;
+
+    /// The newest stored version of every task that is there and was never damaged.
+    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, Written> {
+        let records = self.records(bucket).into_iter();
+        records
+            .filter(|(_, written)| !written.iter().any(|written| written.damaged))
+            .filter_map(|(id, written)| Some((id, written.into_iter().next_back()?)))
+            .filter(|(_, written)| written.body.is_some())
+            .collect()
+    }
+
+    /// Whether one write may hold several changes of one task.
+    fn groups_changes(&self) -> bool {
+        false
+    }
+
+    /// The key that the engine cannot do without, and that it writes without end, if there is one. A store that limits the
+    /// versions of a key is no store for it.
+    fn unlimited_key(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The keys of objects that may be damaged without making the store as a whole unusable.
+    fn may_be_damaged(&self, key: &str) -> bool;
+
+    /// The tasks that a stored object is needed for: itself, and what it holds.
+    fn tasks_of(&self, key: &str) -> Vec<TaskId>;
+
+    /// What is stored and should not be, when all tasks have come to their end and everything was tidied.
+    fn left_over(&self, bucket: &Bucket, tasks: &BTreeMap<TaskId, Task>) -> Vec<String>;
+
+    /// How many requests of each kind a run without faults may cost: writes, reads and lists.
+    fn budget(&self, work: &Work) -> (u64, u64, u64);
+}
+
+/// What was done in a run, by which its requests are judged.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Work {
+    /// Changes of tasks.
+    pub changes: u64,
+    /// Claims among them.
+    pub claims: u64,
+    /// Calls, looks included.
+    pub calls: u64,
+    /// How long all processes have run, together.
+    pub process_seconds: u64,
+}

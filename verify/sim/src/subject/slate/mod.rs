@@ -1,0 +1,128 @@
+//! Broker mode with the queue in SlateDB: one broker at a time has it open, and everybody else reaches it over a network.
+//!
+//! SlateDB itself runs here, with its log, its tables, its compactor and its fence, on the simulated store, with the process's clock and a
+//! seed of the run, in a runtime that the scheduler drives.
+
+mod wal;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo_broker::{BrokerEngine, SlateConfig};
+use qo_core::keys::Key;
+use qo_core::{Task, TaskId};
+use qo_engine::{Engine, EngineError};
+use qo_store::client::ClientConfig;
+use qo_store::world::BoxFuture;
+
+use super::{Running, Seat, Subject, Work};
+use crate::faults::FaultKind;
+use crate::store::{Bucket, Written};
+
+/// Where the database is, and which writer has it.
+const DATABASE: &str = "slate/";
+const MARK: &str = "meta/writer.json";
+
+/// The engine that keeps the queue in SlateDB.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Slate;
+
+impl Subject for Slate {
+    fn name(&self) -> &'static str {
+        "slate"
+    }
+
+    fn start(&self, seat: &Seat) -> Running {
+        let wire = seat.wire.clone();
+        let look = wire.clone();
+        Running {
+            engine: Arc::new(wire),
+            expire: Box::new(|| Box::pin(async { Ok(()) })),
+            // The broker tidies by itself.
+            tidy: Box::new(move || {
+                let wire = look.clone();
+                Box::pin(async move { wire.stats().await.map(drop) })
+            }),
+            maintain: Box::new(|| Box::new(())),
+        }
+    }
+
+    fn brokers(&self) -> u64 {
+        2
+    }
+
+    fn serve(&self, seat: &Seat) -> BoxFuture<Result<BrokerEngine, EngineError>> {
+        let opening = BrokerEngine::slate(
+            Arc::clone(&seat.objects),
+            Arc::clone(&seat.clock),
+            Arc::clone(&seat.world),
+            ClientConfig {
+                // A write that is applied twice is refused the second time.
+                trust_first_refusal: false,
+                ..ClientConfig::default()
+            },
+            SlateConfig {
+                // SlateDB wakes up so often, whether or not there is something to write, and every time costs a run its time.
+                flush_interval: Duration::from_millis(50),
+                // A run is short, and what SlateDB does in the background is to happen in it.
+                poll_interval: Duration::from_secs(5),
+                garbage_interval: Duration::from_mins(1),
+                ..SlateConfig::default()
+            },
+        );
+        Box::pin(opening)
+    }
+
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
+        wal::records(bucket)
+    }
+
+    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, Written> {
+        wal::newest(bucket)
+    }
+
+    fn groups_changes(&self) -> bool {
+        true
+    }
+
+    fn endures(&self, kind: FaultKind) -> bool {
+        // SlateDB finds its log by a list and relies on it, as S3 and all stores that it supports promise.
+        kind != FaultKind::StaleList
+    }
+
+    fn may_be_damaged(&self, key: &str) -> bool {
+        // The database is the queue: who damages it has damaged all of it.
+        !key.starts_with(DATABASE) && key != MARK
+    }
+
+    fn tasks_of(&self, key: &str) -> Vec<TaskId> {
+        match key.parse() {
+            Ok(Key::Input { id, .. } | Key::Output { id, .. }) => vec![id],
+            _ => Vec::new(),
+        }
+    }
+
+    fn left_over(&self, bucket: &Bucket, _tasks: &BTreeMap<TaskId, Task>) -> Vec<String> {
+        let mut left_over = bucket.keys("");
+        // A payload that no task names costs its storage and does no harm: a crash between two writes leaves one.
+        left_over.retain(|key| {
+            let is_kept = matches!(
+                key.parse(),
+                Ok(Key::Worker(_) | Key::Input { .. } | Key::Output { .. })
+            );
+            !key.starts_with(DATABASE) && key != MARK && !is_kept
+        });
+        left_over
+    }
+
+    fn budget(&self, work: &Work) -> (u64, u64, u64) {
+        // One log object a group at the most, payloads, the heartbeats, and what the compactor writes.
+        let writes = work.changes * 2 + work.process_seconds / 5 + 50;
+        // A look at the mark for each answer that no write confirms, and every five seconds; what SlateDB polls.
+        let reads = work.calls * 2 + work.process_seconds * 2 + 100;
+        // What SlateDB deletes it finds by lists, four every minute; a purge lists, too.
+        let lists = work.calls / 10 + work.process_seconds / 10 + 50;
+        (writes, reads, lists)
+    }
+}

@@ -1,0 +1,109 @@
+//! Many seeds of random trouble, every seed that ever failed among them, and every promise kept, by every engine.
+//!
+//! `cargo xtask sim` runs more of them, or one.
+
+use std::sync::Arc;
+
+use qo_sim::campaign::{Totals, explain, run_seed};
+use qo_sim::check::Step;
+use qo_sim::faults::FaultKind;
+use qo_sim::subject::{Subject, from_name};
+
+const SEEDS: u64 = 500;
+/// Of how many parts, which run beside each other.
+const PARTS: u64 = 2;
+/// How many different steps the checks know, beside what only some engines do.
+const STEPS: usize = 14;
+
+/// An engine and a seed a line, with what it has shown.
+const FAILED_ONCE: &str = include_str!("../../seeds.txt");
+
+fn campaign(engine: &str, seeds: impl Iterator<Item = u64>) -> Totals {
+    let subject: Arc<dyn Subject> = from_name(engine).unwrap();
+    let mut totals = Totals::default();
+    for seed in seeds {
+        let outcome = run_seed(seed, &subject);
+        assert!(
+            outcome.found.0.is_empty(),
+            "{}",
+            explain(&outcome, &subject, None)
+        );
+        totals.add(&outcome);
+    }
+    println!("{engine}: {totals}");
+    totals
+}
+
+fn part(engine: &str, number: u64) {
+    let totals = campaign(engine, (0..SEEDS).filter(|seed| seed % PARTS == number));
+    // A campaign in which something never happens proves nothing about it.
+    let common = totals.steps.keys().filter(|step| **step != Step::TakenBack);
+    assert_eq!(common.count(), STEPS, "{totals}");
+    let subject = from_name(engine).unwrap();
+    let kinds = FaultKind::ALL.into_iter();
+    // Who keeps the queue in one place lists only for a purge.
+    let rare = |kind| kind == FaultKind::StaleList && engine != "direct";
+    for kind in kinds.filter(|kind| subject.endures(*kind) && !rare(*kind)) {
+        assert!(
+            totals.faults.get(&kind).is_some_and(|count| *count > 0),
+            "{kind}: {totals}"
+        );
+    }
+    assert!(totals.undecided * 100 < totals.tasks, "{totals}");
+}
+
+fn failed_once(engine: &str) {
+    let lines = FAILED_ONCE.lines().filter(|line| !line.starts_with('#'));
+    let seeds = lines.filter_map(|line| {
+        let (name, rest) = line.split_once(' ').unwrap();
+        assert!(from_name(name).is_some(), "{line}");
+        let seed = rest.split_whitespace().next().unwrap();
+        (name == engine).then(|| seed.parse().unwrap())
+    });
+    campaign(engine, seeds);
+}
+
+#[test]
+fn direct_every_second_seed() {
+    part("direct", 0);
+}
+
+#[test]
+fn direct_the_other_seeds() {
+    part("direct", 1);
+}
+
+#[test]
+fn direct_every_seed_that_ever_failed() {
+    failed_once("direct");
+}
+
+#[test]
+fn json_every_second_seed() {
+    part("json", 0);
+}
+
+#[test]
+fn json_the_other_seeds() {
+    part("json", 1);
+}
+
+#[test]
+fn json_every_seed_that_ever_failed() {
+    failed_once("json");
+}
+
+#[test]
+fn slate_every_second_seed() {
+    part("slate", 0);
+}
+
+#[test]
+fn slate_the_other_seeds() {
+    part("slate", 1);
+}
+
+#[test]
+fn slate_every_seed_that_ever_failed() {
+    failed_once("slate");
+}
