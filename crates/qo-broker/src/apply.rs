@@ -9,7 +9,7 @@ use qo_core::state::{Claim, Outcome, Request, StateCommand};
 use qo_core::{Action, Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::Stats;
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 
 use super::journal::{GroupChanges, Journal};
 use super::message::{Answer, Ask, ListAsk, Listed, Submit, Taken, Wish};
@@ -34,7 +34,7 @@ pub(super) enum Verdict {
 /// The state, and what applying to it needs.
 pub(super) struct Space {
     pub(super) state: QueueState,
-    pub(super) world: Arc<dyn World>,
+    pub(super) runtime: Arc<dyn Runtime>,
     pub(super) lease_margin_ms: u64,
 }
 
@@ -53,7 +53,7 @@ impl Space {
             }
             Ask::Claim(wish) => {
                 let claimed = self.claim(wish, now, changes);
-                let waits = wish.until > self.world.monotonic();
+                let waits = wish.until > self.runtime.monotonic();
                 match claimed {
                     Ok(tasks) if tasks.is_empty() && waits => return Verdict::Wait,
                     Ok(tasks) if tasks.is_empty() => Answer::Tasks(self.nothing_for(wish)),
@@ -129,7 +129,7 @@ impl Space {
             worker: wish.worker.clone(),
             queues: wish.queues.clone(),
             types: wish.types.clone(),
-            leases: (0..due).map(|_| self.world.new_lease_id()).collect(),
+            leases: (0..due).map(|_| self.runtime.new_lease_id()).collect(),
             lease_ms: wish.lease_ms,
         };
         match self.command(Request::Claim(claim), now, changes) {
@@ -266,7 +266,7 @@ impl Space {
     }
 
     fn command(&mut self, request: Request, now: Timestamp, changes: &mut GroupChanges) -> Outcome {
-        let op = self.world.new_op_id();
+        let op = self.runtime.new_op_id();
         let operation = operation_of(&request);
         let (outcome, changed) = self.state.apply(StateCommand { op, request }, now);
         changes.note(operation, &changed.tasks, &self.state);
@@ -286,17 +286,17 @@ impl Space {
     }
 
     fn jitter(&self) -> Jitter {
-        jitter(self.world.as_ref())
+        jitter(self.runtime.as_ref())
     }
 }
 
 /// Random bits that spread waits.
-pub(super) fn jitter(world: &dyn World) -> Jitter {
+pub(super) fn jitter(runtime: &dyn Runtime) -> Jitter {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "32 of the 64 random bits are wanted"
     )]
-    Jitter::new(world.random() as u32)
+    Jitter::new(runtime.random() as u32)
 }
 
 /// Why a command did nothing.

@@ -30,7 +30,7 @@ use qo_core::mutant::{Mutant, planted};
 use qo_core::{QueueState, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::watch::Watchers;
-use qo_store::world::{BoxFuture, World, WorldExt};
+use qo_store::runtime::{BoxFuture, Runtime, RuntimeExt};
 use qo_store::{StoreClient, StoreError};
 use tokio::sync::mpsc;
 
@@ -91,7 +91,7 @@ impl<J: Journal> CommitLoop<J> {
         state: QueueState,
         journal: J,
         client: StoreClient,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         config: &BrokerConfig,
         asks: mpsc::Receiver<Entry>,
         ended: Arc<OnceLock<EngineError>>,
@@ -99,7 +99,7 @@ impl<J: Journal> CommitLoop<J> {
         Self {
             space: Space {
                 state,
-                world,
+                runtime,
                 lease_margin_ms: config.lease_margin_ms,
             },
             journal,
@@ -133,7 +133,7 @@ impl<J: Journal> CommitLoop<J> {
         let mut end = EngineError::Closed;
         let mut broken = None;
         while closers.is_empty() {
-            let sleep = self.space.world.sleep(self.wakes_in());
+            let sleep = self.space.runtime.sleep(self.wakes_in());
             let has_room = self.in_flight.len() < self.journal.in_flight_max();
             tokio::select! {
                 biased;
@@ -225,9 +225,9 @@ impl<J: Journal> CommitLoop<J> {
         for round in 0..ROUNDS_MAX {
             if round > 0 {
                 let bound_ms = (4 << round.min(10)).min(PAUSE_MAX_MS);
-                let pause_ms = self.space.world.random_below(bound_ms);
+                let pause_ms = self.space.runtime.random_below(bound_ms);
                 let pause = Duration::from_millis(pause_ms);
-                self.space.world.sleep(pause).await;
+                self.space.runtime.sleep(pause).await;
             }
             if let Err(error) = self.load().await {
                 self.rest();
@@ -239,8 +239,8 @@ impl<J: Journal> CommitLoop<J> {
             if changes.is_empty() && !confirm {
                 return;
             }
-            let world = &self.space.world;
-            let told = Told::begin(&self.watchers, world, members.len(), &mut changes);
+            let runtime = &self.space.runtime;
+            let told = Told::begin(&self.watchers, runtime, members.len(), &mut changes);
             if planted(Mutant::AnsweredBeforeDurable) {
                 self.deliver(std::mem::take(&mut members));
             }
@@ -250,7 +250,7 @@ impl<J: Journal> CommitLoop<J> {
                     return self.deliver(members);
                 }
                 Committed::Done => {
-                    self.confirmed_at = Some(self.space.world.monotonic());
+                    self.confirmed_at = Some(self.space.runtime.monotonic());
                     told.land();
                     return self.deliver(members);
                 }
@@ -341,7 +341,7 @@ impl<J: Journal> CommitLoop<J> {
         let is_due = self.next_due.is_some_and(|due| due <= now);
         let may_serve = self.disturbed || changes.woke || is_due;
         self.disturbed = false;
-        let at = self.space.world.monotonic();
+        let at = self.space.runtime.monotonic();
         let mut still_waiting = VecDeque::with_capacity(self.waiting.len());
         for entry in std::mem::take(&mut self.waiting) {
             let Ask::Claim(wish) = &entry.ask else {
@@ -373,7 +373,7 @@ impl<J: Journal> CommitLoop<J> {
     }
 
     fn rest(&mut self) {
-        self.rests_until = self.space.world.monotonic() + REST;
+        self.rests_until = self.space.runtime.monotonic() + REST;
     }
 
     /// How often to look whether others have changed what is stored, as things are.
@@ -387,7 +387,7 @@ impl<J: Journal> CommitLoop<J> {
     }
 
     fn is_poll_due(&self) -> bool {
-        let at = self.space.world.monotonic();
+        let at = self.space.runtime.monotonic();
         self.poll_interval().is_some_and(|interval| {
             self.confirmed_at
                 .is_none_or(|confirmed| at >= confirmed + interval)
@@ -396,7 +396,7 @@ impl<J: Journal> CommitLoop<J> {
 
     /// How long until there is something to do that nobody asks for.
     fn wakes_in(&self) -> Duration {
-        let at = self.space.world.monotonic();
+        let at = self.space.runtime.monotonic();
         let now = self.client.now();
         let mut wakes_in = SLEEP_MAX;
         if let Some(interval) = self.poll_interval() {

@@ -21,7 +21,7 @@ use qo_engine::api::{
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{payload, worker_records};
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use super::BrokerEngine;
 use super::apply::jitter;
@@ -36,7 +36,7 @@ const LIMIT_MAX: usize = 1_000;
 
 impl BrokerEngine {
     async fn place(&self, request: SubmitRequest) -> Result<Submit, EngineError> {
-        let id = request.id.unwrap_or_else(|| self.world().new_task_id());
+        let id = request.id.unwrap_or_else(|| self.runtime().new_task_id());
         let input = self.place_input(id, &request).await?;
         Ok(Submit {
             id,
@@ -197,7 +197,7 @@ impl Engine for BrokerEngine {
             types: request.types.clone(),
             max: request.max,
             lease_ms,
-            until: self.world().monotonic() + Duration::from_millis(request.wait_ms),
+            until: self.runtime().monotonic() + Duration::from_millis(request.wait_ms),
         };
         match self.ask(Ask::Claim(wish)).await? {
             Answer::Tasks(result) => {
@@ -282,7 +282,7 @@ impl Engine for BrokerEngine {
         lease: LeaseId,
         failure: Failure,
     ) -> Result<Task, EngineError> {
-        let jitter = jitter(self.world());
+        let jitter = jitter(self.runtime());
         let action = Action::Fail {
             lease,
             failure,

@@ -5,7 +5,7 @@ use qo_core::state::Changes;
 use qo_core::{QueueName, QueueState, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::watch::TaskChange;
-use qo_store::world::BoxFuture;
+use qo_store::runtime::BoxFuture;
 
 use super::message::Entry;
 

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use qo_core::{OpId, QueueState, Task, TaskId};
 use qo_store::StoreClient;
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 use tokio::sync::{mpsc, oneshot};
 
 pub use config::{BrokerConfig, JsonConfig};
@@ -55,7 +55,7 @@ pub struct BrokerEngine {
 struct Shared {
     asks: mpsc::Sender<Entry>,
     client: StoreClient,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     config: BrokerConfig,
     /// Why the loop has ended.
     ended: Arc<OnceLock<EngineError>>,
@@ -77,7 +77,7 @@ impl BrokerEngine {
         state: QueueState,
         journal: J,
         client: StoreClient,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         config: BrokerConfig,
         archive: Option<Arc<dyn Archive>>,
     ) -> Self {
@@ -87,18 +87,18 @@ impl BrokerEngine {
             state,
             journal,
             client.clone(),
-            Arc::clone(&world),
+            Arc::clone(&runtime),
             &config,
             receiver,
             Arc::clone(&ended),
         );
         let watchers = commits.watchers();
-        world.spawn(Box::pin(commits.run()));
+        runtime.spawn(Box::pin(commits.run()));
         Self {
             shared: Arc::new(Shared {
                 asks,
                 client,
-                world,
+                runtime,
                 config,
                 ended,
                 archive,
@@ -125,13 +125,13 @@ impl BrokerEngine {
             if self.shared.ended.get().is_some() {
                 break;
             }
-            self.world().sleep(END_LOOK_INTERVAL).await;
+            self.runtime().sleep(END_LOOK_INTERVAL).await;
         }
         self.why_ended()
     }
 
-    fn world(&self) -> &dyn World {
-        self.shared.world.as_ref()
+    fn runtime(&self) -> &dyn Runtime {
+        self.shared.runtime.as_ref()
     }
 
     fn config(&self) -> &BrokerConfig {
@@ -139,7 +139,7 @@ impl BrokerEngine {
     }
 
     fn new_op(&self) -> OpId {
-        self.world().new_op_id()
+        self.runtime().new_op_id()
     }
 
     /// Hands a wish to the loop and waits until what came of it is durable.

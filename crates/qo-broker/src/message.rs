@@ -118,7 +118,7 @@ pub(super) struct Wish {
     pub(super) types: Vec<TaskType>,
     pub(super) max: usize,
     pub(super) lease_ms: u64,
-    /// Until when to wait for the first task, in the world's monotonic time.
+    /// Until when to wait for the first task, in the runtime's monotonic time.
     pub(super) until: Duration,
 }
 

@@ -12,7 +12,7 @@ use qo_engine::api::{SubmitRequest, Submitted};
 use qo_engine::payload;
 use qo_store::StoreClient;
 use qo_store::client::PAGE_LIMIT_MAX;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 use super::BrokerEngine;
 use super::message::Submit;
@@ -91,7 +91,7 @@ impl BrokerEngine {
                 sha256: reference.sha256,
             };
             let client = self.client().clone();
-            self.world().spawn(Box::pin(async move {
+            self.runtime().spawn(Box::pin(async move {
                 delete(&client, &[key.to_string()]).await;
             }));
         }
@@ -110,7 +110,7 @@ pub(super) fn has_stored_payloads(task: &Task) -> bool {
 }
 
 /// Deletes the payloads of tasks that were dropped, beside the caller.
-pub(super) fn forget_payloads(client: &StoreClient, world: &dyn World, dropped: &[Task]) {
+pub(super) fn forget_payloads(client: &StoreClient, runtime: &dyn Runtime, dropped: &[Task]) {
     let ids: Vec<_> = dropped
         .iter()
         .filter(|task| has_stored_payloads(task))
@@ -120,7 +120,7 @@ pub(super) fn forget_payloads(client: &StoreClient, world: &dyn World, dropped: 
         return;
     }
     let client = client.clone();
-    world.spawn(Box::pin(async move {
+    runtime.spawn(Box::pin(async move {
         futures_util::stream::iter(ids)
             .for_each_concurrent(AT_ONCE, |id| {
                 let client = &client;

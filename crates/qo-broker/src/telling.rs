@@ -7,14 +7,14 @@ use qo_core::QueueState;
 use qo_core::state::Request;
 use qo_core::{Task, TaskId};
 use qo_engine::watch::{Commit, RENEW, TaskChange, Watchers, operation_name};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 use super::journal::GroupChanges;
 
 /// What will be told of a group. A group whose write was lost or failed drops it, and nothing is told.
 pub(super) struct Told {
     watchers: Watchers,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     began: Duration,
     callers: usize,
     tasks: usize,
@@ -25,14 +25,14 @@ impl Told {
     /// Notes a group that is about to be written.
     pub(super) fn begin(
         watchers: &Watchers,
-        world: &Arc<dyn World>,
+        runtime: &Arc<dyn Runtime>,
         callers: usize,
         changes: &mut GroupChanges,
     ) -> Self {
         Self {
             watchers: watchers.clone(),
-            world: Arc::clone(world),
-            began: world.monotonic(),
+            runtime: Arc::clone(runtime),
+            began: runtime.monotonic(),
             callers,
             tasks: changes.tasks.len() + changes.removed.len(),
             changes: changes.told.take().unwrap_or_default(),
@@ -48,7 +48,7 @@ impl Told {
         self.watchers.committed(&Commit {
             callers: self.callers,
             tasks: self.tasks,
-            took: self.world.monotonic().saturating_sub(self.began),
+            took: self.runtime.monotonic().saturating_sub(self.began),
         });
         for change in self.changes {
             self.watchers.changed(change);

@@ -20,13 +20,13 @@ pub(crate) fn open_store(session: &Session) -> Result<Store, Failure> {
 
 /// The connection that is meant, still to be opened.
 pub(crate) fn prepare(session: &Session) -> Connect {
-    let world = Arc::clone(&session.world);
+    let runtime = Arc::clone(&session.runtime);
     let connect = match &session.settings.store.value {
         Some(url) => Connect::to(url.clone()),
         None => Connect::to_default(),
     };
-    let options = session.environment.open_options(Arc::clone(&world));
+    let options = session.environment.open_options(Arc::clone(&runtime));
     connect
         .options(options.counted_by(session.requests.clone()))
-        .world(world)
+        .runtime(runtime)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use qo::OpenOptions;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 /// Variables and the current directory.
 #[derive(Clone, Default)]
@@ -37,10 +37,10 @@ impl Environment {
     }
 
     /// The surroundings in which a store is opened.
-    pub fn open_options(&self, world: Arc<dyn World>) -> OpenOptions {
+    pub fn open_options(&self, runtime: Arc<dyn Runtime>) -> OpenOptions {
         self.variables
             .iter()
-            .fold(OpenOptions::new(world), |options, (name, value)| {
+            .fold(OpenOptions::new(runtime), |options, (name, value)| {
                 options.with_var(name, value)
             })
     }

@@ -5,7 +5,7 @@
 use std::fmt::{self, Write as _};
 
 use anstyle::Style;
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
@@ -62,7 +62,7 @@ pub(crate) fn start(verbosity: Verbosity, environment: &Environment, paint: Pain
         .event_format(Lines {
             paint,
             shows_probe: verbosity.verbose > 1,
-            world: TokioWorld::shared(),
+            runtime: TokioRuntime::shared(),
         })
         .finish();
     // An error means that there is one already.
@@ -74,7 +74,7 @@ struct Lines {
     paint: Paint,
     /// Whether the requests of the probe are shown: there are a thousand of them, and one line says what came of them.
     shows_probe: bool,
-    world: std::sync::Arc<dyn World>,
+    runtime: std::sync::Arc<dyn Runtime>,
 }
 
 impl<S, N> FormatEvent<S, N> for Lines
@@ -93,7 +93,9 @@ where
         if fields.is_probe() && !self.shows_probe {
             return Ok(());
         }
-        let at = self.paint.paint(DIM, &time::time_of_day(self.world.now()));
+        let at = self
+            .paint
+            .paint(DIM, &time::time_of_day(self.runtime.now()));
         let line = fields.request(self.paint).unwrap_or_else(|| {
             let (word, style) = level(*event.metadata().level());
             fields.sentence(&self.paint.paint(style, word), self.paint)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use qo::Queue;
 use qo_store::Store;
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::wrap::RequestCounter;
 
 use crate::config::Settings;
@@ -23,7 +23,7 @@ pub struct Session {
     /// Where it writes.
     pub screen: Screen,
     /// Time, sleeping, spawning and randomness.
-    pub world: Arc<dyn World>,
+    pub runtime: Arc<dyn Runtime>,
     /// What the store was asked.
     pub requests: RequestCounter,
     /// What is known of the store that was opened: its description and where its credentials come from.
@@ -33,13 +33,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// A run with the real world behind it.
+    /// A run with the real runtime behind it.
     pub fn new(environment: Environment, settings: Settings, screen: Screen) -> Self {
         Self {
             environment,
             settings,
             screen,
-            world: TokioWorld::shared(),
+            runtime: TokioRuntime::shared(),
             requests: RequestCounter::default(),
             store: None,
             queue: None,

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use qo_core::keys::CLAIMS_KEY;
 use qo_store::StoreError;
 use qo_store::client::Tag;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use super::{DirectEngine, lock};
 
@@ -47,12 +47,12 @@ impl DirectEngine {
     /// Says that tasks are about to be claimed, unless that was said just now.
     pub(super) async fn announce_claims(&self) {
         let mut announced_at = self.shared.activity.announced_at.lock().await;
-        let now = self.world().monotonic();
+        let now = self.runtime().monotonic();
         if announced_at.is_some_and(|at| now < at + ANNOUNCE_INTERVAL) {
             return;
         }
         // Any bytes will do that were never there before.
-        let body = format!("{{\"op_id\":\"{}\"}}", self.world().new_op_id());
+        let body = format!("{{\"op_id\":\"{}\"}}", self.runtime().new_op_id());
         match self.client().put(CLAIMS_KEY, Bytes::from(body)).await {
             Ok(_) => *announced_at = Some(now),
             Err(error) => {
@@ -68,7 +68,7 @@ impl DirectEngine {
 
     /// Whether there may be leases.
     pub(super) async fn may_be_running(&self) -> bool {
-        let now = self.world().monotonic();
+        let now = self.runtime().monotonic();
         let seen = lock(&self.shared.activity.seen).clone();
         let Some((listed_at, true)) = seen.listed else {
             return true;
@@ -87,7 +87,7 @@ impl DirectEngine {
                 let mut seen = lock(&self.shared.activity.seen);
                 seen.tag = Some(object.tag);
                 // The time at which it is known, not the earlier one at which it was asked.
-                seen.changed_at = Some(self.world().monotonic());
+                seen.changed_at = Some(self.runtime().monotonic());
                 true
             }
             // Nothing was claimed since, or ever.

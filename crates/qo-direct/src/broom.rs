@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qo_store::StoreClient;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 use super::lock;
 
@@ -23,7 +23,7 @@ pub(super) struct Broom {
 
 struct Shared {
     client: StoreClient,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     delay: Duration,
     state: Mutex<State>,
     /// Held while entries are being deleted, so that whoever flushes waits for those that somebody else is at.
@@ -39,11 +39,11 @@ struct State {
 }
 
 impl Broom {
-    pub(super) fn new(client: StoreClient, world: Arc<dyn World>, delay: Duration) -> Self {
+    pub(super) fn new(client: StoreClient, runtime: Arc<dyn Runtime>, delay: Duration) -> Self {
         Self {
             shared: Arc::new(Shared {
                 client,
-                world,
+                runtime,
                 delay,
                 state: Mutex::default(),
                 flushing: tokio::sync::Mutex::default(),
@@ -65,8 +65,8 @@ impl Broom {
         state.scheduled = true;
         drop(state);
         let broom = self.clone();
-        self.shared.world.spawn(Box::pin(async move {
-            broom.shared.world.sleep(broom.shared.delay).await;
+        self.shared.runtime.spawn(Box::pin(async move {
+            broom.shared.runtime.sleep(broom.shared.delay).await;
             broom.flush().await;
         }));
     }

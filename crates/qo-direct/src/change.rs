@@ -20,7 +20,7 @@ use qo_engine::EngineError;
 use qo_engine::watch::operation_name;
 use qo_store::StoreError;
 use qo_store::client::{Object, Tag};
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use super::{DirectEngine, Stored, index};
 
@@ -56,7 +56,7 @@ impl DirectEngine {
         known: Option<Stored>,
         action: Action,
     ) -> Result<Changed, EngineError> {
-        let op = self.world().new_op_id();
+        let op = self.runtime().new_op_id();
         let mut known = known;
         for round in 0..TRIES_MAX {
             let stored = match known.take() {
@@ -76,8 +76,8 @@ impl DirectEngine {
             match self.try_change(stored, op, action.clone()).await {
                 Err(EngineError::Store(StoreError::Conflict { .. })) => {
                     // Somebody else was first. Wait a little, more with each round, so that a crowd takes turns.
-                    let pause_ms = self.world().random_below(u64::from(round) * 10);
-                    self.world()
+                    let pause_ms = self.runtime().random_below(u64::from(round) * 10);
+                    self.runtime()
                         .sleep(std::time::Duration::from_millis(pause_ms))
                         .await;
                 }

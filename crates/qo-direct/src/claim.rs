@@ -14,7 +14,7 @@ use qo_core::{Action, Rejection, Shard, Status, Task, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::ClaimRequest;
 use qo_store::StoreError;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use super::lanes::{LaneName, take_most_urgent};
 use super::{DirectEngine, IndexMode, Stored};
@@ -60,11 +60,11 @@ impl DirectEngine {
         if request.max == 0 {
             return Ok(Vec::new());
         }
-        let deadline = self.world().monotonic() + Duration::from_millis(request.wait_ms);
+        let deadline = self.runtime().monotonic() + Duration::from_millis(request.wait_ms);
         loop {
             let seen = self.shared.signal.epoch();
             let (claimed, next_look) = self.claim_now(request).await?;
-            let left = deadline.saturating_sub(self.world().monotonic());
+            let left = deadline.saturating_sub(self.runtime().monotonic());
             if !claimed.is_empty() {
                 return Ok(claimed);
             }
@@ -255,14 +255,14 @@ impl DirectEngine {
                 Err(error) => Tried::Failed(error),
             };
         }
-        let lease = self.world().new_lease_id();
+        let lease = self.runtime().new_lease_id();
         let action = Action::Claim {
             worker: request.worker.clone(),
             lease,
             lease_ms: request.lease_ms.unwrap_or(self.config().lease_ms),
         };
         match self
-            .try_change(stored, self.world().new_op_id(), action)
+            .try_change(stored, self.runtime().new_op_id(), action)
             .await
         {
             Ok(changed) => {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use qo_store::admin::Versioning;
 use qo_store::open::CheckError;
 use qo_store::probe::{self, ProbeError, ProbeOptions};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use qo_store::{Store, StoreClient};
 
 use super::init::{holds_all, lifecycle_rules};
@@ -63,15 +63,15 @@ const CHECKS: [&str; 8] = [
 pub async fn doctor(
     store: &Store,
     client: &StoreClient,
-    world: &dyn World,
+    runtime: &dyn Runtime,
     options: &DoctorOptions,
 ) -> DoctorReport {
     let visit = Visit {
         store,
         client,
-        world,
+        runtime,
         options,
-        deadline: world.monotonic() + options.time_max,
+        deadline: runtime.monotonic() + options.time_max,
     };
     let mut report = DoctorReport {
         store: store.description.clone(),
@@ -94,7 +94,7 @@ pub async fn doctor(
 struct Visit<'a> {
     store: &'a Store,
     client: &'a StoreClient,
-    world: &'a dyn World,
+    runtime: &'a dyn Runtime,
     options: &'a DoctorOptions,
     deadline: Duration,
 }
@@ -119,11 +119,11 @@ impl Visit<'_> {
         name: &'static str,
         check: impl Future<Output = DoctorCheck>,
     ) -> DoctorCheck {
-        let left = self.deadline.saturating_sub(self.world.monotonic());
+        let left = self.deadline.saturating_sub(self.runtime.monotonic());
         tokio::select! {
             biased;
             check = check => check,
-            () = self.world.sleep(left) => DoctorCheck::new(
+            () = self.runtime.sleep(left) => DoctorCheck::new(
                 name,
                 Health::Warning,
                 format!("not finished within the {} s that all checks have", self.options.time_max.as_secs()),
@@ -234,18 +234,18 @@ impl Visit<'_> {
     /// Races conditional writes anew, whatever is remembered.
     async fn probe(&self) -> DoctorCheck {
         const NAME: &str = "probe";
-        let left = self.deadline.saturating_sub(self.world.monotonic());
+        let left = self.deadline.saturating_sub(self.runtime.monotonic());
         let options = ProbeOptions {
             budget: self.options.probe.budget.min(left),
             ..self.options.probe.clone()
         };
         let objects = &self.store.objects;
         let admin = self.store.admin.as_deref();
-        let verdict = match probe::probe(objects, admin, self.world, &options).await {
+        let verdict = match probe::probe(objects, admin, self.runtime, &options).await {
             Ok(verdict) => verdict,
             Err(error) => return DoctorCheck::new(NAME, Health::Failed, error.to_string()),
         };
-        probe::remember(objects, self.world, &options, &verdict).await;
+        probe::remember(objects, self.runtime, &options, &verdict).await;
         let figures = verdict.figures.clone();
         let check = if verdict.trusted {
             let said = format!(

@@ -12,7 +12,7 @@ use qo_core::{OpId, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest};
 use qo_store::StoreError;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 use serde::{Deserialize, Serialize};
 
 use super::DirectEngine;
@@ -52,7 +52,7 @@ impl DirectEngine {
             &idempotency.key,
         );
         let key = key_of(&scoped).to_string();
-        let op = self.world().new_op_id();
+        let op = self.runtime().new_op_id();
         let now = self.client().now();
         let mut record = KeyRecord {
             task_id: id,
@@ -126,7 +126,7 @@ impl DirectEngine {
     /// condition, so that one that is repeated or arrives late could take the key from the task that has it by then.
     pub(super) async fn free_key(&self, scoped: &ScopedKey, id: TaskId) -> Result<(), EngineError> {
         let key = key_of(scoped).to_string();
-        let op = self.world().new_op_id();
+        let op = self.runtime().new_op_id();
         for _ in 0..TRIES_MAX {
             let found = match self.client().get(&key).await {
                 Ok(found) => found,

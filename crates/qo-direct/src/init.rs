@@ -14,7 +14,7 @@ use std::fmt;
 
 use qo_store::admin::{BucketAdmin, CorsRule, LifecycleRule, Versioning};
 use qo_store::probe::{self, ProbeError, ProbeOptions, Verdict};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use qo_store::{Store, StoreError};
 use serde::Serialize;
 
@@ -135,7 +135,7 @@ fn ended(outcome: InitOutcome, detail: impl Into<String>) -> Ended {
 }
 
 /// Prepares a bucket. It ends early, with a refused step, where the bucket cannot be used at all.
-pub async fn init(store: &Store, world: &dyn World, options: &InitOptions) -> InitReport {
+pub async fn init(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -> InitReport {
     let mut report = InitReport {
         store: store.description.clone(),
         steps: Vec::new(),
@@ -147,7 +147,7 @@ pub async fn init(store: &Store, world: &dyn World, options: &InitOptions) -> In
     let reached = ended(InitOutcome::AlreadySo, "the store answers");
     report.add("reachable", reached);
 
-    let trusted = trust(store, world, options).await;
+    let trusted = trust(store, runtime, options).await;
     let is_trusted = trusted.0 != InitOutcome::Refused;
     report.add("trusted", trusted);
     if !is_trusted {
@@ -160,7 +160,10 @@ pub async fn init(store: &Store, world: &dyn World, options: &InitOptions) -> In
         }
         return report;
     };
-    report.add("versioning", versioning(store, admin, world, options).await);
+    report.add(
+        "versioning",
+        versioning(store, admin, runtime, options).await,
+    );
     report.add("cors", cors(admin, options).await.unwrap_or_else(failed));
     let lifecycle = lifecycle(store, admin, options).await;
     report.add("lifecycle", lifecycle.unwrap_or_else(failed));
@@ -168,8 +171,8 @@ pub async fn init(store: &Store, world: &dyn World, options: &InitOptions) -> In
 }
 
 /// The bucket as it is now must be trusted before anything is changed about it.
-async fn trust(store: &Store, world: &dyn World, options: &InitOptions) -> Ended {
-    let remembered = probe::recall(&store.objects, world, &options.probe).await;
+async fn trust(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -> Ended {
+    let remembered = probe::recall(&store.objects, runtime, &options.probe).await;
     let was_trusted = matches!(&remembered, Ok(Some(verdict)) if verdict.trusted);
     if options.dry_run {
         return if was_trusted {
@@ -187,7 +190,7 @@ async fn trust(store: &Store, world: &dyn World, options: &InitOptions) -> Ended
     match probe::ensure_trusted(
         &store.objects,
         store.admin.as_deref(),
-        world,
+        runtime,
         &options.probe,
     )
     .await
@@ -216,7 +219,7 @@ fn races(verdict: &Verdict) -> String {
 async fn versioning(
     store: &Store,
     admin: &dyn BucketAdmin,
-    world: &dyn World,
+    runtime: &dyn Runtime,
     options: &InitOptions,
 ) -> Ended {
     let before = match admin.versioning().await {
@@ -245,10 +248,10 @@ async fn versioning(
         }
         Err(error) => return failed(error),
     }
-    let probed = probe::probe(&store.objects, Some(admin), world, &options.probe).await;
+    let probed = probe::probe(&store.objects, Some(admin), runtime, &options.probe).await;
     let problem = match probed {
         Ok(verdict) => {
-            probe::remember(&store.objects, world, &options.probe, &verdict).await;
+            probe::remember(&store.objects, runtime, &options.probe, &verdict).await;
             if verdict.trusted {
                 let detail = format!("the bucket keeps versions from now on; {}", races(&verdict));
                 return ended(InitOutcome::Done, detail);

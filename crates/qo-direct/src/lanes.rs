@@ -13,7 +13,7 @@ use qo_core::keys::{IndexEntry, Key, ready_prefix};
 use qo_core::mutant::{Mutant, planted};
 use qo_core::{QueueName, Shard, TaskId, TaskType, Timestamp, WorkerId};
 use qo_engine::EngineError;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use super::{DirectEngine, lock};
 
@@ -112,7 +112,7 @@ impl DirectEngine {
             return Ok(lane);
         }
         let epoch = self.shared.signal.epoch();
-        let at = self.world().monotonic();
+        let at = self.runtime().monotonic();
         let prefix = ready_prefix(&name.queue, &name.task_type);
         let mut after = None;
         let (entries, next) = loop {
@@ -170,7 +170,7 @@ impl DirectEngine {
     /// something more urgent may have come since.
     fn should_list(&self, lane: &Lane) -> bool {
         let seen = lock(&lane.seen);
-        let now = self.world().monotonic();
+        let now = self.runtime().monotonic();
         match seen.listed {
             _ if planted(Mutant::ListPerClaim) => true,
             None => true,
@@ -223,7 +223,7 @@ impl DirectEngine {
     /// Some entries at random, within their priorities.
     fn shuffled(&self, mut entries: Vec<IndexEntry>, count: usize) -> Vec<IndexEntry> {
         for place in (1..entries.len()).rev() {
-            let other = self.world().random_below(place as u64 + 1);
+            let other = self.runtime().random_below(place as u64 + 1);
             entries.swap(place, usize::try_from(other).unwrap_or(place));
         }
         entries.sort_by_key(|entry| entry.priority);

@@ -55,7 +55,7 @@ impl DirectEngine {
         };
         loop {
             let epoch = self.shared.signal.epoch();
-            let at = self.world().monotonic();
+            let at = self.runtime().monotonic();
             let now = self.client().now();
             {
                 let known = lock(&later.known);

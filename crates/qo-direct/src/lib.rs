@@ -63,7 +63,7 @@ use qo_core::{LeaseId, Task};
 use qo_store::StoreClient;
 use qo_store::admin::BucketAdmin;
 use qo_store::client::Tag;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 pub use config::{DirectConfig, IndexMode};
 pub use doctor::{DoctorCheck, DoctorOptions, DoctorReport, Health, doctor};
@@ -98,7 +98,7 @@ pub struct DirectEngine {
 struct Shared {
     client: StoreClient,
     admin: Option<Arc<dyn BucketAdmin>>,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     config: DirectConfig,
     /// The tasks that this process has claimed, as it last wrote them: what is done next with one needs no read.
     held: Mutex<BTreeMap<LeaseId, Stored>>,
@@ -127,11 +127,11 @@ impl DirectEngine {
     pub fn new(
         client: StoreClient,
         admin: Option<Arc<dyn BucketAdmin>>,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         config: DirectConfig,
     ) -> Self {
-        let broom = Broom::new(client.clone(), Arc::clone(&world), config.broom_delay);
-        let signal = Signal::new(client.clone(), Arc::clone(&world), &config);
+        let broom = Broom::new(client.clone(), Arc::clone(&runtime), config.broom_delay);
+        let signal = Signal::new(client.clone(), Arc::clone(&runtime), &config);
         Self {
             shared: Arc::new(Shared {
                 held: Mutex::default(),
@@ -148,7 +148,7 @@ impl DirectEngine {
                 signal,
                 client,
                 admin,
-                world,
+                runtime,
                 config,
             }),
         }
@@ -159,8 +159,8 @@ impl DirectEngine {
         &self.shared.client
     }
 
-    fn world(&self) -> &dyn World {
-        self.shared.world.as_ref()
+    fn runtime(&self) -> &dyn Runtime {
+        self.shared.runtime.as_ref()
     }
 
     fn config(&self) -> &DirectConfig {

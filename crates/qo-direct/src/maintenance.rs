@@ -24,7 +24,7 @@ use qo_core::keys::{Key, WORKERS_PREFIX};
 use qo_core::mutant::{Mutant, planted};
 use qo_engine::EngineError;
 use qo_store::client::PAGE_LIMIT_MAX;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 use tokio::sync::watch;
 
 use super::DirectEngine;
@@ -142,9 +142,9 @@ impl Maintenance {
     pub fn spawn(engine: DirectEngine, config: MaintenanceConfig) -> MaintenanceHandle {
         let (stop, stopping) = watch::channel(false);
         let (ended, stopped) = watch::channel(false);
-        let world = std::sync::Arc::clone(&engine.shared.world);
+        let runtime = std::sync::Arc::clone(&engine.shared.runtime);
         let maintenance = Self::new(engine, config);
-        world.spawn(Box::pin(async move {
+        runtime.spawn(Box::pin(async move {
             maintenance.run(stopping).await;
             // Nobody waits if the handle is gone.
             let _ = ended.send(true);
@@ -234,11 +234,11 @@ impl Maintenance {
 
     /// Waits for a little less than an interval, never the same, so that those who started together do not stay together.
     async fn pause(&self, interval: Duration) {
-        let part = 0.8 + 0.15 * self.engine.world().random_unit();
+        let part = 0.8 + 0.15 * self.engine.runtime().random_unit();
         self.sleep(interval.mul_f64(part).max(PAUSE_MIN)).await;
     }
 
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> {
-        self.engine.world().sleep(duration)
+        self.engine.runtime().sleep(duration)
     }
 }

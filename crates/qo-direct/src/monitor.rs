@@ -26,7 +26,7 @@ use qo_core::{Action, Shard, Timestamp};
 use qo_engine::EngineError;
 use qo_store::StoreError;
 use qo_store::client::{PAGE_LIMIT_MAX, Page};
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use super::repair::{LeaseEntry, LeaseVerdict};
 use super::{DirectEngine, Stored, lock};
@@ -91,7 +91,7 @@ impl DirectEngine {
             self.promote_due().await?;
             return Ok(report);
         }
-        let at = self.world().monotonic();
+        let at = self.runtime().monotonic();
         let page = self
             .client()
             .page(LEASES_PREFIX, None, PAGE_LIMIT_MAX)
@@ -194,7 +194,7 @@ impl DirectEngine {
             jitter: self.jitter(),
         };
         match self
-            .try_change(stored, self.world().new_op_id(), action)
+            .try_change(stored, self.runtime().new_op_id(), action)
             .await
         {
             Ok(changed) => {
@@ -222,7 +222,7 @@ impl DirectEngine {
     /// The time by which leases are judged: the earliest that the store's can be, less the margin.
     pub(super) fn judged_now(&self) -> Timestamp {
         if planted(Mutant::LeaseJudgedByLocalClock) {
-            return self.world().now();
+            return self.runtime().now();
         }
         self.client()
             .earliest_now()

@@ -95,7 +95,7 @@ impl DirectEngine {
             clippy::cast_possible_truncation,
             reason = "32 of the 64 random bits are wanted"
         )]
-        Jitter::new(self.world().random() as u32)
+        Jitter::new(self.runtime().random() as u32)
     }
 
     async fn change_held(

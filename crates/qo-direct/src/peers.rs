@@ -49,7 +49,7 @@ impl DirectEngine {
     /// The worker's places among the live ones of a lane; nothing, if it is not one of them.
     pub(super) async fn ranks(&self, name: &LaneName, worker: &WorkerId) -> Option<Ranks> {
         let mut known = self.shared.peers.known.lock().await;
-        let now = self.world().monotonic();
+        let now = self.runtime().monotonic();
         if known
             .refreshed_at
             .is_none_or(|at| now >= at + REFRESH_INTERVAL)

@@ -9,7 +9,7 @@ use qo_core::{OpId, QueueName, Timestamp};
 use qo_engine::EngineError;
 use qo_store::StoreError;
 use qo_store::client::{Object, Tag};
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 use serde::{Deserialize, Serialize};
 
 use super::DirectEngine;
@@ -66,7 +66,7 @@ impl DirectEngine {
     pub(super) async fn paused(&self) -> Result<BTreeSet<QueueName>, EngineError> {
         let epoch = self.shared.signal.epoch();
         let mut known = self.shared.queues.known.lock().await;
-        let at = self.world().monotonic();
+        let at = self.runtime().monotonic();
         let is_fresh = |(asked_at, asked_epoch)| {
             asked_epoch == epoch && at < asked_at + self.config().fallback_interval
         };
@@ -105,7 +105,7 @@ impl DirectEngine {
         queue: &QueueName,
         paused: bool,
     ) -> Result<(), EngineError> {
-        let op = self.world().new_op_id();
+        let op = self.runtime().new_op_id();
         for _ in 0..TRIES_MAX {
             let (mut record, tag) = match self.client().get(QUEUES_KEY).await {
                 Ok(object) => (decode(&object)?, Some(object.tag)),

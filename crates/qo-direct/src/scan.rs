@@ -20,7 +20,7 @@ use qo_core::{QueueName, Shard, Status, Task, TaskType, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::ClaimRequest;
 use qo_store::StoreError;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use super::claim::Tried;
 use super::{DirectEngine, Stored, lock};
@@ -134,7 +134,7 @@ impl DirectEngine {
         !walk.found.is_empty()
             || walk
                 .looked_at
-                .is_none_or(|at| self.world().monotonic() >= at + interval)
+                .is_none_or(|at| self.runtime().monotonic() >= at + interval)
     }
 
     /// How long log-scan mode has nothing to look at, as far as it knows.
@@ -153,7 +153,7 @@ impl DirectEngine {
             return Duration::ZERO;
         }
         let fallback = (round.started_at + self.config().fallback_interval)
-            .saturating_sub(self.world().monotonic());
+            .saturating_sub(self.runtime().monotonic());
         let now = self.client().now();
         let next_due = round.next_due.map(|due| due.since(now));
         next_due.map_or(fallback, |next_due| next_due.min(fallback))
@@ -170,7 +170,7 @@ impl DirectEngine {
             return Ok(None);
         }
         let keys = self.next_keys(walk).await?;
-        let read_at = self.world().monotonic();
+        let read_at = self.runtime().monotonic();
         walk.looked_at = Some(read_at);
         let mut ids = Vec::with_capacity(keys.len());
         for key in &keys {
@@ -216,12 +216,12 @@ impl DirectEngine {
     /// Whether there is something to look at: a round that goes on, or a new one where it is time for that.
     fn goes_on(&self, walk: &mut Walk) -> bool {
         let epoch = self.shared.signal.epoch();
-        let at = self.world().monotonic();
+        let at = self.runtime().monotonic();
         let origin = match &walk.round {
             Some(round) if !round.is_over => return true,
             Some(round) if !self.rest_after(round).is_zero() => return false,
             Some(round) => round.origin.clone(),
-            None => Key::Task(self.world().new_task_id()).to_string(),
+            None => Key::Task(self.runtime().new_task_id()).to_string(),
         };
         walk.after = Some(origin.clone());
         walk.round = Some(Round {
@@ -277,7 +277,7 @@ impl DirectEngine {
         request: &ClaimRequest,
         paused: &BTreeSet<QueueName>,
     ) -> Tried {
-        if self.world().monotonic() < read_at + FRESH_FOR {
+        if self.runtime().monotonic() < read_at + FRESH_FOR {
             return self.claim_stored(stored, request).await;
         }
         match self.read(stored.task.id).await {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use qo_core::keys::SIGNAL_KEY;
 use qo_store::StoreClient;
 use qo_store::client::Tag;
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 use tokio::sync::Notify;
 
 use super::{DirectConfig, lock};
@@ -25,7 +25,7 @@ pub(super) struct Signal {
 
 struct Shared {
     client: StoreClient,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     poll_interval: Duration,
     touch_interval: Duration,
     /// Counts everything that may mean work, local or remote.
@@ -47,11 +47,15 @@ struct Touched {
 }
 
 impl Signal {
-    pub(super) fn new(client: StoreClient, world: Arc<dyn World>, config: &DirectConfig) -> Self {
+    pub(super) fn new(
+        client: StoreClient,
+        runtime: Arc<dyn Runtime>,
+        config: &DirectConfig,
+    ) -> Self {
         Self {
             shared: Arc::new(Shared {
                 client,
-                world,
+                runtime,
                 poll_interval: config.signal_interval,
                 touch_interval: config.touch_interval,
                 epoch: AtomicU64::new(0),
@@ -77,7 +81,7 @@ impl Signal {
     /// Tells all workers that there may be new work: at once, or within the interval if that was said just now.
     pub(super) async fn touch(&self) {
         self.bump();
-        let now = self.shared.world.monotonic();
+        let now = self.shared.runtime.monotonic();
         let wait = {
             let mut touched = lock(&self.shared.touched);
             let due = touched.at.map_or(now, |at| at + self.shared.touch_interval);
@@ -95,12 +99,12 @@ impl Signal {
             None => self.write().await,
             Some(wait) => {
                 let signal = self.clone();
-                self.shared.world.spawn(Box::pin(async move {
-                    signal.shared.world.sleep(wait).await;
+                self.shared.runtime.spawn(Box::pin(async move {
+                    signal.shared.runtime.sleep(wait).await;
                     {
                         let mut touched = lock(&signal.shared.touched);
                         touched.trailing = false;
-                        touched.at = Some(signal.shared.world.monotonic());
+                        touched.at = Some(signal.shared.runtime.monotonic());
                     }
                     signal.write().await;
                 }));
@@ -118,7 +122,7 @@ impl Signal {
 
     async fn write(&self) {
         // Any bytes will do that were never there before.
-        let body = format!("{{\"op_id\":\"{}\"}}", self.shared.world.new_op_id());
+        let body = format!("{{\"op_id\":\"{}\"}}", self.shared.runtime.new_op_id());
         if let Err(error) = self.shared.client.put(SIGNAL_KEY, Bytes::from(body)).await {
             tracing::debug!(%error, "idle workers were not told; they look by themselves later");
         }
@@ -132,7 +136,7 @@ impl Signal {
         if self.epoch() != seen {
             return;
         }
-        let now = self.shared.world.monotonic();
+        let now = self.shared.runtime.monotonic();
         let polled_at = *lock(&self.shared.polled_at);
         let next_poll = polled_at.map_or(Duration::ZERO, |at| {
             (at + self.shared.poll_interval).saturating_sub(now)
@@ -140,7 +144,7 @@ impl Signal {
         tokio::select! {
             biased;
             () = bumped => return,
-            () = self.shared.world.sleep(next_poll.min(limit)) => {}
+            () = self.shared.runtime.sleep(next_poll.min(limit)) => {}
         }
         if next_poll <= limit {
             self.poll().await;
@@ -151,7 +155,7 @@ impl Signal {
     pub(super) async fn poll(&self) {
         let mut known = self.shared.polled.lock().await;
         {
-            let now = self.shared.world.monotonic();
+            let now = self.shared.runtime.monotonic();
             let mut polled_at = lock(&self.shared.polled_at);
             if polled_at.is_some_and(|at| now < at + self.shared.poll_interval) {
                 return;

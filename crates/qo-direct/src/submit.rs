@@ -16,7 +16,7 @@ use qo_core::{Payload, TaskId};
 use qo_engine::EngineError;
 use qo_engine::api::{SubmitRequest, Submitted};
 use qo_store::StoreError;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use super::DirectEngine;
 use super::change::encode_task;
@@ -26,7 +26,7 @@ impl DirectEngine {
         &self,
         request: SubmitRequest,
     ) -> Result<Submitted, EngineError> {
-        let id = request.id.unwrap_or_else(|| self.world().new_task_id());
+        let id = request.id.unwrap_or_else(|| self.runtime().new_task_id());
         let input = qo_engine::payload::place(
             "input",
             &request.input,
@@ -37,7 +37,7 @@ impl DirectEngine {
         // The rules have their say before anything is written.
         submit(
             request.clone().into_submission(id, input.clone(), now),
-            self.world().new_op_id(),
+            self.runtime().new_op_id(),
             now,
         )?;
         let id = match &request.idempotency {
@@ -76,14 +76,14 @@ impl DirectEngine {
             };
             self.put_payload(&key, &request.input).await?;
         }
-        let op = self.world().new_op_id();
+        let op = self.runtime().new_op_id();
         let now = self.client().now();
         let again = planted(Mutant::NewIdAfterDoubt).then(|| (request.clone(), input.clone()));
         let task = submit(request.into_submission(id, input, now), op, now)?;
         if planted(Mutant::AcknowledgedEarly) {
             let (engine, task) = (self.clone(), task.clone());
             let written = task.clone();
-            self.world().spawn(Box::pin(async move {
+            self.runtime().spawn(Box::pin(async move {
                 if let Ok(body) = encode_task(&task) {
                     let key = Key::Task(task.id).to_string();
                     let _ = engine.client().create(&key, body, &op).await;
@@ -119,7 +119,7 @@ impl DirectEngine {
                         duplicate: false,
                     });
                 };
-                Box::pin(self.create(self.world().new_task_id(), request, input)).await
+                Box::pin(self.create(self.runtime().new_task_id(), request, input)).await
             }
             Ok(_) => {
                 if !planted(Mutant::ReadyEntryBeforeTask) {

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qo_store::StoreError;
-use qo_store::world::{BoxFuture, World};
+use qo_store::runtime::{BoxFuture, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::wire::BATCH_MAX;
@@ -46,7 +46,7 @@ pub(super) struct Batcher<I, O> {
 }
 
 struct Inner<I, O> {
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     room: Arc<Semaphore>,
     flights_max: usize,
     send: Transport<I, O>,
@@ -66,13 +66,13 @@ struct Waiting<I, O> {
 
 impl<I: Batch, O: Send + 'static> Batcher<I, O> {
     pub(super) fn new(
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         flights_max: usize,
         send: impl Fn(Vec<I>) -> BoxFuture<Answers<O>> + Send + Sync + 'static,
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
-                world,
+                runtime,
                 room: Arc::new(Semaphore::new(WAITING_MAX)),
                 flights_max,
                 send: Box::new(send),
@@ -104,7 +104,7 @@ impl<I: Batch, O: Send + 'static> Batcher<I, O> {
         };
         if starts {
             let inner = Arc::clone(&self.inner);
-            self.inner.world.spawn(Box::pin(inner.fly()));
+            self.inner.runtime.spawn(Box::pin(inner.fly()));
         }
         answer.await.unwrap_or_else(|_| Err(lost()))
     }
@@ -184,7 +184,7 @@ mod tests {
     use std::sync::Mutex;
 
     use futures_util::future::join_all;
-    use qo_store::world::TokioWorld;
+    use qo_store::runtime::TokioRuntime;
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -201,7 +201,7 @@ mod tests {
     fn gated() -> (Batcher<usize, usize>, Arc<Semaphore>, Sizes) {
         let (gate, sizes) = (Arc::new(Semaphore::new(0)), Sizes::default());
         let (shut, seen) = (Arc::clone(&gate), Arc::clone(&sizes));
-        let batcher = Batcher::new(TokioWorld::shared(), 2, move |items: Vec<usize>| {
+        let batcher = Batcher::new(TokioRuntime::shared(), 2, move |items: Vec<usize>| {
             let (shut, seen) = (Arc::clone(&shut), Arc::clone(&seen));
             Box::pin(async move {
                 seen.lock().unwrap().push(items.len());

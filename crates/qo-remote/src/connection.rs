@@ -18,7 +18,7 @@ use qo_core::Timestamp;
 use qo_engine::EngineError;
 use qo_store::StoreError;
 use qo_store::clock::StoreClock;
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Method, StatusCode};
 use serde::Serialize;
@@ -103,7 +103,7 @@ enum Failure {
 pub(super) struct Connection {
     http: Client,
     directory: Directory,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     /// The queue's time, from the answers.
     clock: StoreClock,
     request_timeout: Duration,
@@ -111,7 +111,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(config: RemoteConfig, world: Arc<dyn World>) -> Result<Self, InvalidServer> {
+    pub(super) fn new(
+        config: RemoteConfig,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self, InvalidServer> {
         let https = config.servers.iter().any(|url| url.scheme() == "https");
         let (token, ca_pem) = (config.token.as_ref(), config.ca_pem.as_deref());
         let http = match &config.discovery {
@@ -122,15 +125,15 @@ impl Connection {
             http,
             request_timeout: config.request_timeout,
             retry_for: config.retry_for,
-            directory: Directory::new(config, Arc::clone(&world)),
-            world,
+            directory: Directory::new(config, Arc::clone(&runtime)),
+            runtime,
             clock: StoreClock::new(),
         })
     }
 
     /// The queue's time.
     pub(super) fn now(&self) -> Timestamp {
-        self.clock.now(self.world.moment())
+        self.clock.now(self.runtime.moment())
     }
 
     /// The server that is asked now, for messages.
@@ -184,8 +187,8 @@ impl Connection {
 
     /// Sends a request until it is answered. Tells also whether it was sent more than once.
     async fn send(&self, ask: Ask) -> Result<(Bytes, bool), EngineError> {
-        let name = self.world.new_op_id().to_string();
-        let started = self.world.monotonic();
+        let name = self.runtime.new_op_id().to_string();
+        let started = self.runtime.monotonic();
         let writes = ask.method != Method::GET;
         let (mut attempts, mut in_doubt, mut pause) = (0_u32, false, PAUSE_MIN);
         loop {
@@ -210,7 +213,7 @@ impl Connection {
             if let Err(why) = self.directory.move_on(&server, leader.as_deref()).await {
                 detail = format!("{detail}; {why}");
             }
-            let elapsed = self.world.monotonic().saturating_sub(started);
+            let elapsed = self.runtime.monotonic().saturating_sub(started);
             if elapsed >= self.retry_for.saturating_add(ask.wait) {
                 return Err(EngineError::Store(StoreError::Unavailable {
                     key: place.to_owned(),
@@ -227,15 +230,15 @@ impl Connection {
                 detail,
                 "trying again"
             );
-            self.world
-                .sleep(pause.mul_f64(0.5 + self.world.random_unit()))
+            self.runtime
+                .sleep(pause.mul_f64(0.5 + self.runtime.random_unit()))
                 .await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
     async fn try_once(&self, server: &Server, ask: &Ask, name: &str) -> Result<Bytes, Failure> {
-        let started = self.world.monotonic();
+        let started = self.runtime.monotonic();
         let answer = tokio::select! {
             biased;
             answer = self.exchange(server, ask, name) => answer,
@@ -245,7 +248,7 @@ impl Connection {
                 leader: None,
             }),
         };
-        let elapsed_ms = self.world.monotonic().saturating_sub(started).as_millis();
+        let elapsed_ms = self.runtime.monotonic().saturating_sub(started).as_millis();
         let outcome = match &answer {
             Ok(_) => "answer",
             Err(Failure::Final(_)) => "refusal",
@@ -260,14 +263,14 @@ impl Connection {
     /// so it is asked now and then whether it is alive.
     async fn patience(&self, server: &Server, ask: &Ask) -> String {
         let limit = self.request_timeout.saturating_add(ask.wait);
-        let started = self.world.monotonic();
+        let started = self.runtime.monotonic();
         loop {
-            let waited = self.world.monotonic().saturating_sub(started);
+            let waited = self.runtime.monotonic().saturating_sub(started);
             let left = limit.saturating_sub(waited);
             if left.is_zero() {
                 return format!("no answer within {limit:?}");
             }
-            self.world.sleep(left.min(ALIVE_INTERVAL)).await;
+            self.runtime.sleep(left.min(ALIVE_INTERVAL)).await;
             if !self.is_alive(server).await {
                 return "the server has stopped answering".to_owned();
             }
@@ -282,7 +285,7 @@ impl Connection {
         tokio::select! {
             biased;
             answer = asked => answer.is_ok(),
-            () = self.world.sleep(ALIVE_PATIENCE) => false,
+            () = self.runtime.sleep(ALIVE_PATIENCE) => false,
         }
     }
 
@@ -303,13 +306,13 @@ impl Connection {
                 .header(CONTENT_TYPE, "application/json")
                 .body(body.clone());
         }
-        let sent = self.world.moment();
+        let sent = self.runtime.moment();
         let response = request.send().await.map_err(|error| Failure::Elsewhere {
             may_have_arrived: !error.is_connect(),
             detail: causes(&error.without_url()),
             leader: None,
         })?;
-        let received = self.world.moment();
+        let received = self.runtime.moment();
         let status = response.status();
         let time = header(&response, TIME_HEADER).and_then(|text| text.parse().ok());
         if let Some(time) = time

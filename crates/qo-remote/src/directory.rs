@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use url::Url;
 
 use super::config::{RemoteConfig, server};
@@ -69,7 +69,7 @@ impl Server {
 pub(super) struct Directory {
     listed: Vec<Url>,
     discovery: Option<Arc<dyn Discovery>>,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     current: Mutex<Arc<Server>>,
     /// When the store was last asked, and what it said. Whoever comes meanwhile waits for that.
     asked: tokio::sync::Mutex<Option<(Duration, Result<(), String>)>>,
@@ -77,7 +77,7 @@ pub(super) struct Directory {
 
 impl Directory {
     /// The servers of a configuration, of which there is at least one: a text without any is refused before.
-    pub(super) fn new(config: RemoteConfig, world: Arc<dyn World>) -> Self {
+    pub(super) fn new(config: RemoteConfig, runtime: Arc<dyn Runtime>) -> Self {
         let first = Server {
             url: config.servers[0].clone(),
             broker: config.broker,
@@ -87,7 +87,7 @@ impl Directory {
         Self {
             listed: config.servers,
             discovery: config.discovery,
-            world,
+            runtime,
             current: Mutex::new(Arc::new(first)),
             asked: tokio::sync::Mutex::new(None),
         }
@@ -120,7 +120,7 @@ impl Directory {
         if self.current().moves != from.moves {
             return Ok(());
         }
-        let now = self.world.monotonic();
+        let now = self.runtime.monotonic();
         if let Some((at, said)) = asked.as_ref()
             && now < *at + ASK_INTERVAL
         {
@@ -139,7 +139,7 @@ impl Directory {
                 }
             },
         };
-        *asked = Some((self.world.monotonic(), said.clone()));
+        *asked = Some((self.runtime.monotonic(), said.clone()));
         said
     }
 
@@ -165,13 +165,13 @@ fn is_as_safe(url: &Url, by: &Url) -> bool {
 mod tests {
     use std::collections::VecDeque;
 
-    use qo_store::world::TokioWorld;
+    use qo_store::runtime::TokioRuntime;
 
     use super::*;
 
     fn listed(urls: &str) -> Directory {
         let config = RemoteConfig::parse(urls).unwrap();
-        Directory::new(config, TokioWorld::shared())
+        Directory::new(config, TokioRuntime::shared())
     }
 
     #[tokio::test]
@@ -227,8 +227,8 @@ mod tests {
         let mut config = RemoteConfig::parse("http://a").unwrap();
         config.broker = Some("1".to_owned());
         config.discovery = Some(Arc::new(Script(Mutex::new(script.into()))));
-        let world = TokioWorld::shared();
-        let directory = Directory::new(config, Arc::clone(&world));
+        let runtime = TokioRuntime::shared();
+        let directory = Directory::new(config, Arc::clone(&runtime));
         let first = directory.current();
         assert_eq!(first.broker(), Some("1"));
         for _ in 0..3 {
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!((second.place(), second.broker()), ("http://b", Some("2")));
         // So soon after the last look it is not asked again.
         directory.move_on(&second, None).await.unwrap();
-        world.sleep(ASK_INTERVAL * 2).await;
+        runtime.sleep(ASK_INTERVAL * 2).await;
         let why = directory.move_on(&second, None).await.unwrap_err();
         assert_eq!(why, "nobody");
         assert_eq!(

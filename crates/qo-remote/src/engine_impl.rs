@@ -112,11 +112,11 @@ impl Engine for RemoteEngine {
         if request.max == 0 {
             return Ok(Vec::new());
         }
-        let world = &self.shared.world;
-        let started = world.monotonic();
+        let runtime = &self.shared.runtime;
+        let started = runtime.monotonic();
         let wait = Duration::from_millis(request.wait_ms);
         loop {
-            let asked = world.monotonic();
+            let asked = runtime.monotonic();
             let left = wait.saturating_sub(asked.saturating_sub(started));
             let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
             let slice = ClaimRequest {
@@ -125,15 +125,15 @@ impl Engine for RemoteEngine {
                 ..request.clone()
             };
             let found = self.claim_once(&slice).await;
-            let is_over = world.monotonic().saturating_sub(started) >= wait;
+            let is_over = runtime.monotonic().saturating_sub(started) >= wait;
             match found {
                 Ok(tasks) if tasks.is_empty() && !is_over => {}
                 // A queue may be resumed while there is time.
                 Err(EngineError::QueuePaused { .. }) if !is_over => {}
                 found => return found,
             }
-            if world.monotonic().saturating_sub(asked) < EMPTY_PAUSE {
-                world.sleep(EMPTY_PAUSE.min(left)).await;
+            if runtime.monotonic().saturating_sub(asked) < EMPTY_PAUSE {
+                runtime.sleep(EMPTY_PAUSE.min(left)).await;
             }
         }
     }

@@ -41,7 +41,7 @@ use std::sync::Arc;
 use qo_core::{Json, Rejection, Task, TaskId};
 use qo_engine::EngineError;
 use qo_engine::api::{SubmitRequest, Submitted};
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 
 use self::batch::{Batch, Batcher, Sent};
 use self::connection::{Ask, Connection};
@@ -64,7 +64,7 @@ pub struct RemoteEngine {
 
 struct Shared {
     connection: Arc<Connection>,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     leases: Arc<Leases>,
     inputs: Inputs,
     submits: Batcher<SubmitBody, SubmitAnswer>,
@@ -76,18 +76,18 @@ struct Shared {
 
 impl RemoteEngine {
     /// An engine that will ask these servers. Nothing is sent yet.
-    pub fn new(config: RemoteConfig, world: Arc<dyn World>) -> Result<Self, InvalidServer> {
-        let connection = Arc::new(Connection::new(config, Arc::clone(&world))?);
+    pub fn new(config: RemoteConfig, runtime: Arc<dyn Runtime>) -> Result<Self, InvalidServer> {
+        let connection = Arc::new(Connection::new(config, Arc::clone(&runtime))?);
         let submits = {
             let connection = Arc::clone(&connection);
-            Batcher::new(Arc::clone(&world), FLIGHTS_MAX, move |bodies| {
+            Batcher::new(Arc::clone(&runtime), FLIGHTS_MAX, move |bodies| {
                 let connection = Arc::clone(&connection);
                 Box::pin(async move { connection.send_batch("/v1/tasks", &bodies).await })
             })
         };
         let outcomes = || {
             let connection = Arc::clone(&connection);
-            Batcher::new(Arc::clone(&world), FLIGHTS_MAX, move |items| {
+            Batcher::new(Arc::clone(&runtime), FLIGHTS_MAX, move |items| {
                 let connection = Arc::clone(&connection);
                 Box::pin(async move { connection.send_batch("/v1/outcomes", &items).await })
             })
@@ -96,7 +96,7 @@ impl RemoteEngine {
         Ok(Self {
             shared: Arc::new(Shared {
                 connection,
-                world,
+                runtime,
                 leases: Arc::new(Leases::default()),
                 inputs: Inputs::default(),
                 submits,
@@ -122,7 +122,7 @@ impl RemoteEngine {
         request.retry_policy.validate().map_err(Rejection::from)?;
         let mut body = SubmitBody::from_request(request);
         body.omit_input = true;
-        let own = body.id.is_none().then(|| self.shared.world.new_task_id());
+        let own = body.id.is_none().then(|| self.shared.runtime.new_task_id());
         body.id = body.id.or(own);
         // With a key, another submit may have made the task under this very id, on this one's behalf.
         let own = own.filter(|_| body.idempotency_key.is_none());

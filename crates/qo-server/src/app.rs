@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use qo::{Engine, Queue, Timestamp};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
 use crate::claims::Claims;
@@ -41,18 +41,18 @@ pub(crate) struct Shared {
 
 impl App {
     pub(crate) fn new(queue: Queue, config: &ServerConfig, tokens: TokenSource) -> Self {
-        let world = Arc::clone(queue.world());
+        let runtime = Arc::clone(queue.runtime());
         let limits = config.limits.clone();
         // A semaphore has a largest number of permits, which no sensible setting comes near.
         let room = limits.bodies_max_bytes.min(Semaphore::MAX_PERMITS);
         let shared = Arc::new(Shared {
-            guard: Guard::new(tokens, Arc::clone(&world)),
+            guard: Guard::new(tokens, Arc::clone(&runtime)),
             hosts: config
                 .hosts
                 .iter()
                 .map(|host| host.to_ascii_lowercase())
                 .collect(),
-            claims: Arc::new(Claims::new(Arc::clone(queue.engine()), world)),
+            claims: Arc::new(Claims::new(Arc::clone(queue.engine()), runtime)),
             events: Events::default(),
             metrics: Metrics::default(),
             body_room: Arc::new(Semaphore::new(room)),
@@ -77,8 +77,8 @@ impl App {
         self.queue.engine().as_ref()
     }
 
-    pub(crate) fn world(&self) -> &Arc<dyn World> {
-        self.queue.world()
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        self.queue.runtime()
     }
 
     pub(crate) fn now(&self) -> Timestamp {

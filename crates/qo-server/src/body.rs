@@ -138,8 +138,8 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, Refusal>
             "the body did not come in time; send it faster, or less at once",
         )
     };
-    let world = app.world();
-    let started = world.monotonic();
+    let runtime = app.runtime();
+    let started = runtime.monotonic();
     let mut chunks = body.into_data_stream();
     let (mut first, mut joined) = (Bytes::new(), BytesMut::new());
     let mut room = Vec::new();
@@ -147,11 +147,11 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, Refusal>
     loop {
         let left = limits
             .body_timeout
-            .saturating_sub(world.monotonic().saturating_sub(started));
+            .saturating_sub(runtime.monotonic().saturating_sub(started));
         let chunk = tokio::select! {
             biased;
             chunk = chunks.next() => chunk,
-            () = world.sleep(limits.body_idle_timeout.min(left)) => return Err(too_slow()),
+            () = runtime.sleep(limits.body_idle_timeout.min(left)) => return Err(too_slow()),
         };
         let Some(chunk) = chunk else { break };
         let chunk = chunk.map_err(|error| {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use qo::{ClaimRequest, Engine, EngineError, Task};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use tokio::sync::watch;
 
 /// How long an answer that was given is remembered.
@@ -56,15 +56,15 @@ struct Slots {
 #[derive(Debug)]
 pub(crate) struct Claims {
     engine: Arc<dyn Engine>,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     slots: Mutex<Slots>,
 }
 
 impl Claims {
-    pub(crate) fn new(engine: Arc<dyn Engine>, world: Arc<dyn World>) -> Self {
+    pub(crate) fn new(engine: Arc<dyn Engine>, runtime: Arc<dyn Runtime>) -> Self {
         Self {
             engine,
-            world,
+            runtime,
             slots: Mutex::default(),
         }
     }
@@ -100,7 +100,7 @@ impl Claims {
         if is_new {
             let claims = Arc::clone(self);
             let slot = Arc::clone(&slot);
-            self.world
+            self.runtime
                 .spawn(Box::pin(async move { claims.run(name, slot).await }));
         }
         let found = found
@@ -125,9 +125,9 @@ impl Claims {
         if tasks == 0 {
             return;
         }
-        self.world.sleep(KEEP_UNHEARD).await;
+        self.runtime.sleep(KEEP_UNHEARD).await;
         if slot.given.load(Ordering::Relaxed) {
-            self.world
+            self.runtime
                 .sleep(KEEP_GIVEN.saturating_sub(KEEP_UNHEARD))
                 .await;
             self.forget(&name);

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue};
 use qo_remote::wire::{
     BROKER_HEADER, Condition, REQUEST_ID_HEADER, REQUEST_ID_MAX_BYTES, TIME_HEADER,
 };
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use crate::answer::Refusal;
 use crate::app::App;
@@ -27,8 +27,8 @@ pub(crate) struct RequestName(pub(crate) String);
 
 /// What every request passes through.
 pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let started = app.world().monotonic();
-    let name = name_of(request.headers()).unwrap_or_else(|| app.world().new_op_id().to_string());
+    let started = app.runtime().monotonic();
+    let name = name_of(request.headers()).unwrap_or_else(|| app.runtime().new_op_id().to_string());
     request.extensions_mut().insert(RequestName(name.clone()));
     let method = request.method().clone();
     let route = request
@@ -85,7 +85,7 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
         headers.insert(TIME_HEADER, value);
     }
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    let took = app.world().monotonic().saturating_sub(started);
+    let took = app.runtime().monotonic().saturating_sub(started);
     let status = response.status().as_u16();
     app.metrics.request(&route, method.as_str(), status, took);
     let elapsed_ms = took.as_millis();

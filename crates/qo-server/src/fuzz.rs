@@ -187,7 +187,7 @@ async fn objects(queue: &Queue) -> BTreeMap<String, Vec<u8>> {
     let client = StoreClient::new(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
-        Arc::clone(queue.world()),
+        Arc::clone(queue.runtime()),
         ClientConfig::default(),
     );
     let Ok(page) = client.page("", None, 1_000).await else {

@@ -1,7 +1,7 @@
 //! Which of several servers of a queue may answer for it.
 
 use qo::BrokerHandle;
-use qo_store::world::BoxFuture;
+use qo_store::runtime::BoxFuture;
 
 /// Whether this process may serve, and who does otherwise.
 ///

@@ -9,22 +9,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use qo_store::world::{BoxFuture, World};
+use qo_store::runtime::{BoxFuture, Runtime};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 pub(crate) struct Patient<S> {
     inner: S,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     patience: Duration,
     /// Runs while a write waits.
     timer: Option<BoxFuture<()>>,
 }
 
 impl<S> Patient<S> {
-    pub(crate) fn new(inner: S, world: Arc<dyn World>, patience: Duration) -> Self {
+    pub(crate) fn new(inner: S, runtime: Arc<dyn Runtime>, patience: Duration) -> Self {
         Self {
             inner,
-            world,
+            runtime,
             patience,
             timer: None,
         }
@@ -42,7 +42,7 @@ impl<S> Patient<S> {
         }
         let timer = self
             .timer
-            .get_or_insert_with(|| self.world.sleep(self.patience));
+            .get_or_insert_with(|| self.runtime.sleep(self.patience));
         match timer.as_mut().poll(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(

@@ -25,7 +25,7 @@ use hyper_util::service::TowerToHyperService;
 use qo::Queue;
 use qo_remote::wire::problem::PROBLEM_TYPE;
 use qo_remote::wire::{Condition, Problem};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use rustls::ServerConfig as TlsConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -137,12 +137,12 @@ impl Server {
             limits,
             ..
         } = self;
-        let world = Arc::clone(app.world());
+        let runtime = Arc::clone(app.runtime());
         let connections = Arc::new(Connections {
             router: routes::router(&app),
             tls,
             limits: limits.clone(),
-            world: Arc::clone(&world),
+            runtime: Arc::clone(&runtime),
             app: app.clone(),
         });
         let graceful = GracefulShutdown::new();
@@ -157,13 +157,13 @@ impl Server {
                 Ok((stream, peer)) => {
                     let connections = Arc::clone(&connections);
                     let watcher = graceful.watcher();
-                    world.spawn(Box::pin(async move {
+                    runtime.spawn(Box::pin(async move {
                         connections.serve(stream, peer, watcher).await;
                     }));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
-                    world.sleep(ACCEPT_PAUSE).await;
+                    runtime.sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
@@ -173,7 +173,7 @@ impl Server {
         tokio::select! {
             biased;
             () = graceful.shutdown() => {}
-            () = world.sleep(limits.stop_timeout) => {
+            () = runtime.sleep(limits.stop_timeout) => {
                 tracing::warn!("requests that are still under way are dropped");
             }
         }
@@ -211,7 +211,7 @@ struct Connections {
     router: Router,
     tls: Option<TlsAcceptor>,
     limits: Limits,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     app: App,
 }
 
@@ -232,7 +232,7 @@ impl Connections {
         let shaken = tokio::select! {
             biased;
             shaken = acceptor.accept(stream) => shaken,
-            () = self.world.sleep(self.limits.handshake_timeout) => {
+            () = self.runtime.sleep(self.limits.handshake_timeout) => {
                 tracing::debug!(%peer, "no TLS handshake in time");
                 return;
             }
@@ -253,7 +253,7 @@ impl Connections {
         watcher: Watcher,
     ) {
         let limits = &self.limits;
-        let stream = Patient::new(stream, Arc::clone(&self.world), limits.write_timeout);
+        let stream = Patient::new(stream, Arc::clone(&self.runtime), limits.write_timeout);
         let mut builder = Builder::new(TokioExecutor::new());
         // The protocol is decided here and not by the first bytes, for which there would be no timeout.
         builder = if http2 {

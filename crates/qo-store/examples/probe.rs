@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 use qo_store::probe::{Check, Outcome, ProbeError, ProbeOptions, Verdict, probe};
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::wrap::{FaultKind, FaultPlan, FaultStore};
 use qo_store::{OpenOptions, Store, StoreSource, check, open, open_default};
 
@@ -89,8 +89,8 @@ fn fault(name: Option<String>) -> Result<FaultKind, String> {
 }
 
 async fn run(arguments: &Arguments) -> Result<u8, String> {
-    let world = TokioWorld::shared();
-    let options = OpenOptions::from_env(Arc::clone(&world));
+    let runtime = TokioRuntime::shared();
+    let options = OpenOptions::from_env(Arc::clone(&runtime));
     let opened = match &arguments.url {
         Some(url) => open(url, &options),
         None => open_default(&options),
@@ -104,7 +104,7 @@ async fn run(arguments: &Arguments) -> Result<u8, String> {
     }
     check(&store).await.map_err(|error| error.to_string())?;
 
-    let verdict = judge(&store, arguments.fault, &world).await?;
+    let verdict = judge(&store, arguments.fault, &runtime).await?;
     if arguments.is_json {
         let json = serde_json::to_string_pretty(&verdict).map_err(|error| error.to_string())?;
         say(&format!("{json}\n"));
@@ -117,19 +117,19 @@ async fn run(arguments: &Arguments) -> Result<u8, String> {
 async fn judge(
     store: &Store,
     fault: Option<FaultKind>,
-    world: &Arc<dyn World>,
+    runtime: &Arc<dyn Runtime>,
 ) -> Result<Verdict, String> {
     let objects: Arc<dyn ObjectStore> = match fault {
         None => Arc::clone(&store.objects),
         Some(kind) => Arc::new(FaultStore::new(
             Arc::clone(&store.objects),
-            Arc::clone(world),
+            Arc::clone(runtime),
             FaultPlan::always(kind),
             0,
         )),
     };
     let admin = store.admin.as_deref();
-    probe(&objects, admin, world.as_ref(), &ProbeOptions::default())
+    probe(&objects, admin, runtime.as_ref(), &ProbeOptions::default())
         .await
         .map_err(|error| format!("{}: {error}", store.description.trim_end_matches(':')))
 }

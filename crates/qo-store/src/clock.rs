@@ -20,7 +20,7 @@ use std::time::Duration;
 use qo_core::Timestamp;
 use qo_core::mutant::{Mutant, planted};
 
-use crate::world::Moment;
+use crate::runtime::Moment;
 
 /// Tracks the offset between the local clock and the store's.
 #[derive(Debug, Default)]
@@ -103,7 +103,7 @@ impl StoreClock {
     fn learn(&self, sent: Moment, received: Moment, shown: Timestamp, precision_ms: i64) {
         let (sent_ms, received_ms) = (millis(sent.steady), millis(received.steady));
         if received_ms < sent_ms {
-            // These moments are of two worlds, and say nothing of this request.
+            // These moments are of two runtimes, and say nothing of this request.
             return;
         }
         let shown_ms = shown.as_millis();

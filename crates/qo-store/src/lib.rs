@@ -15,10 +15,10 @@ mod http_layer;
 pub mod open;
 pub mod probe;
 pub mod response;
+pub mod runtime;
 pub mod s3;
 pub mod sqlite;
 pub mod store;
-pub mod world;
 pub mod wrap;
 
 pub use client::StoreClient;

@@ -18,7 +18,7 @@ async fn encode(encode: Encode, context: Context) -> Result<(), TaskError> {
         let percent = 100.0 * f64::from(frame) / f64::from(encode.frames);
         // Cheap: at most one report a second is written.
         context.progress(percent, format!("frame {frame}")).await?;
-        let work = context.queue().world().sleep(Duration::from_millis(50));
+        let work = context.queue().runtime().sleep(Duration::from_millis(50));
         tokio::select! {
             () = work => {}
             () = context.cancellation().cancelled() => {
@@ -39,7 +39,7 @@ pub(crate) async fn run() -> Result<(), Error> {
     let task = queue.task_of(&Encode { frames: 1_000 })?;
     let id = task.submit().await?.task.id;
     loop {
-        queue.world().sleep(Duration::from_millis(300)).await;
+        queue.runtime().sleep(Duration::from_millis(300)).await;
         let seen = queue.get(id).await?;
         let Some(progress) = &seen.progress else {
             continue;

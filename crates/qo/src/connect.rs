@@ -20,7 +20,7 @@ use qo_direct::DirectConfig;
 use qo_direct::DirectEngine;
 use qo_store::client::ClientConfig;
 use qo_store::probe::{ProbeOptions, ensure_trusted};
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::{OpenOptions, Store, StoreClient, StoreKind, check, open, open_default};
 
 use crate::broker::{self, Broker, Place};
@@ -45,7 +45,7 @@ pub async fn connect_default() -> Result<Queue, Error> {
 pub struct Connect {
     url: Option<String>,
     options: Option<OpenOptions>,
-    world: Option<Arc<dyn World>>,
+    runtime: Option<Arc<dyn Runtime>>,
     objects: Option<DirectConfig>,
     json: Option<JsonConfig>,
     slate: Option<SlateConfig>,
@@ -68,7 +68,7 @@ impl Connect {
         Self {
             url: None,
             options: None,
-            world: None,
+            runtime: None,
             objects: None,
             json: None,
             slate: None,
@@ -84,8 +84,8 @@ impl Connect {
     }
 
     /// Time, sleeping, spawning and randomness; the real ones, if not given.
-    pub fn world(mut self, world: Arc<dyn World>) -> Self {
-        self.world = Some(world);
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.runtime = Some(runtime);
         self
     }
 
@@ -141,10 +141,10 @@ impl Connect {
 
     /// Opens the store, makes sure that it can be used, and gives its queue.
     pub async fn open(self) -> Result<Queue, Error> {
-        let (world, options) = self.surroundings();
+        let (runtime, options) = self.surroundings();
         let url = self.url.as_deref().or_else(|| options.var("QO_STORE"));
         if let Some(url) = url.filter(|url| remote::names_servers(url)) {
-            return Box::pin(remote::open(url, &options, world)).await;
+            return Box::pin(remote::open(url, &options, runtime)).await;
         }
         let (store, engine) = self.store_in(&options)?;
         let variables = variables(&options);
@@ -153,15 +153,15 @@ impl Connect {
             (EngineName::Objects, None) => Some(settings(store.kind, &variables)?),
             (_, config) => config,
         };
-        make_sure(&store, world.as_ref(), self.probe.as_ref()).await?;
+        make_sure(&store, runtime.as_ref(), self.probe.as_ref()).await?;
         let (things, clock) = (Arc::clone(&store.objects), Arc::clone(&store.clock));
         match engine {
             EngineName::Objects => {
-                let client = StoreClient::new(things, clock, Arc::clone(&world), self.client);
+                let client = StoreClient::new(things, clock, Arc::clone(&runtime), self.client);
                 let config = objects.unwrap_or_default();
                 let engine =
-                    DirectEngine::new(client, store.admin.clone(), Arc::clone(&world), config);
-                Ok(Queue::direct(engine, world, store, variables))
+                    DirectEngine::new(client, store.admin.clone(), Arc::clone(&runtime), config);
+                Ok(Queue::direct(engine, runtime, store, variables))
             }
             EngineName::Json => {
                 let config = self.json.unwrap_or_else(|| {
@@ -172,12 +172,12 @@ impl Connect {
                     }
                 });
                 let engine =
-                    BrokerEngine::json(things, clock, Arc::clone(&world), self.client, config);
-                Ok(Queue::new(Arc::new(engine), world))
+                    BrokerEngine::json(things, clock, Arc::clone(&runtime), self.client, config);
+                Ok(Queue::new(Arc::new(engine), runtime))
             }
             EngineName::Slate => {
                 let slate = self.slate.unwrap_or_default();
-                let place = Place::new(store, world, self.client, slate, &options)?;
+                let place = Place::new(store, runtime, self.client, slate, &options)?;
                 Box::pin(broker::connect(&place, &options)).await
             }
         }
@@ -196,21 +196,21 @@ impl Connect {
     /// Opens the store, makes sure that it can be used, and gives a broker that stands by to serve its queue. Only a queue that
     /// [needs one](Connect::needs_broker) has one.
     pub async fn open_broker(self) -> Result<Broker, Error> {
-        let (world, options) = self.surroundings();
+        let (runtime, options) = self.surroundings();
         let (store, engine) = self.store_in(&options)?;
         if engine != EngineName::Slate {
             return Err(Error::NoBroker);
         }
-        make_sure(&store, world.as_ref(), self.probe.as_ref()).await?;
+        make_sure(&store, runtime.as_ref(), self.probe.as_ref()).await?;
         let slate = self.slate.unwrap_or_default();
-        Broker::new(Place::new(store, world, self.client, slate, &options)?).await
+        Broker::new(Place::new(store, runtime, self.client, slate, &options)?).await
     }
 
-    fn surroundings(&self) -> (Arc<dyn World>, OpenOptions) {
-        let world = self.world.clone().unwrap_or_else(TokioWorld::shared);
+    fn surroundings(&self) -> (Arc<dyn Runtime>, OpenOptions) {
+        let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::shared);
         let options = self.options.clone();
-        let options = options.unwrap_or_else(|| OpenOptions::from_env(Arc::clone(&world)));
-        (world, options)
+        let options = options.unwrap_or_else(|| OpenOptions::from_env(Arc::clone(&runtime)));
+        (runtime, options)
     }
 
     /// The store, and the engine that is to run on it.
@@ -262,7 +262,7 @@ pub(crate) fn variables(options: &OpenOptions) -> BTreeMap<String, String> {
 
 async fn make_sure(
     store: &Store,
-    world: &dyn World,
+    runtime: &dyn Runtime,
     probe: Option<&ProbeOptions>,
 ) -> Result<(), Error> {
     if store.kind == StoreKind::Memory {
@@ -271,7 +271,7 @@ async fn make_sure(
     check(store).await?;
     if let Some(options) = probe {
         let verdict =
-            ensure_trusted(&store.objects, store.admin.as_deref(), world, options).await?;
+            ensure_trusted(&store.objects, store.admin.as_deref(), runtime, options).await?;
         tracing::debug!(store = store.description, probed_at = %verdict.probed_at, "trusted");
     }
     Ok(())
@@ -310,7 +310,7 @@ mod tests {
     #[tokio::test]
     async fn the_environment_has_its_say_and_nonsense_is_named() {
         let options =
-            |mode: &str| OpenOptions::new(TokioWorld::shared()).with_var("QO_INDEX_MODE", mode);
+            |mode: &str| OpenOptions::new(TokioRuntime::shared()).with_var("QO_INDEX_MODE", mode);
         let config = settings(StoreKind::Memory, &variables(&options("hybrid"))).unwrap();
         assert_eq!(config.index_mode, qo_direct::IndexMode::Hybrid);
         let opened = Connect::to("memory:").options(options("sideways")).open();
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_store_is_opened_without_asking_whether_it_is_there() {
-        let options = OpenOptions::new(TokioWorld::shared())
+        let options = OpenOptions::new(TokioRuntime::shared())
             .with_var("AWS_ACCESS_KEY_ID", "a")
             .with_var("AWS_SECRET_ACCESS_KEY", "b");
         let connect = Connect::to("s3://b?engine=objects&endpoint=http://127.0.0.1:9");

@@ -15,7 +15,7 @@ use qo_engine::api::{
     ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_store::Store;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 use crate::error::Error;
 
@@ -29,7 +29,7 @@ const PAGE_LIMIT: usize = 500;
 #[derive(Clone)]
 pub struct Queue {
     engine: Arc<dyn Engine>,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     direct: Option<Arc<Direct>>,
 }
 
@@ -42,10 +42,10 @@ struct Direct {
 
 impl Queue {
     /// A queue on any engine.
-    pub fn new(engine: Arc<dyn Engine>, world: Arc<dyn World>) -> Self {
+    pub fn new(engine: Arc<dyn Engine>, runtime: Arc<dyn Runtime>) -> Self {
         Self {
             engine,
-            world,
+            runtime,
             direct: None,
         }
     }
@@ -54,13 +54,13 @@ impl Queue {
     /// that begin with `QO_` are what workers of the queue go by.
     pub fn direct(
         engine: DirectEngine,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         store: Store,
         environment: BTreeMap<String, String>,
     ) -> Self {
         Self {
             engine: Arc::new(engine.clone()),
-            world,
+            runtime,
             direct: Some(Arc::new(Direct {
                 engine,
                 store,
@@ -90,8 +90,8 @@ impl Queue {
     }
 
     /// Time, sleeping, spawning and randomness.
-    pub fn world(&self) -> &Arc<dyn World> {
-        &self.world
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
     }
 
     /// The time by which the queue judges.

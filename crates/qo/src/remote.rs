@@ -10,7 +10,7 @@ use std::sync::Arc;
 use qo_remote::RemoteEngine;
 use qo_remote::{Discovery, Found, InvalidServer, RemoteConfig, Token};
 use qo_store::OpenOptions;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 use crate::error::Error;
 use crate::queue::Queue;
@@ -25,9 +25,9 @@ pub fn names_servers(url: &str) -> bool {
 pub(crate) async fn open(
     url: &str,
     options: &OpenOptions,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
 ) -> Result<Queue, Error> {
-    connect(RemoteConfig::parse(url)?, options, world).await
+    connect(RemoteConfig::parse(url)?, options, runtime).await
 }
 
 /// The queue of a broker that was found, and that is looked for again when it does not serve any more.
@@ -35,25 +35,25 @@ pub(crate) async fn open_found(
     found: &Found,
     discovery: Arc<dyn Discovery>,
     options: &OpenOptions,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
 ) -> Result<Queue, Error> {
     let mut config = RemoteConfig::parse(&found.url)?;
     config.broker = Some(found.id.clone());
     config.discovery = Some(discovery);
-    connect(config, options, world).await
+    connect(config, options, runtime).await
 }
 
 async fn connect(
     mut config: RemoteConfig,
     options: &OpenOptions,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
 ) -> Result<Queue, Error> {
     config.token = options.var("QO_TOKEN").map(Token::new);
     config.ca_pem = certificates(options)?;
-    let engine = RemoteEngine::new(config, Arc::clone(&world))?;
+    let engine = RemoteEngine::new(config, Arc::clone(&runtime))?;
     let info = engine.check().await?;
     tracing::debug!(?engine, version = info.version, "connected");
-    Ok(Queue::new(Arc::new(engine), world))
+    Ok(Queue::new(Arc::new(engine), runtime))
 }
 
 /// The certificates to trust beside those of the system.

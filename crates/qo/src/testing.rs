@@ -37,7 +37,7 @@ use qo_core::Timestamp;
 use qo_direct::DirectConfig;
 use qo_direct::DirectEngine;
 use qo_store::client::ClientConfig;
-use qo_store::world::{BoxFuture, TokioWorld, World};
+use qo_store::runtime::{BoxFuture, Runtime, TokioRuntime};
 use qo_store::{OpenOptions, StoreClient, open};
 
 use crate::error::Error;
@@ -51,16 +51,16 @@ use crate::queue::Queue;
 /// the jitter of retries, are the same in every run. Everything runs on the tokio runtime of the caller.
 pub fn memory_queue() -> Result<(Queue, TestClock), Error> {
     let clock = TestClock::new();
-    let world: Arc<dyn World> = Arc::new(clock.clone());
-    let store = open("memory:", &OpenOptions::new(Arc::clone(&world)))?;
+    let runtime: Arc<dyn Runtime> = Arc::new(clock.clone());
+    let store = open("memory:", &OpenOptions::new(Arc::clone(&runtime)))?;
     let client = StoreClient::new(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
-        Arc::clone(&world),
+        Arc::clone(&runtime),
         ClientConfig::default(),
     );
-    let engine = DirectEngine::new(client, None, Arc::clone(&world), DirectConfig::local());
-    let queue = Queue::direct(engine, world, store, BTreeMap::new());
+    let engine = DirectEngine::new(client, None, Arc::clone(&runtime), DirectConfig::local());
+    let queue = Queue::direct(engine, runtime, store, BTreeMap::new());
     Ok((queue, clock))
 }
 
@@ -83,7 +83,7 @@ impl TestClock {
     fn new() -> Self {
         Self {
             // The memory store stamps its objects with the machine's time, so that the two had better begin together.
-            started_at: TokioWorld::shared().now(),
+            started_at: TokioRuntime::shared().now(),
             state: Arc::new(Mutex::new(State {
                 elapsed: Duration::ZERO,
                 random: 0,
@@ -124,7 +124,7 @@ impl fmt::Debug for TestClock {
     }
 }
 
-impl World for TestClock {
+impl Runtime for TestClock {
     fn now(&self) -> Timestamp {
         Self::now(self)
     }
@@ -142,7 +142,7 @@ impl World for TestClock {
         })
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is a world")]
+    #[expect(clippy::disallowed_methods, reason = "this is a runtime")]
     fn spawn(&self, future: BoxFuture<()>) {
         tokio::spawn(future);
     }

@@ -14,14 +14,14 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 impl Queue {
     /// Waits until a task has come to its end, and gives it; at most for `timeout`. The task is looked at once at least.
     pub async fn wait(&self, id: TaskId, timeout: Duration) -> Result<Task, Error> {
-        let started = self.world().monotonic();
+        let started = self.runtime().monotonic();
         let mut pause = PAUSE_MIN;
         loop {
             let task = self.get(id).await?;
             if task.status.is_terminal() {
                 return Ok(task);
             }
-            let waited = self.world().monotonic().saturating_sub(started);
+            let waited = self.runtime().monotonic().saturating_sub(started);
             let left = timeout.saturating_sub(waited);
             if left.is_zero() {
                 return Err(Error::StillRunning {
@@ -30,7 +30,7 @@ impl Queue {
                     waited,
                 });
             }
-            self.world().sleep(pause.min(left)).await;
+            self.runtime().sleep(pause.min(left)).await;
             pause = (pause * 3 / 2).min(PAUSE_MAX);
         }
     }

@@ -117,7 +117,8 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocation> {
         modes = Mode::ALL.to_vec();
     }
     let program = program_beside()?;
-    let seed = seed.unwrap_or_else(|| qo_store::world::TokioWorld::shared().random() % 1_000_000);
+    let seed =
+        seed.unwrap_or_else(|| qo_store::runtime::TokioRuntime::shared().random() % 1_000_000);
     let plans = modes.into_iter().map(|mode| Plan {
         mode,
         seed,

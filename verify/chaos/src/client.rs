@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use qo_core::TaskId;
 use qo_sim::random::Random;
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use qo_testkit::wait_until;
 
 use crate::lock;
@@ -50,9 +50,9 @@ pub(crate) fn run(
         open.retain(|_| !random.chance(0.1));
         thread::sleep(random.millis(100, 1_200));
     }
-    let world = TokioWorld::shared();
-    let limit = world.monotonic() + CALM_LIMIT;
-    while !open.is_empty() && world.monotonic() < limit {
+    let runtime = TokioRuntime::shared();
+    let limit = runtime.monotonic() + CALM_LIMIT;
+    while !open.is_empty() && runtime.monotonic() < limit {
         let wishes: Vec<usize> = open.iter().copied().collect();
         let mut process = Submitter::start(place, Way::Faulty(number), ledger, &wishes)?;
         wait_until(PATIENCE, || process.has_ended());

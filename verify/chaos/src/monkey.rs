@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use qo_core::Timestamp;
 use qo_sim::random::Random;
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use rustix::process::Signal;
 
 use crate::faults::{Blow, Faults};
@@ -76,7 +76,7 @@ struct Seat {
 /// All workers and brokers, and what is done to them.
 pub(crate) struct Monkey<'a> {
     place: &'a Place,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     random: Random,
     faults: Faults,
     seats: Vec<Seat>,
@@ -103,7 +103,7 @@ impl<'a> Monkey<'a> {
         let workers = (0..WORKERS).map(|n| seat(Role::Worker, n, format!("worker-{n}")));
         Self {
             place,
-            world: TokioWorld::shared(),
+            runtime: TokioRuntime::shared(),
             random: Random::of(&[seed, 5]),
             seats: brokers.chain(workers).collect(),
             next_blow: Duration::ZERO,
@@ -158,14 +158,14 @@ impl<'a> Monkey<'a> {
             self.disturbances.push(Disturbance {
                 worker: (seat.role == Role::Worker).then(|| seat.name.clone()),
                 from,
-                until: self.world.now(),
+                until: self.runtime.now(),
             });
         }
     }
 
     /// Does what is due. Blows are dealt only while there is trouble.
     pub(crate) fn tick(&mut self, troubled: bool) -> Result<()> {
-        let now = self.world.monotonic();
+        let now = self.runtime.monotonic();
         for index in 0..self.seats.len() {
             self.look_after(index, now)?;
         }
@@ -212,7 +212,7 @@ impl<'a> Monkey<'a> {
     }
 
     fn disturb(&mut self, index: usize, what: &str) {
-        let now = self.world.now();
+        let now = self.runtime.now();
         let seat = &mut self.seats[index];
         seat.disturbed.get_or_insert(now);
         let line = format!("{now} {} {what}\n", seat.name);
@@ -233,7 +233,7 @@ impl<'a> Monkey<'a> {
                 self.disturbances.push(Disturbance {
                     worker: Some(seat.name.clone()),
                     from,
-                    until: self.world.now(),
+                    until: self.runtime.now(),
                 });
             }
             seat.name = format!("worker-{}-{}", seat.number, seat.lives);

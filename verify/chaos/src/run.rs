@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail};
 use qo_core::{Status, Task, Timestamp};
 use qo_sim::check::{Found, Promise};
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_testkit::wait_until;
 
 use crate::args::{Mode, Plan};
@@ -61,7 +61,7 @@ pub fn run(plan: &Plan, say: &mut dyn FnMut(String)) -> Result<Report> {
         plan,
         place: &place,
         ledger: &ledger,
-        world: &*TokioWorld::shared(),
+        runtime: &*TokioRuntime::shared(),
     }
     .play(&mut monkey, say);
     monkey.stop();
@@ -82,7 +82,7 @@ struct Stage<'a> {
     plan: &'a Plan,
     place: &'a Place,
     ledger: &'a Mutex<Ledger>,
-    world: &'a dyn World,
+    runtime: &'a dyn Runtime,
 }
 
 impl Stage<'_> {
@@ -105,9 +105,9 @@ impl Stage<'_> {
                     scope.spawn(move || client::run(place, number, seed, self.ledger, stop))
                 })
                 .collect();
-            let begun = self.world.now();
+            let begun = self.runtime.now();
             let troubled = self.trouble(monkey, say);
-            let over = self.world.now();
+            let over = self.runtime.now();
             // However it went, the clients must be told, or they never end.
             stop.store(true, Ordering::Release);
             troubled?;
@@ -132,15 +132,15 @@ impl Stage<'_> {
     /// Lets everything fail for the time of the plan.
     fn trouble(&self, monkey: &mut Monkey<'_>, say: &mut dyn FnMut(String)) -> Result<()> {
         self.place.ways().for_each(|way| way.trouble(true));
-        let end = self.world.monotonic() + self.plan.trouble;
-        let mut next_line = self.world.monotonic() + PROGRESS_EVERY;
+        let end = self.runtime.monotonic() + self.plan.trouble;
+        let mut next_line = self.runtime.monotonic() + PROGRESS_EVERY;
         let mut outcome = Ok(());
-        while self.world.monotonic() < end && outcome.is_ok() {
+        while self.runtime.monotonic() < end && outcome.is_ok() {
             outcome = monkey.tick(true);
             thread::sleep(TICK);
-            if self.world.monotonic() >= next_line {
+            if self.runtime.monotonic() >= next_line {
                 next_line += PROGRESS_EVERY;
-                let left = end.saturating_sub(self.world.monotonic()).as_secs();
+                let left = end.saturating_sub(self.runtime.monotonic()).as_secs();
                 self.show(monkey, &format!("{left} s to go"), say);
             }
         }
@@ -151,13 +151,13 @@ impl Stage<'_> {
 
     /// Waits until every task has ended, or for as long as that may take.
     fn rest(&self, monkey: &mut Monkey<'_>, over: Timestamp) -> Result<(Vec<Task>, Duration)> {
-        let limit = self.world.monotonic() + REST_LIMIT;
+        let limit = self.runtime.monotonic() + REST_LIMIT;
         let mut next_look = Duration::ZERO;
         let mut last: Result<Vec<Task>> = Err(anyhow!("nobody has looked"));
-        while self.world.monotonic() < limit {
+        while self.runtime.monotonic() < limit {
             monkey.tick(false)?;
             thread::sleep(TICK);
-            if self.world.monotonic() < next_look {
+            if self.runtime.monotonic() < next_look {
                 continue;
             }
             last = self.place.tasks();
@@ -166,7 +166,7 @@ impl Stage<'_> {
             {
                 break;
             }
-            next_look = self.world.monotonic() + LOOK_EVERY;
+            next_look = self.runtime.monotonic() + LOOK_EVERY;
         }
         let tasks = last.context("the queue cannot be listed although nothing fails any more")?;
         let ended = tasks.iter().filter_map(|task| task.completed_at).max();

@@ -7,7 +7,7 @@ use object_store::ObjectStore;
 use qo_broker::BrokerEngine;
 use qo_engine::Engine;
 use qo_store::SqliteStore;
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 
 use crate::place::{LATENCY, Place, memory_gib, submit, work};
 use crate::touched::TouchedStore;
@@ -30,7 +30,7 @@ pub(crate) async fn run(report: &mut Report) {
 async fn memory(report: &mut Report) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("qo.db");
-    let store = SqliteStore::open(&path, TokioWorld::shared()).unwrap();
+    let store = SqliteStore::open(&path, TokioRuntime::shared()).unwrap();
     let place = Place::new(Arc::new(store), Some(LATENCY));
     let engine = place.slate().await;
     submit(&engine, PENDING, 16).await;

@@ -17,7 +17,7 @@ use qo_engine::api::ClaimRequest;
 use qo_store::SqliteStore;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use qo_store::wrap::CountingStore;
 
 use crate::place::{cpu_seconds, request};
@@ -75,13 +75,13 @@ pub(crate) async fn sizes(report: &mut Report) {
 
 async fn load(depth: usize, object_max_bytes: u64) -> Run {
     let folder = tempfile::tempdir().unwrap();
-    let world = TokioWorld::shared();
-    let store = SqliteStore::open(&folder.path().join("qo.db"), Arc::clone(&world)).unwrap();
+    let runtime = TokioRuntime::shared();
+    let store = SqliteStore::open(&folder.path().join("qo.db"), Arc::clone(&runtime)).unwrap();
     let counting = Arc::new(CountingStore::new(Arc::new(store)));
     let engine = BrokerEngine::json(
         Arc::<CountingStore>::clone(&counting),
         Arc::new(StoreClock::new()),
-        world,
+        runtime,
         ClientConfig::default(),
         JsonConfig {
             object_max_bytes,

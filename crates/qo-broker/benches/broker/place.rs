@@ -13,7 +13,7 @@ use qo_engine::Engine;
 use qo_engine::api::{ClaimRequest, Completion, SubmitRequest};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::wrap::{CountingStore, Delay, LatencyStore};
 
 /// How long a request takes there and back.
@@ -31,24 +31,24 @@ const POLLS_A_SECOND: u64 = 6;
 const REST_MAX: Duration = Duration::from_mins(3);
 
 pub(crate) struct Place {
-    pub(crate) world: Arc<dyn World>,
+    pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) counting: Arc<CountingStore>,
 }
 
 impl Place {
     pub(crate) fn new(bottom: Arc<dyn ObjectStore>, latency: Option<Duration>) -> Self {
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         let slowed: Arc<dyn ObjectStore> = match latency {
             None => bottom,
             Some(latency) => Arc::new(LatencyStore::new(
                 bottom,
-                Arc::clone(&world),
+                Arc::clone(&runtime),
                 Delay::Fixed(latency),
                 1,
             )),
         };
         Self {
-            world,
+            runtime,
             counting: Arc::new(CountingStore::new(slowed)),
         }
     }
@@ -57,7 +57,7 @@ impl Place {
         BrokerEngine::slate(
             Arc::<CountingStore>::clone(&self.counting),
             Arc::new(StoreClock::new()),
-            Arc::clone(&self.world),
+            Arc::clone(&self.runtime),
             ClientConfig::default(),
             SlateConfig::default(),
         )

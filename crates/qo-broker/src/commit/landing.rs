@@ -13,7 +13,7 @@ use crate::message::{Answer, Ask, Entry};
 impl<J: Journal> CommitLoop<J> {
     /// Tells claims that have waited long enough that the store does not answer.
     pub(super) fn refuse_overdue(&mut self, error: &EngineError) {
-        let at = self.space.world.monotonic();
+        let at = self.space.runtime.monotonic();
         for entry in std::mem::take(&mut self.waiting) {
             match &entry.ask {
                 Ask::Claim(wish) if wish.until > at => self.waiting.push_back(entry),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use qo_core::task::decode;
 use qo_core::{QueueState, Timestamp};
 use qo_store::client::{Authorship, ClientConfig};
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use qo_store::{OpenOptions, StoreClient, open};
 
 use super::document;
@@ -24,17 +24,17 @@ pub fn json_document(bytes: &[u8]) {
             assert_eq!(document::id_of(line), Some(task.id));
         }
     }
-    let world = TokioWorld::shared();
-    let Ok(store) = open("memory:", &OpenOptions::new(Arc::clone(&world))) else {
+    let runtime = TokioRuntime::shared();
+    let Ok(store) = open("memory:", &OpenOptions::new(Arc::clone(&runtime))) else {
         return;
     };
     let client = StoreClient::new(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
-        Arc::clone(&world),
+        Arc::clone(&runtime),
         ClientConfig::default(),
     );
-    let mut journal = JsonJournal::new(client, world, JsonConfig::default());
+    let mut journal = JsonJournal::new(client, runtime, JsonConfig::default());
     let mut state = QueueState::with_requests_remembered(0);
     if journal.take_in(bytes, &mut state).is_err() {
         return;

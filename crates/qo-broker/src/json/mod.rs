@@ -31,7 +31,7 @@ use qo_core::{OpId, QueueState, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_store::client::{ClientConfig, Object, Tag};
 use qo_store::clock::StoreClock;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use qo_store::{StoreClient, StoreError};
 
 use self::document::{Head, KEY, LINE_OVERHEAD, Writer};
@@ -48,14 +48,14 @@ impl BrokerEngine {
     pub fn json(
         objects: Arc<dyn ObjectStore>,
         clock: Arc<StoreClock>,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         client: ClientConfig,
         config: JsonConfig,
     ) -> Self {
         let client = StoreClient::new(
             objects,
             clock,
-            Arc::clone(&world),
+            Arc::clone(&runtime),
             ClientConfig {
                 recognise: document::recognise,
                 object_bytes_max: client.object_bytes_max.max(READ_MAX_BYTES),
@@ -63,15 +63,15 @@ impl BrokerEngine {
             },
         );
         let state = config.state.clone();
-        let journal = JsonJournal::new(client.clone(), Arc::clone(&world), config);
+        let journal = JsonJournal::new(client.clone(), Arc::clone(&runtime), config);
         let space = QueueState::with_requests_remembered(0);
-        Self::start(space, journal, client, world, state, None)
+        Self::start(space, journal, client, runtime, state, None)
     }
 }
 
 struct JsonJournal {
     client: StoreClient,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     config: JsonConfig,
     writer: Writer,
     /// The object as it was last read or written; nothing, where there was none.
@@ -91,11 +91,11 @@ struct JsonJournal {
 }
 
 impl JsonJournal {
-    fn new(client: StoreClient, world: Arc<dyn World>, config: JsonConfig) -> Self {
+    fn new(client: StoreClient, runtime: Arc<dyn Runtime>, config: JsonConfig) -> Self {
         Self {
             client,
-            writer: Writer::new(world.random()),
-            world,
+            writer: Writer::new(runtime.random()),
+            runtime,
             config,
             tag: None,
             must_load: true,
@@ -345,7 +345,7 @@ impl Journal for JsonJournal {
                     self.set_line(id, line);
                 }
                 self.head = head;
-                forget_payloads(&self.client, self.world.as_ref(), &changes.removed);
+                forget_payloads(&self.client, self.runtime.as_ref(), &changes.removed);
                 Committed::Done
             }
             Ok(false) => {

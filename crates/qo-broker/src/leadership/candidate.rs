@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use qo_core::keys::BROKER_KEY;
 use qo_store::client::Tag;
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::{StoreClient, StoreError};
 use tokio::sync::watch;
 
@@ -28,7 +28,7 @@ pub trait IsAlive: Send + Sync + 'static {
 /// A process that wants to lead.
 pub struct Candidate {
     client: StoreClient,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     config: LeadershipConfig,
     pinger: Arc<dyn IsAlive>,
     id: String,
@@ -54,15 +54,15 @@ impl Candidate {
     /// A candidate with a new random name. `address` is where others reach it; nowhere, if it serves only its own process.
     pub fn new(
         client: StoreClient,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         config: LeadershipConfig,
         pinger: Arc<dyn IsAlive>,
         address: Option<String>,
     ) -> Self {
-        let id = format!("{:032x}", world.random_u128());
+        let id = format!("{:032x}", runtime.random_u128());
         Self {
             client,
-            world,
+            runtime,
             config,
             pinger,
             id,
@@ -100,7 +100,7 @@ impl Candidate {
             pause: self.config.answer_time,
             other: None,
         };
-        let mut looked_at = self.world.monotonic();
+        let mut looked_at = self.runtime.monotonic();
         let mut seen = self.read().await?;
         loop {
             let term = match &seen {
@@ -119,13 +119,13 @@ impl Candidate {
                 .as_ref()
                 .is_some_and(|(record, _)| record.holder.is_some())
             {
-                self.world.sleep(self.config.ping_interval).await;
+                self.runtime.sleep(self.config.ping_interval).await;
             }
             let heard = match &seen {
                 Some((record, _)) => self.hear(record, &mut silence).await,
                 None => false,
             };
-            let now = self.world.monotonic();
+            let now = self.runtime.monotonic();
             if !heard || now >= looked_at + self.config.look_interval {
                 looked_at = now;
                 seen = self.read().await?;
@@ -135,7 +135,7 @@ impl Candidate {
 
     /// Asks the leader whether it is there.
     async fn hear(&self, record: &BrokerRecord, silence: &mut Silence) -> bool {
-        let began = self.world.monotonic();
+        let began = self.runtime.monotonic();
         let heard = match &record.holder {
             None => false,
             Some(Holder {
@@ -146,7 +146,7 @@ impl Candidate {
                 tokio::select! {
                     biased;
                     heard = self.pinger.is_alive(address, id) => heard,
-                    () = self.world.sleep(self.config.ping_patience) => false,
+                    () = self.runtime.sleep(self.config.ping_patience) => false,
                 }
             }
             Some(holder) => {
@@ -169,7 +169,7 @@ impl Candidate {
         tag: &Tag,
         silence: &mut Silence,
     ) -> Result<Option<Term>, LeadershipError> {
-        let now = self.world.monotonic();
+        let now = self.runtime.monotonic();
         if silence.epoch != record.epoch {
             // A new leader has yet to be asked.
             if let Some(holder) = &record.holder {
@@ -208,7 +208,7 @@ impl Candidate {
         }
         let term = self.challenge(record, tag).await?;
         if term.is_none() {
-            silence.challenge_at = self.world.monotonic() + silence.pause;
+            silence.challenge_at = self.runtime.monotonic() + silence.pause;
             silence.pause = (silence.pause * 2).min(self.config.challenge_pause_max);
         }
         Ok(term)
@@ -219,7 +219,7 @@ impl Candidate {
         record: &BrokerRecord,
         tag: &Tag,
     ) -> Result<Option<Term>, LeadershipError> {
-        let op = self.world.new_op_id();
+        let op = self.runtime.new_op_id();
         let mut doubted = record.next(op);
         doubted.challenge = Some(Challenge {
             by: self.id.clone(),
@@ -233,10 +233,10 @@ impl Candidate {
             return Ok(None);
         };
         // From here on the challenge is known to be stored.
-        let asked_at = self.world.monotonic();
+        let asked_at = self.runtime.monotonic();
         let answer_time = self.answer_time(record);
-        while self.world.monotonic() < asked_at + answer_time {
-            self.world.sleep(ANSWER_LOOK_INTERVAL).await;
+        while self.runtime.monotonic() < asked_at + answer_time {
+            self.runtime.sleep(ANSWER_LOOK_INTERVAL).await;
             if let Ok(Some(_)) = self.client.get_if_changed(BROKER_KEY, &tag).await {
                 tracing::info!(epoch = record.epoch, "the challenge was answered");
                 return Ok(None);
@@ -252,8 +252,8 @@ impl Candidate {
 
     /// Becomes the first leader that there ever was.
     async fn found(&self) -> Result<Option<Term>, LeadershipError> {
-        let began = self.world.monotonic();
-        let op = self.world.new_op_id();
+        let began = self.runtime.monotonic();
+        let op = self.runtime.new_op_id();
         let record = BrokerRecord::first(self.holder(), op);
         match self.client.create(BROKER_KEY, record.encode()?, &op).await {
             Ok(written) => Ok(written
@@ -270,8 +270,8 @@ impl Candidate {
         record: &BrokerRecord,
         tag: &Tag,
     ) -> Result<Option<Term>, LeadershipError> {
-        let began = self.world.monotonic();
-        let mut taken = record.next(self.world.new_op_id());
+        let began = self.runtime.monotonic();
+        let mut taken = record.next(self.runtime.new_op_id());
         taken.epoch += 1;
         taken.holder = Some(self.holder());
         taken.challenge = None;
@@ -283,7 +283,7 @@ impl Candidate {
         tracing::info!(epoch = record.epoch, "this process leads");
         Term::begin(
             self.client.clone(),
-            Arc::clone(&self.world),
+            Arc::clone(&self.runtime),
             self.config.clone(),
             (record, tag),
             began,

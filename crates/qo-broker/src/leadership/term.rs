@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use qo_core::keys::BROKER_KEY;
 use qo_store::client::Tag;
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::{StoreClient, StoreError};
 use tokio::sync::{Notify, watch};
 
@@ -19,7 +19,7 @@ const LET_GO_TRIES: u32 = 3;
 #[derive(Debug)]
 pub struct Term {
     epoch: u64,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     answer_time: Duration,
     state: watch::Receiver<State>,
     wake: Arc<Notify>,
@@ -37,7 +37,7 @@ struct State {
 impl Term {
     pub(super) fn begin(
         client: StoreClient,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         config: LeadershipConfig,
         seen: Seen,
         began: Duration,
@@ -56,19 +56,19 @@ impl Term {
         let wake = Arc::new(Notify::new());
         let (release, released) = watch::channel(false);
         let keeper = Keeper {
-            heartbeat_at: world.monotonic(),
+            heartbeat_at: runtime.monotonic(),
             client,
-            world: Arc::clone(&world),
+            runtime: Arc::clone(&runtime),
             config,
             seen,
             told,
             wake: Arc::clone(&wake),
             released,
         };
-        world.spawn(Box::pin(keeper.run()));
+        runtime.spawn(Box::pin(keeper.run()));
         Self {
             epoch,
-            world,
+            runtime,
             answer_time,
             state,
             wake,
@@ -84,7 +84,7 @@ impl Term {
     /// Makes sure that nobody else leads at this moment. Nearly always it is known already; after a pause of the process the store is
     /// asked first.
     pub async fn confirm(&self) -> Result<(), LeadershipError> {
-        let given_up_at = self.world.monotonic() + self.answer_time * 2;
+        let given_up_at = self.runtime.monotonic() + self.answer_time * 2;
         let mut state = self.state.clone();
         loop {
             {
@@ -92,11 +92,11 @@ impl Term {
                 if let Some(error) = &state.ended {
                     return Err(error.clone());
                 }
-                if self.world.monotonic() < state.confirmed_until {
+                if self.runtime.monotonic() < state.confirmed_until {
                     return Ok(());
                 }
             }
-            let left = given_up_at.saturating_sub(self.world.monotonic());
+            let left = given_up_at.saturating_sub(self.runtime.monotonic());
             if left.is_zero() {
                 return Err(LeadershipError::Unconfirmed);
             }
@@ -108,7 +108,7 @@ impl Term {
                         return Err(LeadershipError::Unconfirmed);
                     }
                 }
-                () = self.world.sleep(left) => {}
+                () = self.runtime.sleep(left) => {}
             }
         }
     }
@@ -142,7 +142,7 @@ fn trusted(answer_time: Duration) -> Duration {
 /// Reads and writes the object for as long as the term lasts.
 struct Keeper {
     client: StoreClient,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     config: LeadershipConfig,
     seen: Seen,
     told: watch::Sender<State>,
@@ -160,7 +160,7 @@ impl Keeper {
                 // An error means that the term was dropped.
                 released = self.released.wait_for(|released| *released) => Some(released.is_ok()),
                 () = self.wake.notified() => None,
-                () = self.world.sleep(self.config.check_interval) => None,
+                () = self.runtime.sleep(self.config.check_interval) => None,
             };
             if let Some(orderly) = released {
                 self.end(LeadershipError::Released);
@@ -169,7 +169,7 @@ impl Keeper {
                 }
                 return;
             }
-            let began = self.world.monotonic();
+            let began = self.runtime.monotonic();
             match self.check().await {
                 Ok(true) => {
                     let confirmed_until = began + trusted(self.config.answer_time);
@@ -215,12 +215,12 @@ impl Keeper {
             }
             self.seen = (record, object.tag);
         }
-        let now = self.world.monotonic();
+        let now = self.runtime.monotonic();
         let heartbeat_due = now >= self.heartbeat_at + self.config.heartbeat_interval;
         if self.seen.0.challenge.is_none() && !heartbeat_due {
             return Ok(true);
         }
-        let mut next = self.seen.0.next(self.world.new_op_id());
+        let mut next = self.seen.0.next(self.runtime.new_op_id());
         next.challenge = None;
         if let Some(holder) = &mut next.holder {
             holder.heartbeat = self.client.now();
@@ -236,7 +236,7 @@ impl Keeper {
     /// Tells the standbys that nobody leads. If it fails, they find out by a challenge.
     async fn let_go(&mut self) {
         for _ in 0..LET_GO_TRIES {
-            let mut next = self.seen.0.next(self.world.new_op_id());
+            let mut next = self.seen.0.next(self.runtime.new_op_id());
             next.challenge = None;
             next.holder = None;
             match swap(&self.client, &next, &self.seen.1).await {

@@ -1,4 +1,4 @@
-//! SlateDB's clock: the world's, as everything else's.
+//! SlateDB's clock: the runtime's, as everything else's.
 //!
 //! It begins with the store's time, by which SlateDB drops what is past its time, and goes on with the monotonic clock: SlateDB relies on
 //! time that never goes back, and a wall clock can be set.
@@ -9,38 +9,38 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use qo_core::Timestamp;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use slatedb_common::clock::{SystemClock, SystemClockTicker};
 
 /// The clock that SlateDB is given.
 #[derive(Debug)]
-pub(super) struct WorldClock {
-    world: Arc<dyn World>,
+pub(super) struct RuntimeClock {
+    runtime: Arc<dyn Runtime>,
     began: Timestamp,
     began_at: Duration,
 }
 
-impl WorldClock {
+impl RuntimeClock {
     /// A clock that shows `now`.
-    pub(super) fn new(world: &Arc<dyn World>, now: Timestamp) -> Arc<Self> {
+    pub(super) fn new(runtime: &Arc<dyn Runtime>, now: Timestamp) -> Arc<Self> {
         Arc::new(Self {
-            world: Arc::clone(world),
+            runtime: Arc::clone(runtime),
             began: now,
-            began_at: world.monotonic(),
+            began_at: runtime.monotonic(),
         })
     }
 }
 
-impl SystemClock for WorldClock {
+impl SystemClock for RuntimeClock {
     fn now(&self) -> DateTime<Utc> {
-        let elapsed = self.world.monotonic().saturating_sub(self.began_at);
+        let elapsed = self.runtime.monotonic().saturating_sub(self.began_at);
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let now_ms = self.began.plus_millis(elapsed_ms).as_millis();
         DateTime::from_timestamp_millis(now_ms).unwrap_or_default()
     }
 
     fn sleep<'a>(&'a self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        self.world.sleep(duration)
+        self.runtime.sleep(duration)
     }
 
     fn ticker(&self, duration: Duration) -> SystemClockTicker<'_> {

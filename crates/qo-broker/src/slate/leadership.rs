@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use qo_core::{OpId, Timestamp};
 use qo_store::client::Tag;
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::{StoreClient, StoreError};
 use serde::{Deserialize, Serialize};
 
@@ -48,12 +48,15 @@ pub(super) struct Leadership {
 
 impl Leadership {
     /// Puts the mark, whoever has it.
-    pub(super) async fn take(client: &StoreClient, world: &dyn World) -> Result<Self, EngineError> {
-        let op = world.new_op_id();
+    pub(super) async fn take(
+        client: &StoreClient,
+        runtime: &dyn Runtime,
+    ) -> Result<Self, EngineError> {
+        let op = runtime.new_op_id();
         for round in 0..TRIES_MAX {
             if round > 0 {
-                let pause_ms = world.random_below(u64::from(round) * 20);
-                world.sleep(Duration::from_millis(pause_ms)).await;
+                let pause_ms = runtime.random_below(u64::from(round) * 20);
+                runtime.sleep(Duration::from_millis(pause_ms)).await;
             }
             let (mut mark, tag) = match client.get(KEY).await {
                 Ok(object) => {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use qo_engine::EngineError;
 use qo_store::StoreClient;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use slatedb::{Db, WriteBatch};
 use tokio::sync::watch;
 
@@ -32,10 +32,10 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    pub(super) fn start(db: Db, client: StoreClient, world: &Arc<dyn World>) -> Self {
+    pub(super) fn start(db: Db, client: StoreClient, runtime: &Arc<dyn Runtime>) -> Self {
         let (alive, mut ended) = watch::channel(());
-        let timer = Arc::clone(world);
-        world.spawn(Box::pin(async move {
+        let timer = Arc::clone(runtime);
+        runtime.spawn(Box::pin(async move {
             loop {
                 let sleep = timer.sleep(INTERVAL);
                 tokio::select! {

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use qo_core::task::decode_compact;
 use qo_core::{QueueState, Task};
 use qo_engine::EngineError;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use slatedb::config::ScanOptions;
 use slatedb::manifest::SortedRun;
 use slatedb::{Db, DbIterator, KeyValue};
@@ -54,7 +54,7 @@ enum Read {
 /// Reads all live tasks into the state.
 pub(super) async fn load_tasks(
     db: &Db,
-    world: &Arc<dyn World>,
+    runtime: &Arc<dyn Runtime>,
     state: &mut QueueState,
 ) -> Result<(), EngineError> {
     let ranges: Arc<[Range]> = ranges(&table_starts(db)).into();
@@ -63,7 +63,7 @@ pub(super) async fn load_tasks(
     for _ in 0..READERS.min(ranges.len()) {
         let (db, ranges, taken) = (db.clone(), Arc::clone(&ranges), Arc::clone(&taken));
         let hand_over = hand_over.clone();
-        world.spawn(Box::pin(async move {
+        runtime.spawn(Box::pin(async move {
             while let Some(range) = ranges.get(taken.fetch_add(1, Ordering::Relaxed)) {
                 let ended = read_range(&db, range, &hand_over).await;
                 let is_over = ended.is_err();
@@ -219,7 +219,7 @@ mod tests {
     use qo_core::task::encode_compact;
     use qo_core::transition::submit;
     use qo_core::{Json, OpId, Payload, Submission, TaskId, Timestamp};
-    use qo_store::world::TokioWorld;
+    use qo_store::runtime::TokioRuntime;
     use slatedb::Settings;
     use slatedb::config::{CompactionWorkerOptions, CompactorOptions};
 
@@ -315,16 +315,16 @@ mod tests {
             let record = encode_compact(&task, !is_apart).unwrap();
             db.put(keys::of_place(LIVE, place), record).await.unwrap();
         }
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         let mut waited = 0;
         while ranges(&table_starts(&db)).len() < 4 {
             assert!(waited < 6_000, "the tables are not sorted");
             waited += 1;
-            world.sleep(Duration::from_millis(10)).await;
+            runtime.sleep(Duration::from_millis(10)).await;
             db.flush().await.unwrap();
         }
         let mut state = QueueState::new();
-        load_tasks(&db, &world, &mut state).await.unwrap();
+        load_tasks(&db, &runtime, &mut state).await.unwrap();
         assert_eq!(state.len() as u64, TASKS);
         for place in 1..=TASKS {
             let expected = task(place);
@@ -339,7 +339,7 @@ mod tests {
             .await
             .unwrap();
         let mut state = QueueState::new();
-        let loaded = load_tasks(&db, &TokioWorld::shared(), &mut state).await;
+        let loaded = load_tasks(&db, &TokioRuntime::shared(), &mut state).await;
         assert!(
             loaded
                 .as_ref()

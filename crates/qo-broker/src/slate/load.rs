@@ -7,7 +7,7 @@ use qo_core::limits::COUNT_MAX;
 use qo_core::{Json, QueueName, QueueState, Task};
 use qo_engine::EngineError;
 use qo_store::StoreError;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use slatedb::{Db, DbIterator, KeyValue};
 
 use super::batch::Index;
@@ -20,7 +20,7 @@ const FORMAT: u64 = 2;
 /// Reads what is stored.
 pub(super) async fn load(
     db: &Db,
-    world: &Arc<dyn World>,
+    runtime: &Arc<dyn Runtime>,
 ) -> Result<(QueueState, Index), EngineError> {
     let format = number(db, keys::FORMAT).await?;
     match format {
@@ -53,7 +53,7 @@ pub(super) async fn load(
     };
     // The few other rows are read meanwhile.
     let (tasks, paused, counts) = tokio::join!(
-        load_tasks(db, world, &mut state),
+        load_tasks(db, runtime, &mut state),
         paused_queues(db),
         load_counts(db, &mut index),
     );

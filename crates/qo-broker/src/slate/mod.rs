@@ -49,7 +49,7 @@ use qo_core::{QueueState, Task, TaskId, Timestamp};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::{BoxFuture, World};
+use qo_store::runtime::{BoxFuture, Runtime};
 use slatedb::{CloseReason, Db};
 
 pub use config::SlateConfig;
@@ -59,7 +59,7 @@ use qo_engine::api::Stats;
 
 use self::archive::EndedTasks;
 use self::batch::Index;
-use self::clock::WorldClock;
+use self::clock::RuntimeClock;
 use self::error::{PLACE, from_slate};
 use self::keys::CountKey;
 use self::leadership::Leadership;
@@ -80,32 +80,32 @@ impl BrokerEngine {
     pub async fn slate(
         objects: Arc<dyn ObjectStore>,
         clock: Arc<StoreClock>,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         client: ClientConfig,
         config: SlateConfig,
     ) -> Result<Self, EngineError> {
-        let client = StoreClient::new(Arc::clone(&objects), clock, Arc::clone(&world), client);
-        let leadership = Leadership::take(&client, world.as_ref()).await?;
+        let client = StoreClient::new(Arc::clone(&objects), clock, Arc::clone(&runtime), client);
+        let leadership = Leadership::take(&client, runtime.as_ref()).await?;
         let opening = Db::builder(PLACE, objects)
             .with_settings(settings::settings(&config))
             .with_db_cache(settings::cache(), 0)
             .with_block_cache_policy(settings::cache_policy())
-            .with_system_clock(WorldClock::new(&world, client.now()))
-            .with_seed(world.random())
+            .with_system_clock(RuntimeClock::new(&runtime, client.now()))
+            .with_seed(runtime.random())
             .build();
         // What happens only once need not make the futures of all callers large.
         let db = Box::pin(opening)
             .await
             .map_err(|error| from_slate(&error))?;
-        let (space, index) = Box::pin(load::load(&db, &world)).await?;
+        let (space, index) = Box::pin(load::load(&db, &runtime)).await?;
         let ended = EndedTasks::new(db.clone(), client.clone());
-        let leftovers = Leftovers::start(db.clone(), client.clone(), &world);
+        let leftovers = Leftovers::start(db.clone(), client.clone(), &runtime);
         let state = config.state.clone();
         let journal = SlateJournal {
-            writer: Writer::start(db.clone(), &world),
+            writer: Writer::start(db.clone(), &runtime),
             db,
             client: client.clone(),
-            world: Arc::clone(&world),
+            runtime: Arc::clone(&runtime),
             retention_ms: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
             config,
             leadership,
@@ -115,7 +115,7 @@ impl BrokerEngine {
             _leftovers: leftovers,
         };
         let archive = Some(Arc::new(ended) as Arc<dyn super::Archive>);
-        Ok(Self::start(space, journal, client, world, state, archive))
+        Ok(Self::start(space, journal, client, runtime, state, archive))
     }
 }
 
@@ -123,7 +123,7 @@ struct SlateJournal {
     db: Db,
     writer: Writer,
     client: StoreClient,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     config: SlateConfig,
     retention_ms: u64,
     leadership: Leadership,
@@ -138,13 +138,13 @@ struct SlateJournal {
 struct Proof {
     /// How many writes are on their way. Each of them is a proof when it is durable.
     under_way: AtomicUsize,
-    /// When the newest proof was asked for, in milliseconds of the world's monotonic time.
+    /// When the newest proof was asked for, in milliseconds of the runtime's monotonic time.
     asked_at_ms: AtomicU64,
 }
 
 impl SlateJournal {
     fn monotonic_ms(&self) -> u64 {
-        u64::try_from(self.world.monotonic().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.runtime.monotonic().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Makes sure that what was read is still true, without a write.
@@ -209,7 +209,7 @@ impl Journal for SlateJournal {
         self.index.fetched.clear();
         let asked_at_ms = self.monotonic_ms();
         let durable = self.writer.write(batch);
-        forget_payloads(&self.client, self.world.as_ref(), &changes.removed);
+        forget_payloads(&self.client, self.runtime.as_ref(), &changes.removed);
         let proof = Arc::clone(&self.proof);
         proof.under_way.fetch_add(1, Ordering::AcqRel);
         Committed::Later(Box::pin(async move {
@@ -281,11 +281,11 @@ impl Journal for SlateJournal {
     fn over(&self) -> BoxFuture<EngineError> {
         let mut status = self.db.subscribe();
         let leadership = self.leadership.clone();
-        let world = Arc::clone(&self.world);
+        let runtime = Arc::clone(&self.runtime);
         let interval = self.config.leader_interval;
         Box::pin(async move {
             loop {
-                let sleep = world.sleep(interval);
+                let sleep = runtime.sleep(interval);
                 tokio::select! {
                     biased;
                     changed = status.changed() => {
@@ -308,7 +308,7 @@ impl Journal for SlateJournal {
     }
 
     async fn close(&mut self) {
-        let limit = self.world.sleep(CLOSE_LIMIT);
+        let limit = self.runtime.sleep(CLOSE_LIMIT);
         tokio::select! {
             biased;
             closed = self.db.close() => {

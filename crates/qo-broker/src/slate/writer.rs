@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use qo_engine::EngineError;
-use qo_store::world::{BoxFuture, World};
+use qo_store::runtime::{BoxFuture, Runtime};
 use slatedb::{Db, WriteBatch, WriteHandle};
 use tokio::sync::{mpsc, oneshot};
 
@@ -31,9 +31,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(db: Db, world: &Arc<dyn World>) -> Self {
+    pub(super) fn start(db: Db, runtime: &Arc<dyn Runtime>) -> Self {
         let (batches, mut handed_over) = mpsc::unbounded_channel();
-        world.spawn(Box::pin(async move {
+        runtime.spawn(Box::pin(async move {
             let mut over = None;
             while let Some(handed) = handed_over.recv().await {
                 let (batch, taken) = match handed {

@@ -11,7 +11,7 @@ use qo_engine::api::SubmitRequest;
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 
 use super::place::{Journal, job, json, memory, wish};
 
@@ -53,7 +53,7 @@ fn essence(task: &Task) -> String {
 }
 
 /// Takes the same steps in any engine, and says what came of each and what is there at the end.
-async fn play(engine: &dyn Engine, world: &dyn World, seed: u64) -> Vec<String> {
+async fn play(engine: &dyn Engine, runtime: &dyn Runtime, seed: u64) -> Vec<String> {
     let mut steps = Steps(seed);
     let mut log = Vec::new();
     let mut ids: Vec<TaskId> = Vec::new();
@@ -115,7 +115,7 @@ async fn play(engine: &dyn Engine, world: &dyn World, seed: u64) -> Vec<String> 
             }
         });
         // What falls due in the same millisecond would be due at different moments.
-        world.sleep(std::time::Duration::from_millis(2)).await;
+        runtime.sleep(std::time::Duration::from_millis(2)).await;
     }
     for id in ids {
         log.push(essence(&engine.get(id).await.unwrap()));
@@ -126,19 +126,19 @@ async fn play(engine: &dyn Engine, world: &dyn World, seed: u64) -> Vec<String> 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_same_events_give_the_same_state_in_every_mode() {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     for seed in 0..6 {
         let client = StoreClient::new(
             memory(),
             Arc::new(StoreClock::new()),
-            Arc::clone(&world),
+            Arc::clone(&runtime),
             ClientConfig::default(),
         );
-        let objects = DirectEngine::new(client, None, Arc::clone(&world), DirectConfig::local());
-        let expected = play(&objects, world.as_ref(), seed).await;
+        let objects = DirectEngine::new(client, None, Arc::clone(&runtime), DirectConfig::local());
+        let expected = play(&objects, runtime.as_ref(), seed).await;
         for journal in Journal::BOTH {
-            let engine = journal.open(memory(), &world).await.unwrap();
-            let found = play(&engine, world.as_ref(), seed).await;
+            let engine = journal.open(memory(), &runtime).await.unwrap();
+            let found = play(&engine, runtime.as_ref(), seed).await;
             for (step, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 assert_eq!(found, expected, "{journal:?}, seed {seed}, step {step}");
             }

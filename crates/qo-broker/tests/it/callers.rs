@@ -8,7 +8,7 @@ use qo_core::Status;
 use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_engine::watch::{Commit, TaskChange, Watcher};
 use qo_engine::{Engine, EngineError};
-use qo_store::world::{TokioWorld, World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt, TokioRuntime};
 use qo_store::wrap::{CountingStore, Delay, LatencyStore, Operation};
 
 use super::place::{Journal, PATIENCE, all_tasks, claim_one, job, memory, wish};
@@ -16,13 +16,13 @@ use super::place::{Journal, PATIENCE, all_tasks, claim_one, job, memory, wish};
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_caller_that_goes_away_leaves_nothing_half_done() {
     for journal in Journal::BOTH {
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         let delay = Delay::Fixed(Duration::from_millis(10));
-        let slow = LatencyStore::new(memory(), Arc::clone(&world), delay, 1);
-        let engine = journal.open(Arc::new(slow), &world).await.unwrap();
+        let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
+        let engine = journal.open(Arc::new(slow), &runtime).await.unwrap();
         let mut asked = Vec::new();
         for n in 0..60_u64 {
-            let id = world.new_task_id();
+            let id = runtime.new_task_id();
             asked.push(id);
             let request = SubmitRequest {
                 id: Some(id),
@@ -51,10 +51,10 @@ async fn a_caller_that_goes_away_leaves_nothing_half_done() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn work_for_a_caller_that_has_gone_goes_to_the_next() {
     for journal in Journal::BOTH {
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         let delay = Delay::Fixed(Duration::from_millis(60));
-        let slow = LatencyStore::new(memory(), Arc::clone(&world), delay, 1);
-        let engine = journal.open(Arc::new(slow), &world).await.unwrap();
+        let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
+        let engine = journal.open(Arc::new(slow), &runtime).await.unwrap();
         // One that gives up while it waits for work.
         let idle = wish("a", 1, 60_000);
         let gone = tokio::time::timeout(Duration::from_millis(200), engine.claim(&idle)).await;
@@ -79,12 +79,12 @@ async fn work_for_a_caller_that_has_gone_goes_to_the_next() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn callers_that_come_together_share_a_write() {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let delay = Delay::Fixed(Duration::from_millis(20));
-    let slow = LatencyStore::new(memory(), Arc::clone(&world), delay, 1);
+    let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
     let counting = Arc::new(CountingStore::new(Arc::new(slow)));
     let engine = Journal::Json
-        .open(Arc::<CountingStore>::clone(&counting), &world)
+        .open(Arc::<CountingStore>::clone(&counting), &runtime)
         .await
         .unwrap();
     engine.submit(job("a")).await.unwrap();
@@ -126,8 +126,8 @@ async fn callers_that_come_together_share_a_write() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn leases_run_out_although_nobody_asks_for_anything() {
     for journal in Journal::BOTH {
-        let world = TokioWorld::shared();
-        let engine = journal.open(memory(), &world).await.unwrap();
+        let runtime = TokioRuntime::shared();
+        let engine = journal.open(memory(), &runtime).await.unwrap();
         let mut request = job("a");
         request.retry_policy.initial_interval_ms = 1;
         request.retry_policy.max_interval_ms = 1;
@@ -170,14 +170,14 @@ impl Watcher for Commits {
 async fn tasks_that_must_be_looked_up_first_share_their_writes() {
     const TASKS: usize = 500;
     for journal in Journal::BOTH {
-        let world: Arc<dyn World> = TokioWorld::shared();
-        let engine = journal.open(memory(), &world).await.unwrap();
+        let runtime: Arc<dyn Runtime> = TokioRuntime::shared();
+        let engine = journal.open(memory(), &runtime).await.unwrap();
         let commits = Arc::new(Commits::default());
         let watcher: Weak<Commits> = Arc::downgrade(&commits);
         assert!(engine.watch(watcher));
         // An id that the caller chose may be that of a task which has ended.
         let requests = (0..TASKS).map(|_| SubmitRequest {
-            id: Some(world.new_task_id()),
+            id: Some(runtime.new_task_id()),
             ..job("a")
         });
         for submitted in engine.submit_many(requests.collect()).await {

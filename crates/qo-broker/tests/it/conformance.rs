@@ -8,7 +8,7 @@ use qo_broker::{JsonConfig, SlateConfig};
 use qo_engine::Engine;
 use qo_engine::conformance::{Harness, run};
 use qo_store::client::ClientConfig;
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::{OpenOptions, open};
 use qo_testkit::SeaweedFs;
 use tokio::sync::OnceCell;
@@ -29,7 +29,7 @@ struct Broker {
     store: &'static str,
     url: String,
     options: OpenOptions,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     kind: Kind,
     foreign_tasks: usize,
     /// The one that does what nobody asks for. Of SlateDB there can be only one.
@@ -42,12 +42,12 @@ impl Broker {
             Kind::Json(config) => config.state.payload_max_bytes = PAYLOAD_MAX_BYTES,
             Kind::Slate(config) => config.state.payload_max_bytes = PAYLOAD_MAX_BYTES,
         }
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         Self {
             store,
             url,
-            options: OpenOptions::new(Arc::clone(&world)),
-            world,
+            options: OpenOptions::new(Arc::clone(&runtime)),
+            runtime,
             kind,
             foreign_tasks: 3_000,
             first: OnceCell::new(),
@@ -70,14 +70,14 @@ impl Broker {
 
     async fn open(&self) -> BrokerEngine {
         let store = open(&self.url, &self.options).unwrap();
-        let world = Arc::clone(&self.world);
+        let runtime = Arc::clone(&self.runtime);
         let client = ClientConfig::default();
         match &self.kind {
             Kind::Json(config) => {
-                BrokerEngine::json(store.objects, store.clock, world, client, config.clone())
+                BrokerEngine::json(store.objects, store.clock, runtime, client, config.clone())
             }
             Kind::Slate(config) => {
-                BrokerEngine::slate(store.objects, store.clock, world, client, config.clone())
+                BrokerEngine::slate(store.objects, store.clock, runtime, client, config.clone())
                     .await
                     .unwrap()
             }
@@ -110,8 +110,8 @@ impl Harness for Broker {
         self.first().await.tend().await.unwrap();
     }
 
-    fn world(&self) -> Arc<dyn World> {
-        Arc::clone(&self.world)
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::clone(&self.runtime)
     }
 
     fn keeps_versions(&self) -> bool {

@@ -9,7 +9,7 @@ use qo_broker::BrokerEngine;
 use qo_core::{Status, TaskId};
 use qo_engine::Engine;
 use qo_engine::api::SubmitRequest;
-use qo_store::world::{TokioWorld, World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt, TokioRuntime};
 use qo_store::wrap::{FaultKind, FaultPlan, FaultStore};
 
 use super::place::{Journal, all_tasks, job, json, memory, wish};
@@ -18,12 +18,12 @@ use super::place::{Journal, all_tasks, job, json, memory, wish};
 type Told = Arc<Mutex<BTreeMap<TaskId, Status>>>;
 
 /// A day in the life of a queue, until something fails.
-async fn live(engine: &BrokerEngine, world: &dyn World, told: &Told) -> Option<()> {
+async fn live(engine: &BrokerEngine, runtime: &dyn Runtime, told: &Told) -> Option<()> {
     let tell = |id, status| {
         told.lock().unwrap().insert(id, status);
     };
     for n in 0..3 {
-        let id = world.new_task_id();
+        let id = runtime.new_task_id();
         let mut request = SubmitRequest {
             id: Some(id),
             ..job("a")
@@ -58,32 +58,32 @@ async fn live(engine: &BrokerEngine, world: &dyn World, told: &Told) -> Option<(
 
 /// Lets a process die at its `request`-th request. Returns whether it got that far.
 async fn dies_at(journal: Journal, request: u64) -> bool {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let bottom = memory();
     let store = Arc::new(FaultStore::new(
         Arc::clone(&bottom),
-        Arc::clone(&world),
+        Arc::clone(&runtime),
         FaultPlan::none().at(request, FaultKind::Crash),
         request,
     ));
     let told: Told = Arc::default();
     let mut life = tokio::task::JoinSet::new();
     {
-        let (store, world, told) = (Arc::clone(&store), Arc::clone(&world), Arc::clone(&told));
+        let (store, runtime, told) = (Arc::clone(&store), Arc::clone(&runtime), Arc::clone(&told));
         life.spawn(async move {
             let objects: Arc<dyn ObjectStore> = store;
-            let engine = journal.open(objects, &world).await.ok()?;
-            live(&engine, world.as_ref(), &told).await
+            let engine = journal.open(objects, &runtime).await.ok()?;
+            live(&engine, runtime.as_ref(), &told).await
         });
     }
     // The dead neither answer nor give up.
     while life.try_join_next().is_none() && !store.is_crashed() {
-        world.sleep(Duration::from_millis(2)).await;
+        runtime.sleep(Duration::from_millis(2)).await;
     }
     let died = store.is_crashed();
     life.abort_all();
     let told = told.lock().unwrap().clone();
-    let successor = journal.open(bottom, &world).await.unwrap();
+    let successor = journal.open(bottom, &runtime).await.unwrap();
     let found: BTreeMap<TaskId, Status> = all_tasks(&successor)
         .await
         .into_iter()

@@ -9,7 +9,7 @@ use qo_broker::BrokerEngine;
 use qo_core::{Status, TaskId};
 use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_engine::{Engine, EngineError};
-use qo_store::world::{TokioWorld, World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt, TokioRuntime};
 use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore};
 
 use super::place::{Journal, PATIENCE, all_tasks, job, memory, wish};
@@ -120,15 +120,15 @@ pub(super) async fn check(engine: &BrokerEngine, told: &Told, expected: usize) {
 /// Lets engines bustle on stores that fail, and looks at what came of it on one that does not.
 async fn survives(journal: Journal, stores: Vec<Arc<FaultStore>>, bottom: Arc<dyn ObjectStore>) {
     const TASKS: usize = 40;
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let told = Arc::new(Mutex::new(Told::default()));
     let expected = TASKS * stores.len();
     let mut bustling = tokio::task::JoinSet::new();
     let mut engines = Vec::new();
     for store in &stores {
         let objects: Arc<dyn ObjectStore> = Arc::<FaultStore>::clone(store);
-        let engine = journal.open(objects, &world).await.unwrap();
-        let ids = (0..TASKS).map(|_| world.new_task_id()).collect();
+        let engine = journal.open(objects, &runtime).await.unwrap();
+        let ids = (0..TASKS).map(|_| runtime.new_task_id()).collect();
         bustling.spawn(bustle(engine.clone(), Arc::clone(&told), ids, expected));
         engines.push(engine);
     }
@@ -142,7 +142,7 @@ async fn survives(journal: Journal, stores: Vec<Arc<FaultStore>>, bottom: Arc<dy
         store.set_plan(FaultPlan::none());
         assert!(!store.injected().is_empty(), "there were faults");
     }
-    let witness = journal.open(bottom, &world).await.unwrap();
+    let witness = journal.open(bottom, &runtime).await.unwrap();
     let told = std::mem::take(&mut *told.lock().unwrap());
     check(&witness, &told, expected).await;
     witness.close().await;
@@ -151,7 +151,7 @@ async fn survives(journal: Journal, stores: Vec<Arc<FaultStore>>, bottom: Arc<dy
 fn faulty(bottom: Arc<dyn ObjectStore>, rate: f64, seed: u64) -> Arc<FaultStore> {
     Arc::new(FaultStore::new(
         bottom,
-        TokioWorld::shared(),
+        TokioRuntime::shared(),
         plan(rate),
         seed,
     ))
@@ -179,19 +179,19 @@ async fn slate_on_a_store_that_fails() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_store_that_is_away_for_a_while_costs_nothing_but_time() {
-    let world: Arc<dyn World> = TokioWorld::shared();
+    let runtime: Arc<dyn Runtime> = TokioRuntime::shared();
     let store = Arc::new(FaultStore::new(
         memory(),
-        Arc::clone(&world),
+        Arc::clone(&runtime),
         FaultPlan::none(),
         1,
     ));
     let objects: Arc<dyn ObjectStore> = Arc::<FaultStore>::clone(&store);
-    let engine = Journal::Json.open(objects, &world).await.unwrap();
+    let engine = Journal::Json.open(objects, &runtime).await.unwrap();
     let task = engine.submit(job("a")).await.unwrap().task;
     store.set_plan(FaultPlan::always(FaultKind::Unavailable));
     let comes_back = async {
-        world.sleep(Duration::from_millis(500)).await;
+        runtime.sleep(Duration::from_millis(500)).await;
         store.set_plan(FaultPlan::none());
     };
     let (submitted, ()) = futures_util::future::join(engine.submit(job("a")), comes_back).await;

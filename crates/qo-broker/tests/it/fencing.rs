@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use qo_core::Status;
 use qo_engine::{Engine, EngineError};
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 
 use super::place::{Journal, all_tasks, claim_one, job, memory, wish};
 use crate::place::json;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_replaced_engine_answers_nothing_and_writes_nothing() {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let store = memory();
     let old = Journal::Slate
-        .open(Arc::clone(&store), &world)
+        .open(Arc::clone(&store), &runtime)
         .await
         .unwrap();
     let task = old.submit(job("a")).await.unwrap().task;
     let (_, lease) = claim_one(&old, "a").await;
-    let new = Journal::Slate.open(store, &world).await.unwrap();
+    let new = Journal::Slate.open(store, &runtime).await.unwrap();
 
     // Reads come first: they are the ones that could lie.
     assert_eq!(old.get(task.id).await, Err(EngineError::NotLeader));
@@ -56,10 +56,10 @@ async fn a_replaced_engine_answers_nothing_and_writes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_a_replaced_engine_had_acknowledged_is_all_there() {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let store = memory();
     let mut engine = Journal::Slate
-        .open(Arc::clone(&store), &world)
+        .open(Arc::clone(&store), &runtime)
         .await
         .unwrap();
     let mut acknowledged = std::collections::BTreeSet::new();
@@ -82,7 +82,7 @@ async fn what_a_replaced_engine_had_acknowledged_is_all_there() {
         let enough = async { while engine.stats().await.unwrap().queues.is_empty() {} };
         enough.await;
         let successor = Journal::Slate
-            .open(Arc::clone(&store), &world)
+            .open(Arc::clone(&store), &runtime)
             .await
             .unwrap();
         acknowledged.extend(submitters.join_all().await.concat());

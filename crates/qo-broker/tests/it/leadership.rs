@@ -10,10 +10,10 @@ use qo_core::keys::BROKER_KEY;
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore};
 
-use qo_fixtures::{Bucket, TestWorld};
+use qo_fixtures::{Bucket, TestRuntime};
 
 /// The addresses that answer.
 #[derive(Default)]
@@ -73,16 +73,16 @@ impl Scene {
         if let Some(address) = address {
             self.network.set(address, true);
         }
-        let world: Arc<TestWorld> = self.bucket.world.beside(seed, 0);
+        let runtime: Arc<TestRuntime> = self.bucket.runtime.beside(seed, 0);
         let client = StoreClient::new(
             objects,
             Arc::new(StoreClock::new()),
-            world.clone(),
+            runtime.clone(),
             ClientConfig::default(),
         );
         Candidate::new(
             client,
-            world,
+            runtime,
             config,
             self.network.clone(),
             address.map(str::to_owned),
@@ -90,7 +90,7 @@ impl Scene {
     }
 
     fn elapsed(&self) -> Duration {
-        self.bucket.world.monotonic()
+        self.bucket.runtime.monotonic()
     }
 }
 
@@ -118,7 +118,7 @@ async fn a_dead_leader_is_replaced_within_five_seconds() {
     let standby = scene.candidate(Some("b"), 2);
     let died_at = Arc::new(Mutex::new(Duration::ZERO));
     let death = async {
-        scene.bucket.world.pass(Duration::from_secs(30)).await;
+        scene.bucket.runtime.pass(Duration::from_secs(30)).await;
         scene.network.set("a", false);
         drop(term);
         *died_at.lock().unwrap() = scene.elapsed();
@@ -136,7 +136,7 @@ async fn a_leader_that_stops_hands_over_at_once() {
     let standby = scene.candidate(Some("b"), 2);
     let mut stopped_at = Duration::ZERO;
     let stop = async {
-        scene.bucket.world.pass(Duration::from_secs(30)).await;
+        scene.bucket.runtime.pass(Duration::from_secs(30)).await;
         term.release().await;
         scene.network.set("a", false);
         stopped_at = scene.elapsed();
@@ -165,7 +165,7 @@ async fn an_old_leader_answers_nothing_after_its_successor_began() {
     let stuck = Arc::new(Stuck::new(scene.bucket.objects()));
     let sleeper = scene.candidate_on(stuck.clone(), Some("a"), 1);
     let term = sleeper.acquire().await.unwrap();
-    scene.bucket.world.pass(Duration::from_secs(10)).await;
+    scene.bucket.runtime.pass(Duration::from_secs(10)).await;
     term.confirm().await.unwrap();
 
     stuck.hold(true);
@@ -243,7 +243,7 @@ async fn of_several_standbys_one_takes_over_also_when_one_died_in_its_challenge(
     let winner = tokio::select! {
         term = &mut first => term.unwrap(),
         term = &mut second => term.unwrap(),
-        () = scene.bucket.world.pass(limit) => panic!("nobody took over"),
+        () = scene.bucket.runtime.pass(limit) => panic!("nobody took over"),
     };
     assert_eq!(winner.epoch(), 2);
     winner.confirm().await.unwrap();
@@ -267,7 +267,7 @@ async fn never_two_leaders_at_once_on_a_poor_network() {
         });
         let poor = Arc::new(FaultStore::new(
             scene.bucket.objects(),
-            scene.bucket.world.clone(),
+            scene.bucket.runtime.clone(),
             plan,
             seed,
         ));
@@ -301,14 +301,14 @@ async fn never_two_leaders_at_once_on_a_poor_network() {
                     confirmed.len() <= 1,
                     "seed {seed}: {confirmed:?} lead at once"
                 );
-                scene.bucket.world.pass(Duration::from_millis(100)).await;
+                scene.bucket.runtime.pass(Duration::from_millis(100)).await;
             }
         };
         tokio::select! {
             () = lead(&a) => {}
             () = lead(&b) => {}
             () = watch => {}
-            () = scene.bucket.world.pass(Duration::from_mins(10)) => {}
+            () = scene.bucket.runtime.pass(Duration::from_mins(10)) => {}
         }
         assert!(
             !terms.lock().unwrap().is_empty(),

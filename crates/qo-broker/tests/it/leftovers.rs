@@ -13,15 +13,15 @@ use qo_engine::Engine;
 use qo_engine::api::SubmitRequest;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::{BoxFuture, TokioWorld, World};
+use qo_store::runtime::{BoxFuture, Runtime, TokioRuntime};
 
 use super::place::{PATIENCE, claim_one, job, json, memory};
 
-/// A world in which whoever would sleep for minutes wakes up at once: what is done now and then is done all the time.
+/// A runtime in which whoever would sleep for minutes wakes up at once: what is done now and then is done all the time.
 #[derive(Debug)]
-struct Sleepless(Arc<dyn World>);
+struct Sleepless(Arc<dyn Runtime>);
 
-impl World for Sleepless {
+impl Runtime for Sleepless {
     fn now(&self) -> Timestamp {
         self.0.now()
     }
@@ -74,11 +74,11 @@ async fn payloads(store: &dyn ObjectStore, task: &Task) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn payloads_go_with_the_tasks_that_the_database_drops() {
     let store = memory();
-    let world: Arc<dyn World> = Arc::new(Sleepless(TokioWorld::shared()));
+    let runtime: Arc<dyn Runtime> = Arc::new(Sleepless(TokioRuntime::shared()));
     let engine = BrokerEngine::slate(
         Arc::clone(&store),
         Arc::new(StoreClock::new()),
-        Arc::clone(&world),
+        Arc::clone(&runtime),
         ClientConfig::default(),
         SlateConfig {
             state: BrokerConfig {
@@ -96,10 +96,13 @@ async fn payloads_go_with_the_tasks_that_the_database_drops() {
     // One that is started over before its time is over lives on, and with it its input.
     let replayed = run(&engine, "y").await;
     let replayed = engine.replay(replayed.id).await.unwrap();
-    let deadline = world.monotonic() + PATIENCE;
+    let deadline = runtime.monotonic() + PATIENCE;
     while payloads(store.as_ref(), &done).await > 0 {
-        assert!(world.monotonic() < deadline, "the payloads are still there");
-        world.sleep(Duration::from_millis(50)).await;
+        assert!(
+            runtime.monotonic() < deadline,
+            "the payloads are still there"
+        );
+        runtime.sleep(Duration::from_millis(50)).await;
     }
     assert!(engine.get(done.id).await.unwrap_err().is_not_found());
     let input = engine.input(&replayed).await.unwrap();

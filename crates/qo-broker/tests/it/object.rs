@@ -12,7 +12,7 @@ use qo_engine::api::SubmitRequest;
 use qo_engine::{Engine, EngineError};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 
 use super::place::{all_tasks, claim_one, job, memory};
 
@@ -20,7 +20,7 @@ fn engine(store: &Arc<dyn ObjectStore>, config: JsonConfig) -> BrokerEngine {
     BrokerEngine::json(
         Arc::clone(store),
         Arc::new(StoreClock::new()),
-        TokioWorld::shared(),
+        TokioRuntime::shared(),
         ClientConfig::default(),
         config,
     )
@@ -118,7 +118,7 @@ async fn what_has_ended_is_kept_for_a_while_and_up_to_a_number() {
         finished_keep: Duration::from_secs(6),
         ..JsonConfig::local()
     };
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let queue = engine(&store, config);
     let mut ended = Vec::new();
     for n in 0..8 {
@@ -130,7 +130,7 @@ async fn what_has_ended_is_kept_for_a_while_and_up_to_a_number() {
         let (task, lease) = claim_one(&queue, "a").await;
         ended.push(queue.complete(task.id, lease, None).await.unwrap());
         // Times are told in milliseconds, and the order of those that end within one is anybody's.
-        world.sleep(Duration::from_millis(3)).await;
+        runtime.sleep(Duration::from_millis(3)).await;
     }
     let kept: Vec<_> = all_tasks(&queue).await.iter().map(|task| task.id).collect();
     assert_eq!(kept.len(), 5);
@@ -139,10 +139,10 @@ async fn what_has_ended_is_kept_for_a_while_and_up_to_a_number() {
         "the newest are kept"
     );
     // The payload beside the object goes with its task.
-    let deadline = world.monotonic() + super::place::PATIENCE;
+    let deadline = runtime.monotonic() + super::place::PATIENCE;
     while queue.input(&ended[0]).await.is_ok() {
-        assert!(world.monotonic() < deadline);
-        world.sleep(Duration::from_millis(20)).await;
+        assert!(runtime.monotonic() < deadline);
+        runtime.sleep(Duration::from_millis(20)).await;
     }
     loop {
         queue.submit(job("b")).await.unwrap();
@@ -150,7 +150,7 @@ async fn what_has_ended_is_kept_for_a_while_and_up_to_a_number() {
         if tasks.iter().all(|task| task.status == Status::Pending) {
             break;
         }
-        assert!(world.monotonic() < deadline);
-        world.sleep(Duration::from_millis(100)).await;
+        assert!(runtime.monotonic() < deadline);
+        runtime.sleep(Duration::from_millis(100)).await;
     }
 }

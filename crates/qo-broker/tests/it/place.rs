@@ -12,7 +12,7 @@ use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_engine::{Engine, EngineError};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -29,10 +29,10 @@ impl Journal {
     pub(crate) async fn open(
         self,
         objects: Arc<dyn ObjectStore>,
-        world: &Arc<dyn World>,
+        runtime: &Arc<dyn Runtime>,
     ) -> Result<BrokerEngine, EngineError> {
         let clock = Arc::new(StoreClock::new());
-        let (world, client) = (Arc::clone(world), ClientConfig::default());
+        let (runtime, client) = (Arc::clone(runtime), ClientConfig::default());
         let state = BrokerConfig {
             // Tests that want a lease to run out say so; no other lease should.
             lease_ms: 600_000,
@@ -44,14 +44,14 @@ impl Journal {
                     state,
                     ..JsonConfig::local()
                 };
-                Ok(BrokerEngine::json(objects, clock, world, client, config))
+                Ok(BrokerEngine::json(objects, clock, runtime, client, config))
             }
             Self::Slate => {
                 let config = SlateConfig {
                     state,
                     ..SlateConfig::default()
                 };
-                BrokerEngine::slate(objects, clock, world, client, config).await
+                BrokerEngine::slate(objects, clock, runtime, client, config).await
             }
         }
     }

@@ -11,7 +11,7 @@ use qo_broker::BrokerEngine;
 use qo_core::{Rejection, Status, TaskId};
 use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_engine::{Engine, EngineError};
-use qo_store::world::{TokioWorld, World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt, TokioRuntime};
 use qo_store::wrap::FaultStore;
 use qo_store::{OpenOptions, open};
 use qo_testkit::SeaweedFs;
@@ -45,7 +45,7 @@ struct Shared {
 
 impl Shared {
     fn open(&self) -> Arc<dyn ObjectStore> {
-        let options = OpenOptions::new(TokioWorld::shared());
+        let options = OpenOptions::new(TokioRuntime::shared());
         let options = self
             .variables
             .iter()
@@ -123,16 +123,16 @@ fn child() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         let store = Arc::new(FaultStore::new(
             shared.open(),
-            Arc::clone(&world),
+            Arc::clone(&runtime),
             plan(FAULTS),
             seed.parse().unwrap(),
         ));
         let objects: Arc<dyn ObjectStore> = Arc::<FaultStore>::clone(&store);
-        let engine = Journal::Json.open(objects, &world).await.unwrap();
-        let bustle = bustle(&engine, world.as_ref());
+        let engine = Journal::Json.open(objects, &runtime).await.unwrap();
+        let bustle = bustle(&engine, runtime.as_ref());
         tokio::time::timeout(PATIENCE * 4, bustle)
             .await
             .expect("all tasks are done in the end");
@@ -142,11 +142,11 @@ fn child() {
 }
 
 /// Submits and works until all tasks of all processes are done, and says what it was told.
-async fn bustle(engine: &BrokerEngine, world: &dyn World) {
+async fn bustle(engine: &BrokerEngine, runtime: &dyn Runtime) {
     let has_submitted = AtomicBool::new(false);
     let submits = async {
         for _ in 0..TASKS {
-            let id = world.new_task_id();
+            let id = runtime.new_task_id();
             let request = SubmitRequest {
                 id: Some(id),
                 ..job("a")
@@ -221,7 +221,7 @@ async fn processes_share(shared: &Shared) {
     let told = told.await.unwrap();
     assert_eq!(told.submitted.len(), PROCESSES * TASKS);
     let witness = Journal::Json
-        .open(shared.open(), &TokioWorld::shared())
+        .open(shared.open(), &TokioRuntime::shared())
         .await;
     let witness = witness.unwrap();
     check(&witness, &told, PROCESSES * TASKS).await;

@@ -6,7 +6,7 @@ use qo_core::transition::{Failure, FailureKind};
 use qo_core::{Status, Task};
 use qo_engine::Engine;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 
 use super::place::{Journal, all_tasks, claim_one, job, json, memory, wish};
 
@@ -66,9 +66,9 @@ async fn a_new_process_finds_everything() {
     for journal in Journal::BOTH {
         // Once after a clean end, and once after none.
         for closes in [true, false] {
-            let world = TokioWorld::shared();
+            let runtime = TokioRuntime::shared();
             let store = memory();
-            let first = journal.open(Arc::clone(&store), &world).await.unwrap();
+            let first = journal.open(Arc::clone(&store), &runtime).await.unwrap();
             furnish(&first).await;
             let before: Vec<Task> = all_tasks(&first).await;
             let stats = first.stats().await.unwrap();
@@ -78,7 +78,7 @@ async fn a_new_process_finds_everything() {
             } else {
                 drop(first);
             }
-            let second = journal.open(store, &world).await.unwrap();
+            let second = journal.open(store, &runtime).await.unwrap();
             assert_eq!(all_tasks(&second).await, before, "{journal:?}");
             let mut again = second.stats().await.unwrap();
             for (name, queue) in &mut again.queues {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use qo::{Context, Hook, Outcome, QueueName, TaskError, TaskId, TaskType, Timestamp};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use tokio::sync::mpsc;
 
 /// How many ended attempts wait to be shown.
@@ -31,7 +31,7 @@ pub(super) struct Ended {
 /// What a worker is doing. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Activity {
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     ended: mpsc::Sender<Ended>,
     now: Arc<Mutex<Now>>,
 }
@@ -52,14 +52,14 @@ struct Running {
 
 impl Activity {
     /// The hook, and where it tells of ended attempts.
-    pub(super) fn new(world: Arc<dyn World>) -> (Self, mpsc::Receiver<Ended>) {
+    pub(super) fn new(runtime: Arc<dyn Runtime>) -> (Self, mpsc::Receiver<Ended>) {
         let (ended, receiver) = mpsc::channel(UNSHOWN_MAX);
         let now = Now {
-            last_change: world.monotonic(),
+            last_change: runtime.monotonic(),
             ..Now::default()
         };
         let activity = Self {
-            world,
+            runtime,
             ended,
             now: Arc::new(Mutex::new(now)),
         };
@@ -84,7 +84,7 @@ impl Activity {
     /// How long nothing has run; nothing, while something does.
     pub(super) fn idle(&self) -> Option<Duration> {
         let now = self.lock();
-        let idle = self.world.monotonic().saturating_sub(now.last_change);
+        let idle = self.runtime.monotonic().saturating_sub(now.last_change);
         now.running.is_empty().then_some(idle)
     }
 
@@ -96,7 +96,7 @@ impl Activity {
 #[async_trait]
 impl Hook for Activity {
     async fn before(&self, context: &Context) {
-        let since = self.world.monotonic();
+        let since = self.runtime.monotonic();
         let mut now = self.lock();
         now.last_change = since;
         let running = Running { since, error: None };
@@ -112,7 +112,7 @@ impl Hook for Activity {
     }
 
     async fn after(&self, context: &Context, outcome: &Outcome) {
-        let monotonic = self.world.monotonic();
+        let monotonic = self.runtime.monotonic();
         let attempt = (context.id(), context.attempt());
         let running = {
             let mut now = self.lock();
@@ -132,7 +132,7 @@ impl Hook for Activity {
         };
         let task = context.task();
         let ended = Ended {
-            at: self.world.now(),
+            at: self.runtime.now(),
             id: task.id,
             task_type: task.task_type.clone(),
             queue: task.queue.clone(),

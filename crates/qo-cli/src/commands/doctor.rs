@@ -17,7 +17,7 @@ pub(super) async fn run(args: &DoctorArgs, session: &mut Session) -> Result<(), 
     let client = StoreClient::new(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
-        Arc::clone(&session.world),
+        Arc::clone(&session.runtime),
         ClientConfig::default(),
     );
     let mut options = DoctorOptions {
@@ -27,7 +27,7 @@ pub(super) async fn run(args: &DoctorArgs, session: &mut Session) -> Result<(), 
     if let Some(budget) = args.probe_budget {
         options.probe.budget = budget;
     }
-    let report = qo::doctor(&store, &client, session.world.as_ref(), &options).await;
+    let report = qo::doctor(&store, &client, session.runtime.as_ref(), &options).await;
     let screen = &mut session.screen;
     if screen.json {
         screen.json(&report)?;

@@ -26,7 +26,7 @@ pub(super) async fn run(args: &InitArgs, session: &mut Session) -> Result<(), Fa
     if let Some(budget) = args.probe_budget {
         options.probe.budget = budget;
     }
-    let report = qo::init(&store, session.world.as_ref(), &options).await;
+    let report = qo::init(&store, session.runtime.as_ref(), &options).await;
     let screen = &mut session.screen;
     if screen.json {
         screen.json(&report)?;

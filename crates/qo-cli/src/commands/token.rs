@@ -56,7 +56,7 @@ fn list(records: &[TokenRecord], session: &mut Session) -> Result<(), Failure> {
             .note("There are no tokens. `qo token create --name NAME --scope SCOPE` makes one.");
         return Ok(());
     }
-    let now = session.world.now();
+    let now = session.runtime.now();
     let mut table = Table::new()
         .column("ID")
         .column("NAME")

@@ -85,7 +85,7 @@ pub async fn watch(
         tokio::select! {
             biased;
             () = stop.asked() => return Ok(()),
-            () = queue.world().sleep(interval) => {}
+            () = queue.runtime().sleep(interval) => {}
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::ChildStdout;
 use std::time::Duration;
 
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -72,11 +72,11 @@ impl Running {
 }
 
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let world = TokioWorld::shared();
-    let give_up = world.monotonic() + PATIENCE;
+    let runtime = TokioRuntime::shared();
+    let give_up = runtime.monotonic() + PATIENCE;
     while !holds() {
-        assert!(world.monotonic() < give_up, "{what}");
-        world.sleep(Duration::from_millis(20)).await;
+        assert!(runtime.monotonic() < give_up, "{what}");
+        runtime.sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -8,7 +8,7 @@ use object_store::memory::InMemory;
 use qo_direct::{DirectConfig, Maintenance, MaintenanceConfig};
 use qo_engine::Engine;
 use qo_engine::api::{ClaimRequest, WorkerInfo};
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use qo_store::wrap::{CountingStore, Delay, LatencyStore, Prices};
 
 use crate::load::{engine, request};
@@ -19,17 +19,17 @@ const MONTH_SECONDS: f64 = 30.0 * 24.0 * 3600.0;
 const SUBMITS: usize = 21;
 
 pub(crate) async fn run(report: &mut Report) {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let slowed = LatencyStore::new(
         Arc::new(InMemory::new()),
-        Arc::clone(&world),
+        Arc::clone(&runtime),
         Delay::Fixed(Duration::from_millis(30)),
         1,
     );
     let counting = Arc::new(CountingStore::new(Arc::new(slowed)));
     let objects: Arc<dyn ObjectStore> = Arc::<CountingStore>::clone(&counting);
-    let worker = engine(Arc::clone(&objects), &world, DirectConfig::default());
-    let submitter = engine(objects, &world, DirectConfig::default());
+    let worker = engine(Arc::clone(&objects), &runtime, DirectConfig::default());
+    let submitter = engine(objects, &runtime, DirectConfig::default());
 
     let name: qo_core::WorkerId = "w-0".parse().unwrap();
     let mut info = WorkerInfo::new(name.clone(), worker.now());

@@ -13,7 +13,7 @@ use qo_engine::Engine;
 use qo_engine::api::{ClaimRequest, SubmitRequest, WorkerInfo};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::wrap::{CountingStore, Delay, LatencyStore, Operation, Prices};
 use qo_store::{SqliteStore, StoreClient};
 
@@ -51,16 +51,16 @@ pub(crate) struct Figures {
 
 pub(crate) fn engine(
     objects: Arc<dyn ObjectStore>,
-    world: &Arc<dyn World>,
+    runtime: &Arc<dyn Runtime>,
     config: DirectConfig,
 ) -> DirectEngine {
     let client = StoreClient::new(
         objects,
         Arc::new(StoreClock::new()),
-        Arc::clone(world),
+        Arc::clone(runtime),
         ClientConfig::default(),
     );
-    DirectEngine::new(client, None, Arc::clone(world), config)
+    DirectEngine::new(client, None, Arc::clone(runtime), config)
 }
 
 pub(crate) fn request(bytes: usize) -> SubmitRequest {
@@ -70,19 +70,20 @@ pub(crate) fn request(bytes: usize) -> SubmitRequest {
 
 impl Load {
     pub(crate) async fn run(self) -> Figures {
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         let directory = tempfile::tempdir().unwrap();
         let (bottom, config): (Arc<dyn ObjectStore>, _) = match self.backing {
             Backing::Memory => (Arc::new(InMemory::new()), DirectConfig::default()),
             Backing::Sqlite => {
                 let store =
-                    SqliteStore::open(&directory.path().join("qo.db"), Arc::clone(&world)).unwrap();
+                    SqliteStore::open(&directory.path().join("qo.db"), Arc::clone(&runtime))
+                        .unwrap();
                 (Arc::new(store), DirectConfig::local())
             }
         };
         if self.finished > 0 {
             // Made at full speed below the latency: what is there before is not what is measured.
-            let maker = engine(Arc::clone(&bottom), &world, DirectConfig::local());
+            let maker = engine(Arc::clone(&bottom), &runtime, DirectConfig::local());
             submit(&maker, self.finished).await;
             work(std::slice::from_ref(&maker), 256, self.finished).await;
             maker.close().await;
@@ -91,7 +92,7 @@ impl Load {
             None => bottom,
             Some(latency) => Arc::new(LatencyStore::new(
                 bottom,
-                Arc::clone(&world),
+                Arc::clone(&runtime),
                 Delay::Fixed(latency),
                 1,
             )),
@@ -100,11 +101,11 @@ impl Load {
         let objects: Arc<dyn ObjectStore> = Arc::<CountingStore>::clone(&counting);
 
         let started = Instant::now();
-        let producer = engine(Arc::clone(&objects), &world, config.clone());
+        let producer = engine(Arc::clone(&objects), &runtime, config.clone());
         submit(&producer, self.tasks).await;
         let submitted = started.elapsed();
         let workers: Vec<_> = (0..self.workers)
-            .map(|_| engine(Arc::clone(&objects), &world, config.clone()))
+            .map(|_| engine(Arc::clone(&objects), &runtime, config.clone()))
             .collect();
         let working = Instant::now();
         work(&workers, self.slots, self.tasks).await;

@@ -18,7 +18,7 @@ const BODY: &[u8] = &[b'x'; 1_024];
 
 impl Visit<'_> {
     fn scratch_key(&self, name: &str) -> String {
-        format!("probe/doctor-{:016x}/{name}", self.world.random())
+        format!("probe/doctor-{:016x}/{name}", self.runtime.random())
     }
 
     pub(super) async fn permissions(&self) -> DoctorCheck {
@@ -107,9 +107,9 @@ impl Visit<'_> {
     {
         let mut times = Vec::with_capacity(SAMPLES);
         for _ in 0..SAMPLES {
-            let started = self.world.monotonic();
+            let started = self.runtime.monotonic();
             send().await?;
-            times.push(self.world.monotonic().saturating_sub(started));
+            times.push(self.runtime.monotonic().saturating_sub(started));
         }
         times.sort();
         Ok(times[SAMPLES / 2])

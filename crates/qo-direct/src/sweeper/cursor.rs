@@ -10,7 +10,7 @@ use qo_core::{OpId, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_store::StoreError;
 use qo_store::client::Tag;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 use serde::{Deserialize, Serialize};
 
 use super::super::DirectEngine;
@@ -207,7 +207,7 @@ impl DirectEngine {
         owner: OpId,
     ) -> Result<Option<Cursor>, EngineError> {
         let Cursor { mut record, tag } = cursor;
-        let op = self.world().new_op_id();
+        let op = self.runtime().new_op_id();
         record.owner = Some(owner);
         let hold_ms = if record.phase == Phase::Rest {
             0

@@ -52,7 +52,7 @@ use qo_core::keys::{DATA_PREFIX, LATER_PREFIX, LEASES_PREFIX, TASKS_PREFIX};
 use qo_core::{Action, OpId, Timestamp};
 use qo_engine::EngineError;
 use qo_store::client::PAGE_LIMIT_MAX;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use self::cursor::{Cursor, Expiring, Phase, STAND_BACK_MS, SweepRecord};
 use super::DirectEngine;
@@ -185,7 +185,7 @@ impl DirectEngine {
     /// Takes one step, if it is time for one and no other process is at it.
     pub(super) async fn sweep_at(&self, pace: SweepPace) -> Result<SweepReport, EngineError> {
         let mut state = self.shared.sweeper.state.lock().await;
-        let me = *state.me.get_or_insert_with(|| self.world().new_op_id());
+        let me = *state.me.get_or_insert_with(|| self.runtime().new_op_id());
         // Whatever goes wrong below, the stored record is asked next time.
         let known = state.cursor.take();
         let mut cursor = match self.take_cursor(known, me, pace).await? {

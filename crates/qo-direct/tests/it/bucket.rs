@@ -25,11 +25,11 @@ impl Engines for Bucket {
 
     fn engine_on(&self, objects: Arc<dyn ObjectStore>) -> DirectEngine {
         let client = self.client_on(objects);
-        DirectEngine::new(client, None, self.world.clone(), DirectConfig::default())
+        DirectEngine::new(client, None, self.runtime.clone(), DirectConfig::default())
     }
 
     fn engine_off_by(&self, offset_ms: i64) -> DirectEngine {
-        let (client, world) = self.client_off_by(offset_ms);
-        DirectEngine::new(client, None, world, DirectConfig::default())
+        let (client, runtime) = self.client_off_by(offset_ms);
+        DirectEngine::new(client, None, runtime, DirectConfig::default())
     }
 }

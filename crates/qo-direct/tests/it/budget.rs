@@ -10,24 +10,24 @@ use qo_engine::api::{ClaimRequest, SubmitRequest, WorkerInfo};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use qo_store::wrap::{CountingStore, Operation};
 
 const TASKS: u64 = 2_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_costs_five_puts_and_one_get() {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let counting = Arc::new(CountingStore::new(Arc::new(
         object_store::memory::InMemory::new(),
     )));
     let client = StoreClient::new(
         counting.clone(),
         Arc::new(StoreClock::new()),
-        world.clone(),
+        runtime.clone(),
         ClientConfig::default(),
     );
-    let engine = DirectEngine::new(client, None, world, DirectConfig::default());
+    let engine = DirectEngine::new(client, None, runtime, DirectConfig::default());
     let request =
         |n: u64| SubmitRequest::new("noop".parse().unwrap(), Json::parse(n.to_string()).unwrap());
     for submitted in engine.submit_many((0..TASKS).map(request).collect()).await {

@@ -9,7 +9,7 @@ use qo_engine::Engine;
 use qo_engine::conformance::{Harness, run};
 use qo_store::admin::Versioning;
 use qo_store::client::ClientConfig;
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::{OpenOptions, StoreClient, open};
 use qo_testkit::SeaweedFs;
 
@@ -22,7 +22,7 @@ struct Objects {
     store: &'static str,
     url: String,
     options: OpenOptions,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     config: DirectConfig,
     keeps_versions: bool,
     foreign_tasks: usize,
@@ -33,12 +33,12 @@ struct Objects {
 impl Objects {
     fn new(store: &'static str, url: String, mut config: DirectConfig) -> Self {
         config.payload_max_bytes = PAYLOAD_MAX_BYTES;
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         Self {
             store,
             url,
-            options: OpenOptions::new(Arc::clone(&world)),
-            world,
+            options: OpenOptions::new(Arc::clone(&runtime)),
+            runtime,
             config,
             keeps_versions: false,
             foreign_tasks: 5_000,
@@ -62,14 +62,14 @@ impl Objects {
 
     fn open(&self) -> DirectEngine {
         let store = open(&self.url, &self.options).unwrap();
-        let world = Arc::clone(&self.world);
+        let runtime = Arc::clone(&self.runtime);
         let client = StoreClient::new(
             store.objects,
             store.clock,
-            Arc::clone(&world),
+            Arc::clone(&runtime),
             ClientConfig::default(),
         );
-        DirectEngine::new(client, store.admin, world, self.config.clone())
+        DirectEngine::new(client, store.admin, runtime, self.config.clone())
     }
 }
 
@@ -89,8 +89,8 @@ impl Harness for Objects {
         engine.sweep_step().await.unwrap();
     }
 
-    fn world(&self) -> Arc<dyn World> {
-        Arc::clone(&self.world)
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::clone(&self.runtime)
     }
 
     fn keeps_versions(&self) -> bool {

@@ -10,7 +10,7 @@ use qo_engine::Engine;
 use qo_engine::api::{ClaimRequest, SubmitRequest, When, WorkerInfo};
 use qo_store::StoreClient;
 use qo_store::probe::ProbeOptions;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 use qo_store::wrap::{Delay, LatencyStore};
 use qo_testkit::SeaweedFs;
 
@@ -28,7 +28,7 @@ fn options() -> DoctorOptions {
 }
 
 async fn run(place: &Place, options: &DoctorOptions) -> DoctorReport {
-    doctor(&place.store, &place.client, place.world.as_ref(), options).await
+    doctor(&place.store, &place.client, place.runtime.as_ref(), options).await
 }
 
 fn health(report: &DoctorReport, name: &str) -> Health {
@@ -75,7 +75,7 @@ async fn a_queue_in_use_is_found_healthy(place: Place) {
         .len()
         > 1
     {
-        place.world.sleep(Duration::from_millis(10)).await;
+        place.runtime.sleep(Duration::from_millis(10)).await;
     }
     let mut before = everything_in_the_bucket(&place.client).await;
 
@@ -142,7 +142,7 @@ async fn versions_without_lifecycle_rules_are_worth_a_warning_until_init_has_set
 
     let prepared = qo_direct::init(
         &place.store,
-        place.world.as_ref(),
+        place.runtime.as_ref(),
         &qo_direct::InitOptions {
             probe: options().probe,
             ..Default::default()
@@ -184,7 +184,7 @@ async fn neglected_work_is_worth_a_warning() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_off_is_worth_a_warning() {
     let place = places::memory();
-    let now = place.world.moment();
+    let now = place.runtime.moment();
     let date = now.wall.plus_millis(90_000);
     place.store.clock.observe(now, now, date);
     let report = run(&place, &options()).await;
@@ -249,11 +249,11 @@ async fn credentials_that_are_refused_are_named_and_every_check_is_still_made() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_store_does_not_hold_the_doctor_up() {
     let mut store = places::memory().store;
-    let world = qo_store::world::TokioWorld::shared();
+    let runtime = qo_store::runtime::TokioRuntime::shared();
     let slow = Delay::Fixed(Duration::from_secs(20));
     store.objects = Arc::new(LatencyStore::new(
         store.objects,
-        Arc::clone(&world),
+        Arc::clone(&runtime),
         slow,
         0,
     ));
@@ -262,9 +262,9 @@ async fn a_slow_store_does_not_hold_the_doctor_up() {
         time_max: Duration::from_millis(300),
         ..options()
     };
-    let started = world.monotonic();
+    let started = runtime.monotonic();
     let report = run(&place, &hurried).await;
-    assert!(world.monotonic() < started + Duration::from_secs(15));
+    assert!(runtime.monotonic() < started + Duration::from_secs(15));
     assert_eq!(report.checks.len(), 8);
     assert_eq!(report.health(), Health::Warning, "{report}");
 }

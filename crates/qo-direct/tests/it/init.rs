@@ -33,7 +33,7 @@ fn options() -> InitOptions {
 }
 
 async fn run(place: &Place, options: &InitOptions) -> InitReport {
-    init(&place.store, place.world.as_ref(), options).await
+    init(&place.store, place.runtime.as_ref(), options).await
 }
 
 fn outcome(report: &InitReport, name: &str) -> InitOutcome {

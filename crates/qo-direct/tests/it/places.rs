@@ -5,7 +5,7 @@ use std::sync::Arc;
 use qo_direct::DirectEngine;
 use qo_direct::{DirectConfig, IndexMode};
 use qo_store::client::ClientConfig;
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::{OpenOptions, Store, StoreClient, open};
 use qo_testkit::SeaweedFs;
 use tempfile::TempDir;
@@ -14,23 +14,23 @@ use tempfile::TempDir;
 pub(crate) struct Place {
     pub(crate) store: Store,
     pub(crate) client: StoreClient,
-    pub(crate) world: Arc<dyn World>,
+    pub(crate) runtime: Arc<dyn Runtime>,
     _folder: Option<TempDir>,
 }
 
 impl Place {
     pub(crate) fn new(store: Store, folder: Option<TempDir>) -> Self {
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         let client = StoreClient::new(
             Arc::clone(&store.objects),
             Arc::clone(&store.clock),
-            Arc::clone(&world),
+            Arc::clone(&runtime),
             ClientConfig::default(),
         );
         Self {
             store,
             client,
-            world,
+            runtime,
             _folder: folder,
         }
     }
@@ -40,7 +40,7 @@ impl Place {
         DirectEngine::new(
             self.client.clone(),
             self.store.admin.clone(),
-            Arc::clone(&self.world),
+            Arc::clone(&self.runtime),
             config,
         )
     }
@@ -54,7 +54,7 @@ impl Place {
 }
 
 fn options() -> OpenOptions {
-    OpenOptions::new(TokioWorld::shared())
+    OpenOptions::new(TokioRuntime::shared())
 }
 
 pub(crate) fn memory() -> Place {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use qo_core::Json;
 use qo_engine::Engine;
 use qo_engine::api::{ClaimRequest, SubmitRequest, WorkerInfo};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 use qo_fixtures::Bucket;
 
@@ -31,6 +31,6 @@ async fn an_urgent_task_does_not_wait_behind_an_old_page() {
     };
     let urgent = submitter.submit(urgent).await.unwrap().task;
     // The worker is busy for a while with what it has.
-    bucket.world.sleep(Duration::from_secs(10)).await;
+    bucket.runtime.sleep(Duration::from_secs(10)).await;
     assert_eq!(worker.claim(&wish).await.unwrap()[0].id, urgent.id);
 }

@@ -1,6 +1,6 @@
 //! A waiting claim hears of every submit, however the requests of both cross each other.
 //!
-//! Many small worlds run at once, each with delays of its own, so that looks fall before, between and after the steps of the
+//! Many small runtimes run at once, each with delays of its own, so that looks fall before, between and after the steps of the
 //! submit. A look that comes too early and is not repeated would otherwise be made good only at the fallback interval.
 
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use qo_engine::api::{ClaimRequest, SubmitRequest, When};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::{TokioWorld, WorldExt};
+use qo_store::runtime::{RuntimeExt, TokioRuntime};
 use qo_store::wrap::{Delay, LatencyStore};
 
 const WORLDS: u64 = 500;
 
 /// Submits to a waiting claim of the same process, and expects it to be handed out within seconds.
 async fn hears_of_a_submit(seed: u64, available: When) {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     // A long tail lets slow requests be overtaken by several quick ones.
     let delay = Delay::LogNormal {
         median: Duration::from_millis(5),
         p99: Duration::from_millis(300),
     };
     let memory = Arc::new(object_store::memory::InMemory::new());
-    let store = LatencyStore::new(memory, Arc::clone(&world), delay, seed);
+    let store = LatencyStore::new(memory, Arc::clone(&runtime), delay, seed);
     let client = StoreClient::new(
         Arc::new(store),
         Arc::new(StoreClock::new()),
-        Arc::clone(&world),
+        Arc::clone(&runtime),
         ClientConfig::default(),
     );
     // Nothing but the submit itself tells the claim.
@@ -41,7 +41,7 @@ async fn hears_of_a_submit(seed: u64, available: When) {
         fallback_interval: Duration::from_mins(10),
         ..DirectConfig::default()
     };
-    let engine = DirectEngine::new(client, None, world.clone(), config);
+    let engine = DirectEngine::new(client, None, runtime.clone(), config);
     let request = SubmitRequest {
         available,
         ..SubmitRequest::new("job".parse().unwrap(), Json::null())
@@ -51,8 +51,8 @@ async fn hears_of_a_submit(seed: u64, available: When) {
         ..ClaimRequest::new("w-1".parse().unwrap(), vec!["job".parse().unwrap()])
     };
     let submit = async {
-        let pause = Duration::from_millis(world.random_below(60));
-        world.sleep(pause).await;
+        let pause = Duration::from_millis(runtime.random_below(60));
+        runtime.sleep(pause).await;
         engine.submit(request).await.unwrap().task
     };
     let (claimed, task) = futures_util::future::join(engine.claim(&wish), submit).await;
@@ -62,11 +62,11 @@ async fn hears_of_a_submit(seed: u64, available: When) {
 }
 
 async fn in_all_worlds(available: When) {
-    let mut worlds = tokio::task::JoinSet::new();
+    let mut runtimes = tokio::task::JoinSet::new();
     for seed in 0..WORLDS {
-        worlds.spawn(hears_of_a_submit(seed, available));
+        runtimes.spawn(hears_of_a_submit(seed, available));
     }
-    worlds.join_all().await;
+    runtimes.join_all().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::{Status, Task, TaskType};
-use qo_store::world::BoxFuture;
+use qo_store::runtime::BoxFuture;
 
 use super::room::{PATIENCE_MS, Room, name};
 use crate::api::{ClaimRequest, SubmitRequest, When, WorkerInfo};
@@ -146,8 +146,8 @@ async fn waits_for_a_submit(room: &Room<'_>, claimer: Arc<dyn Engine>, submitter
         wait_ms: PATIENCE_MS,
         ..room.wish(1)
     };
-    let world = room.harness.world();
-    let timer = Arc::clone(&world);
+    let runtime = room.harness.runtime();
+    let timer = Arc::clone(&runtime);
     let claim: BoxFuture<(Vec<Task>, Duration)> = Box::pin(async move {
         let tasks = claimer.claim(&wish).await.unwrap();
         (tasks, timer.monotonic())
@@ -156,7 +156,7 @@ async fn waits_for_a_submit(room: &Room<'_>, claimer: Arc<dyn Engine>, submitter
         // Long enough for the claim to have looked, and to be waiting.
         room.pass(Duration::from_millis(300)).await;
         let task = submitter.submit(room.request()).await.unwrap().task;
-        (task, world.monotonic())
+        (task, runtime.monotonic())
     };
     let (claimed, (task, submitted_at)) =
         futures_util::future::join(room.at_once(vec![claim]), submit).await;
@@ -185,7 +185,7 @@ pub(super) async fn wakes_a_waiting_claim_of_another_process(room: &Room<'_>) {
 pub(super) async fn sees_what_another_process_submitted(room: &Room<'_>) {
     let other = room.another().await;
     assert_eq!(other.claim(&room.wish(1)).await.unwrap(), []);
-    let started = room.harness.world().monotonic();
+    let started = room.harness.runtime().monotonic();
     let task = room.submit_one().await;
     let claimed = room
         .until("a claim that does not wait finds the task", async || {
@@ -193,7 +193,7 @@ pub(super) async fn sees_what_another_process_submitted(room: &Room<'_>) {
         })
         .await;
     assert_eq!(claimed.id, task.id);
-    let late = room.harness.world().monotonic().saturating_sub(started);
+    let late = room.harness.runtime().monotonic().saturating_sub(started);
     assert!(late < Duration::from_secs(20), "found after {late:?}");
 }
 

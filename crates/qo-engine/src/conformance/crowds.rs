@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::{Status, TaskId};
-use qo_store::world::BoxFuture;
+use qo_store::runtime::BoxFuture;
 
 use super::room::{Room, name};
 use crate::api::{ClaimRequest, SubmitRequest, WorkerInfo};
@@ -81,8 +81,8 @@ pub(super) async fn is_not_starved_by_foreign_tasks(room: &Room<'_>) {
     };
     let task = room.submit(own).await;
     let other = room.another().await;
-    let world = room.harness.world();
-    let started = world.monotonic();
+    let runtime = room.harness.runtime();
+    let started = runtime.monotonic();
     let wish = ClaimRequest {
         wait_ms: 5_000,
         ..room.wish(1)
@@ -90,6 +90,6 @@ pub(super) async fn is_not_starved_by_foreign_tasks(room: &Room<'_>) {
     let claimed = other.claim(&wish).await.unwrap();
     assert_eq!(claimed.len(), 1, "it is not hidden");
     assert_eq!(claimed[0].id, task.id);
-    let took = world.monotonic().saturating_sub(started);
+    let took = runtime.monotonic().saturating_sub(started);
     assert!(took < Duration::from_secs(20), "it took {took:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::task::IdempotencyScope;
-use qo_store::world::BoxFuture;
+use qo_store::runtime::BoxFuture;
 
 use super::room::{CLOCK_SLACK_MS, Room, json, name};
 use crate::api::{IdempotencyRequest, SubmitRequest, Submitted};

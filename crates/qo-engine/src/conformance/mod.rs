@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::{FutureExt, StreamExt};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 use self::room::Room;
 use crate::engine::Engine;
@@ -62,7 +62,7 @@ pub trait Harness: Debug + Send + Sync {
     async fn maintain(&self);
 
     /// Time, sleeping, spawning and randomness.
-    fn world(&self) -> Arc<dyn World>;
+    fn runtime(&self) -> Arc<dyn Runtime>;
 
     /// Whether the stored versions of a task are kept.
     fn keeps_versions(&self) -> bool;

@@ -7,7 +7,7 @@ use qo_core::transition::{Failure, FailureKind};
 use qo_core::{
     Json, LeaseId, QueueName, Rejection, Status, Task, TaskId, TaskType, Timestamp, WorkerId,
 };
-use qo_store::world::{BoxFuture, WorldExt};
+use qo_store::runtime::{BoxFuture, RuntimeExt};
 use tokio::sync::oneshot;
 
 use super::Harness;
@@ -34,7 +34,7 @@ pub(super) struct Room<'a> {
 
 impl<'a> Room<'a> {
     pub(super) fn new(harness: &'a dyn Harness, engine: Arc<dyn Engine>, check: &str) -> Self {
-        let number = harness.world().random() >> 32;
+        let number = harness.runtime().random() >> 32;
         let short: String = check.chars().take(48).collect();
         Self {
             harness,
@@ -51,11 +51,11 @@ impl<'a> Room<'a> {
     }
 
     pub(super) fn new_id(&self) -> TaskId {
-        self.harness.world().new_task_id()
+        self.harness.runtime().new_task_id()
     }
 
     pub(super) async fn pass(&self, duration: Duration) {
-        self.harness.world().sleep(duration).await;
+        self.harness.runtime().sleep(duration).await;
     }
 
     /// A request in this room's queue.
@@ -148,14 +148,17 @@ impl<'a> Room<'a> {
 
     /// Looks again and again until something is there.
     pub(super) async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-        let world = self.harness.world();
-        let deadline = world.monotonic() + PATIENCE;
+        let runtime = self.harness.runtime();
+        let deadline = runtime.monotonic() + PATIENCE;
         loop {
             if let Some(found) = look().await {
                 return found;
             }
-            assert!(world.monotonic() < deadline, "waited in vain until {what}");
-            world.sleep(Duration::from_millis(50)).await;
+            assert!(
+                runtime.monotonic() < deadline,
+                "waited in vain until {what}"
+            );
+            runtime.sleep(Duration::from_millis(50)).await;
         }
     }
 
@@ -179,12 +182,12 @@ impl<'a> Room<'a> {
 
     /// Runs jobs beside each other, on all threads that there are.
     pub(super) async fn at_once<T: Send + 'static>(&self, jobs: Vec<BoxFuture<T>>) -> Vec<T> {
-        let world = self.harness.world();
+        let runtime = self.harness.runtime();
         let answers: Vec<_> = jobs
             .into_iter()
             .map(|job| {
                 let (answer, answered) = oneshot::channel();
-                world.spawn(Box::pin(async move {
+                runtime.spawn(Box::pin(async move {
                     // The receiver is only gone if the check has failed already.
                     let _ = answer.send(job.await);
                 }));

@@ -11,7 +11,7 @@ use qo::{ClaimRequest, Engine, Json, SubmitRequest};
 use qo_engine::api::Completion;
 use qo_remote::RemoteConfig;
 use qo_remote::RemoteEngine;
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 
 use crate::{SCENARIO, SERVE};
 use qo_fixtures::Report;
@@ -59,7 +59,7 @@ impl Drop for Other {
 pub(crate) async fn run(report: &mut Report) {
     let server = Other::start();
     let config = RemoteConfig::parse(&server.url).unwrap();
-    let engine = RemoteEngine::new(config, TokioWorld::shared()).unwrap();
+    let engine = RemoteEngine::new(config, TokioRuntime::shared()).unwrap();
     load(&engine, WARM_UP).await;
     let ids = [std::process::id(), server.process.id()];
     let before = ids.map(cpu_seconds);

@@ -10,30 +10,30 @@ use qo_broker::SlateConfig;
 use qo_server::{Server, ServerConfig};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use qo_store::wrap::{Delay, LatencyStore};
 
 const LATENCY: Duration = Duration::from_millis(30);
 
 /// Serves until nobody holds the other end of its input any more.
 pub(crate) async fn serve() {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let store = LatencyStore::new(
         Arc::new(InMemory::new()),
-        Arc::clone(&world),
+        Arc::clone(&runtime),
         Delay::Fixed(LATENCY),
         1,
     );
     let engine = BrokerEngine::slate(
         Arc::new(store),
         Arc::new(StoreClock::new()),
-        Arc::clone(&world),
+        Arc::clone(&runtime),
         ClientConfig::default(),
         SlateConfig::default(),
     )
     .await
     .unwrap();
-    let queue = Queue::new(Arc::new(engine), world);
+    let queue = Queue::new(Arc::new(engine), runtime);
     let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
     let server = Server::bind(queue.clone(), config).await.unwrap();
     println!("{}", server.url());

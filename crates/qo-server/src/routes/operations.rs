@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use qo::Stats;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use crate::answer::Answer;
 use crate::app::App;
@@ -59,13 +59,13 @@ pub(crate) async fn ready(State(app): State<App>) -> Answer {
             "standby: another process serves\n",
         ));
     }
-    let now = app.world().monotonic();
+    let now = app.runtime().monotonic();
     let known = lock(&app.findings.ready).clone();
     let found = match known {
         Some((at, found)) if now.saturating_sub(at) < READY_FOR => found,
         _ => {
             // A task that is not there is found missing by a store that answers.
-            let found = match app.engine().get(app.world().new_task_id()).await {
+            let found = match app.engine().get(app.runtime().new_task_id()).await {
                 Err(error) if !error.is_not_found() => Err(error.to_string()),
                 _ => Ok(()),
             };
@@ -120,7 +120,7 @@ pub(crate) async fn metrics(State(app): State<App>) -> Answer {
 
 /// The numbers of tasks, counted anew if they are too old; none, if they cannot be counted.
 async fn stats(app: &App) -> Option<Arc<Stats>> {
-    let now = app.world().monotonic();
+    let now = app.runtime().monotonic();
     let known = lock(&app.findings.stats).clone();
     if let Some((at, stats)) = known
         && now.saturating_sub(at) < app.stats_max_age

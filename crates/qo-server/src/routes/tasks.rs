@@ -62,7 +62,7 @@ pub(crate) enum SubmitResult {
     )
 )]
 pub(crate) async fn submit(State(app): State<App>, headers: HeaderMap, body: JsonText) -> Answer {
-    let started = app.world().monotonic();
+    let started = app.runtime().monotonic();
     let trace = headers
         .get(TRACE_HEADER)
         .and_then(|value| value.to_str().ok()?.parse::<TraceParent>().ok());
@@ -71,7 +71,7 @@ pub(crate) async fn submit(State(app): State<App>, headers: HeaderMap, body: Jso
     } else {
         submit_one(&app, &headers, &body, trace).await
     };
-    let took = app.world().monotonic().saturating_sub(started);
+    let took = app.runtime().monotonic().saturating_sub(started);
     if answer.is_ok() {
         app.metrics.submit_seconds.observe(took);
     }

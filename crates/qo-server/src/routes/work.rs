@@ -40,7 +40,7 @@ pub(crate) async fn claim(
         token: caller.token,
         request: request_name,
     };
-    let started = app.world().monotonic();
+    let started = app.runtime().monotonic();
     let found = tokio::select! {
         biased;
         found = app.claims.claim(name, request) => found?,
@@ -51,7 +51,7 @@ pub(crate) async fn claim(
         Err(error) => return Err(error.clone().into()),
     };
     if !tasks.is_empty() {
-        let took = app.world().monotonic().saturating_sub(started);
+        let took = app.runtime().monotonic().saturating_sub(started);
         app.metrics.claim_seconds.observe(took);
     }
     for task in tasks {

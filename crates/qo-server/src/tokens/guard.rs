@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use qo_core::Timestamp;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 use super::record::{Scope, TokenRecord, split};
 use super::store::{Seen, TokenError, TokenStore};
@@ -66,7 +66,7 @@ pub(crate) enum Barred {
 #[derive(Debug)]
 pub(crate) struct Guard {
     source: TokenSource,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     known: Mutex<Known>,
     /// One look at a time.
     looking: tokio::sync::Mutex<()>,
@@ -82,7 +82,7 @@ struct Known {
 }
 
 impl Guard {
-    pub(crate) fn new(source: TokenSource, world: Arc<dyn World>) -> Self {
+    pub(crate) fn new(source: TokenSource, runtime: Arc<dyn Runtime>) -> Self {
         let records = match &source {
             TokenSource::Given(records) => by_id(records),
             TokenSource::Open | TokenSource::Stored { .. } => BTreeMap::new(),
@@ -94,7 +94,7 @@ impl Guard {
                 ..Known::default()
             }),
             source,
-            world,
+            runtime,
             looking: tokio::sync::Mutex::new(()),
         }
     }
@@ -170,7 +170,7 @@ impl Guard {
         let mut known = self.lock();
         // A failed look counts too, so that an outage is not made worse by one more request per request.
         if known.looked_at.is_some() || looked.is_ok() {
-            known.looked_at = Some(self.world.monotonic());
+            known.looked_at = Some(self.runtime.monotonic());
         }
         let seen = looked?;
         known.had_tokens |= !seen.records.is_empty();
@@ -181,7 +181,7 @@ impl Guard {
 
     fn is_fresh(&self) -> bool {
         let looked_at = self.lock().looked_at;
-        looked_at.is_some_and(|then| self.world.monotonic().saturating_sub(then) < FRESH_FOR)
+        looked_at.is_some_and(|then| self.runtime.monotonic().saturating_sub(then) < FRESH_FOR)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Known> {

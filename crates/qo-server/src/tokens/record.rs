@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use qo_core::extra::Extra;
 use qo_core::{Sha256, Tag, Timestamp};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use ring::digest;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -109,7 +109,7 @@ pub struct InvalidToken;
 impl NewToken {
     /// Draws a token.
     pub fn draw(
-        world: &dyn World,
+        runtime: &dyn Runtime,
         name: Tag,
         scopes: impl IntoIterator<Item = Scope>,
         now: Timestamp,
@@ -117,10 +117,10 @@ impl NewToken {
     ) -> Self {
         let mut secret = [0; SECRET_BYTES];
         for chunk in secret.chunks_mut(8) {
-            chunk.copy_from_slice(&world.random().to_le_bytes()[..chunk.len()]);
+            chunk.copy_from_slice(&runtime.random().to_le_bytes()[..chunk.len()]);
         }
         let secret = URL_SAFE_NO_PAD.encode(secret);
-        let id = format!("{:016x}", world.random());
+        let id = format!("{:016x}", runtime.random());
         let record = TokenRecord {
             sha256: hash(&secret),
             name,
@@ -183,14 +183,14 @@ fn hash(secret: &str) -> Sha256 {
 
 #[cfg(test)]
 mod tests {
-    use qo_store::world::TokioWorld;
+    use qo_store::runtime::TokioRuntime;
 
     use super::*;
 
     fn drawn(expires_at: Option<Timestamp>) -> NewToken {
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         let name = "ci".parse().unwrap();
-        NewToken::draw(&*world, name, [Scope::Read], Timestamp::MIN, expires_at)
+        NewToken::draw(&*runtime, name, [Scope::Read], Timestamp::MIN, expires_at)
     }
 
     #[test]

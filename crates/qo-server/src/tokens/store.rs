@@ -9,7 +9,7 @@ use qo_core::extra::Extra;
 use qo_core::names::InvalidLabel;
 use qo_core::{OpId, Tag};
 use qo_store::client::{Object, Tag as ObjectTag};
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::{StoreClient, StoreError};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Stored {
 #[derive(Debug, Clone)]
 pub struct TokenStore {
     client: StoreClient,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
 }
 
 /// What was read last, to ask whether it has changed.
@@ -88,8 +88,8 @@ pub(crate) struct Seen {
 
 impl TokenStore {
     /// The tokens of the store that this client reads and writes.
-    pub fn new(client: StoreClient, world: Arc<dyn World>) -> Self {
-        Self { client, world }
+    pub fn new(client: StoreClient, runtime: Arc<dyn Runtime>) -> Self {
+        Self { client, runtime }
     }
 
     /// Makes a token. Its text is in the answer, and nowhere else.
@@ -106,7 +106,13 @@ impl TokenStore {
         let now = self.client.now();
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let expires_at = valid_for.map(|time| now.plus_millis(millis(time)));
-        let token = NewToken::draw(&*self.world, name, scopes.iter().copied(), now, expires_at);
+        let token = NewToken::draw(
+            &*self.runtime,
+            name,
+            scopes.iter().copied(),
+            now,
+            expires_at,
+        );
         self.change(|tokens| {
             if tokens.len() >= TOKENS_MAX {
                 return Err(TokenError::TooMany);
@@ -182,7 +188,7 @@ impl TokenStore {
         loop {
             let (mut tokens, tag) = self.load().await?;
             let changed = change(&mut tokens.tokens)?;
-            let op = self.world.new_op_id();
+            let op = self.runtime.new_op_id();
             tokens.op_id = Some(op);
             tokens.revision = tokens.revision.saturating_add(1);
             let body = serde_json::to_vec_pretty(&tokens)
@@ -197,8 +203,8 @@ impl TokenStore {
                 Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. })
                     if tries < TRIES_MAX =>
                 {
-                    let pause_ms = 10 + self.world.random_below(50);
-                    self.world.sleep(Duration::from_millis(pause_ms)).await;
+                    let pause_ms = 10 + self.runtime.random_below(50);
+                    self.runtime.sleep(Duration::from_millis(pause_ms)).await;
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -3,14 +3,20 @@
 use qo::Timestamp;
 use qo_server::tokens::{NewToken, Scope, TokenStore};
 use qo_server::{Auth, ServeError, Server, documented};
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 
 use crate::support::{ask, client_of, config, engine_on, memory, serve};
 
 pub(crate) fn token(scopes: &[Scope]) -> NewToken {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let name = "test".parse().unwrap();
-    NewToken::draw(&*world, name, scopes.iter().copied(), Timestamp::MIN, None)
+    NewToken::draw(
+        &*runtime,
+        name,
+        scopes.iter().copied(),
+        Timestamp::MIN,
+        None,
+    )
 }
 
 /// The path with something in place of its names.
@@ -118,11 +124,11 @@ async fn a_server_without_tokens_stays_on_this_machine() {
         let store = memory();
         if stored {
             // There could be tokens in the store, but there are none.
-            let tokens = TokenStore::new(client_of(&store), TokioWorld::shared());
+            let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
             config.auth = Auth::stored(tokens);
         }
         let engine = engine_on(&store, qo::DirectConfig::local());
-        let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioWorld::shared());
+        let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioRuntime::shared());
         let error = Server::bind(queue, config).await.unwrap_err();
         assert!(matches!(error, ServeError::Open { .. }));
         let text = error.to_string();

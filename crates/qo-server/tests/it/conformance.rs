@@ -13,7 +13,7 @@ use qo_engine::conformance::{Harness, run};
 use qo_remote::RemoteConfig;
 use qo_remote::RemoteEngine;
 use qo_store::client::ClientConfig;
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::{OpenOptions, Store, open};
 
 use crate::support::{Running, config, engine_on, memory, serve_engine};
@@ -78,7 +78,7 @@ impl Harness for Remote {
             url
         };
         let config = RemoteConfig::parse(&url).unwrap();
-        Arc::new(RemoteEngine::new(config, TokioWorld::shared()).unwrap())
+        Arc::new(RemoteEngine::new(config, TokioRuntime::shared()).unwrap())
     }
 
     async fn maintain(&self) {
@@ -91,8 +91,8 @@ impl Harness for Remote {
         }
     }
 
-    fn world(&self) -> Arc<dyn World> {
-        TokioWorld::shared()
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        TokioRuntime::shared()
     }
 
     fn keeps_versions(&self) -> bool {
@@ -127,7 +127,7 @@ async fn on_memory() {
 async fn on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("qo.db").display());
-    let store = move || open(&url, &OpenOptions::new(TokioWorld::shared())).unwrap();
+    let store = move || open(&url, &OpenOptions::new(TokioRuntime::shared())).unwrap();
     let versioning = qo_store::admin::Versioning::On;
     let admin = store().admin.unwrap();
     admin.set_versioning(versioning).await.unwrap();
@@ -151,7 +151,7 @@ async fn on_a_broker() {
     let engine = BrokerEngine::slate(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
-        TokioWorld::shared(),
+        TokioRuntime::shared(),
         ClientConfig::default(),
         config,
     )

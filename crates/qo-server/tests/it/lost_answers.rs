@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use qo::{ClaimRequest, Engine, Failure, FailureKind, Json, Status, SubmitRequest};
 use qo_remote::RemoteConfig;
 use qo_remote::RemoteEngine;
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -82,7 +82,7 @@ async fn pass(client: TcpStream, server: TcpStream, losing: &AtomicUsize, instea
 }
 
 fn remote(urls: &str) -> RemoteEngine {
-    RemoteEngine::new(RemoteConfig::parse(urls).unwrap(), TokioWorld::shared()).unwrap()
+    RemoteEngine::new(RemoteConfig::parse(urls).unwrap(), TokioRuntime::shared()).unwrap()
 }
 
 fn request() -> SubmitRequest {
@@ -194,7 +194,7 @@ async fn a_caller_who_was_left_in_doubt_may_tell_the_end_again() {
     let lossy = Lossy::before(server.authority(), NOTHING).await;
     let mut config = RemoteConfig::parse(&lossy.url).unwrap();
     config.retry_for = std::time::Duration::ZERO;
-    let engine = RemoteEngine::new(config, TokioWorld::shared()).unwrap();
+    let engine = RemoteEngine::new(config, TokioRuntime::shared()).unwrap();
     engine.submit(request()).await.unwrap();
     let task = engine.claim(&wish()).await.unwrap().pop().unwrap();
     let lease = task.lease_id.unwrap();
@@ -223,7 +223,7 @@ async fn servers_are_asked_in_their_order() {
 async fn a_server_that_is_not_there_is_named() {
     let mut config = RemoteConfig::parse("http://127.0.0.1:9").unwrap();
     config.retry_for = std::time::Duration::from_millis(200);
-    let engine = RemoteEngine::new(config, TokioWorld::shared()).unwrap();
+    let engine = RemoteEngine::new(config, TokioRuntime::shared()).unwrap();
     let error = engine.submit(request()).await.unwrap_err().to_string();
     assert!(
         error.contains("127.0.0.1:9") && !error.contains("may still take effect"),
@@ -252,7 +252,7 @@ async fn a_wrong_token_is_an_access_that_is_denied() {
         crate::access::token(&[qo_server::tokens::Scope::Read]).record,
     ]);
     let server = serve(config).await;
-    let options = qo::OpenOptions::new(TokioWorld::shared()).with_var("QO_TOKEN", "qo_wrong");
+    let options = qo::OpenOptions::new(TokioRuntime::shared()).with_var("QO_TOKEN", "qo_wrong");
     let error = qo::Connect::to(&server.url)
         .options(options)
         .open()

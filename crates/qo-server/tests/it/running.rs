@@ -9,7 +9,7 @@ use qo_remote::RemoteConfig;
 use qo_remote::RemoteEngine;
 use qo_server::Leader;
 use qo_store::client::ClientConfig;
-use qo_store::world::{BoxFuture, TokioWorld};
+use qo_store::runtime::{BoxFuture, TokioRuntime};
 use qo_store::wrap::CountingStore;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -151,7 +151,7 @@ async fn only_a_leader_serves() {
     // A client that knows both goes to the other one, and so does one that is told of it.
     for urls in [format!("{},{}", server.url, other.url), server.url.clone()] {
         let config = RemoteConfig::parse(&urls).unwrap();
-        let engine = RemoteEngine::new(config, TokioWorld::shared()).unwrap();
+        let engine = RemoteEngine::new(config, TokioRuntime::shared()).unwrap();
         let request = SubmitRequest::new("t".parse().unwrap(), Json::null());
         let task = engine.submit(request).await.unwrap().task;
         assert_eq!(other.engine.get(task.id).await.unwrap(), task);
@@ -187,7 +187,7 @@ async fn an_array_is_refused_as_a_whole_where_the_queue_is_not_served() {
     let engine = BrokerEngine::json(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
-        TokioWorld::shared(),
+        TokioRuntime::shared(),
         ClientConfig::default(),
         JsonConfig::local(),
     );
@@ -259,7 +259,7 @@ async fn listeners_hear_what_passes_through() {
 async fn a_stop_ends_what_waits_and_finishes_what_runs() {
     let mut server = serve(config()).await;
     let config = RemoteConfig::parse(&server.url).unwrap();
-    let engine = RemoteEngine::new(config, TokioWorld::shared()).unwrap();
+    let engine = RemoteEngine::new(config, TokioRuntime::shared()).unwrap();
     let waiting = tokio::task::spawn({
         let engine = engine.clone();
         async move {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use qo::{DirectConfig, DirectEngine, Engine, Queue};
 use qo_server::{Server, ServerConfig};
 use qo_store::client::ClientConfig;
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::{OpenOptions, Store, StoreClient, open};
 use reqwest::{Client, Method, Response};
 use serde_json::Value;
@@ -27,21 +27,21 @@ pub(crate) struct Running {
 
 /// A store in memory that nobody else sees.
 pub(crate) fn memory() -> Store {
-    open("memory:", &OpenOptions::new(TokioWorld::shared())).unwrap()
+    open("memory:", &OpenOptions::new(TokioRuntime::shared())).unwrap()
 }
 
 pub(crate) fn client_of(store: &Store) -> StoreClient {
     StoreClient::new(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
-        TokioWorld::shared(),
+        TokioRuntime::shared(),
         ClientConfig::default(),
     )
 }
 
 pub(crate) fn engine_on(store: &Store, config: DirectConfig) -> DirectEngine {
-    let world = TokioWorld::shared();
-    DirectEngine::new(client_of(store), store.admin.clone(), world, config)
+    let runtime = TokioRuntime::shared();
+    DirectEngine::new(client_of(store), store.admin.clone(), runtime, config)
 }
 
 pub(crate) fn config() -> ServerConfig {
@@ -63,8 +63,8 @@ pub(crate) async fn serve_engine(
     engine: Arc<dyn Engine>,
     config: ServerConfig,
 ) -> Running {
-    let world: Arc<dyn World> = TokioWorld::shared();
-    let queue = Queue::new(Arc::clone(&engine), world);
+    let runtime: Arc<dyn Runtime> = TokioRuntime::shared();
+    let queue = Queue::new(Arc::clone(&engine), runtime);
     let server = Server::bind(queue, config).await.unwrap();
     let url = server.url();
     let (stop, stopped) = oneshot::channel();
@@ -211,13 +211,16 @@ impl Running {
 
 /// Looks again and again until something is there.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let world = TokioWorld::shared();
-    let deadline = world.monotonic() + PATIENCE;
+    let runtime = TokioRuntime::shared();
+    let deadline = runtime.monotonic() + PATIENCE;
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(world.monotonic() < deadline, "waited in vain until {what}");
-        world.sleep(Duration::from_millis(20)).await;
+        assert!(
+            runtime.monotonic() < deadline,
+            "waited in vain until {what}"
+        );
+        runtime.sleep(Duration::from_millis(20)).await;
     }
 }

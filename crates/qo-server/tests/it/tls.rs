@@ -4,7 +4,7 @@ use qo::Engine;
 use qo_remote::RemoteConfig;
 use qo_remote::RemoteEngine;
 use qo_server::{ServeError, Server, Tls};
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 
 use crate::support::{config, engine_on, memory, serve};
 
@@ -27,7 +27,7 @@ async fn a_queue_is_reached_over_tls() {
 
     let mut trusting = RemoteConfig::parse(&server.url).unwrap();
     trusting.ca_pem = Some(tls.certificate_pem.clone());
-    let engine = RemoteEngine::new(trusting, TokioWorld::shared()).unwrap();
+    let engine = RemoteEngine::new(trusting, TokioRuntime::shared()).unwrap();
     assert_eq!(engine.check().await.unwrap().service, "qo");
     let request = qo::SubmitRequest::new("t".parse().unwrap(), qo::Json::null());
     let task = engine.submit(request).await.unwrap().task;
@@ -54,7 +54,7 @@ async fn a_queue_is_reached_over_tls() {
     let mut wary = RemoteConfig::parse(&server.url).unwrap();
     wary.ca_pem = Some(other);
     wary.retry_for = std::time::Duration::from_millis(100);
-    let engine = RemoteEngine::new(wary, TokioWorld::shared()).unwrap();
+    let engine = RemoteEngine::new(wary, TokioRuntime::shared()).unwrap();
     assert!(engine.check().await.is_err());
 }
 
@@ -100,7 +100,7 @@ async fn a_certificate_that_is_none_is_named() {
         let mut config = config();
         config.tls = Some(tls);
         let engine = engine_on(&memory(), qo::DirectConfig::local());
-        let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioWorld::shared());
+        let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioRuntime::shared());
         let error = Server::bind(queue, config).await.unwrap_err();
         assert!(matches!(error, ServeError::Certificate(_)), "{error}");
     }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use qo_server::Auth;
 use qo_server::tokens::{Scope, TokenError, TokenStore};
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 
 use crate::support::{ask, client_of, config, memory, serve_store, until};
 
 #[tokio::test]
 async fn tokens_are_made_listed_and_revoked() {
     let store = memory();
-    let tokens = TokenStore::new(client_of(&store), TokioWorld::shared());
+    let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
     assert_eq!(tokens.list().await.unwrap(), []);
     let first = tokens.create("ci", &[Scope::Submit], None).await.unwrap();
     let second = tokens
@@ -43,7 +43,7 @@ async fn tokens_are_made_listed_and_revoked() {
 #[tokio::test]
 async fn many_at_once_lose_none() {
     let store = memory();
-    let tokens = TokenStore::new(client_of(&store), TokioWorld::shared());
+    let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
     let jobs = (0..8).map(|n| {
         let tokens = tokens.clone();
         async move {
@@ -60,7 +60,7 @@ async fn many_at_once_lose_none() {
 #[tokio::test]
 async fn a_server_notices_new_and_revoked_tokens() {
     let store = memory();
-    let tokens = TokenStore::new(client_of(&store), TokioWorld::shared());
+    let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
     let mut config = config();
     config.auth = Auth::stored(tokens.clone());
     let server = serve_store(store, config).await;
@@ -98,9 +98,9 @@ async fn tokens_that_cannot_be_read_let_nobody_in() {
         .await
         .unwrap();
     let mut config = config();
-    config.auth = Auth::stored(TokenStore::new(client_of(&store), TokioWorld::shared()));
+    config.auth = Auth::stored(TokenStore::new(client_of(&store), TokioRuntime::shared()));
     let engine = crate::support::engine_on(&store, qo::DirectConfig::local());
-    let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioWorld::shared());
+    let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioRuntime::shared());
     let error = qo_server::Server::bind(queue, config).await.unwrap_err();
     assert!(error.to_string().contains("tokens.json"), "{error}");
 }

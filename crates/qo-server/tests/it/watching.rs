@@ -7,7 +7,7 @@ use qo::{BrokerEngine, ClaimRequest, DirectConfig, Engine};
 use qo_broker::{JsonConfig, SlateConfig};
 use qo_store::Store;
 use qo_store::client::ClientConfig;
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use qo_store::wrap::CountingStore;
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn json_on(store: &Store) -> BrokerEngine {
     BrokerEngine::json(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
-        TokioWorld::shared(),
+        TokioRuntime::shared(),
         ClientConfig::default(),
         JsonConfig::local(),
     )
@@ -28,7 +28,7 @@ async fn slate_on(store: &Store) -> BrokerEngine {
     BrokerEngine::slate(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
-        TokioWorld::shared(),
+        TokioRuntime::shared(),
         ClientConfig::default(),
         SlateConfig::default(),
     )

@@ -90,7 +90,7 @@ use qo_core::{OpId, Timestamp};
 
 use crate::clock::StoreClock;
 use crate::error::StoreError;
-use crate::world::{World, WorldExt};
+use crate::runtime::{Runtime, RuntimeExt};
 
 pub use authorship::{Authorship, carries_operation};
 pub use delete::DeleteFailures;
@@ -155,7 +155,7 @@ pub struct StoreClient {
 struct Shared {
     objects: Arc<dyn ObjectStore>,
     clock: Arc<StoreClock>,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     config: ClientConfig,
 }
 
@@ -164,14 +164,14 @@ impl StoreClient {
     pub fn new(
         objects: Arc<dyn ObjectStore>,
         clock: Arc<StoreClock>,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         config: ClientConfig,
     ) -> Self {
         Self {
             shared: Arc::new(Shared {
                 objects,
                 clock,
-                world,
+                runtime,
                 config,
             }),
         }
@@ -179,12 +179,12 @@ impl StoreClient {
 
     /// The store's time, which does not go back because it gets to be known better: [`StoreClock::now`].
     pub fn now(&self) -> Timestamp {
-        self.shared.clock.now(self.shared.world.moment())
+        self.shared.clock.now(self.shared.runtime.moment())
     }
 
     /// The earliest that the store's time can be: what is past by this has passed, however little is known of the store's clock.
     pub fn earliest_now(&self) -> Timestamp {
-        self.shared.clock.earliest(self.shared.world.moment())
+        self.shared.clock.earliest(self.shared.runtime.moment())
     }
 
     /// Writes an object where there is none. `body` carries `op`.
@@ -289,7 +289,7 @@ impl StoreClient {
     }
 
     fn budget(&self) -> Budget<'_> {
-        Budget::new(self.shared.world.as_ref(), &self.shared.config.retry)
+        Budget::new(self.shared.runtime.as_ref(), &self.shared.config.retry)
     }
 
     /// Sends a request that may be repeated at will, until it succeeds, cannot succeed, or the budget is used up.
@@ -367,7 +367,7 @@ impl StoreClient {
         tokio::select! {
             biased;
             answer = request => Ok(answer),
-            () = self.shared.world.sleep(timeout) => Err(Failure::Doubtful(format!(
+            () = self.shared.runtime.sleep(timeout) => Err(Failure::Doubtful(format!(
                 "no answer within {timeout:?}"
             ))),
         }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::world::{World, WorldExt};
+use crate::runtime::{Runtime, RuntimeExt};
 
 /// How a client tries again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Default for RetryConfig {
 /// What one operation may still spend.
 #[derive(Debug)]
 pub(super) struct Budget<'a> {
-    world: &'a dyn World,
+    runtime: &'a dyn Runtime,
     config: &'a RetryConfig,
     started: Duration,
     limit: Duration,
@@ -53,11 +53,11 @@ pub(super) struct Budget<'a> {
 
 impl<'a> Budget<'a> {
     /// The budget of an operation that starts now.
-    pub(super) fn new(world: &'a dyn World, config: &'a RetryConfig) -> Self {
+    pub(super) fn new(runtime: &'a dyn Runtime, config: &'a RetryConfig) -> Self {
         Self {
-            world,
+            runtime,
             config,
-            started: world.monotonic(),
+            started: runtime.monotonic(),
             limit: config.budget,
             attempts: 0,
         }
@@ -66,7 +66,7 @@ impl<'a> Budget<'a> {
     /// The budget for finding out what became of a write: the rest of the operation's, and never too little for a read.
     pub(super) fn for_settling(&self) -> Self {
         Self {
-            started: self.world.monotonic(),
+            started: self.runtime.monotonic(),
             limit: self.remaining().max(self.config.settle),
             attempts: 0,
             ..*self
@@ -86,7 +86,7 @@ impl<'a> Budget<'a> {
 
     /// How long the operation has taken.
     pub(super) fn elapsed(&self) -> Duration {
-        self.world.monotonic().saturating_sub(self.started)
+        self.runtime.monotonic().saturating_sub(self.started)
     }
 
     /// Waits before the next try. False, at once, if there is to be none.
@@ -98,7 +98,7 @@ impl<'a> Budget<'a> {
         if pause >= self.remaining() {
             return false;
         }
-        self.world.sleep(pause).await;
+        self.runtime.sleep(pause).await;
         true
     }
 
@@ -111,7 +111,7 @@ impl<'a> Budget<'a> {
         let doublings = self.attempts.saturating_sub(1).min(31);
         let longest = base.saturating_mul(1 << doublings).min(self.config.cap);
         let longest_us = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX - 1);
-        Duration::from_micros(self.world.random_below(longest_us.saturating_add(1)))
+        Duration::from_micros(self.runtime.random_below(longest_us.saturating_add(1)))
     }
 
     fn remaining(&self) -> Duration {
@@ -122,7 +122,7 @@ impl<'a> Budget<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wrap::testing::PausableWorld;
+    use crate::wrap::testing::PausableRuntime;
 
     fn config() -> RetryConfig {
         RetryConfig {
@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pauses_fill_the_whole_of_a_doubling_range_up_to_the_cap() {
-        let world = PausableWorld::new(1);
+        let runtime = PausableRuntime::new(1);
         let config = config();
         for (throttled, sent, longest_ms) in [
             (false, 1, 10),
@@ -149,7 +149,7 @@ mod tests {
             (true, 2, 200),
             (true, 99, 400),
         ] {
-            let mut budget = Budget::new(&world, &config);
+            let mut budget = Budget::new(&runtime, &config);
             budget.attempts = sent;
             let pauses: Vec<_> = (0..500).map(|_| budget.draw_pause(throttled)).collect();
             let longest = Duration::from_millis(longest_ms);
@@ -161,9 +161,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn ends_with_its_time_and_never_sleeps_past_it() {
-        let world = PausableWorld::new(2);
+        let runtime = PausableRuntime::new(2);
         let config = config();
-        let mut budget = Budget::new(&world, &config);
+        let mut budget = Budget::new(&runtime, &config);
         budget.next_timeout();
         while budget.pause(true).await {
             budget.next_timeout();
@@ -174,12 +174,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn ends_with_its_tries() {
-        let world = PausableWorld::new(3);
+        let runtime = PausableRuntime::new(3);
         let config = RetryConfig {
             attempts_max: 3,
             ..config()
         };
-        let mut budget = Budget::new(&world, &config);
+        let mut budget = Budget::new(&runtime, &config);
         budget.next_timeout();
         while budget.pause(false).await {
             budget.next_timeout();
@@ -189,17 +189,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_never_outlasts_the_budget_and_settling_has_time_of_its_own() {
-        let world = PausableWorld::new(4);
+        let runtime = PausableRuntime::new(4);
         let config = config();
-        let mut budget = Budget::new(&world, &config);
+        let mut budget = Budget::new(&runtime, &config);
         assert_eq!(budget.next_timeout(), Duration::from_secs(1));
-        world.sleep(Duration::from_millis(1_500)).await;
+        runtime.sleep(Duration::from_millis(1_500)).await;
         assert_eq!(budget.next_timeout(), Duration::from_millis(500));
         assert_eq!(
             budget.for_settling().next_timeout(),
             Duration::from_millis(500)
         );
-        world.sleep(Duration::from_secs(1)).await;
+        runtime.sleep(Duration::from_secs(1)).await;
         assert_eq!(budget.next_timeout(), Duration::ZERO);
         assert_eq!(
             budget.for_settling().next_timeout(),

@@ -16,7 +16,7 @@ use object_store::{
 };
 
 use crate::response::ResponseError;
-use crate::world::{World, WorldExt};
+use crate::runtime::{Runtime, RuntimeExt};
 
 /// What happens to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,30 +56,30 @@ pub(super) struct ScriptedStore {
     script: Mutex<VecDeque<(Fault, Option<Meddling>)>>,
     choose: Option<Chooser>,
     calls: Mutex<Vec<&'static str>>,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     latency: Option<Duration>,
     pub(super) names_no_tags: bool,
 }
 
 impl ScriptedStore {
-    pub(super) fn new(world: Arc<dyn World>) -> Self {
+    pub(super) fn new(runtime: Arc<dyn Runtime>) -> Self {
         Self {
             inner: InMemory::new(),
             script: Mutex::default(),
             choose: None,
             calls: Mutex::default(),
-            world,
+            runtime,
             latency: None,
             names_no_tags: false,
         }
     }
 
     /// A store that asks `choose` what to do with each request, and takes up to `latency` before and after applying it.
-    pub(super) fn choosing(world: Arc<dyn World>, latency: Duration, choose: Chooser) -> Self {
+    pub(super) fn choosing(runtime: Arc<dyn Runtime>, latency: Duration, choose: Chooser) -> Self {
         Self {
             choose: Some(choose),
             latency: Some(latency),
-            ..Self::new(world)
+            ..Self::new(runtime)
         }
     }
 
@@ -120,8 +120,8 @@ impl ScriptedStore {
     async fn dawdle(&self) {
         if let Some(latency) = self.latency {
             let most_us = u64::try_from(latency.as_micros()).unwrap();
-            let pause = Duration::from_micros(self.world.random_below(most_us));
-            self.world.sleep(pause).await;
+            let pause = Duration::from_micros(self.runtime.random_below(most_us));
+            self.runtime.sleep(pause).await;
         }
     }
 
@@ -179,11 +179,11 @@ impl ObjectStore for ScriptedStore {
     ) -> Result<PutResult> {
         let (fault, meddling) = self.begin("PUT").await;
         let late = {
-            let (inner, world) = (self.inner.clone(), Arc::clone(&self.world));
+            let (inner, runtime) = (self.inner.clone(), Arc::clone(&self.runtime));
             let (location, payload, opts) = (location.clone(), payload.clone(), opts.clone());
             move |delay: Duration| {
-                let sleep = world.sleep(delay);
-                world.spawn(Box::pin(async move {
+                let sleep = runtime.sleep(delay);
+                runtime.spawn(Box::pin(async move {
                     sleep.await;
                     // Nobody waits for this answer.
                     let _ = inner.put_opts(&location, payload, opts).await;

@@ -14,23 +14,23 @@ use qo_core::OpId;
 use super::testing::ScriptedStore;
 use super::{ClientConfig, StoreClient, Tag};
 use crate::clock::StoreClock;
-use crate::world::{World, WorldExt};
-use crate::wrap::testing::PausableWorld;
+use crate::runtime::{Runtime, RuntimeExt};
+use crate::wrap::testing::PausableRuntime;
 
 const KEY: &str = "tasks/a/1.json";
 
 /// A client of a scripted store.
 fn scripted() -> (Arc<ScriptedStore>, StoreClient) {
-    let world: Arc<dyn World> = Arc::new(PausableWorld::new(7));
-    let store = Arc::new(ScriptedStore::new(Arc::clone(&world)));
-    (Arc::clone(&store), client_of(store, world))
+    let runtime: Arc<dyn Runtime> = Arc::new(PausableRuntime::new(7));
+    let store = Arc::new(ScriptedStore::new(Arc::clone(&runtime)));
+    (Arc::clone(&store), client_of(store, runtime))
 }
 
-fn client_of(store: Arc<dyn ObjectStore>, world: Arc<dyn World>) -> StoreClient {
+fn client_of(store: Arc<dyn ObjectStore>, runtime: Arc<dyn Runtime>) -> StoreClient {
     StoreClient::new(
         store,
         Arc::new(StoreClock::new()),
-        world,
+        runtime,
         ClientConfig::default(),
     )
 }

@@ -34,7 +34,7 @@ use tracing::debug;
 
 use crate::clock::StoreClock;
 use crate::response::ResponseError;
-use crate::world::{Moment, World, WorldExt};
+use crate::runtime::{Moment, Runtime, RuntimeExt};
 
 pub(crate) use answer::{read_bounded, read_error};
 
@@ -73,16 +73,16 @@ pub(crate) struct CredentialEndpointSilent {
 /// Makes connections that feed the clock and keep failed answers exact.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreConnector {
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     clock: Arc<StoreClock>,
     /// Host and, where it is not the scheme's own, port of the store.
     authority: Arc<str>,
 }
 
 impl StoreConnector {
-    pub(crate) fn new(world: Arc<dyn World>, clock: Arc<StoreClock>, authority: &str) -> Self {
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, clock: Arc<StoreClock>, authority: &str) -> Self {
         Self {
-            world,
+            runtime,
             clock,
             authority: authority.to_ascii_lowercase().into(),
         }
@@ -140,7 +140,7 @@ impl StoreHttp {
 #[async_trait]
 impl HttpService for StoreHttp {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let world = &self.connector.world;
+        let runtime = &self.connector.runtime;
         let authority = request
             .uri()
             .authority()
@@ -150,9 +150,9 @@ impl HttpService for StoreHttp {
         let method = request.method().clone();
         let path = request.uri().path().to_owned();
         let is_list = request.uri().query().is_some_and(asks_for_a_list);
-        let sent = world.moment();
+        let sent = runtime.moment();
         let outcome = self.inner.execute(request).await;
-        let received = world.moment();
+        let received = runtime.moment();
         let elapsed_ms = received.steady.saturating_sub(sent.steady).as_millis();
         match outcome {
             Err(error) => {

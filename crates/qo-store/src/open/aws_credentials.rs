@@ -170,7 +170,7 @@ fn of_profile(
             provider: Some(Arc::new(ProcessCredentials::new(
                 name,
                 command,
-                Arc::clone(options.world()),
+                Arc::clone(options.runtime()),
             ))),
         }))
 }

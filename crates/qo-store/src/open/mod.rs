@@ -155,7 +155,7 @@ impl Line {
     ) -> Result<Self, OpenError> {
         let clock = Arc::new(StoreClock::new());
         let connector = StoreConnector::new(
-            Arc::clone(options.world()),
+            Arc::clone(options.runtime()),
             Arc::clone(&clock),
             &endpoint.authority,
         );

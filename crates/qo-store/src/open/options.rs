@@ -1,4 +1,4 @@
-//! What opening a store may look at: the environment, as a map, and the world.
+//! What opening a store may look at: the environment, as a map, and the runtime.
 //!
 //! Nothing else in this crate reads the process environment, so that a test gives its own and two stores of one process
 //! can differ.
@@ -8,31 +8,31 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::world::World;
+use crate::runtime::Runtime;
 use crate::wrap::RequestCounter;
 
 /// The surroundings in which a store is opened.
 #[derive(Clone)]
 pub struct OpenOptions {
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     env: BTreeMap<String, String>,
     counter: Option<RequestCounter>,
 }
 
 impl OpenOptions {
     /// An empty environment.
-    pub fn new(world: Arc<dyn World>) -> Self {
+    pub fn new(runtime: Arc<dyn Runtime>) -> Self {
         Self {
-            world,
+            runtime,
             env: BTreeMap::new(),
             counter: None,
         }
     }
 
     /// The environment of this process. Variables that are not text are left out.
-    pub fn from_env(world: Arc<dyn World>) -> Self {
+    pub fn from_env(runtime: Arc<dyn Runtime>) -> Self {
         Self {
-            world,
+            runtime,
             env: std::env::vars_os()
                 .filter_map(|(name, value)| {
                     Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -62,8 +62,8 @@ impl OpenOptions {
     }
 
     /// Time and randomness for what is opened.
-    pub(crate) fn world(&self) -> &Arc<dyn World> {
-        &self.world
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
     }
 
     /// A variable that is set and not empty: the tools whose variables these are take an empty one for none.

@@ -19,7 +19,7 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 
 use super::usable_in_a_header;
-use crate::world::World;
+use crate::runtime::Runtime;
 
 /// How long the program may take.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -75,7 +75,7 @@ struct Held {
 pub(crate) struct ProcessCredentials {
     profile: String,
     command: String,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     held: Mutex<Option<Held>>,
 }
 
@@ -89,11 +89,11 @@ impl fmt::Debug for ProcessCredentials {
 }
 
 impl ProcessCredentials {
-    pub(crate) fn new(profile: &str, command: &str, world: Arc<dyn World>) -> Self {
+    pub(crate) fn new(profile: &str, command: &str, runtime: Arc<dyn Runtime>) -> Self {
         Self {
             profile: profile.to_owned(),
             command: command.to_owned(),
-            world,
+            runtime,
             held: Mutex::new(None),
         }
     }
@@ -106,7 +106,7 @@ impl ProcessCredentials {
         let held = parse(&output)?;
         if held
             .expires
-            .is_some_and(|expires| expires <= self.world.now())
+            .is_some_and(|expires| expires <= self.runtime.now())
         {
             return Err(ProcessError::Expired);
         }
@@ -120,7 +120,7 @@ impl CredentialProvider for ProcessCredentials {
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
         let mut held = self.held.lock().await;
-        let fresh_until = self.world.now().plus_millis(REFRESH_BEFORE_MS);
+        let fresh_until = self.runtime.now().plus_millis(REFRESH_BEFORE_MS);
         if let Some(held) = &*held
             && held.expires.is_none_or(|expires| expires > fresh_until)
         {
@@ -226,10 +226,10 @@ fn run(command: &str, timeout: Duration) -> Result<Vec<u8>, ProcessError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::TokioWorld;
+    use crate::runtime::TokioRuntime;
 
     fn provider(command: &str) -> ProcessCredentials {
-        ProcessCredentials::new("dev", command, TokioWorld::shared())
+        ProcessCredentials::new("dev", command, TokioRuntime::shared())
     }
 
     async fn failure(command: &str) -> String {
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(runs(), 1);
         assert!(!format!("{lasting:?}").contains("SECRET"));
 
-        let soon = TokioWorld::shared().now().plus_millis(60_000);
+        let soon = TokioRuntime::shared().now().plus_millis(60_000);
         let expiring = provider(&print(&format!(r#","Expiration":"{soon}""#)));
         expiring.get_credential().await.unwrap();
         expiring.get_credential().await.unwrap();

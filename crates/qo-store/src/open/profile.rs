@@ -193,14 +193,14 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::world::TokioWorld;
+    use crate::runtime::TokioRuntime;
 
     fn files(credentials: &[u8], config: &[u8]) -> (tempfile::TempDir, ProfileFiles) {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join(".aws")).unwrap();
         fs::write(directory.path().join(".aws/credentials"), credentials).unwrap();
         fs::write(directory.path().join(".aws/config"), config).unwrap();
-        let options = OpenOptions::new(TokioWorld::shared())
+        let options = OpenOptions::new(TokioRuntime::shared())
             .with_var("HOME", directory.path().to_str().unwrap());
         let files = ProfileFiles::locate(&options);
         (directory, files)
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn missing_files_have_no_profiles() {
-        let options = OpenOptions::new(TokioWorld::shared()).with_var("HOME", "/nonexistent");
+        let options = OpenOptions::new(TokioRuntime::shared()).with_var("HOME", "/nonexistent");
         assert!(
             ProfileFiles::locate(&options)
                 .profile("default")
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_file_that_is_a_directory_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
-        let options = OpenOptions::new(TokioWorld::shared())
+        let options = OpenOptions::new(TokioRuntime::shared())
             .with_var("AWS_CONFIG_FILE", directory.path().to_str().unwrap());
         assert!(ProfileFiles::locate(&options).profile("default").is_err());
     }

@@ -64,7 +64,7 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
         bucket: address.bucket.clone(),
         bucket_url: place.bucket_url,
         prefix: address.prefix.clone(),
-        world: Arc::clone(options.world()),
+        runtime: Arc::clone(options.runtime()),
     });
     Ok(Store {
         objects: dress(client, &address.prefix, &description),

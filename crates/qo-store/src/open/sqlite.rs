@@ -11,9 +11,9 @@ use crate::store::{CredentialSource, Store, StoreKind, StoreSource};
 use crate::wrap::LoggingStore;
 
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Store, OpenError> {
-    let sqlite = SqliteStore::open(path, Arc::clone(options.world()))?;
+    let sqlite = SqliteStore::open(path, Arc::clone(options.runtime()))?;
     let sqlite = Arc::new(sqlite);
-    let logged = LoggingStore::new(Arc::clone(&sqlite) as _, Arc::clone(options.world()));
+    let logged = LoggingStore::new(Arc::clone(&sqlite) as _, Arc::clone(options.runtime()));
     Ok(Store {
         objects: Arc::new(logged),
         admin: Some(sqlite),

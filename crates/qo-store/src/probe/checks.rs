@@ -101,7 +101,7 @@ async fn settle(session: &Session<'_>, kind: Kind) -> Result<Findings, ProbeErro
                     detail,
                 });
             }
-            Err(Interruption::Unclear(_)) => session.world.sleep(RETRY_DELAY).await,
+            Err(Interruption::Unclear(_)) => session.runtime.sleep(RETRY_DELAY).await,
         }
         attempt += 1;
     }

@@ -16,7 +16,7 @@ use super::session::{Session, Stored, describe};
 use super::verdict::{ProbedVersioning, VERDICT_FORMAT, Verdict};
 use super::{ProbeError, ProbeOptions, probe, versioning};
 use crate::admin::BucketAdmin;
-use crate::world::World;
+use crate::runtime::Runtime;
 
 /// Where the verdict is remembered.
 pub const VERDICT_KEY: &str = "meta/probe.json";
@@ -34,18 +34,18 @@ const STORED_LATE_MAX: Duration = Duration::from_mins(10);
 pub async fn ensure_trusted(
     objects: &Arc<dyn ObjectStore>,
     admin: Option<&dyn BucketAdmin>,
-    world: &dyn World,
+    runtime: &dyn Runtime,
     options: &ProbeOptions,
 ) -> Result<Verdict, ProbeError> {
-    let (remembered, versioning) = join(recall(objects, world, options), versioning(admin)).await;
+    let (remembered, versioning) = join(recall(objects, runtime, options), versioning(admin)).await;
     if let Some(verdict) = remembered?
         && verdict.trusted
         && (versioning == ProbedVersioning::Unknown || versioning == verdict.versioning)
     {
         return Ok(verdict);
     }
-    let verdict = probe(objects, admin, world, options).await?;
-    remember(objects, world, options, &verdict).await;
+    let verdict = probe(objects, admin, runtime, options).await?;
+    remember(objects, runtime, options, &verdict).await;
     if verdict.trusted {
         Ok(verdict)
     } else {
@@ -56,10 +56,10 @@ pub async fn ensure_trusted(
 /// The remembered verdict, whatever it says, if there is one that this version understands.
 pub async fn recall(
     objects: &Arc<dyn ObjectStore>,
-    world: &dyn World,
+    runtime: &dyn Runtime,
     options: &ProbeOptions,
 ) -> Result<Option<Verdict>, ProbeError> {
-    let session = Session::new(objects, None, world, options.budget);
+    let session = Session::new(objects, None, runtime, options.budget);
     let key = Path::from(VERDICT_KEY);
     match session.read_if(&key, &GetOptions::default()).await {
         Ok(stored) => Ok(understand(&stored)),
@@ -83,11 +83,11 @@ fn understand(stored: &Stored) -> Option<Verdict> {
 /// Remembers a verdict. A failure to do so only means that the next start probes again.
 pub async fn remember(
     objects: &Arc<dyn ObjectStore>,
-    world: &dyn World,
+    runtime: &dyn Runtime,
     options: &ProbeOptions,
     verdict: &Verdict,
 ) {
-    let session = Session::new(objects, None, world, options.budget);
+    let session = Session::new(objects, None, runtime, options.budget);
     match serde_json::to_vec_pretty(verdict) {
         Ok(json) => {
             if let Err(error) = session.put(&Path::from(VERDICT_KEY), json.into()).await {

@@ -38,7 +38,7 @@ pub use verdict::{Check, CheckName, Figures, Outcome, ProbedVersioning, VERDICT_
 
 use self::session::Session;
 use crate::admin::BucketAdmin;
-use crate::world::World;
+use crate::runtime::Runtime;
 
 /// Where probes write.
 const PROBE_PREFIX: &str = "probe";
@@ -88,10 +88,10 @@ pub enum ProbeError {
 pub async fn probe(
     objects: &Arc<dyn ObjectStore>,
     admin: Option<&dyn BucketAdmin>,
-    world: &dyn World,
+    runtime: &dyn Runtime,
     options: &ProbeOptions,
 ) -> Result<Verdict, ProbeError> {
-    let session = Session::new(objects, admin, world, options.budget);
+    let session = Session::new(objects, admin, runtime, options.budget);
     let versioning = versioning(admin).await;
     let found = examine(&session, options, versioning).await;
     cleanup::own(&session, versioning).await;
@@ -103,7 +103,7 @@ pub async fn probe(
     figures.requests = session.requests();
     figures.duration_ms = u64::try_from(session.elapsed().as_millis()).unwrap_or(u64::MAX);
     let checks = std::mem::take(&mut found.checks);
-    let probed_at = world.now();
+    let probed_at = runtime.now();
     let verdict = Verdict::judge(&checks, versioning, figures, probed_at, found.store_time);
     tracing::debug!(trusted = verdict.trusted, "probed the bucket");
     Ok(verdict)

@@ -77,7 +77,7 @@ async fn race(
         let write = session.detached_write(key.clone(), body.clone(), mode.clone(), limit);
         let start = Arc::clone(&start);
         let (send, receive) = oneshot::channel();
-        session.world.spawn(Box::pin(async move {
+        session.runtime.spawn(Box::pin(async move {
             start.wait().await;
             // Nobody waits for the answer any more if the probe itself was abandoned.
             let _ = send.send(write.await);
@@ -183,7 +183,7 @@ impl Counter {
                 Answer::Unclear(words) | Answer::Unsupported(words) => detail = words,
                 Answer::Refused | Answer::Missing => "a create was refused".clone_into(&mut detail),
             }
-            session.world.sleep(START_RETRY_DELAY).await;
+            session.runtime.sleep(START_RETRY_DELAY).await;
         }
         let doing = "creating the object that is raced for";
         Err(ProbeError::Store { doing, detail })

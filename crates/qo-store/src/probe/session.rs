@@ -22,7 +22,7 @@ use object_store::{
 use super::{PROBE_PREFIX, ProbeError};
 use crate::admin::BucketAdmin;
 use crate::response::{self, ResponseError};
-use crate::world::{BoxFuture, World, WorldExt};
+use crate::runtime::{BoxFuture, Runtime, RuntimeExt};
 
 /// How often a plain request is sent before its failure counts.
 const ATTEMPTS_MAX: u32 = 5;
@@ -60,7 +60,7 @@ pub(super) struct Stored {
 pub(super) struct Session<'a> {
     objects: &'a Arc<dyn ObjectStore>,
     pub(super) admin: Option<&'a dyn BucketAdmin>,
-    pub(super) world: &'a dyn World,
+    pub(super) runtime: &'a dyn Runtime,
     pub(super) directory: Path,
     pub(super) budget: Duration,
     started: Duration,
@@ -74,17 +74,17 @@ impl<'a> Session<'a> {
     pub(super) fn new(
         objects: &'a Arc<dyn ObjectStore>,
         admin: Option<&'a dyn BucketAdmin>,
-        world: &'a dyn World,
+        runtime: &'a dyn Runtime,
         budget: Duration,
     ) -> Self {
-        let name = format!("{:032x}", world.random_u128());
+        let name = format!("{:032x}", runtime.random_u128());
         Self {
             objects,
             admin,
-            world,
+            runtime,
             directory: Path::from_iter([PROBE_PREFIX, &name]),
             budget,
-            started: world.monotonic(),
+            started: runtime.monotonic(),
             requests: Arc::default(),
             timed: AtomicU64::new(0),
             timed_micros: AtomicU64::new(0),
@@ -93,7 +93,7 @@ impl<'a> Session<'a> {
     }
 
     pub(super) fn elapsed(&self) -> Duration {
-        self.world.monotonic().saturating_sub(self.started)
+        self.runtime.monotonic().saturating_sub(self.started)
     }
 
     pub(super) fn requests(&self) -> u64 {
@@ -141,7 +141,7 @@ impl<'a> Session<'a> {
     ) -> impl Future<Output = Result<PutResult>> + Send + 'static {
         let objects = Arc::clone(self.objects);
         let requests = Arc::clone(&self.requests);
-        let limit = self.world.sleep(limit);
+        let limit = self.runtime.sleep(limit);
         async move {
             requests.fetch_add(1, Ordering::Relaxed);
             within(limit, objects.put_opts(&key, body.into(), mode.into())).await
@@ -212,9 +212,9 @@ impl<'a> Session<'a> {
 
     async fn once<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let sent = self.world.monotonic();
-        let answer = within(self.world.sleep(self.budget), request).await;
-        let took = self.world.monotonic().saturating_sub(sent);
+        let sent = self.runtime.monotonic();
+        let answer = within(self.runtime.sleep(self.budget), request).await;
+        let took = self.runtime.monotonic().saturating_sub(sent);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.timed.fetch_add(1, Ordering::Relaxed);
         self.timed_micros.fetch_add(micros, Ordering::Relaxed);
@@ -232,7 +232,7 @@ impl<'a> Session<'a> {
                 Err(error) if is_transient(&error) => {}
                 settled => return settled,
             }
-            self.world.sleep(delay).await;
+            self.runtime.sleep(delay).await;
             delay *= 2;
         }
         self.once(request()).await

@@ -11,8 +11,8 @@ use object_store::path::Path;
 use self::odd_stores::{FragileBucket, OddStore, SlowLock};
 use super::*;
 use crate::admin::Versioning;
-use crate::world::TokioWorld;
-use crate::wrap::testing::PausableWorld;
+use crate::runtime::TokioRuntime;
+use crate::wrap::testing::PausableRuntime;
 use crate::wrap::{
     CountingStore, Delay, FaultKind, FaultPlan, FaultRule, FaultStore, LatencyStore, Operation,
 };
@@ -23,12 +23,12 @@ fn memory() -> Arc<InMemory> {
 
 fn faulty(
     memory: &Arc<InMemory>,
-    world: &Arc<dyn World>,
+    runtime: &Arc<dyn Runtime>,
     plan: FaultPlan,
     seed: u64,
 ) -> Arc<FaultStore> {
     let inner = Arc::clone(memory) as Arc<dyn ObjectStore>;
-    Arc::new(FaultStore::new(inner, Arc::clone(world), plan, seed))
+    Arc::new(FaultStore::new(inner, Arc::clone(runtime), plan, seed))
 }
 
 async fn keys(memory: &InMemory) -> Vec<String> {
@@ -41,10 +41,10 @@ async fn keys(memory: &InMemory) -> Vec<String> {
 
 /// Probes memory with this plan of faults and checks that nothing is left behind.
 async fn probe_with(plan: FaultPlan) -> Verdict {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let memory = memory();
-    let objects = faulty(&memory, &world, plan, 1) as Arc<dyn ObjectStore>;
-    let verdict = probe(&objects, None, world.as_ref(), &ProbeOptions::default())
+    let objects = faulty(&memory, &runtime, plan, 1) as Arc<dyn ObjectStore>;
+    let verdict = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
         .await
         .unwrap();
     assert_eq!(keys(&memory).await, [""; 0]);
@@ -58,18 +58,18 @@ fn failed(verdict: &Verdict) -> Vec<CheckName> {
 #[test]
 fn the_probe_can_run_in_a_task_of_its_own() {
     fn is_send<T: Send>(_: &T) {}
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let objects = memory() as Arc<dyn ObjectStore>;
     let options = ProbeOptions::default();
-    is_send(&ensure_trusted(&objects, None, world.as_ref(), &options));
+    is_send(&ensure_trusted(&objects, None, runtime.as_ref(), &options));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn memory_is_trusted_in_no_time_with_real_threads() {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let memory = memory();
     let objects = Arc::clone(&memory) as Arc<dyn ObjectStore>;
-    let verdict = probe(&objects, None, world.as_ref(), &ProbeOptions::default())
+    let verdict = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
         .await
         .unwrap();
     assert!(verdict.trusted, "{verdict}");
@@ -152,7 +152,7 @@ async fn a_stale_list_is_found() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_sometimes_fails_but_never_lies_is_trusted() {
     for seed in 0..40 {
-        let world = PausableWorld::shared();
+        let runtime = PausableRuntime::shared();
         let mut plan = FaultPlan {
             burst: Duration::from_millis(50),
             ..FaultPlan::none()
@@ -168,9 +168,9 @@ async fn a_store_that_sometimes_fails_but_never_lies_is_trusted() {
         ] {
             plan = plan.with(FaultRule::new(kind, 0.01));
         }
-        let objects = faulty(&memory(), &world, plan, seed) as Arc<dyn ObjectStore>;
+        let objects = faulty(&memory(), &runtime, plan, seed) as Arc<dyn ObjectStore>;
         let options = ProbeOptions::default();
-        let verdict = probe(&objects, None, world.as_ref(), &options)
+        let verdict = probe(&objects, None, runtime.as_ref(), &options)
             .await
             .unwrap();
         assert!(verdict.trusted, "seed {seed}: {verdict}");
@@ -180,12 +180,12 @@ async fn a_store_that_sometimes_fails_but_never_lies_is_trusted() {
 
 #[tokio::test(start_paused = true)]
 async fn everything_is_removed_even_if_the_probe_cannot_finish() {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let memory = memory();
     let rule = FaultRule::new(FaultKind::LostRequest, 1.0).on([Operation::Get]);
-    let store = faulty(&memory, &world, FaultPlan::none().with(rule), 1);
+    let store = faulty(&memory, &runtime, FaultPlan::none().with(rule), 1);
     let objects = Arc::clone(&store) as Arc<dyn ObjectStore>;
-    let error = probe(&objects, None, world.as_ref(), &ProbeOptions::default())
+    let error = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
         .await
         .unwrap_err();
     assert!(matches!(error, ProbeError::Store { .. }), "{error}");
@@ -195,30 +195,30 @@ async fn everything_is_removed_even_if_the_probe_cannot_finish() {
 
 #[tokio::test(start_paused = true)]
 async fn the_budget_holds_on_a_slow_store() {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let delay = Delay::Fixed(Duration::from_millis(300));
-    let slow = LatencyStore::new(memory(), Arc::clone(&world), delay, 1);
+    let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
     let objects = Arc::new(slow) as Arc<dyn ObjectStore>;
     let options = ProbeOptions::default();
-    let verdict = ensure_trusted(&objects, None, world.as_ref(), &options)
+    let verdict = ensure_trusted(&objects, None, runtime.as_ref(), &options)
         .await
         .unwrap();
     assert!(verdict.trusted);
     assert!(verdict.figures.writers_max >= 8, "{verdict}");
     assert!(
-        world.monotonic() <= options.budget,
+        runtime.monotonic() <= options.budget,
         "{:?}: {verdict}",
-        world.monotonic()
+        runtime.monotonic()
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_so_slow_that_nothing_fits_still_gets_one_race_of_each_kind() {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let delay = Delay::Fixed(Duration::from_secs(3));
-    let slow = LatencyStore::new(memory(), Arc::clone(&world), delay, 1);
+    let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
     let objects = Arc::new(slow) as Arc<dyn ObjectStore>;
-    let verdict = probe(&objects, None, world.as_ref(), &ProbeOptions::default())
+    let verdict = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
         .await
         .unwrap();
     assert!(verdict.trusted, "{verdict}");
@@ -234,10 +234,10 @@ async fn a_store_so_slow_that_nothing_fits_still_gets_one_race_of_each_kind() {
 }
 
 /// A store whose writers to one key wait for each other, except for the first lucky ones.
-fn contended(world: &Arc<dyn World>, wait: Duration, lucky: u32) -> Arc<dyn ObjectStore> {
+fn contended(runtime: &Arc<dyn Runtime>, wait: Duration, lucky: u32) -> Arc<dyn ObjectStore> {
     Arc::new(OddStore {
         lock: Some(SlowLock {
-            world: Arc::clone(world),
+            runtime: Arc::clone(runtime),
             latest: tokio::sync::Mutex::default(),
             wait,
             lucky: AtomicU32::new(lucky),
@@ -248,62 +248,62 @@ fn contended(world: &Arc<dyn World>, wait: Duration, lucky: u32) -> Arc<dyn Obje
 
 #[tokio::test(start_paused = true)]
 async fn fan_out_stays_small_where_a_contended_key_is_slow() {
-    let world = PausableWorld::shared();
-    let objects = contended(&world, Duration::from_millis(500), 0);
+    let runtime = PausableRuntime::shared();
+    let objects = contended(&runtime, Duration::from_millis(500), 0);
     let options = ProbeOptions::default();
-    let verdict = probe(&objects, None, world.as_ref(), &options)
+    let verdict = probe(&objects, None, runtime.as_ref(), &options)
         .await
         .unwrap();
     assert!(verdict.trusted, "{verdict}");
     assert!(verdict.figures.writers_max <= 8, "{verdict}");
     assert!(
-        world.monotonic() <= options.budget,
+        runtime.monotonic() <= options.budget,
         "{:?}: {verdict}",
-        world.monotonic()
+        runtime.monotonic()
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_round_that_is_far_slower_than_its_smaller_ones_is_cut() {
-    let world = PausableWorld::shared();
-    let objects = contended(&world, Duration::from_secs(2), 30);
+    let runtime = PausableRuntime::shared();
+    let objects = contended(&runtime, Duration::from_secs(2), 30);
     let options = ProbeOptions::default();
-    let verdict = probe(&objects, None, world.as_ref(), &options)
+    let verdict = probe(&objects, None, runtime.as_ref(), &options)
         .await
         .unwrap();
     assert!(verdict.trusted, "{verdict}");
     assert!(verdict.figures.writers_max >= 8, "{verdict}");
-    let took = world.monotonic();
+    let took = runtime.monotonic();
     assert!(took <= options.budget, "{took:?}: {verdict}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_store_is_an_error_and_not_a_verdict() {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let store = faulty(
         &memory(),
-        &world,
+        &runtime,
         FaultPlan::none().at(1, FaultKind::Crash),
         1,
     );
     let objects = store as Arc<dyn ObjectStore>;
-    let error = ensure_trusted(&objects, None, world.as_ref(), &ProbeOptions::default()).await;
+    let error = ensure_trusted(&objects, None, runtime.as_ref(), &ProbeOptions::default()).await;
     assert!(matches!(error, Err(ProbeError::Store { .. })));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_remembered_verdict_costs_one_get() {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let memory = memory();
     let counting = Arc::new(CountingStore::new(memory.clone()));
     let objects = Arc::clone(&counting) as Arc<dyn ObjectStore>;
     let options = ProbeOptions::default();
-    let first = ensure_trusted(&objects, None, world.as_ref(), &options)
+    let first = ensure_trusted(&objects, None, runtime.as_ref(), &options)
         .await
         .unwrap();
     assert_eq!(keys(&memory).await, [VERDICT_KEY]);
     let before = counting.counts();
-    let second = ensure_trusted(&objects, None, world.as_ref(), &options)
+    let second = ensure_trusted(&objects, None, runtime.as_ref(), &options)
         .await
         .unwrap();
     assert_eq!(first, second);
@@ -314,11 +314,11 @@ async fn a_remembered_verdict_costs_one_get() {
 
 #[tokio::test(start_paused = true)]
 async fn a_verdict_that_cannot_be_believed_is_made_anew() {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let memory = memory();
     let objects = memory.clone() as Arc<dyn ObjectStore>;
     let options = ProbeOptions::default();
-    let ensure = || ensure_trusted(&objects, None, world.as_ref(), &options);
+    let ensure = || ensure_trusted(&objects, None, runtime.as_ref(), &options);
     let good = ensure().await.unwrap();
     let with = |change: fn(&mut Verdict)| {
         let mut verdict = good.clone();
@@ -340,38 +340,38 @@ async fn a_verdict_that_cannot_be_believed_is_made_anew() {
     ] {
         let key = Path::from(VERDICT_KEY);
         memory.put(&key, bytes.into()).await.unwrap();
-        world.sleep(Duration::from_secs(1)).await;
+        runtime.sleep(Duration::from_secs(1)).await;
         let again = ensure().await.unwrap();
         assert!(again.probed_at > good.probed_at, "{what}");
-        let remembered = recall(&objects, world.as_ref(), &options).await.unwrap();
+        let remembered = recall(&objects, runtime.as_ref(), &options).await.unwrap();
         assert_eq!(remembered, Some(again), "{what}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_untrusted_bucket_is_refused_each_time() {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let memory = memory();
     let plan = FaultPlan::always(FaultKind::IgnoredCondition);
-    let objects = faulty(&memory, &world, plan, 1) as Arc<dyn ObjectStore>;
+    let objects = faulty(&memory, &runtime, plan, 1) as Arc<dyn ObjectStore>;
     let options = ProbeOptions::default();
     for _ in 0..2 {
-        let refused = ensure_trusted(&objects, None, world.as_ref(), &options).await;
+        let refused = ensure_trusted(&objects, None, runtime.as_ref(), &options).await;
         assert!(matches!(refused, Err(ProbeError::Untrusted(_))));
     }
-    let remembered = recall(&objects, world.as_ref(), &options).await.unwrap();
+    let remembered = recall(&objects, runtime.as_ref(), &options).await.unwrap();
     assert!(!remembered.unwrap().trusted);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_breaks_once_versioning_is_on_is_found_although_it_was_trusted_before() {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let memory = memory();
-    let store = faulty(&memory, &world, FaultPlan::none(), 1);
+    let store = faulty(&memory, &runtime, FaultPlan::none(), 1);
     let objects = Arc::clone(&store) as Arc<dyn ObjectStore>;
     let admin = FragileBucket::new(store);
     let options = ProbeOptions::default();
-    let ensure = || ensure_trusted(&objects, Some(&admin), world.as_ref(), &options);
+    let ensure = || ensure_trusted(&objects, Some(&admin), runtime.as_ref(), &options);
     let verdict = ensure().await.unwrap();
     assert_eq!(verdict.versioning, ProbedVersioning::Off);
     assert_eq!(ensure().await.unwrap(), verdict, "remembered");
@@ -393,7 +393,7 @@ async fn a_store_that_breaks_once_versioning_is_on_is_found_although_it_was_trus
 
 #[tokio::test(start_paused = true)]
 async fn leftovers_of_a_probe_that_died_are_removed_once_they_are_old() {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let memory = memory();
     for name in ["probe/old/k", "probe/young/k", "tasks/old/k"] {
         memory.put(&Path::from(name), "x".into()).await.unwrap();
@@ -403,7 +403,7 @@ async fn leftovers_of_a_probe_that_died_are_removed_once_they_are_old() {
         ..OddStore::new(Arc::clone(&memory))
     };
     let objects = Arc::new(store) as Arc<dyn ObjectStore>;
-    let verdict = probe(&objects, None, world.as_ref(), &ProbeOptions::default())
+    let verdict = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
         .await
         .unwrap();
     assert!(verdict.trusted, "{verdict}");
@@ -412,13 +412,13 @@ async fn leftovers_of_a_probe_that_died_are_removed_once_they_are_old() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_without_conditional_reads_is_trusted_all_the_same() {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let store = OddStore {
         sends_unchanged: true,
         ..OddStore::new(memory())
     };
     let objects = Arc::new(store) as Arc<dyn ObjectStore>;
-    let verdict = probe(&objects, None, world.as_ref(), &ProbeOptions::default())
+    let verdict = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
         .await
         .unwrap();
     assert!(verdict.trusted, "{verdict}");

@@ -24,7 +24,7 @@ use self::request::{Answer, Request};
 use crate::admin::{BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning};
 use crate::browser::{BrowserCredentials, BrowserPlace, SessionWish};
 use crate::error::StoreError;
-use crate::world::World;
+use crate::runtime::Runtime;
 
 /// The most versions that S3 lists at once.
 const MAX_PAGE: usize = 1000;
@@ -38,7 +38,7 @@ pub(crate) struct S3AdminSettings {
     /// What a slash and a key are appended to.
     pub(crate) bucket_url: String,
     pub(crate) prefix: ObjectPath,
-    pub(crate) world: Arc<dyn World>,
+    pub(crate) runtime: Arc<dyn Runtime>,
 }
 
 impl S3AdminSettings {

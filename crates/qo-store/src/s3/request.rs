@@ -18,7 +18,7 @@ use super::encoding::{base64, percent_encode};
 use crate::error::StoreError;
 use crate::http_layer::{read_bounded, read_error};
 use crate::response::ResponseError;
-use crate::world::WorldExt;
+use crate::runtime::RuntimeExt;
 
 /// How often a request is sent before its failure is reported.
 const MAX_ATTEMPTS: u32 = 4;
@@ -50,7 +50,7 @@ impl S3AdminSettings {
     /// Sends a request until it is answered or the attempts are used up. A refusal whose meaning depends on what was
     /// asked, 404 and 405, is given back; every other one is an error.
     pub(super) async fn send(&self, request: &Request<'_>) -> Result<Answer, StoreError> {
-        let started = self.world.monotonic();
+        let started = self.runtime.monotonic();
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -68,11 +68,11 @@ impl S3AdminSettings {
             }
             if attempts < MAX_ATTEMPTS && may_pass(&failure) {
                 let bound_ms = FIRST_PAUSE_MS << (attempts - 1);
-                let pause_ms = self.world.random_below(bound_ms + 1);
-                self.world.sleep(Duration::from_millis(pause_ms)).await;
+                let pause_ms = self.runtime.random_below(bound_ms + 1);
+                self.runtime.sleep(Duration::from_millis(pause_ms)).await;
                 continue;
             }
-            let elapsed = self.world.monotonic().saturating_sub(started);
+            let elapsed = self.runtime.monotonic().saturating_sub(started);
             return Err(self.explain(request, &failure, attempts, elapsed));
         }
     }

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::checkpoint::LogGuard;
 use super::error::SqliteError;
 use super::write::WriteTransaction;
-use crate::world::World;
+use crate::runtime::Runtime;
 
 /// How many writes may wait before their callers do.
 const QUEUE_LENGTH: usize = 1024;
@@ -35,11 +35,11 @@ pub(super) struct WriteQueue {
 }
 
 impl WriteQueue {
-    pub(super) fn start(connection: Connection, world: Arc<dyn World>) -> io::Result<Self> {
+    pub(super) fn start(connection: Connection, runtime: Arc<dyn Runtime>) -> io::Result<Self> {
         let (jobs, queue) = mpsc::channel(QUEUE_LENGTH);
         std::thread::Builder::new()
             .name("qo-sqlite-writer".to_owned())
-            .spawn(move || write_groups(&connection, world.as_ref(), queue))?;
+            .spawn(move || write_groups(&connection, runtime.as_ref(), queue))?;
         Ok(Self { jobs })
     }
 
@@ -105,7 +105,7 @@ where
 
 fn write_groups(
     connection: &Connection,
-    world: &dyn World,
+    runtime: &dyn Runtime,
     mut queue: mpsc::Receiver<Box<dyn Job>>,
 ) {
     let mut log = LogGuard::new(connection);
@@ -117,7 +117,7 @@ fn write_groups(
             bytes = bytes.saturating_add(next.bytes());
             group.push(next);
         }
-        let committed = commit(connection, world, &mut group).map_err(SqliteError::from);
+        let committed = commit(connection, runtime, &mut group).map_err(SqliteError::from);
         if let Err(error) = &committed {
             tracing::warn!(%error, writes = group.len(), "a group of writes failed");
         }
@@ -130,7 +130,7 @@ fn write_groups(
 
 fn commit(
     connection: &Connection,
-    world: &dyn World,
+    runtime: &dyn Runtime,
     group: &mut [Box<dyn Job>],
 ) -> rusqlite::Result<()> {
     if !connection.is_autocommit() {
@@ -138,7 +138,7 @@ fn commit(
         connection.execute_batch("ROLLBACK")?;
     }
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    let mut write = WriteTransaction::begin(&transaction, world.now())?;
+    let mut write = WriteTransaction::begin(&transaction, runtime.now())?;
     for job in group {
         job.apply(&mut write)?;
     }
@@ -152,15 +152,15 @@ fn commit(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::TokioRuntime;
     use crate::sqlite::error::damaged;
     use crate::sqlite::schema::open_database;
-    use crate::world::TokioWorld;
     use bytes::Bytes;
     use std::sync::mpsc as sync_mpsc;
 
     fn queue_on(directory: &tempfile::TempDir) -> WriteQueue {
         let connection = open_database(&directory.path().join("qo.db")).unwrap();
-        WriteQueue::start(connection, TokioWorld::shared()).unwrap()
+        WriteQueue::start(connection, TokioRuntime::shared()).unwrap()
     }
 
     /// Holds the writer's thread inside a job until told to go on, so that what is queued meanwhile forms one group.
@@ -238,7 +238,7 @@ mod tests {
         connection
             .pragma_update(None, "max_page_count", 16)
             .unwrap();
-        let queue = WriteQueue::start(connection, TokioWorld::shared()).unwrap();
+        let queue = WriteQueue::start(connection, TokioRuntime::shared()).unwrap();
         let large = Bytes::from(vec![7; 1024 * 1024]);
         let refused = queue
             .write(large.len(), move |tx| tx.put("large", &large, None))

@@ -35,7 +35,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::world::World;
+use crate::runtime::Runtime;
 
 use connection::ReaderPool;
 use group::WriteQueue;
@@ -58,7 +58,7 @@ pub struct SqliteStore {
 /// When the last clone is gone the queue closes, and with it the writer's thread ends.
 struct Inner {
     path: PathBuf,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     writes: WriteQueue,
     readers: Arc<ReaderPool>,
 }
@@ -67,7 +67,7 @@ impl SqliteStore {
     /// Opens the database at `path`, and creates it, and the directory that it is in, if they are missing.
     ///
     /// On Unix a new file is readable and writable by its owner alone.
-    pub fn open(path: &Path, world: Arc<dyn World>) -> Result<Self, SqliteOpenError> {
+    pub fn open(path: &Path, runtime: Arc<dyn Runtime>) -> Result<Self, SqliteOpenError> {
         // A relative path would name another file once the process changes its directory, and SQLite has names of its own,
         // such as `:memory:`, that are no paths at all.
         let path = &std::path::absolute(path).map_err(|error| SqliteOpenError::Unwritable {
@@ -75,7 +75,7 @@ impl SqliteStore {
             reason: error.to_string(),
         })?;
         let connection = schema::open_database(path)?;
-        let writes = WriteQueue::start(connection, Arc::clone(&world)).map_err(|error| {
+        let writes = WriteQueue::start(connection, Arc::clone(&runtime)).map_err(|error| {
             SqliteOpenError::Other {
                 path: path.to_owned(),
                 reason: format!("cannot start the writer's thread: {error}"),
@@ -84,7 +84,7 @@ impl SqliteStore {
         Ok(Self {
             inner: Arc::new(Inner {
                 path: path.to_owned(),
-                world,
+                runtime,
                 writes,
                 readers: Arc::new(ReaderPool::new(path.to_owned())),
             }),

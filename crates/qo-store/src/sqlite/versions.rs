@@ -126,7 +126,7 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let started = self.inner.world.monotonic();
+        let started = self.inner.runtime.monotonic();
         self.inner
             .readers
             .read(work)
@@ -140,7 +140,7 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnOnce(&mut WriteTransaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
-        let started = self.inner.world.monotonic();
+        let started = self.inner.runtime.monotonic();
         self.inner
             .writes
             .write(0, work)
@@ -155,7 +155,7 @@ impl SqliteStore {
         started: Duration,
         is_write: bool,
     ) -> StoreError {
-        let elapsed = self.inner.world.monotonic().saturating_sub(started);
+        let elapsed = self.inner.runtime.monotonic().saturating_sub(started);
         error.into_store_error(key, elapsed, is_write)
     }
 }

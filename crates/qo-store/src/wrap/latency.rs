@@ -22,7 +22,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::PAGE;
 use super::batches::batches;
-use crate::world::World;
+use crate::runtime::Runtime;
 
 /// How long a request takes there and back.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -80,7 +80,7 @@ pub struct LatencyStore {
 
 #[derive(Debug)]
 struct Waits {
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     delay: Delay,
     random: Mutex<StdRng>,
 }
@@ -94,7 +94,7 @@ impl Waits {
 
     async fn wait(&self, duration: Duration) {
         if !duration.is_zero() {
-            self.world.sleep(duration).await;
+            self.runtime.sleep(duration).await;
         }
     }
 
@@ -111,14 +111,14 @@ impl LatencyStore {
     /// Delays every request to `inner`. The same seed and the same order of requests give the same delays.
     pub fn new(
         inner: Arc<dyn ObjectStore>,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         delay: Delay,
         seed: u64,
     ) -> Self {
         Self {
             inner,
             waits: Arc::new(Waits {
-                world,
+                runtime,
                 delay,
                 random: Mutex::new(StdRng::seed_from_u64(seed)),
             }),
@@ -275,74 +275,74 @@ mod tests {
     use object_store::memory::InMemory;
 
     use super::*;
-    use crate::wrap::testing::PausableWorld;
+    use crate::wrap::testing::PausableRuntime;
 
     const DELAY: Duration = Duration::from_millis(100);
 
-    fn slow_memory(world: &Arc<dyn World>) -> (Arc<InMemory>, LatencyStore) {
+    fn slow_memory(runtime: &Arc<dyn Runtime>) -> (Arc<InMemory>, LatencyStore) {
         let memory = Arc::new(InMemory::new());
         let inner = Arc::clone(&memory) as Arc<dyn ObjectStore>;
-        let store = LatencyStore::new(inner, Arc::clone(world), Delay::Fixed(DELAY), 1);
+        let store = LatencyStore::new(inner, Arc::clone(runtime), Delay::Fixed(DELAY), 1);
         (memory, store)
     }
 
     #[tokio::test(start_paused = true)]
     async fn every_request_takes_its_time_and_a_list_one_delay_a_page() {
-        let world = PausableWorld::shared();
-        let (memory, store) = slow_memory(&world);
+        let runtime = PausableRuntime::shared();
+        let (memory, store) = slow_memory(&runtime);
         for n in 0..1_001 {
             let key = Path::from(format!("a/{n:04}"));
             memory.put(&key, "x".into()).await.unwrap();
         }
         let key = Path::from("a/0000");
-        let started = world.monotonic();
+        let started = runtime.monotonic();
         store.put(&key, "y".into()).await.unwrap();
         store.get(&key).await.unwrap().bytes().await.unwrap();
         store.head(&key).await.unwrap();
         store.copy(&key, &Path::from("b")).await.unwrap();
         store.delete(&Path::from("b")).await.unwrap();
-        assert_eq!(world.monotonic(), started + 5 * DELAY);
+        assert_eq!(runtime.monotonic(), started + 5 * DELAY);
 
-        let started = world.monotonic();
+        let started = runtime.monotonic();
         let listed: Vec<_> = store.list(None).try_collect().await.unwrap();
         assert_eq!(listed.len(), 1_001);
-        assert_eq!(world.monotonic(), started + 2 * DELAY);
+        assert_eq!(runtime.monotonic(), started + 2 * DELAY);
 
-        let started = world.monotonic();
+        let started = runtime.monotonic();
         assert!(store.list(Some(&Path::from("none"))).next().await.is_none());
-        assert_eq!(world.monotonic(), started + DELAY);
+        assert_eq!(runtime.monotonic(), started + DELAY);
 
-        let started = world.monotonic();
+        let started = runtime.monotonic();
         let keys = stream::iter(listed).map(|meta| Ok(meta.location)).boxed();
         let deleted: Vec<_> = store.delete_stream(keys).try_collect().await.unwrap();
         assert_eq!(deleted.len(), 1_001);
-        assert_eq!(world.monotonic(), started + 2 * DELAY);
+        assert_eq!(runtime.monotonic(), started + 2 * DELAY);
 
-        let started = world.monotonic();
+        let started = runtime.monotonic();
         let mut upload = store.put_multipart(&key).await.unwrap();
         upload.put_part("part".into()).await.unwrap();
         upload.complete().await.unwrap();
-        assert_eq!(world.monotonic(), started + 3 * DELAY);
+        assert_eq!(runtime.monotonic(), started + 3 * DELAY);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_write_takes_effect_half_way() {
-        let world = PausableWorld::shared();
-        let (memory, store) = slow_memory(&world);
+        let runtime = PausableRuntime::shared();
+        let (memory, store) = slow_memory(&runtime);
         let key = Path::from("k");
         let written = Arc::new(store);
         let writer = Arc::clone(&written);
         let (done, finished) = tokio::sync::oneshot::channel();
         let writing = key.clone();
-        world.spawn(Box::pin(async move {
+        runtime.spawn(Box::pin(async move {
             let _ = done.send(writer.put(&writing, "x".into()).await);
         }));
-        world.sleep(DELAY * 4 / 10).await;
+        runtime.sleep(DELAY * 4 / 10).await;
         assert!(memory.get(&key).await.is_err());
-        world.sleep(DELAY * 2 / 10).await;
+        runtime.sleep(DELAY * 2 / 10).await;
         assert!(memory.get(&key).await.is_ok());
         finished.await.unwrap().unwrap();
-        assert_eq!(world.monotonic(), DELAY);
+        assert_eq!(runtime.monotonic(), DELAY);
     }
 
     #[test]

@@ -17,19 +17,19 @@ use object_store::{
 use tracing::{Level, debug, enabled};
 
 use super::Operation;
-use crate::world::World;
+use crate::runtime::Runtime;
 
 /// A store that says what it is asked.
 #[derive(Debug)]
 pub struct LoggingStore {
     inner: Arc<dyn ObjectStore>,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl LoggingStore {
     /// Logs every request to `inner`.
-    pub fn new(inner: Arc<dyn ObjectStore>, world: Arc<dyn World>) -> Self {
-        Self { inner, world }
+    pub fn new(inner: Arc<dyn ObjectStore>, runtime: Arc<dyn Runtime>) -> Self {
+        Self { inner, runtime }
     }
 
     /// A request that begins now; nothing, if nobody listens.
@@ -37,8 +37,8 @@ impl LoggingStore {
         enabled!(Level::DEBUG).then(|| Request {
             operation,
             path: path.to_owned(),
-            started: self.world.monotonic(),
-            world: Arc::clone(&self.world),
+            started: self.runtime.monotonic(),
+            runtime: Arc::clone(&self.runtime),
         })
     }
 
@@ -67,12 +67,12 @@ struct Request {
     operation: Operation,
     path: String,
     started: Duration,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl Request {
     fn end(&self, status: &str) {
-        let elapsed = self.world.monotonic().saturating_sub(self.started);
+        let elapsed = self.runtime.monotonic().saturating_sub(self.started);
         let elapsed_ms = format!("{:.1}", elapsed.as_secs_f64() * 1_000.0);
         let method = self.operation.name().to_ascii_uppercase();
         debug!(method, path = self.path, status, elapsed_ms, "answer");
@@ -162,7 +162,7 @@ impl ObjectStore for LoggingStore {
                     operation: Operation::Delete,
                     path: path.to_owned(),
                     started: request.started,
-                    world: Arc::clone(&request.world),
+                    runtime: Arc::clone(&request.runtime),
                 };
                 each.end(outcome(answer));
             })
@@ -205,7 +205,7 @@ mod tests {
     use tracing::{Event, Metadata, Subscriber};
 
     use super::*;
-    use crate::world::TokioWorld;
+    use crate::runtime::TokioRuntime;
 
     /// Keeps what is logged, as texts.
     #[derive(Default, Clone)]
@@ -243,7 +243,7 @@ mod tests {
         let guard = tracing::subscriber::set_default(heard.clone());
         // Other tests may have been here before anybody listened.
         tracing::callsite::rebuild_interest_cache();
-        let store = LoggingStore::new(Arc::new(InMemory::new()), TokioWorld::shared());
+        let store = LoggingStore::new(Arc::new(InMemory::new()), TokioRuntime::shared());
         let key = Path::from("tasks/1");
         store.put(&key, "hidden".into()).await.unwrap();
         store.get(&key).await.unwrap();

@@ -1,4 +1,4 @@
-//! A world for tests: tokio's clock, which a test can pause, and seeded randomness.
+//! A runtime for tests: tokio's clock, which a test can pause, and seeded randomness.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use qo_core::Timestamp;
 
-use crate::world::{BoxFuture, World};
+use crate::runtime::{BoxFuture, Runtime};
 
 /// The step of `SplitMix64`: odd, so that it visits every number once.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// With `start_paused`, waiting takes no time and the clock moves by exactly what was waited for.
 #[derive(Debug)]
-pub(crate) struct PausableWorld {
+pub(crate) struct PausableRuntime {
     started: tokio::time::Instant,
     state: AtomicU64,
 }
 
-impl PausableWorld {
-    #[expect(clippy::disallowed_methods, reason = "this is a world")]
+impl PausableRuntime {
+    #[expect(clippy::disallowed_methods, reason = "this is a runtime")]
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             started: tokio::time::Instant::now(),
@@ -27,13 +27,13 @@ impl PausableWorld {
         }
     }
 
-    pub(crate) fn shared() -> Arc<dyn World> {
+    pub(crate) fn shared() -> Arc<dyn Runtime> {
         Arc::new(Self::new(0))
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is a world")]
-impl World for PausableWorld {
+#[expect(clippy::disallowed_methods, reason = "this is a runtime")]
+impl Runtime for PausableRuntime {
     fn now(&self) -> Timestamp {
         let millis = i64::try_from(self.monotonic().as_millis()).unwrap();
         Timestamp::from_millis(1_763_238_840_000 + millis)

@@ -11,7 +11,7 @@ use object_store::{
     Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
 use qo_store::response::{self, ResponseError};
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use qo_store::{OpenOptions, Store, StoreKind, check, open};
 
 use crate::fake_server::{FakeServer, Request, Response, decode};
@@ -203,7 +203,7 @@ async fn google_store() -> (FakeServer, Store) {
         server.endpoint
     );
     let options =
-        OpenOptions::new(TokioWorld::shared()).with_var("GOOGLE_SERVICE_ACCOUNT_KEY", key);
+        OpenOptions::new(TokioRuntime::shared()).with_var("GOOGLE_SERVICE_ACCOUNT_KEY", key);
     let store = open("gs://bucket/some/prefix", &options).unwrap();
     assert_eq!(store.kind, StoreKind::Gcs);
     (server, store)
@@ -212,7 +212,7 @@ async fn google_store() -> (FakeServer, Store) {
 async fn azure_store() -> (FakeServer, Store) {
     let objects = Mutex::default();
     let server = FakeServer::start(move |request| azure(&objects, request)).await;
-    let options = OpenOptions::new(TokioWorld::shared())
+    let options = OpenOptions::new(TokioRuntime::shared())
         .with_var("AZURE_STORAGE_ACCOUNT_NAME", "account")
         .with_var("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
         .with_var("AZURE_STORAGE_ENDPOINT", &server.endpoint);
@@ -374,7 +374,7 @@ async fn azure_conditions_are_entity_tags() {
 #[tokio::test]
 async fn a_missing_bucket_says_how_to_make_one() {
     let (server, _store) = google_store().await;
-    let options = OpenOptions::new(TokioWorld::shared()).with_var(
+    let options = OpenOptions::new(TokioRuntime::shared()).with_var(
         "GOOGLE_SERVICE_ACCOUNT_KEY",
         r#"{"private_key":"private","private_key_id":"id","client_email":"a@example.org","disable_oauth":true}"#,
     );
@@ -389,7 +389,7 @@ async fn a_missing_bucket_says_how_to_make_one() {
     );
 
     let (server, _store) = azure_store().await;
-    let options = OpenOptions::new(TokioWorld::shared())
+    let options = OpenOptions::new(TokioRuntime::shared())
         .with_var("AZURE_STORAGE_ACCOUNT_NAME", "account")
         .with_var("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0");
     let url = format!("az://other?endpoint={}", server.endpoint);
@@ -405,7 +405,7 @@ async fn a_missing_bucket_says_how_to_make_one() {
 #[tokio::test]
 async fn azure_refuses_what_is_not_signed_by_its_account() {
     let (server, _store) = azure_store().await;
-    let options = OpenOptions::new(TokioWorld::shared())
+    let options = OpenOptions::new(TokioRuntime::shared())
         .with_var("AZURE_STORAGE_ACCOUNT_NAME", "stranger")
         .with_var("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0");
     let url = format!("az://bucket?endpoint={}", server.endpoint);

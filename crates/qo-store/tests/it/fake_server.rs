@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -103,9 +103,9 @@ impl FakeServer {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&requests);
         let handler: Arc<Handler> = Arc::new(handler);
-        let world = TokioWorld::shared();
-        let inner = Arc::clone(&world);
-        world.spawn(Box::pin(async move {
+        let runtime = TokioRuntime::shared();
+        let inner = Arc::clone(&runtime);
+        runtime.spawn(Box::pin(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (handler, seen) = (Arc::clone(&handler), Arc::clone(&seen));
                 inner.spawn(Box::pin(async move {

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 use qo_store::response::{self, ResponseError};
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::{OpenOptions, Store, open};
 use tokio::net::TcpListener;
 
 use crate::fake_server::{FakeServer, Response};
 
 pub(crate) fn s3_options() -> OpenOptions {
-    OpenOptions::new(TokioWorld::shared())
+    OpenOptions::new(TokioRuntime::shared())
         .with_var("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
         .with_var("AWS_SECRET_ACCESS_KEY", "hidden-secret")
 }
@@ -178,18 +178,18 @@ async fn a_server_without_a_certificate_is_not_spoken_to() {
     assert_eq!(server.requests().len(), 0);
 }
 
-fn date(world: &Arc<dyn World>, ahead_seconds: i64) -> String {
-    let millis = world.now().as_millis() + ahead_seconds * 1000;
+fn date(runtime: &Arc<dyn Runtime>, ahead_seconds: i64) -> String {
+    let millis = runtime.now().as_millis() + ahead_seconds * 1000;
     let date = chrono::DateTime::from_timestamp_millis(millis).unwrap();
     date.format("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
 #[tokio::test]
 async fn the_date_of_an_answer_moves_the_clock() {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let server = FakeServer::start({
-        let world = Arc::clone(&world);
-        move |_| Response::error(404, "NoSuchKey").header("date", date(&world, 90))
+        let runtime = Arc::clone(&runtime);
+        move |_| Response::error(404, "NoSuchKey").header("date", date(&runtime, 90))
     })
     .await;
     let store = s3(&server);
@@ -201,10 +201,10 @@ async fn the_date_of_an_answer_moves_the_clock() {
 
 #[tokio::test]
 async fn a_date_from_a_cache_or_of_no_sense_is_ignored() {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let server = FakeServer::scripted(vec![
         Response::error(404, "NoSuchKey")
-            .header("date", date(&world, 90))
+            .header("date", date(&runtime, 90))
             .header("age", "7"),
         Response::error(404, "NoSuchKey").header("date", "soon"),
         Response::error(404, "NoSuchKey"),
@@ -221,17 +221,17 @@ async fn a_date_from_a_cache_or_of_no_sense_is_ignored() {
 async fn a_credential_endpoint_is_not_the_store() {
     // The container's endpoint is on the loopback as well, on another port: its date must not count, and its refusal
     // is no answer of the store.
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let agent = FakeServer::start({
-        let world = Arc::clone(&world);
-        move |_| Response::new(403).header("date", date(&world, 500))
+        let runtime = Arc::clone(&runtime);
+        move |_| Response::new(403).header("date", date(&runtime, 500))
     })
     .await;
     let server = FakeServer::scripted(Vec::new()).await;
     let directory = tempfile::tempdir().unwrap();
     let token = directory.path().join("token");
     std::fs::write(&token, "token").unwrap();
-    let options = OpenOptions::new(world)
+    let options = OpenOptions::new(runtime)
         .with_var("AWS_CONTAINER_CREDENTIALS_FULL_URI", &agent.endpoint)
         .with_var(
             "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",

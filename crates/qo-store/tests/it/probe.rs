@@ -15,7 +15,7 @@ use qo_store::probe::{
     CheckName, Outcome, ProbeError, ProbeOptions, ProbedVersioning, VERDICT_KEY, Verdict,
     ensure_trusted, probe,
 };
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use qo_store::wrap::{CountingStore, FaultKind, FaultPlan, FaultStore, Operation};
 use qo_store::{Store, StoreError};
 use qo_testkit::SeaweedFs;
@@ -58,12 +58,12 @@ async fn keys(objects: &dyn ObjectStore) -> Vec<String> {
 
 /// The store must be trusted, left as it was found, and trusted again for one GET.
 async fn is_trusted(name: &str, store: Store, versioning: ProbedVersioning) {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let counting = Arc::new(CountingStore::new(Arc::clone(&store.objects)));
     let objects = Arc::clone(&counting) as Arc<dyn ObjectStore>;
     let noting = store.admin.clone().map(NotingAdmin::new);
     let admin = noting.as_ref().map(|admin| admin as &dyn BucketAdmin);
-    let verdict = ensure_trusted(&objects, admin, world.as_ref(), &options())
+    let verdict = ensure_trusted(&objects, admin, runtime.as_ref(), &options())
         .await
         .unwrap();
     say(name, &verdict);
@@ -83,7 +83,7 @@ async fn is_trusted(name: &str, store: Store, versioning: ProbedVersioning) {
     }
 
     let before = counting.counts();
-    let recalled = ensure_trusted(&objects, admin, world.as_ref(), &options())
+    let recalled = ensure_trusted(&objects, admin, runtime.as_ref(), &options())
         .await
         .unwrap();
     assert_eq!(recalled, verdict);
@@ -131,12 +131,12 @@ async fn seaweedfs_with_versions_is_trusted() {
 
 /// The store with this fault in front of it must be refused, with nothing left behind, for these checks.
 async fn is_refused(name: &str, store: &Store, kind: FaultKind, expected: &[CheckName]) -> String {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let (inner, plan) = (Arc::clone(&store.objects), FaultPlan::always(kind));
-    let faulty = FaultStore::new(inner, Arc::clone(&world), plan, 1);
+    let faulty = FaultStore::new(inner, Arc::clone(&runtime), plan, 1);
     let objects = Arc::new(faulty) as Arc<dyn ObjectStore>;
     let admin = store.admin.as_deref();
-    let verdict = probe(&objects, admin, world.as_ref(), &options())
+    let verdict = probe(&objects, admin, runtime.as_ref(), &options())
         .await
         .unwrap();
     say(&format!("{name} with an injected {kind}"), &verdict);

@@ -1,14 +1,14 @@
 //! The real stores that tests run on, opened as a user opens them.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use qo_store::{OpenOptions, Store, open};
 use qo_testkit::SeaweedFs;
 use tempfile::TempDir;
 
 /// An environment with nothing in it.
 pub(crate) fn empty() -> OpenOptions {
-    OpenOptions::new(TokioWorld::shared())
+    OpenOptions::new(TokioRuntime::shared())
 }
 
 pub(crate) fn memory() -> Store {

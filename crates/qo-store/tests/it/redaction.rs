@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode};
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use qo_store::{OpenOptions, check, open};
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -103,8 +103,8 @@ async fn credentials_appear_nowhere() {
         ))
     })
     .await;
-    let world = TokioWorld::shared();
-    let environment = OpenOptions::new(Arc::clone(&world))
+    let runtime = TokioRuntime::shared();
+    let environment = OpenOptions::new(Arc::clone(&runtime))
         .with_var("AWS_ACCESS_KEY_ID", SECRETS[0])
         .with_var("AWS_SECRET_ACCESS_KEY", SECRETS[1])
         .with_var("AWS_SESSION_TOKEN", SECRETS[2]);
@@ -125,7 +125,7 @@ async fn credentials_appear_nowhere() {
     )
     .unwrap();
     let profile =
-        OpenOptions::new(Arc::clone(&world)).with_var("HOME", home.path().to_str().unwrap());
+        OpenOptions::new(Arc::clone(&runtime)).with_var("HOME", home.path().to_str().unwrap());
     nothing_shows(
         &format!("s3://bucket?endpoint={}", server.endpoint),
         &profile,
@@ -133,7 +133,7 @@ async fn credentials_appear_nowhere() {
     .await;
 
     let azure =
-        OpenOptions::new(Arc::clone(&world)).with_var("AZURE_STORAGE_ACCOUNT_NAME", "account");
+        OpenOptions::new(Arc::clone(&runtime)).with_var("AZURE_STORAGE_ACCOUNT_NAME", "account");
     let url = format!("az://bucket?endpoint={}", server.endpoint);
     let key = azure
         .clone()
@@ -145,7 +145,7 @@ async fn credentials_appear_nowhere() {
     );
     nothing_shows(&url, &sas).await;
 
-    let google = OpenOptions::new(world).with_var(
+    let google = OpenOptions::new(runtime).with_var(
         "GOOGLE_SERVICE_ACCOUNT_KEY",
         format!(
             r#"{{"private_key":"{}","private_key_id":"id","client_email":"a@example.org","disable_oauth":true}}"#,
@@ -168,8 +168,8 @@ async fn credentials_appear_nowhere() {
 
 #[test]
 fn refusals_show_no_credential() {
-    let world = TokioWorld::shared();
-    let options = OpenOptions::new(world)
+    let runtime = TokioRuntime::shared();
+    let options = OpenOptions::new(runtime)
         .with_var("AWS_ACCESS_KEY_ID", format!("{} x", SECRETS[0]))
         .with_var("AWS_SECRET_ACCESS_KEY", SECRETS[1])
         .with_var("AZURE_STORAGE_ACCOUNT_NAME", "account")

@@ -22,7 +22,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutResult, UpdateVersion};
 use qo_core::Timestamp;
 use qo_store::SqliteStore;
-use qo_store::world::{BoxFuture, TokioWorld, World};
+use qo_store::runtime::{BoxFuture, Runtime, TokioRuntime};
 use tempfile::TempDir;
 
 /// A store in a directory of its own, which goes with it.
@@ -33,33 +33,33 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        Self::in_world(TokioWorld::shared())
+        Self::in_runtime(TokioRuntime::shared())
     }
 
-    fn in_world(world: Arc<dyn World>) -> Self {
+    fn in_runtime(runtime: Arc<dyn Runtime>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(&directory.path().join("qo.db"), world).unwrap();
+        let store = SqliteStore::open(&directory.path().join("qo.db"), runtime).unwrap();
         Self { store, directory }
     }
 
     /// A second store on the same file, with connections of its own.
     fn second(&self) -> SqliteStore {
-        SqliteStore::open(&self.directory.path().join("qo.db"), TokioWorld::shared()).unwrap()
+        SqliteStore::open(&self.directory.path().join("qo.db"), TokioRuntime::shared()).unwrap()
     }
 }
 
-/// The real world, except that its clock shows what the test says.
+/// The real runtime, except that its clock shows what the test says.
 #[derive(Debug)]
-struct ClockWorld {
+struct ClockRuntime {
     now_ms: AtomicI64,
-    real: Arc<dyn World>,
+    real: Arc<dyn Runtime>,
 }
 
-impl ClockWorld {
+impl ClockRuntime {
     fn at(now_ms: i64) -> Arc<Self> {
         Arc::new(Self {
             now_ms: AtomicI64::new(now_ms),
-            real: TokioWorld::shared(),
+            real: TokioRuntime::shared(),
         })
     }
 
@@ -68,7 +68,7 @@ impl ClockWorld {
     }
 }
 
-impl World for ClockWorld {
+impl Runtime for ClockRuntime {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.now_ms.load(Ordering::SeqCst))
     }

@@ -20,7 +20,7 @@ pub(super) async fn open(place: &Place, candidate: &Candidate) -> Result<Option<
     let term = tokio::select! {
         biased;
         term = candidate.acquire() => Arc::new(term?),
-        () = place.world.sleep(ACQUIRE_PATIENCE) => return Ok(None),
+        () = place.runtime.sleep(ACQUIRE_PATIENCE) => return Ok(None),
     };
     let seat = Seat::new(place.store_client());
     seat.begin(term);
@@ -31,5 +31,5 @@ pub(super) async fn open(place: &Place, candidate: &Candidate) -> Result<Option<
             return Err(error.into());
         }
     }
-    Ok(Some(Queue::new(Arc::new(seat), Arc::clone(&place.world))))
+    Ok(Some(Queue::new(Arc::new(seat), Arc::clone(&place.runtime))))
 }

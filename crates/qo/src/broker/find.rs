@@ -54,8 +54,8 @@ impl<'a> Seeker<'a> {
     }
 
     pub(super) async fn seek(&self) -> Result<Sought, Error> {
-        let world = &self.place.world;
-        let started = world.monotonic();
+        let runtime = &self.place.runtime;
+        let started = runtime.monotonic();
         let mut told = false;
         loop {
             let record = BrokerRecord::read(&self.client).await?;
@@ -63,7 +63,7 @@ impl<'a> Seeker<'a> {
             let Some(holder) = holder.filter(|holder| holder.id != self.id) else {
                 return Ok(Sought::Nobody);
             };
-            let waited = world.monotonic().saturating_sub(started);
+            let waited = runtime.monotonic().saturating_sub(started);
             if let Some(found) = found(&holder) {
                 if self.is_alive(&found).await {
                     return Ok(Sought::Broker(found));
@@ -91,7 +91,7 @@ impl<'a> Seeker<'a> {
                     });
                 }
             }
-            world.sleep(LOOK_INTERVAL).await;
+            runtime.sleep(LOOK_INTERVAL).await;
         }
     }
 
@@ -99,7 +99,7 @@ impl<'a> Seeker<'a> {
         tokio::select! {
             biased;
             heard = self.place.pinger.is_alive(&found.url, &found.id) => heard,
-            () = self.place.world.sleep(self.place.leadership.ping_patience) => false,
+            () = self.place.runtime.sleep(self.place.leadership.ping_patience) => false,
         }
     }
 }

@@ -20,7 +20,7 @@ use qo_broker::leadership::{Candidate, IsAlive, LeadershipConfig};
 use qo_engine::EngineError;
 use qo_remote::Ping;
 use qo_store::client::ClientConfig;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use qo_store::{OpenOptions, Store, StoreClient};
 
 pub use serving::{Broker, BrokerHandle};
@@ -44,7 +44,7 @@ impl IsAlive for HttpPing {
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) store: Store,
-    pub(crate) world: Arc<dyn World>,
+    pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) client: ClientConfig,
     pub(crate) slate: SlateConfig,
     pub(crate) leadership: LeadershipConfig,
@@ -54,7 +54,7 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn new(
         store: Store,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         client: ClientConfig,
         slate: SlateConfig,
         options: &OpenOptions,
@@ -63,7 +63,7 @@ impl Place {
         let leadership = LeadershipConfig::from_env(&variables(options))?;
         Ok(Self {
             store,
-            world,
+            runtime,
             client,
             slate,
             leadership,
@@ -75,7 +75,7 @@ impl Place {
         StoreClient::new(
             Arc::clone(&self.store.objects),
             Arc::clone(&self.store.clock),
-            Arc::clone(&self.world),
+            Arc::clone(&self.runtime),
             self.client.clone(),
         )
     }
@@ -83,7 +83,7 @@ impl Place {
     fn candidate(&self) -> Candidate {
         Candidate::new(
             self.store_client(),
-            Arc::clone(&self.world),
+            Arc::clone(&self.runtime),
             self.leadership.clone(),
             Arc::clone(&self.pinger),
             None,
@@ -96,7 +96,7 @@ impl Place {
         Box::pin(BrokerEngine::slate(
             Arc::clone(&self.store.objects),
             Arc::clone(&self.store.clock),
-            Arc::clone(&self.world),
+            Arc::clone(&self.runtime),
             self.client.clone(),
             self.slate.clone(),
         ))
@@ -109,12 +109,12 @@ pub(crate) async fn connect(place: &Place, options: &OpenOptions) -> Result<Queu
     // One name for all tries: a write of an earlier one may arrive late, and is recognised.
     let candidate = place.candidate();
     let seeker = find::Seeker::new(place, candidate.id());
-    let started = place.world.monotonic();
+    let started = place.runtime.monotonic();
     loop {
         match seeker.seek().await? {
             find::Sought::Broker(found) => {
                 let discovery = Arc::new(find::InStore::new(place.store_client()));
-                return remote::open_found(&found, discovery, options, Arc::clone(&place.world))
+                return remote::open_found(&found, discovery, options, Arc::clone(&place.runtime))
                     .await;
             }
             find::Sought::Nobody => {
@@ -124,7 +124,7 @@ pub(crate) async fn connect(place: &Place, options: &OpenOptions) -> Result<Queu
             }
         }
         // Somebody else was faster, again and again.
-        if place.world.monotonic().saturating_sub(started) > find::PATIENCE_MAX {
+        if place.runtime.monotonic().saturating_sub(started) > find::PATIENCE_MAX {
             return Err(Error::Engine(EngineError::NotLeader));
         }
     }

@@ -43,7 +43,7 @@ impl Broker {
     /// The queue. It answers while this process leads, and otherwise with [`NotLeader`](qo_engine::EngineError::NotLeader).
     pub fn queue(&self) -> Queue {
         let seat = Arc::clone(&self.seat);
-        Queue::new(seat, Arc::clone(&self.place.world))
+        Queue::new(seat, Arc::clone(&self.place.runtime))
     }
 
     /// What a server asks before it answers for the queue.
@@ -71,7 +71,7 @@ impl Broker {
             // Meanwhile clients are told who leads now, as far as that can be read.
             let _ = tokio::join!(self.seat.leave(), self.candidate.current());
             if !went_well {
-                self.place.world.sleep(PAUSE).await;
+                self.place.runtime.sleep(PAUSE).await;
             }
         }
     }
@@ -122,7 +122,7 @@ impl Broker {
         tokio::select! {
             biased;
             () = self.give_up() => {}
-            () = self.place.world.sleep(PAUSE) => {}
+            () = self.place.runtime.sleep(PAUSE) => {}
         }
     }
 

@@ -159,10 +159,10 @@ impl WorkerBuilder {
         self
     }
 
-    /// Runs handlers where the queue's world runs everything, not on threads of their own. A handler that blocks a thread then blocks
+    /// Runs handlers where the queue's runtime runs everything, not on threads of their own. A handler that blocks a thread then blocks
     /// renewals, too.
-    pub fn handlers_in_world(mut self) -> Self {
-        self.run_in = RunIn::World;
+    pub fn handlers_in_runtime(mut self) -> Self {
+        self.run_in = RunIn::Runtime;
         self
     }
 
@@ -199,7 +199,7 @@ impl WorkerBuilder {
                 .collect::<Result<_, _>>()?,
         };
         let id = self.id.unwrap_or_else(|| {
-            host::worker_name(host::name().as_deref(), self.queue.world().as_ref())
+            host::worker_name(host::name().as_deref(), self.queue.runtime().as_ref())
         });
         let id = WorkerId::new(&id)?;
         let maintenance = match self.maintenance {

@@ -12,7 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use qo_core::Task;
 use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_engine::EngineError;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 use tokio_util::sync::CancellationToken;
 
 use super::Outcome;
@@ -109,7 +109,7 @@ impl Pace {
                 Vec::new()
             }
             Err(error) => {
-                let part = 0.5 + 0.5 * run.plan.world().random_unit();
+                let part = 0.5 + 0.5 * run.plan.runtime().random_unit();
                 self.rest = self.pause.mul_f64(part);
                 self.pause = (self.pause * 2).min(PAUSE_MAX);
                 tracing::warn!(%error, "could not claim; trying again in {:?}", self.rest);
@@ -122,14 +122,14 @@ impl Pace {
 /// Waits until a claim is worth its requests, and for the rest that it needs.
 async fn wait_for_room(run: &Run, rest: Duration) {
     if !rest.is_zero() {
-        run.plan.world().sleep(rest).await;
+        run.plan.runtime().sleep(rest).await;
     }
     run.slots.wait_for(1).await;
     let enough = run.slots.total().div_ceil(FREE_PART);
     tokio::select! {
         biased;
         () = run.slots.wait_for(enough) => {}
-        () = run.plan.world().sleep(GATHER) => {}
+        () = run.plan.runtime().sleep(GATHER) => {}
     }
 }
 

@@ -17,10 +17,10 @@ impl Worker {
     /// Runs every task that is due, and those that their handlers submit meanwhile, until nothing is due; a retry or a snooze that
     /// is due later is left for later. Says how many attempts came to which end.
     ///
-    /// Handlers run where the caller's world runs everything, and the worker does not say of itself that it is there. Other workers
+    /// Handlers run where the caller's runtime runs everything, and the worker does not say of itself that it is there. Other workers
     /// may run beside it.
     pub async fn drain(&self) -> Result<DrainReport, Error> {
-        let run = Run::start(&self.plan, RunIn::World)?;
+        let run = Run::start(&self.plan, RunIn::Runtime)?;
         let _leash = Leash(std::sync::Arc::clone(&run));
         let mut begun: u64 = 0;
         loop {

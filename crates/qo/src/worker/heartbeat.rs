@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use qo_core::{Shard, Timestamp};
 use qo_engine::api::WorkerInfo;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use super::run::Run;
 
@@ -38,8 +38,8 @@ impl Heart {
     /// Says it again and again.
     pub(super) async fn keep_beating(&self, run: &Run) {
         loop {
-            let part = 0.9 + 0.2 * run.plan.world().random_unit();
-            run.plan.world().sleep(INTERVAL.mul_f64(part)).await;
+            let part = 0.9 + 0.2 * run.plan.runtime().random_unit();
+            run.plan.runtime().sleep(INTERVAL.mul_f64(part)).await;
             self.beat(run).await;
         }
     }

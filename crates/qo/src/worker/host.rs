@@ -1,7 +1,7 @@
 //! What this machine and this process are called.
 
 use qo_core::names::NAME_MAX_BYTES;
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 
 /// How much of the host's name goes into a worker's name.
 const HOST_MAX_BYTES: usize = 32;
@@ -21,7 +21,7 @@ pub(super) fn name() -> Option<String> {
 }
 
 /// A name for a worker that was given none: where it runs, and something that no other one there has.
-pub(super) fn worker_name(host: Option<&str>, world: &dyn World) -> String {
+pub(super) fn worker_name(host: Option<&str>, runtime: &dyn Runtime) -> String {
     let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let host: String = host
         .unwrap_or("worker")
@@ -32,20 +32,20 @@ pub(super) fn worker_name(host: Option<&str>, world: &dyn World) -> String {
     let host = host.trim_start_matches('.');
     let host = if host.is_empty() { "worker" } else { host };
     let process = std::process::id();
-    let name = format!("{host}-{process}-{:04x}", world.random_below(0x1_0000));
+    let name = format!("{host}-{process}-{:04x}", runtime.random_below(0x1_0000));
     name.chars().take(NAME_MAX_BYTES).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use qo_core::WorkerId;
-    use qo_store::world::TokioWorld;
+    use qo_store::runtime::TokioRuntime;
 
     use super::*;
 
     #[test]
     fn any_host_gives_a_good_name() {
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         for host in [
             None,
             Some(""),
@@ -54,10 +54,10 @@ mod tests {
             Some("web-1.example.org"),
             Some("x/../y z"),
         ] {
-            let name = worker_name(host, world.as_ref());
+            let name = worker_name(host, runtime.as_ref());
             assert!(WorkerId::new(&name).is_ok(), "{name}");
         }
-        let long = worker_name(Some(&"x".repeat(300)), world.as_ref());
+        let long = worker_name(Some(&"x".repeat(300)), runtime.as_ref());
         assert!(WorkerId::new(&long).is_ok(), "{long}");
     }
 }

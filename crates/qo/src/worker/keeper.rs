@@ -28,7 +28,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use qo_core::{Json, LeaseId, Task};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 
 use super::attempt::{Call, HandlerResult};
@@ -64,7 +64,7 @@ pub(super) struct Keeper {
     asked: Vec<Renewal>,
 }
 
-/// What is known of the lease, in the world's monotonic time.
+/// What is known of the lease, in the runtime's monotonic time.
 pub(super) struct Hold {
     length: Duration,
     ends_at: Duration,
@@ -111,7 +111,7 @@ impl Keeper {
             Arc::clone(&plan.state),
             tracing::Span::current(),
         );
-        let now = plan.world().monotonic();
+        let now = plan.runtime().monotonic();
         let mut hold = Hold {
             length: Duration::ZERO,
             ends_at: now,
@@ -144,8 +144,8 @@ impl Keeper {
         })
     }
 
-    pub(super) fn world(&self) -> &dyn World {
-        self.run.plan.world().as_ref()
+    pub(super) fn runtime(&self) -> &dyn Runtime {
+        self.run.plan.runtime().as_ref()
     }
 
     /// Does everything that an attempt needs, to its end.
@@ -163,7 +163,7 @@ impl Keeper {
         let mut work = self.work().boxed();
         let mut writing: Option<Writing> = None;
         let end = loop {
-            let now = self.world().monotonic();
+            let now = self.runtime().monotonic();
             if self.dropped_at.is_some_and(|at| now >= at) {
                 break End::Dropped;
             }
@@ -172,7 +172,7 @@ impl Keeper {
                 writing = self.next_write(now);
             }
             let pause = self.next_look(now, writing.is_some()).saturating_sub(now);
-            let sleep = self.world().sleep(pause);
+            let sleep = self.runtime().sleep(pause);
             let told = self.dropped_at.is_some();
             tokio::select! {
                 biased;
@@ -255,7 +255,7 @@ impl Keeper {
             tracing::info!(%reason, "telling the handler to stop");
             self.context.stop(reason);
         }
-        let at = self.world().monotonic() + grace;
+        let at = self.runtime().monotonic() + grace;
         self.dropped_at = Some(self.dropped_at.map_or(at, |known| known.min(at)));
     }
 
@@ -300,7 +300,7 @@ impl Keeper {
     }
 
     fn take_note(&mut self, written: Written) {
-        let now = self.world().monotonic();
+        let now = self.runtime().monotonic();
         let result = match written {
             Written::Renewed(result, asked) => {
                 match &result {
@@ -363,7 +363,7 @@ impl Keeper {
         self.run.runner.spawn(Box::pin(async move {
             let _ = Abortable::new(telling, registration).await;
         }));
-        let sleep = self.world().sleep(self.run.plan.grace);
+        let sleep = self.runtime().sleep(self.run.plan.grace);
         tokio::select! {
             biased;
             _ = all_told => {}
@@ -434,7 +434,7 @@ async fn load_input(run: &Run, task: &Task) -> Result<Json, TaskError> {
             Ok(input) => return Ok(input),
             Err(error) if error.kind() == ErrorKind::Unavailable => {
                 tracing::warn!(%error, "could not read the input; trying again");
-                run.plan.world().sleep(pause).await;
+                run.plan.runtime().sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
             }
             Err(error) => {

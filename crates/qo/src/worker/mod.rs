@@ -111,9 +111,9 @@ impl Worker {
         let stop = CancellationToken::new();
         let stop_now = CancellationToken::new();
         let (ended, end) = oneshot::channel();
-        let world = Arc::clone(self.plan.world());
+        let runtime = Arc::clone(self.plan.runtime());
         let stops = [stop.clone(), stop_now.clone()];
-        world.spawn(Box::pin(async move {
+        runtime.spawn(Box::pin(async move {
             let stops = stream::iter(stops)
                 .then(CancellationToken::cancelled_owned)
                 .chain(stream::pending());

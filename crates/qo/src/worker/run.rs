@@ -7,7 +7,7 @@ use std::time::Duration;
 use qo_core::{QueueName, Shard, Task, TaskType, WorkerId};
 use qo_direct::MaintenanceConfig;
 use qo_engine::api::ClaimRequest;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use tokio::sync::watch;
 use tracing::Instrument;
 
@@ -44,8 +44,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn world(&self) -> &Arc<dyn World> {
-        self.queue.world()
+    pub(super) fn runtime(&self) -> &Arc<dyn Runtime> {
+        self.queue.runtime()
     }
 
     /// A wish for up to so many tasks.
@@ -86,7 +86,7 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn start(plan: &Arc<Plan>, run_in: RunIn) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
-            runner: Runner::start(run_in, plan.world(), plan.concurrency)?,
+            runner: Runner::start(run_in, plan.runtime(), plan.concurrency)?,
             slots: Slots::new(plan.concurrency),
             running: Running::default(),
             counters: Counters::default(),
@@ -116,7 +116,9 @@ impl Run {
             // Nobody who waits for this attempt's end sees it uncounted.
             drop(registered);
         };
-        self.plan.world().spawn(Box::pin(keeping.instrument(span)));
+        self.plan
+            .runtime()
+            .spawn(Box::pin(keeping.instrument(span)));
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! A handler may block its thread, whatever the documentation says. So a real worker has threads for handlers alone, and neither
 //! the renewals nor the program that the worker is part of share them. In tests and in a simulator, handlers run where everything
-//! runs, so that the world decides the order.
+//! runs, so that the runtime decides the order.
 
 use std::num::NonZero;
 use std::sync::Arc;
 
-use qo_store::world::{BoxFuture, World};
+use qo_store::runtime::{BoxFuture, Runtime};
 use tokio::runtime::Runtime;
 
 use crate::error::Error;
@@ -21,14 +21,14 @@ pub(super) enum RunIn {
     /// On threads of the worker's own.
     #[default]
     Threads,
-    /// Where the world runs everything.
-    World,
+    /// Where the runtime runs everything.
+    Runtime,
 }
 
 /// Runs handlers.
 pub(super) enum Runner {
     Threads(Threads),
-    World(Arc<dyn World>),
+    Runtime(Arc<dyn Runtime>),
 }
 
 /// A runtime of the worker's own.
@@ -40,11 +40,11 @@ pub(super) struct Threads {
 impl Runner {
     pub(super) fn start(
         run_in: RunIn,
-        world: &Arc<dyn World>,
+        runtime: &Arc<dyn Runtime>,
         concurrency: usize,
     ) -> Result<Self, Error> {
-        if run_in == RunIn::World {
-            return Ok(Self::World(Arc::clone(world)));
+        if run_in == RunIn::Runtime {
+            return Ok(Self::Runtime(Arc::clone(runtime)));
         }
         let cores = std::thread::available_parallelism().map_or(THREADS_MIN, NonZero::get);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -69,7 +69,7 @@ impl Runner {
                     drop(runtime.spawn(future));
                 }
             }
-            Self::World(world) => world.spawn(future),
+            Self::Runtime(runtime) => runtime.spawn(future),
         }
     }
 }

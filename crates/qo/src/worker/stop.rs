@@ -96,7 +96,7 @@ async fn next(stops: &mut BoxStream<'_, ()>) {
 
 /// Waits for what runs, and then sees to it that it ends.
 async fn finish(run: &Run, mut ended: Pin<&mut impl Future<Output = ()>>) {
-    let world = run.plan.world();
+    let runtime = run.plan.runtime();
     let deadline = run.plan.shutdown_deadline;
     let grace = run.plan.grace.min(deadline);
     let mut left = deadline.saturating_sub(grace);
@@ -109,7 +109,7 @@ async fn finish(run: &Run, mut ended: Pin<&mut impl Future<Output = ()>>) {
         tokio::select! {
             biased;
             () = &mut ended => return,
-            () = world.sleep(pause) => left -= pause,
+            () = runtime.sleep(pause) => left -= pause,
         }
     }
     let running = run.running.count();
@@ -120,7 +120,7 @@ async fn finish(run: &Run, mut ended: Pin<&mut impl Future<Output = ()>>) {
     tokio::select! {
         biased;
         () = &mut ended => return,
-        () = world.sleep(grace + STORE_PATIENCE) => {}
+        () = runtime.sleep(grace + STORE_PATIENCE) => {}
     }
     tracing::warn!(
         "leaving {} tasks alone; their leases run out by themselves",
@@ -131,7 +131,7 @@ async fn finish(run: &Run, mut ended: Pin<&mut impl Future<Output = ()>>) {
     tokio::select! {
         biased;
         () = run.running.wait_for(0) => {}
-        () = world.sleep(STORE_PATIENCE) => {}
+        () = runtime.sleep(STORE_PATIENCE) => {}
     }
 }
 
@@ -149,7 +149,7 @@ async fn clear_away(run: &Run, maintenance: Option<MaintenanceHandle>) {
     tokio::select! {
         biased;
         () = clearing => {}
-        () = run.plan.world().sleep(STORE_PATIENCE) => {
+        () = run.plan.runtime().sleep(STORE_PATIENCE) => {
             tracing::warn!("the store does not answer; leaving without a word");
         }
     }

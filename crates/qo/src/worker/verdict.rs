@@ -116,7 +116,7 @@ impl Keeper {
     /// Writes what came of an attempt. While the store does not take it, it is tried again, and the lease renewed meanwhile; the
     /// queue decides whether the attempt is still the current one.
     pub(super) async fn write(&mut self, mut verdict: Verdict) -> Outcome {
-        let give_up_at = self.world().monotonic() + PATIENCE;
+        let give_up_at = self.runtime().monotonic() + PATIENCE;
         let mut pause = PAUSE_MIN;
         let mut has_failed = false;
         loop {
@@ -143,10 +143,10 @@ impl Keeper {
             }
             tracing::warn!(%error, "could not write what came of the attempt; trying again");
             has_failed = true;
-            if self.world().monotonic() >= give_up_at {
+            if self.runtime().monotonic() >= give_up_at {
                 return Outcome::Abandoned;
             }
-            let sleep = self.world().sleep(pause);
+            let sleep = self.runtime().sleep(pause);
             if unless_abandoned(self.stage.clone(), sleep).await.is_none() {
                 return Outcome::Abandoned;
             }
@@ -188,7 +188,7 @@ impl Keeper {
     }
 
     async fn renew_if_due(&mut self) {
-        let now = self.world().monotonic();
+        let now = self.runtime().monotonic();
         if now < self.hold.renew_at {
             return;
         }

@@ -80,7 +80,7 @@ async fn scenario(place: Place) {
     let hour = Duration::from_hours(1);
     let report = queue.purge_older_than(hour, &[], |_| {}).await;
     assert_eq!(report.matched, 0, "nothing is that old");
-    queue.world().sleep(Duration::from_millis(5)).await;
+    queue.runtime().sleep(Duration::from_millis(5)).await;
     let report = queue
         .purge_older_than(Duration::ZERO, &[Status::Failed], |_| {})
         .await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use qo::{Connect, Error, ErrorKind, OpenOptions};
 use qo_store::probe::VERDICT_KEY;
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 
 use crate::place::Place;
 
@@ -79,7 +79,7 @@ async fn the_url_chooses_the_engine() {
 
 #[tokio::test]
 async fn the_default_is_what_the_environment_names() {
-    let options = OpenOptions::new(TokioWorld::shared());
+    let options = OpenOptions::new(TokioRuntime::shared());
     let named = options
         .clone()
         .with_var("QO_STORE", "memory:x?engine=objects");
@@ -96,7 +96,7 @@ async fn the_default_is_what_the_environment_names() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_that_is_not_there_is_said_to_be_missing() {
     let server = qo_testkit::SeaweedFs::shared().unwrap();
-    let options = OpenOptions::new(TokioWorld::shared())
+    let options = OpenOptions::new(TokioRuntime::shared())
         .with_var("S3_ENDPOINT", server.endpoint())
         .with_var("AWS_ACCESS_KEY_ID", server.access_key())
         .with_var("AWS_SECRET_ACCESS_KEY", server.secret_key());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo::{ClaimRequest, Connect, DirectConfig, LeaseId, OpenOptions, Queue, Task};
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_testkit::SeaweedFs;
 use tempfile::TempDir;
 
@@ -14,7 +14,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Place {
     url: String,
     options: OpenOptions,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     /// Settings of the engine; what `connect` chooses, if there are none.
     pub(crate) config: Option<DirectConfig>,
     /// Whether requests go through a network, so that fewer must do.
@@ -25,11 +25,11 @@ pub(crate) struct Place {
 
 impl Place {
     fn new(url: String) -> Self {
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         Self {
             url,
-            options: OpenOptions::new(Arc::clone(&world)),
-            world,
+            options: OpenOptions::new(Arc::clone(&runtime)),
+            runtime,
             config: None,
             is_remote: false,
             folder: None,
@@ -74,7 +74,7 @@ impl Place {
     pub(crate) fn connection(&self) -> Connect {
         let connection = Connect::to(self.url.as_str())
             .options(self.options.clone())
-            .world(Arc::clone(&self.world));
+            .runtime(Arc::clone(&self.runtime));
         match &self.config {
             Some(config) => connection.objects(config.clone()),
             None => connection,
@@ -110,14 +110,17 @@ pub(crate) async fn until<T>(
     what: &str,
     mut look: impl AsyncFnMut() -> Option<T>,
 ) -> T {
-    let world = queue.world();
-    let deadline = world.monotonic() + PATIENCE;
+    let runtime = queue.runtime();
+    let deadline = runtime.monotonic() + PATIENCE;
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(world.monotonic() < deadline, "waited in vain until {what}");
-        world.sleep(Duration::from_millis(50)).await;
+        assert!(
+            runtime.monotonic() < deadline,
+            "waited in vain until {what}"
+        );
+        runtime.sleep(Duration::from_millis(50)).await;
     }
 }
 

@@ -105,7 +105,7 @@ async fn waiting_ends_with_the_task_or_with_the_time() {
 
     let waiting = queue.wait(task.id, Duration::from_secs(20));
     let cancelling = async {
-        queue.world().sleep(Duration::from_millis(150)).await;
+        queue.runtime().sleep(Duration::from_millis(150)).await;
         queue.cancel(task.id, Some("enough")).await.unwrap()
     };
     let (waited, cancelled) = futures_util::future::join(waiting, cancelling).await;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use qo_sim::random::Random;
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use rustix::net::sockopt::set_socket_linger;
 
 use self::http::{Answer, Request};
@@ -40,7 +40,7 @@ struct Shared {
     outage: AtomicBool,
     struck: Mutex<BTreeMap<Fault, u64>>,
     seen: Mutex<Seen>,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl Proxy {
@@ -56,7 +56,7 @@ impl Proxy {
             outage: AtomicBool::new(false),
             struck: Mutex::default(),
             seen: Mutex::default(),
-            world: TokioWorld::shared(),
+            runtime: TokioRuntime::shared(),
         });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
@@ -203,7 +203,7 @@ impl Shared {
             // The first part of the path is the bucket.
             let key = request.path.trim_start_matches('/').split_once('/');
             if let Some((_, key)) = key {
-                lock(&self.seen).applied(key, &request.body, self.world.now());
+                lock(&self.seen).applied(key, &request.body, self.runtime.now());
             }
         }
         Ok(answer)

@@ -7,7 +7,7 @@ use qo_core::transition::{Failure, FailureKind, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, WorkerId};
 use qo_engine::api::{ClaimRequest, SubmitRequest, Submitted};
 use qo_engine::{Engine, EngineError};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 use super::recorder::Recorder;
 use crate::journal::Journal;
@@ -26,7 +26,7 @@ pub struct Caller {
     /// What it calls.
     pub engine: Arc<dyn Engine>,
     /// Its time.
-    pub world: Arc<dyn World>,
+    pub runtime: Arc<dyn Runtime>,
     /// Where its calls are noted.
     pub journal: Arc<Journal>,
     dice: Mutex<Random>,
@@ -40,7 +40,7 @@ impl Caller {
         process: ProcessId,
         worker: WorkerId,
         engine: &Arc<dyn Engine>,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         journal: &Arc<Journal>,
         dice: Random,
     ) -> Self {
@@ -49,7 +49,7 @@ impl Caller {
             process,
             worker,
             engine: Arc::new(recorder),
-            world,
+            runtime,
             journal: Arc::clone(journal),
             dice: Mutex::new(dice),
         }
@@ -57,7 +57,7 @@ impl Caller {
 
     /// Waits.
     pub async fn sleep(&self, duration: Duration) {
-        self.world.sleep(duration).await;
+        self.runtime.sleep(duration).await;
     }
 
     /// A random number below a bound.

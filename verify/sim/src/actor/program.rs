@@ -1,7 +1,7 @@
 //! The worker that ships, with handlers that stumble.
 //!
 //! It is the library's own worker: its claims, its keepers with their renewals, its heartbeats and its stop run here as they do in
-//! production, with the handlers in the simulated world instead of on threads.
+//! production, with the handlers in the simulated runtime instead of on threads.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl TaskHandler for Stumbling {
 
 /// Works until it is told to stop, which happens to some after a while, or until somebody ends it.
 pub(crate) async fn program(caller: Arc<Caller>, trouble: Arc<Trouble>) {
-    let queue = Queue::new(Arc::clone(&caller.engine), Arc::clone(&caller.world));
+    let queue = Queue::new(Arc::clone(&caller.engine), Arc::clone(&caller.runtime));
     let handler = |task_type| Stumbling {
         task_type,
         caller: Arc::clone(&caller),
@@ -83,7 +83,7 @@ pub(crate) async fn program(caller: Arc<Caller>, trouble: Arc<Trouble>) {
         .shutdown_deadline(caller.millis(1_000, 40_000))
         .handler(handler(TYPES[0]))
         .handler(handler(TYPES[1]))
-        .handlers_in_world()
+        .handlers_in_runtime()
         .no_maintenance()
         .build();
     let Ok(worker) = worker else { return };

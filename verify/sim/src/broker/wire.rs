@@ -19,7 +19,7 @@ use qo_engine::api::{
 };
 use qo_engine::{Engine, EngineError};
 use qo_store::StoreError;
-use qo_store::world::BoxFuture;
+use qo_store::runtime::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::{Hub, Serving};

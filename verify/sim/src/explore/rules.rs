@@ -31,7 +31,7 @@ enum Move {
 
 /// Everything there is.
 #[derive(Debug, Clone)]
-struct World {
+struct ModelState {
     tasks: [Task; 2],
     /// The last claim of each worker on each task, whether or not it still holds.
     leases: [[Option<LeaseId>; 2]; 2],
@@ -49,7 +49,7 @@ pub struct Explored {
     pub moves: u64,
 }
 
-impl World {
+impl ModelState {
     fn new() -> Option<Self> {
         let task = |number| {
             let id = TaskId::from_random(number);
@@ -240,16 +240,16 @@ impl World {
 
 /// Tries everything up to a depth. The first thing that is wrong comes back with the moves that lead to it.
 pub fn explore(depth: usize) -> Result<Explored, String> {
-    let begin = World::new().ok_or("the first state cannot be made")?;
+    let begin = ModelState::new().ok_or("the first state cannot be made")?;
     let mut seen = BTreeSet::from([begin.key()]);
     let mut front = vec![(begin, Vec::new())];
     let mut moves = 0;
     for _ in 0..depth {
         let mut next_front = Vec::new();
-        for (world, path) in front {
-            for one in world.moves() {
+        for (model, path) in front {
+            for one in model.moves() {
                 moves += 1;
-                let mut next = world.clone();
+                let mut next = model.clone();
                 let mut next_path = path.clone();
                 next_path.push(one);
                 next.make(one)

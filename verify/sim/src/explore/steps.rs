@@ -172,7 +172,7 @@ impl Play {
             .fold(0, |sum: u64, byte| sum * 131 + u64::from(byte));
         let random = Random::of(&[stream]);
         let process = self.scheduler.start_process(name, random, 0);
-        let world = SimWorld::of(&self.scheduler, process);
+        let model = SimWorld::of(&self.scheduler, process);
         let clock = Arc::default();
         let link = Link::new(
             &self.scheduler,
@@ -195,14 +195,14 @@ impl Play {
             ),
             objects: Arc::new(link),
             clock,
-            world: Arc::clone(&world) as _,
+            model: Arc::clone(&model) as _,
             sweep_interval: Duration::from_mins(5),
         });
         let caller = Caller::new(
             process,
             name.parse().map_err(|_| "a bad name".to_owned())?,
             &running.engine,
-            world,
+            model,
             &self.journal,
             Random::of(&[stream, 1]),
         );

@@ -76,7 +76,7 @@ impl Stage {
 
     /// Starts a broker in a new process. It ends when it cannot open the queue, or has lost it.
     pub(super) fn start_broker(self: &Arc<Self>, name: &str, skew_ms: i64) -> ProcessId {
-        let (process, world, seat) = self.begin_process(name, BROKER, skew_ms, true);
+        let (process, runtime, seat) = self.begin_process(name, BROKER, skew_ms, true);
         if let Err(error) = self.scheduler.give_room(process) {
             self.breach(
                 crate::check::Promise::Run,
@@ -99,7 +99,7 @@ impl Stage {
                         };
                         stage.hub.join(serving);
                         let over = loop {
-                            seat.world.sleep(TEND_INTERVAL).await;
+                            seat.runtime.sleep(TEND_INTERVAL).await;
                             if let Err(error) = engine.tend().await {
                                 break error;
                             }
@@ -112,7 +112,7 @@ impl Stage {
                         stage.scheduler.note(process, note);
                     }
                 }
-                drop(world);
+                drop(runtime);
                 stage.scheduler.kill(process);
             }),
         );

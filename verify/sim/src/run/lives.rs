@@ -77,12 +77,12 @@ impl Stage {
             .fold(7, |sum: u64, byte| sum * 137 + u64::from(byte));
         let mut dice = self.trouble.dice(&[0xd1ce, stream]);
         let skew_ms = self.draw_skew(&mut dice);
-        let (process, world, running) = self.start_process(name, slot, skew_ms);
+        let (process, runtime, running) = self.start_process(name, slot, skew_ms);
         let caller = Caller::new(
             process,
             worker,
             &running.engine,
-            world,
+            runtime,
             &self.journal,
             Random::of(&[self.plan.seed, 0xca11, stream]),
         );

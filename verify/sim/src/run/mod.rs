@@ -1,4 +1,4 @@
-//! One run: a small world of workers and clients, its trouble, its recovery, and the judgement.
+//! One run: a small runtime of workers and clients, its trouble, its recovery, and the judgement.
 //!
 //! | phase | what |
 //! | --- | --- |
@@ -25,7 +25,7 @@ use crate::faults::{FaultKind, LATE_MAX, Struck, Trouble};
 use crate::journal::Journal;
 use crate::plan::Plan;
 use crate::random::Random;
-use crate::sched::{HARNESS, ProcessId, Scheduler, SimWorld, Stuck, lock};
+use crate::sched::{HARNESS, ProcessId, Scheduler, SimRuntime, Stuck, lock};
 use crate::store::{Bucket, BucketSettings, Counts, Link};
 use crate::subject::{Running, Seat, Subject};
 use crate::trace::Trace;
@@ -152,7 +152,7 @@ impl Stage {
         &self.scheduler
     }
 
-    /// The engine in a process that has the world to itself, but for a broker where one is needed.
+    /// The engine in a process that has the runtime to itself, but for a broker where one is needed.
     pub(crate) async fn only_caller(self: &Arc<Self>, name: &str) -> Running {
         if self.subject.brokers() > 0 {
             self.start_broker("b0", 0);
@@ -315,9 +315,9 @@ impl Stage {
         name: &str,
         worker: &str,
         clock_ahead_ms: i64,
-    ) -> (ProcessId, Arc<SimWorld>, Running) {
-        let (process, world, seat) = self.begin_process(name, worker, clock_ahead_ms, false);
-        (process, world, self.subject.start(&seat))
+    ) -> (ProcessId, Arc<SimRuntime>, Running) {
+        let (process, runtime, seat) = self.begin_process(name, worker, clock_ahead_ms, false);
+        (process, runtime, self.subject.start(&seat))
     }
 
     /// Begins a process, with a way to the store and one to the brokers.
@@ -327,7 +327,7 @@ impl Stage {
         worker: &str,
         clock_ahead_ms: i64,
         has_client: bool,
-    ) -> (ProcessId, Arc<SimWorld>, Seat) {
+    ) -> (ProcessId, Arc<SimRuntime>, Seat) {
         let born = self.scheduler.elapsed();
         let number = {
             let mut state = lock(&self.state);
@@ -340,7 +340,7 @@ impl Stage {
             .fold(0, |sum: u64, byte| sum * 131 + u64::from(byte));
         let random = Random::of(&[self.plan.seed, 0x11fe, stream]);
         let process = self.scheduler.start_process(name, random, clock_ahead_ms);
-        let world = SimWorld::of(&self.scheduler, process);
+        let runtime = SimRuntime::of(&self.scheduler, process);
         let clock = Arc::default();
         let link = Link::new(
             &self.scheduler,
@@ -357,7 +357,7 @@ impl Stage {
             wire: Wire::new(&self.scheduler, &self.trouble, &self.hub, process, life),
             objects: Arc::new(link),
             clock,
-            world: Arc::clone(&world) as _,
+            runtime: Arc::clone(&runtime) as _,
             sweep_interval: Duration::from_secs(self.plan.sweep_seconds),
         };
         lock(&self.state).lives.push(Lived {
@@ -368,7 +368,7 @@ impl Stage {
         });
         self.scheduler
             .note(process, || format!("is born, life {number} of the run"));
-        (process, world, seat)
+        (process, runtime, seat)
     }
 
     fn breach(&self, promise: Promise, what: String) {

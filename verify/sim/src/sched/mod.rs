@@ -11,8 +11,8 @@
 
 mod processes;
 mod room;
+mod runtime;
 mod sleep;
-mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,10 +20,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use qo_core::Timestamp;
-use qo_store::world::BoxFuture;
+use qo_store::runtime::BoxFuture;
 
+pub use self::runtime::SimRuntime;
 pub use self::sleep::Sleep;
-pub use self::world::SimWorld;
 
 use self::room::{Room, with_seeded_draws};
 use crate::random::Random;

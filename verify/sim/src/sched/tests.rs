@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 use super::*;
 
@@ -31,13 +31,13 @@ fn a_dead_process_does_nothing_more_and_a_stopped_one_goes_on_later() {
     let processes: Vec<_> = (0..2)
         .map(|place| {
             let process = sched.start_process("p", Random::of(&[place]), 0);
-            let world = SimWorld::of(&sched, process);
+            let runtime = SimRuntime::of(&sched, process);
             let counts = Arc::clone(&counts);
             sched.spawn(
                 process,
                 Box::pin(async move {
                     loop {
-                        world.sleep(Duration::from_secs(1)).await;
+                        runtime.sleep(Duration::from_secs(1)).await;
                         counts[usize::try_from(place).unwrap()].fetch_add(1, Ordering::Relaxed);
                     }
                 }),
@@ -63,13 +63,13 @@ fn a_dead_process_does_nothing_more_and_a_stopped_one_goes_on_later() {
 fn a_doomed_process_dies_at_an_await() {
     let sched = scheduler(3);
     let process = sched.start_process("p", Random::of(&[3]), 0);
-    let world = SimWorld::of(&sched, process);
+    let runtime = SimRuntime::of(&sched, process);
     sched.doom(process, 3);
     sched.spawn(
         process,
         Box::pin(async move {
             loop {
-                world.sleep(Duration::from_secs(1)).await;
+                runtime.sleep(Duration::from_secs(1)).await;
             }
         }),
     );
@@ -104,11 +104,11 @@ fn a_loop_without_a_pause_and_a_wait_without_an_end_are_told() {
 fn the_wall_clock_of_a_process_can_be_wrong_and_jump() {
     let sched = scheduler(5);
     let process = sched.start_process("p", Random::of(&[5]), -5_000);
-    let world = SimWorld::of(&sched, process);
-    assert_eq!(world.now().as_millis(), BEGIN_MS - 5_000);
+    let runtime = SimRuntime::of(&sched, process);
+    assert_eq!(runtime.now().as_millis(), BEGIN_MS - 5_000);
     sched.jump_clock(process, 7_000);
-    assert_eq!(world.now().as_millis(), BEGIN_MS + 2_000);
-    assert_eq!(world.monotonic(), Duration::ZERO);
+    assert_eq!(runtime.now().as_millis(), BEGIN_MS + 2_000);
+    assert_eq!(runtime.monotonic(), Duration::ZERO);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A script on an engine, in the simulated world, without faults.
+//! A script on an engine, in the simulated runtime, without faults.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -17,7 +17,7 @@ use object_store::{
 };
 use qo_core::Timestamp;
 use qo_store::clock::StoreClock;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 use tokio::sync::oneshot;
 
 use super::answers::{no_answer, status};
@@ -26,7 +26,7 @@ use super::gate::Gate;
 use super::request::{Answer, Request, outcome};
 use crate::faults::{Strike, Trouble};
 use crate::random::Random;
-use crate::sched::{HARNESS, ProcessId, Scheduler, SimWorld};
+use crate::sched::{HARNESS, ProcessId, Scheduler, SimRuntime};
 
 /// A process's way to the store. Clones share everything.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ struct Shared {
     /// Names this life in the list of what went wrong.
     life: String,
     life_number: u64,
-    world: Arc<SimWorld>,
+    runtime: Arc<SimRuntime>,
     bucket: Arc<Bucket>,
     clock: Arc<StoreClock>,
     trouble: Arc<Trouble>,
@@ -74,7 +74,7 @@ impl Link {
                 process,
                 life: life.0,
                 life_number: life.1,
-                world: SimWorld::of(scheduler, process),
+                runtime: SimRuntime::of(scheduler, process),
                 bucket: Arc::clone(bucket),
                 clock: Arc::clone(clock),
                 trouble: Arc::clone(trouble),
@@ -111,7 +111,7 @@ impl Link {
             number,
             &request,
         );
-        let sent = shared.world.moment();
+        let sent = shared.runtime.moment();
         let (answer, returned) = oneshot::channel();
         let journey = Journey {
             link: self.clone(),
@@ -127,7 +127,7 @@ impl Link {
             return std::future::pending().await;
         };
         if let Some(date) = date {
-            shared.clock.observe(sent, shared.world.moment(), date);
+            shared.clock.observe(sent, shared.runtime.moment(), date);
         }
         result
     }

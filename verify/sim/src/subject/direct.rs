@@ -24,7 +24,7 @@ impl Objects {
         let client = StoreClient::new(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
-            Arc::clone(&seat.world),
+            Arc::clone(&seat.runtime),
             ClientConfig {
                 // A write that is applied twice is refused the second time.
                 trust_first_refusal: false,
@@ -34,7 +34,7 @@ impl Objects {
         DirectEngine::new(
             client,
             None,
-            Arc::clone(&seat.world),
+            Arc::clone(&seat.runtime),
             DirectConfig::default(),
         )
     }

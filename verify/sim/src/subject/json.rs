@@ -33,7 +33,7 @@ impl Subject for Json {
         let engine = BrokerEngine::json(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
-            Arc::clone(&seat.world),
+            Arc::clone(&seat.runtime),
             ClientConfig::default(),
             JsonConfig {
                 // What a run has done is judged at its end, so that nothing may be forgotten until then.

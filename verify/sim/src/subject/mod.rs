@@ -17,7 +17,7 @@ use qo_broker::BrokerEngine;
 use qo_core::{Task, TaskId};
 use qo_engine::{Engine, EngineError};
 use qo_store::clock::StoreClock;
-use qo_store::world::{BoxFuture, World};
+use qo_store::runtime::{BoxFuture, Runtime};
 
 use crate::broker::Wire;
 use crate::faults::FaultKind;
@@ -45,7 +45,7 @@ pub struct Seat {
     /// The store's time, as its answers tell it.
     pub clock: Arc<StoreClock>,
     /// Everything else.
-    pub world: Arc<dyn World>,
+    pub runtime: Arc<dyn Runtime>,
     /// How often background work looks at everything.
     pub sweep_interval: Duration,
     /// The way to the brokers, where the engine has some.

@@ -15,7 +15,7 @@ use qo_sim::mutants::{Planted, SEEDS_MAX, from_name, hunt, name, of_engine};
 use qo_sim::subject::{self, Subject};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 
 /// For each engine and planted bug the first seed that finds it, as `cargo xtask sim --mutants` has told.
 const FOUND_BY: &str = include_str!("../../mutants.txt");
@@ -71,7 +71,7 @@ fn every_planted_bug_of_slate_is_found() {
 async fn broker(objects: &Arc<dyn ObjectStore>) -> BrokerEngine {
     let (objects, clock) = (Arc::clone(objects), Arc::new(StoreClock::new()));
     let (client, config) = (ClientConfig::default(), SlateConfig::default());
-    BrokerEngine::slate(objects, clock, TokioWorld::shared(), client, config)
+    BrokerEngine::slate(objects, clock, TokioRuntime::shared(), client, config)
         .await
         .unwrap()
 }

@@ -9,7 +9,7 @@ use qo_sim::broker::Wire;
 use qo_sim::faults::Trouble;
 use qo_sim::plan::Plan;
 use qo_sim::random::Random;
-use qo_sim::sched::{Scheduler, SimWorld};
+use qo_sim::sched::{Scheduler, SimRuntime};
 use qo_sim::store::{Bucket, BucketSettings, Link, Verb};
 use qo_sim::subject::{Objects, Seat, Subject};
 use qo_sim::trace::Trace;
@@ -35,7 +35,7 @@ fn many_claims_of_one_process_wait_without_a_loop() {
     let running = Objects.start(&Seat {
         objects: Arc::new(link),
         clock,
-        world: SimWorld::of(&scheduler, process),
+        runtime: SimRuntime::of(&scheduler, process),
         sweep_interval: Duration::from_mins(5),
         wire,
     });

@@ -34,7 +34,7 @@ impl Dashboard {
         let stop = CancellationToken::new();
         let asked = stop.clone();
         let (ended, stopped) = oneshot::channel();
-        queue.world().spawn(Box::pin(async move {
+        queue.runtime().spawn(Box::pin(async move {
             server
                 .run_until(async move { asked.cancelled().await })
                 .await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo::{Context, Error, Queue, RetryPolicy, SubmitRequest, TaskError, TaskInput};
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, WorldExt};
 use serde::{Deserialize, Serialize};
 
 /// What all sample tasks are tagged with.
@@ -57,9 +57,9 @@ pub(super) struct Greeting {
 
 /// What the handlers share.
 #[derive(Debug)]
-pub(super) struct Surroundings(pub(super) Arc<dyn World>);
+pub(super) struct Surroundings(pub(super) Arc<dyn Runtime>);
 
-fn world(context: &Context) -> Result<Arc<dyn World>, TaskError> {
+fn runtime(context: &Context) -> Result<Arc<dyn Runtime>, TaskError> {
     let surroundings = context
         .state::<Surroundings>()
         .ok_or_else(|| TaskError::permanent("the worker was built without its surroundings"))?;
@@ -67,7 +67,7 @@ fn world(context: &Context) -> Result<Arc<dyn World>, TaskError> {
 }
 
 /// Takes about as long as a small real task.
-async fn work(world: &Arc<dyn World>, context: &Context) -> Result<(), TaskError> {
+async fn work(world: &Arc<dyn Runtime>, context: &Context) -> Result<(), TaskError> {
     let pause = Duration::from_millis(100 + world.random_below(500));
     tokio::select! {
         biased;
@@ -98,7 +98,7 @@ pub(super) async fn flaky(input: Flaky, context: Context) -> Result<&'static str
 }
 
 /// A sample task: two of three greet.
-pub(super) fn sample(queue: &Queue, world: &dyn World) -> Result<SubmitRequest, Error> {
+pub(super) fn sample(queue: &Queue, world: &dyn Runtime) -> Result<SubmitRequest, Error> {
     let policy = RetryPolicy {
         initial_interval_ms: 1_000,
         ..RetryPolicy::default()

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use qo::{Queue, Stats, Worker, WorkerReport};
 use qo_store::StoreKind;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
 use self::board::{Board, Moment};
@@ -57,9 +57,9 @@ const SIZE_DEFAULT: Size = Size {
 };
 
 pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Failure> {
-    let world = Arc::clone(&session.world);
-    let started = world.monotonic();
-    let signals = Signals::listen(&world)?;
+    let runtime = Arc::clone(&session.runtime);
+    let started = runtime.monotonic();
+    let signals = Signals::listen(&runtime)?;
     if session.screen.terminals().stdout {
         session
             .screen
@@ -70,12 +70,12 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
         () = signals.stop.cancelled() => return Err(interrupted()),
         queue = session.connect() => queue?,
     };
-    let (activity, ended) = Activity::new(Arc::clone(&world));
+    let (activity, ended) = Activity::new(Arc::clone(&runtime));
     let worker = Worker::builder(queue.clone())
         .concurrency(args.concurrency)
         .shutdown_deadline(SHUTDOWN_TIMEOUT)
         .grace(GRACE)
-        .state(demo::Surroundings(Arc::clone(&world)))
+        .state(demo::Surroundings(Arc::clone(&runtime)))
         .handle::<demo::Greet>(demo::greet)
         .handle::<demo::Flaky>(demo::flaky)
         .hook(activity.clone())
@@ -85,7 +85,7 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
     } else {
         Some(Dashboard::serve(&queue, args.listen).await?)
     };
-    let samples = Samples::new(args.tasks_per_second, args.duration, world.as_ref());
+    let samples = Samples::new(args.tasks_per_second, args.duration, runtime.as_ref());
     let mut dev = Dev {
         hints: hints(session, &queue)
             .with_dashboard(dashboard.as_ref().map(|dashboard| dashboard.url.clone())),
@@ -93,7 +93,7 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
         worker: worker.id().to_string(),
         slots: args.concurrency,
         queue,
-        world,
+        runtime,
         started,
         signals,
         activity,
@@ -102,9 +102,9 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
     };
     let submitting = dev.samples.clone();
     let queue = dev.queue.clone();
-    let world = Arc::clone(&dev.world);
+    let runtime = Arc::clone(&dev.runtime);
     let stop = dev.signals.stop.clone();
-    world.spawn(Box::pin(async move {
+    runtime.spawn(Box::pin(async move {
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
@@ -147,7 +147,7 @@ fn hints(session: &Session, queue: &Queue) -> Hints {
 /// What goes on.
 struct Dev {
     queue: Queue,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     started: Duration,
     store: String,
     worker: String,
@@ -184,7 +184,7 @@ impl Dev {
             board.stats.clone_from(&counts.borrow_and_update());
             let size = size().unwrap_or(SIZE_DEFAULT);
             canvas.draw(&board.render(self.moment(), screen.paint, size))?;
-            let next_look = self.world.sleep(DRAW_INTERVAL);
+            let next_look = self.runtime.sleep(DRAW_INTERVAL);
             tokio::select! {
                 biased;
                 // The worker ends by itself only if something is wrong with it.
@@ -224,12 +224,12 @@ impl Dev {
             queues: &[qo::QueueName::default()],
             slots: self.slots,
         };
-        line.print(screen, self.world.now());
+        line.print(screen, self.runtime.now());
         let enough = enough(
             self.signals.clone(),
             self.activity.clone(),
             self.samples.clone(),
-            Arc::clone(&self.world),
+            Arc::clone(&self.runtime),
         );
         let work = worker.run_until(enough);
         let at_once = self.signals.stop_at_once.clone();
@@ -245,18 +245,18 @@ impl Dev {
             worker: &id,
             report: &report,
         };
-        line.print(screen, self.world.now());
+        line.print(screen, self.runtime.now());
         Ok(report)
     }
 
     fn moment(&self) -> Moment {
         Moment {
-            now: self.world.now(),
-            elapsed: self.world.monotonic().saturating_sub(self.started),
+            now: self.runtime.now(),
+            elapsed: self.runtime.monotonic().saturating_sub(self.started),
             running: self.activity.running(),
             submitted: self.samples.submitted(),
             per_second: self.samples.per_second(),
-            samples_left: self.samples.left(self.world.as_ref()),
+            samples_left: self.samples.left(self.runtime.as_ref()),
         }
     }
 
@@ -265,7 +265,7 @@ impl Dev {
         if screen.json {
             return Ok(());
         }
-        let elapsed = self.world.monotonic().saturating_sub(self.started);
+        let elapsed = self.runtime.monotonic().saturating_sub(self.started);
         screen.line(format_args!(
             "qo dev ran for {}: {} submitted; of {}, {}",
             time::duration(elapsed),
@@ -295,17 +295,17 @@ fn demo_type<T: qo::TaskInput>() -> Result<qo::TaskType, Failure> {
 }
 
 /// Waits until the samples are done, or somebody asks to stop.
-async fn enough(signals: Signals, activity: Activity, samples: Samples, world: Arc<dyn World>) {
+async fn enough(signals: Signals, activity: Activity, samples: Samples, runtime: Arc<dyn Runtime>) {
     loop {
         let idle = activity.idle().unwrap_or_default();
         let are_done = activity.finished() >= samples.submitted() && idle >= IDLE;
-        if samples.left(world.as_ref()).is_none() && (are_done || idle >= IDLE_LONG) {
+        if samples.left(runtime.as_ref()).is_none() && (are_done || idle >= IDLE_LONG) {
             return;
         }
         tokio::select! {
             biased;
             () = signals.stop.cancelled() => return,
-            () = world.sleep(DRAW_INTERVAL) => {}
+            () = runtime.sleep(DRAW_INTERVAL) => {}
         }
     }
 }
@@ -318,19 +318,19 @@ fn count_beside(queue: &Queue) -> watch::Receiver<Option<Stats>> {
     };
     let (counted, counts) = watch::channel(None);
     let queue = queue.clone();
-    let world = Arc::clone(queue.world());
-    let beside = Arc::clone(&world);
+    let runtime = Arc::clone(queue.runtime());
+    let beside = Arc::clone(&runtime);
     beside.spawn(Box::pin(async move {
         while !counted.is_closed() {
-            let begun = world.monotonic();
+            let begun = runtime.monotonic();
             match queue.stats().await {
                 Ok(stats) => {
                     counted.send_replace(Some(stats));
                 }
                 Err(error) => tracing::warn!(%error, "the tasks could not be counted"),
             }
-            let took = world.monotonic().saturating_sub(begun);
-            world.sleep(interval.max(took * COUNT_PART)).await;
+            let took = runtime.monotonic().saturating_sub(begun);
+            runtime.sleep(interval.max(took * COUNT_PART)).await;
         }
     }));
     counts

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use qo::Queue;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 
 use super::demo;
 
@@ -25,11 +25,11 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    pub(super) fn new(per_second: f64, duration: Duration, world: &dyn World) -> Self {
+    pub(super) fn new(per_second: f64, duration: Duration, runtime: &dyn Runtime) -> Self {
         Self {
             per_second,
             duration,
-            started: world.monotonic(),
+            started: runtime.monotonic(),
             submitted: Arc::default(),
         }
     }
@@ -40,8 +40,8 @@ impl Samples {
     }
 
     /// How long there will be more; nothing, if there will not be.
-    pub(super) fn left(&self, world: &dyn World) -> Option<Duration> {
-        let elapsed = world.monotonic().saturating_sub(self.started);
+    pub(super) fn left(&self, runtime: &dyn Runtime) -> Option<Duration> {
+        let elapsed = runtime.monotonic().saturating_sub(self.started);
         let left = self.duration.saturating_sub(elapsed);
         (self.per_second > 0.0 && !left.is_zero()).then_some(left)
     }
@@ -67,13 +67,13 @@ impl Samples {
 
     /// Submits until the time is over. A store that does not answer is tried again with the next tasks.
     pub(super) async fn submit(&self, queue: &Queue) {
-        let world = queue.world();
+        let runtime = queue.runtime();
         let pause = Duration::from_secs_f64(1.0 / self.per_second.clamp(0.1, 1_000.0));
-        while self.left(world.as_ref()).is_some() {
-            let elapsed = world.monotonic().saturating_sub(self.started);
+        while self.left(runtime.as_ref()).is_some() {
+            let elapsed = runtime.monotonic().saturating_sub(self.started);
             let missing = self.due(elapsed).saturating_sub(self.submitted());
             let requests: Result<Vec<_>, _> = (0..missing.min(500))
-                .map(|_| demo::sample(queue, world.as_ref()))
+                .map(|_| demo::sample(queue, runtime.as_ref()))
                 .collect();
             match requests {
                 Ok(requests) if requests.is_empty() => {}
@@ -89,26 +89,26 @@ impl Samples {
                 }
                 Err(error) => tracing::error!(%error, "there are no sample tasks"),
             }
-            world.sleep(pause.max(PAUSE_MIN)).await;
+            runtime.sleep(pause.max(PAUSE_MIN)).await;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use qo_store::world::TokioWorld;
+    use qo_store::runtime::TokioRuntime;
 
     use super::*;
 
     #[test]
     fn samples_keep_their_pace_and_end() {
-        let world = TokioWorld::shared();
-        let samples = Samples::new(2.5, Duration::from_secs(10), world.as_ref());
+        let runtime = TokioRuntime::shared();
+        let samples = Samples::new(2.5, Duration::from_secs(10), runtime.as_ref());
         assert_eq!(samples.due(Duration::ZERO), FIRST);
         assert_eq!(samples.due(Duration::from_secs(4)), FIRST + 10);
         assert_eq!(samples.due(Duration::from_secs(400)), FIRST + 25);
-        let none = Samples::new(0.0, Duration::from_secs(10), world.as_ref());
+        let none = Samples::new(0.0, Duration::from_secs(10), runtime.as_ref());
         assert_eq!(none.due(Duration::from_secs(4)), 0);
-        assert!(none.left(world.as_ref()).is_none());
+        assert!(none.left(runtime.as_ref()).is_none());
     }
 }

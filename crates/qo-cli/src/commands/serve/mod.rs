@@ -76,14 +76,14 @@ pub(super) fn token_store(session: &mut Session) -> Result<TokenStore, Failure> 
         ));
     }
     let store = session.open_store()?;
-    let world = Arc::clone(&session.world);
+    let runtime = Arc::clone(&session.runtime);
     let client = StoreClient::new(
         Arc::clone(&store.objects),
         Arc::clone(&store.clock),
-        Arc::clone(&world),
+        Arc::clone(&runtime),
         ClientConfig::default(),
     );
-    Ok(TokenStore::new(client, world))
+    Ok(TokenStore::new(client, runtime))
 }
 
 /// Direct mode needs somebody who brings back the tasks of dead workers; the other modes do so by themselves.

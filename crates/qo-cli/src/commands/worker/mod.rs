@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo::{IndexMode, Queue, QueueName, TaskHandler, Worker, WorkerReport};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use reqwest::header::HeaderMap;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -41,19 +41,19 @@ pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), 
     let settings =
         WorkerSettings::resolve(args, &session.environment, path, &session.settings.worker)?;
     let groups = Groups::default();
-    let handlers = handlers(&settings, &session.environment, &groups, &session.world)?;
+    let handlers = handlers(&settings, &session.environment, &groups, &session.runtime)?;
     if let Some(mode) = settings.index_mode {
         let variables = &mut session.environment.variables;
         variables.insert("QO_INDEX_MODE".to_owned(), mode_name(mode).to_owned());
     }
 
-    let signals = Signals::listen(&session.world)?;
+    let signals = Signals::listen(&session.runtime)?;
     let queue = tokio::select! {
         biased;
         () = signals.stop.cancelled() => return Err(interrupted()),
         queue = session.connect() => queue?,
     };
-    let (activity, ended) = Activity::new(Arc::clone(&session.world));
+    let (activity, ended) = Activity::new(Arc::clone(&session.runtime));
     let worker = build(&queue, &settings, handlers, activity.clone())?;
     let id = worker.id().clone();
     let store = store_name(&queue);
@@ -64,7 +64,7 @@ pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), 
         queues: &settings.queues,
         slots: settings.concurrency,
     };
-    started.print(&mut session.screen, session.world.now());
+    started.print(&mut session.screen, session.runtime.now());
 
     let limits = Limits {
         idle: args.exit_when_idle,
@@ -74,7 +74,7 @@ pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), 
         signals,
         activity,
         ended,
-        world: Arc::clone(&session.world),
+        runtime: Arc::clone(&session.runtime),
         shutdown_timeout: settings.shutdown_timeout,
     };
     let report = watched.run(worker, limits, &mut session.screen).await;
@@ -85,7 +85,7 @@ pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), 
         worker: &id,
         report: &report,
     };
-    stopped.print(&mut session.screen, session.world.now());
+    stopped.print(&mut session.screen, session.runtime.now());
     Ok(())
 }
 
@@ -124,7 +124,7 @@ struct Watched {
     signals: Signals,
     activity: Activity,
     ended: mpsc::Receiver<Ended>,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     shutdown_timeout: Duration,
 }
 
@@ -139,7 +139,7 @@ impl Watched {
         let stopped = stop.clone();
         let work = worker.run_until(async move { stopped.cancelled().await });
         tokio::pin!(work);
-        let reached = limits.reached(&self.signals, &self.activity, &self.world);
+        let reached = limits.reached(&self.signals, &self.activity, &self.runtime);
         let first = async {
             tokio::select! {
                 biased;
@@ -153,21 +153,21 @@ impl Watched {
             Err(report) => return Ok(report?),
         };
         stop.cancel();
-        let begun = self.world.monotonic();
+        let begun = self.runtime.monotonic();
         let report = loop {
-            let elapsed = self.world.monotonic().saturating_sub(begun);
+            let elapsed = self.runtime.monotonic().saturating_sub(begun);
             let line = Line::Stopping {
                 why,
                 running: self.activity.running(),
                 left: self.shutdown_timeout.saturating_sub(elapsed),
             };
-            line.print(screen, self.world.now());
+            line.print(screen, self.runtime.now());
             let next = async {
                 tokio::select! {
                     biased;
                     () = self.signals.stop_at_once.cancelled() => Some(Err(interrupted())),
                     report = &mut work => Some(report.map_err(Failure::from)),
-                    () = self.world.sleep(TELL_INTERVAL) => None,
+                    () = self.runtime.sleep(TELL_INTERVAL) => None,
                 }
             };
             if let Some(report) = show_until(next, &mut self.ended, screen).await {
@@ -222,7 +222,7 @@ fn handlers(
     settings: &WorkerSettings,
     environment: &Environment,
     groups: &Groups,
-    world: &Arc<dyn World>,
+    runtime: &Arc<dyn Runtime>,
 ) -> Result<Vec<Box<dyn TaskHandler>>, Failure> {
     let lines = settings.http_headers.iter().map(String::as_str);
     let headers = Headers::parse(lines, &environment.variables)
@@ -236,7 +236,7 @@ fn handlers(
         kill_grace: settings.kill_grace,
         environment: inheritance.select(&environment.variables),
         groups: groups.clone(),
-        world: Arc::clone(world),
+        runtime: Arc::clone(runtime),
     };
     let needs_tls = settings.handlers.values().any(Handling::needs_tls);
     let mut http = None;
@@ -257,7 +257,7 @@ fn handlers(
                     shared
                 } else {
                     let headers = headers.headers.clone();
-                    http.insert(http_settings(settings, headers, needs_tls, world)?)
+                    http.insert(http_settings(settings, headers, needs_tls, runtime)?)
                 };
                 handlers.push(Box::new(HttpHandler::new(
                     task_type.clone(),
@@ -274,14 +274,14 @@ fn http_settings(
     settings: &WorkerSettings,
     headers: HeaderMap,
     needs_tls: bool,
-    world: &Arc<dyn World>,
+    runtime: &Arc<dyn Runtime>,
 ) -> Result<HttpSettings, Failure> {
     HttpSettings::new(
         headers,
         settings.output_max_bytes,
         settings.allow_private_addresses,
         needs_tls,
-        Arc::clone(world),
+        Arc::clone(runtime),
     )
     .map_err(|error| {
         let why = error

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -25,19 +25,19 @@ pub(in crate::commands) struct Signals {
 
 impl Signals {
     /// Listens from now on.
-    pub(in crate::commands) fn listen(world: &Arc<dyn World>) -> Result<Self, Failure> {
+    pub(in crate::commands) fn listen(runtime: &Arc<dyn Runtime>) -> Result<Self, Failure> {
         let signals = Self::default();
         let mut heard = Stop::listen()?;
         if let Some(mut terminal_gone) = hangup() {
             let told = signals.clone();
-            world.spawn(Box::pin(async move {
+            runtime.spawn(Box::pin(async move {
                 if terminal_gone.recv().await.is_some() {
                     told.stop.cancel();
                 }
             }));
         }
         let told = signals.clone();
-        world.spawn(Box::pin(async move {
+        runtime.spawn(Box::pin(async move {
             heard.asked().await;
             told.stop.cancel();
             heard.asked().await;
@@ -82,7 +82,7 @@ impl Limits {
         self,
         signals: &Signals,
         activity: &Activity,
-        world: &Arc<dyn World>,
+        runtime: &Arc<dyn Runtime>,
     ) -> &'static str {
         loop {
             if self.attempts.is_some_and(|max| activity.attempts() >= max) {
@@ -95,7 +95,7 @@ impl Limits {
             }
             let next_look = async {
                 if self.idle.is_some() || self.attempts.is_some() {
-                    world.sleep(LOOK_INTERVAL).await;
+                    runtime.sleep(LOOK_INTERVAL).await;
                 } else {
                     std::future::pending::<()>().await;
                 }

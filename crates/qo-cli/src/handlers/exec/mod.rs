@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use qo::{Context, Json, StopReason, TaskError, TaskHandler, TaskType};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
@@ -90,7 +90,7 @@ pub struct ExecSettings {
     /// The process groups that are alive.
     pub groups: Groups,
     /// For waiting.
-    pub world: Arc<dyn World>,
+    pub runtime: Arc<dyn Runtime>,
 }
 
 impl fmt::Debug for ExecSettings {
@@ -275,7 +275,7 @@ impl<S: Future<Output = ()>> Running<'_, S> {
 
     /// Whether the command ended within the grace.
     async fn wait_for_exit(&mut self) -> bool {
-        let grace = self.settings.world.sleep(self.settings.kill_grace);
+        let grace = self.settings.runtime.sleep(self.settings.kill_grace);
         tokio::pin!(grace);
         loop {
             tokio::select! {
@@ -291,7 +291,7 @@ impl<S: Future<Output = ()>> Running<'_, S> {
         if self.streams_ended {
             return;
         }
-        let grace = self.settings.world.sleep(STREAMS_GRACE);
+        let grace = self.settings.runtime.sleep(STREAMS_GRACE);
         tokio::select! {
             biased;
             () = &mut self.streams => self.streams_ended = true,

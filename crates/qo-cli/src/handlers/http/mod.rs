@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use qo::{Context, Json, StopReason, TaskError, TaskHandler, TaskType};
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response};
 
@@ -38,7 +38,7 @@ pub struct HttpSettings {
     client: Client,
     headers: HeaderMap,
     output_max_bytes: u64,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl HttpSettings {
@@ -49,7 +49,7 @@ impl HttpSettings {
         output_max_bytes: u64,
         allow_private: bool,
         needs_tls: bool,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
     ) -> Result<Self, reqwest::Error> {
         // reqwest takes its cryptography from the process. An error means that the store's client has set it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -70,7 +70,7 @@ impl HttpSettings {
             client,
             headers,
             output_max_bytes,
-            world,
+            runtime,
         })
     }
 }
@@ -109,7 +109,7 @@ impl HttpHandler {
         }
         let (status, headers) = (response.status(), response.headers().clone());
         let body = self.beginning(response).await;
-        let now = self.settings.world.now();
+        let now = self.settings.runtime.now();
         Err(verdict::refusal(status, &headers, &body, now))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use qo::{Status, Task, TaskFilter};
-use qo_store::world::{TokioWorld, WorldExt};
+use qo_store::runtime::{RuntimeExt, TokioRuntime};
 
 use super::LIMIT;
 use super::checker::check;
@@ -27,8 +27,8 @@ async fn nothing_is_lost_and_nothing_runs_twice_at_once() {
     let place = Place::sqlite()
         .with_engine("slate")
         .with_variable("QO_BROKER_ANSWER_MS", ANSWER_MS);
-    let world = TokioWorld::shared();
-    let started = world.monotonic();
+    let runtime = TokioRuntime::shared();
+    let started = runtime.monotonic();
     let mut broker = BrokerProcess::leader(&place, "broker 0");
     let signals = Arc::new(Signals::default());
     let mut clients = tokio::task::JoinSet::new();
@@ -47,8 +47,8 @@ async fn nothing_is_lost_and_nothing_runs_twice_at_once() {
             1 => broker.wait_for_log("serving as the leader"),
             _ => {
                 broker.wait_for_log("serving as the leader");
-                let life_ms = world.random_below(LIFE_MAX_MS);
-                world.sleep(Duration::from_millis(life_ms)).await;
+                let life_ms = runtime.random_below(LIFE_MAX_MS);
+                runtime.sleep(Duration::from_millis(life_ms)).await;
             }
         }
         broker.kill();
@@ -58,9 +58,9 @@ async fn nothing_is_lost_and_nothing_runs_twice_at_once() {
     // Faults are over: what was submitted comes to its end.
     signals.submitted.store(true, Ordering::Relaxed);
     let mut tasks = all(&queue).await;
-    let until = world.monotonic() + LIMIT;
-    while tasks.iter().any(|task| task.status != Status::Completed) && world.monotonic() < until {
-        world.sleep(Duration::from_millis(200)).await;
+    let until = runtime.monotonic() + LIMIT;
+    while tasks.iter().any(|task| task.status != Status::Completed) && runtime.monotonic() < until {
+        runtime.sleep(Duration::from_millis(200)).await;
         tasks = all(&queue).await;
     }
     signals.drained.store(true, Ordering::Relaxed);
@@ -72,7 +72,7 @@ async fn nothing_is_lost_and_nothing_runs_twice_at_once() {
     let attempts: u64 = tasks.iter().map(|task| u64::from(task.attempt)).sum();
     println!(
         "{KILLS} kills in {:?}: {} submits acknowledged of {} asked, {} completes acknowledged, {attempts} attempts, {} ends refused, {} calls given up",
-        world.monotonic().saturating_sub(started),
+        runtime.monotonic().saturating_sub(started),
         notes.acknowledged.len(),
         notes.asked.len(),
         notes.completed.len(),

@@ -13,7 +13,7 @@ mod takeover;
 use std::time::Duration;
 
 use qo::{Json, SubmitRequest};
-use qo_store::world::{TokioWorld, WorldExt};
+use qo_store::runtime::{RuntimeExt, TokioRuntime};
 
 /// How long anything may take on a busy machine.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// A task with an id of its own, so that a test knows it whatever comes of its submit.
 fn task() -> SubmitRequest {
     SubmitRequest {
-        id: Some(TokioWorld::shared().new_task_id()),
+        id: Some(TokioRuntime::shared().new_task_id()),
         ..SubmitRequest::new("work".parse().unwrap(), Json::null())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ const ASKED_SECONDS: u64 = 5;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_was_asleep_serves_nothing() {
     let place = Place::seaweedfs().with_engine("slate");
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let sleeper = BrokerProcess::leader(&place, "sleeper");
     let mut successor = BrokerProcess::standby(&place, "successor");
     let queue = place.connection().open().await.unwrap();
@@ -68,8 +68,8 @@ async fn a_leader_that_was_asleep_serves_nothing() {
     while let Some(answer) = answers.join_next().await {
         judge(answer.unwrap());
     }
-    let until = world.monotonic() + std::time::Duration::from_secs(ASKED_SECONDS);
-    while world.monotonic() < until {
+    let until = runtime.monotonic() + std::time::Duration::from_secs(ASKED_SECONDS);
+    while runtime.monotonic() < until {
         judge(get(format!("{}/v1/tasks/{first}", sleeper.url)).await);
     }
     println!("what the old leader answered: {told:?}");

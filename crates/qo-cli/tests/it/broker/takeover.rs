@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use serde_json::Value;
 
 use super::process::{BrokerProcess, get};
@@ -13,7 +13,7 @@ use crate::e2e::place::Place;
 const TAKEOVER_MAX: Duration = Duration::from_secs(10);
 
 async fn a_standby_takes_over(place: &Place) {
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let mut first = BrokerProcess::leader(place, "first");
     let mut second = BrokerProcess::standby(place, "second");
     assert_eq!(get(format!("{}/readyz", first.url)).await.0, 200);
@@ -37,16 +37,16 @@ async fn a_standby_takes_over(place: &Place) {
     let queue = place.connection().open().await.unwrap();
     let mut submitted = vec![queue.submit(task()).await.unwrap().task.id];
     commits_are_measured(&first).await;
-    let killed_at = world.monotonic();
+    let killed_at = runtime.monotonic();
     first.kill();
     let connected = async {
         submitted.push(queue.submit(task()).await.unwrap().task.id);
-        world.monotonic().saturating_sub(killed_at)
+        runtime.monotonic().saturating_sub(killed_at)
     };
     let connecting = async {
         let queue = place.connection().open().await.unwrap();
         let id = queue.submit(task()).await.unwrap().task.id;
-        (world.monotonic().saturating_sub(killed_at), id)
+        (runtime.monotonic().saturating_sub(killed_at), id)
     };
     let (connected, (connecting, id)) = tokio::join!(connected, connecting);
     submitted.push(id);
@@ -59,11 +59,11 @@ async fn a_standby_takes_over(place: &Place) {
 
     // A stop needs no challenge.
     let third = BrokerProcess::standby(place, "third");
-    let stopped_at = world.monotonic();
+    let stopped_at = runtime.monotonic();
     second.stop();
-    let stopped = world.monotonic();
+    let stopped = runtime.monotonic();
     submitted.push(queue.submit(task()).await.unwrap().task.id);
-    let took = world.monotonic().saturating_sub(stopped_at);
+    let took = runtime.monotonic().saturating_sub(stopped_at);
     println!(
         "acknowledged after SIGTERM: {took:?}, of which the stop took {:?}",
         stopped.saturating_sub(stopped_at)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use qo::{Connect, OpenOptions};
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use qo_testkit::{SeaweedFs, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -60,7 +60,7 @@ impl Place {
 
     /// A connection of this process to the store.
     pub(crate) fn connection(&self) -> Connect {
-        let options = OpenOptions::new(TokioWorld::shared());
+        let options = OpenOptions::new(TokioRuntime::shared());
         let options = self
             .variables
             .iter()

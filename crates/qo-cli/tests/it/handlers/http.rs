@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use qo::Status;
 use qo_cli::handlers::http::{Headers, HttpHandler, HttpSettings, Target};
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -33,7 +33,7 @@ impl Server {
         let port = listener.local_addr().unwrap().port();
         let seen = Seen::default();
         let app = Router::new().fallback(answer).with_state(Arc::clone(&seen));
-        TokioWorld::shared().spawn(Box::pin(async move {
+        TokioRuntime::shared().spawn(Box::pin(async move {
             axum::serve(listener, app).await.unwrap();
         }));
         Self { port, seen }
@@ -61,7 +61,7 @@ async fn answer(State(seen): State<Seen>, headers: HeaderMap, body: Bytes) -> Re
         seen.len()
     };
     if wish["hang"] == true {
-        TokioWorld::shared().sleep(Duration::from_mins(10)).await;
+        TokioRuntime::shared().sleep(Duration::from_mins(10)).await;
     }
     if wish["only_first"] == true && nth > 1 {
         return "second".into_response();
@@ -83,9 +83,9 @@ async fn answer(State(seen): State<Seen>, headers: HeaderMap, body: Bytes) -> Re
 fn handler(url: &str, lines: &[&str], allow_private: bool) -> HttpHandler {
     let variables = BTreeMap::from([("TOKEN".to_owned(), "s3cret".to_owned())]);
     let headers = Headers::parse(lines.iter().copied(), &variables).unwrap();
-    let world = TokioWorld::shared();
+    let runtime = TokioRuntime::shared();
     let settings =
-        HttpSettings::new(headers.headers, 64 * 1024, allow_private, false, world).unwrap();
+        HttpSettings::new(headers.headers, 64 * 1024, allow_private, false, runtime).unwrap();
     let target = Target::parse(url, allow_private).unwrap();
     HttpHandler::new(task_type(), target, settings)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use qo::{Queue, Status, Task, TaskHandler, TaskId, TaskType, Worker, WorkerHandle};
 use qo_cli::handlers::exec::{CommandLine, ExecHandler, ExecSettings, Groups};
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 
 /// How long a test waits for what should come at once: the machine may be busy.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -26,14 +26,14 @@ fn task_type() -> TaskType {
 struct Bench {
     queue: Queue,
     worker: WorkerHandle,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl Bench {
     async fn new(handler: impl TaskHandler) -> Self {
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         let queue = qo::Connect::to("memory:")
-            .world(Arc::clone(&world))
+            .runtime(Arc::clone(&runtime))
             .open()
             .await
             .unwrap();
@@ -47,7 +47,7 @@ impl Bench {
         Self {
             queue,
             worker,
-            world,
+            runtime,
         }
     }
 
@@ -84,25 +84,25 @@ impl Bench {
 
     /// Waits until a task satisfies a condition.
     async fn until(&self, id: TaskId, what: &str, condition: impl Fn(&Task) -> bool) -> Task {
-        let give_up = self.world.monotonic() + PATIENCE;
+        let give_up = self.runtime.monotonic() + PATIENCE;
         loop {
             let task = self.queue.get(id).await.unwrap();
             if condition(&task) {
                 return task;
             }
-            assert!(self.world.monotonic() < give_up, "{what}: {task:?}");
-            self.world.sleep(Duration::from_millis(20)).await;
+            assert!(self.runtime.monotonic() < give_up, "{what}: {task:?}");
+            self.runtime.sleep(Duration::from_millis(20)).await;
         }
     }
 }
 
 /// Waits until something holds.
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let world = TokioWorld::shared();
-    let give_up = world.monotonic() + PATIENCE;
+    let runtime = TokioRuntime::shared();
+    let give_up = runtime.monotonic() + PATIENCE;
     while !holds() {
-        assert!(world.monotonic() < give_up, "{what}");
-        world.sleep(Duration::from_millis(20)).await;
+        assert!(runtime.monotonic() < give_up, "{what}");
+        runtime.sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -120,7 +120,7 @@ fn exec_settings() -> ExecSettings {
         kill_grace: Duration::from_secs(2),
         environment: BTreeMap::from([("PATH".to_owned(), path)]),
         groups: Groups::default(),
-        world: TokioWorld::shared(),
+        runtime: TokioRuntime::shared(),
     }
 }
 

@@ -19,9 +19,9 @@ use object_store::{
 };
 use qo_core::Timestamp;
 use qo_store::clock::StoreClock;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
-use super::world::{TrueClock, VirtualWorld};
+use super::runtime::{TrueClock, VirtualRuntime};
 
 /// What was done to one key at one time.
 #[derive(Debug, Clone)]
@@ -108,25 +108,25 @@ impl Bucket {
 pub(super) struct Front {
     bucket: Arc<Bucket>,
     clock: Arc<StoreClock>,
-    world: Arc<VirtualWorld>,
+    runtime: Arc<VirtualRuntime>,
 }
 
 impl Front {
     pub(super) fn new(
         bucket: Arc<Bucket>,
         clock: Arc<StoreClock>,
-        world: Arc<VirtualWorld>,
+        runtime: Arc<VirtualRuntime>,
     ) -> Self {
         Self {
             bucket,
             clock,
-            world,
+            runtime,
         }
     }
 
     /// Tells the process what time it is at the store, in whole seconds, as HTTP does.
     fn observe(&self) {
-        let local = self.world.moment();
+        let local = self.runtime.moment();
         let date_ms = self.bucket.clock.now().as_millis();
         let date = Timestamp::from_millis(date_ms - date_ms.rem_euclid(1_000));
         self.clock.observe(local, local, date);

@@ -1,6 +1,6 @@
 //! Many processes under random faults, with random crashes and restarts, seed by seed.
 //!
-//! Each seed is a small world of its own: three workers and two submitters, whose requests are slow and fail in every way, and
+//! Each seed is a small runtime of its own: three workers and two submitters, whose requests are slow and fail in every way, and
 //! who die and come back. When the faults stop, everything must come to its end and the promises must hold.
 
 use std::cell::RefCell;
@@ -13,16 +13,16 @@ use qo_core::transition::FailureKind;
 use qo_core::{Json, QueueName, RetryPolicy, Task, TaskId};
 use qo_engine::Engine;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, When, WorkerInfo};
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule};
 
 use super::bucket::Bucket;
 use super::checker::{self, Excuse, Step};
 use super::journal::Journal;
 use super::process::{Process, Setting};
+use super::runtime::{TrueClock, VirtualRuntime};
 use super::stage::{large, small};
 use super::upkeep;
-use super::world::{TrueClock, VirtualWorld};
 
 /// How long the faults last.
 const TROUBLE: Duration = Duration::from_secs(100);
@@ -104,12 +104,12 @@ fn run(seed: u64) -> Result<BTreeMap<Step, usize>, String> {
     })
 }
 
-/// One seed's world.
+/// One seed's runtime.
 struct Trouble {
     bucket: Arc<Bucket>,
     journal: Journal,
     /// Where the choices of the test itself come from.
-    dice: Arc<VirtualWorld>,
+    dice: Arc<VirtualRuntime>,
     seed: u64,
     submitted: RefCell<Vec<(TaskId, Duration)>>,
 }
@@ -120,7 +120,7 @@ impl Trouble {
         Self {
             bucket: Bucket::shared(clock),
             journal: Journal::default(),
-            dice: VirtualWorld::shared(clock, seed, 0),
+            dice: VirtualRuntime::shared(clock, seed, 0),
             seed,
             submitted: RefCell::default(),
         }

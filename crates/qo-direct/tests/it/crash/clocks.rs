@@ -6,16 +6,16 @@ use futures_util::future::join_all;
 use qo_core::Json;
 use qo_engine::Engine;
 use qo_engine::api::{SubmitRequest, WorkerInfo};
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::wrap::Delay;
 
 use super::bucket::Bucket;
 use super::checker::{self, Excuse};
 use super::journal::Journal;
 use super::process::{Process, Setting};
+use super::runtime::TrueClock;
 use super::stage::small;
 use super::upkeep;
-use super::world::TrueClock;
 
 const TASKS: usize = 50;
 
@@ -46,7 +46,7 @@ async fn two_processes_with_clocks_90_s_apart_end_no_lease_early() {
         for n in 0..TASKS {
             let mut request = SubmitRequest::new("job".parse().unwrap(), Json::null());
             let submitter = &processes[n % 2];
-            request.id = Some(submitter.world.new_task_id());
+            request.id = Some(submitter.runtime.new_task_id());
             submitter.submit(request).await.unwrap();
         }
         let (first, second) = futures_util::future::join(
@@ -90,7 +90,7 @@ async fn work_and_watch(process: &Process) -> usize {
     let watch = async {
         loop {
             upkeep::check_leases(process).await.unwrap();
-            process.world.sleep(Duration::from_secs(3)).await;
+            process.runtime.sleep(Duration::from_secs(3)).await;
         }
     };
     tokio::select! {

@@ -1,4 +1,4 @@
-//! One process: an engine with a world and a faulty way to the bucket of its own, and callers that keep a journal.
+//! One process: an engine with a runtime and a faulty way to the bucket of its own, and callers that keep a journal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use qo_engine::{Engine, EngineError};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore, LatencyStore};
 
 use super::bucket::{Bucket, Front};
 use super::journal::{Asked, HandedOut, Journal};
-use super::world::VirtualWorld;
+use super::runtime::VirtualRuntime;
 
 /// How a process differs from others.
 #[derive(Debug, Clone)]
@@ -47,21 +47,21 @@ pub(super) struct Process {
     pub(super) name: String,
     pub(super) engine: DirectEngine,
     pub(super) faults: Arc<FaultStore>,
-    pub(super) world: Arc<VirtualWorld>,
+    pub(super) runtime: Arc<VirtualRuntime>,
     journal: Journal,
 }
 
 impl Process {
     pub(super) fn start(bucket: &Arc<Bucket>, journal: &Journal, setting: Setting) -> Self {
         let seed = setting.seed;
-        let world = VirtualWorld::shared(bucket.clock(), seed, setting.skew_ms);
-        // What is on its way when a process dies arrives nevertheless: the network has a world of its own.
-        let network = VirtualWorld::shared(bucket.clock(), seed, 0);
+        let runtime = VirtualRuntime::shared(bucket.clock(), seed, setting.skew_ms);
+        // What is on its way when a process dies arrives nevertheless: the network has a runtime of its own.
+        let network = VirtualRuntime::shared(bucket.clock(), seed, 0);
         let clock = Arc::new(StoreClock::new());
-        let front = Front::new(Arc::clone(bucket), Arc::clone(&clock), Arc::clone(&world));
+        let front = Front::new(Arc::clone(bucket), Arc::clone(&clock), Arc::clone(&runtime));
         let mut store: Arc<dyn ObjectStore> = Arc::new(front);
         if let Some(delay) = setting.delay {
-            let network = Arc::clone(&network) as Arc<dyn World>;
+            let network = Arc::clone(&network) as Arc<dyn Runtime>;
             store = Arc::new(LatencyStore::new(store, network, delay, seed));
         }
         // The rule never strikes; it has the store remember what stale lists will need.
@@ -70,7 +70,7 @@ impl Process {
         let client = StoreClient::new(
             Arc::clone(&faults) as Arc<dyn ObjectStore>,
             clock,
-            Arc::clone(&world) as Arc<dyn World>,
+            Arc::clone(&runtime) as Arc<dyn Runtime>,
             ClientConfig {
                 // A write that is applied twice is refused the second time.
                 trust_first_refusal: false,
@@ -80,14 +80,14 @@ impl Process {
         let engine = DirectEngine::new(
             client,
             None,
-            Arc::clone(&world) as Arc<dyn World>,
+            Arc::clone(&runtime) as Arc<dyn Runtime>,
             DirectConfig::default(),
         );
         Self {
             name: setting.name,
             engine,
             faults,
-            world,
+            runtime,
             journal: journal.clone(),
         }
     }
@@ -95,11 +95,11 @@ impl Process {
     /// Ends the process: nothing of it goes on, in the foreground or in the background.
     pub(super) fn kill(&self) {
         self.faults.crash();
-        self.world.kill();
+        self.runtime.kill();
     }
 
     pub(super) async fn sleep(&self, seconds: u64) {
-        self.world.sleep(Duration::from_secs(seconds)).await;
+        self.runtime.sleep(Duration::from_secs(seconds)).await;
     }
 
     async fn call<T>(

@@ -3,14 +3,14 @@
 use qo_core::{Json, QueueName};
 use qo_engine::Engine;
 use qo_engine::api::SubmitRequest;
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 use qo_store::wrap::{FaultKind, FaultPlan};
 
 use super::bucket::Bucket;
 use super::journal::Journal;
 use super::process::{Process, Setting};
+use super::runtime::TrueClock;
 use super::strike::until_crashed;
-use super::world::TrueClock;
 
 #[tokio::test(start_paused = true)]
 async fn waiting_workers_notice_a_resume_without_its_signal() {
@@ -21,7 +21,7 @@ async fn waiting_workers_notice_a_resume_without_its_signal() {
     let queue = QueueName::default();
     operator.engine.pause(&queue).await.unwrap();
     let mut request = SubmitRequest::new("job".parse().unwrap(), Json::null());
-    request.id = Some(operator.world.new_task_id());
+    request.id = Some(operator.runtime.new_task_id());
     operator.submit(request).await.unwrap();
     assert!(worker.claim(1, 5_000).await.unwrap().is_empty());
 

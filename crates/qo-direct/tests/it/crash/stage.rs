@@ -8,7 +8,7 @@ use std::time::Duration;
 use qo_core::{Json, Status, Task, TaskId};
 use qo_engine::api::{IdempotencyRequest, SubmitRequest};
 use qo_engine::{Engine, EngineError};
-use qo_store::world::{World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::wrap::{Delay, FaultPlan};
 
 use super::bucket::Bucket;
@@ -71,7 +71,7 @@ impl Stage {
 
     pub(super) fn request(&self) -> SubmitRequest {
         let mut request = SubmitRequest::new("job".parse().unwrap(), Json::parse("7").unwrap());
-        request.id = Some(self.actor.world.new_task_id());
+        request.id = Some(self.actor.runtime.new_task_id());
         request
     }
 
@@ -118,7 +118,7 @@ impl Stage {
 
     pub(super) async fn finished(&self) {
         self.actor.engine.close().await;
-        self.actor.world.sleep(Duration::from_secs(3)).await;
+        self.actor.runtime.sleep(Duration::from_secs(3)).await;
     }
 }
 

@@ -5,15 +5,15 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore};
 
 use super::bucket::Bucket;
 use super::checker::{self, Excuse};
+use super::runtime::TrueClock;
 use super::scenario::Scenario;
 use super::stage::Stage;
 use super::upkeep;
-use super::world::TrueClock;
 
 /// What happens to one request.
 #[derive(Debug, Clone, Copy)]
@@ -229,7 +229,7 @@ async fn until_impatient<T>(
     tokio::select! {
         biased;
         ended = program => ended,
-        () = stage.actor.world.sleep(patience) => None,
+        () = stage.actor.runtime.sleep(patience) => None,
     }
 }
 

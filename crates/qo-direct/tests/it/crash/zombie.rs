@@ -7,15 +7,15 @@ use qo_core::transition::FailureKind;
 use qo_core::{Json, Status, Task};
 use qo_engine::api::SubmitRequest;
 use qo_engine::{Engine, EngineError};
-use qo_store::world::WorldExt;
+use qo_store::runtime::RuntimeExt;
 
 use super::bucket::Bucket;
 use super::checker::{self, Excuse, VICTIM};
 use super::journal::Journal;
 use super::process::{Process, Setting};
+use super::runtime::TrueClock;
 use super::stage::{large, small};
 use super::upkeep;
-use super::world::TrueClock;
 
 /// What has become of the task while its first worker slept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ async fn wake_up(since: Since, what: Attempted) {
     let other = Process::start(&bucket, &journal, Setting::new("other", 2));
 
     let mut request = SubmitRequest::new("job".parse().unwrap(), Json::null());
-    request.id = Some(zombie.world.new_task_id());
+    request.id = Some(zombie.runtime.new_task_id());
     request.max_retries = u32::from(since != Since::Failed);
     zombie.submit(request).await.unwrap();
     let task = zombie.claim(1, 0).await.unwrap().pop().unwrap();

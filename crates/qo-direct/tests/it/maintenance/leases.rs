@@ -38,7 +38,7 @@ async fn an_attempt_ends_when_its_lease_and_the_margin_are_over() {
     claim(&engine).await;
     let monitor = bucket.engine();
 
-    bucket.world.pass_seconds(30).await;
+    bucket.runtime.pass_seconds(30).await;
     assert_eq!(
         check(&monitor).await,
         LeaseReport {
@@ -47,7 +47,7 @@ async fn an_attempt_ends_when_its_lease_and_the_margin_are_over() {
             ..LeaseReport::default()
         }
     );
-    bucket.world.pass_seconds(2).await;
+    bucket.runtime.pass_seconds(2).await;
     assert_eq!(
         check(&monitor).await,
         LeaseReport {
@@ -72,10 +72,10 @@ async fn the_last_retry_fails_the_task() {
     let id = engine.submit(request).await.unwrap().task.id;
     for expected in [Status::Pending, Status::Failed] {
         claim(&engine).await;
-        bucket.world.pass_seconds(32).await;
+        bucket.runtime.pass_seconds(32).await;
         check(&engine).await;
         assert_eq!(status(&engine, id).await, expected);
-        bucket.world.pass_seconds(2).await;
+        bucket.runtime.pass_seconds(2).await;
     }
     assert_eq!(bucket.keys("leases").await, [""; 0]);
 }
@@ -90,7 +90,7 @@ async fn a_lease_that_holds_is_read_once() {
     check(&monitor).await;
     let before = bucket.counts();
     for _ in 0..5 {
-        bucket.world.pass_seconds(5).await;
+        bucket.runtime.pass_seconds(5).await;
         assert_eq!(check(&monitor).await.holding, 1);
     }
     let counts = bucket.counts().since(&before);
@@ -105,7 +105,7 @@ async fn the_entry_that_a_renewal_left_behind_goes_after_the_right_one_is_there(
     submit(&engine).await;
     let task = claim(&engine).await;
     let minute = bucket.now().minute();
-    bucket.world.pass_seconds(20).await;
+    bucket.runtime.pass_seconds(20).await;
     let lease = task.lease_id.unwrap();
     engine.renew(task.id, lease, Some(50_000)).await.unwrap();
     engine.close().await;
@@ -129,7 +129,7 @@ async fn the_entry_of_an_older_attempt_goes_after_that_of_the_current_one_is_the
         .release(first.id, first.lease_id.unwrap())
         .await
         .unwrap();
-    bucket.world.pass_seconds(1).await;
+    bucket.runtime.pass_seconds(1).await;
     let second = claim(&engine).await;
     engine.close().await;
     let right = lease_key(&second, minute, 2);
@@ -162,7 +162,7 @@ async fn a_pending_task_behind_a_lease_entry_gets_its_ready_entry_back() {
     assert_eq!(check(&monitor).await.stale, 1);
     assert_eq!(bucket.keys("ready").await, ready);
     assert_eq!(bucket.keys("leases").await, [""; 0]);
-    bucket.world.pass_seconds(1).await;
+    bucket.runtime.pass_seconds(1).await;
     assert_eq!(claim(&monitor).await.id, task.id);
 }
 
@@ -200,9 +200,9 @@ async fn the_entry_of_a_claim_in_flight_is_left_until_it_cannot_be_one() {
     for _ in 0..4 {
         assert_eq!(check(&engine).await.in_flight, 1);
         assert_eq!(bucket.keys("leases").await, std::slice::from_ref(&key));
-        bucket.world.pass_seconds(30).await;
+        bucket.runtime.pass_seconds(30).await;
     }
-    bucket.world.pass_seconds(2).await;
+    bucket.runtime.pass_seconds(2).await;
     assert_eq!(check(&engine).await.stale, 1);
     assert_eq!(bucket.keys("leases").await, [""; 0]);
     assert_eq!(claim(&engine).await.id, task.id);
@@ -218,7 +218,7 @@ async fn what_cannot_be_read_is_left_and_counted() {
         .put(&Key::Task(task.id).to_string(), "{\"id\":7}")
         .await;
     bucket.put("leases/5/whatever", "").await;
-    bucket.world.pass_seconds(60).await;
+    bucket.runtime.pass_seconds(60).await;
     let before = bucket.keys("").await;
     let report = check(&bucket.engine()).await;
     assert_eq!((report.unreadable, report.foreign), (1, 1));
@@ -238,7 +238,7 @@ async fn a_failed_read_deletes_nothing() {
     bucket.put(&lease_key(&tasks[0], minute, 1), "").await;
     let broken = FaultStore::new(
         bucket.objects(),
-        bucket.world.clone(),
+        bucket.runtime.clone(),
         FaultPlan::none().with(
             FaultRule::new(FaultKind::LostRequest, 1.0)
                 .on([Operation::Get])
@@ -247,7 +247,7 @@ async fn a_failed_read_deletes_nothing() {
         1,
     );
     let monitor = bucket.engine_on(Arc::new(broken));
-    bucket.world.pass_seconds(60).await;
+    bucket.runtime.pass_seconds(60).await;
     let before = bucket.keys("").await;
     let report = check(&monitor).await;
     assert_eq!((report.failed, report.stale, report.expired), (3, 0, 0));
@@ -265,7 +265,7 @@ async fn more_running_tasks_than_a_page_holds() {
     engine.close().await;
     let monitor = bucket.engine();
     let before = bucket.counts();
-    bucket.world.pass_seconds(32).await;
+    bucket.runtime.pass_seconds(32).await;
     assert_eq!(check(&monitor).await.expired, 1_500);
     let counts = bucket.counts().since(&before);
     assert_eq!(counts.of("leases", Operation::List).requests, 1 + 16);
@@ -278,7 +278,7 @@ async fn two_monitors_at_once_end_each_attempt_once() {
     let engine = bucket.engine();
     let tasks = submit_many(&engine, 200).await;
     claim_all(&engine).await;
-    bucket.world.pass_seconds(32).await;
+    bucket.runtime.pass_seconds(32).await;
     let (one, other) = (bucket.engine(), bucket.engine());
     let (first, second) = tokio::join!(one.check_leases(), other.check_leases());
     let (first, second) = (first.unwrap(), second.unwrap());
@@ -301,7 +301,7 @@ async fn a_zombie_changes_nothing() {
     submit(&zombie).await;
     let task = claim(&zombie).await;
     let lease = task.lease_id.unwrap();
-    bucket.world.pass_seconds(32).await;
+    bucket.runtime.pass_seconds(32).await;
     check(&other).await;
 
     let key = Key::Task(task.id).to_string();
@@ -318,7 +318,7 @@ async fn a_zombie_changes_nothing() {
         lost(zombie.renew(task.id, lease, None).await.unwrap_err());
         lost(zombie.release(task.id, lease).await.unwrap_err());
         assert_eq!(bucket.get(&key).await, before);
-        bucket.world.pass_seconds(2).await;
+        bucket.runtime.pass_seconds(2).await;
         if status(&other, task.id).await == Status::Pending {
             assert_eq!(claim(&other).await.attempt, 2);
         }
@@ -334,20 +334,20 @@ async fn clocks_90_seconds_apart_end_nothing_early() {
         for (worker, monitor) in [(&here, &there), (&there, &here)] {
             let id = submit(worker).await.id;
             // The clock that is known to half a second is off by no more.
-            bucket.world.pass_seconds(1).await;
+            bucket.runtime.pass_seconds(1).await;
             let task = claim(monitor).await;
             for _ in 0..6 {
-                bucket.world.pass_seconds(10).await;
+                bucket.runtime.pass_seconds(10).await;
                 worker.check_leases().await.unwrap();
                 let lease = task.lease_id.unwrap();
                 monitor.renew(id, lease, None).await.unwrap();
             }
-            bucket.world.pass_seconds(29).await;
+            bucket.runtime.pass_seconds(29).await;
             assert_eq!(worker.check_leases().await.unwrap().expired, 0);
-            bucket.world.pass_seconds(4).await;
+            bucket.runtime.pass_seconds(4).await;
             assert_eq!(worker.check_leases().await.unwrap().expired, 1);
             // The retry is due.
-            bucket.world.pass_seconds(2).await;
+            bucket.runtime.pass_seconds(2).await;
             let mut again = wish("v");
             again.wait_ms = 5_000;
             let again = monitor.claim(&again).await.unwrap();

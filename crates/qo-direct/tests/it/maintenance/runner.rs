@@ -10,7 +10,7 @@ use qo_direct::{Maintenance, MaintenanceConfig};
 use qo_engine::api::WorkerInfo;
 use qo_engine::{Engine, EngineError};
 use qo_fixtures::Bucket;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore, Prices};
 
 use super::{claim, complete, status, submit, wish};
@@ -23,18 +23,18 @@ async fn a_dead_workers_task_is_claimed_by_another_within_62_seconds() {
         let (dying, other) = (bucket.engine(), bucket.engine());
         let maintenance = Maintenance::spawn(other.clone(), MaintenanceConfig::default());
         bucket
-            .world
+            .runtime
             .pass(Duration::from_millis(head_start_ms))
             .await;
         let id = submit(&dying).await.id;
         claim(&dying).await;
-        let died_at = bucket.world.monotonic();
+        let died_at = bucket.runtime.monotonic();
         drop(dying);
 
         let mut wish = wish("other");
         wish.wait_ms = 120_000;
         let claimed = other.claim(&wish).await.unwrap();
-        let took = bucket.world.monotonic().saturating_sub(died_at);
+        let took = bucket.runtime.monotonic().saturating_sub(died_at);
         assert_eq!((claimed[0].id, claimed[0].attempt), (id, 2));
         assert!(took <= Duration::from_secs(62), "{took:?}");
         assert!(took >= Duration::from_secs(31), "{took:?}");
@@ -50,14 +50,14 @@ async fn a_monitor_that_has_been_idle_notices_a_claim_without_a_submit() {
         let (dying, other) = (bucket.engine(), bucket.engine());
         let id = submit(&dying).await.id;
         let maintenance = Maintenance::spawn(other.clone(), MaintenanceConfig::default());
-        bucket.world.pass_seconds(quiet_seconds).await;
+        bucket.runtime.pass_seconds(quiet_seconds).await;
         // One claim ends well, and says that claims are going on; the next one does not say so again.
         complete(&dying, &claim(&dying).await).await;
         let second = submit(&dying).await.id;
-        bucket.world.pass_seconds(28).await;
+        bucket.runtime.pass_seconds(28).await;
         assert_eq!(claim(&dying).await.id, second);
         drop(dying);
-        bucket.world.pass_seconds(62).await;
+        bucket.runtime.pass_seconds(62).await;
         assert_eq!(status(&other, second).await, Status::Pending);
         assert_eq!(status(&other, id).await, Status::Completed);
         maintenance.stop().await;
@@ -69,7 +69,7 @@ async fn a_task_without_an_entry_is_found_within_two_sweeps() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let maintenance = Maintenance::spawn(engine.clone(), MaintenanceConfig::default());
-    bucket.world.pass_seconds(1_000).await;
+    bucket.runtime.pass_seconds(1_000).await;
     let id = submit(&engine).await.id;
     bucket.delete_all("ready").await;
     let mut wish = wish("w");
@@ -97,9 +97,9 @@ async fn an_idle_bucket_costs_next_to_nothing() {
             .map(|_| Maintenance::spawn(bucket.engine(), MaintenanceConfig::default()))
             .collect();
         // The first pass over everything is paid once.
-        bucket.world.pass_seconds(7_200).await;
+        bucket.runtime.pass_seconds(7_200).await;
         let before = bucket.counts();
-        bucket.world.pass(day).await;
+        bucket.runtime.pass(day).await;
         let counts = bucket.counts().since(&before);
         let dollars = counts.dollars(&Prices::default()) * 30.0;
         println!("{processes} idle for a day, ${dollars:.3} a month:\n{counts}");
@@ -121,22 +121,22 @@ async fn it_stops_at_once_and_can_be_switched_off() {
         ..MaintenanceConfig::default()
     };
     let maintenance = Maintenance::spawn(bucket.engine(), config);
-    bucket.world.pass_seconds(1_000).await;
+    bucket.runtime.pass_seconds(1_000).await;
     assert_eq!(bucket.keys("meta").await, [""; 0], "no sweep was begun");
-    let before = bucket.world.monotonic();
+    let before = bucket.runtime.monotonic();
     maintenance.stop().await;
-    assert_eq!(bucket.world.monotonic(), before);
+    assert_eq!(bucket.runtime.monotonic(), before);
     let counts = bucket.counts();
-    bucket.world.pass_seconds(1_000).await;
+    bucket.runtime.pass_seconds(1_000).await;
     assert_eq!(bucket.counts(), counts);
     // A handle that is dropped stops it as well.
     drop(Maintenance::spawn(
         bucket.engine(),
         MaintenanceConfig::default(),
     ));
-    bucket.world.pass_seconds(1).await;
+    bucket.runtime.pass_seconds(1).await;
     let counts = bucket.counts();
-    bucket.world.pass_seconds(1_000).await;
+    bucket.runtime.pass_seconds(1_000).await;
     assert_eq!(bucket.counts(), counts);
 }
 
@@ -148,7 +148,7 @@ async fn it_outlives_a_store_that_does_not_answer() {
     claim(&engine).await;
     let store = std::sync::Arc::new(FaultStore::new(
         bucket.objects(),
-        bucket.world.clone(),
+        bucket.runtime.clone(),
         FaultPlan::always(FaultKind::LostRequest),
         1,
     ));
@@ -156,10 +156,10 @@ async fn it_outlives_a_store_that_does_not_answer() {
         bucket.engine_on(store.clone()),
         MaintenanceConfig::default(),
     );
-    bucket.world.pass_seconds(300).await;
+    bucket.runtime.pass_seconds(300).await;
     assert_eq!(status(&engine, id).await, Status::Running);
     store.set_plan(FaultPlan::none());
-    bucket.world.pass_seconds(75).await;
+    bucket.runtime.pass_seconds(75).await;
     assert_eq!(status(&engine, id).await, Status::Pending);
     maintenance.stop().await;
 }
@@ -180,7 +180,7 @@ async fn when_the_faults_stop_every_task_comes_to_its_end() {
         let plan = faults.into_iter().fold(FaultPlan::none(), |plan, kind| {
             plan.with(FaultRule::new(kind, 0.05))
         });
-        let store = FaultStore::new(bucket.objects(), bucket.world.clone(), plan, seed);
+        let store = FaultStore::new(bucket.objects(), bucket.runtime.clone(), plan, seed);
         let store = std::sync::Arc::new(store);
         let dying = bucket.engine_on(store.clone());
         let maintenance = Maintenance::spawn(
@@ -207,9 +207,9 @@ async fn when_the_faults_stop_every_task_comes_to_its_end() {
 
         let heir = bucket.engine();
         let maintenance = Maintenance::spawn(heir.clone(), MaintenanceConfig::default());
-        let deadline = bucket.world.monotonic() + Duration::from_mins(20);
+        let deadline = bucket.runtime.monotonic() + Duration::from_mins(20);
         let mut open: Vec<_> = accepted.clone();
-        while !open.is_empty() && bucket.world.monotonic() < deadline {
+        while !open.is_empty() && bucket.runtime.monotonic() < deadline {
             let mut wish = wish("heir");
             wish.wait_ms = 10_000;
             wish.max = 10;
@@ -226,7 +226,7 @@ async fn when_the_faults_stop_every_task_comes_to_its_end() {
         }
         assert_eq!(open, [], "seed {seed}");
         // What is stale is tidied up once an hour.
-        bucket.world.pass_seconds(7_500).await;
+        bucket.runtime.pass_seconds(7_500).await;
         maintenance.stop().await;
         for prefix in ["ready", "later", "leases", "quarantine"] {
             assert_eq!(bucket.keys(prefix).await, [""; 0], "seed {seed}");
@@ -276,7 +276,7 @@ async fn whenever_a_worker_dies_its_task_is_done_by_another() {
         let bucket = Bucket::new();
         let store = std::sync::Arc::new(FaultStore::new(
             bucket.objects(),
-            bucket.world.clone(),
+            bucket.runtime.clone(),
             FaultPlan::none().at(request, FaultKind::Crash),
             1,
         ));
@@ -284,7 +284,7 @@ async fn whenever_a_worker_dies_its_task_is_done_by_another() {
         let mut lived = std::pin::pin!(live_and_die(&dying));
         tokio::select! {
             _ = &mut lived => {}
-            () = bucket.world.pass_seconds(120) => {}
+            () = bucket.runtime.pass_seconds(120) => {}
         }
         if !store.is_crashed() {
             break;
@@ -292,7 +292,7 @@ async fn whenever_a_worker_dies_its_task_is_done_by_another() {
         crashes += 1;
         let heir = bucket.engine();
         let maintenance = Maintenance::spawn(heir.clone(), MaintenanceConfig::default());
-        let deadline = bucket.world.monotonic() + Duration::from_mins(20);
+        let deadline = bucket.runtime.monotonic() + Duration::from_mins(20);
         for key in bucket.keys("tasks").await {
             let Ok(Key::Task(id)) = key.parse() else {
                 panic!("{key}");
@@ -300,14 +300,14 @@ async fn whenever_a_worker_dies_its_task_is_done_by_another() {
             let mut wish = wish("heir");
             wish.wait_ms = 10_000;
             while status(&heir, id).await != Status::Completed {
-                let now = bucket.world.monotonic();
+                let now = bucket.runtime.monotonic();
                 assert!(now < deadline, "after a crash at request {request}");
                 for task in heir.claim(&wish).await.unwrap() {
                     complete(&heir, &task).await;
                 }
             }
         }
-        bucket.world.pass_seconds(7_500).await;
+        bucket.runtime.pass_seconds(7_500).await;
         maintenance.stop().await;
         for prefix in ["ready", "later", "leases", "quarantine"] {
             let left = bucket.keys(prefix).await;
@@ -327,10 +327,10 @@ async fn workers_that_are_silent_are_reported_and_forgotten_after_a_day() {
     let threshold = Duration::from_mins(1);
     let health = engine.check_workers(threshold).await.unwrap();
     assert_eq!((health.healthy, health.stale), (1, vec![]));
-    bucket.world.pass_seconds(61).await;
+    bucket.runtime.pass_seconds(61).await;
     let health = engine.check_workers(threshold).await.unwrap();
     assert_eq!((health.healthy, health.stale), (0, vec![worker.clone()]));
-    bucket.world.pass_seconds(86_400).await;
+    bucket.runtime.pass_seconds(86_400).await;
     let health = engine.check_workers(threshold).await.unwrap();
     assert_eq!(health.removed, [worker]);
     assert_eq!(bucket.keys("workers").await, [""; 0]);

@@ -9,7 +9,7 @@ use qo_direct::{SweepNext, SweepReport};
 use qo_engine::Engine;
 use qo_engine::api::When;
 use qo_fixtures::Bucket;
-use qo_store::world::World;
+use qo_store::runtime::Runtime;
 use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore, Operation};
 
 use super::{claim, claim_all, complete, request, status, submit, submit_many};
@@ -61,7 +61,7 @@ async fn a_submit_that_died_before_its_ready_entry_is_found() {
 
     let sweeper = bucket.engine();
     assert_eq!(pass(&sweeper).await.read, 0, "it may be on its way");
-    bucket.world.pass_seconds(61).await;
+    bucket.runtime.pass_seconds(61).await;
     assert_eq!(pass(&sweeper).await.repaired, 2);
     let found = [bucket.keys("ready").await, bucket.keys("later").await];
     assert_eq!(found, entries);
@@ -79,7 +79,7 @@ async fn a_change_that_died_before_its_entry_is_found_without_a_lease_entry_too(
         bucket.delete_all("ready").await;
         bucket.delete_all("later").await;
         bucket.delete_all("leases").await;
-        bucket.world.pass_seconds(61).await;
+        bucket.runtime.pass_seconds(61).await;
         assert_eq!(pass(&sweeper).await.repaired, 1, "{what}");
         let keys = [
             bucket.keys("ready").await,
@@ -125,14 +125,14 @@ async fn finished_tasks_cost_only_lists() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     finish_many(&engine, 5_000).await;
-    bucket.world.pass_seconds(61).await;
+    bucket.runtime.pass_seconds(61).await;
 
     let sweeper = bucket.engine();
     let before = bucket.counts();
     assert_eq!(pass(&sweeper).await.read, 5_000);
     println!("first pass:\n{}", bucket.counts().since(&before));
 
-    bucket.world.pass_seconds(300).await;
+    bucket.runtime.pass_seconds(300).await;
     let before = bucket.counts();
     let report = pass(&sweeper).await;
     let counts = bucket.counts().since(&before);
@@ -148,14 +148,14 @@ async fn finished_tasks_cost_only_lists() {
 async fn each_finished_task_is_read_again_once_a_day_whoever_sweeps() {
     let bucket = Bucket::new();
     finish_many(&bucket.engine(), 300).await;
-    bucket.world.pass_seconds(61).await;
+    bucket.runtime.pass_seconds(61).await;
     assert_eq!(pass(&bucket.engine()).await.read, 300);
-    bucket.world.pass_seconds(3_600).await;
+    bucket.runtime.pass_seconds(3_600).await;
     // This one has none of the first one's memory, so that the first ten minutes are read twice.
     assert_eq!(pass(&bucket.engine()).await.read, 300);
     let mut parts = Vec::new();
     for _ in 0..24 {
-        bucket.world.pass_seconds(3_600).await;
+        bucket.runtime.pass_seconds(3_600).await;
         parts.push(pass(&bucket.engine()).await.read);
     }
     assert_eq!(parts.iter().sum::<usize>(), 300, "{parts:?}");
@@ -167,11 +167,11 @@ async fn a_backlog_is_judged_once() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     submit_many(&engine, 2_000).await;
-    bucket.world.pass_seconds(61).await;
+    bucket.runtime.pass_seconds(61).await;
     let sweeper = bucket.engine();
     assert_eq!(pass(&sweeper).await.repaired, 0);
     for _ in 0..3 {
-        bucket.world.pass_seconds(300).await;
+        bucket.runtime.pass_seconds(300).await;
         let before = bucket.counts();
         assert_eq!(pass(&sweeper).await.read, 0);
         let counts = bucket.counts().since(&before);
@@ -179,7 +179,7 @@ async fn a_backlog_is_judged_once() {
         assert_eq!(counts.total(Operation::Put).requests, 0);
     }
     // A new process knows nothing of that, but what was written long before the last pass is not read by it either.
-    bucket.world.pass_seconds(300).await;
+    bucket.runtime.pass_seconds(300).await;
     assert_eq!(pass(&bucket.engine()).await.read, 0);
 }
 
@@ -189,7 +189,7 @@ async fn another_process_goes_on_where_one_has_died() {
     let engine = bucket.engine();
     finish_many(&engine, 5_000).await;
     let last = submit(&engine).await;
-    bucket.world.pass_seconds(61).await;
+    bucket.runtime.pass_seconds(61).await;
 
     let dying = bucket.engine();
     let step = dying.sweep_step().await.unwrap();
@@ -202,7 +202,7 @@ async fn another_process_goes_on_where_one_has_died() {
         panic!("{held:?}");
     };
     assert_eq!((held.listed, held.read), (0, 0));
-    bucket.world.pass(until.since(bucket.now())).await;
+    bucket.runtime.pass(until.since(bucket.now())).await;
     let rest = pass(&heir).await;
     // The last task has an entry, which is compared with it once more.
     assert_eq!(rest.read, 1_001 + 1);
@@ -215,7 +215,7 @@ async fn two_sweepers_at_once_do_the_work_of_one() {
     let engine = bucket.engine();
     submit_many(&engine, 100).await;
     bucket.delete_all("ready").await;
-    bucket.world.pass_seconds(61).await;
+    bucket.runtime.pass_seconds(61).await;
     let (one, other) = (bucket.engine(), bucket.engine());
     let (first, second) = tokio::join!(one.sweep_step(), other.sweep_step());
     let (first, second) = (first.unwrap(), second.unwrap());
@@ -241,7 +241,7 @@ async fn what_makes_no_sense_is_put_under_quarantine_and_the_pass_goes_on() {
         let entry = qo_core::keys::IndexEntry::of(stale);
         bucket.put(&Key::Ready(entry).to_string(), "").await;
     }
-    bucket.world.pass_seconds(61).await;
+    bucket.runtime.pass_seconds(61).await;
 
     let sweeper = bucket.engine();
     let report = pass(&sweeper).await;
@@ -298,7 +298,7 @@ async fn a_failed_read_deletes_nothing_and_is_made_up_for() {
         attempt: 1,
     };
     bucket.put(&lease.to_string(), "").await;
-    bucket.world.pass_seconds(2 * 86_400).await;
+    bucket.runtime.pass_seconds(2 * 86_400).await;
 
     let plan = |operation| {
         FaultPlan::none().with(
@@ -309,7 +309,7 @@ async fn a_failed_read_deletes_nothing_and_is_made_up_for() {
     };
     let store = Arc::new(FaultStore::new(
         bucket.objects(),
-        bucket.world.clone(),
+        bucket.runtime.clone(),
         plan(Operation::Get),
         1,
     ));
@@ -340,7 +340,7 @@ async fn an_index_that_cannot_be_listed_does_not_keep_the_tasks_from_being_looke
             .under([prefix]);
         let store = FaultStore::new(
             bucket.objects(),
-            bucket.world.clone(),
+            bucket.runtime.clone(),
             FaultPlan::none().with(rule),
             1,
         );
@@ -348,7 +348,7 @@ async fn an_index_that_cannot_be_listed_does_not_keep_the_tasks_from_being_looke
         for _ in 0..3 {
             submit(&bucket.engine()).await;
             bucket.delete_all("ready").await;
-            bucket.world.pass_seconds(61).await;
+            bucket.runtime.pass_seconds(61).await;
             assert_eq!(pass(&sweeper).await.repaired, 1, "{prefix}");
         }
     }
@@ -363,21 +363,21 @@ async fn a_task_that_expires_while_nobody_looks_is_called_off() {
     let id = engine.submit(expiring.clone()).await.unwrap().task.id;
     expiring.expires = Some(When::InMillis(30_000));
     let soon = engine.submit(expiring).await.unwrap().task.id;
-    bucket.world.pass_seconds(61).await;
+    bucket.runtime.pass_seconds(61).await;
     let sweeper = bucket.engine();
     assert_eq!(pass(&sweeper).await.expired, 1);
     assert_eq!(status(&engine, soon).await, Status::Cancelled);
     // Other processes know it from the cursor, and it costs a read when it is time.
-    bucket.world.pass_seconds(7_100).await;
+    bucket.runtime.pass_seconds(7_100).await;
     let heir = bucket.engine();
     assert_eq!(pass(&heir).await.expired, 0);
     assert_eq!(status(&engine, id).await, Status::Pending);
-    bucket.world.pass_seconds(100).await;
+    bucket.runtime.pass_seconds(100).await;
     assert_eq!(pass(&bucket.engine()).await.expired, 1);
     assert_eq!(status(&engine, id).await, Status::Cancelled);
     sweeper.close().await;
     heir.close().await;
-    bucket.world.pass_seconds(1).await;
+    bucket.runtime.pass_seconds(1).await;
     assert_eq!(bucket.keys("ready").await, [""; 0]);
 }
 
@@ -415,7 +415,7 @@ async fn entries_that_are_no_longer_true_go_within_the_hour() {
         bucket.put(&key.to_string(), "").await;
     }
     bucket.put("ready/default/noop/readme", "").await;
-    bucket.world.pass_seconds(61).await;
+    bucket.runtime.pass_seconds(61).await;
     let report = pass(&bucket.engine()).await;
     assert_eq!((report.stale, report.left), (3, 1));
     assert_eq!(bucket.keys("ready").await, ["ready/default/noop/readme"]);
@@ -444,7 +444,7 @@ async fn stale_entries_are_found_in_every_queue_and_type() {
     }
     bucket.put("ready/no queue/x/file", "").await;
     assert_eq!(bucket.keys("ready").await.len(), 33);
-    bucket.world.pass_seconds(61).await;
+    bucket.runtime.pass_seconds(61).await;
     let report = pass(&bucket.engine()).await;
     assert_eq!((report.stale, report.failed), (16, 0));
     assert_eq!(bucket.keys("ready").await.len(), 17);
@@ -481,10 +481,10 @@ async fn payloads_that_nobody_refers_to_go_after_a_day() {
     };
     bucket.put(&needed.to_string(), "null").await;
 
-    bucket.world.pass_seconds(86_000).await;
+    bucket.runtime.pass_seconds(86_000).await;
     let sweeper = bucket.engine();
     assert_eq!(pass(&sweeper).await.orphans, 0);
-    bucket.world.pass_seconds(3_600).await;
+    bucket.runtime.pass_seconds(3_600).await;
     assert_eq!(pass(&sweeper).await.orphans, 2);
     assert_eq!(engine.input(&kept).await.unwrap(), referred);
     let kept = engine.get(kept.id).await.unwrap();
@@ -492,5 +492,5 @@ async fn payloads_that_nobody_refers_to_go_after_a_day() {
     let data = bucket.keys("data").await;
     assert_eq!(data.len(), 3, "{data:?}");
     assert!(data.contains(&needed.to_string()));
-    assert!(bucket.world.now() > kept.updated_at);
+    assert!(bucket.runtime.now() > kept.updated_at);
 }

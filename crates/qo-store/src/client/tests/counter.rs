@@ -12,7 +12,7 @@ use super::*;
 use crate::client::RetryConfig;
 use crate::client::testing::Fault;
 use crate::error::StoreError;
-use crate::world::WorldExt;
+use crate::runtime::RuntimeExt;
 use crate::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore, LatencyStore};
 
 /// A counter that remembers every operation that made it.
@@ -39,13 +39,13 @@ enum Outcome {
 }
 
 /// Which fault, if any, the next request meets.
-fn draw(world: &dyn World, call: &str, faults_percent: u64) -> Fault {
-    if world.random_below(100) >= faults_percent {
+fn draw(runtime: &dyn Runtime, call: &str, faults_percent: u64) -> Fault {
+    if runtime.random_below(100) >= faults_percent {
         return Fault::None;
     }
-    let delay = Duration::from_millis(world.random_below(400));
-    let applied = world.random_below(2) == 0;
-    match (call, world.random_below(9)) {
+    let delay = Duration::from_millis(runtime.random_below(400));
+    let applied = runtime.random_below(2) == 0;
+    match (call, runtime.random_below(9)) {
         ("GET", 0..=2) => Fault::Torn,
         (_, 0) => Fault::LostRequest,
         (_, 1) => Fault::LostAnswer,
@@ -94,19 +94,19 @@ struct Breakable {
 }
 
 /// The scripted store, whose faults are drawn here.
-fn drawn(world: &Arc<dyn World>, faults_percent: u64) -> Breakable {
+fn drawn(runtime: &Arc<dyn Runtime>, faults_percent: u64) -> Breakable {
     let calm = Arc::new(AtomicBool::new(false));
     let choose = {
-        let (world, calm) = (Arc::clone(world), Arc::clone(&calm));
+        let (runtime, calm) = (Arc::clone(runtime), Arc::clone(&calm));
         move |call: &'static str| {
             if calm.load(Ordering::Relaxed) {
                 return Fault::None;
             }
-            draw(world.as_ref(), call, faults_percent)
+            draw(runtime.as_ref(), call, faults_percent)
         }
     };
     let store = ScriptedStore::choosing(
-        Arc::clone(world),
+        Arc::clone(runtime),
         Duration::from_millis(20),
         Box::new(choose),
     );
@@ -119,7 +119,7 @@ fn drawn(world: &Arc<dyn World>, faults_percent: u64) -> Breakable {
 
 /// The wrappers that the simulator uses.
 fn wrapped(
-    world: &Arc<dyn World>,
+    runtime: &Arc<dyn Runtime>,
     seed: u64,
     faults_percent: u64,
     repeats_requests: bool,
@@ -147,7 +147,7 @@ fn wrapped(
         .fold(none, |plan, kind| plan.with(FaultRule::new(kind, rate)));
     let slow = LatencyStore::new(
         Arc::new(InMemory::new()),
-        Arc::clone(world),
+        Arc::clone(runtime),
         Delay::Uniform {
             low: Duration::ZERO,
             high: Duration::from_millis(20),
@@ -156,7 +156,7 @@ fn wrapped(
     );
     let faults = Arc::new(FaultStore::new(
         Arc::new(slow),
-        Arc::clone(world),
+        Arc::clone(runtime),
         plan,
         seed,
     ));
@@ -189,14 +189,14 @@ fn sizes() -> impl Strategy<Value = Size> {
 }
 
 async fn race(
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     breakable: Breakable,
     size: Size,
 ) -> Result<(), TestCaseError> {
     let client = StoreClient::new(
         breakable.store,
         Arc::new(StoreClock::new()),
-        Arc::clone(&world),
+        Arc::clone(&runtime),
         ClientConfig {
             trust_first_refusal: !breakable.repeats_requests,
             retry: RetryConfig {
@@ -207,11 +207,11 @@ async fn race(
         },
     );
     let outcomes = futures_util::future::join_all((0..size.clients).map(|_| {
-        let (client, world) = (client.clone(), Arc::clone(&world));
+        let (client, runtime) = (client.clone(), Arc::clone(&runtime));
         async move {
             let mut outcomes = Vec::new();
             for _ in 0..size.increments {
-                let op = world.new_op_id();
+                let op = runtime.new_op_id();
                 outcomes.push((op, increment(&client, op).await));
             }
             outcomes
@@ -221,7 +221,7 @@ async fn race(
     let outcomes: BTreeMap<_, _> = outcomes.into_iter().flatten().collect();
 
     // Whatever is still on its way arrives, and then nothing fails any more.
-    world.sleep(Duration::from_mins(5)).await;
+    runtime.sleep(Duration::from_mins(5)).await;
     (breakable.calm)();
     let counter: Counter = match client.get(KEY).await {
         Ok(object) => serde_json::from_slice(&object.body).unwrap(),
@@ -258,10 +258,10 @@ async fn race(
     Ok(())
 }
 
-/// Runs one case in a world of its own, whose time passes only when all wait.
+/// Runs one case in a runtime of its own, whose time passes only when all wait.
 fn in_paused_time(
     seed: u64,
-    break_it: impl FnOnce(&Arc<dyn World>) -> Breakable,
+    break_it: impl FnOnce(&Arc<dyn Runtime>) -> Breakable,
     size: Size,
 ) -> Result<(), TestCaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -270,9 +270,9 @@ fn in_paused_time(
         .build()
         .unwrap();
     runtime.block_on(async {
-        let world: Arc<dyn World> = Arc::new(PausableWorld::new(seed));
-        let breakable = break_it(&world);
-        race(world, breakable, size).await
+        let runtime: Arc<dyn Runtime> = Arc::new(PausableRuntime::new(seed));
+        let breakable = break_it(&runtime);
+        race(runtime, breakable, size).await
     })
 }
 
@@ -281,7 +281,7 @@ proptest! {
 
     #[test]
     fn a_success_is_applied_once_and_a_refusal_never(seed in any::<u64>(), size in sizes()) {
-        in_paused_time(seed, |world| drawn(world, size.faults_percent), size)?;
+        in_paused_time(seed, |runtime| drawn(runtime, size.faults_percent), size)?;
     }
 
     #[test]
@@ -290,7 +290,7 @@ proptest! {
         size in sizes(),
         repeats_requests in any::<bool>(),
     ) {
-        let break_it = |world: &_| wrapped(world, seed, size.faults_percent, repeats_requests);
+        let break_it = |runtime: &_| wrapped(runtime, seed, size.faults_percent, repeats_requests);
         in_paused_time(seed, break_it, size)?;
     }
 }

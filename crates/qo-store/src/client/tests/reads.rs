@@ -75,12 +75,12 @@ async fn a_hanging_store_ends_a_read_within_its_budget() {
 async fn a_larger_object_than_allowed_is_not_read() {
     let (store, client) = scripted();
     created(&store, &client).await;
-    let world = Arc::clone(&client.shared.world);
+    let runtime = Arc::clone(&client.shared.runtime);
     let config = ClientConfig {
         object_bytes_max: 3,
         ..ClientConfig::default()
     };
-    let small = StoreClient::new(store, Arc::new(StoreClock::new()), world, config);
+    let small = StoreClient::new(store, Arc::new(StoreClock::new()), runtime, config);
     assert!(matches!(
         small.get(KEY).await,
         Err(StoreError::Unsupported { .. })
@@ -170,9 +170,9 @@ async fn a_page_is_never_longer_than_one_request_yields() {
 
 #[tokio::test(start_paused = true)]
 async fn a_page_costs_one_list_request_however_much_there_is() {
-    let world: Arc<dyn World> = Arc::new(PausableWorld::new(7));
+    let runtime: Arc<dyn Runtime> = Arc::new(PausableRuntime::new(7));
     let counting = Arc::new(CountingStore::new(Arc::new(InMemory::new())));
-    let client = client_of(Arc::clone(&counting) as Arc<dyn ObjectStore>, world);
+    let client = client_of(Arc::clone(&counting) as Arc<dyn ObjectStore>, runtime);
     for number in 0..2_500 {
         let key = format!("k/{number:05}");
         client.put(&key, "x".into()).await.unwrap();
@@ -233,7 +233,7 @@ async fn a_delete_that_hangs_is_repeated_for_what_is_left() {
     let patient = StoreClient::new(
         Arc::clone(&store) as Arc<dyn ObjectStore>,
         Arc::new(StoreClock::new()),
-        Arc::clone(&client.shared.world),
+        Arc::clone(&client.shared.runtime),
         config,
     );
     for key in ["a", "b"] {
@@ -249,23 +249,23 @@ async fn a_delete_that_hangs_is_repeated_for_what_is_left() {
 async fn now_is_the_stores_time() {
     let (store, client) = scripted();
     let clock = Arc::new(StoreClock::new());
-    let world = Arc::clone(&client.shared.world);
-    let at = world.moment();
+    let runtime = Arc::clone(&client.shared.runtime);
+    let at = runtime.moment();
     let local = at.wall;
     clock.observe(at, at, local.plus_millis(90_000));
-    let ahead = StoreClient::new(store, clock, world, ClientConfig::default());
+    let ahead = StoreClient::new(store, clock, runtime, ClientConfig::default());
     let shown = ahead.now().since(local).as_millis();
     assert!((90_000..91_000).contains(&shown), "{shown}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_delete_that_may_have_been_applied_stays_in_doubt() {
-    let world: Arc<dyn World> = Arc::new(PausableWorld::new(7));
+    let runtime: Arc<dyn Runtime> = Arc::new(PausableRuntime::new(7));
     let memory = Arc::new(InMemory::new());
     // The first try is applied and not answered; every later one is told to come back another time.
     let plan = FaultPlan::always(FaultKind::Unavailable).at(1, FaultKind::LostAnswer);
-    let store = Arc::new(FaultStore::new(memory, Arc::clone(&world), plan, 1));
-    let client = client_of(store, world);
+    let store = Arc::new(FaultStore::new(memory, Arc::clone(&runtime), plan, 1));
+    let client = client_of(store, runtime);
     let failures = client.delete_many(&[KEY.to_owned()]).await.unwrap_err();
     assert!(
         matches!(

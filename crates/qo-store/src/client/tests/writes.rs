@@ -218,7 +218,7 @@ fn common_rows() -> Vec<Row> {
 }
 
 fn elapsed_since(client: &StoreClient, before: Duration) -> Duration {
-    client.shared.world.monotonic().saturating_sub(before)
+    client.shared.runtime.monotonic().saturating_sub(before)
 }
 
 async fn check(row: Row, swaps: bool) {
@@ -235,7 +235,7 @@ async fn check(row: Row, swaps: bool) {
             None => store.then(fault),
         };
     }
-    let before = client.shared.world.monotonic();
+    let before = client.shared.runtime.monotonic();
     let result = match &tag {
         Some(tag) => client.swap(KEY, record(1, &[100]), tag, &op(1)).await,
         None => client.create(KEY, record(1, &[100]), &op(1)).await,
@@ -286,7 +286,7 @@ async fn a_first_refusal_is_read_back_where_something_repeats_requests() {
     let wary = StoreClient::new(
         Arc::clone(&store) as Arc<dyn ObjectStore>,
         Arc::new(StoreClock::new()),
-        Arc::clone(&client.shared.world),
+        Arc::clone(&client.shared.runtime),
         ClientConfig {
             trust_first_refusal: false,
             ..ClientConfig::default()
@@ -359,7 +359,7 @@ async fn a_late_copy_never_applies_a_second_time() {
                 .swap(KEY, record(2, &[1, 100]), written.tag().unwrap(), &op(2))
                 .await;
             assert_eq!(ending(&next), Ending::Answered, "{delay_ms}");
-            client.shared.world.sleep(Duration::from_mins(2)).await;
+            client.shared.runtime.sleep(Duration::from_mins(2)).await;
             let stored = client.get(KEY).await.unwrap();
             assert_eq!(stored.body, record(2, &[1, 100]), "{delay_ms}");
         }
@@ -376,7 +376,7 @@ async fn a_late_copy_of_a_lost_swap_changes_nothing() {
     );
     let result = client.swap(KEY, record(1, &[100]), &tag, &op(1)).await;
     assert_eq!(ending(&result), Ending::Lost);
-    client.shared.world.sleep(Duration::from_mins(2)).await;
+    client.shared.runtime.sleep(Duration::from_mins(2)).await;
     assert_eq!(client.get(KEY).await.unwrap().body, record(200, &[]));
 }
 
@@ -396,7 +396,7 @@ async fn a_store_that_keeps_failing_ends_each_write_as_what_is_known() {
         for _ in 0..100 {
             store.then(fault);
         }
-        let before = client.shared.world.monotonic();
+        let before = client.shared.runtime.monotonic();
         let result = client.create(KEY, record(1, &[]), &op(1)).await;
         assert_eq!(ending(&result), expected, "{fault:?}");
         let took = elapsed_since(&client, before);
@@ -418,7 +418,7 @@ async fn contention_that_never_ends_is_no_doubt() {
 async fn a_hanging_write_is_still_looked_for_when_it_used_up_the_budget() {
     let (store, client) = scripted();
     store.then(Hang(false)).then(Fault::None).then(Hang(true));
-    let before = client.shared.world.monotonic();
+    let before = client.shared.runtime.monotonic();
     let result = client.create(KEY, record(1, &[]), &op(1)).await;
     assert_eq!(ending(&result), Ending::Recognised);
     assert_eq!(store.calls(), [PUT, GET, PUT, GET]);
@@ -442,10 +442,10 @@ async fn what_came_before_a_lasting_throttle_is_looked_for_at_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_without_tags_is_unsupported() {
-    let world: Arc<dyn World> = Arc::new(PausableWorld::new(7));
-    let mut store = ScriptedStore::new(Arc::clone(&world));
+    let runtime: Arc<dyn Runtime> = Arc::new(PausableRuntime::new(7));
+    let mut store = ScriptedStore::new(Arc::clone(&runtime));
     store.names_no_tags = true;
-    let client = client_of(Arc::new(store), world);
+    let client = client_of(Arc::new(store), runtime);
     let created = client.create(KEY, record(1, &[]), &op(1)).await;
     assert_eq!(ending(&created), Ending::Unsupported);
     assert!(matches!(

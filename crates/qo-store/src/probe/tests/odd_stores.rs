@@ -109,7 +109,7 @@ impl BucketAdmin for FragileBucket {
 
 #[derive(Debug)]
 pub(super) struct SlowLock {
-    pub(super) world: Arc<dyn World>,
+    pub(super) runtime: Arc<dyn Runtime>,
     pub(super) latest: tokio::sync::Mutex<Option<Path>>,
     pub(super) wait: Duration,
     /// How many contended writes still get through at once.
@@ -162,7 +162,7 @@ impl ObjectStore for OddStore {
                     .fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend)
                     .is_err()
             {
-                lock.world.sleep(lock.wait).await;
+                lock.runtime.sleep(lock.wait).await;
             }
             *latest = Some(location.clone());
         }

@@ -40,7 +40,7 @@ use self::upload::FaultUpload;
 use self::write::{Copy, Delete, Put, Write};
 use super::batches::batches;
 use super::operation::Operation;
-use crate::world::World;
+use crate::runtime::Runtime;
 
 /// A store that fails as planned.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub struct FaultStore {
 #[derive(Debug)]
 struct Shared {
     inner: Arc<dyn ObjectStore>,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     state: Mutex<State>,
     changes: Mutex<Changes>,
 }
@@ -60,14 +60,14 @@ impl FaultStore {
     /// Breaks requests to `inner`. The same seed, plan and order of requests give the same faults.
     pub fn new(
         inner: Arc<dyn ObjectStore>,
-        world: Arc<dyn World>,
+        runtime: Arc<dyn Runtime>,
         plan: FaultPlan,
         seed: u64,
     ) -> Self {
         Self {
             shared: Arc::new(Shared {
                 inner,
-                world,
+                runtime,
                 state: Mutex::new(State::new(plan, seed)),
                 changes: Mutex::default(),
             }),
@@ -124,7 +124,7 @@ impl Shared {
     }
 
     fn decide(&self, operation: Operation, key: &str) -> Option<Fault> {
-        let now = self.world.monotonic();
+        let now = self.runtime.monotonic();
         self.state().decide(operation, key, now)
     }
 
@@ -162,7 +162,7 @@ impl Shared {
             }
         }
         let answer = write.await?;
-        let now = self.world.monotonic();
+        let now = self.runtime.monotonic();
         let mut changes = self.changes();
         for (key, meta) in before {
             changes.note(now, key, meta);
@@ -195,7 +195,7 @@ impl Shared {
         prefix: Option<&Path>,
         offset: Option<&Path>,
     ) -> Vec<ObjectMeta> {
-        let now = self.world.monotonic();
+        let now = self.runtime.monotonic();
         let stale_by = self.plan(|plan| plan.stale_by);
         let cutoff = now.checked_sub(stale_by);
         self.changes().undo(fresh, cutoff, prefix, offset)

@@ -1,7 +1,7 @@
 //! The decision which request suffers which fault, and the record of it.
 //!
 //! Decisions are drawn from one seeded generator under one lock, in the order in which requests arrive. So the same seed
-//! and the same order give the same faults; only a burst also depends on the world's time.
+//! and the same order give the same faults; only a burst also depends on the runtime's time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

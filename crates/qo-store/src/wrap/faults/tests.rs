@@ -5,22 +5,22 @@ use object_store::{PutMode, UpdateVersion};
 
 use super::*;
 use crate::response::{self, ResponseError};
-use crate::wrap::testing::PausableWorld;
+use crate::wrap::testing::PausableRuntime;
 use crate::wrap::{CountingStore, Delay, LatencyStore};
 
 struct Rig {
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     memory: Arc<InMemory>,
     store: Arc<FaultStore>,
 }
 
 fn rig_seeded(plan: FaultPlan, seed: u64) -> Rig {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let memory = Arc::new(InMemory::new());
     let inner = Arc::clone(&memory) as Arc<dyn ObjectStore>;
-    let store = FaultStore::new(inner, Arc::clone(&world), plan, seed);
+    let store = FaultStore::new(inner, Arc::clone(&runtime), plan, seed);
     Rig {
-        world,
+        runtime,
         memory,
         store: Arc::new(store),
     }
@@ -94,14 +94,18 @@ async fn a_late_write_keeps_its_condition() {
         .at(2, FaultKind::LateApply)
         .at(4, FaultKind::LateApply));
     let first = rig.create("first").await.unwrap();
-    let started = rig.world.monotonic();
+    let started = rig.runtime.monotonic();
     assert_eq!(
         status_of(&rig.swap(&first, "late").await.unwrap_err()),
         None
     );
-    assert_eq!(rig.world.monotonic(), started, "the caller is told at once");
+    assert_eq!(
+        rig.runtime.monotonic(),
+        started,
+        "the caller is told at once"
+    );
     assert_eq!(rig.stored().await.unwrap(), "first");
-    rig.world.sleep(Duration::from_secs(3)).await;
+    rig.runtime.sleep(Duration::from_secs(3)).await;
     assert_eq!(rig.stored().await.unwrap(), "late");
 
     // Somebody else's write comes between, so the late one must fail.
@@ -113,7 +117,7 @@ async fn a_late_write_keeps_its_condition() {
         .unwrap();
     rig.swap(&current, "later").await.unwrap_err();
     rig.memory.put(&key(), "other".into()).await.unwrap();
-    rig.world.sleep(Duration::from_secs(3)).await;
+    rig.runtime.sleep(Duration::from_secs(3)).await;
     assert_eq!(rig.stored().await.unwrap(), "other");
     assert_eq!(rig.strikes(FaultKind::LateApply), 2);
 }
@@ -144,7 +148,7 @@ async fn a_burst_fails_everything_until_it_is_over() {
         ..FaultPlan::none().at(1, FaultKind::Unavailable)
     });
     assert_eq!(status_of(&rig.create("a").await.unwrap_err()), Some(503));
-    rig.world.sleep(Duration::from_millis(900)).await;
+    rig.runtime.sleep(Duration::from_millis(900)).await;
     assert_eq!(
         status_of(&rig.store.get(&key()).await.unwrap_err()),
         Some(503)
@@ -156,7 +160,7 @@ async fn a_burst_fails_everything_until_it_is_over() {
         Some(503)
     );
     assert_eq!(rig.stored().await, None);
-    rig.world.sleep(Duration::from_millis(100)).await;
+    rig.runtime.sleep(Duration::from_millis(100)).await;
     rig.create("b").await.unwrap();
     assert_eq!(rig.strikes(FaultKind::Unavailable), 4);
 }
@@ -171,7 +175,7 @@ async fn a_stale_list_shows_the_past() {
     let put = async |name: &str| rig.store.put(&Path::from(name), "x".into()).await.unwrap();
     let old = Path::from("a/old");
     put("a/old").await;
-    rig.world.sleep(Duration::from_secs(2)).await;
+    rig.runtime.sleep(Duration::from_secs(2)).await;
     put("a/new").await;
     put("b/new").await;
     rig.store.delete(&old).await.unwrap();
@@ -181,7 +185,7 @@ async fn a_stale_list_shows_the_past() {
     let below = Path::from("a");
     let entries = rig.store.list_with_offset(Some(&below), &old).count().await;
     assert_eq!(entries, 0);
-    rig.world.sleep(Duration::from_secs(1)).await;
+    rig.runtime.sleep(Duration::from_secs(1)).await;
     assert_eq!(rig.listed().await, ["a/new", "b/new"]);
     let level = rig.store.list_with_delimiter(Some(&below)).await.unwrap();
     assert_eq!(level.objects.len(), 1);
@@ -261,7 +265,7 @@ async fn deletes_copies_and_parts_suffer_too() {
     rig.store.set_plan(lost(FaultKind::LateApply));
     rig.store.delete(&key()).await.unwrap_err();
     assert!(rig.stored().await.is_some());
-    rig.world.sleep(Duration::from_secs(3)).await;
+    rig.runtime.sleep(Duration::from_secs(3)).await;
     assert!(rig.stored().await.is_none());
 
     // The start, a part that is lost and sent again, and an end whose answer is lost.
@@ -351,14 +355,14 @@ async fn the_log_is_bounded_and_the_counters_are_not() {
 
 #[tokio::test(start_paused = true)]
 async fn the_wrappers_stack() {
-    let world = PausableWorld::shared();
+    let runtime = PausableRuntime::shared();
     let memory = Arc::new(InMemory::new());
     let delay = Delay::Fixed(Duration::from_millis(40));
-    let slow = Arc::new(LatencyStore::new(memory, Arc::clone(&world), delay, 1));
+    let slow = Arc::new(LatencyStore::new(memory, Arc::clone(&runtime), delay, 1));
     let plan = FaultPlan::none()
         .at(2, FaultKind::LostAnswer)
         .at(3, FaultKind::Conflict);
-    let faulty = Arc::new(FaultStore::new(slow, Arc::clone(&world), plan, 1));
+    let faulty = Arc::new(FaultStore::new(slow, Arc::clone(&runtime), plan, 1));
     let store = CountingStore::new(Arc::clone(&faulty) as Arc<dyn ObjectStore>);
     assert_eq!(store.to_string(), "Counting(Faults(Latency(InMemory)))");
 
@@ -372,7 +376,7 @@ async fn the_wrappers_stack() {
     let body = store.get(&key()).await.unwrap().bytes().await.unwrap();
     assert_eq!(body, "b");
     // The conflict never went out, so it took no time.
-    assert_eq!(world.monotonic(), Duration::from_millis(3 * 40));
+    assert_eq!(runtime.monotonic(), Duration::from_millis(3 * 40));
     let counts = store.counts();
     assert_eq!(counts.requests(), 4);
     assert_eq!(counts.of("tasks", Operation::Put).errors, 1);

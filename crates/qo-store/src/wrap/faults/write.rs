@@ -107,8 +107,8 @@ impl Shared {
                     .plan(|plan| plan.late_apply_max)
                     .mul_f64(fault.fraction);
                 let shared = Arc::clone(self);
-                self.world.spawn(Box::pin(async move {
-                    shared.world.sleep(delay).await;
+                self.runtime.spawn(Box::pin(async move {
+                    shared.runtime.sleep(delay).await;
                     let _ = shared.apply(&write).await;
                 }));
                 Err(answers::failure(fault.kind))
@@ -138,7 +138,7 @@ impl Shared {
             Some(FaultKind::IgnoredCondition) => put.options.mode = PutMode::Overwrite,
             Some(FaultKind::NonAtomicCondition) => {
                 self.check(&put).await?;
-                self.world.sleep(self.plan(|plan| plan.check_pause)).await;
+                self.runtime.sleep(self.plan(|plan| plan.check_pause)).await;
                 put.options.mode = PutMode::Overwrite;
             }
             _ => {}

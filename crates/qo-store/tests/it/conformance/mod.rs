@@ -24,7 +24,7 @@ use qo_core::OpId;
 use qo_store::admin::{BucketAdmin, Versioning};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
-use qo_store::world::{TokioWorld, World, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt, TokioRuntime};
 use qo_store::{Store, StoreClient};
 
 /// A store, and what its checks need to know about it.
@@ -39,17 +39,17 @@ struct StoreUnderTest {
     fan_out: usize,
     /// How often they do.
     rounds: usize,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
     client: StoreClient,
 }
 
 impl StoreUnderTest {
     fn new(name: &'static str, store: Store) -> Self {
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         let client = StoreClient::new(
             Arc::clone(&store.objects),
             Arc::clone(&store.clock),
-            Arc::clone(&world),
+            Arc::clone(&runtime),
             ClientConfig::default(),
         );
         Self {
@@ -61,23 +61,23 @@ impl StoreUnderTest {
             versioned: false,
             fan_out: 16,
             rounds: 16,
-            world,
+            runtime,
             client,
         }
     }
 
     /// A key that no other check uses.
     fn key(&self, name: &str) -> String {
-        format!("conformance/{:016x}/{name}", self.world.random())
+        format!("conformance/{:016x}/{name}", self.runtime.random())
     }
 
     /// A prefix that no other check uses.
     fn prefix(&self) -> String {
-        format!("conformance/{:016x}", self.world.random())
+        format!("conformance/{:016x}", self.runtime.random())
     }
 
     fn op(&self) -> OpId {
-        self.world.new_op_id()
+        self.runtime.new_op_id()
     }
 }
 

@@ -140,10 +140,14 @@ pub(super) async fn no_increment_is_lost(store: &StoreUnderTest) -> Outcome {
         .await
         .unwrap();
     at_once(store.fan_out, |_| {
-        let (client, key, world) = (store.client.clone(), key.clone(), Arc::clone(&store.world));
+        let (client, key, runtime) = (
+            store.client.clone(),
+            key.clone(),
+            Arc::clone(&store.runtime),
+        );
         async move {
             for _ in 0..increments {
-                let op = world.new_op_id();
+                let op = runtime.new_op_id();
                 loop {
                     let read = client.get(&key).await.unwrap();
                     let next = revision(&read.body) + 1;

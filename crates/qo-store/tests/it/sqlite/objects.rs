@@ -12,7 +12,7 @@ use object_store::{
 };
 use qo_store::sqlite::{KEY_LENGTH_LIMIT, OBJECT_SIZE_LIMIT, SqliteError};
 
-use super::{ClockWorld, Fixture, get, is_missing, put, update};
+use super::{ClockRuntime, Fixture, get, is_missing, put, update};
 
 #[tokio::test]
 async fn each_put_mode_checks_its_own_condition() {
@@ -192,8 +192,8 @@ async fn ranges_are_those_of_the_trait() {
 
 #[tokio::test]
 async fn reads_honour_conditions_and_the_clock_is_the_worlds() {
-    let clock = ClockWorld::at(1_700_000_000_123);
-    let fixture = Fixture::in_world(clock.clone());
+    let clock = ClockRuntime::at(1_700_000_000_123);
+    let fixture = Fixture::in_runtime(clock.clone());
     let store = &fixture.store;
     let key = Path::from("k");
     let written = put(store, "k", "body").await;

@@ -5,13 +5,13 @@ use std::fs;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use qo_store::SqliteStore;
+use qo_store::runtime::TokioRuntime;
 use qo_store::sqlite::SqliteOpenError;
-use qo_store::world::TokioWorld;
 
 use super::{Fixture, get, put};
 
 fn open_error(path: &std::path::Path) -> SqliteOpenError {
-    let error = SqliteStore::open(path, TokioWorld::shared()).unwrap_err();
+    let error = SqliteStore::open(path, TokioRuntime::shared()).unwrap_err();
     let line = error.to_string();
     assert!(!line.contains('\n'), "{line}");
     assert!(line.contains(&path.display().to_string()), "{line}");
@@ -25,7 +25,7 @@ async fn what_was_written_is_there_after_reopening() {
     let first = put(&store, "k", "1").await;
     assert_eq!(store.to_string(), format!("SQLite({})", path.display()));
     drop(store);
-    let store = SqliteStore::open(&path, TokioWorld::shared()).unwrap();
+    let store = SqliteStore::open(&path, TokioRuntime::shared()).unwrap();
     assert_eq!(get(&store, "k").await, "1");
     let meta = store.head(&Path::from("k")).await.unwrap();
     assert_eq!(meta.e_tag, first.e_tag);
@@ -88,7 +88,7 @@ fn databases_of_others_and_of_the_future_are_refused() {
     ));
 
     let newer = directory.path().join("newer.db");
-    drop(SqliteStore::open(&newer, TokioWorld::shared()).unwrap());
+    drop(SqliteStore::open(&newer, TokioRuntime::shared()).unwrap());
     let connection = rusqlite::Connection::open(&newer).unwrap();
     connection.pragma_update(None, "user_version", 99).unwrap();
     drop(connection);
@@ -102,7 +102,7 @@ fn databases_of_others_and_of_the_future_are_refused() {
 
 #[test]
 fn an_empty_path_is_refused() {
-    let refused = SqliteStore::open(std::path::Path::new(""), TokioWorld::shared());
+    let refused = SqliteStore::open(std::path::Path::new(""), TokioRuntime::shared());
     assert!(matches!(refused, Err(SqliteOpenError::Unwritable { .. })));
 }
 
@@ -111,5 +111,5 @@ fn an_empty_file_becomes_a_database() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("empty");
     fs::write(&path, "").unwrap();
-    SqliteStore::open(&path, TokioWorld::shared()).unwrap();
+    SqliteStore::open(&path, TokioRuntime::shared()).unwrap();
 }

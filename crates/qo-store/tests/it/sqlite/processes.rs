@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion};
 use qo_store::SqliteStore;
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 
 use super::{Fixture, get};
 
@@ -91,7 +91,7 @@ fn child() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let store = SqliteStore::open(FilePath::new(&file), TokioWorld::shared()).unwrap();
+        let store = SqliteStore::open(FilePath::new(&file), TokioRuntime::shared()).unwrap();
         match role.as_str() {
             "increment" => increment(&store).await,
             "open" => create_own_object(&store).await,
@@ -164,7 +164,7 @@ async fn processes_may_open_a_new_file_all_at_once() {
     for round in 0..3 {
         let path = directory.path().join(format!("{round}/qo.db"));
         run_together("open", &path);
-        let store = SqliteStore::open(&path, TokioWorld::shared()).unwrap();
+        let store = SqliteStore::open(&path, TokioRuntime::shared()).unwrap();
         assert_eq!(store.list(None).count().await, PROCESSES);
     }
 }
@@ -195,7 +195,7 @@ async fn a_killed_process_loses_nothing_that_it_acknowledged() {
         }
         assert!(is_killed);
         drop(other);
-        let store = SqliteStore::open(&path, TokioWorld::shared()).unwrap();
+        let store = SqliteStore::open(&path, TokioRuntime::shared()).unwrap();
         for number in acknowledged {
             let expected = format!("body {number}").repeat(number % 500 + 1);
             assert_eq!(get(&store, &format!("ack/{number}")).await, expected);

@@ -7,7 +7,7 @@ use qo_core::Timestamp;
 use qo_store::admin::{BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, Versioning};
 use qo_store::{SqliteStore, StoreError};
 
-use super::{ClockWorld, Fixture, get, is_missing, put};
+use super::{ClockRuntime, Fixture, get, is_missing, put};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -229,8 +229,8 @@ fn rule(id: &str, prefix: &str) -> LifecycleRule {
 
 #[tokio::test]
 async fn old_objects_versions_and_markers_go_and_nothing_else() {
-    let clock = ClockWorld::at(0);
-    let fixture = Fixture::in_world(clock.clone());
+    let clock = ClockRuntime::at(0);
+    let fixture = Fixture::in_runtime(clock.clone());
     let store = &fixture.store;
     store.set_versioning(Versioning::On).await.unwrap();
     let workers = LifecycleRule {
@@ -269,7 +269,7 @@ async fn old_objects_versions_and_markers_go_and_nothing_else() {
 
 #[tokio::test]
 async fn one_call_does_a_bounded_amount() {
-    let fixture = Fixture::in_world(ClockWorld::at(0));
+    let fixture = Fixture::in_runtime(ClockRuntime::at(0));
     let store = &fixture.store;
     let expire = LifecycleRule {
         expire_days: Some(1),

@@ -58,12 +58,12 @@ async fn a_task_costs_five_puts_and_one_get() {
 #[tokio::test]
 async fn a_long_task_pays_for_renewals_and_for_one_report_a_second() {
     async fn talks(_: Job, context: Context) -> Result<(), TaskError> {
-        let world = context.queue().world();
+        let runtime = context.queue().runtime();
         for step in 0..600 {
             context
                 .progress(f64::from(step) / 6.0, "still here")
                 .await?;
-            world.sleep(Duration::from_millis(100)).await;
+            runtime.sleep(Duration::from_millis(100)).await;
         }
         Ok(())
     }

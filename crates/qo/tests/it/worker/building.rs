@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use qo::testing::memory_queue;
 use qo::{Connect, Context, Error, ErrorKind, OpenOptions, TaskError, TaskInput, Worker};
-use qo_store::world::TokioWorld;
+use qo_store::runtime::TokioRuntime;
 
 use super::{Job, greet};
 
@@ -54,7 +54,7 @@ async fn what_makes_no_sense_is_refused() {
     refused(good().grace(Duration::MAX).build(), "grace");
     refused(good().shutdown_deadline(Duration::MAX).build(), "deadline");
 
-    let options = OpenOptions::new(TokioWorld::shared()).with_var("QO_NO_MONITOR", "perhaps");
+    let options = OpenOptions::new(TokioRuntime::shared()).with_var("QO_NO_MONITOR", "perhaps");
     let connecting = Connect::to("memory:").options(options).open();
     let unsure = Worker::builder(connecting.await.unwrap()).handle::<Job>(greet);
     refused(unsure.build(), "QO_NO_MONITOR");

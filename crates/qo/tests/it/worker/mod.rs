@@ -20,7 +20,7 @@ use std::time::Duration;
 use qo::testing::TestClock;
 use qo::{Context, DirectConfig, DirectEngine, OpenOptions, Queue, Task, TaskError, TaskInput};
 use qo_store::client::{ClientConfig, RetryConfig};
-use qo_store::world::{TokioWorld, World};
+use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::wrap::{CountingStore, FaultPlan, FaultStore};
 use qo_store::{Store, StoreClient, open};
 use tokio::sync::Notify;
@@ -107,14 +107,14 @@ impl Gate {
 /// A bucket in memory that several processes share, each by a way of its own.
 struct Shop {
     store: Store,
-    world: Arc<dyn World>,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl Shop {
     fn new() -> Self {
-        let world = TokioWorld::shared();
-        let store = open("memory:", &OpenOptions::new(Arc::clone(&world))).unwrap();
-        Self { store, world }
+        let runtime = TokioRuntime::shared();
+        let store = open("memory:", &OpenOptions::new(Arc::clone(&runtime))).unwrap();
+        Self { store, runtime }
     }
 
     fn queue(&self) -> Queue {
@@ -135,7 +135,7 @@ impl Shop {
         let client = StoreClient::new(
             Arc::clone(&store.objects),
             Arc::clone(&store.clock),
-            Arc::clone(&self.world),
+            Arc::clone(&self.runtime),
             ClientConfig {
                 retry,
                 ..ClientConfig::default()
@@ -146,15 +146,15 @@ impl Shop {
             payload_max_bytes,
             ..DirectConfig::local()
         };
-        let engine = DirectEngine::new(client, None, Arc::clone(&self.world), config);
-        Queue::direct(engine, Arc::clone(&self.world), store, BTreeMap::new())
+        let engine = DirectEngine::new(client, None, Arc::clone(&self.runtime), config);
+        Queue::direct(engine, Arc::clone(&self.runtime), store, BTreeMap::new())
     }
 
     /// A way that can be broken.
     fn breakable(&self) -> (Queue, Arc<FaultStore>) {
         let faults = Arc::new(FaultStore::new(
             Arc::clone(&self.store.objects),
-            Arc::clone(&self.world),
+            Arc::clone(&self.runtime),
             FaultPlan::none(),
             1,
         ));

@@ -14,7 +14,7 @@ use qo_core::keys::Key;
 use qo_core::{Task, TaskId};
 use qo_engine::{Engine, EngineError};
 use qo_store::client::ClientConfig;
-use qo_store::world::BoxFuture;
+use qo_store::runtime::BoxFuture;
 
 use super::{Running, Seat, Subject, Work};
 use crate::faults::FaultKind;
@@ -56,7 +56,7 @@ impl Subject for Slate {
         let opening = BrokerEngine::slate(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
-            Arc::clone(&seat.world),
+            Arc::clone(&seat.runtime),
             ClientConfig {
                 // A write that is applied twice is refused the second time.
                 trust_first_refusal: false,

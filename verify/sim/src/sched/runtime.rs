@@ -1,22 +1,22 @@
-//! The world of one process: the seam through which the code that ships is driven.
+//! The runtime of one process: the seam through which the code that ships is driven.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::Timestamp;
-use qo_store::world::{BoxFuture, World};
+use qo_store::runtime::{BoxFuture, Runtime};
 
 use super::{ProcessId, Scheduler, true_time};
 
 /// Time, sleeping, spawning and randomness of one process.
 #[derive(Debug)]
-pub struct SimWorld {
+pub struct SimRuntime {
     scheduler: Scheduler,
     process: ProcessId,
 }
 
-impl SimWorld {
-    /// The world of a process.
+impl SimRuntime {
+    /// The runtime of a process.
     pub fn of(scheduler: &Scheduler, process: ProcessId) -> Arc<Self> {
         Arc::new(Self {
             scheduler: scheduler.clone(),
@@ -25,7 +25,7 @@ impl SimWorld {
     }
 }
 
-impl World for SimWorld {
+impl Runtime for SimRuntime {
     fn now(&self) -> Timestamp {
         let state = self.scheduler.state();
         let ahead_ms = state

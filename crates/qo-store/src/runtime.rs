@@ -1,7 +1,7 @@
-//! The one seam to the outside world: time, sleeping, spawning and randomness.
+//! The one seam to the outside runtime: time, sleeping, spawning and randomness.
 //!
-//! Stores, engines and workers take all four from a [`World`] that they are given at construction. In production that is
-//! [`TokioWorld`]; the simulator gives its own, and so drives the very code that ships. The lint that bans clocks and
+//! Stores, engines and workers take all four from a [`Runtime`] that they are given at construction. In production that is
+//! [`TokioRuntime`]; the simulator gives its own, and so drives the very code that ships. The lint that bans clocks and
 //! randomness elsewhere is in `clippy.toml`.
 
 use std::fmt::Debug;
@@ -17,7 +17,7 @@ use qo_core::{LeaseId, OpId, TaskId, Timestamp};
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Time, sleeping, spawning and randomness.
-pub trait World: Debug + Send + Sync + 'static {
+pub trait Runtime: Debug + Send + Sync + 'static {
     /// What the local wall clock shows. It may jump; nothing safe may rest on it.
     fn now(&self) -> Timestamp;
 
@@ -45,8 +45,8 @@ pub struct Moment {
     pub steady: Duration,
 }
 
-/// What every [`World`] can do with its clocks and its random bits.
-pub trait WorldExt: World {
+/// What every [`Runtime`] can do with its clocks and its random bits.
+pub trait RuntimeExt: Runtime {
     /// What both local clocks show.
     fn moment(&self) -> Moment {
         let wall = self.now();
@@ -92,25 +92,25 @@ pub trait WorldExt: World {
     }
 }
 
-impl<W: World + ?Sized> WorldExt for W {}
+impl<W: Runtime + ?Sized> RuntimeExt for W {}
 
-/// The real world: the machine's clocks and random numbers, and the tokio runtime that the caller runs in.
+/// The real runtime: the machine's clocks and random numbers, and the tokio runtime that the caller runs in.
 #[derive(Debug)]
-pub struct TokioWorld(());
+pub struct TokioRuntime(());
 
-/// Where the monotonic clock begins. All of a process's worlds share it, so that what one has measured means the same to another.
+/// Where the monotonic clock begins. All of a process's runtimes share it, so that what one has measured means the same to another.
 #[expect(clippy::disallowed_methods, reason = "this is the seam")]
 static STARTED: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
 
-impl TokioWorld {
-    /// The real world, ready to be shared.
-    pub fn shared() -> Arc<dyn World> {
+impl TokioRuntime {
+    /// The real runtime, ready to be shared.
+    pub fn shared() -> Arc<dyn Runtime> {
         Arc::new(Self(()))
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the seam")]
-impl World for TokioWorld {
+impl Runtime for TokioRuntime {
     fn now(&self) -> Timestamp {
         let since_1970 = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
@@ -141,19 +141,19 @@ mod tests {
 
     #[test]
     fn random_numbers_stay_in_their_bounds() {
-        let world = TokioWorld::shared();
+        let runtime = TokioRuntime::shared();
         for _ in 0..1_000 {
-            assert!((0.0..1.0).contains(&world.random_unit()));
-            assert!(world.random_below(7) < 7);
+            assert!((0.0..1.0).contains(&runtime.random_unit()));
+            assert!(runtime.random_below(7) < 7);
         }
-        assert_eq!(world.random_below(0), 0);
-        assert_ne!(world.new_task_id(), world.new_task_id());
+        assert_eq!(runtime.random_below(0), 0);
+        assert_ne!(runtime.new_task_id(), runtime.new_task_id());
     }
 
     #[test]
     fn all_worlds_of_a_process_have_one_monotonic_clock() {
-        let (one, other) = (TokioWorld::shared(), TokioWorld::shared());
-        let times = [&one, &other, &one, &other].map(|world| world.monotonic());
+        let (one, other) = (TokioRuntime::shared(), TokioRuntime::shared());
+        let times = [&one, &other, &one, &other].map(|runtime| runtime.monotonic());
         assert!(times.is_sorted(), "{times:?}");
     }
 }

@@ -1,6 +1,6 @@
-//! The world of one process in virtual time: it can be killed, and its wall clock can be wrong.
+//! The runtime of one process in virtual time: it can be killed, and its wall clock can be wrong.
 //!
-//! All worlds of a run share tokio's paused clock, which moves only when everybody waits. A run is therefore decided by its
+//! All runtimes of a run share tokio's paused clock, which moves only when everybody waits. A run is therefore decided by its
 //! seed alone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qo_core::Timestamp;
-use qo_store::world::{BoxFuture, World};
+use qo_store::runtime::{BoxFuture, Runtime};
 
 /// The store's time when a run begins: five seconds into a minute.
 const BEGIN_MS: i64 = 1_763_238_845_000;
@@ -21,7 +21,7 @@ pub(crate) struct TrueClock {
 
 impl TrueClock {
     /// Begins a run. Call it inside of the run's runtime.
-    #[expect(clippy::disallowed_methods, reason = "this is a world")]
+    #[expect(clippy::disallowed_methods, reason = "this is a runtime")]
     pub(crate) fn start() -> Self {
         Self {
             started: tokio::time::Instant::now(),
@@ -41,9 +41,9 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap()
 }
 
-/// The world of one process.
+/// The runtime of one process.
 #[derive(Debug)]
-pub(crate) struct VirtualWorld {
+pub(crate) struct VirtualRuntime {
     clock: TrueClock,
     skew_ms: i64,
     random: Mutex<u64>,
@@ -51,8 +51,8 @@ pub(crate) struct VirtualWorld {
     dead: AtomicBool,
 }
 
-impl VirtualWorld {
-    /// A world whose wall clock is `skew_ms` ahead of the true one.
+impl VirtualRuntime {
+    /// A runtime whose wall clock is `skew_ms` ahead of the true one.
     pub(crate) fn shared(clock: TrueClock, seed: u64, skew_ms: i64) -> Arc<Self> {
         Arc::new(Self {
             clock,
@@ -72,8 +72,8 @@ impl VirtualWorld {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is a world")]
-impl World for VirtualWorld {
+#[expect(clippy::disallowed_methods, reason = "this is a runtime")]
+impl Runtime for VirtualRuntime {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.clock.now().as_millis() + self.skew_ms)
     }
