@@ -118,7 +118,7 @@ impl DirectEngine {
             self.publish(&task).await;
         }
         self.shared
-            .broom
+            .index_gc
             .sweep(index::stale_keys(&before, &task, now));
         self.shared.watchers.tell(operation, &task);
         Ok(Changed {

@@ -223,7 +223,7 @@ impl DirectEngine {
         // A list from before the claim that took this task may have shown it since.
         if self
             .shared
-            .broom
+            .index_gc
             .is_sweeping(&Key::Ready(entry.clone()).to_string())
         {
             return Tried::Gone;
@@ -286,7 +286,7 @@ impl DirectEngine {
 
     /// Clears away an entry that is no longer true.
     fn gone(&self, entry: IndexEntry) -> Tried {
-        self.shared.broom.sweep([Key::Ready(entry)]);
+        self.shared.index_gc.sweep([Key::Ready(entry)]);
         Tried::Gone
     }
 }

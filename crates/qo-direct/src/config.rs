@@ -58,7 +58,7 @@ pub struct DirectConfig {
     /// How often a worker looks although nothing was said, because a submitter may have died before it could.
     pub fallback_interval: Duration,
     /// How long stale index entries are gathered before they are deleted together.
-    pub broom_delay: Duration,
+    pub index_gc_delay: Duration,
     /// How many tasks `submit_many` and bulk operations work on at once.
     pub concurrency: usize,
     /// A worker that was not heard of for so long counts as dead.
@@ -82,7 +82,7 @@ impl Default for DirectConfig {
             signal_interval: Duration::from_millis(1_500),
             touch_interval: Duration::from_secs(1),
             fallback_interval: Duration::from_mins(1),
-            broom_delay: Duration::from_millis(50),
+            index_gc_delay: Duration::from_millis(50),
             concurrency: 64,
             worker_stale_ms: 60_000,
             steal_after_ms: 2_000,
@@ -99,7 +99,7 @@ impl DirectConfig {
             signal_interval: Duration::from_millis(100),
             touch_interval: Duration::from_millis(50),
             fallback_interval: Duration::from_secs(5),
-            broom_delay: Duration::from_millis(10),
+            index_gc_delay: Duration::from_millis(10),
             concurrency: 256,
             steal_after_ms: 500,
             ..Self::default()

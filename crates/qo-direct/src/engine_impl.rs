@@ -176,6 +176,6 @@ impl Engine for DirectEngine {
 
     async fn close(&self) {
         self.shared.signal.flush().await;
-        self.shared.broom.flush().await;
+        self.shared.index_gc.flush().await;
     }
 }

@@ -123,7 +123,7 @@ impl DirectEngine {
             let entries: Vec<IndexEntry> = page
                 .entries
                 .iter()
-                .filter(|entry| !self.shared.broom.is_sweeping(&entry.key))
+                .filter(|entry| !self.shared.index_gc.is_sweeping(&entry.key))
                 .filter_map(|entry| match entry.key.parse() {
                     Ok(Key::Ready(entry)) => Some(entry),
                     _ => None,

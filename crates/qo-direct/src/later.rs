@@ -91,11 +91,11 @@ impl DirectEngine {
                 .collect()
                 .await;
             let done = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-            self.shared.broom.sweep(done);
+            self.shared.index_gc.sweep(done);
             let mut looked_epoch = epoch;
             if moved > 0 {
                 // The next look must not see these again.
-                self.shared.broom.flush().await;
+                self.shared.index_gc.flush().await;
                 self.shared.signal.bump();
                 // This bump is known. Any other one means that there may be an entry that this look has not seen.
                 looked_epoch += 1;

@@ -21,7 +21,6 @@
 //! A large payload adds one PUT where it is written and one GET where it is read. An idempotency key adds one PUT.
 
 mod activity;
-mod broom;
 mod change;
 mod claim;
 mod config;
@@ -35,6 +34,7 @@ pub mod fuzz;
 mod history;
 mod idempotency;
 mod index;
+mod index_gc;
 mod init;
 mod lanes;
 mod later;
@@ -76,7 +76,7 @@ pub use sweeper::{SweepNext, SweepReport};
 use qo_engine::watch::Watchers;
 
 use self::activity::Activity;
-use self::broom::Broom;
+use self::index_gc::IndexGc;
 use self::lanes::Lanes;
 use self::later::Later;
 use self::monitor::Monitor;
@@ -103,7 +103,7 @@ struct Shared {
     /// The tasks that this process has claimed, as it last wrote them: what is done next with one needs no read.
     held: Mutex<BTreeMap<LeaseId, Stored>>,
     activity: Activity,
-    broom: Broom,
+    index_gc: IndexGc,
     lanes: Lanes,
     later: Later,
     monitor: Monitor,
@@ -130,7 +130,7 @@ impl DirectEngine {
         runtime: Arc<dyn Runtime>,
         config: DirectConfig,
     ) -> Self {
-        let broom = Broom::new(client.clone(), Arc::clone(&runtime), config.broom_delay);
+        let index_gc = IndexGc::new(client.clone(), Arc::clone(&runtime), config.index_gc_delay);
         let signal = Signal::new(client.clone(), Arc::clone(&runtime), &config);
         Self {
             shared: Arc::new(Shared {
@@ -144,7 +144,7 @@ impl DirectEngine {
                 scan: Scan::default(),
                 sweeper: Sweeper::default(),
                 watchers: Watchers::default(),
-                broom,
+                index_gc,
                 signal,
                 client,
                 admin,

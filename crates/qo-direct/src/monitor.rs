@@ -135,7 +135,7 @@ impl DirectEngine {
             match LeaseEntry::new(&listed.key, listed.last_modified) {
                 None => report.foreign += 1,
                 Some(entry) if entry.minute > minute => all_due = false,
-                Some(_) if self.shared.broom.is_sweeping(&listed.key) => {}
+                Some(_) if self.shared.index_gc.is_sweeping(&listed.key) => {}
                 Some(entry) => due.push((listed.key.clone(), entry)),
             }
         }
@@ -215,7 +215,7 @@ impl DirectEngine {
     }
 
     fn clear(&self, key: &str) -> Checked {
-        self.shared.broom.sweep([key]);
+        self.shared.index_gc.sweep([key]);
         Checked::Stale
     }
 

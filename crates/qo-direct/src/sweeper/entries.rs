@@ -67,7 +67,7 @@ impl DirectEngine {
                 Some(listed)
                     if entry.last_modified <= settled_before
                         && record.is_compared(listed.id())
-                        && !self.shared.broom.is_sweeping(&entry.key) =>
+                        && !self.shared.index_gc.is_sweeping(&entry.key) =>
                 {
                     due.push((entry.key.clone(), listed));
                 }
@@ -82,7 +82,7 @@ impl DirectEngine {
             match compared {
                 Compared::True => {}
                 Compared::Stale => {
-                    self.shared.broom.sweep([key]);
+                    self.shared.index_gc.sweep([key]);
                     report.stale += 1;
                 }
                 Compared::Failed => report.failed += 1,

@@ -17,7 +17,7 @@ use super::lock;
 const GATHERED_MAX: usize = 100_000;
 
 #[derive(Clone)]
-pub(super) struct Broom {
+pub(super) struct IndexGc {
     shared: Arc<Shared>,
 }
 
@@ -38,7 +38,7 @@ struct State {
     scheduled: bool,
 }
 
-impl Broom {
+impl IndexGc {
     pub(super) fn new(client: StoreClient, runtime: Arc<dyn Runtime>, delay: Duration) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -64,10 +64,10 @@ impl Broom {
         }
         state.scheduled = true;
         drop(state);
-        let broom = self.clone();
+        let index_gc = self.clone();
         self.shared.runtime.spawn(Box::pin(async move {
-            broom.shared.runtime.sleep(broom.shared.delay).await;
-            broom.flush().await;
+            index_gc.shared.runtime.sleep(index_gc.shared.delay).await;
+            index_gc.flush().await;
         }));
     }
 
