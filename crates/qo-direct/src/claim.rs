@@ -16,7 +16,7 @@ use qo_engine::api::ClaimRequest;
 use qo_store::StoreError;
 use qo_store::runtime::RuntimeExt;
 
-use super::lanes::{LaneName, take_most_urgent};
+use super::ready_cache::{ReadyListName, take_most_urgent};
 use super::{DirectEngine, IndexMode, Stored};
 
 /// What came of trying a candidate.
@@ -122,9 +122,9 @@ impl DirectEngine {
             }
             self.announce_claims().await;
             let shards = &shards;
-            let tried: Vec<(LaneName, Tried)> = futures_util::stream::iter(candidates)
+            let tried: Vec<(ReadyListName, Tried)> = futures_util::stream::iter(candidates)
                 .map(|entry| async move {
-                    let lane = LaneName {
+                    let lane = ReadyListName {
                         queue: entry.queue.clone(),
                         task_type: entry.task_type.clone(),
                         shards: Arc::clone(shards),
@@ -160,7 +160,7 @@ impl DirectEngine {
     /// Candidates of all lanes, the most urgent first.
     async fn gather(
         &self,
-        lanes: &[LaneName],
+        lanes: &[ReadyListName],
         request: &ClaimRequest,
         count: usize,
     ) -> Result<Vec<IndexEntry>, EngineError> {
@@ -179,7 +179,7 @@ impl DirectEngine {
         &self,
         request: &ClaimRequest,
         shards: &Arc<[Shard]>,
-    ) -> Result<Vec<LaneName>, EngineError> {
+    ) -> Result<Vec<ReadyListName>, EngineError> {
         let paused = self.paused().await?;
         let queues = if request.queues.is_empty() {
             self.client()
@@ -205,7 +205,7 @@ impl DirectEngine {
             } else {
                 request.types.clone()
             };
-            lanes.extend(types.into_iter().map(|task_type| LaneName {
+            lanes.extend(types.into_iter().map(|task_type| ReadyListName {
                 queue: queue.clone(),
                 task_type,
                 shards: Arc::clone(shards),
@@ -217,7 +217,7 @@ impl DirectEngine {
     }
 
     async fn try_claim(&self, entry: IndexEntry, request: &ClaimRequest) -> Tried {
-        let Some(_trying) = self.shared.lanes.try_one(entry.id) else {
+        let Some(_trying) = self.shared.ready_cache.try_one(entry.id) else {
             return Tried::Gone;
         };
         // A list from before the claim that took this task may have shown it since.

@@ -36,7 +36,6 @@ mod idempotency;
 mod index;
 mod index_gc;
 mod init;
-mod lanes;
 mod later;
 mod list;
 pub mod maintenance;
@@ -47,6 +46,7 @@ mod payload;
 mod peers;
 mod purge;
 mod queues;
+mod ready_cache;
 mod repair;
 mod scan;
 mod signal;
@@ -77,11 +77,11 @@ use qo_engine::watch::Watchers;
 
 use self::activity::Activity;
 use self::index_gc::IndexGc;
-use self::lanes::Lanes;
 use self::later::Later;
 use self::monitor::Monitor;
 use self::peers::Peers;
 use self::queues::Queues;
+use self::ready_cache::ReadyCache;
 use self::scan::Scan;
 use self::signal::Signal;
 use self::sweeper::Sweeper;
@@ -104,7 +104,7 @@ struct Shared {
     held: Mutex<BTreeMap<LeaseId, Stored>>,
     activity: Activity,
     index_gc: IndexGc,
-    lanes: Lanes,
+    ready_cache: ReadyCache,
     later: Later,
     monitor: Monitor,
     peers: Peers,
@@ -136,7 +136,7 @@ impl DirectEngine {
             shared: Arc::new(Shared {
                 held: Mutex::default(),
                 activity: Activity::default(),
-                lanes: Lanes::default(),
+                ready_cache: ReadyCache::default(),
                 later: Later::default(),
                 monitor: Monitor::default(),
                 peers: Peers::default(),

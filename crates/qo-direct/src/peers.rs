@@ -11,7 +11,7 @@ use qo_core::{Shard, TaskId, WorkerId};
 use qo_engine::api::WorkerInfo;
 
 use super::DirectEngine;
-use super::lanes::LaneName;
+use super::ready_cache::ReadyListName;
 
 /// How long what is known of the others is good enough.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ impl Ranks {
 
 impl DirectEngine {
     /// The worker's places among the live ones of a lane; nothing, if it is not one of them.
-    pub(super) async fn ranks(&self, name: &LaneName, worker: &WorkerId) -> Option<Ranks> {
+    pub(super) async fn ranks(&self, name: &ReadyListName, worker: &WorkerId) -> Option<Ranks> {
         let mut known = self.shared.peers.known.lock().await;
         let now = self.runtime().monotonic();
         if known

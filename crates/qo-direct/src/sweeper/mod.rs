@@ -39,9 +39,9 @@ mod cursor;
 mod entries;
 #[cfg(feature = "fuzzing")]
 pub(super) mod fuzz;
-mod lanes;
 mod orphans;
 mod quarantine;
+mod ready_index;
 mod tasks;
 
 use std::collections::BTreeSet;

@@ -23,11 +23,11 @@ const STEAL_MAX: usize = 16;
 /// one must not serve what was urgent an hour ago.
 const PAGE_FRESH: Duration = Duration::from_secs(5);
 /// How many lanes are remembered; beyond that the memory starts anew.
-const LANES_MAX: usize = 10_000;
+const LISTS_MAX: usize = 10_000;
 
 /// Names a lane. Claims that ask for different shards do not share what they have seen: neither passes by what the other wants.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LaneName {
+pub(super) struct ReadyListName {
     pub(super) queue: QueueName,
     pub(super) task_type: TaskType,
     /// The shards that are asked for; all of them, if empty.
@@ -35,15 +35,15 @@ pub(super) struct LaneName {
 }
 
 #[derive(Default)]
-pub(super) struct Lanes {
-    lanes: Mutex<BTreeMap<LaneName, Arc<Lane>>>,
+pub(super) struct ReadyCache {
+    lanes: Mutex<BTreeMap<ReadyListName, Arc<ReadyList>>>,
     /// The tasks that a claim of this process is trying right now: a list may still show them as ready.
     trying: Mutex<BTreeSet<TaskId>>,
 }
 
 /// A candidate that is being tried, until this is dropped.
 pub(super) struct Trying<'a> {
-    lanes: &'a Lanes,
+    lanes: &'a ReadyCache,
     id: TaskId,
 }
 
@@ -54,7 +54,7 @@ impl Drop for Trying<'_> {
 }
 
 #[derive(Default)]
-pub(super) struct Lane {
+pub(super) struct ReadyList {
     seen: Mutex<Seen>,
     /// Held while somebody lists, so that the claims of a process list once.
     listing: tokio::sync::Mutex<()>,
@@ -72,22 +72,22 @@ struct Seen {
     again_at: Option<Timestamp>,
 }
 
-impl LaneName {
+impl ReadyListName {
     fn wants(&self, shard: Shard) -> bool {
         self.shards.is_empty() || self.shards.contains(&shard)
     }
 }
 
-impl Lanes {
+impl ReadyCache {
     /// Marks a candidate as being tried; nothing, if another claim of this process is at it.
     pub(super) fn try_one(&self, id: TaskId) -> Option<Trying<'_>> {
         let is_new = lock(&self.trying).insert(id);
         is_new.then(|| Trying { lanes: self, id })
     }
 
-    fn lane(&self, name: &LaneName) -> Arc<Lane> {
+    fn lane(&self, name: &ReadyListName) -> Arc<ReadyList> {
         let mut lanes = lock(&self.lanes);
-        if lanes.len() >= LANES_MAX && !lanes.contains_key(name) {
+        if lanes.len() >= LISTS_MAX && !lanes.contains_key(name) {
             lanes.clear();
         }
         Arc::clone(lanes.entry(name.clone()).or_default())
@@ -98,10 +98,10 @@ impl DirectEngine {
     /// A lane with what is known of its entries. Lists only if that is worth it.
     pub(super) async fn known_lane(
         &self,
-        name: &LaneName,
+        name: &ReadyListName,
         worker: &WorkerId,
-    ) -> Result<Arc<Lane>, EngineError> {
-        let lane = self.shared.lanes.lane(name);
+    ) -> Result<Arc<ReadyList>, EngineError> {
+        let lane = self.shared.ready_cache.lane(name);
         if !self.should_list(&lane) {
             return Ok(lane);
         }
@@ -149,26 +149,26 @@ impl DirectEngine {
     }
 
     /// When a look at one of these lanes may show more, without any signal.
-    pub(super) fn next_look(&self, names: &[LaneName]) -> Option<Timestamp> {
-        let lanes = names.iter().map(|name| self.shared.lanes.lane(name));
+    pub(super) fn next_look(&self, names: &[ReadyListName]) -> Option<Timestamp> {
+        let lanes = names.iter().map(|name| self.shared.ready_cache.lane(name));
         lanes.filter_map(|lane| lock(&lane.seen).again_at).min()
     }
 
     /// Puts a candidate back that could not be tried, so that it is not forgotten until the next signal.
-    pub(super) fn look_again(&self, name: &LaneName) {
-        lock(&self.shared.lanes.lane(name).seen).more = true;
+    pub(super) fn look_again(&self, name: &ReadyListName) {
+        lock(&self.shared.ready_cache.lane(name).seen).more = true;
     }
 
     /// Has a lane looked at again at a time, because an entry that it shows is not due before.
-    pub(super) fn look_again_at(&self, name: &LaneName, at: Timestamp) {
-        let lane = self.shared.lanes.lane(name);
+    pub(super) fn look_again_at(&self, name: &ReadyListName, at: Timestamp) {
+        let lane = self.shared.ready_cache.lane(name);
         let mut seen = lock(&lane.seen);
         seen.again_at = Some(seen.again_at.map_or(at, |known| known.min(at)));
     }
 
     /// Whether a lane is to be listed: nothing is known and a look can show something new, or what is known is old, and
     /// something more urgent may have come since.
-    fn should_list(&self, lane: &Lane) -> bool {
+    fn should_list(&self, lane: &ReadyList) -> bool {
         let seen = lock(&lane.seen);
         let now = self.runtime().monotonic();
         match seen.listed {
@@ -187,7 +187,7 @@ impl DirectEngine {
     /// The part of a page that a worker should try, and when the first of what it leaves to others may be taken by it.
     async fn share_of(
         &self,
-        name: &LaneName,
+        name: &ReadyListName,
         worker: &WorkerId,
         entries: Vec<IndexEntry>,
     ) -> (Vec<IndexEntry>, Option<Timestamp>) {
@@ -232,7 +232,7 @@ impl DirectEngine {
     }
 }
 
-impl Lane {
+impl ReadyList {
     fn take(&self, count: usize) -> Vec<IndexEntry> {
         let mut seen = lock(&self.seen);
         let count = count.min(seen.entries.len());
@@ -248,7 +248,7 @@ impl Lane {
 }
 
 /// Up to `count` entries of all lanes, the most urgent first. Whatever is not taken stays where it is.
-pub(super) fn take_most_urgent(lanes: &[Arc<Lane>], count: usize) -> Vec<IndexEntry> {
+pub(super) fn take_most_urgent(lanes: &[Arc<ReadyList>], count: usize) -> Vec<IndexEntry> {
     if let [lane] = lanes {
         return lane.take(count);
     }

@@ -13,18 +13,18 @@ use qo_store::client::Page;
 
 use super::super::DirectEngine;
 
-type LaneName = (QueueName, TaskType);
+type QueueAndType = (QueueName, TaskType);
 
 /// Where the walk is.
 #[derive(Debug, PartialEq, Eq)]
-enum Place<'a> {
+enum ReadyCursor<'a> {
     /// At this key.
-    Within(LaneName, &'a str),
+    Within(QueueAndType, &'a str),
     /// Behind this queue and type.
-    Behind(LaneName),
+    Behind(QueueAndType),
 }
 
-impl<'a> Place<'a> {
+impl<'a> ReadyCursor<'a> {
     /// Reads what the cursor says: a key, or the prefix of a queue and type that is done.
     fn read(after: &'a str) -> Option<Self> {
         let mut parts = after.splitn(4, '/').skip(1);
@@ -43,9 +43,9 @@ impl DirectEngine {
         after: Option<&str>,
         page_size: usize,
     ) -> Result<Option<Page>, EngineError> {
-        let (lane, after) = match after.and_then(Place::read) {
-            Some(Place::Within(lane, key)) => (lane, Some(key)),
-            Some(Place::Behind(lane)) => match self.lane_behind(Some(lane)).await? {
+        let (lane, after) = match after.and_then(ReadyCursor::read) {
+            Some(ReadyCursor::Within(lane, key)) => (lane, Some(key)),
+            Some(ReadyCursor::Behind(lane)) => match self.lane_behind(Some(lane)).await? {
                 Some(lane) => (lane, None),
                 None => return Ok(None),
             },
@@ -61,7 +61,10 @@ impl DirectEngine {
     }
 
     /// The first queue and type behind another one, by name.
-    async fn lane_behind(&self, lane: Option<LaneName>) -> Result<Option<LaneName>, EngineError> {
+    async fn lane_behind(
+        &self,
+        lane: Option<QueueAndType>,
+    ) -> Result<Option<QueueAndType>, EngineError> {
         if let Some((queue, task_type)) = &lane {
             let types = self.names_in(&format!("{READY_PREFIX}/{queue}")).await?;
             if let Some(next) = types.into_iter().find(|name| name > task_type) {
@@ -99,12 +102,15 @@ mod tests {
 
     #[test]
     fn a_place_is_a_key_or_what_is_done() {
-        let lane: LaneName = ("q".parse().unwrap(), "t".parse().unwrap());
-        assert_eq!(Place::read("ready/q/t"), Some(Place::Behind(lane.clone())));
+        let lane: QueueAndType = ("q".parse().unwrap(), "t".parse().unwrap());
+        assert_eq!(
+            ReadyCursor::read("ready/q/t"),
+            Some(ReadyCursor::Behind(lane.clone()))
+        );
         let key = "ready/q/t/5/001763238840123/550e8400-e29b-41d4-a716-446655440000";
-        assert_eq!(Place::read(key), Some(Place::Within(lane, key)));
+        assert_eq!(ReadyCursor::read(key), Some(ReadyCursor::Within(lane, key)));
         for bad in ["", "ready", "ready/q", "ready/../t"] {
-            assert_eq!(Place::read(bad), None, "{bad}");
+            assert_eq!(ReadyCursor::read(bad), None, "{bad}");
         }
     }
 }
