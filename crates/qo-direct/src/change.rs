@@ -134,7 +134,7 @@ impl DirectEngine {
             return;
         };
         if matches!(key, Key::Later(_)) {
-            self.shared.later.expect(task.available_at);
+            self.shared.scheduled.expect(task.available_at);
         }
         let entry = self.put_entry(&key).await;
         // Only now: a worker that looks before the entry is there finds nothing, and does not look again for long.

@@ -117,7 +117,7 @@ impl DirectEngine {
             let candidates = self.gather(&lanes, request, max - claimed.len()).await?;
             if candidates.is_empty() {
                 // Something falls due, or another worker has left a task lying for too long: neither needs a signal.
-                let next = [self.shared.later.next_due(), self.next_look(&lanes)];
+                let next = [self.shared.scheduled.next_due(), self.next_look(&lanes)];
                 return Ok((claimed, next.into_iter().flatten().min()));
             }
             self.announce_claims().await;

@@ -36,7 +36,6 @@ mod idempotency;
 mod index;
 mod index_gc;
 mod init;
-mod later;
 mod list;
 pub mod maintenance;
 mod monitor;
@@ -49,6 +48,7 @@ mod queues;
 mod ready_cache;
 mod repair;
 mod scan;
+mod scheduled;
 mod signal;
 mod stats;
 mod submit;
@@ -77,12 +77,12 @@ use qo_engine::watch::Watchers;
 
 use self::activity::Activity;
 use self::index_gc::IndexGc;
-use self::later::Later;
 use self::monitor::Monitor;
 use self::peers::Peers;
 use self::queues::Queues;
 use self::ready_cache::ReadyCache;
 use self::scan::Scan;
+use self::scheduled::Scheduled;
 use self::signal::Signal;
 use self::sweeper::Sweeper;
 
@@ -105,7 +105,7 @@ struct Shared {
     activity: Activity,
     index_gc: IndexGc,
     ready_cache: ReadyCache,
-    later: Later,
+    scheduled: Scheduled,
     monitor: Monitor,
     peers: Peers,
     queues: Queues,
@@ -137,7 +137,7 @@ impl DirectEngine {
                 held: Mutex::default(),
                 activity: Activity::default(),
                 ready_cache: ReadyCache::default(),
-                later: Later::default(),
+                scheduled: Scheduled::default(),
                 monitor: Monitor::default(),
                 peers: Peers::default(),
                 queues: Queues::default(),

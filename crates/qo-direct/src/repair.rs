@@ -105,7 +105,7 @@ impl DirectEngine {
         self.put_entry(&key).await?;
         match key {
             Key::Later(entry) => {
-                self.shared.later.expect(entry.available_at);
+                self.shared.scheduled.expect(entry.available_at);
                 self.shared.signal.touch().await;
             }
             Key::Ready(_) => self.shared.signal.touch().await,

@@ -16,7 +16,7 @@ use qo_engine::EngineError;
 use super::{DirectEngine, lock};
 
 #[derive(Default)]
-pub(super) struct Later {
+pub(super) struct Scheduled {
     known: Mutex<Known>,
     /// Held while somebody looks.
     looking: tokio::sync::Mutex<()>,
@@ -30,7 +30,7 @@ struct Known {
     looked: Option<(Duration, u64)>,
 }
 
-impl Later {
+impl Scheduled {
     /// Remembers that something will be due.
     pub(super) fn expect(&self, at: Timestamp) {
         let mut known = lock(&self.known);
@@ -46,7 +46,7 @@ impl Later {
 impl DirectEngine {
     /// Moves what has become due to the ready index, if there can be something.
     pub(super) async fn promote_due(&self) -> Result<(), EngineError> {
-        let later = &self.shared.later;
+        let later = &self.shared.scheduled;
         if planted(Mutant::NoPromotion) {
             return Ok(());
         }
