@@ -2,7 +2,7 @@
 //!
 //! The task's object is the one source of truth. Everything else under the bucket's prefixes is an index that can be rebuilt
 //! from it, and [`change`] orders the steps of every operation so that a crash after any of them leaves something that the
-//! [`monitor`] finds within a lease's time, or the sweeper within its round.
+//! [`lease_reaper`] finds within a lease's time, or the sweeper within its round.
 //!
 //! # Requests
 //!
@@ -36,9 +36,9 @@ mod idempotency;
 mod index;
 mod index_gc;
 mod init;
+mod lease_reaper;
 mod list;
 pub mod maintenance;
-mod monitor;
 mod operator;
 mod outcome;
 mod payload;
@@ -69,15 +69,15 @@ pub use config::{DirectConfig, IndexMode};
 pub use doctor::{DoctorCheck, DoctorOptions, DoctorReport, Health, doctor};
 pub use environment::{allows_no_versioning, embeds_monitor};
 pub use init::{InitOptions, InitOutcome, InitReport, InitStep, init};
+pub use lease_reaper::LeaseReport;
 pub use maintenance::{Maintenance, MaintenanceConfig, MaintenanceHandle, WorkerHealth};
-pub use monitor::LeaseReport;
 pub use sweeper::{SweepNext, SweepReport};
 
 use qo_engine::watch::Watchers;
 
 use self::activity::Activity;
 use self::index_gc::IndexGc;
-use self::monitor::Monitor;
+use self::lease_reaper::LeaseReaper;
 use self::peers::Peers;
 use self::queues::Queues;
 use self::ready_cache::ReadyCache;
@@ -106,7 +106,7 @@ struct Shared {
     index_gc: IndexGc,
     ready_cache: ReadyCache,
     scheduled: Scheduled,
-    monitor: Monitor,
+    lease_reaper: LeaseReaper,
     peers: Peers,
     queues: Queues,
     scan: Scan,
@@ -138,7 +138,7 @@ impl DirectEngine {
                 activity: Activity::default(),
                 ready_cache: ReadyCache::default(),
                 scheduled: Scheduled::default(),
-                monitor: Monitor::default(),
+                lease_reaper: LeaseReaper::default(),
                 peers: Peers::default(),
                 queues: Queues::default(),
                 scan: Scan::default(),

@@ -58,7 +58,7 @@ pub struct LeaseReport {
 }
 
 #[derive(Default)]
-pub(super) struct Monitor {
+pub(super) struct LeaseReaper {
     /// Until when the leases behind entries hold, so that they are not read again before.
     waiting: Mutex<BTreeMap<String, Timestamp>>,
 }
@@ -105,7 +105,7 @@ impl DirectEngine {
         }
         self.leases_were_listed(at, page.entries.is_empty());
         let now = self.judged_now();
-        lock(&self.shared.monitor.waiting).retain(|_, holds_until| *holds_until >= now);
+        lock(&self.shared.lease_reaper.waiting).retain(|_, holds_until| *holds_until >= now);
         self.promote_due().await?;
         Ok(report)
     }
@@ -159,7 +159,7 @@ impl DirectEngine {
     }
 
     async fn check_entry(&self, key: &str, entry: LeaseEntry) -> Checked {
-        let holds_until = lock(&self.shared.monitor.waiting).get(key).copied();
+        let holds_until = lock(&self.shared.lease_reaper.waiting).get(key).copied();
         if holds_until.is_some_and(|until| until >= self.judged_now()) {
             return Checked::Holding;
         }
@@ -173,7 +173,7 @@ impl DirectEngine {
         match entry.judge(&stored.task, self.judged_now()) {
             LeaseVerdict::Expired => self.expire(&entry, stored).await,
             LeaseVerdict::Holds(until) => {
-                let mut waiting = lock(&self.shared.monitor.waiting);
+                let mut waiting = lock(&self.shared.lease_reaper.waiting);
                 if waiting.len() < WAITING_MAX {
                     waiting.insert(key.to_owned(), until);
                 }
