@@ -1,5 +1,5 @@
 //! Fuzz targets of the stored forms of broker mode.
 
+pub use crate::election::fuzz::broker_record;
 pub use crate::json::fuzz::json_document;
-pub use crate::leadership::fuzz::broker_record;
 pub use crate::slate::fuzz::{slate_key, slate_row};

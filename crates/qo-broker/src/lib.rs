@@ -12,12 +12,12 @@
 mod apply;
 mod commit;
 mod config;
+pub mod election;
 mod engine_impl;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 mod journal;
 mod json;
-pub mod leadership;
 mod message;
 mod payloads;
 mod slate;

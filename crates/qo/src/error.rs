@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use qo_broker::leadership::LeadershipError;
+use qo_broker::election::ElectionError;
 use qo_core::id::{InvalidId, InvalidShard};
 use qo_core::json::InvalidJson;
 use qo_core::names::{InvalidLabel, InvalidName};
@@ -47,7 +47,7 @@ pub enum Error {
     Server(#[from] InvalidServer),
     /// Who leads cannot be found out.
     #[error(transparent)]
-    Leadership(#[from] LeadershipError),
+    Leadership(#[from] ElectionError),
     /// Another process has the queue open for itself, and serves nobody else.
     #[error(
         "another process has this queue open for itself since {since} (last seen {} s ago), and only one can: stop it, or start `qo \
@@ -272,11 +272,11 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
     }
 }
 
-fn leadership_kind(error: &LeadershipError) -> ErrorKind {
+fn leadership_kind(error: &ElectionError) -> ErrorKind {
     match error {
-        LeadershipError::Store(error) => store_kind(error),
-        LeadershipError::Unreadable { .. } => ErrorKind::Damaged,
-        LeadershipError::Lost { .. } | LeadershipError::Unconfirmed | LeadershipError::Released => {
+        ElectionError::Store(error) => store_kind(error),
+        ElectionError::Unreadable { .. } => ErrorKind::Damaged,
+        ElectionError::Lost { .. } | ElectionError::Unconfirmed | ElectionError::Released => {
             ErrorKind::Unavailable
         }
     }

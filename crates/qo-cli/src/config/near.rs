@@ -5,10 +5,10 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word: Vec<char> = word.to_lowercase().chars().take(64).collect();
     known
         .iter()
-        .map(|candidate| (distance(&word, candidate), *candidate))
-        .filter(|(distance, candidate)| *distance <= candidate.len().div_ceil(3))
+        .map(|elector| (distance(&word, elector), *elector))
+        .filter(|(distance, elector)| *distance <= elector.len().div_ceil(3))
         .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+        .map(|(_, elector)| elector)
 }
 
 /// How many letters must be added, left out, changed or swapped with their neighbour to make one word of the other.

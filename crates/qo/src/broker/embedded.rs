@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_broker::leadership::{Candidate, Seat};
+use qo_broker::election::{Elector, LeaderGate};
 
 use super::Place;
 use crate::error::Error;
@@ -16,20 +16,20 @@ use crate::queue::Queue;
 const ACQUIRE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Opens the queue here; nothing, if somebody else leads by now.
-pub(super) async fn open(place: &Place, candidate: &Candidate) -> Result<Option<Queue>, Error> {
-    let term = tokio::select! {
+pub(super) async fn open(place: &Place, elector: &Elector) -> Result<Option<Queue>, Error> {
+    let leadership = tokio::select! {
         biased;
-        term = candidate.acquire() => Arc::new(term?),
+        leadership = elector.acquire() => Arc::new(leadership?),
         () = place.runtime.sleep(ACQUIRE_PATIENCE) => return Ok(None),
     };
-    let seat = Seat::new(place.store_client());
-    seat.begin(term);
+    let gate = LeaderGate::new(place.store_client());
+    gate.begin(leadership);
     match place.slate().await {
-        Ok(engine) => seat.serve(Arc::new(engine)),
+        Ok(engine) => gate.serve(Arc::new(engine)),
         Err(error) => {
-            seat.leave().await;
+            gate.leave().await;
             return Err(error.into());
         }
     }
-    Ok(Some(Queue::new(Arc::new(seat), Arc::clone(&place.runtime))))
+    Ok(Some(Queue::new(Arc::new(gate), Arc::clone(&place.runtime))))
 }

@@ -12,7 +12,7 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qo_broker::leadership::{BrokerRecord, Holder};
+use qo_broker::election::{BrokerRecord, Holder};
 use qo_remote::{Discovery, Found};
 use qo_store::StoreClient;
 

@@ -1,7 +1,7 @@
 //! Broker mode on SlateDB: who opens the queue, who serves it, and how everybody else finds that one.
 //!
 //! `?engine=slate` is written by one process at a time. Which one that is says `meta/broker.json` in the store
-//! ([`qo_broker::leadership`]); this module is how processes go by it:
+//! ([`qo_broker::election`]); this module is how processes go by it:
 //!
 //! - [`Broker`]: a process that serves the queue to others, or stands by to do so. It names its address in the record.
 //! - [`find`]: where a client finds the broker, when it connects and whenever the broker has changed.
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use qo_broker::BrokerEngine;
 use qo_broker::SlateConfig;
-use qo_broker::leadership::{Candidate, IsAlive, LeadershipConfig};
+use qo_broker::election::{ElectionConfig, Elector, IsAlive};
 use qo_engine::EngineError;
 use qo_remote::Ping;
 use qo_store::client::ClientConfig;
@@ -47,7 +47,7 @@ pub(crate) struct Place {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) client: ClientConfig,
     pub(crate) slate: SlateConfig,
-    pub(crate) leadership: LeadershipConfig,
+    pub(crate) leadership: ElectionConfig,
     pinger: Arc<dyn IsAlive>,
 }
 
@@ -60,7 +60,7 @@ impl Place {
         options: &OpenOptions,
     ) -> Result<Self, Error> {
         let ca_pem = remote::certificates(options)?;
-        let leadership = LeadershipConfig::from_env(&variables(options))?;
+        let leadership = ElectionConfig::from_env(&variables(options))?;
         Ok(Self {
             store,
             runtime,
@@ -80,8 +80,8 @@ impl Place {
         )
     }
 
-    fn candidate(&self) -> Candidate {
-        Candidate::new(
+    fn elector(&self) -> Elector {
+        Elector::new(
             self.store_client(),
             Arc::clone(&self.runtime),
             self.leadership.clone(),
@@ -90,7 +90,7 @@ impl Place {
         )
     }
 
-    /// Opens the queue. Whoever does so has a term, and is the only one.
+    /// Opens the queue. Whoever does so has a leadership, and is the only one.
     async fn slate(&self) -> Result<BrokerEngine, EngineError> {
         // Opening SlateDB is a large future, and not every caller should carry it.
         Box::pin(BrokerEngine::slate(
@@ -107,8 +107,8 @@ impl Place {
 /// The queue for a client: through the broker if there is one, else opened here.
 pub(crate) async fn connect(place: &Place, options: &OpenOptions) -> Result<Queue, Error> {
     // One name for all tries: a write of an earlier one may arrive late, and is recognised.
-    let candidate = place.candidate();
-    let seeker = find::Seeker::new(place, candidate.id());
+    let elector = place.elector();
+    let seeker = find::Seeker::new(place, elector.id());
     let started = place.runtime.monotonic();
     loop {
         match seeker.seek().await? {
@@ -118,7 +118,7 @@ pub(crate) async fn connect(place: &Place, options: &OpenOptions) -> Result<Queu
                     .await;
             }
             find::Sought::Nobody => {
-                if let Some(queue) = embedded::open(place, &candidate).await? {
+                if let Some(queue) = embedded::open(place, &elector).await? {
                     return Ok(queue);
                 }
             }

@@ -1,16 +1,16 @@
 //! A process that serves the queue, or stands by to do so.
 //!
 //! ```text
-//! stand by ──► acquire a term ──► open the queue ──► serve ──► the term or the engine is over ──► leave the seat ──► stand by
+//! stand by ──► acquire a leadership ──► open the queue ──► serve ──► the leadership or the engine is over ──► leave the gate ──► stand by
 //! ```
 //!
-//! [`Seat`] has the table of what a crash after each step leaves.
+//! [`LeaderGate`] has the table of what a crash after each step leaves.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_broker::leadership::{BrokerRecord, Candidate, LeadershipError, Seat, Term};
+use qo_broker::election::{BrokerRecord, ElectionError, Elector, LeaderGate, Leadership};
 use tokio::sync::watch;
 
 use super::Place;
@@ -23,35 +23,35 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// A process that serves a queue in broker mode, or stands by to do so.
 pub struct Broker {
     place: Place,
-    candidate: Candidate,
-    seat: Arc<Seat>,
+    elector: Elector,
+    gate: Arc<LeaderGate>,
 }
 
 impl Broker {
     /// A broker that stands by. The record is read, so that one that cannot be read is noticed here.
     pub(crate) async fn new(place: Place) -> Result<Self, Error> {
-        let candidate = place.candidate();
-        candidate.current().await?;
-        let seat = Arc::new(Seat::new(place.store_client()));
+        let elector = place.elector();
+        elector.current().await?;
+        let gate = Arc::new(LeaderGate::new(place.store_client()));
         Ok(Self {
             place,
-            candidate,
-            seat,
+            elector,
+            gate,
         })
     }
 
     /// The queue. It answers while this process leads, and otherwise with [`NotLeader`](qo_engine::EngineError::NotLeader).
     pub fn queue(&self) -> Queue {
-        let seat = Arc::clone(&self.seat);
-        Queue::new(seat, Arc::clone(&self.place.runtime))
+        let gate = Arc::clone(&self.gate);
+        Queue::new(gate, Arc::clone(&self.place.runtime))
     }
 
     /// What a server asks before it answers for the queue.
     pub fn handle(&self) -> BrokerHandle {
         BrokerHandle {
-            id: self.candidate.id().to_owned(),
-            seat: Arc::clone(&self.seat),
-            known: self.candidate.known(),
+            id: self.elector.id().to_owned(),
+            gate: Arc::clone(&self.gate),
+            known: self.elector.known(),
         }
     }
 
@@ -59,30 +59,30 @@ impl Broker {
     ///
     /// `address` is where clients and standbys reach the server that asks this broker's handle. It must serve already.
     pub async fn run(&mut self, address: &str) {
-        self.candidate.set_address(Some(address.to_owned()));
+        self.elector.set_address(Some(address.to_owned()));
         loop {
-            let went_well = match self.candidate.acquire().await {
-                Ok(term) => self.lead(Arc::new(term), address).await,
+            let went_well = match self.elector.acquire().await {
+                Ok(leadership) => self.lead(Arc::new(leadership), address).await,
                 Err(error) => {
                     tracing::error!(%error, "cannot find out who leads; trying again");
                     false
                 }
             };
             // Meanwhile clients are told who leads now, as far as that can be read.
-            let _ = tokio::join!(self.seat.leave(), self.candidate.current());
+            let _ = tokio::join!(self.gate.leave(), self.elector.current());
             if !went_well {
                 self.place.runtime.sleep(PAUSE).await;
             }
         }
     }
 
-    /// Leads until the term is over, or the engine. Tells whether that was no failure of this process.
-    async fn lead(&self, term: Arc<Term>, address: &str) -> bool {
-        self.seat.begin(Arc::clone(&term));
-        let epoch = term.epoch();
+    /// Leads until the leadership is over, or the engine. Tells whether that was no failure of this process.
+    async fn lead(&self, leadership: Arc<Leadership>, address: &str) -> bool {
+        self.gate.begin(Arc::clone(&leadership));
+        let epoch = leadership.epoch();
         let opened = tokio::select! {
             biased;
-            error = term.ended() => {
+            error = leadership.ended() => {
                 tracing::warn!(epoch, %error, "lost the leadership before the queue was open");
                 return true;
             }
@@ -95,17 +95,17 @@ impl Broker {
                 return false;
             }
         };
-        self.seat.serve(Arc::new(engine.clone()));
+        self.gate.serve(Arc::new(engine.clone()));
         tracing::info!(epoch, address, "serving as the leader");
         tokio::select! {
             biased;
-            error = term.ended() => {
+            error = leadership.ended() => {
                 tracing::warn!(epoch, %error, "standing down");
                 true
             }
             error = engine.ended() => {
-                // An engine that was fenced out may know before the term does that another process leads.
-                if let Err(lost @ LeadershipError::Lost { .. }) = term.confirm().await {
+                // An engine that was fenced out may know before the leadership does that another process leads.
+                if let Err(lost @ ElectionError::Lost { .. }) = leadership.confirm().await {
                     tracing::warn!(epoch, error = %lost, "standing down");
                     return true;
                 }
@@ -117,7 +117,7 @@ impl Broker {
 
     /// Closes the queue and gives the leadership up, so that a standby takes over at once.
     pub async fn close(&self) {
-        self.seat.leave().await;
+        self.gate.leave().await;
         // A run that was dropped in the middle of a takeover may have written that this process leads.
         tokio::select! {
             biased;
@@ -127,13 +127,13 @@ impl Broker {
     }
 
     async fn give_up(&self) {
-        let id = self.candidate.id();
-        let record = self.candidate.current().await.ok().flatten();
+        let id = self.elector.id();
+        let record = self.elector.current().await.ok().flatten();
         let is_held = record
             .and_then(|record| record.holder)
             .is_some_and(|holder| holder.id == id);
-        if is_held && let Ok(term) = self.candidate.acquire().await {
-            term.release().await;
+        if is_held && let Ok(leadership) = self.elector.acquire().await {
+            leadership.release().await;
         }
     }
 }
@@ -141,8 +141,8 @@ impl Broker {
 impl fmt::Debug for Broker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Broker")
-            .field("candidate", &self.candidate)
-            .field("seat", &self.seat)
+            .field("elector", &self.elector)
+            .field("gate", &self.gate)
             .finish_non_exhaustive()
     }
 }
@@ -151,7 +151,7 @@ impl fmt::Debug for Broker {
 #[derive(Debug, Clone)]
 pub struct BrokerHandle {
     id: String,
-    seat: Arc<Seat>,
+    gate: Arc<LeaderGate>,
     known: watch::Receiver<Option<BrokerRecord>>,
 }
 
@@ -163,12 +163,12 @@ impl BrokerHandle {
 
     /// Makes sure that this process leads at this moment, and says in which epoch.
     pub async fn confirm(&self) -> Option<u64> {
-        self.seat.confirm().await
+        self.gate.confirm().await
     }
 
     /// Returns once this process does not lead in this epoch any more.
     pub async fn over(&self, epoch: u64) {
-        self.seat.over(epoch).await;
+        self.gate.over(epoch).await;
     }
 
     /// Where the leader is, if it is another process and says where.

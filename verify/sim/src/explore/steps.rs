@@ -22,7 +22,7 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::sched::{ProcessId, Scheduler, SimWorld, Stuck};
 use crate::store::{Bucket, BucketSettings, Gate, Link};
-use crate::subject::{Running, Seat, Subject};
+use crate::subject::{LeaderGate, Running, Subject};
 use crate::trace::Trace;
 
 /// Past every lease, its margin, and the minute in which it is looked for.
@@ -184,7 +184,7 @@ impl Play {
             gated.then(|| Arc::clone(&self.gate)),
         );
         let life = (name.to_owned(), 0);
-        let running = self.subject.start(&Seat {
+        let running = self.subject.start(&LeaderGate {
             // Brokers are not explored.
             wire: Wire::new(
                 &self.scheduler,

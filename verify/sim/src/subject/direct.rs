@@ -11,7 +11,7 @@ use qo_direct::{DirectConfig, Maintenance, MaintenanceConfig, SweepNext};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 
-use super::{Running, Seat, Subject, Work};
+use super::{LeaderGate, Running, Subject, Work};
 use crate::store::{Bucket, Written};
 
 /// The engine of direct mode, with its monitor and its sweeper.
@@ -20,7 +20,7 @@ pub struct Objects;
 
 impl Objects {
     /// The engine, for those who know it by its own type.
-    pub fn engine(seat: &Seat) -> DirectEngine {
+    pub fn engine(seat: &LeaderGate) -> DirectEngine {
         let client = StoreClient::new(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
@@ -45,7 +45,7 @@ impl Subject for Objects {
         "direct"
     }
 
-    fn start(&self, seat: &Seat) -> Running {
+    fn start(&self, seat: &LeaderGate) -> Running {
         let engine = Self::engine(seat);
         let sweep_interval = seat.sweep_interval;
         let (expired, tidied, maintained) = (engine.clone(), engine.clone(), engine.clone());

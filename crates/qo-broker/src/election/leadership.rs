@@ -10,14 +10,14 @@ use qo_store::{StoreClient, StoreError};
 use tokio::sync::{Notify, watch};
 
 use super::record::Seen;
-use super::{BrokerRecord, LeadershipConfig, LeadershipError};
+use super::{BrokerRecord, ElectionConfig, ElectionError};
 
 /// How often a leader that stops tries to say so.
 const LET_GO_TRIES: u32 = 3;
 
 /// The time for which one process leads. It ends when somebody else leads, or when it is released or dropped.
 #[derive(Debug)]
-pub struct Term {
+pub struct Leadership {
     epoch: u64,
     runtime: Arc<dyn Runtime>,
     answer_time: Duration,
@@ -31,14 +31,14 @@ struct State {
     /// Nobody else leads before this time of the own clock.
     confirmed_until: Duration,
     /// Why it is over.
-    ended: Option<LeadershipError>,
+    ended: Option<ElectionError>,
 }
 
-impl Term {
+impl Leadership {
     pub(super) fn begin(
         client: StoreClient,
         runtime: Arc<dyn Runtime>,
-        config: LeadershipConfig,
+        config: ElectionConfig,
         seen: Seen,
         began: Duration,
     ) -> Self {
@@ -55,7 +55,7 @@ impl Term {
         });
         let wake = Arc::new(Notify::new());
         let (release, released) = watch::channel(false);
-        let keeper = Keeper {
+        let keeper = RecordKeeper {
             heartbeat_at: runtime.monotonic(),
             client,
             runtime: Arc::clone(&runtime),
@@ -83,7 +83,7 @@ impl Term {
 
     /// Makes sure that nobody else leads at this moment. Nearly always it is known already; after a pause of the process the store is
     /// asked first.
-    pub async fn confirm(&self) -> Result<(), LeadershipError> {
+    pub async fn confirm(&self) -> Result<(), ElectionError> {
         let given_up_at = self.runtime.monotonic() + self.answer_time * 2;
         let mut state = self.state.clone();
         loop {
@@ -98,14 +98,14 @@ impl Term {
             }
             let left = given_up_at.saturating_sub(self.runtime.monotonic());
             if left.is_zero() {
-                return Err(LeadershipError::Unconfirmed);
+                return Err(ElectionError::Unconfirmed);
             }
             self.wake.notify_one();
             tokio::select! {
                 biased;
                 changed = state.changed() => {
                     if changed.is_err() && state.borrow().ended.is_none() {
-                        return Err(LeadershipError::Unconfirmed);
+                        return Err(ElectionError::Unconfirmed);
                     }
                 }
                 () = self.runtime.sleep(left) => {}
@@ -114,13 +114,13 @@ impl Term {
     }
 
     /// Waits until it is over, and says why.
-    pub async fn ended(&self) -> LeadershipError {
+    pub async fn ended(&self) -> ElectionError {
         let mut state = self.state.clone();
         let ended = state.wait_for(|state| state.ended.is_some()).await;
         match ended {
-            Ok(state) => state.ended.clone().unwrap_or(LeadershipError::Released),
+            Ok(state) => state.ended.clone().unwrap_or(ElectionError::Released),
             // The keeper is gone, which only happens when its runtime is.
-            Err(_) => LeadershipError::Released,
+            Err(_) => ElectionError::Released,
         }
     }
 
@@ -139,11 +139,11 @@ fn trusted(answer_time: Duration) -> Duration {
     answer_time * 9 / 10
 }
 
-/// Reads and writes the object for as long as the term lasts.
-struct Keeper {
+/// Reads and writes the object for as long as the leadership lasts.
+struct RecordKeeper {
     client: StoreClient,
     runtime: Arc<dyn Runtime>,
-    config: LeadershipConfig,
+    config: ElectionConfig,
     seen: Seen,
     told: watch::Sender<State>,
     wake: Arc<Notify>,
@@ -152,18 +152,18 @@ struct Keeper {
     heartbeat_at: Duration,
 }
 
-impl Keeper {
+impl RecordKeeper {
     async fn run(mut self) {
         loop {
             let released = tokio::select! {
                 biased;
-                // An error means that the term was dropped.
+                // An error means that the leadership was dropped.
                 released = self.released.wait_for(|released| *released) => Some(released.is_ok()),
                 () = self.wake.notified() => None,
                 () = self.runtime.sleep(self.config.check_interval) => None,
             };
             if let Some(orderly) = released {
-                self.end(LeadershipError::Released);
+                self.end(ElectionError::Released);
                 if orderly {
                     self.let_go().await;
                 }
@@ -178,7 +178,7 @@ impl Keeper {
                 }
                 // Somebody wrote between the read and the write: look again at once.
                 Ok(false) => self.wake.notify_one(),
-                Err(LeadershipError::Store(error)) => {
+                Err(ElectionError::Store(error)) => {
                     tracing::warn!(%error, "whether this broker still leads could not be found out");
                 }
                 Err(error) => {
@@ -191,11 +191,11 @@ impl Keeper {
     }
 
     /// Looks who leads, and answers a challenge. Returns whether nobody else can lead as of the beginning of this.
-    async fn check(&mut self) -> Result<bool, LeadershipError> {
+    async fn check(&mut self) -> Result<bool, ElectionError> {
         let changed = match self.client.get_if_changed(BROKER_KEY, &self.seen.1).await {
             Ok(changed) => changed,
             Err(StoreError::NotFound { .. }) => {
-                return Err(LeadershipError::Unreadable {
+                return Err(ElectionError::Unreadable {
                     key: BROKER_KEY,
                     detail: "it is gone".to_owned(),
                 });
@@ -257,7 +257,7 @@ impl Keeper {
         }
     }
 
-    fn end(&self, error: LeadershipError) {
+    fn end(&self, error: ElectionError) {
         self.told.send_modify(|state| {
             state.confirmed_until = Duration::ZERO;
             state.ended = Some(error);
@@ -270,7 +270,7 @@ pub(super) async fn swap(
     client: &StoreClient,
     record: &BrokerRecord,
     tag: &Tag,
-) -> Result<Option<Tag>, LeadershipError> {
+) -> Result<Option<Tag>, ElectionError> {
     match client
         .swap(BROKER_KEY, record.encode()?, tag, &record.op_id)
         .await

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qo_broker::leadership::{Candidate, IsAlive, LeadershipConfig, LeadershipError};
+use qo_broker::election::{ElectionConfig, ElectionError, Elector, IsAlive};
 use qo_core::keys::BROKER_KEY;
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
@@ -50,26 +50,26 @@ impl Scene {
         }
     }
 
-    fn candidate(&self, address: Option<&str>, seed: u64) -> Candidate {
-        self.candidate_on(self.bucket.objects(), address, seed)
+    fn elector(&self, address: Option<&str>, seed: u64) -> Elector {
+        self.elector_on(self.bucket.objects(), address, seed)
     }
 
-    fn candidate_on(
+    fn elector_on(
         &self,
         objects: Arc<dyn object_store::ObjectStore>,
         address: Option<&str>,
         seed: u64,
-    ) -> Candidate {
-        self.candidate_with(LeadershipConfig::default(), objects, address, seed)
+    ) -> Elector {
+        self.elector_with(ElectionConfig::default(), objects, address, seed)
     }
 
-    fn candidate_with(
+    fn elector_with(
         &self,
-        config: LeadershipConfig,
+        config: ElectionConfig,
         objects: Arc<dyn object_store::ObjectStore>,
         address: Option<&str>,
         seed: u64,
-    ) -> Candidate {
+    ) -> Elector {
         if let Some(address) = address {
             self.network.set(address, true);
         }
@@ -80,7 +80,7 @@ impl Scene {
             runtime.clone(),
             ClientConfig::default(),
         );
-        Candidate::new(
+        Elector::new(
             client,
             runtime,
             config,
@@ -97,16 +97,16 @@ impl Scene {
 #[tokio::test(start_paused = true)]
 async fn the_first_leads_and_a_standby_waits_as_long_as_it_is_heard() {
     let scene = Scene::new();
-    let term = scene.candidate(Some("a"), 1).acquire().await.unwrap();
-    assert_eq!(term.epoch(), 1);
-    term.confirm().await.unwrap();
-    let standby = scene.candidate(Some("b"), 2);
+    let leadership = scene.elector(Some("a"), 1).acquire().await.unwrap();
+    assert_eq!(leadership.epoch(), 1);
+    leadership.confirm().await.unwrap();
+    let standby = scene.elector(Some("b"), 2);
     let waited = tokio::time::timeout(Duration::from_hours(1), standby.acquire()).await;
     assert!(
         waited.is_err(),
         "the standby took over from a leader that answers"
     );
-    term.confirm().await.unwrap();
+    leadership.confirm().await.unwrap();
     let record = standby.current().await.unwrap().unwrap();
     assert_eq!(record.holder.unwrap().address.as_deref(), Some("a"));
 }
@@ -114,13 +114,13 @@ async fn the_first_leads_and_a_standby_waits_as_long_as_it_is_heard() {
 #[tokio::test(start_paused = true)]
 async fn a_dead_leader_is_replaced_within_five_seconds() {
     let scene = Scene::new();
-    let term = scene.candidate(Some("a"), 1).acquire().await.unwrap();
-    let standby = scene.candidate(Some("b"), 2);
+    let leadership = scene.elector(Some("a"), 1).acquire().await.unwrap();
+    let standby = scene.elector(Some("b"), 2);
     let died_at = Arc::new(Mutex::new(Duration::ZERO));
     let death = async {
         scene.bucket.runtime.pass(Duration::from_secs(30)).await;
         scene.network.set("a", false);
-        drop(term);
+        drop(leadership);
         *died_at.lock().unwrap() = scene.elapsed();
     };
     let (next, ()) = tokio::join!(standby.acquire(), death);
@@ -132,12 +132,12 @@ async fn a_dead_leader_is_replaced_within_five_seconds() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_stops_hands_over_at_once() {
     let scene = Scene::new();
-    let term = scene.candidate(Some("a"), 1).acquire().await.unwrap();
-    let standby = scene.candidate(Some("b"), 2);
+    let leadership = scene.elector(Some("a"), 1).acquire().await.unwrap();
+    let standby = scene.elector(Some("b"), 2);
     let mut stopped_at = Duration::ZERO;
     let stop = async {
         scene.bucket.runtime.pass(Duration::from_secs(30)).await;
-        term.release().await;
+        leadership.release().await;
         scene.network.set("a", false);
         stopped_at = scene.elapsed();
     };
@@ -149,12 +149,12 @@ async fn a_leader_that_stops_hands_over_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_be_reached_but_lives_keeps_its_place() {
     let scene = Scene::new();
-    let term = scene.candidate(Some("a"), 1).acquire().await.unwrap();
+    let leadership = scene.elector(Some("a"), 1).acquire().await.unwrap();
     scene.network.set("a", false);
-    let standby = scene.candidate(Some("b"), 2);
+    let standby = scene.elector(Some("b"), 2);
     let waited = tokio::time::timeout(Duration::from_mins(30), standby.acquire()).await;
     assert!(waited.is_err(), "a living leader was replaced");
-    term.confirm().await.unwrap();
+    leadership.confirm().await.unwrap();
     assert_eq!(standby.current().await.unwrap().unwrap().epoch, 1);
 }
 
@@ -163,24 +163,24 @@ async fn a_leader_that_cannot_be_reached_but_lives_keeps_its_place() {
 async fn an_old_leader_answers_nothing_after_its_successor_began() {
     let scene = Scene::new();
     let stuck = Arc::new(Stuck::new(scene.bucket.objects()));
-    let sleeper = scene.candidate_on(stuck.clone(), Some("a"), 1);
-    let term = sleeper.acquire().await.unwrap();
+    let sleeper = scene.elector_on(stuck.clone(), Some("a"), 1);
+    let leadership = sleeper.acquire().await.unwrap();
     scene.bucket.runtime.pass(Duration::from_secs(10)).await;
-    term.confirm().await.unwrap();
+    leadership.confirm().await.unwrap();
 
     stuck.hold(true);
     scene.network.set("a", false);
-    let next = scene.candidate(Some("b"), 2).acquire().await.unwrap();
+    let next = scene.elector(Some("b"), 2).acquire().await.unwrap();
     next.confirm().await.unwrap();
-    assert_eq!(term.confirm().await, Err(LeadershipError::Unconfirmed));
+    assert_eq!(leadership.confirm().await, Err(ElectionError::Unconfirmed));
 
     stuck.hold(false);
-    let error = term.ended().await;
+    let error = leadership.ended().await;
     assert!(
-        matches!(error, LeadershipError::Lost { epoch: 2, .. }),
+        matches!(error, ElectionError::Lost { epoch: 2, .. }),
         "{error:?}"
     );
-    assert_eq!(term.confirm().await, Err(error));
+    assert_eq!(leadership.confirm().await, Err(error));
     next.confirm().await.unwrap();
 }
 
@@ -188,34 +188,34 @@ async fn an_old_leader_answers_nothing_after_its_successor_began() {
 #[tokio::test(start_paused = true)]
 async fn a_challenger_waits_as_long_as_the_leader_trusts_itself() {
     let scene = Scene::new();
-    let slow = LeadershipConfig::with_answer_time(Duration::from_secs(20));
-    let quick = LeadershipConfig::with_answer_time(Duration::from_millis(500));
+    let slow = ElectionConfig::with_answer_time(Duration::from_secs(20));
+    let quick = ElectionConfig::with_answer_time(Duration::from_millis(500));
     let stuck = Arc::new(Stuck::new(scene.bucket.objects()));
-    let sleeper = scene.candidate_with(slow, stuck.clone(), Some("a"), 1);
-    let term = sleeper.acquire().await.unwrap();
+    let sleeper = scene.elector_with(slow, stuck.clone(), Some("a"), 1);
+    let leadership = sleeper.acquire().await.unwrap();
     stuck.hold(true);
     scene.network.set("a", false);
     let began = scene.elapsed();
-    let challenger = scene.candidate_with(quick, scene.bucket.objects(), Some("b"), 2);
+    let challenger = scene.elector_with(quick, scene.bucket.objects(), Some("b"), 2);
     let next = challenger.acquire().await.unwrap();
     let took = scene.elapsed().saturating_sub(began);
     assert!(took >= Duration::from_secs(20), "{took:?}");
     next.confirm().await.unwrap();
-    let sure = futures_util::FutureExt::now_or_never(term.confirm());
+    let sure = futures_util::FutureExt::now_or_never(leadership.confirm());
     assert_ne!(sure, Some(Ok(())), "both are sure to lead");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_without_an_address_is_judged_by_its_heartbeat() {
     let scene = Scene::new();
-    let term = scene.candidate(None, 1).acquire().await.unwrap();
-    let standby = scene.candidate(Some("b"), 2);
+    let leadership = scene.elector(None, 1).acquire().await.unwrap();
+    let standby = scene.elector(Some("b"), 2);
     let waited = tokio::time::timeout(Duration::from_mins(10), standby.acquire()).await;
     assert!(
         waited.is_err(),
         "a leader with a fresh heartbeat was replaced"
     );
-    drop(term);
+    drop(leadership);
     let next = tokio::time::timeout(Duration::from_mins(2), standby.acquire()).await;
     assert_eq!(next.unwrap().unwrap().epoch(), 2);
 }
@@ -223,11 +223,11 @@ async fn a_leader_without_an_address_is_judged_by_its_heartbeat() {
 #[tokio::test(start_paused = true)]
 async fn of_several_standbys_one_takes_over_also_when_one_died_in_its_challenge() {
     let scene = Scene::new();
-    let term = scene.candidate(Some("a"), 1).acquire().await.unwrap();
-    drop(term);
+    let leadership = scene.elector(Some("a"), 1).acquire().await.unwrap();
+    drop(leadership);
     scene.network.set("a", false);
     {
-        let dies = scene.candidate(Some("b"), 2);
+        let dies = scene.elector(Some("b"), 2);
         let waited = tokio::time::timeout(Duration::from_secs(2), dies.acquire()).await;
         assert!(waited.is_err());
         let record = dies.current().await.unwrap().unwrap();
@@ -236,13 +236,13 @@ async fn of_several_standbys_one_takes_over_also_when_one_died_in_its_challenge(
             "it died too early to show anything"
         );
     }
-    let standbys = [scene.candidate(Some("c"), 3), scene.candidate(Some("d"), 4)];
-    let [first, second] = standbys.each_ref().map(Candidate::acquire);
+    let standbys = [scene.elector(Some("c"), 3), scene.elector(Some("d"), 4)];
+    let [first, second] = standbys.each_ref().map(Elector::acquire);
     let (mut first, mut second) = (Box::pin(first), Box::pin(second));
     let limit = Duration::from_mins(1);
     let winner = tokio::select! {
-        term = &mut first => term.unwrap(),
-        term = &mut second => term.unwrap(),
+        leadership = &mut first => leadership.unwrap(),
+        leadership = &mut second => leadership.unwrap(),
         () = scene.bucket.runtime.pass(limit) => panic!("nobody took over"),
     };
     assert_eq!(winner.epoch(), 2);
@@ -271,19 +271,19 @@ async fn never_two_leaders_at_once_on_a_poor_network() {
             plan,
             seed,
         ));
-        let a = scene.candidate_on(poor.clone(), Some("a"), 100 + seed);
-        let b = scene.candidate_on(poor, Some("b"), 200 + seed);
+        let a = scene.elector_on(poor.clone(), Some("a"), 100 + seed);
+        let b = scene.elector_on(poor, Some("b"), 200 + seed);
         scene.network.set("a", false);
         scene.network.set("b", false);
         let (told, terms) = (Mutex::new(0), Mutex::new(Vec::new()));
-        let lead = async |candidate: &Candidate| {
+        let lead = async |elector: &Elector| {
             loop {
-                let Ok(term) = candidate.acquire().await else {
+                let Ok(leadership) = elector.acquire().await else {
                     continue;
                 };
-                let term = Arc::new(term);
-                terms.lock().unwrap().push(Arc::clone(&term));
-                term.ended().await;
+                let leadership = Arc::new(leadership);
+                terms.lock().unwrap().push(Arc::clone(&leadership));
+                leadership.ended().await;
                 *told.lock().unwrap() += 1;
             }
         };
@@ -291,10 +291,10 @@ async fn never_two_leaders_at_once_on_a_poor_network() {
             loop {
                 let all = terms.lock().unwrap().clone();
                 let mut confirmed = Vec::new();
-                for term in &all {
+                for leadership in &all {
                     // No time passes for those that are confirmed, and the others are not waited for.
-                    if futures_util::FutureExt::now_or_never(term.confirm()) == Some(Ok(())) {
-                        confirmed.push(term.epoch());
+                    if futures_util::FutureExt::now_or_never(leadership.confirm()) == Some(Ok(())) {
+                        confirmed.push(leadership.epoch());
                     }
                 }
                 assert!(
@@ -321,7 +321,7 @@ async fn never_two_leaders_at_once_on_a_poor_network() {
 async fn a_record_that_cannot_be_read_is_an_error_that_names_it() {
     let scene = Scene::new();
     scene.bucket.put(BROKER_KEY, "{").await;
-    let error = scene.candidate(None, 1).acquire().await.unwrap_err();
+    let error = scene.elector(None, 1).acquire().await.unwrap_err();
     assert!(error.to_string().contains(BROKER_KEY), "{error}");
 }
 

@@ -11,9 +11,9 @@ use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::{StoreClient, StoreError};
 use tokio::sync::watch;
 
+use super::leadership::Leadership;
 use super::record::{Challenge, Seen};
-use super::term::Term;
-use super::{BrokerRecord, Holder, LeadershipConfig, LeadershipError};
+use super::{BrokerRecord, ElectionConfig, ElectionError, Holder};
 
 /// How often a challenger looks whether it was answered.
 const ANSWER_LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -21,15 +21,15 @@ const ANSWER_LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Asks a leader's address whether it is alive.
 #[async_trait]
 pub trait IsAlive: Send + Sync + 'static {
-    /// Whether the leader of this name answered at this address. It is given up on after [`LeadershipConfig::ping_patience`].
+    /// Whether the leader of this name answered at this address. It is given up on after [`ElectionConfig::ping_patience`].
     async fn is_alive(&self, address: &str, id: &str) -> bool;
 }
 
 /// A process that wants to lead.
-pub struct Candidate {
+pub struct Elector {
     client: StoreClient,
     runtime: Arc<dyn Runtime>,
-    config: LeadershipConfig,
+    config: ElectionConfig,
     pinger: Arc<dyn IsAlive>,
     id: String,
     address: Option<String>,
@@ -50,12 +50,12 @@ struct Silence {
     other: Option<(u64, Duration)>,
 }
 
-impl Candidate {
-    /// A candidate with a new random name. `address` is where others reach it; nowhere, if it serves only its own process.
+impl Elector {
+    /// A elector with a new random name. `address` is where others reach it; nowhere, if it serves only its own process.
     pub fn new(
         client: StoreClient,
         runtime: Arc<dyn Runtime>,
-        config: LeadershipConfig,
+        config: ElectionConfig,
         pinger: Arc<dyn IsAlive>,
         address: Option<String>,
     ) -> Self {
@@ -71,7 +71,7 @@ impl Candidate {
         }
     }
 
-    /// Says where others reach it, where that is known only now. It counts from the next term on.
+    /// Says where others reach it, where that is known only now. It counts from the next leadership on.
     pub fn set_address(&mut self, address: Option<String>) {
         self.address = address;
     }
@@ -81,18 +81,18 @@ impl Candidate {
         &self.id
     }
 
-    /// The record as this candidate last read it, while it stood by.
+    /// The record as this elector last read it, while it stood by.
     pub fn known(&self) -> watch::Receiver<Option<BrokerRecord>> {
         self.known.subscribe()
     }
 
     /// Who leads, or led last; nothing, if there never was a broker.
-    pub async fn current(&self) -> Result<Option<BrokerRecord>, LeadershipError> {
+    pub async fn current(&self) -> Result<Option<BrokerRecord>, ElectionError> {
         Ok(self.read().await?.map(|(record, _)| record))
     }
 
-    /// Waits until this candidate leads. It can be dropped at any time: a challenge that it leaves behind is answered or overwritten.
-    pub async fn acquire(&self) -> Result<Term, LeadershipError> {
+    /// Waits until this elector leads. It can be dropped at any time: a challenge that it leaves behind is answered or overwritten.
+    pub async fn acquire(&self) -> Result<Leadership, ElectionError> {
         let mut silence = Silence {
             epoch: 0,
             since: None,
@@ -103,7 +103,7 @@ impl Candidate {
         let mut looked_at = self.runtime.monotonic();
         let mut seen = self.read().await?;
         loop {
-            let term = match &seen {
+            let leadership = match &seen {
                 None => self.found().await?,
                 // An own write was applied although its answer was lost, and somebody has built upon it.
                 Some((record, tag)) if record.is_held_by(&self.id, record.epoch) => {
@@ -112,8 +112,8 @@ impl Candidate {
                 Some((record, tag)) if record.holder.is_none() => self.take(record, tag).await?,
                 Some((record, tag)) => self.doubt(record, tag, &mut silence).await?,
             };
-            if let Some(term) = term {
-                return Ok(term);
+            if let Some(leadership) = leadership {
+                return Ok(leadership);
             }
             if seen
                 .as_ref()
@@ -168,7 +168,7 @@ impl Candidate {
         record: &BrokerRecord,
         tag: &Tag,
         silence: &mut Silence,
-    ) -> Result<Option<Term>, LeadershipError> {
+    ) -> Result<Option<Leadership>, ElectionError> {
         let now = self.runtime.monotonic();
         if silence.epoch != record.epoch {
             // A new leader has yet to be asked.
@@ -206,19 +206,19 @@ impl Candidate {
                 return Ok(None);
             }
         }
-        let term = self.challenge(record, tag).await?;
-        if term.is_none() {
+        let leadership = self.challenge(record, tag).await?;
+        if leadership.is_none() {
             silence.challenge_at = self.runtime.monotonic() + silence.pause;
             silence.pause = (silence.pause * 2).min(self.config.challenge_pause_max);
         }
-        Ok(term)
+        Ok(leadership)
     }
 
     async fn challenge(
         &self,
         record: &BrokerRecord,
         tag: &Tag,
-    ) -> Result<Option<Term>, LeadershipError> {
+    ) -> Result<Option<Leadership>, ElectionError> {
         let op = self.runtime.new_op_id();
         let mut doubted = record.next(op);
         doubted.challenge = Some(Challenge {
@@ -251,7 +251,7 @@ impl Candidate {
     }
 
     /// Becomes the first leader that there ever was.
-    async fn found(&self) -> Result<Option<Term>, LeadershipError> {
+    async fn found(&self) -> Result<Option<Leadership>, ElectionError> {
         let began = self.runtime.monotonic();
         let op = self.runtime.new_op_id();
         let record = BrokerRecord::first(self.holder(), op);
@@ -269,7 +269,7 @@ impl Candidate {
         &self,
         record: &BrokerRecord,
         tag: &Tag,
-    ) -> Result<Option<Term>, LeadershipError> {
+    ) -> Result<Option<Leadership>, ElectionError> {
         let began = self.runtime.monotonic();
         let mut taken = record.next(self.runtime.new_op_id());
         taken.epoch += 1;
@@ -279,9 +279,9 @@ impl Candidate {
         Ok(tag.map(|tag| self.begin(taken, tag, began)))
     }
 
-    fn begin(&self, record: BrokerRecord, tag: Tag, began: Duration) -> Term {
+    fn begin(&self, record: BrokerRecord, tag: Tag, began: Duration) -> Leadership {
         tracing::info!(epoch = record.epoch, "this process leads");
-        Term::begin(
+        Leadership::begin(
             self.client.clone(),
             Arc::clone(&self.runtime),
             self.config.clone(),
@@ -301,21 +301,21 @@ impl Candidate {
         }
     }
 
-    async fn read(&self) -> Result<Option<Seen>, LeadershipError> {
+    async fn read(&self) -> Result<Option<Seen>, ElectionError> {
         let seen = super::record::read(&self.client).await?;
         self.known
             .send_replace(seen.as_ref().map(|(record, _)| record.clone()));
         Ok(seen)
     }
 
-    async fn swap(&self, record: &BrokerRecord, tag: &Tag) -> Result<Option<Tag>, LeadershipError> {
-        super::term::swap(&self.client, record, tag).await
+    async fn swap(&self, record: &BrokerRecord, tag: &Tag) -> Result<Option<Tag>, ElectionError> {
+        super::leadership::swap(&self.client, record, tag).await
     }
 }
 
-impl fmt::Debug for Candidate {
+impl fmt::Debug for Elector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Candidate")
+        f.debug_struct("Elector")
             .field("id", &self.id)
             .field("address", &self.address)
             .finish_non_exhaustive()

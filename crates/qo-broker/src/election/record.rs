@@ -11,7 +11,7 @@ use qo_store::client::Tag;
 use qo_store::{StoreClient, StoreError};
 use serde::{Deserialize, Serialize};
 
-use super::{ANSWER_TIME_DEFAULT_MS, ANSWER_TIME_MAX_MS, LeadershipError};
+use super::{ANSWER_TIME_DEFAULT_MS, ANSWER_TIME_MAX_MS, ElectionError};
 
 /// How many earlier writes the record names, so that each is recognised although others have built upon it.
 const RECENT_OPS_MAX: usize = 16;
@@ -73,7 +73,7 @@ pub struct Challenge {
 pub(super) type Seen = (BrokerRecord, Tag);
 
 /// Reads the object; nothing, if there never was a broker.
-pub(super) async fn read(client: &StoreClient) -> Result<Option<Seen>, LeadershipError> {
+pub(super) async fn read(client: &StoreClient) -> Result<Option<Seen>, ElectionError> {
     match client.get(BROKER_KEY).await {
         Ok(object) => Ok(Some((BrokerRecord::decode(&object.body)?, object.tag))),
         Err(StoreError::NotFound { .. }) => Ok(None),
@@ -83,7 +83,7 @@ pub(super) async fn read(client: &StoreClient) -> Result<Option<Seen>, Leadershi
 
 impl BrokerRecord {
     /// Who leads, or led last; nothing, if there never was a broker.
-    pub async fn read(client: &StoreClient) -> Result<Option<Self>, LeadershipError> {
+    pub async fn read(client: &StoreClient) -> Result<Option<Self>, ElectionError> {
         Ok(read(client).await?.map(|(record, _)| record))
     }
 
@@ -125,9 +125,9 @@ impl BrokerRecord {
     }
 
     /// Why somebody else does not lead.
-    pub(super) fn lost(&self) -> LeadershipError {
+    pub(super) fn lost(&self) -> ElectionError {
         let nobody = || "nobody".to_owned();
-        LeadershipError::Lost {
+        ElectionError::Lost {
             epoch: self.epoch,
             holder: self
                 .holder
@@ -141,16 +141,16 @@ impl BrokerRecord {
         }
     }
 
-    pub(super) fn encode(&self) -> Result<Bytes, LeadershipError> {
+    pub(super) fn encode(&self) -> Result<Bytes, ElectionError> {
         serde_json::to_vec_pretty(self)
             .map(Bytes::from)
             .map_err(|error| unreadable(&error))
     }
 
-    pub(super) fn decode(body: &[u8]) -> Result<Self, LeadershipError> {
+    pub(super) fn decode(body: &[u8]) -> Result<Self, ElectionError> {
         let record: Self = serde_json::from_slice(body).map_err(|error| unreadable(&error))?;
         if record.revision.max(record.epoch) > COUNT_MAX {
-            return Err(LeadershipError::Unreadable {
+            return Err(ElectionError::Unreadable {
                 key: BROKER_KEY,
                 detail: "it counts further than anybody does".to_owned(),
             });
@@ -159,8 +159,8 @@ impl BrokerRecord {
     }
 }
 
-fn unreadable(error: &serde_json::Error) -> LeadershipError {
-    LeadershipError::Unreadable {
+fn unreadable(error: &serde_json::Error) -> ElectionError {
+    ElectionError::Unreadable {
         key: BROKER_KEY,
         detail: error.to_string(),
     }

@@ -8,7 +8,7 @@
 //!
 //! `meta/broker.json` names the leader, its address and its epoch. A standby asks the leader's address whether it is alive, which costs
 //! nothing. If there is no answer for a while, it writes a **challenge** into the object. A leader reads the object every second
-//! (a conditional GET) and answers a challenge by removing it. A challenge that stands for [`LeadershipConfig::answer_time`]
+//! (a conditional GET) and answers a challenge by removing it. A challenge that stands for [`ElectionConfig::answer_time`]
 //! shows that the leader is dead, asleep, or cut off from the store, so the standby replaces it, under the condition that the
 //! object still is the one with its challenge.
 //!
@@ -26,30 +26,30 @@
 //! A leader is *confirmed* by a read or a write of the object that began at `t` and found no challenge. A challenge that the read did not see
 //! was stored after `t`, and stands for `answer_time` before anybody takes over. So until `t + answer_time`, nobody else leads. The leader
 //! takes a tenth off for clocks that run unequally, and answers nothing outside of that time before it was confirmed again
-//! ([`Term::confirm`]). A leader that was stopped for a minute therefore asks first, finds another name, and stands down.
+//! ([`Leadership::confirm`]). A leader that was stopped for a minute therefore asks first, finds another name, and stands down.
 //!
 //! Processes may be set up differently: a leader writes into the record how long it takes itself to answer, and a challenger waits for the
 //! longer one of that and its own time.
 //!
 //! # Requests
 //!
-//! A leader sends one GET a second, answered 304, and one PUT each [`LeadershipConfig::heartbeat_interval`]: at S3's prices about $1.05 and
-//! $0.88 a month. A standby sends one GET per [`LeadershipConfig::look_interval`], $0.11.
+//! A leader sends one GET a second, answered 304, and one PUT each [`ElectionConfig::heartbeat_interval`]: at S3's prices about $1.05 and
+//! $0.88 a month. A standby sends one GET per [`ElectionConfig::look_interval`], $0.11.
 
-mod candidate;
+mod elector;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
+mod leader_gate;
+mod leadership;
 mod record;
-mod seat;
-mod term;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use candidate::{Candidate, IsAlive};
+pub use elector::{Elector, IsAlive};
+pub use leader_gate::LeaderGate;
+pub use leadership::Leadership;
 pub use record::{BrokerRecord, Holder};
-pub use seat::Seat;
-pub use term::Term;
 
 use qo_engine::environment::{ConfigError, number};
 use qo_store::StoreError;
@@ -57,7 +57,7 @@ use thiserror::Error;
 
 /// How fast who looks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeadershipConfig {
+pub struct ElectionConfig {
     /// How often a leader reads the object.
     pub check_interval: Duration,
     /// How long a leader has to answer a challenge.
@@ -80,13 +80,13 @@ const ANSWER_TIME_DEFAULT_MS: u64 = 2_500;
 const ANSWER_TIME_MIN_MS: u64 = 250;
 const ANSWER_TIME_MAX_MS: u64 = 10 * 60 * 1_000;
 
-impl Default for LeadershipConfig {
+impl Default for ElectionConfig {
     fn default() -> Self {
         Self::with_answer_time(Duration::from_millis(ANSWER_TIME_DEFAULT_MS))
     }
 }
 
-impl LeadershipConfig {
+impl ElectionConfig {
     /// The defaults around another time to answer: a leader looks more than twice in that time, and a takeover takes it about one and a half
     /// times.
     pub fn with_answer_time(answer_time: Duration) -> Self {
@@ -102,7 +102,7 @@ impl LeadershipConfig {
     }
 }
 
-impl LeadershipConfig {
+impl ElectionConfig {
     /// The defaults with what `QO_BROKER_ANSWER_MS` says.
     pub fn from_env(vars: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let answer_ms = number(
@@ -121,7 +121,7 @@ impl LeadershipConfig {
 /// A leader without an address is doubted when it misses so many heartbeats.
 const HEARTBEATS_MISSED: u32 = 3;
 
-impl LeadershipConfig {
+impl ElectionConfig {
     /// How old the heartbeat of a leader without an address may be before it is doubted.
     pub fn heartbeat_patience(&self) -> Duration {
         self.heartbeat_interval * HEARTBEATS_MISSED
@@ -130,7 +130,7 @@ impl LeadershipConfig {
 
 /// Why somebody does not lead.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum LeadershipError {
+pub enum ElectionError {
     /// Somebody else leads now.
     #[error("this broker no longer leads: epoch {epoch} belongs to {holder}; ask it at {address}")]
     Lost {

@@ -1,17 +1,17 @@
 //! The place of a leader: an engine that is there while this process leads, and refuses everything otherwise.
 //!
-//! Servers and callers hold the seat for as long as the process lives; the engine in it comes and goes with the terms.
+//! Servers and callers hold the gate for as long as the process lives; the engine in it comes and goes with the terms.
 //!
 //! | step | asked meanwhile | a crash right after it leaves |
 //! | --- | --- | --- |
-//! | 1. a term is acquired, and put into the seat | `NotLeader` | a leader that does not answer challenges: the next one takes over |
-//! | 2. the engine is opened, and put into the seat | the engine answers | the same; the engine's journal holds all that was acknowledged |
-//! | 3. the seat is vacated: nothing reaches the engine any more | `NotLeader` | the same |
+//! | 1. a leadership is acquired, and put into the gate | `NotLeader` | a leader that does not answer challenges: the next one takes over |
+//! | 2. the engine is opened, and put into the gate | the engine answers | the same; the engine's journal holds all that was acknowledged |
+//! | 3. the gate is vacated: nothing reaches the engine any more | `NotLeader` | the same |
 //! | 4. the engine is closed | `NotLeader` | the same |
-//! | 5. the term is released: others need not wait | `NotLeader` | nothing |
+//! | 5. the leadership is released: others need not wait | `NotLeader` | nothing |
 //!
-//! The term is given up last, so that whoever comes next does not open the journal while this process still writes to it. If it does,
-//! because the term was lost, the journal itself fences the older writer out.
+//! The leadership is given up last, so that whoever comes next does not open the journal while this process still writes to it. If it does,
+//! because the leadership was lost, the journal itself fences the older writer out.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -30,10 +30,10 @@ use qo_engine::watch::Watcher;
 use qo_store::StoreClient;
 use tokio::sync::watch;
 
-use super::Term;
+use super::Leadership;
 
 /// The place of a leader.
-pub struct Seat {
+pub struct LeaderGate {
     client: StoreClient,
     taken: watch::Sender<Taken>,
     /// Those who are told what becomes durable, by whichever engine sits here.
@@ -43,21 +43,21 @@ pub struct Seat {
 /// Who sits there.
 #[derive(Default)]
 struct Taken {
-    term: Option<Arc<Term>>,
+    leadership: Option<Arc<Leadership>>,
     engine: Option<Arc<dyn Engine>>,
     /// Nobody will sit there any more.
     closed: bool,
 }
 
 impl Taken {
-    /// The term, once its engine is there.
-    fn serving(&self) -> Option<&Arc<Term>> {
-        self.term.as_ref().filter(|_| self.engine.is_some())
+    /// The leadership, once its engine is there.
+    fn serving(&self) -> Option<&Arc<Leadership>> {
+        self.leadership.as_ref().filter(|_| self.engine.is_some())
     }
 }
 
-impl Seat {
-    /// A seat that nobody has. The client tells the time while nobody does.
+impl LeaderGate {
+    /// A gate that nobody has. The client tells the time while nobody does.
     pub fn new(client: StoreClient) -> Self {
         Self {
             client,
@@ -66,10 +66,10 @@ impl Seat {
         }
     }
 
-    /// Begins a term, whose engine is still to come.
-    pub fn begin(&self, term: Arc<Term>) {
+    /// Begins a leadership, whose engine is still to come.
+    pub fn begin(&self, leadership: Arc<Leadership>) {
         self.taken.send_replace(Taken {
-            term: Some(term),
+            leadership: Some(leadership),
             ..Taken::default()
         });
     }
@@ -85,31 +85,37 @@ impl Seat {
 
     /// Makes sure that this process leads and serves at this moment, and says in which epoch.
     pub async fn confirm(&self) -> Option<u64> {
-        let term = self.taken.borrow().serving().cloned()?;
-        term.confirm().await.ok()?;
-        Some(term.epoch())
+        let leadership = self.taken.borrow().serving().cloned()?;
+        leadership.confirm().await.ok()?;
+        Some(leadership.epoch())
     }
 
     /// Returns once this process does not serve in this epoch any more.
     pub async fn over(&self, epoch: u64) {
         let mut taken = self.taken.subscribe();
-        let is_over = |taken: &Taken| taken.serving().is_none_or(|term| term.epoch() != epoch);
+        let is_over = |taken: &Taken| {
+            taken
+                .serving()
+                .is_none_or(|leadership| leadership.epoch() != epoch)
+        };
         // The sender lives as long as this.
         let _ = taken.wait_for(is_over).await;
     }
 
-    /// Ends the term, in order: nothing reaches the engine any more, it is closed, and the leadership is given up.
+    /// Ends the leadership, in order: nothing reaches the engine any more, it is closed, and the leadership is given up.
     pub async fn leave(&self) {
         self.vacate(Taken::default()).await;
     }
 
     async fn vacate(&self, next: Taken) {
-        let Taken { term, engine, .. } = self.taken.send_replace(next);
+        let Taken {
+            leadership, engine, ..
+        } = self.taken.send_replace(next);
         if let Some(engine) = engine {
             engine.close().await;
         }
-        if let Some(term) = term {
-            term.release().await;
+        if let Some(leadership) = leadership {
+            leadership.release().await;
         }
     }
 
@@ -127,18 +133,24 @@ impl Seat {
     }
 }
 
-impl fmt::Debug for Seat {
+impl fmt::Debug for LeaderGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let taken = self.taken.borrow();
-        f.debug_struct("Seat")
-            .field("epoch", &taken.term.as_ref().map(|term| term.epoch()))
+        f.debug_struct("LeaderGate")
+            .field(
+                "epoch",
+                &taken
+                    .leadership
+                    .as_ref()
+                    .map(|leadership| leadership.epoch()),
+            )
             .field("serves", &taken.engine.is_some())
             .finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl Engine for Seat {
+impl Engine for LeaderGate {
     fn now(&self) -> Timestamp {
         match self.engine() {
             Ok(engine) => engine.now(),
