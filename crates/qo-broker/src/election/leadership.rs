@@ -55,7 +55,7 @@ impl Leadership {
         });
         let wake = Arc::new(Notify::new());
         let (release, released) = watch::channel(false);
-        let keeper = RecordKeeper {
+        let renewal = Renewal {
             heartbeat_at: runtime.monotonic(),
             client,
             runtime: Arc::clone(&runtime),
@@ -65,7 +65,7 @@ impl Leadership {
             wake: Arc::clone(&wake),
             released,
         };
-        runtime.spawn(Box::pin(keeper.run()));
+        runtime.spawn(Box::pin(renewal.run()));
         Self {
             epoch,
             runtime,
@@ -119,7 +119,7 @@ impl Leadership {
         let ended = state.wait_for(|state| state.ended.is_some()).await;
         match ended {
             Ok(state) => state.ended.clone().unwrap_or(ElectionError::Released),
-            // The keeper is gone, which only happens when its runtime is.
+            // The renewal is gone, which only happens when its runtime is.
             Err(_) => ElectionError::Released,
         }
     }
@@ -129,7 +129,7 @@ impl Leadership {
         // If nobody listens, it has ended already.
         let _ = self.release.send(true);
         let mut state = self.state.clone();
-        // The keeper's end of the channel goes when all is written.
+        // The renewal's end of the channel goes when all is written.
         while state.changed().await.is_ok() {}
     }
 }
@@ -140,7 +140,7 @@ fn trusted(answer_time: Duration) -> Duration {
 }
 
 /// Reads and writes the object for as long as the leadership lasts.
-struct RecordKeeper {
+struct Renewal {
     client: StoreClient,
     runtime: Arc<dyn Runtime>,
     config: ElectionConfig,
@@ -152,7 +152,7 @@ struct RecordKeeper {
     heartbeat_at: Duration,
 }
 
-impl RecordKeeper {
+impl Renewal {
     async fn run(mut self) {
         loop {
             let released = tokio::select! {

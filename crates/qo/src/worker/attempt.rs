@@ -1,4 +1,4 @@
-//! One call of a handler: started where handlers run, stopped from where its keeper is.
+//! One call of a handler: started where handlers run, stopped from where its supervisor is.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;

@@ -16,7 +16,7 @@ use qo_store::runtime::RuntimeExt;
 use tokio_util::sync::CancellationToken;
 
 use super::Outcome;
-use super::keeper::{PAUSE_MAX, PAUSE_MIN};
+use super::attempt_supervisor::{PAUSE_MAX, PAUSE_MIN};
 use super::run::Run;
 use super::slots::Slot;
 use crate::error::Error;

@@ -1,7 +1,7 @@
-//! What a handler knows of its attempt, and what it can ask of the attempt's keeper.
+//! What a handler knows of its attempt, and what it can ask of the attempt's supervisor.
 //!
 //! A handler never talks to the queue about its own attempt. What it says of its progress lies in a place where the newest
-//! report replaces older ones, and what it asks goes through a channel; the keeper takes both when it is their turn.
+//! report replaces older ones, and what it asks goes through a channel; the supervisor takes both when it is their turn.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -68,7 +68,7 @@ struct Inner {
 /// A renewal that a handler asks for, and where it waits for the answer.
 pub(super) type Renewal = oneshot::Sender<Result<(), Error>>;
 
-/// The keeper's ends of what a handler says and asks.
+/// The supervisor's ends of what a handler says and asks.
 pub(super) struct Wishes {
     pub(super) progress: watch::Receiver<Option<ProgressReport>>,
     pub(super) renewals: mpsc::Receiver<Renewal>,

@@ -30,11 +30,12 @@
 //! - [`TaskInput`], [`TaskHandler`], [`Context`], [`TaskError`]: what a handler is made of.
 //! - [`Hook`], [`Outcome`], [`WorkerReport`]: what a program hears of its attempts.
 //!
-//! Inside, an attempt has a keeper ([`keeper`]), which alone talks to the queue for it; handlers run elsewhere ([`runner`]);
+//! Inside, an attempt has a supervisor ([`supervisor`]), which alone talks to the queue for it; handlers run elsewhere ([`runner`]);
 //! [`claims`] brings work as there is room; [`stop`] ends it all in order. Why a crash is harmless wherever it comes is at the head of
-//! [`keeper`].
+//! [`supervisor`].
 
 mod attempt;
+mod attempt_supervisor;
 mod builder;
 mod claims;
 mod context;
@@ -43,7 +44,6 @@ mod handler;
 mod heartbeat;
 mod hooks;
 mod host;
-mod keeper;
 mod report;
 mod run;
 mod runner;

@@ -11,9 +11,9 @@ use qo_store::runtime::Runtime;
 use tokio::sync::watch;
 use tracing::Instrument;
 
+use super::attempt_supervisor::AttemptSupervisor;
 use super::context::States;
 use super::hooks::Hooks;
-use super::keeper::Keeper;
 use super::report::Counters;
 use super::runner::{RunIn, Runner};
 use super::slots::{Running, Slot, Slots};
@@ -95,7 +95,7 @@ impl Run {
         }))
     }
 
-    /// Gives a task that was just claimed a keeper of its own.
+    /// Gives a task that was just claimed a supervisor of its own.
     pub(super) fn begin(self: &Arc<Self>, task: Task, slot: Slot) {
         let span = tracing::info_span!(
             "task",
@@ -108,8 +108,8 @@ impl Run {
         let registered = self.running.register(task.id, task.attempt, since);
         let run = Arc::clone(self);
         let keeping = async move {
-            let outcome = match Keeper::new(&run, task, slot) {
-                Some(keeper) => keeper.keep().await,
+            let outcome = match AttemptSupervisor::new(&run, task, slot) {
+                Some(supervisor) => supervisor.keep().await,
                 None => Outcome::Abandoned,
             };
             run.counters.count(outcome);

@@ -13,7 +13,7 @@ pub(super) struct Slots {
     free: Arc<watch::Sender<usize>>,
 }
 
-/// One place, free again when the last clone is dropped. The keeper of an attempt holds one and its handler another: a handler
+/// One place, free again when the last clone is dropped. The supervisor of an attempt holds one and its handler another: a handler
 /// that blocks a thread after its attempt is over still takes up room.
 #[derive(Clone)]
 pub(super) struct Slot {
@@ -68,13 +68,13 @@ impl Drop for Place {
 /// An attempt, among all that run. A task can be there twice: its old attempt is being stopped, and it was claimed again.
 type Entry = (TaskId, u32);
 
-/// The attempts that have a keeper. Clones share them.
+/// The attempts that have a supervisor. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Running {
     attempts: Arc<watch::Sender<BTreeMap<Entry, Timestamp>>>,
 }
 
-/// An attempt that has a keeper, until this is dropped.
+/// An attempt that has a supervisor, until this is dropped.
 pub(super) struct Registered {
     running: Running,
     entry: Entry,

@@ -18,7 +18,7 @@ use qo_core::{Json, Status};
 use tokio::sync::watch;
 
 use super::attempt::HandlerResult;
-use super::keeper::{Keeper, PAUSE_MAX, PAUSE_MIN, is_lost};
+use super::attempt_supervisor::{AttemptSupervisor, PAUSE_MAX, PAUSE_MIN, is_lost};
 use super::run::{Stage, stage_is};
 use super::{Context, Outcome, StopReason, TaskError};
 use crate::error::{Error, ErrorKind};
@@ -112,7 +112,7 @@ fn failure(kind: FailureKind, error: &str) -> Verdict {
     })
 }
 
-impl Keeper {
+impl AttemptSupervisor {
     /// Writes what came of an attempt. While the store does not take it, it is tried again, and the lease renewed meanwhile; the
     /// queue decides whether the attempt is still the current one.
     pub(super) async fn write(&mut self, mut verdict: Verdict) -> Outcome {

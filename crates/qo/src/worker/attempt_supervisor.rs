@@ -46,7 +46,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(100);
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-pub(super) struct Keeper {
+pub(super) struct AttemptSupervisor {
     pub(super) run: Arc<Run>,
     pub(super) context: Context,
     pub(super) lease: LeaseId,
@@ -93,8 +93,8 @@ enum Written {
     Progressed(Result<Task, Error>),
 }
 
-impl Keeper {
-    /// The keeper of a task that was claimed. Nothing, if the engine handed out what was not asked for.
+impl AttemptSupervisor {
+    /// The supervisor of a task that was claimed. Nothing, if the engine handed out what was not asked for.
     pub(super) fn new(run: &Arc<Run>, task: Task, slot: Slot) -> Option<Self> {
         let plan = &run.plan;
         let (Some(lease), Some(handler)) = (task.lease_id, plan.handlers.get(&task.task_type))
