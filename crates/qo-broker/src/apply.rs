@@ -13,7 +13,7 @@ use qo_store::runtime::{Runtime, RuntimeExt};
 
 use super::journal::{GroupChanges, Journal};
 use super::message::{Answer, Ask, ListAsk, Listed, Submit, Taken, Wish};
-use super::telling::operation_of;
+use super::notify::operation_of;
 
 /// How many expired leases and tasks one commit ends.
 const EXPIRED_PER_COMMIT: usize = 1_000;

@@ -39,7 +39,7 @@ use super::apply::{Space, Verdict};
 use super::config::BrokerConfig;
 use super::journal::{Committed, Found, GroupChanges, Journal, Want};
 use super::message::{Answer, Ask, Entry};
-use super::telling::Told;
+use super::notify::Told;
 
 /// How often a group is tried against others who keep writing.
 const ROUNDS_MAX: u32 = 60;

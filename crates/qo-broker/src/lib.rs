@@ -19,9 +19,9 @@ pub mod fuzz;
 mod journal;
 mod json;
 mod message;
+mod notify;
 mod payloads;
 mod slate;
-mod telling;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -21,17 +21,17 @@ mod app;
 mod body;
 mod claims;
 mod config;
-mod envelope;
 mod events;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 mod leader;
 mod metrics;
+mod middleware;
 mod openapi;
-mod patience;
 mod routes;
 mod server;
 pub mod tokens;
+mod write_timeout;
 
 pub use config::{Auth, CountsFn, Limits, ServerConfig, Tls};
 pub use leader::Leader;

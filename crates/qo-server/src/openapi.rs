@@ -8,7 +8,7 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 
-use crate::envelope::Access;
+use crate::middleware::Access;
 use crate::routes::{self, bulk, events, looking, operations, operators, reference, tasks, work};
 use crate::tokens::Scope;
 
@@ -26,7 +26,7 @@ use crate::tokens::Scope;
         operators::pause, operators::resume, bulk::bulk,
         work::claim, work::complete, work::fail, work::release, work::renew, work::snooze, work::progress,
         work::outcomes, work::heartbeat, work::deregister,
-        looking::info, looking::stats, looking::workers, events::events,
+        query::info, query::stats, query::workers, events::events,
         reference::document, reference::page, reference::script, reference::style,
         operations::health, operations::ready, operations::metrics,
     ),

@@ -36,9 +36,9 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
 use crate::config::{Limits, ServerConfig, Tls};
-use crate::patience::Patient;
 use crate::routes;
 use crate::tokens::TokenError;
+use crate::write_timeout::Patient;
 
 /// After an error of `accept`, such as too many open files, so long until the next try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

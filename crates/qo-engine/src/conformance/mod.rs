@@ -27,9 +27,9 @@ mod claiming;
 mod crowds;
 mod keys;
 mod leases;
-mod looking;
 mod operators;
 mod pauses;
+mod query;
 mod refusals;
 mod room;
 mod running;
@@ -85,13 +85,13 @@ macro_rules! checks {
 
 /// Everything that is asked. Those that look at all tasks of the space come first, while there are few.
 const CHECKS: &[(&str, Check)] = checks![
-    looking::lists_by_every_filter,
-    looking::lists_page_by_page,
-    looking::refuses_a_cursor_that_it_did_not_give,
-    looking::counts_tasks,
-    looking::tells_what_happened,
-    looking::shows_versions_where_they_are_kept,
-    looking::knows_its_workers,
+    query::lists_by_every_filter,
+    query::lists_page_by_page,
+    query::refuses_a_cursor_that_it_did_not_give,
+    query::counts_tasks,
+    query::tells_what_happened,
+    query::shows_versions_where_they_are_kept,
+    query::knows_its_workers,
     submitting::keeps_every_option,
     submitting::fills_in_the_defaults,
     submitting::returns_the_first_task_of_an_id,

@@ -11,23 +11,23 @@
 
 pub mod bulk;
 pub mod claim;
-pub mod looking;
 pub mod outcome;
 pub mod payload;
 pub mod problem;
+pub mod query;
 #[cfg(feature = "openapi")]
 pub mod schema;
 pub mod submit;
 
 pub use bulk::{BulkAnswer, BulkBody, BulkFailure, BulkFilter, BulkOperation};
 pub use claim::{ClaimAnswer, ClaimBody};
-pub use looking::{
-    Info, ListQuery, PageAnswer, QueueStatsAnswer, StatsAnswer, VersionAnswer, VersionsAnswer,
-    VersionsQuery,
-};
 pub use outcome::{CancelBody, Outcome, OutcomeAnswer, OutcomeItem, tell_many};
 pub use payload::BytesPayload;
 pub use problem::{Condition, Problem};
+pub use query::{
+    Info, ListQuery, PageAnswer, QueueStatsAnswer, StatsAnswer, VersionAnswer, VersionsAnswer,
+    VersionsQuery,
+};
 pub use submit::{RetryPolicyBody, SubmitAnswer, SubmitBody, SubmittedAnswer};
 
 #[expect(

@@ -5,9 +5,9 @@
 pub(crate) mod bulk;
 pub(crate) mod dashboard;
 pub(crate) mod events;
-pub(crate) mod looking;
 pub(crate) mod operations;
 pub(crate) mod operators;
+pub(crate) mod query;
 pub(crate) mod reference;
 pub(crate) mod tasks;
 pub(crate) mod work;
@@ -20,7 +20,7 @@ use qo_remote::wire::Condition;
 
 use crate::answer::Refusal;
 use crate::app::App;
-use crate::envelope::{Access, authorize, envelope};
+use crate::middleware::{Access, authorize, envelope};
 use crate::tokens::Scope;
 
 /// One route.
@@ -107,9 +107,9 @@ fn about_the_rest() -> Vec<Route> {
     use operators::{pause, resume};
     use reference::{document, page, script, style};
     vec![
-        reads("/v1/info", Access::Known, get(looking::info)),
-        reads("/v1/stats", READ, get(looking::stats)),
-        reads("/v1/workers", READ, get(looking::workers)),
+        reads("/v1/info", Access::Known, get(query::info)),
+        reads("/v1/stats", READ, get(query::stats)),
+        reads("/v1/workers", READ, get(query::workers)),
         reads("/v1/events", READ, get(events::events)),
         writes("/v1/queues/{queue}/pause", ADMIN, post(pause)),
         writes("/v1/queues/{queue}/resume", ADMIN, post(resume)),

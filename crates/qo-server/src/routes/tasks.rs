@@ -13,7 +13,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, StatusCode};
 use qo::{Error, Event, IdempotencyKey, Json, Task, TaskId};
 use qo_core::{Payload, TraceParent};
-use qo_remote::wire::looking::PAGE_DEFAULT;
+use qo_remote::wire::query::PAGE_DEFAULT;
 use qo_remote::wire::{
     BATCH_MAX, BytesPayload, IDEMPOTENCY_HEADER, ListQuery, PageAnswer, SubmitAnswer, SubmitBody,
     SubmittedAnswer, TRACE_HEADER, VERSIONS_MAX, VersionsAnswer, VersionsQuery, schema,

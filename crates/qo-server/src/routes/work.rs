@@ -14,7 +14,7 @@ use crate::answer::{Answer, Refusal, json, json_of_about, json_of_parts, nothing
 use crate::app::App;
 use crate::body::{JsonBody, JsonText, Named};
 use crate::claims::Name;
-use crate::envelope::RequestName;
+use crate::middleware::RequestName;
 use crate::routes::tasks::{parts, size_of};
 use crate::tokens::Caller;
 
