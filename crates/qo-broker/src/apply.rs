@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::mutant::{Mutant, planted};
-use qo_core::state::{Claim, Outcome, Request, StateCommand};
+use qo_core::queue_state::{Claim, Outcome, Request, StateCommand};
 use qo_core::{Action, Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::Stats;

@@ -1,7 +1,7 @@
 //! What makes the changes of a group durable.
 
 use async_trait::async_trait;
-use qo_core::state::Changes;
+use qo_core::queue_state::Changes;
 use qo_core::{QueueName, QueueState, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::watch::TaskChange;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::QueueState;
-use qo_core::state::Request;
+use qo_core::queue_state::Request;
 use qo_core::{Task, TaskId};
 use qo_engine::watch::{Commit, RENEW, TaskChange, Watchers, operation_name};
 use qo_store::runtime::Runtime;

@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
-use qo_core::state::{Claim, Outcome, Request, StateCommand};
+use qo_core::queue_state::{Claim, Outcome, Request, StateCommand};
 use qo_core::{Action, Json, LeaseId, OpId, Payload, QueueState, Submission, TaskId, Timestamp};
 
 const MILLION: u64 = 1_000_000;

@@ -5,7 +5,7 @@
 //!
 //! - [`task`]: the record, and its stored form.
 //! - [`transition`]: every change that a task can undergo, and why one is refused.
-//! - [`state`]: all live tasks in memory with their indexes, for engines that keep them there.
+//! - [`queue_state`]: all live tasks in memory with their indexes, for engines that keep them there.
 //! - [`keys`]: where the objects of a task live in a bucket.
 //! - [`names`], [`id`], [`time`], [`trace`], [`json`], [`payload`], [`retry`], [`limits`]: what the above is made of.
 
@@ -18,8 +18,8 @@ pub mod limits;
 pub mod mutant;
 pub mod names;
 pub mod payload;
+pub mod queue_state;
 pub mod retry;
-pub mod state;
 pub mod task;
 pub mod time;
 pub mod trace;
@@ -29,8 +29,8 @@ pub use id::{LeaseId, OpId, Shard, TaskId};
 pub use json::Json;
 pub use names::{IdempotencyKey, QueueName, Tag, TaskType, WorkerId};
 pub use payload::{Payload, PayloadRef, Sha256};
+pub use queue_state::QueueState;
 pub use retry::{Jitter, RetryPolicy};
-pub use state::QueueState;
 pub use task::{Status, Task};
 pub use time::Timestamp;
 pub use trace::TraceParent;

@@ -1,6 +1,6 @@
 //! A stored task, from any bytes.
 
-use qo_core::state::{Request, StateCommand};
+use qo_core::queue_state::{Request, StateCommand};
 use qo_core::task::{decode, decode_compact, encode, encode_compact};
 use qo_core::transition::{Failure, FailureKind, ProgressReport};
 use qo_core::{Action, Command, Jitter, Json, LeaseId, OpId, Payload, QueueState, Task, Timestamp};

@@ -1,6 +1,6 @@
 //! The queue space, by example.
 
-use qo_core::state::{Claim, Outcome, Request, StateCommand};
+use qo_core::queue_state::{Claim, Outcome, Request, StateCommand};
 use qo_core::transition::Idempotency;
 use qo_core::{Action, Jitter, QueueState, Rejection, Status, Submission, TaskId, Timestamp};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qo_core::state::{Claim, Outcome, Request, StateCommand};
+use qo_core::queue_state::{Claim, Outcome, Request, StateCommand};
 use qo_core::transition::{Action, Submission};
 use qo_core::{
     Jitter, LeaseId, OpId, Payload, QueueName, QueueState, Rejection, Task, TaskId, Timestamp,

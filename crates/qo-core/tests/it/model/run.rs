@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use qo_core::state::{Changes, Claim, Outcome, Request, StateCommand};
+use qo_core::queue_state::{Changes, Claim, Outcome, Request, StateCommand};
 use qo_core::task::IdempotencyScope;
 use qo_core::transition::{Failure, FailureKind, Idempotency, ProgressReport};
 use qo_core::{Action, Jitter, QueueState, Status, Submission, TaskId};
