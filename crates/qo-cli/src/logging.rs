@@ -38,14 +38,14 @@ fn directives(verbosity: Verbosity) -> &'static str {
             ..
         } => {
             // What a worker prints, its log need not say again: its start, its stop, and what becomes of each attempt.
-            "warn,qo=info,qo_cli=info,qo_engine=info,qo::worker::outcome=error,qo::worker::stop=warn"
+            "warn,qo=info,qo_cli=info,qo_direct=info,qo_broker=info,qo_remote=info,qo::worker::outcome=error,qo::worker::stop=warn"
         }
         Verbosity { verbose: 0, .. } => "warn,qo::worker::outcome=error",
         Verbosity { verbose: 1, .. } => {
-            "warn,qo=info,qo_cli=info,qo_engine=info,qo_store::http_layer=debug,qo_store::wrap::logging=debug,qo_store::probe=debug"
+            "warn,qo=info,qo_cli=info,qo_direct=info,qo_broker=info,qo_remote=info,qo_store::http_layer=debug,qo_store::wrap::logging=debug,qo_store::probe=debug"
         }
-        Verbosity { verbose: 2, .. } => "info,qo=debug,qo_cli=debug,qo_engine=debug,qo_store=debug",
-        Verbosity { .. } => "debug,qo=trace,qo_cli=trace,qo_engine=trace,qo_store=trace",
+        Verbosity { verbose: 2, .. } => "info,qo=debug,qo_cli=debug,qo_direct=debug,qo_broker=debug,qo_remote=debug,qo_store=debug",
+        Verbosity { .. } => "debug,qo=trace,qo_cli=trace,qo_direct=trace,qo_broker=trace,qo_remote=trace,qo_store=trace",
     }
 }
 

@@ -9,7 +9,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::middleware::Access;
-use crate::routes::{self, bulk, events, looking, operations, operators, reference, tasks, work};
+use crate::routes::{self, bulk, events, operations, operators, query, reference, tasks, work};
 use crate::tokens::Scope;
 
 #[derive(OpenApi)]

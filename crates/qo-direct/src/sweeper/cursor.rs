@@ -42,7 +42,7 @@ pub(super) enum Phase {
     Rest,
     Tasks,
     Ready,
-    Scheduled,
+    Later,
     Leases,
     Data,
 }
@@ -106,7 +106,7 @@ impl SweepRecord {
         }
         self.phase = match self.phase {
             Phase::Tasks if self.tidies => Phase::Ready,
-            Phase::Ready => Phase::Scheduled,
+            Phase::Ready => Phase::Later,
             Phase::Later => Phase::Leases,
             Phase::Leases => Phase::Data,
             Phase::Tasks | Phase::Data | Phase::Rest => {
@@ -265,7 +265,7 @@ mod tests {
         let all = [
             Phase::Tasks,
             Phase::Ready,
-            Phase::Scheduled,
+            Phase::Later,
             Phase::Leases,
             Phase::Data,
         ];

@@ -8,7 +8,6 @@ use std::num::NonZero;
 use std::sync::Arc;
 
 use qo_store::runtime::{BoxFuture, Runtime};
-use tokio::runtime::Runtime;
 
 use crate::error::Error;
 
@@ -34,7 +33,7 @@ pub(super) enum Runner {
 /// A runtime of the worker's own.
 pub(super) struct Threads {
     /// There until it is dropped.
-    runtime: Option<Runtime>,
+    runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl Runner {

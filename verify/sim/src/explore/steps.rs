@@ -20,9 +20,9 @@ use crate::faults::Trouble;
 use crate::journal::Journal;
 use crate::plan::Plan;
 use crate::random::Random;
-use crate::sched::{ProcessId, Scheduler, SimWorld, Stuck};
+use crate::sched::{ProcessId, Scheduler, SimRuntime, Stuck};
 use crate::store::{Bucket, BucketSettings, Gate, Link};
-use crate::subject::{LeaderGate, Running, Subject};
+use crate::subject::{Host, Running, Subject};
 use crate::trace::Trace;
 
 /// Past every lease, its margin, and the minute in which it is looked for.
@@ -172,7 +172,7 @@ impl Play {
             .fold(0, |sum: u64, byte| sum * 131 + u64::from(byte));
         let random = Random::of(&[stream]);
         let process = self.scheduler.start_process(name, random, 0);
-        let model = SimWorld::of(&self.scheduler, process);
+        let runtime = SimRuntime::of(&self.scheduler, process);
         let clock = Arc::default();
         let link = Link::new(
             &self.scheduler,
@@ -184,7 +184,7 @@ impl Play {
             gated.then(|| Arc::clone(&self.gate)),
         );
         let life = (name.to_owned(), 0);
-        let running = self.subject.start(&LeaderGate {
+        let running = self.subject.start(&Host {
             // Brokers are not explored.
             wire: Wire::new(
                 &self.scheduler,
@@ -195,14 +195,14 @@ impl Play {
             ),
             objects: Arc::new(link),
             clock,
-            model: Arc::clone(&model) as _,
+            runtime: Arc::clone(&runtime) as _,
             sweep_interval: Duration::from_mins(5),
         });
         let caller = Caller::new(
             process,
             name.parse().map_err(|_| "a bad name".to_owned())?,
             &running.engine,
-            model,
+            runtime,
             &self.journal,
             Random::of(&[stream, 1]),
         );

@@ -27,7 +27,7 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::sched::{HARNESS, ProcessId, Scheduler, SimRuntime, Stuck, lock};
 use crate::store::{Bucket, BucketSettings, Counts, Link};
-use crate::subject::{LeaderGate, Running, Subject};
+use crate::subject::{Host, Running, Subject};
 use crate::trace::Trace;
 
 /// How long everything may take, once the faults have stopped: two passes of the sweeper, a lease, and some retries.
@@ -327,7 +327,7 @@ impl Stage {
         worker: &str,
         clock_ahead_ms: i64,
         has_client: bool,
-    ) -> (ProcessId, Arc<SimRuntime>, LeaderGate) {
+    ) -> (ProcessId, Arc<SimRuntime>, Host) {
         let born = self.scheduler.elapsed();
         let number = {
             let mut state = lock(&self.state);
@@ -353,7 +353,7 @@ impl Stage {
         );
         let link = if has_client { link.with_client() } else { link };
         let life = (name.to_owned(), stream);
-        let seat = LeaderGate {
+        let seat = Host {
             wire: Wire::new(&self.scheduler, &self.trouble, &self.hub, process, life),
             objects: Arc::new(link),
             clock,

@@ -11,16 +11,16 @@ use qo_direct::{DirectConfig, Maintenance, MaintenanceConfig, SweepNext};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 
-use super::{LeaderGate, Running, Subject, Work};
+use super::{Host, Running, Subject, Work};
 use crate::store::{Bucket, Written};
 
 /// The engine of direct mode, with its monitor and its sweeper.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Objects;
+pub struct Direct;
 
-impl Objects {
+impl Direct {
     /// The engine, for those who know it by its own type.
-    pub fn engine(seat: &LeaderGate) -> DirectEngine {
+    pub fn engine(seat: &Host) -> DirectEngine {
         let client = StoreClient::new(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
@@ -40,12 +40,12 @@ impl Objects {
     }
 }
 
-impl Subject for Objects {
+impl Subject for Direct {
     fn name(&self) -> &'static str {
         "direct"
     }
 
-    fn start(&self, seat: &LeaderGate) -> Running {
+    fn start(&self, seat: &Host) -> Running {
         let engine = Self::engine(seat);
         let sweep_interval = seat.sweep_interval;
         let (expired, tidied, maintained) = (engine.clone(), engine.clone(), engine.clone());

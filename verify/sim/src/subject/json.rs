@@ -11,7 +11,7 @@ use qo_core::TaskId;
 use qo_core::keys::Key;
 use qo_store::client::ClientConfig;
 
-use super::{LeaderGate, Running, Subject, Work};
+use super::{Host, Running, Subject, Work};
 use crate::store::{Bucket, Written};
 
 /// Where the queue is.
@@ -29,7 +29,7 @@ impl Subject for Json {
         "json"
     }
 
-    fn start(&self, seat: &LeaderGate) -> Running {
+    fn start(&self, seat: &Host) -> Running {
         let engine = BrokerEngine::json(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),

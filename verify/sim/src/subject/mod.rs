@@ -34,12 +34,12 @@ pub fn from_name(name: &str) -> Option<Arc<dyn Subject>> {
 
 /// Every engine that can be simulated.
 pub fn all() -> Vec<Arc<dyn Subject>> {
-    vec![Arc::new(Objects), Arc::new(Json), Arc::new(Slate)]
+    vec![Arc::new(Direct), Arc::new(Json), Arc::new(Slate)]
 }
 
 /// What a process has to start an engine with.
 #[derive(Debug, Clone)]
-pub struct Seat {
+pub struct Host {
     /// The way to the store.
     pub objects: Arc<dyn ObjectStore>,
     /// The store's time, as its answers tell it.
@@ -70,7 +70,7 @@ pub trait Subject: Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Starts it in a process. Where there are brokers, this is the way to them.
-    fn start(&self, seat: &Seat) -> Running;
+    fn start(&self, seat: &Host) -> Running;
 
     /// How many processes open the queue for the others; none, where everybody does.
     fn brokers(&self) -> u64 {
@@ -78,7 +78,7 @@ pub trait Subject: Debug + Send + Sync + 'static {
     }
 
     /// Opens the queue in the process of a broker.
-    fn serve(&self, _seat: &Seat) -> BoxFuture<Result<BrokerEngine, EngineError>> {
+    fn serve(&self, _seat: &Host) -> BoxFuture<Result<BrokerEngine, EngineError>> {
         Box::pin(async { Err(EngineError::Closed) })
     }
 

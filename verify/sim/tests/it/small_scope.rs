@@ -6,7 +6,7 @@ use qo_core::mutant::Mutant;
 use qo_sim::explore::steps::Mishap;
 use qo_sim::explore::{rules, steps};
 use qo_sim::mutants::Planted;
-use qo_sim::subject::{Objects, Subject};
+use qo_sim::subject::{Direct, Subject};
 
 /// How many commands to the core are tried in every order.
 const RULES_DEPTH: usize = 9;
@@ -35,7 +35,7 @@ fn explore(mishap: Mishap) {
 }
 
 fn subject() -> Arc<dyn Subject> {
-    Arc::new(Objects)
+    Arc::new(Direct)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use qo_sim::plan::Plan;
 use qo_sim::random::Random;
 use qo_sim::sched::{Scheduler, SimRuntime};
 use qo_sim::store::{Bucket, BucketSettings, Link, Verb};
-use qo_sim::subject::{LeaderGate, Objects, Subject};
+use qo_sim::subject::{Direct, Host, Subject};
 use qo_sim::trace::Trace;
 
 /// How many futures may be polled for each request. Without a pause, it would be thousands.
@@ -32,7 +32,7 @@ fn many_claims_of_one_process_wait_without_a_loop() {
     let life = ("worker".to_owned(), 1);
     let wire = Wire::new(&scheduler, &trouble, &Arc::default(), process, life.clone());
     let link = Link::new(&scheduler, process, life, &bucket, &clock, &trouble, None);
-    let running = Objects.start(&LeaderGate {
+    let running = Direct.start(&Host {
         objects: Arc::new(link),
         clock,
         runtime: SimRuntime::of(&scheduler, process),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo::{Context, Error, Queue, RetryPolicy, SubmitRequest, TaskError, TaskInput};
-use qo_store::runtime::{Runtime, WorldExt};
+use qo_store::runtime::{Runtime, RuntimeExt};
 use serde::{Deserialize, Serialize};
 
 /// What all sample tasks are tagged with.
@@ -67,19 +67,19 @@ fn runtime(context: &Context) -> Result<Arc<dyn Runtime>, TaskError> {
 }
 
 /// Takes about as long as a small real task.
-async fn work(world: &Arc<dyn Runtime>, context: &Context) -> Result<(), TaskError> {
-    let pause = Duration::from_millis(100 + world.random_below(500));
+async fn work(runtime: &Arc<dyn Runtime>, context: &Context) -> Result<(), TaskError> {
+    let pause = Duration::from_millis(100 + runtime.random_below(500));
     tokio::select! {
         biased;
         () = context.cancellation().cancelled() => Err(TaskError::Cancelled),
-        () = world.sleep(pause) => Ok(()),
+        () = runtime.sleep(pause) => Ok(()),
     }
 }
 
 /// `demo.greet`.
 pub(super) async fn greet(input: Greet, context: Context) -> Result<Greeting, TaskError> {
-    let world = world(&context)?;
-    work(&world, &context).await?;
+    let runtime = runtime(&context)?;
+    work(&runtime, &context).await?;
     Ok(Greeting {
         greeting: format!("Hello, {}!", input.name),
     })
@@ -87,9 +87,9 @@ pub(super) async fn greet(input: Greet, context: Context) -> Result<Greeting, Ta
 
 /// `demo.flaky`.
 pub(super) async fn flaky(input: Flaky, context: Context) -> Result<&'static str, TaskError> {
-    let world = world(&context)?;
-    work(&world, &context).await?;
-    if world.random_unit() < input.odds {
+    let runtime = runtime(&context)?;
+    work(&runtime, &context).await?;
+    if runtime.random_unit() < input.odds {
         return Err(TaskError::retryable(
             "no luck this time (this type is meant to fail)",
         ));
@@ -98,13 +98,13 @@ pub(super) async fn flaky(input: Flaky, context: Context) -> Result<&'static str
 }
 
 /// A sample task: two of three greet.
-pub(super) fn sample(queue: &Queue, world: &dyn Runtime) -> Result<SubmitRequest, Error> {
+pub(super) fn sample(queue: &Queue, runtime: &dyn Runtime) -> Result<SubmitRequest, Error> {
     let policy = RetryPolicy {
         initial_interval_ms: 1_000,
         ..RetryPolicy::default()
     };
-    let task = if world.random_below(3) < 2 {
-        let index = usize::try_from(world.random_below(NAMES.len() as u64)).unwrap_or(0);
+    let task = if runtime.random_below(3) < 2 {
+        let index = usize::try_from(runtime.random_below(NAMES.len() as u64)).unwrap_or(0);
         let name = NAMES.get(index).copied().unwrap_or("world");
         queue.task(
             Greet::TYPE,

@@ -16,7 +16,7 @@ use qo_engine::{Engine, EngineError};
 use qo_store::client::ClientConfig;
 use qo_store::runtime::BoxFuture;
 
-use super::{LeaderGate, Running, Subject, Work};
+use super::{Host, Running, Subject, Work};
 use crate::faults::FaultKind;
 use crate::store::{Bucket, Written};
 
@@ -33,7 +33,7 @@ impl Subject for Slate {
         "slate"
     }
 
-    fn start(&self, seat: &LeaderGate) -> Running {
+    fn start(&self, seat: &Host) -> Running {
         let wire = seat.wire.clone();
         let look = wire.clone();
         Running {
@@ -52,7 +52,7 @@ impl Subject for Slate {
         2
     }
 
-    fn serve(&self, seat: &LeaderGate) -> BoxFuture<Result<BrokerEngine, EngineError>> {
+    fn serve(&self, seat: &Host) -> BoxFuture<Result<BrokerEngine, EngineError>> {
         let opening = BrokerEngine::slate(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
