@@ -44,8 +44,12 @@ fn directives(verbosity: Verbosity) -> &'static str {
         Verbosity { verbose: 1, .. } => {
             "warn,qo=info,qo_cli=info,qo_direct=info,qo_broker=info,qo_remote=info,qo_store::http_layer=debug,qo_store::wrap::logging=debug,qo_store::probe=debug"
         }
-        Verbosity { verbose: 2, .. } => "info,qo=debug,qo_cli=debug,qo_direct=debug,qo_broker=debug,qo_remote=debug,qo_store=debug",
-        Verbosity { .. } => "debug,qo=trace,qo_cli=trace,qo_direct=trace,qo_broker=trace,qo_remote=trace,qo_store=trace",
+        Verbosity { verbose: 2, .. } => {
+            "info,qo=debug,qo_cli=debug,qo_direct=debug,qo_broker=debug,qo_remote=debug,qo_store=debug"
+        }
+        Verbosity { .. } => {
+            "debug,qo=trace,qo_cli=trace,qo_direct=trace,qo_broker=trace,qo_remote=trace,qo_store=trace"
+        }
     }
 }
 
