@@ -1,4 +1,4 @@
-//! Applying one wish to the state: what it changes, and what its caller will be told once that is durable.
+//! Applying one message to the state: what it changes, and its response once that is durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use qo_engine::api::Stats;
 use qo_store::runtime::{Runtime, RuntimeExt};
 
 use super::journal::{GroupChanges, Journal};
-use super::message::{Answer, Ask, ListAsk, Listed, Submit, Taken, Wish};
+use super::message::{Accepted, ClaimOrder, ListOrder, Listed, Message, Submit};
 use super::notify::operation_of;
 
 /// How many expired leases and tasks one commit ends.
@@ -22,13 +22,15 @@ const LOOKED_AT_MAX: usize = 10_000;
 /// What a record takes beside its input, about.
 pub(super) const RECORD_BYTES: u64 = 700;
 
-/// What came of a wish so far.
-#[derive(Debug)]
-pub(super) enum Verdict {
-    /// The caller is told this once the group is durable.
-    Answer(Answer),
-    /// The caller waits for work.
-    Wait,
+/// What applying a message led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Applied {
+    /// The message has its response, which says something about the state.
+    Responded,
+    /// The message has its response, which only says that there is nothing to claim.
+    Empty,
+    /// The claim waits for tasks.
+    Waits,
 }
 
 /// The state, and what applying to it needs.
@@ -42,49 +44,73 @@ impl Space {
     pub(super) fn apply<J: Journal>(
         &mut self,
         journal: &J,
-        ask: &Ask,
+        message: &mut Message,
         now: Timestamp,
         changes: &mut GroupChanges,
-    ) -> Verdict {
-        Verdict::Answer(match ask {
-            Ask::Submit(submits) => {
+    ) -> Applied {
+        match message {
+            Message::Submit(call) => {
                 let one = |submit| self.submit(journal, submit, now, changes);
-                Answer::Submitted(submits.iter().map(one).collect())
+                let results = call.request.iter().map(one).collect();
+                call.respond(Ok(results));
             }
-            Ask::Claim(wish) => {
-                let claimed = self.claim(wish, now, changes);
-                let waits = wish.until > self.runtime.monotonic();
-                match claimed {
-                    Ok(tasks) if tasks.is_empty() && waits => return Verdict::Wait,
-                    Ok(tasks) if tasks.is_empty() => Answer::Tasks(self.nothing_for(wish)),
-                    claimed => Answer::Tasks(claimed),
+            Message::Claim(call) => {
+                let claimed = self.claim(&call.request, now, changes);
+                let is_empty = claimed.as_ref().is_ok_and(Vec::is_empty);
+                if !is_empty {
+                    call.respond(claimed);
+                } else if call.request.until > self.runtime.monotonic() {
+                    return Applied::Waits;
+                } else {
+                    let nothing = self.nothing_for(&call.request);
+                    let is_empty = nothing.is_ok();
+                    call.respond(nothing);
+                    if is_empty {
+                        return Applied::Empty;
+                    }
                 }
             }
-            Ask::Act { id, action } => Answer::Task(self.act(*id, action, now, changes)),
-            Ask::Acts(acts) => {
-                let one = |(id, action): &(TaskId, Action)| self.act(*id, action, now, changes);
-                Answer::Each(acts.iter().map(one).collect())
+            Message::Act(call) => {
+                let (id, action) = &call.request;
+                let task = self.act(*id, action, now, changes);
+                call.respond(task);
             }
-            Ask::SetPaused { queue, paused } => {
-                let request = if *paused {
-                    Request::Pause(queue.clone())
+            Message::ActMany(call) => {
+                let one = |(id, action): &(TaskId, Action)| self.act(*id, action, now, changes);
+                let results = call.request.iter().map(one).collect();
+                call.respond(Ok(results));
+            }
+            Message::SetPaused(call) => {
+                let (queue, paused) = call.request.clone();
+                let request = if paused {
+                    Request::Pause(queue)
                 } else {
-                    Request::Resume(queue.clone())
+                    Request::Resume(queue)
                 };
                 self.command(request, now, changes);
                 changes.woke |= !paused;
-                Answer::Done(Ok(()))
+                call.respond(Ok(()));
             }
-            Ask::Purge(id) => Answer::Task(self.purge(*id, now, changes)),
-            Ask::Get(id) => Answer::Task(self.task(*id)),
-            Ask::List(list) => Answer::Listed(Ok(self.list(list))),
-            Ask::Stats => {
+            Message::Purge(call) => {
+                let task = self.purge(call.request, now, changes);
+                call.respond(task);
+            }
+            Message::Get(call) => {
+                let task = self.task(call.request);
+                call.respond(task);
+            }
+            Message::List(call) => {
+                let listed = self.list(&call.request);
+                call.respond(Ok(listed));
+            }
+            Message::Stats(call) => {
                 let mut stats = self.stats(now);
                 journal.add_stats(&mut stats, now);
-                Answer::Stats(Ok(Box::new(stats)))
+                call.respond(Ok(Box::new(stats)));
             }
-            Ask::Tend | Ask::Close => Answer::Done(Ok(())),
-        })
+            Message::Tend(call) | Message::Close(call) => call.respond(Ok(())),
+        }
+        Applied::Responded
     }
 
     /// Ends what has expired. Renewals of the same group come first, so that one that is just in time counts.
@@ -116,21 +142,23 @@ impl Space {
     /// Hands out what is due, if anything is.
     pub(super) fn claim(
         &mut self,
-        wish: &Wish,
+        order: &ClaimOrder,
         now: Timestamp,
         changes: &mut GroupChanges,
     ) -> Result<Vec<Arc<Task>>, EngineError> {
-        let max = wish.max.min(CLAIM_MAX_TASKS);
-        let due = self.state.count_due(&wish.queues, &wish.types, now, max);
+        let max = order.request.max.min(CLAIM_MAX_TASKS);
+        let due = self
+            .state
+            .count_due(&order.request.queues, &order.request.types, now, max);
         if due == 0 {
             return Ok(Vec::new());
         }
         let claim = Claim {
-            worker: wish.worker.clone(),
-            queues: wish.queues.clone(),
-            types: wish.types.clone(),
+            worker: order.request.worker.clone(),
+            queues: order.request.queues.clone(),
+            types: order.request.types.clone(),
             leases: (0..due).map(|_| self.runtime.new_lease_id()).collect(),
-            lease_ms: wish.lease_ms,
+            lease_ms: order.lease_ms,
         };
         match self.command(Request::Claim(claim), now, changes) {
             Outcome::Claimed(claimed) => Ok(claimed
@@ -143,11 +171,15 @@ impl Space {
     }
 
     /// What a claim is told that found nothing until its wait was over.
-    pub(super) fn nothing_for(&self, wish: &Wish) -> Result<Vec<Arc<Task>>, EngineError> {
-        let all_paused =
-            !wish.queues.is_empty() && wish.queues.iter().all(|queue| self.state.is_paused(queue));
+    pub(super) fn nothing_for(&self, order: &ClaimOrder) -> Result<Vec<Arc<Task>>, EngineError> {
+        let all_paused = !order.request.queues.is_empty()
+            && order
+                .request
+                .queues
+                .iter()
+                .all(|queue| self.state.is_paused(queue));
         if all_paused {
-            let queues = wish.queues.clone();
+            let queues = order.request.queues.clone();
             return Err(EngineError::QueuePaused { queues });
         }
         Ok(Vec::new())
@@ -189,7 +221,7 @@ impl Space {
         submit: &Submit,
         now: Timestamp,
         changes: &mut GroupChanges,
-    ) -> Result<Taken, EngineError> {
+    ) -> Result<Accepted, EngineError> {
         let bytes = RECORD_BYTES + submit.input.size();
         if self.state.task(submit.id).is_none() {
             journal.admit(changes.input_bytes, bytes)?;
@@ -203,7 +235,7 @@ impl Space {
                     changes.woke = true;
                 }
                 let task = self.task(id)?;
-                Ok(Taken { task, duplicate })
+                Ok(Accepted { task, duplicate })
             }
             outcome => Err(refused(outcome, submit.id)),
         }
@@ -227,17 +259,17 @@ impl Space {
         }
     }
 
-    fn list(&self, ask: &ListAsk) -> Listed {
+    fn list(&self, order: &ListOrder) -> Listed {
         let mut listed = Listed {
             tasks: Vec::new(),
             last: None,
         };
-        for (looked_at, task) in self.state.tasks_after(ask.after).enumerate() {
-            if listed.tasks.len() >= ask.limit || looked_at >= LOOKED_AT_MAX {
+        for (looked_at, task) in self.state.tasks_after(order.after).enumerate() {
+            if listed.tasks.len() >= order.limit || looked_at >= LOOKED_AT_MAX {
                 return listed;
             }
             listed.last = Some(task.id);
-            if ask.filter.matches(task) {
+            if order.filter.matches(task) {
                 listed.tasks.push(task.clone());
             }
         }

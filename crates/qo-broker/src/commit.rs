@@ -34,11 +34,11 @@ use qo_store::runtime::{BoxFuture, Runtime, RuntimeExt};
 use qo_store::{StoreClient, StoreError};
 use tokio::sync::mpsc;
 
-use self::landing::{in_doubt, refuse_all, take_until_close, tells_of_nothing};
-use super::apply::{Space, Verdict};
+use self::landing::{in_doubt, refuse_all, take_until_close};
+use super::apply::{Applied, Space};
 use super::config::BrokerConfig;
 use super::journal::{Committed, Found, GroupChanges, Journal, Want};
-use super::message::{Answer, Ask, Entry};
+use super::message::{Call, ClaimCall, Message, QueuedMessage};
 use super::notify::Told;
 
 /// How often a group is tried against others who keep writing.
@@ -52,31 +52,29 @@ const REST: Duration = Duration::from_secs(1);
 /// The longest that the loop sleeps: clocks may be set meanwhile.
 const SLEEP_MAX: Duration = Duration::from_mins(1);
 
-/// A wish, and what its caller will be told.
-type Member = (Entry, Answer);
-/// A group whose write is on its way, and what became of it.
-type Landed = (Vec<Member>, Result<(), EngineError>);
+/// A group whose write is on its way, and the result of that write.
+type Landed = (Vec<QueuedMessage>, Result<(), EngineError>);
 
 /// The loop.
 pub(super) struct CommitLoop<J> {
     space: Space,
     journal: J,
     client: StoreClient,
-    asks: mpsc::Receiver<Entry>,
+    messages: mpsc::Receiver<QueuedMessage>,
     group_max: usize,
     /// Claims that wait for work, the oldest first.
-    waiting: VecDeque<Entry>,
+    waiting: VecDeque<ClaimCall>,
     /// Whether there may be something for them.
     disturbed: bool,
     /// When there may next be, although nothing is submitted.
     next_due: Option<Timestamp>,
     /// What waits for something to be looked up.
-    parked: BTreeMap<Want, Vec<Entry>>,
+    parked: BTreeMap<Want, Vec<QueuedMessage>>,
     fetches: FuturesUnordered<BoxFuture<(Want, Result<Found, EngineError>)>>,
     /// Groups whose writes are on their way, in order.
     in_flight: FuturesOrdered<BoxFuture<Landed>>,
-    /// What the loop wishes itself.
-    own: Vec<Entry>,
+    /// Messages of the loop itself.
+    own: Vec<QueuedMessage>,
     /// When the state was last known to be the newest there is.
     confirmed_at: Option<Duration>,
     /// Before which nothing is done of the loop's own accord.
@@ -93,7 +91,7 @@ impl<J: Journal> CommitLoop<J> {
         client: StoreClient,
         runtime: Arc<dyn Runtime>,
         config: &BrokerConfig,
-        asks: mpsc::Receiver<Entry>,
+        messages: mpsc::Receiver<QueuedMessage>,
         ended: Arc<OnceLock<EngineError>>,
     ) -> Self {
         Self {
@@ -104,7 +102,7 @@ impl<J: Journal> CommitLoop<J> {
             },
             journal,
             client,
-            asks,
+            messages,
             group_max: config.group_max.max(1),
             waiting: VecDeque::new(),
             disturbed: false,
@@ -151,7 +149,7 @@ impl<J: Journal> CommitLoop<J> {
                     let entries = self.unpark_landed(&want, found);
                     self.commit(entries).await;
                 }
-                count = self.asks.recv_many(&mut batch, self.group_max), if has_room => {
+                count = self.messages.recv_many(&mut batch, self.group_max), if has_room => {
                     if count == 0 {
                         break;
                     }
@@ -171,10 +169,10 @@ impl<J: Journal> CommitLoop<J> {
         mut self,
         end: EngineError,
         mut broken: Option<EngineError>,
-        batch: Vec<Entry>,
-        closers: Vec<Entry>,
+        batch: Vec<QueuedMessage>,
+        closers: Vec<Call<(), ()>>,
     ) {
-        self.asks.close();
+        self.messages.close();
         while let Some((members, result)) = self.in_flight.next().await {
             let result = match (&broken, result) {
                 (Some(error), Ok(())) if !planted(Mutant::AnsweredBehindFailure) => {
@@ -189,30 +187,30 @@ impl<J: Journal> CommitLoop<J> {
         let end = broken.unwrap_or(end);
         // Those who come too late find this as soon as the channel is closed.
         let end = self.ended.get_or_init(|| end).clone();
-        let mut left: Vec<_> = batch.into_iter().chain(self.waiting).collect();
-        left.extend(self.parked.into_values().flatten());
-        while let Ok(entry) = self.asks.try_recv() {
-            left.push(entry);
+        for call in self.waiting {
+            call.refuse(&end);
         }
-        for entry in left {
-            entry.refuse(&end);
+        refuse_all(batch, &end);
+        refuse_all(self.parked.into_values().flatten(), &end);
+        while let Ok(queued) = self.messages.try_recv() {
+            queued.message.refuse(&end);
         }
         self.journal.close().await;
-        for closer in closers {
-            // Whoever has gone need not be told.
-            let _ = closer.answer(Answer::Done(Ok(())));
+        for mut closer in closers {
+            closer.respond(Ok(()));
+            closer.deliver();
         }
     }
 
     /// Lets callers that were just answered come back, so that they share the next write. Alone, it costs a microsecond.
-    async fn gather(&mut self, batch: &mut Vec<Entry>) {
+    async fn gather(&mut self, batch: &mut Vec<QueuedMessage>) {
         for _ in 0..GATHER_TURNS {
             tokio::task::yield_now().await;
             let before = batch.len();
             while batch.len() < self.group_max
-                && let Ok(entry) = self.asks.try_recv()
+                && let Ok(queued) = self.messages.try_recv()
             {
-                batch.push(entry);
+                batch.push(queued);
             }
             if batch.len() == before {
                 break;
@@ -221,7 +219,7 @@ impl<J: Journal> CommitLoop<J> {
     }
 
     /// Applies a group and makes it durable, however often others come first, within bounds.
-    async fn commit(&mut self, mut entries: Vec<Entry>) {
+    async fn commit(&mut self, mut queued: Vec<QueuedMessage>) {
         for round in 0..ROUNDS_MAX {
             if round > 0 {
                 let bound_ms = (4 << round.min(10)).min(PAUSE_MAX_MS);
@@ -232,10 +230,10 @@ impl<J: Journal> CommitLoop<J> {
             if let Err(error) = self.load().await {
                 self.rest();
                 self.refuse_overdue(&error);
-                return refuse_all(entries, &error);
+                return refuse_all(queued, &error);
             }
             let now = self.client.now();
-            let (mut members, mut changes, confirm) = self.form(std::mem::take(&mut entries), now);
+            let (mut members, mut changes, confirm) = self.form(std::mem::take(&mut queued), now);
             if changes.is_empty() && !confirm {
                 return;
             }
@@ -259,22 +257,22 @@ impl<J: Journal> CommitLoop<J> {
                     self.in_flight.push_back(Box::pin(landing));
                     return;
                 }
-                Committed::Lost => entries = members.into_iter().map(|(entry, _)| entry).collect(),
+                Committed::Lost => queued = members,
                 Committed::Failed(error) => {
                     self.rest();
-                    return refuse_all(members.into_iter().map(|(entry, _)| entry), &error);
+                    return refuse_all(members, &error);
                 }
             }
         }
         self.rest();
-        for entry in entries {
-            let error = match entry.ask.task_id() {
+        for QueuedMessage { message, .. } in queued {
+            let error = match message.task_id() {
                 Some(id) => EngineError::Contended { id },
                 None => EngineError::Store(StoreError::Conflict {
                     key: "the queue".to_owned(),
                 }),
             };
-            entry.refuse(&error);
+            message.refuse(&error);
         }
     }
 
@@ -289,32 +287,36 @@ impl<J: Journal> CommitLoop<J> {
 
     /// Applies wishes in order, ends what has expired, and serves the claims that wait. Also says whether it must be made sure
     /// that all of this was seen in the newest state there is.
-    fn form(&mut self, entries: Vec<Entry>, now: Timestamp) -> (Vec<Member>, GroupChanges, bool) {
+    fn form(
+        &mut self,
+        queued: Vec<QueuedMessage>,
+        now: Timestamp,
+    ) -> (Vec<QueuedMessage>, GroupChanges, bool) {
         let mut changes = GroupChanges::for_watchers(&self.watchers);
-        let mut members = Vec::with_capacity(entries.len());
+        let mut members = Vec::with_capacity(queued.len());
         let mut confirm = self.is_poll_due();
         let own = std::mem::take(&mut self.own);
-        for entry in own.into_iter().chain(entries) {
-            if entry.is_given_up() {
+        for mut queued in own.into_iter().chain(queued) {
+            if queued.message.is_abandoned() {
                 continue;
             }
-            if let Some(want) = self.journal.want(&self.space.state, &entry) {
-                self.park(want, entry);
+            if let Some(want) = self.journal.want(&self.space.state, &queued) {
+                self.park(want, queued);
                 continue;
             }
-            let verdict = self
-                .space
-                .apply(&self.journal, &entry.ask, now, &mut changes);
-            match verdict {
-                Verdict::Answer(answer) => {
-                    confirm = true;
-                    changes.reads |= !tells_of_nothing(&answer);
-                    members.push((entry, answer));
-                }
-                Verdict::Wait => {
-                    // What others have submitted meanwhile may be for it.
+            let message = &mut queued.message;
+            let applied = self.space.apply(&self.journal, message, now, &mut changes);
+            match (applied, queued.message) {
+                (Applied::Waits, Message::Claim(call)) => {
+                    // Another process may have submitted a task for it.
                     confirm |= self.journal.poll().is_some();
-                    self.waiting.push_back(entry);
+                    self.waiting.push_back(call);
+                }
+                (applied, message) => {
+                    confirm = true;
+                    changes.reads |= applied == Applied::Responded;
+                    let absent = queued.absent;
+                    members.push(QueuedMessage { message, absent });
                 }
             }
         }
@@ -336,33 +338,33 @@ impl<J: Journal> CommitLoop<J> {
         &mut self,
         now: Timestamp,
         changes: &mut GroupChanges,
-        members: &mut Vec<Member>,
+        members: &mut Vec<QueuedMessage>,
     ) {
         let is_due = self.next_due.is_some_and(|due| due <= now);
         let may_serve = self.disturbed || changes.woke || is_due;
         self.disturbed = false;
         let at = self.space.runtime.monotonic();
         let mut still_waiting = VecDeque::with_capacity(self.waiting.len());
-        for entry in std::mem::take(&mut self.waiting) {
-            let Ask::Claim(wish) = &entry.ask else {
-                continue;
-            };
-            if entry.is_given_up() {
+        for mut call in std::mem::take(&mut self.waiting) {
+            if call.is_abandoned() {
                 continue;
             }
             let claimed = if may_serve {
-                self.space.claim(wish, now, changes)
+                self.space.claim(&call.request, now, changes)
             } else {
                 Ok(Vec::new())
             };
-            match claimed {
-                Ok(tasks) if tasks.is_empty() && wish.until > at => still_waiting.push_back(entry),
-                Ok(tasks) if tasks.is_empty() => {
-                    let nothing = self.space.nothing_for(wish);
-                    members.push((entry, Answer::Tasks(nothing)));
-                }
-                claimed => members.push((entry, Answer::Tasks(claimed))),
+            let is_empty = claimed.as_ref().is_ok_and(Vec::is_empty);
+            if is_empty && call.request.until > at {
+                still_waiting.push_back(call);
+                continue;
             }
+            call.respond(if is_empty {
+                self.space.nothing_for(&call.request)
+            } else {
+                claimed
+            });
+            members.push(Message::Claim(call).into());
         }
         self.waiting = still_waiting;
         self.next_due = if self.waiting.is_empty() {
@@ -410,10 +412,8 @@ impl<J: Journal> CommitLoop<J> {
         if let Some(due) = self.next_due {
             wakes_in = wakes_in.min(due.since(now));
         }
-        for entry in &self.waiting {
-            if let Ask::Claim(wish) = &entry.ask {
-                wakes_in = wakes_in.min(wish.until.saturating_sub(at));
-            }
+        for call in &self.waiting {
+            wakes_in = wakes_in.min(call.request.until.saturating_sub(at));
         }
         if self.disturbed && !self.waiting.is_empty() || !self.own.is_empty() {
             wakes_in = Duration::ZERO;

@@ -9,23 +9,17 @@ use futures_util::StreamExt;
 use qo_core::keys::Key;
 use qo_core::limits::LEASE_MAX_MS;
 use qo_core::task::Event;
-use qo_core::transition::{Failure, ProgressReport};
-use qo_core::{
-    Action, Json, LeaseId, QueueName, Rejection, Status, Task, TaskId, Timestamp, WorkerId,
-};
-use qo_engine::Engine;
-use qo_engine::EngineError;
+use qo_core::{Action, Json, QueueName, Rejection, Status, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, Completion, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
-    WorkerInfo,
+    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
-use qo_engine::{payload, worker_records};
+use qo_engine::{Engine, EngineError, Operation, payload, worker_records};
 use qo_store::runtime::RuntimeExt;
 
 use super::BrokerEngine;
 use super::apply::jitter;
-use super::message::{Answer, Ask, ListAsk, Listed, Submit, Taken, Wish};
+use super::message::{ClaimOrder, ListOrder, Listed, Message, Submit};
 
 /// How many large inputs `submit_many` stores at once.
 const PLACED_AT_ONCE: usize = 64;
@@ -49,12 +43,11 @@ impl BrokerEngine {
     /// Submits what was placed; the answers come in order.
     async fn submit_placed(&self, submits: Vec<Submit>) -> Vec<Result<Submitted, EngineError>> {
         let count = submits.len();
-        match self.ask(Ask::Submit(submits)).await {
-            Ok(Answer::Submitted(results)) => results
+        match self.call(Message::Submit, submits).await {
+            Ok(results) => results
                 .into_iter()
-                .map(|result| result.map(Taken::told))
+                .map(|result| result.map(Submitted::from))
                 .collect(),
-            Ok(_) => (0..count).map(|_| Err(EngineError::Closed)).collect(),
             Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
         }
     }
@@ -78,28 +71,24 @@ impl BrokerEngine {
         result
     }
 
-    /// Decides where the output of a completion goes, and stores it if it goes beside the record.
-    async fn place_completion(
+    /// The core's form of an operation. The output of a completion is stored first, if it is too large for the record.
+    async fn prepare(
         &self,
-        completion: Completion,
+        id: TaskId,
+        operation: Operation,
     ) -> Result<(TaskId, Action), EngineError> {
-        let Completion { id, lease, output } = completion;
-        let output = match output {
-            None => None,
-            Some(json) => Some(self.place_output(id, lease, &json).await?),
+        let output = match (operation.lease(), operation.output()) {
+            (Some(lease), Some(json)) => Some(self.place_output(id, lease, json).await?),
+            _ => None,
         };
-        Ok((id, Action::Complete { lease, output }))
+        let lease_ms = self.config().lease_ms;
+        let action = operation.into_action(lease_ms, output, || jitter(self.runtime()));
+        Ok((id, action))
     }
 
-    async fn act(&self, id: TaskId, action: Action) -> Result<Task, EngineError> {
-        self.ask_task(Ask::Act { id, action }).await
-    }
-
-    async fn ask_list(&self, ask: ListAsk) -> Result<Listed, EngineError> {
-        match self.ask(Ask::List(ask)).await? {
-            Answer::Listed(result) => result,
-            _ => Err(EngineError::Closed),
-        }
+    async fn apply_one(&self, prepared: (TaskId, Action)) -> Result<Task, EngineError> {
+        let task = self.call(Message::Act, prepared).await?;
+        Ok(Arc::unwrap_or_clone(task))
     }
 }
 
@@ -191,138 +180,55 @@ impl Engine for BrokerEngine {
         if request.max == 0 {
             return Ok(Vec::new());
         }
-        let wish = Wish {
-            worker: request.worker.clone(),
-            queues: request.queues.clone(),
-            types: request.types.clone(),
-            max: request.max,
+        let order = ClaimOrder {
+            request: request.clone(),
             lease_ms,
             until: self.runtime().monotonic() + Duration::from_millis(request.wait_ms),
         };
-        match self.ask(Ask::Claim(wish)).await? {
-            Answer::Tasks(result) => {
-                result.map(|tasks| tasks.into_iter().map(Arc::unwrap_or_clone).collect())
-            }
-            _ => Err(EngineError::Closed),
-        }
+        let tasks = self.call(Message::Claim, order).await?;
+        Ok(tasks.into_iter().map(Arc::unwrap_or_clone).collect())
     }
 
-    async fn renew(
+    async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
+        let prepared = self.prepare(id, operation).await?;
+        self.apply_one(prepared).await
+    }
+
+    async fn act_many(
         &self,
-        id: TaskId,
-        lease: LeaseId,
-        lease_ms: Option<u64>,
-    ) -> Result<Task, EngineError> {
-        let lease_ms = lease_ms.unwrap_or(self.config().lease_ms);
-        self.act(id, Action::Renew { lease, lease_ms }).await
-    }
-
-    async fn progress(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        report: ProgressReport,
-    ) -> Result<Task, EngineError> {
-        self.act(id, Action::Progress { lease, report }).await
-    }
-
-    async fn complete(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        output: Option<Json>,
-    ) -> Result<Task, EngineError> {
-        let completion = Completion { id, lease, output };
-        let (id, action) = self.place_completion(completion).await?;
-        self.act(id, action).await
-    }
-
-    async fn complete_many(&self, completions: Vec<Completion>) -> Vec<Result<Task, EngineError>> {
-        let placed: Vec<_> = futures_util::stream::iter(completions)
-            .map(|completion| self.place_completion(completion))
+        operations: Vec<(TaskId, Operation)>,
+    ) -> Vec<Result<Task, EngineError>> {
+        let mut results: Vec<_> = futures_util::stream::iter(operations)
+            .map(|(id, operation)| self.prepare(id, operation))
             .buffered(PLACED_AT_ONCE)
             .collect()
             .await;
-        let mut results: Vec<Result<Task, EngineError>> = Vec::with_capacity(placed.len());
-        let mut acts = Vec::with_capacity(placed.len());
-        let mut indexes = Vec::with_capacity(placed.len());
-        for (index, placed) in placed.into_iter().enumerate() {
-            results.push(Err(match placed {
-                Err(error) => error,
-                Ok(act) => {
-                    indexes.push(index);
-                    acts.push(act);
-                    // Until the answer is there.
-                    EngineError::Closed
-                }
-            }));
-        }
-        let asked = self.ask(Ask::Acts(acts.clone())).await;
-        let answers = match asked {
-            Ok(Answer::Each(answers)) => answers,
-            Ok(_) => return results,
-            Err(error) => acts.iter().map(|_| Err(error.clone())).collect(),
+        let prepared: Vec<_> = results.iter().flatten().cloned().collect();
+        let applied = match self.call(Message::ActMany, prepared.clone()).await {
+            Ok(applied) => applied,
+            Err(error) => prepared.iter().map(|_| Err(error.clone())).collect(),
         };
-        for ((index, (id, action)), answer) in indexes.into_iter().zip(acts).zip(answers) {
-            results[index] = match answer {
-                Ok(task) => Ok(Arc::unwrap_or_clone(task)),
-                // It may be among those that have left the memory.
-                Err(EngineError::Rejected(Rejection::NotFound { .. })) => {
-                    self.act(id, action).await
-                }
+        let mut applied = applied.into_iter();
+        let mut tasks = Vec::with_capacity(results.len());
+        for result in results.drain(..) {
+            tasks.push(match result {
                 Err(error) => Err(error),
-            };
+                Ok(prepared) => match applied.next().unwrap_or(Err(EngineError::Closed)) {
+                    Ok(task) => Ok(Arc::unwrap_or_clone(task)),
+                    // Finished tasks are not in memory, and this way looks them up.
+                    Err(EngineError::Rejected(Rejection::NotFound { .. })) => {
+                        self.apply_one(prepared).await
+                    }
+                    Err(error) => Err(error),
+                },
+            });
         }
-        results
-    }
-
-    async fn fail(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        failure: Failure,
-    ) -> Result<Task, EngineError> {
-        let jitter = jitter(self.runtime());
-        let action = Action::Fail {
-            lease,
-            failure,
-            jitter,
-        };
-        self.act(id, action).await
-    }
-
-    async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, EngineError> {
-        self.act(id, Action::Release { lease }).await
-    }
-
-    async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, EngineError> {
-        self.act(id, Action::Snooze { lease, delay_ms }).await
-    }
-
-    async fn cancel(&self, id: TaskId, reason: Option<String>) -> Result<Task, EngineError> {
-        let reason = reason.map(String::into_boxed_str);
-        self.act(id, Action::Cancel { reason }).await
-    }
-
-    async fn replay(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.act(id, Action::Replay).await
-    }
-
-    async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.act(id, Action::Archive).await
-    }
-
-    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.act(id, Action::RunNow).await
-    }
-
-    async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.act(id, Action::Unarchive).await
+        tasks
     }
 
     /// An archived task cannot be replayed, so that its payloads can go before it does.
     async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
-        let task = self.look(id).await?;
+        let task = self.read(id).await?;
         if !task.status.is_terminal() {
             return Err(Rejection::WrongStatus {
                 action: "purge",
@@ -331,15 +237,15 @@ impl Engine for BrokerEngine {
             .into());
         }
         if task.status != Status::Archived {
-            self.act(id, Action::Archive).await?;
+            self.act(id, Operation::Archive).await?;
         }
         self.remove_payloads(id).await?;
-        self.ask_task(Ask::Purge(id)).await?;
+        self.call(Message::Purge, id).await?;
         Ok(())
     }
 
     async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.look(id).await
+        self.read(id).await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {
@@ -379,16 +285,16 @@ impl Engine for BrokerEngine {
             }
         };
         let limit = limit.clamp(1, LIMIT_MAX);
-        let ask = || ListAsk {
+        let order = || ListOrder {
             filter: filter.clone(),
             after,
             limit,
         };
-        let live = self.ask_list(ask()).await?;
+        let live = self.call(Message::List, order()).await?;
         let (mut tasks, last) = match &self.shared.archive {
             None => (live.tasks, live.last),
             Some(archive) => {
-                let ended = archive.list(ask()).await?;
+                let ended = archive.list(order()).await?;
                 merge(live, ended)
             }
         };
@@ -404,20 +310,17 @@ impl Engine for BrokerEngine {
     }
 
     async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError> {
-        Ok(self.look(id).await?.events.to_vec())
+        Ok(self.read(id).await?.events.to_vec())
     }
 
     async fn versions(&self, id: TaskId, _limit: usize) -> Result<Vec<VersionedTask>, EngineError> {
         // A task that is not there is the clearer answer.
-        self.look(id).await?;
+        self.read(id).await?;
         Err(EngineError::NotVersioned)
     }
 
     async fn stats(&self) -> Result<Stats, EngineError> {
-        match self.ask(Ask::Stats).await? {
-            Answer::Stats(result) => result.map(|stats| *stats),
-            _ => Err(EngineError::Closed),
-        }
+        self.call(Message::Stats, ()).await.map(|stats| *stats)
     }
 
     async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {
@@ -433,13 +336,11 @@ impl Engine for BrokerEngine {
     }
 
     async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
-        let (queue, paused) = (queue.clone(), true);
-        self.ask_done(Ask::SetPaused { queue, paused }).await
+        self.call(Message::SetPaused, (queue.clone(), true)).await
     }
 
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
-        let (queue, paused) = (queue.clone(), false);
-        self.ask_done(Ask::SetPaused { queue, paused }).await
+        self.call(Message::SetPaused, (queue.clone(), false)).await
     }
 
     fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {
@@ -448,8 +349,8 @@ impl Engine for BrokerEngine {
     }
 
     async fn close(&self) {
-        // Whoever has closed it before has done it.
-        let _ = self.ask_done(Ask::Close).await;
+        // An error says that it was closed before.
+        let _ = self.call(Message::Close, ()).await;
     }
 }
 

@@ -7,7 +7,7 @@ use qo_engine::EngineError;
 use qo_engine::watch::TaskChange;
 use qo_store::runtime::BoxFuture;
 
-use super::message::Entry;
+use super::message::QueuedMessage;
 
 /// What one group changed.
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ pub(super) trait Journal: Send + 'static {
     fn retire(&mut self, _state: &mut QueueState, _changes: &mut GroupChanges, _now: Timestamp) {}
 
     /// What must be looked up before an entry can be applied.
-    fn want(&self, _state: &QueueState, _entry: &Entry) -> Option<Want> {
+    fn want(&self, _state: &QueueState, _queued: &QueuedMessage) -> Option<Want> {
         None
     }
 

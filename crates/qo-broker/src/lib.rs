@@ -30,7 +30,7 @@ use std::time::Duration;
 use qo_core::{OpId, QueueState, Task, TaskId};
 use qo_store::StoreClient;
 use qo_store::runtime::{Runtime, RuntimeExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 pub use config::{BrokerConfig, JsonConfig};
 pub use slate::SlateConfig;
@@ -40,7 +40,7 @@ use qo_engine::watch::Watchers;
 
 use self::commit::CommitLoop;
 use self::journal::Journal;
-use self::message::{Answer, Ask, Entry};
+use self::message::{Call, Message, QueuedMessage};
 
 /// How often, and how far apart, [`BrokerEngine::ended`] looks for the reason of an end.
 const END_LOOKS_MAX: usize = 500;
@@ -53,7 +53,7 @@ pub struct BrokerEngine {
 }
 
 struct Shared {
-    asks: mpsc::Sender<Entry>,
+    messages: mpsc::Sender<QueuedMessage>,
     client: StoreClient,
     runtime: Arc<dyn Runtime>,
     config: BrokerConfig,
@@ -69,7 +69,7 @@ struct Shared {
 trait Archive: Send + Sync {
     /// The first `limit` tasks after `after` that match, in the order of their ids, and the last one that was looked at, if
     /// there may be more behind it.
-    async fn list(&self, ask: message::ListAsk) -> Result<message::Listed, EngineError>;
+    async fn list(&self, order: message::ListOrder) -> Result<message::Listed, EngineError>;
 }
 
 impl BrokerEngine {
@@ -81,7 +81,7 @@ impl BrokerEngine {
         config: BrokerConfig,
         archive: Option<Arc<dyn Archive>>,
     ) -> Self {
-        let (asks, receiver) = mpsc::channel(config.queue_max.max(1));
+        let (messages, receiver) = mpsc::channel(config.queue_max.max(1));
         let ended = Arc::new(OnceLock::new());
         let commits = CommitLoop::new(
             state,
@@ -96,7 +96,7 @@ impl BrokerEngine {
         runtime.spawn(Box::pin(commits.run()));
         Self {
             shared: Arc::new(Shared {
-                asks,
+                messages,
                 client,
                 runtime,
                 config,
@@ -114,12 +114,12 @@ impl BrokerEngine {
 
     /// Puts right what the dead left behind, and takes in what others wrote, without waiting for the time to do so.
     pub async fn tend(&self) -> Result<(), EngineError> {
-        self.ask_done(Ask::Tend).await
+        self.call(Message::Tend, ()).await
     }
 
     /// Waits until the engine is over, because it was closed, replaced, or cannot go on, and says why.
     pub async fn ended(&self) -> EngineError {
-        self.shared.asks.closed().await;
+        self.shared.messages.closed().await;
         // The reason is known once what was on its way has landed.
         for _ in 0..END_LOOKS_MAX {
             if self.shared.ended.get().is_some() {
@@ -142,13 +142,18 @@ impl BrokerEngine {
         self.runtime().new_op_id()
     }
 
-    /// Hands a wish to the loop and waits until what came of it is durable.
-    async fn ask(&self, ask: Ask) -> Result<Answer, EngineError> {
-        let (reply, answer) = oneshot::channel();
-        if self.shared.asks.send(Entry::new(ask, reply)).await.is_err() {
+    /// Sends a message to the loop and waits for its response, which comes when everything that it rests on is durable.
+    async fn call<Q, R>(
+        &self,
+        message: fn(Call<Q, R>) -> Message,
+        request: Q,
+    ) -> Result<R, EngineError> {
+        let (call, response) = Call::new(request);
+        let queued = QueuedMessage::from(message(call));
+        if self.shared.messages.send(queued).await.is_err() {
             return Err(self.why_ended());
         }
-        answer.await.map_err(|_| self.why_ended())
+        response.await.unwrap_or_else(|_| Err(self.why_ended()))
     }
 
     fn why_ended(&self) -> EngineError {
@@ -159,22 +164,9 @@ impl BrokerEngine {
             .unwrap_or(EngineError::Closed)
     }
 
-    async fn ask_done(&self, ask: Ask) -> Result<(), EngineError> {
-        match self.ask(ask).await? {
-            Answer::Done(result) => result,
-            _ => Err(EngineError::Closed),
-        }
-    }
-
-    async fn ask_task(&self, ask: Ask) -> Result<Task, EngineError> {
-        match self.ask(ask).await? {
-            Answer::Task(result) => result.map(Arc::unwrap_or_clone),
-            _ => Err(EngineError::Closed),
-        }
-    }
-
-    async fn look(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.ask_task(Ask::Get(id)).await
+    async fn read(&self, id: TaskId) -> Result<Task, EngineError> {
+        let task = self.call(Message::Get, id).await?;
+        Ok(Arc::unwrap_or_clone(task))
     }
 }
 

@@ -1,102 +1,173 @@
-//! What callers hand to the commit loop, and what it hands back.
+//! The messages that callers send to the commit loop. Each carries the reply channel of its own type.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::transition::Action;
-use qo_core::{Payload, QueueName, Submission, Task, TaskId, TaskType, Timestamp, WorkerId};
+use qo_core::{Payload, QueueName, Submission, Task, TaskId, Timestamp};
+use qo_engine::EngineError;
+use qo_engine::api::{ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter};
 use tokio::sync::oneshot;
 
-use qo_engine::EngineError;
-use qo_engine::api::{Stats, SubmitRequest, Submitted, TaskFilter};
-
-/// One caller's wish. A caller that goes away before it was taken in leaves nothing; afterwards it is carried out whole.
+/// A request and its caller.
+///
+/// The response is set when the request is applied and sent when its group is durable. A group that lost its write to another
+/// process is applied again, which replaces the response.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) ask: Ask,
-    /// Nothing, for what the loop wishes itself.
-    pub(super) reply: Option<oneshot::Sender<Answer>>,
-    /// What was looked up for it beyond the state and is not there.
+pub(super) struct Call<Q, R> {
+    pub(super) request: Q,
+    /// None for requests of the loop itself.
+    reply: Option<oneshot::Sender<Result<R, EngineError>>>,
+    response: Option<Result<R, EngineError>>,
+}
+
+impl<Q, R> Call<Q, R> {
+    /// A call, and the receiver of its response.
+    pub(super) fn new(request: Q) -> (Self, oneshot::Receiver<Result<R, EngineError>>) {
+        let (reply, response) = oneshot::channel();
+        let call = Self {
+            request,
+            reply: Some(reply),
+            response: None,
+        };
+        (call, response)
+    }
+
+    /// A call whose response nobody waits for.
+    pub(super) fn without_caller(request: Q) -> Self {
+        Self {
+            request,
+            reply: None,
+            response: None,
+        }
+    }
+
+    /// Sets the response that is sent once the group is durable.
+    pub(super) fn respond(&mut self, response: Result<R, EngineError>) {
+        self.response = Some(response);
+    }
+
+    /// Whether the caller has gone.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
+    }
+
+    /// Sends the response. Returns it if the caller has gone.
+    pub(super) fn deliver(self) -> Option<R> {
+        match (self.reply, self.response) {
+            (Some(reply), Some(response)) => reply.send(response).err()?.ok(),
+            _ => None,
+        }
+    }
+
+    /// Sends an error instead of a response.
+    pub(super) fn refuse(mut self, error: &EngineError) {
+        self.respond(Err(error.clone()));
+        self.deliver();
+    }
+}
+
+/// A call that waits for tasks.
+pub(super) type ClaimCall = Call<ClaimOrder, Vec<Arc<Task>>>;
+
+/// What a caller wants from the loop.
+#[derive(Debug)]
+pub(super) enum Message {
+    Submit(Call<Vec<Submit>, Vec<Result<Accepted, EngineError>>>),
+    Claim(ClaimCall),
+    Act(Call<(TaskId, Action), Arc<Task>>),
+    /// Each is applied on its own. Tasks that the state does not hold are not looked up.
+    ActMany(Call<Vec<(TaskId, Action)>, Vec<Result<Arc<Task>, EngineError>>>),
+    SetPaused(Call<(QueueName, bool), ()>),
+    Purge(Call<TaskId, Arc<Task>>),
+    Get(Call<TaskId, Arc<Task>>),
+    List(Call<ListOrder, Listed>),
+    Stats(Call<(), Box<Stats>>),
+    /// Ends expired leases, and reads what other processes wrote.
+    Tend(Call<(), ()>),
+    Close(Call<(), ()>),
+}
+
+/// Does the same with the call of any message.
+macro_rules! with_call {
+    ($message:expr, $call:ident => $body:expr) => {
+        match $message {
+            Message::Submit($call) => $body,
+            Message::Claim($call) => $body,
+            Message::Act($call) => $body,
+            Message::ActMany($call) => $body,
+            Message::SetPaused($call) => $body,
+            Message::Purge($call) | Message::Get($call) => $body,
+            Message::List($call) => $body,
+            Message::Stats($call) => $body,
+            Message::Tend($call) | Message::Close($call) => $body,
+        }
+    };
+}
+
+impl Message {
+    /// Whether the caller has gone.
+    pub(super) fn is_abandoned(&self) -> bool {
+        with_call!(self, call => call.is_abandoned())
+    }
+
+    /// Sends an error instead of a response.
+    pub(super) fn refuse(self, error: &EngineError) {
+        with_call!(self, call => call.refuse(error));
+    }
+
+    /// Sends the response. Returns the claimed tasks that nobody received.
+    pub(super) fn deliver(self) -> Vec<Arc<Task>> {
+        if let Self::Claim(call) = self {
+            return call.deliver().unwrap_or_default();
+        }
+        with_call!(self, call => {
+            call.deliver();
+        });
+        Vec::new()
+    }
+
+    /// The task that this is about, if it is about one.
+    pub(super) fn task_id(&self) -> Option<TaskId> {
+        match self {
+            Self::Submit(call) => call.request.first().map(|submit| submit.id),
+            Self::Act(call) => Some(call.request.0),
+            Self::Get(call) | Self::Purge(call) => Some(call.request),
+            _ => None,
+        }
+    }
+}
+
+/// A message, and what is known to be absent from the journal.
+#[derive(Debug)]
+pub(super) struct QueuedMessage {
+    pub(super) message: Message,
     pub(super) absent: Absent,
 }
 
-/// What a journal that keeps more than the state was asked for, and does not have.
+/// What was looked up for a message beyond the state, and does not exist.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Absent {
     pub(super) id: bool,
     pub(super) key: bool,
-    /// The task that the key stands for, while it is being looked up.
+    /// The task that holds the key, while it is being looked up.
     pub(super) holder: Option<TaskId>,
 }
 
-impl Entry {
-    pub(super) fn new(ask: Ask, reply: oneshot::Sender<Answer>) -> Self {
+impl From<Message> for QueuedMessage {
+    fn from(message: Message) -> Self {
         Self {
-            ask,
-            reply: Some(reply),
+            message,
             absent: Absent::default(),
         }
     }
-
-    /// Something that nobody waits for.
-    pub(super) fn unasked(ask: Ask) -> Self {
-        Self {
-            ask,
-            reply: None,
-            absent: Absent::default(),
-        }
-    }
-
-    /// Whether the caller has gone.
-    pub(super) fn is_given_up(&self) -> bool {
-        self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
-    }
-
-    /// Tells the caller. Gives the answer back if the caller has gone.
-    pub(super) fn answer(self, answer: Answer) -> Result<(), Answer> {
-        match self.reply {
-            Some(reply) => reply.send(answer),
-            None => Ok(()),
-        }
-    }
-
-    /// Tells the caller that it could not be done.
-    pub(super) fn refuse(self, error: &EngineError) {
-        let answer = self.ask.refusal(error);
-        // Whoever has gone need not be told.
-        let _ = self.answer(answer);
-    }
 }
 
-/// What is wished.
-#[derive(Debug)]
-pub(super) enum Ask {
-    Submit(Vec<Submit>),
-    Claim(Wish),
-    Act {
-        id: TaskId,
-        action: Action,
-    },
-    /// The same for many, each on its own. Only tasks that the state holds can be meant.
-    Acts(Vec<(TaskId, Action)>),
-    SetPaused {
-        queue: QueueName,
-        paused: bool,
-    },
-    Purge(TaskId),
-    Get(TaskId),
-    List(ListAsk),
-    Stats,
-    /// Put right what the dead left behind, and take in what others wrote.
-    Tend,
-    Close,
-}
-
-/// A task to be.
+/// A task to submit.
 #[derive(Debug)]
 pub(super) struct Submit {
     pub(super) id: TaskId,
-    /// Whether the caller chose the id, so that there may be such a task.
+    /// Whether the caller chose the id, so that the task may exist already.
     pub(super) id_is_chosen: bool,
     pub(super) request: SubmitRequest,
     pub(super) input: Payload,
@@ -110,86 +181,44 @@ impl Submit {
     }
 }
 
-/// A wish for work.
+/// A claim request with its defaults filled in.
 #[derive(Debug)]
-pub(super) struct Wish {
-    pub(super) worker: WorkerId,
-    pub(super) queues: Vec<QueueName>,
-    pub(super) types: Vec<TaskType>,
-    pub(super) max: usize,
+pub(super) struct ClaimOrder {
+    pub(super) request: ClaimRequest,
     pub(super) lease_ms: u64,
     /// Until when to wait for the first task, in the runtime's monotonic time.
     pub(super) until: Duration,
 }
 
-/// A part of the list of tasks.
+/// Which page of the list of tasks to read.
 #[derive(Debug)]
-pub(super) struct ListAsk {
+pub(super) struct ListOrder {
     pub(super) filter: TaskFilter,
     pub(super) after: Option<TaskId>,
     pub(super) limit: usize,
 }
 
-/// What came of it.
-#[derive(Debug)]
-pub(super) enum Answer {
-    Submitted(Vec<Result<Taken, EngineError>>),
-    Tasks(Result<Vec<Arc<Task>>, EngineError>),
-    Task(Result<Arc<Task>, EngineError>),
-    Each(Vec<Result<Arc<Task>, EngineError>>),
-    Listed(Result<Listed, EngineError>),
-    Stats(Result<Box<Stats>, EngineError>),
-    Done(Result<(), EngineError>),
-}
-
 /// A task that was submitted, now or before.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct Accepted {
     pub(super) task: Arc<Task>,
     pub(super) duplicate: bool,
 }
 
-impl Taken {
-    /// What the caller is told. A copy is made here, beside the loop, if the state has the task too.
-    pub(super) fn told(self) -> Submitted {
-        Submitted {
-            task: Arc::unwrap_or_clone(self.task),
-            duplicate: self.duplicate,
+impl From<Accepted> for Submitted {
+    /// If the state holds the task too, the copy is made here, outside of the loop.
+    fn from(accepted: Accepted) -> Self {
+        Self {
+            task: Arc::unwrap_or_clone(accepted.task),
+            duplicate: accepted.duplicate,
         }
     }
 }
 
-/// A part of the list of tasks.
+/// A page of the list of tasks.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) tasks: Vec<Task>,
-    /// The last task that was looked at, if there may be more behind it.
+    /// The last task that was read, if there may be more after it.
     pub(super) last: Option<TaskId>,
-}
-
-impl Ask {
-    /// The answer to this wish if it could not be carried out.
-    pub(super) fn refusal(&self, error: &EngineError) -> Answer {
-        let error = error.clone();
-        match self {
-            Self::Submit(submits) => {
-                Answer::Submitted(submits.iter().map(|_| Err(error.clone())).collect())
-            }
-            Self::Claim(_) => Answer::Tasks(Err(error)),
-            Self::Acts(acts) => Answer::Each(acts.iter().map(|_| Err(error.clone())).collect()),
-            Self::Act { .. } | Self::Get(_) | Self::Purge(_) => Answer::Task(Err(error)),
-            Self::List(_) => Answer::Listed(Err(error)),
-            Self::Stats => Answer::Stats(Err(error)),
-            Self::SetPaused { .. } | Self::Tend | Self::Close => Answer::Done(Err(error)),
-        }
-    }
-
-    /// The task that this wish is about, if it is about one.
-    pub(super) fn task_id(&self) -> Option<TaskId> {
-        match self {
-            Self::Submit(submits) => submits.first().map(|submit| submit.id),
-            Self::Act { id, .. } | Self::Get(id) | Self::Purge(id) => Some(*id),
-            _ => None,
-        }
-    }
 }

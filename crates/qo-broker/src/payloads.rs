@@ -63,7 +63,7 @@ impl BrokerEngine {
             config.payload_max_bytes,
         )?;
         if let Payload::Stored(_) = &output {
-            let task = self.look(id).await?;
+            let task = self.read(id).await?;
             if task.lease_id == Some(lease) {
                 let attempt = task.attempt;
                 payload::put(self.client(), &Key::Output { id, attempt }, json).await?;

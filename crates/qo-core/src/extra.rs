@@ -25,6 +25,12 @@ impl Extra {
         self.0.as_deref()?.get(name)
     }
 
+    /// Adds a field that is there but has a value that this version does not know.
+    pub(crate) fn insert(&mut self, name: &str, value: Value) {
+        let fields = self.0.get_or_insert_default();
+        fields.insert(name.to_owned(), value);
+    }
+
     /// How many unknown fields there are.
     pub fn len(&self) -> usize {
         self.0.as_deref().map_or(0, BTreeMap::len)

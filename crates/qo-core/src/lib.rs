@@ -34,4 +34,4 @@ pub use retry::{Jitter, RetryPolicy};
 pub use task::{Status, Task};
 pub use time::Timestamp;
 pub use trace::TraceParent;
-pub use transition::{Action, Command, Rejection, Submission, Transition};
+pub use transition::{Action, Command, Rejection, Submission};

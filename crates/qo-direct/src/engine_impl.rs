@@ -5,14 +5,12 @@ use std::sync::Weak;
 use async_trait::async_trait;
 use qo_core::keys::Key;
 use qo_core::task::Event;
-use qo_core::transition::{Failure, ProgressReport};
-use qo_core::{Action, Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
-use qo_engine::Engine;
-use qo_engine::EngineError;
+use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
+use qo_engine::{Engine, EngineError, Operation};
 
 use super::DirectEngine;
 
@@ -37,73 +35,8 @@ impl Engine for DirectEngine {
         self.claim_waiting(request).await
     }
 
-    async fn renew(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        lease_ms: Option<u64>,
-    ) -> Result<Task, EngineError> {
-        let lease_ms = lease_ms.unwrap_or(self.config().lease_ms);
-        self.keep(id, lease, Action::Renew { lease, lease_ms })
-            .await
-    }
-
-    async fn progress(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        report: ProgressReport,
-    ) -> Result<Task, EngineError> {
-        self.keep(id, lease, Self::progressed(lease, report)).await
-    }
-
-    async fn complete(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        output: Option<Json>,
-    ) -> Result<Task, EngineError> {
-        self.complete_with(id, lease, output).await
-    }
-
-    async fn fail(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        failure: Failure,
-    ) -> Result<Task, EngineError> {
-        let action = self.failed(lease, failure);
-        self.end(id, lease, action).await
-    }
-
-    async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, EngineError> {
-        self.end(id, lease, Action::Release { lease }).await
-    }
-
-    async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, EngineError> {
-        self.end(id, lease, Action::Snooze { lease, delay_ms })
-            .await
-    }
-
-    async fn cancel(&self, id: TaskId, reason: Option<String>) -> Result<Task, EngineError> {
-        let reason = reason.map(String::into_boxed_str);
-        self.operate(id, Action::Cancel { reason }).await
-    }
-
-    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.operate(id, Action::RunNow).await
-    }
-
-    async fn replay(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.operate(id, Action::Replay).await
-    }
-
-    async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.operate(id, Action::Archive).await
-    }
-
-    async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.operate(id, Action::Unarchive).await
+    async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
+        self.operate(id, operation).await
     }
 
     async fn purge(&self, id: TaskId) -> Result<(), EngineError> {

@@ -1,4 +1,4 @@
-//! The one trait that every mode implements.
+//! The trait that every mode implements.
 
 use std::fmt::Debug;
 use std::sync::Weak;
@@ -10,109 +10,66 @@ use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
 
 use crate::api::{
-    ClaimRequest, Completion, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
-    WorkerInfo,
+    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use crate::error::EngineError;
+use crate::operation::Operation;
 use crate::watch::Watcher;
 
-/// How many of many attempts are ended at once where each is a request of its own.
-const COMPLETED_AT_ONCE: usize = 64;
+/// The number of operations that run at once where each is a request of its own.
+const OPERATIONS_AT_ONCE: usize = 64;
 
-/// A queue, whatever it is kept in.
+/// A queue, in any mode.
 ///
-/// Every operation is durable when it returns, and one that returns an error has either changed nothing or says that it is in
-/// doubt. Operations of a worker present the lease of their claim; a stale one gets [`qo_core::Rejection::LeaseLost`].
+/// Every operation is durable when it returns. One that returns an error has changed nothing, or the error says that the result is
+/// in doubt.
 #[async_trait]
 pub trait Engine: Debug + Send + Sync + 'static {
-    /// The time by which the queue judges.
+    /// The queue's time.
     fn now(&self) -> Timestamp;
 
     /// Adds a task.
     async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError>;
 
-    /// Adds many tasks at once and reports each, in the order in which they were given.
+    /// Adds many tasks and returns a result for each, in the order of the requests.
     async fn submit_many(
         &self,
         requests: Vec<SubmitRequest>,
     ) -> Vec<Result<Submitted, EngineError>>;
 
-    /// Hands out tasks that are due, the most urgent first. Each carries its lease id and its attempt number. Where all queues
-    /// that are asked for are paused until the wait is over, [`EngineError::QueuePaused`] says why there is nothing.
+    /// Claims tasks that are due, the most urgent first. Each carries its lease id and its attempt number. If all requested
+    /// queues are paused until the wait is over, the result is [`EngineError::QueuePaused`].
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError>;
 
-    /// Keeps an attempt alive. The answer tells whether a cancel was requested.
-    async fn renew(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        lease_ms: Option<u64>,
-    ) -> Result<Task, EngineError>;
+    /// Carries out an operation on one task and returns the task as it is afterwards.
+    async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError>;
 
-    /// Says how far an attempt is.
-    async fn progress(
+    /// Carries out many operations and returns a result for each, in their order.
+    async fn act_many(
         &self,
-        id: TaskId,
-        lease: LeaseId,
-        report: ProgressReport,
-    ) -> Result<Task, EngineError>;
-
-    /// Ends an attempt, and the task, with success.
-    async fn complete(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        output: Option<Json>,
-    ) -> Result<Task, EngineError>;
-
-    /// Ends many attempts with success and reports each, in the order in which they were given.
-    async fn complete_many(&self, completions: Vec<Completion>) -> Vec<Result<Task, EngineError>> {
-        futures_util::stream::iter(completions)
-            .map(|completion| self.complete(completion.id, completion.lease, completion.output))
-            .buffered(COMPLETED_AT_ONCE)
+        operations: Vec<(TaskId, Operation)>,
+    ) -> Vec<Result<Task, EngineError>> {
+        futures_util::stream::iter(operations)
+            .map(|(id, operation)| self.act(id, operation))
+            .buffered(OPERATIONS_AT_ONCE)
             .collect()
             .await
     }
 
-    /// Ends an attempt without success.
-    async fn fail(&self, id: TaskId, lease: LeaseId, failure: Failure)
-    -> Result<Task, EngineError>;
-
-    /// Gives a task back, not counted against its retries.
-    async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, EngineError>;
-
-    /// Puts a task off, not counted against its retries.
-    async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, EngineError>;
-
-    /// Calls a task off: a pending one at once, a running one by asking its worker.
-    async fn cancel(&self, id: TaskId, reason: Option<String>) -> Result<Task, EngineError>;
-
-    /// Makes a pending task due at once that would be due later.
-    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError>;
-
-    /// Starts over a task that has come to its end.
-    async fn replay(&self, id: TaskId) -> Result<Task, EngineError>;
-
-    /// Puts away a task that has come to its end.
-    async fn archive(&self, id: TaskId) -> Result<Task, EngineError>;
-
-    /// Undoes an archive.
-    async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError>;
-
-    /// Removes a task that has come to its end, with its payloads, its index entries and its versions. One that fails half-way
-    /// leaves the task archived, and can be repeated.
+    /// Removes a finished task with its payloads, index entries and versions. A purge that fails half-way leaves the task
+    /// archived and can be repeated.
     async fn purge(&self, id: TaskId) -> Result<(), EngineError>;
 
-    /// A task.
+    /// Reads a task.
     async fn get(&self, id: TaskId) -> Result<Task, EngineError>;
 
-    /// A task's input, wherever it is kept.
+    /// A task's input, wherever it is stored.
     async fn input(&self, task: &Task) -> Result<Json, EngineError>;
 
-    /// A task's output, wherever it is kept.
+    /// A task's output, wherever it is stored.
     async fn output(&self, task: &Task) -> Result<Option<Json>, EngineError>;
 
-    /// Some of the tasks that match, from the place that `cursor` names, at most `limit` of them.
+    /// A page of the tasks that match, at most `limit`, from where `cursor` says.
     async fn list(
         &self,
         filter: &TaskFilter,
@@ -120,36 +77,110 @@ pub trait Engine: Debug + Send + Sync + 'static {
         limit: usize,
     ) -> Result<TaskPage, EngineError>;
 
-    /// What happened to a task, oldest first.
+    /// The events of a task, oldest first.
     async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError>;
 
-    /// The newest `limit` stored versions of a task, oldest first, where the store keeps them.
+    /// The newest `limit` stored versions of a task, oldest first, where the store keeps versions.
     async fn versions(&self, id: TaskId, limit: usize) -> Result<Vec<VersionedTask>, EngineError>;
 
-    /// How many tasks there are.
+    /// Counts tasks by queue, type and status.
     async fn stats(&self) -> Result<Stats, EngineError>;
 
-    /// The workers that have said of themselves that they are there.
+    /// Registered workers.
     async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError>;
 
-    /// Says that a worker is there, or still there.
+    /// Registers a worker, or renews its registration.
     async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError>;
 
-    /// Says that a worker is gone.
+    /// Removes a worker's registration.
     async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError>;
 
-    /// Lets claims pass a queue by.
+    /// Stops claims from a queue.
     async fn pause(&self, queue: &QueueName) -> Result<(), EngineError>;
 
-    /// Lets claims serve a queue again.
+    /// Allows claims from a queue again.
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError>;
 
-    /// Tells somebody from now on what becomes durable through this engine, as long as there is that somebody. False where the
-    /// engine does not tell.
+    /// Notifies `watcher` of durable changes until it is dropped. Returns false if the engine does not notify.
     fn watch(&self, _watcher: Weak<dyn Watcher>) -> bool {
         false
     }
 
-    /// Finishes what goes on in the background. Nothing is lost without it; stale index entries are cleared sooner with it.
+    /// Finishes background work. Nothing is lost without it; stale index entries are removed sooner with it.
     async fn close(&self);
+
+    /// See [`Operation::Renew`].
+    async fn renew(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        lease_ms: Option<u64>,
+    ) -> Result<Task, EngineError> {
+        self.act(id, Operation::Renew { lease, lease_ms }).await
+    }
+
+    /// See [`Operation::Progress`].
+    async fn progress(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        report: ProgressReport,
+    ) -> Result<Task, EngineError> {
+        self.act(id, Operation::Progress { lease, report }).await
+    }
+
+    /// See [`Operation::Complete`].
+    async fn complete(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        output: Option<Json>,
+    ) -> Result<Task, EngineError> {
+        self.act(id, Operation::Complete { lease, output }).await
+    }
+
+    /// See [`Operation::Fail`].
+    async fn fail(
+        &self,
+        id: TaskId,
+        lease: LeaseId,
+        failure: Failure,
+    ) -> Result<Task, EngineError> {
+        self.act(id, Operation::Fail { lease, failure }).await
+    }
+
+    /// See [`Operation::Release`].
+    async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, EngineError> {
+        self.act(id, Operation::Release { lease }).await
+    }
+
+    /// See [`Operation::Snooze`].
+    async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, EngineError> {
+        self.act(id, Operation::Snooze { lease, delay_ms }).await
+    }
+
+    /// See [`Operation::Cancel`].
+    async fn cancel(&self, id: TaskId, reason: Option<String>) -> Result<Task, EngineError> {
+        self.act(id, Operation::Cancel { reason }).await
+    }
+
+    /// See [`Operation::RunNow`].
+    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.act(id, Operation::RunNow).await
+    }
+
+    /// See [`Operation::Replay`].
+    async fn replay(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.act(id, Operation::Replay).await
+    }
+
+    /// See [`Operation::Archive`].
+    async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.act(id, Operation::Archive).await
+    }
+
+    /// See [`Operation::Unarchive`].
+    async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.act(id, Operation::Unarchive).await
+    }
 }

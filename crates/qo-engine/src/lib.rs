@@ -1,7 +1,8 @@
 //! What every mode of qo has in common.
 //!
 //! - [`Engine`]: the trait that every mode implements.
-//! - [`api`]: its request and response types.
+//! - [`Operation`]: what can be done with one task.
+//! - [`api`]: the other request and response types.
 //! - [`EngineError`]: why an operation failed.
 //! - [`watch`]: notifications of durable changes.
 //! - [`environment`]: settings from environment variables.
@@ -17,9 +18,11 @@ pub mod environment;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
+mod operation;
 pub mod payload;
 pub mod watch;
 pub mod worker_records;
 
 pub use engine::Engine;
 pub use error::EngineError;
+pub use operation::Operation;

@@ -5,27 +5,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::task::Event;
-use qo_core::transition::{Failure, ProgressReport};
-use qo_core::{
-    Json, LeaseId, Payload, PayloadRef, QueueName, Rejection, Task, TaskId, Timestamp, WorkerId,
-};
-use qo_engine::Engine;
-use qo_engine::EngineError;
+use qo_core::{Json, Payload, PayloadRef, QueueName, Rejection, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, Completion, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
-    WorkerInfo,
+    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
+use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreError;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use url::form_urlencoded::Serializer;
 
-use super::RemoteEngine;
 use super::connection::Ask;
-use crate::wire::outcome::{
-    CompleteBody, FailBody, ProgressBody, ReleaseBody, RenewBody, SnoozeBody,
-};
+use super::{NoBody, RemoteEngine};
 use crate::wire::{
-    CancelBody, ClaimAnswer, ClaimBody, ListQuery, Outcome, PageAnswer, StatsAnswer, VERSIONS_MAX,
+    ClaimAnswer, ClaimBody, ListQuery, OutcomeItem, PageAnswer, StatsAnswer, VERSIONS_MAX,
     VersionsAnswer,
 };
 
@@ -34,10 +26,6 @@ const WAIT_SLICE_MS: u64 = 25_000;
 
 /// An empty answer that comes sooner than it should, as from a server that is stopping, is not asked for again at once.
 const EMPTY_PAUSE: Duration = Duration::from_millis(200);
-
-/// The body of operations that need none.
-#[derive(Serialize)]
-struct Nothing {}
 
 #[derive(Deserialize)]
 struct Events {
@@ -138,108 +126,30 @@ impl Engine for RemoteEngine {
         }
     }
 
-    async fn renew(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        lease_ms: Option<u64>,
-    ) -> Result<Task, EngineError> {
-        let body = RenewBody {
-            lease_id: lease,
-            lease_ms,
-        };
-        self.tell(id, Outcome::Renew(body)).await
-    }
-
-    async fn progress(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        report: ProgressReport,
-    ) -> Result<Task, EngineError> {
-        // JSON has no form for it.
-        if !report.percent.is_finite() {
+    async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
+        // JSON has no form for such a number.
+        if let Operation::Progress { report, .. } = &operation
+            && !report.percent.is_finite()
+        {
             return Err(Rejection::OutOfBounds {
                 field: "percent",
                 allowed: "a number from 0 to 100",
             }
             .into());
         }
-        let body = ProgressBody {
-            lease_id: lease,
-            percent: report.percent,
-            message: report.message.map(Into::into),
-        };
-        self.tell(id, Outcome::Progress(body)).await
+        match OutcomeItem::new(id, operation.clone()) {
+            Ok(item) => self.act_as_worker(item, &operation).await,
+            Err(operation) => self.act_as_operator(id, operation).await,
+        }
     }
 
-    async fn complete(
+    /// All at once: they are batched into few requests.
+    async fn act_many(
         &self,
-        id: TaskId,
-        lease: LeaseId,
-        output: Option<Json>,
-    ) -> Result<Task, EngineError> {
-        let body = CompleteBody {
-            lease_id: lease,
-            output,
-            output_bytes: None,
-        };
-        self.tell(id, Outcome::Complete(body)).await
-    }
-
-    /// All at once: they gather to requests by themselves.
-    async fn complete_many(&self, completions: Vec<Completion>) -> Vec<Result<Task, EngineError>> {
-        let tell = |completion: Completion| {
-            self.complete(completion.id, completion.lease, completion.output)
-        };
-        futures_util::future::join_all(completions.into_iter().map(tell)).await
-    }
-
-    async fn fail(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        failure: Failure,
-    ) -> Result<Task, EngineError> {
-        let body = FailBody {
-            lease_id: lease,
-            error: failure.error.into(),
-            kind: failure.kind.into(),
-        };
-        self.tell(id, Outcome::Fail(body)).await
-    }
-
-    async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, EngineError> {
-        let body = ReleaseBody { lease_id: lease };
-        self.tell(id, Outcome::Release(body)).await
-    }
-
-    async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, EngineError> {
-        let body = SnoozeBody {
-            lease_id: lease,
-            delay_ms,
-        };
-        self.tell(id, Outcome::Snooze(body)).await
-    }
-
-    async fn cancel(&self, id: TaskId, reason: Option<String>) -> Result<Task, EngineError> {
-        self.operate(id, "cancel", &CancelBody { reason }).await
-    }
-
-    async fn replay(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.operate(id, "replay", &Nothing {}).await
-    }
-
-    async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.operate(id, "archive", &Nothing {}).await
-    }
-
-    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.operate(id, "run_now", &Nothing {}).await
-    }
-
-    async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.operate(id, "unarchive", &Nothing {}).await
+        operations: Vec<(TaskId, Operation)>,
+    ) -> Vec<Result<Task, EngineError>> {
+        let acts = operations.into_iter();
+        futures_util::future::join_all(acts.map(|(id, operation)| self.act(id, operation))).await
     }
 
     async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
@@ -320,12 +230,12 @@ impl Engine for RemoteEngine {
 
     async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
         let path = format!("/v1/queues/{queue}/pause");
-        self.without_answer(Ask::post(path, &Nothing {})?).await
+        self.without_answer(Ask::post(path, &NoBody {})?).await
     }
 
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         let path = format!("/v1/queues/{queue}/resume");
-        self.without_answer(Ask::post(path, &Nothing {})?).await
+        self.without_answer(Ask::post(path, &NoBody {})?).await
     }
 
     /// Nothing goes on here in the background that has an end of its own.

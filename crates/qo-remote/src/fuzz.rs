@@ -7,7 +7,7 @@ use qo_engine::api::{SubmitRequest, WorkerInfo};
 use qo_engine::fuzz::{rewritten, round_trip};
 
 use crate::wire::bulk::BulkBody;
-use crate::wire::outcome::{CancelBody, OutcomeItem};
+use crate::wire::{CancelBody, OutcomeItem};
 use crate::wire::{ClaimBody, Problem, SubmitBody};
 
 /// The bodies of the HTTP API, and the problems that a client reads.
@@ -26,9 +26,11 @@ pub fn wire_bodies(bytes: &[u8]) {
         assert_eq!(again.as_ref().ok(), Some(&request));
     }
     if let Some(item) = round_trip::<OutcomeItem>(bytes)
-        && let Ok((id, outcome)) = item.clone().into_outcome()
+        && let Ok((id, operation)) = item.into_operation()
     {
-        assert_eq!(OutcomeItem::new(id, outcome), item);
+        let again = OutcomeItem::new(id, operation.clone())
+            .and_then(|item| item.into_operation().map_err(|_| operation.clone()));
+        assert_eq!(again.ok(), Some((id, operation)));
     }
     if let Some(body) = round_trip::<BulkBody>(bytes) {
         let filter = body.filter.into_filter(body.operation);

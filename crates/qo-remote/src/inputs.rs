@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use qo_core::{Json, LeaseId, Payload, Task};
 
-use crate::wire::Outcome;
+use qo_engine::Operation;
 
 /// How many inputs are kept; the oldest are forgotten first.
 const INPUTS_MAX: usize = 65_536;
@@ -61,11 +61,11 @@ impl Inputs {
         }
     }
 
-    /// The input of the task that an outcome is about, if it is known. The end of an attempt takes it away.
-    pub(super) fn of(&self, outcome: &Outcome) -> Option<Json> {
+    /// The input of the task that a worker's operation is about, if it is known. The end of an attempt removes it.
+    pub(super) fn of(&self, operation: &Operation) -> Option<Json> {
+        let lease = operation.lease()?;
         let mut known = self.lock();
-        let lease = outcome.lease();
-        if outcome.ends_attempt() {
+        if operation.ends_attempt() {
             known.take(lease)
         } else {
             known.inputs.get(&lease).cloned()

@@ -13,12 +13,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use qo_core::limits::{EVENT_ERROR_MAX_BYTES, cut_text};
-use qo_core::transition::{RELEASED, SNOOZED};
+use qo_core::task::EventAction;
 use qo_core::{LeaseId, Status, Task};
+use qo_engine::{EngineError, Operation};
 use qo_store::StoreError;
-
-use crate::wire::Outcome;
-use qo_engine::EngineError;
 
 /// How many leases are remembered; the oldest are forgotten first.
 const LEASES_MAX: usize = 65_536;
@@ -83,43 +81,84 @@ impl Leases {
     }
 }
 
-/// The lease of an attempt whose end this is; nothing, if the attempt goes on.
-pub(super) fn ended_lease(outcome: &Outcome) -> Option<LeaseId> {
-    match outcome {
-        Outcome::Complete(body) => Some(body.lease_id),
-        Outcome::Fail(body) => Some(body.lease_id),
-        Outcome::Release(body) => Some(body.lease_id),
-        Outcome::Snooze(body) => Some(body.lease_id),
-        Outcome::Renew(_) | Outcome::Progress(_) => None,
-    }
+/// The event that the end of an attempt leaves in the history.
+pub(super) struct EndEvent {
+    action: EventAction,
+    error: Option<Box<str>>,
 }
 
-/// What the history says of an end, if it is the one that was told.
-pub(super) enum Mark {
-    Completed,
-    Said(Box<str>),
-}
-
-impl Mark {
-    /// What an outcome leaves in the history; nothing, if the attempt goes on.
-    pub(super) fn of(outcome: &Outcome) -> Option<Self> {
-        match outcome {
-            Outcome::Complete(_) => Some(Self::Completed),
-            Outcome::Fail(body) => Some(Self::Said(cut_text(&body.error, EVENT_ERROR_MAX_BYTES))),
-            Outcome::Release(_) => Some(Self::Said(RELEASED.into())),
-            Outcome::Snooze(_) => Some(Self::Said(SNOOZED.into())),
-            Outcome::Renew(_) | Outcome::Progress(_) => None,
-        }
+impl EndEvent {
+    /// The event of an operation that ends an attempt, and the lease of that attempt.
+    pub(super) fn of(operation: &Operation) -> Option<(LeaseId, Self)> {
+        let (action, error) = match operation {
+            Operation::Complete { .. } => (EventAction::Completed, None),
+            Operation::Fail { failure, .. } => {
+                let error = cut_text(&failure.error, EVENT_ERROR_MAX_BYTES);
+                (EventAction::Failed, Some(error))
+            }
+            Operation::Release { .. } => (EventAction::Released, None),
+            Operation::Snooze { .. } => (EventAction::Snoozed, None),
+            _ => return None,
+        };
+        Some((operation.lease()?, Self { action, error }))
     }
 
     /// Whether this attempt of the task ended so.
-    pub(super) fn is_of(&self, task: &Task, attempt: u32) -> bool {
+    pub(super) fn is_end_of(&self, task: &Task, attempt: u32) -> bool {
         let mut events = task.events.iter().rev();
-        let end =
-            events.find(|event| event.attempt == attempt && event.from == Some(Status::Running));
-        end.is_some_and(|event| match self {
-            Self::Completed => event.to == Status::Completed,
-            Self::Said(text) => event.error.as_ref() == Some(text),
+        let end = events.find(|event| {
+            event.attempt == attempt
+                && event.from == Some(Status::Running)
+                && event.action != Some(EventAction::CancelRequested)
+        });
+        end.is_some_and(|event| {
+            event.action == Some(self.action) && (self.error.is_none() || event.error == self.error)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qo_core::transition::{Failure, FailureKind};
+    use qo_core::{Action, Command, Jitter, Json, OpId, Payload, Submission, TaskId, Timestamp};
+
+    use super::*;
+
+    /// A task whose attempt 1 ended by this action.
+    fn ended_by(action: Action) -> Task {
+        let id = TaskId::from_random(1);
+        let input = Payload::Inline(Json::null());
+        let submission = Submission::new(id, "t".parse().unwrap(), input);
+        let at = Timestamp::from_millis(1_000);
+        let mut task = qo_core::transition::submit(submission, OpId::from_random(1), at).unwrap();
+        let claim = Action::Claim {
+            worker: "w".parse().unwrap(),
+            lease: LeaseId::from_random(7),
+            lease_ms: 1_000,
+        };
+        for action in [claim, action] {
+            let op = OpId::from_random(2);
+            task.apply(Command { op, action }, at).unwrap();
+        }
+        task
+    }
+
+    /// A handler's error may say anything, also what a release used to leave in the history.
+    #[test]
+    fn an_error_in_the_words_of_a_release_is_no_release() {
+        let lease = LeaseId::from_random(7);
+        let failed = ended_by(Action::Fail {
+            lease,
+            failure: Failure {
+                kind: FailureKind::Retryable,
+                error: "released by its worker".into(),
+            },
+            jitter: Jitter::new(0),
+        });
+        let released = ended_by(Action::Release { lease });
+        let (_, release) = EndEvent::of(&Operation::Release { lease }).unwrap();
+        assert!(release.is_end_of(&released, 1));
+        assert!(!release.is_end_of(&failed, 1));
+        assert!(!release.is_end_of(&released, 2));
     }
 }

@@ -39,15 +39,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use qo_core::{Json, Rejection, Task, TaskId};
-use qo_engine::EngineError;
 use qo_engine::api::{SubmitRequest, Submitted};
+use qo_engine::{EngineError, Operation};
 use qo_store::runtime::{Runtime, RuntimeExt};
 
 use self::batch::{Batch, Batcher, Sent};
 use self::connection::{Ask, Connection};
 use self::inputs::{Inputs, with_input};
-use self::leases::{Leases, Mark, ended_lease};
-use crate::wire::{BATCH_MAX, Info, Outcome, OutcomeAnswer, OutcomeItem, SubmitAnswer, SubmitBody};
+use self::leases::{EndEvent, Leases};
+use crate::wire::{
+    BATCH_MAX, CancelBody, Info, OutcomeAnswer, OutcomeItem, SubmitAnswer, SubmitBody,
+};
 
 pub use config::{InvalidServer, RemoteConfig, Token};
 pub use directory::{Discovery, Found};
@@ -218,17 +220,23 @@ impl RemoteEngine {
         }
     }
 
-    /// Says what became of an attempt, or that it goes on.
-    async fn tell(&self, id: TaskId, outcome: Outcome) -> Result<Task, EngineError> {
-        let batcher = if outcome.ends_attempt() {
+    /// Carries out a worker's operation. It goes in a batch with others.
+    async fn act_as_worker(
+        &self,
+        item: OutcomeItem,
+        operation: &Operation,
+    ) -> Result<Task, EngineError> {
+        let id = item.id;
+        let batcher = if operation.ends_attempt() {
             &self.shared.ends
         } else {
             &self.shared.signs
         };
-        let end = ended_lease(&outcome).zip(Mark::of(&outcome));
-        let input = self.shared.inputs.of(&outcome);
-        let mut item = OutcomeItem::new(id, outcome);
-        item.omit_input = input.is_some();
+        let input = self.shared.inputs.of(operation);
+        let item = OutcomeItem {
+            omit_input: input.is_some(),
+            ..item
+        };
         let sent: Result<Sent<OutcomeAnswer>, _> = batcher.send(item).await;
         let (error, repeated) = match sent {
             Err(error) => (error, false),
@@ -241,11 +249,11 @@ impl RemoteEngine {
                 (None, None) => {
                     return Err(self
                         .connection()
-                        .nonsense("an answer with neither a task nor a problem"));
+                        .nonsense("a response with neither a task nor a problem"));
                 }
             },
         };
-        let Some((lease, mark)) = end else {
+        let Some((lease, end)) = EndEvent::of(operation) else {
             return Err(error);
         };
         self.shared.leases.heard(lease, &error);
@@ -253,25 +261,27 @@ impl RemoteEngine {
             && let Some(attempt) = self.shared.leases.told_before(lease, repeated)
         {
             let task: Task = self.connection().read(&format!("/v1/tasks/{id}")).await?;
-            if mark.is_of(&task, attempt) {
+            if end.is_end_of(&task, attempt) {
                 return Ok(task);
             }
         }
         Err(error)
     }
 
-    /// An operation of an operator on one task.
-    async fn operate(
-        &self,
-        id: TaskId,
-        operation: &str,
-        body: &impl serde::Serialize,
-    ) -> Result<Task, EngineError> {
-        let path = format!("/v1/tasks/{id}/{operation}");
-        let ask = Ask::post(path, body)?;
+    /// Carries out an operator's operation.
+    async fn act_as_operator(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
+        let path = format!("/v1/tasks/{id}/{}", operation.name());
+        let ask = match operation {
+            Operation::Cancel { reason } => Ask::post(path, &CancelBody { reason })?,
+            _ => Ask::post(path, &NoBody {})?,
+        };
         self.connection().ask(ask).await
     }
 }
+
+/// The body of requests that need none.
+#[derive(serde::Serialize)]
+struct NoBody {}
 
 impl fmt::Debug for RemoteEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@ use crate::config::{CountsFn, Limits, ServerConfig};
 use crate::events::Events;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
-use crate::routes::operations::Findings;
+use crate::routes::health::Findings;
 use crate::tokens::{Guard, TokenSource};
 
 /// What all requests of a server share. Clones are cheap.

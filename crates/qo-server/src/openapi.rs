@@ -9,7 +9,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::middleware::Access;
-use crate::routes::{self, bulk, events, operations, operators, query, reference, tasks, work};
+use crate::routes::{self, bulk, events, health, operation, query, queues, reference, tasks, work};
 use crate::tokens::Scope;
 
 #[derive(OpenApi)]
@@ -22,13 +22,13 @@ use crate::tokens::Scope;
     ),
     paths(
         tasks::submit, tasks::list, tasks::read, tasks::input, tasks::output, tasks::history, tasks::versions,
-        operators::cancel, operators::run_now, operators::replay, operators::archive, operators::unarchive, operators::purge,
-        operators::pause, operators::resume, bulk::bulk,
-        work::claim, work::complete, work::fail, work::release, work::renew, work::snooze, work::progress,
-        work::outcomes, work::heartbeat, work::deregister,
+        operation::cancel, operation::run_now, operation::replay, operation::archive, operation::unarchive, operation::purge,
+        queues::pause, queues::resume, bulk::bulk,
+        work::claim, operation::complete, operation::fail, operation::release, operation::renew, operation::snooze,
+        operation::progress, operation::outcomes, work::heartbeat, work::deregister,
         query::info, query::stats, query::workers, events::events,
         reference::document, reference::page, reference::script, reference::style,
-        operations::health, operations::ready, operations::metrics,
+        health::health, health::ready, health::metrics,
     ),
     components(schemas(Problem, schema::ConditionFacts)),
     tags(

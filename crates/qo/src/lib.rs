@@ -74,7 +74,7 @@ pub use worker::{
 
 pub use qo_broker::BrokerEngine;
 pub use qo_broker::{BrokerConfig, JsonConfig, SlateConfig};
-pub use qo_core::task::{Event, IdempotencyScope};
+pub use qo_core::task::{Event, EventAction, IdempotencyScope};
 pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
 pub use qo_core::{
     IdempotencyKey, Json, LeaseId, QueueName, Rejection, RetryPolicy, Shard, Status, Tag, Task,
@@ -89,7 +89,7 @@ pub use qo_engine::api::{
     ClaimRequest, IdempotencyRequest, QueueStats, Stats, SubmitRequest, Submitted, TaskFilter,
     TaskPage, VersionedTask, When, WorkerInfo,
 };
-pub use qo_engine::{Engine, EngineError};
+pub use qo_engine::{Engine, EngineError, Operation};
 pub use qo_store::probe::ProbeOptions;
 pub use qo_store::{OpenOptions, StoreError};
 

@@ -10,10 +10,10 @@ use qo_core::task::Event;
 use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_direct::DirectEngine;
-use qo_engine::Engine;
 use qo_engine::api::{
     ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
+use qo_engine::{Engine, Operation};
 use qo_store::Store;
 use qo_store::runtime::Runtime;
 
@@ -117,6 +117,11 @@ impl Queue {
     /// Hands out tasks that are due, the most urgent first. Each carries its lease and its attempt number.
     pub async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, Error> {
         Ok(self.engine.claim(request).await?)
+    }
+
+    /// Carries out an operation on one task and returns the task as it is afterwards. The methods below are short forms.
+    pub async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, Error> {
+        Ok(self.engine.act(id, operation).await?)
     }
 
     /// Keeps an attempt alive. The answer tells whether a cancel was requested.

@@ -38,7 +38,7 @@ async fn at(report: &mut Report, name: &str, batch_size: usize) {
             loop {
                 let tasks = engine.claim(&wish).await.unwrap();
                 let started = Instant::now();
-                for completed in engine.complete_many(all_completed(&tasks)).await {
+                for completed in engine.act_many(all_completed(&tasks)).await {
                     completed.unwrap();
                 }
                 let took = vec![started.elapsed(); tasks.len()];

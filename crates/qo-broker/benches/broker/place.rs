@@ -8,9 +8,9 @@ use futures_util::StreamExt;
 use object_store::ObjectStore;
 use qo_broker::BrokerEngine;
 use qo_broker::SlateConfig;
-use qo_core::{Json, Task};
-use qo_engine::Engine;
-use qo_engine::api::{ClaimRequest, Completion, SubmitRequest};
+use qo_core::{Json, Task, TaskId};
+use qo_engine::api::{ClaimRequest, SubmitRequest};
+use qo_engine::{Engine, Operation};
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::{Runtime, TokioRuntime};
@@ -119,7 +119,7 @@ pub(crate) async fn work(engine: &BrokerEngine, workers: usize, count: usize) {
         running.spawn(async move {
             while done.load(Ordering::Relaxed) < count {
                 let tasks = engine.claim(&wish).await.unwrap();
-                for completed in engine.complete_many(all_completed(&tasks)).await {
+                for completed in engine.act_many(all_completed(&tasks)).await {
                     completed.unwrap();
                     done.fetch_add(1, Ordering::Relaxed);
                 }
@@ -145,15 +145,15 @@ pub(crate) fn cpu_seconds() -> f64 {
 }
 
 /// The ends of claimed tasks, all with success.
-pub(crate) fn all_completed(tasks: &[Task]) -> Vec<Completion> {
-    tasks
-        .iter()
-        .map(|task| Completion {
-            id: task.id,
+pub(crate) fn all_completed(tasks: &[Task]) -> Vec<(TaskId, Operation)> {
+    let complete = |task: &Task| {
+        let operation = Operation::Complete {
             lease: task.lease_id.unwrap(),
             output: Some(Json::null()),
-        })
-        .collect()
+        };
+        (task.id, operation)
+    };
+    tasks.iter().map(complete).collect()
 }
 
 /// How much memory the process has, in GiB.

@@ -1,4 +1,4 @@
-//! What callers are told when their group has landed, or cannot.
+//! Sending responses when a group is durable, or errors when it cannot be.
 
 use std::time::Duration;
 
@@ -6,18 +6,19 @@ use qo_core::Action;
 use qo_engine::EngineError;
 use qo_store::StoreError;
 
-use super::{CommitLoop, Landed, Member};
+use super::{CommitLoop, Landed};
 use crate::journal::Journal;
-use crate::message::{Answer, Ask, Entry};
+use crate::message::{Call, Message, QueuedMessage};
 
 impl<J: Journal> CommitLoop<J> {
-    /// Tells claims that have waited long enough that the store does not answer.
+    /// Refuses claims that have waited long enough while the store did not respond.
     pub(super) fn refuse_overdue(&mut self, error: &EngineError) {
         let at = self.space.runtime.monotonic();
-        for entry in std::mem::take(&mut self.waiting) {
-            match &entry.ask {
-                Ask::Claim(wish) if wish.until > at => self.waiting.push_back(entry),
-                _ => entry.refuse(error),
+        for call in std::mem::take(&mut self.waiting) {
+            if call.request.until > at {
+                self.waiting.push_back(call);
+            } else {
+                call.refuse(error);
             }
         }
     }
@@ -29,46 +30,49 @@ impl<J: Journal> CommitLoop<J> {
                 Ok(())
             }
             Err(error) => {
-                refuse_all(members.into_iter().map(|(entry, _)| entry), &error);
+                refuse_all(members, &error);
                 Err(error)
             }
         }
     }
 
-    pub(super) fn deliver(&mut self, members: Vec<Member>) {
-        for (entry, answer) in members {
-            if let Err(Answer::Tasks(Ok(tasks))) = entry.answer(answer) {
-                // Whoever wanted this work has gone, so that somebody else may have it.
-                let releases = tasks.into_iter().filter_map(|task| {
-                    let (id, lease) = (task.id, task.lease_id?);
-                    let action = Action::Release { lease };
-                    Some(Entry::unasked(Ask::Act { id, action }))
-                });
-                self.own.extend(releases);
-            }
+    /// Sends the responses of a durable group. Tasks whose claimer has gone are released, so that another worker gets them.
+    pub(super) fn deliver(&mut self, members: Vec<QueuedMessage>) {
+        for queued in members {
+            let unclaimed = queued.message.deliver().into_iter();
+            let releases = unclaimed.filter_map(|task| {
+                let release = Action::Release {
+                    lease: task.lease_id?,
+                };
+                let call = Call::without_caller((task.id, release));
+                Some(Message::Act(call).into())
+            });
+            self.own.extend(releases);
         }
     }
 }
 
-/// Takes the wishes of a batch that came before the first wish to close. What is left is refused when the loop ends.
-pub(super) fn take_until_close(batch: &mut Vec<Entry>, closers: &mut Vec<Entry>) -> Vec<Entry> {
-    let is_close = |entry: &Entry| matches!(entry.ask, Ask::Close);
+/// Takes the messages of a batch that came before the first `Close`. The rest is refused when the loop ends.
+pub(super) fn take_until_close(
+    batch: &mut Vec<QueuedMessage>,
+    closers: &mut Vec<Call<(), ()>>,
+) -> Vec<QueuedMessage> {
+    let is_close = |queued: &QueuedMessage| matches!(queued.message, Message::Close(_));
     let Some(first) = batch.iter().position(is_close) else {
         return std::mem::take(batch);
     };
     let rest = batch.split_off(first);
-    let entries = std::mem::take(batch);
-    for entry in rest {
-        if is_close(&entry) {
-            closers.push(entry);
-        } else {
-            batch.push(entry);
+    let before = std::mem::take(batch);
+    for QueuedMessage { message, absent } in rest {
+        match message {
+            Message::Close(call) => closers.push(call),
+            message => batch.push(QueuedMessage { message, absent }),
         }
     }
-    entries
+    before
 }
 
-/// What those are told whose own writes may have become durable when another was not.
+/// The error for a group whose own write may be durable although an earlier one failed.
 pub(super) fn in_doubt(error: &EngineError) -> EngineError {
     match error {
         EngineError::NotLeader => EngineError::NotLeader,
@@ -82,13 +86,8 @@ pub(super) fn in_doubt(error: &EngineError) -> EngineError {
     }
 }
 
-/// Whether an answer only says that there is nothing to claim.
-pub(super) fn tells_of_nothing(answer: &Answer) -> bool {
-    matches!(answer, Answer::Tasks(Ok(tasks)) if tasks.is_empty())
-}
-
-pub(super) fn refuse_all(entries: impl IntoIterator<Item = Entry>, error: &EngineError) {
-    for entry in entries {
-        entry.refuse(error);
+pub(super) fn refuse_all(queued: impl IntoIterator<Item = QueuedMessage>, error: &EngineError) {
+    for QueuedMessage { message, .. } in queued {
+        message.refuse(error);
     }
 }

@@ -6,12 +6,12 @@ use qo_engine::EngineError;
 use super::CommitLoop;
 use super::landing::refuse_all;
 use crate::journal::{Found, Journal, Want};
-use crate::message::Entry;
+use crate::message::QueuedMessage;
 
 impl<J: Journal> CommitLoop<J> {
-    pub(super) fn park(&mut self, want: Want, entry: Entry) {
+    pub(super) fn park(&mut self, want: Want, message: QueuedMessage) {
         let waiters = self.parked.entry(want.clone()).or_default();
-        waiters.push(entry);
+        waiters.push(message);
         // Only one look at a time: as long as it goes on, nobody can change what is looked for.
         if waiters.len() == 1 {
             let fetch = self.journal.fetch(want.clone());
@@ -25,22 +25,26 @@ impl<J: Journal> CommitLoop<J> {
         &mut self,
         want: &Want,
         found: Result<Found, EngineError>,
-    ) -> Vec<Entry> {
-        let mut entries = self.unpark(want, found);
-        while entries.len() < self.group_max
+    ) -> Vec<QueuedMessage> {
+        let mut queued = self.unpark(want, found);
+        while queued.len() < self.group_max
             && let Some(Some((want, found))) = self.fetches.next().now_or_never()
         {
-            entries.extend(self.unpark(&want, found));
+            queued.extend(self.unpark(&want, found));
         }
-        entries
+        queued
     }
 
     /// Takes in what was looked up, and returns those who waited for it.
-    pub(super) fn unpark(&mut self, want: &Want, found: Result<Found, EngineError>) -> Vec<Entry> {
-        let mut entries = self.parked.remove(want).unwrap_or_default();
+    pub(super) fn unpark(
+        &mut self,
+        want: &Want,
+        found: Result<Found, EngineError>,
+    ) -> Vec<QueuedMessage> {
+        let mut queued = self.parked.remove(want).unwrap_or_default();
         match (found, want) {
             (Err(error), _) => {
-                refuse_all(entries, &error);
+                refuse_all(queued, &error);
                 return Vec::new();
             }
             (Ok(Found::Task(task)), _) => {
@@ -49,26 +53,26 @@ impl<J: Journal> CommitLoop<J> {
             }
             (Ok(Found::Holder(id)), _) => {
                 if self.space.state.task(id).is_none() {
-                    for mut entry in entries {
-                        entry.absent.holder = Some(id);
-                        self.park(Want::Task(id), entry);
+                    for mut message in queued {
+                        message.absent.holder = Some(id);
+                        self.park(Want::Task(id), message);
                     }
                     return Vec::new();
                 }
             }
             (Ok(Found::Nothing), Want::Key(_)) => {
-                for entry in &mut entries {
-                    entry.absent.key = true;
+                for message in &mut queued {
+                    message.absent.key = true;
                 }
             }
             (Ok(Found::Nothing), Want::Task(id)) => {
-                for entry in &mut entries {
-                    entry.absent.id |= entry.ask.task_id() == Some(*id);
+                for message in &mut queued {
+                    message.absent.id |= message.message.task_id() == Some(*id);
                     // Who came by way of a key now knows that its task is gone.
-                    entry.absent.key |= entry.absent.holder == Some(*id);
+                    message.absent.key |= message.absent.holder == Some(*id);
                 }
             }
         }
-        entries
+        queued
     }
 }

@@ -18,15 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
 use qo_core::task::Event;
-use qo_core::transition::{Failure, ProgressReport};
-use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
-use qo_engine::Engine;
-use qo_engine::EngineError;
+use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, Completion, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
-    WorkerInfo,
+    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
+use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreClient;
 use tokio::sync::watch;
 
@@ -176,75 +173,18 @@ impl Engine for LeaderGate {
         self.engine()?.claim(request).await
     }
 
-    async fn renew(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        lease_ms: Option<u64>,
-    ) -> Result<Task, EngineError> {
-        self.engine()?.renew(id, lease, lease_ms).await
+    async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
+        self.engine()?.act(id, operation).await
     }
 
-    async fn progress(
+    async fn act_many(
         &self,
-        id: TaskId,
-        lease: LeaseId,
-        report: ProgressReport,
-    ) -> Result<Task, EngineError> {
-        self.engine()?.progress(id, lease, report).await
-    }
-
-    async fn complete(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        output: Option<Json>,
-    ) -> Result<Task, EngineError> {
-        self.engine()?.complete(id, lease, output).await
-    }
-
-    async fn complete_many(&self, completions: Vec<Completion>) -> Vec<Result<Task, EngineError>> {
+        operations: Vec<(TaskId, Operation)>,
+    ) -> Vec<Result<Task, EngineError>> {
         match self.engine() {
-            Ok(engine) => engine.complete_many(completions).await,
-            Err(error) => completions.iter().map(|_| Err(error.clone())).collect(),
+            Ok(engine) => engine.act_many(operations).await,
+            Err(error) => operations.iter().map(|_| Err(error.clone())).collect(),
         }
-    }
-
-    async fn fail(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        failure: Failure,
-    ) -> Result<Task, EngineError> {
-        self.engine()?.fail(id, lease, failure).await
-    }
-
-    async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, EngineError> {
-        self.engine()?.release(id, lease).await
-    }
-
-    async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, EngineError> {
-        self.engine()?.snooze(id, lease, delay_ms).await
-    }
-
-    async fn cancel(&self, id: TaskId, reason: Option<String>) -> Result<Task, EngineError> {
-        self.engine()?.cancel(id, reason).await
-    }
-
-    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.engine()?.run_now(id).await
-    }
-
-    async fn replay(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.engine()?.replay(id).await
-    }
-
-    async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.engine()?.archive(id).await
-    }
-
-    async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.engine()?.unarchive(id).await
     }
 
     async fn purge(&self, id: TaskId) -> Result<(), EngineError> {

@@ -35,7 +35,7 @@ pub fn json_document(bytes: &[u8]) {
         ClientConfig::default(),
     );
     let mut journal = JsonJournal::new(client, runtime, JsonConfig::default());
-    let mut state = QueueState::with_requests_remembered(0);
+    let mut state = QueueState::new();
     if journal.take_in(bytes, &mut state).is_err() {
         return;
     }

@@ -64,7 +64,7 @@ impl BrokerEngine {
         );
         let state = config.state.clone();
         let journal = JsonJournal::new(client.clone(), Arc::clone(&runtime), config);
-        let space = QueueState::with_requests_remembered(0);
+        let space = QueueState::new();
         Self::start(space, journal, client, runtime, state, None)
     }
 }

@@ -15,7 +15,7 @@ use super::error::from_slate;
 use super::keys::{self, ENDED};
 use crate::Archive;
 use crate::journal::{Found, Want};
-use crate::message::{ListAsk, Listed};
+use crate::message::{ListOrder, Listed};
 
 /// How many tasks a list looks at before it returns what it has found.
 const LOOKED_AT_MAX: usize = 10_000;
@@ -78,14 +78,14 @@ pub(super) fn is_over(row: &KeyValue, now: Timestamp) -> bool {
 
 #[async_trait]
 impl Archive for EndedTasks {
-    async fn list(&self, ask: ListAsk) -> Result<Listed, EngineError> {
+    async fn list(&self, order: ListOrder) -> Result<Listed, EngineError> {
         // The state was looked at first, and all that it had let go of by then is durable.
         let options = ScanOptions {
             durability_filter: DurabilityLevel::Remote,
             read_ahead_bytes: READ_AHEAD_BYTES,
             ..ScanOptions::default()
         };
-        let start = match ask.after {
+        let start = match order.after {
             Some(id) => Bound::Excluded(Bytes::copy_from_slice(id.as_uuid().as_bytes())),
             None => Bound::Unbounded,
         };
@@ -102,7 +102,7 @@ impl Archive for EndedTasks {
         let mut looked_at = 0;
         let now = self.client.now();
         while let Some(row) = rows.next().await.map_err(|error| from_slate(&error))? {
-            if listed.tasks.len() >= ask.limit || looked_at >= LOOKED_AT_MAX {
+            if listed.tasks.len() >= order.limit || looked_at >= LOOKED_AT_MAX {
                 return Ok(listed);
             }
             looked_at += 1;
@@ -111,7 +111,7 @@ impl Archive for EndedTasks {
                 continue;
             }
             match decode_compact(&row.value) {
-                Ok(task) if ask.filter.matches(&task) => listed.tasks.push(task),
+                Ok(task) if order.filter.matches(&task) => listed.tasks.push(task),
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "a record is left out of the list"),
             }

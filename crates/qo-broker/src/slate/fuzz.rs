@@ -54,7 +54,7 @@ pub fn slate_row(bytes: &[u8]) {
         Ok(&task),
         "it could not be read once it has ended"
     );
-    let mut state = QueueState::with_requests_remembered(0);
+    let mut state = QueueState::new();
     state.load(task);
     let loaded = state.task(id).cloned();
     let again = loaded.as_ref().and_then(|task| {

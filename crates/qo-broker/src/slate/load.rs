@@ -42,7 +42,7 @@ pub(super) async fn load(
             )));
         }
     }
-    let mut state = QueueState::with_requests_remembered(0);
+    let mut state = QueueState::new();
     let reserved_sequence = number(db, keys::SEQUENCE).await?.unwrap_or(0);
     if reserved_sequence > COUNT_MAX {
         return Err(corrupt("it counts further than anybody does".to_owned()));

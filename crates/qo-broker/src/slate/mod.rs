@@ -67,7 +67,7 @@ use self::leftovers::Leftovers;
 use self::writer::Writer;
 use super::BrokerEngine;
 use super::journal::{Committed, Found, GroupChanges, Journal, Want};
-use super::message::{Ask, Entry};
+use super::message::{Message, QueuedMessage};
 use super::payloads::forget_payloads;
 
 /// For how long after the last proof of leadership a claim may be told that there is nothing, without another proof.
@@ -225,30 +225,31 @@ impl Journal for SlateJournal {
         self.config.in_flight_max.max(1)
     }
 
-    fn want(&self, state: &QueueState, entry: &Entry) -> Option<Want> {
+    fn want(&self, state: &QueueState, queued: &QueuedMessage) -> Option<Want> {
         if planted(Mutant::EndedTaskForgotten) {
             return None;
         }
-        match &entry.ask {
-            Ask::Submit(submits) => {
+        match &queued.message {
+            Message::Submit(call) => {
                 // Those that may have to be looked up come alone.
-                let [submit] = submits.as_slice() else {
+                let [submit] = call.request.as_slice() else {
                     return None;
                 };
                 let key = submit
                     .request
                     .scoped_key()
-                    .filter(|key| !entry.absent.key && state.key_holder(key).is_none());
+                    .filter(|key| !queued.absent.key && state.key_holder(key).is_none());
                 if let Some(key) = key {
                     return Some(Want::Key(key));
                 }
                 let is_unknown =
-                    submit.id_is_chosen && !entry.absent.id && state.task(submit.id).is_none();
+                    submit.id_is_chosen && !queued.absent.id && state.task(submit.id).is_none();
                 is_unknown.then_some(Want::Task(submit.id))
             }
-            Ask::Act { id, .. } | Ask::Get(id) | Ask::Purge(id) => {
-                let is_unknown = !entry.absent.id && state.task(*id).is_none();
-                is_unknown.then_some(Want::Task(*id))
+            Message::Act(_) | Message::Get(_) | Message::Purge(_) => {
+                let id = queued.message.task_id()?;
+                let is_unknown = !queued.absent.id && state.task(id).is_none();
+                is_unknown.then_some(Want::Task(id))
             }
             _ => None,
         }

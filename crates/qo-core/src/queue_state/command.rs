@@ -8,7 +8,7 @@ use crate::transition::{Action, Rejection, Submission};
 /// A change that somebody asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateCommand {
-    /// Names the command: a repeat under the same name has no further effect.
+    /// The operation id that the changed records carry.
     pub op: OpId,
     /// What to do.
     pub request: Request,
@@ -65,7 +65,7 @@ pub struct Claim {
 pub struct Claimed {
     /// The task.
     pub id: TaskId,
-    /// The claim. A repeated command finds out by it whether the task is still its own.
+    /// Its lease.
     pub lease: LeaseId,
 }
 
@@ -111,8 +111,6 @@ pub struct Changes {
     pub removed: Vec<TaskId>,
     /// Queues that were paused or resumed.
     pub queues: Vec<QueueName>,
-    /// The operation whose outcome was remembered.
-    pub request: Option<OpId>,
 }
 
 impl Changes {

@@ -14,13 +14,11 @@
 //! | `expiries` | expires_at of pending tasks | [`Request::ExpireLeases`] |
 //! | `ended` | completed_at of tasks that have come to their end | engines that keep those for a while |
 //! | `keys` | idempotency key in its scope | submits |
-//! | `requests` | operation id, bounded | repeats of a command whose answer was lost |
 
 mod command;
 mod counters;
 mod place;
 mod ready;
-mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -28,11 +26,9 @@ use std::sync::Arc;
 
 pub use command::{Changes, Claim, Claimed, Outcome, Request, StateCommand};
 pub use counters::{Counters, StatusCounts};
-pub use requests::REQUESTS_REMEMBERED;
 
 use self::place::Place;
 use self::ready::ReadyIndex;
-use self::requests::RecentRequests;
 use crate::id::{OpId, TaskId};
 use crate::limits::CLAIM_MAX_TASKS;
 use crate::names::{QueueName, TaskType};
@@ -55,7 +51,6 @@ pub struct QueueState {
     ended: BTreeSet<(Timestamp, TaskId)>,
     keys: BTreeMap<ScopedKey, TaskId>,
     paused: BTreeSet<QueueName>,
-    requests: RecentRequests,
     counters: Counters,
     last_sequence: u64,
 }
@@ -66,21 +61,9 @@ impl QueueState {
         Self::default()
     }
 
-    /// An empty queue space that remembers the outcomes of the last `limit` commands. An engine that never repeats a command
-    /// under its operation id needs none of them.
-    pub fn with_requests_remembered(limit: usize) -> Self {
-        Self {
-            requests: RecentRequests::new(limit),
-            ..Self::default()
-        }
-    }
-
-    /// Carries out a command. The same command, by its operation id, is carried out once: a repeat gets the first outcome.
+    /// Carries out a command.
     pub fn apply(&mut self, command: StateCommand, now: Timestamp) -> (Outcome, Changes) {
         let StateCommand { op, request } = command;
-        if let Some(outcome) = self.requests.outcome_of(op) {
-            return (outcome.clone(), Changes::default());
-        }
         let mut changes = Changes::default();
         let outcome = match request {
             Request::Submit(submission) => self.submit(*submission, op, now, &mut changes),
@@ -98,11 +81,6 @@ impl QueueState {
             Request::Resume(queue) => self.set_paused(queue, false, &mut changes),
             Request::Purge(id) => self.purge(id, &mut changes),
         };
-        // What changed nothing can be asked again without harm, so only changes are worth remembering.
-        if !changes.is_empty() {
-            self.requests.remember(op, &outcome);
-            changes.request = Some(op);
-        }
         (outcome, changes)
     }
 

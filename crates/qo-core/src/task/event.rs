@@ -1,9 +1,10 @@
-//! What happened to a task: a bounded list that the task carries itself.
+//! The history of a task: a bounded list of events that the task's record carries.
 //!
-//! The list needs no versioned bucket, costs no request, and keeps the operation id of each change, so that the author of a
-//! write whose answer was lost still recognises it after others have built upon it.
+//! The list needs no versioned bucket and costs no request. Each event keeps the operation id of its change, so that the author of a
+//! write whose response was lost still recognises it after others have built upon it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Status;
 use crate::extra::Extra;
@@ -14,29 +15,157 @@ use crate::time::Timestamp;
 
 /// One change of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "StoredEvent")]
 pub struct Event {
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
+    /// What happened. Absent in records of versions that did not write it, and for actions of later versions, which stay in `extra`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<EventAction>,
     /// The status before; absent for the submit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Status>,
     /// The status after.
     pub to: Status,
-    /// The attempt that it belongs to; 0 before the first.
-    #[serde(default)]
+    /// The number of the attempt that it belongs to; 0 before the first.
     pub attempt: u32,
-    /// The worker that it belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The worker of that attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerId>,
-    /// What went wrong, or why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The error or the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<str>>,
-    /// The operation that did it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The operation that made the change.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub op_id: Option<OpId>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// What happened to a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum EventAction {
+    /// It was submitted.
+    Submitted = 0,
+    /// A worker claimed it.
+    Claimed = 1,
+    /// Its attempt succeeded.
+    Completed = 2,
+    /// Its attempt failed.
+    Failed = 3,
+    /// Its worker gave it back.
+    Released = 4,
+    /// Its worker postponed it.
+    Snoozed = 5,
+    /// The lease of its attempt expired.
+    LeaseExpired = 6,
+    /// It expired before a worker claimed it.
+    Expired = 7,
+    /// It was cancelled.
+    Cancelled = 8,
+    /// Its worker was asked to stop.
+    CancelRequested = 9,
+    /// It was made due at once.
+    RunNow = 10,
+    /// It was started over.
+    Replayed = 11,
+    /// It was archived.
+    Archived = 12,
+    /// Its archive was undone.
+    Unarchived = 13,
+}
+
+impl EventAction {
+    /// All actions.
+    pub const ALL: [Self; 14] = [
+        Self::Submitted,
+        Self::Claimed,
+        Self::Completed,
+        Self::Failed,
+        Self::Released,
+        Self::Snoozed,
+        Self::LeaseExpired,
+        Self::Expired,
+        Self::Cancelled,
+        Self::CancelRequested,
+        Self::RunNow,
+        Self::Replayed,
+        Self::Archived,
+        Self::Unarchived,
+    ];
+
+    /// Its name in records and documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Submitted => "submitted",
+            Self::Claimed => "claimed",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Released => "released",
+            Self::Snoozed => "snoozed",
+            Self::LeaseExpired => "lease_expired",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+            Self::CancelRequested => "cancel_requested",
+            Self::RunNow => "run_now",
+            Self::Replayed => "replayed",
+            Self::Archived => "archived",
+            Self::Unarchived => "unarchived",
+        }
+    }
+
+    /// The action of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.name() == name)
+    }
+}
+
+/// An event as it is stored: its action may be one that this version does not know.
+#[derive(Deserialize)]
+struct StoredEvent {
+    at: Timestamp,
+    #[serde(default)]
+    action: Option<Value>,
+    #[serde(default)]
+    from: Option<Status>,
+    to: Status,
+    #[serde(default)]
+    attempt: u32,
+    #[serde(default)]
+    worker: Option<WorkerId>,
+    #[serde(default)]
+    error: Option<Box<str>>,
+    #[serde(default)]
+    op_id: Option<OpId>,
+    #[serde(flatten)]
+    extra: Extra,
+}
+
+impl From<StoredEvent> for Event {
+    fn from(stored: StoredEvent) -> Self {
+        let mut extra = stored.extra;
+        let action = stored.action.and_then(|value| {
+            let known = value.as_str().and_then(EventAction::from_name);
+            if known.is_none() {
+                extra.insert("action", value);
+            }
+            known
+        });
+        Self {
+            at: stored.at,
+            action,
+            from: stored.from,
+            to: stored.to,
+            attempt: stored.attempt,
+            worker: stored.worker,
+            error: stored.error,
+            op_id: stored.op_id,
+            extra,
+        }
+    }
 }
 
 /// The newest events of a task, oldest first.
@@ -50,7 +179,7 @@ impl History {
         Self(events)
     }
 
-    /// Adds the newest event and returns how many old ones had to go.
+    /// Adds the newest event and returns the number of old ones that were dropped for it.
     pub(crate) fn push(&mut self, event: Event) -> u64 {
         let excess = (self.0.len() + 1).saturating_sub(EVENTS_MAX);
         self.0.drain(..excess);
@@ -66,5 +195,36 @@ impl std::ops::Deref for History {
 
     fn deref(&self) -> &[Event] {
         &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_stored_form() {
+        for action in EventAction::ALL {
+            let stored = serde_json::to_value(action).unwrap();
+            assert_eq!(stored, Value::from(action.name()));
+            assert_eq!(EventAction::from_name(action.name()), Some(action));
+        }
+    }
+
+    #[test]
+    fn an_event_without_an_action_is_read_and_written_as_it_was() {
+        let text = r#"{"at":"2026-11-16T10:00:00.000Z","to":"pending","attempt":0}"#;
+        let event: Event = serde_json::from_str(text).unwrap();
+        assert_eq!(event.action, None);
+        assert_eq!(serde_json::to_string(&event).unwrap(), text);
+    }
+
+    #[test]
+    fn an_action_of_a_later_version_survives_a_rewrite() {
+        let text =
+            r#"{"at":"2026-11-16T10:00:00.000Z","to":"pending","attempt":0,"action":"teleported"}"#;
+        let event: Event = serde_json::from_str(text).unwrap();
+        assert_eq!(event.action, None);
+        assert_eq!(serde_json::to_string(&event).unwrap(), text);
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use codec::{DecodeError, decode, encode};
 pub use compact::{decode_compact, encode_compact};
-pub use event::{Event, History};
+pub use event::{Event, EventAction, History};
 pub use policy::TaskRetryPolicy;
 pub use status::{Status, UnknownStatus};
 

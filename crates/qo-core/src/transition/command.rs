@@ -1,9 +1,12 @@
 //! What can be asked of a task.
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{LeaseId, OpId};
 use crate::names::WorkerId;
 use crate::payload::Payload;
 use crate::retry::Jitter;
+use crate::task::{EventAction, Status};
 
 /// A change that somebody asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,6 +94,25 @@ pub enum Action {
 }
 
 impl Action {
+    /// What the history says of this action on a task of that status. Renewals and progress reports leave no event.
+    pub(super) fn event_action(&self, status: Status) -> EventAction {
+        match self {
+            Self::Claim { .. } | Self::Renew { .. } | Self::Progress { .. } => EventAction::Claimed,
+            Self::Complete { .. } => EventAction::Completed,
+            Self::Fail { .. } => EventAction::Failed,
+            Self::Release { .. } => EventAction::Released,
+            Self::Snooze { .. } => EventAction::Snoozed,
+            Self::ExpireLease { .. } => EventAction::LeaseExpired,
+            Self::Expire => EventAction::Expired,
+            Self::Cancel { .. } if status == Status::Running => EventAction::CancelRequested,
+            Self::Cancel { .. } => EventAction::Cancelled,
+            Self::RunNow => EventAction::RunNow,
+            Self::Replay => EventAction::Replayed,
+            Self::Archive => EventAction::Archived,
+            Self::Unarchive => EventAction::Unarchived,
+        }
+    }
+
     /// The action's name in messages and documents.
     pub fn name(&self) -> &'static str {
         match self {
@@ -122,9 +144,11 @@ pub struct Failure {
 }
 
 /// What follows from a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     /// It may go well next time.
+    #[default]
     Retryable,
     /// It will never go well.
     Permanent,

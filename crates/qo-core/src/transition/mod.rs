@@ -17,7 +17,7 @@
 //! ```
 //!
 //! [`Task::apply`] decides first and changes afterwards, so that a [`Rejection`] leaves the task as it was, to the byte.
-//! [`transition`] is the same as a pure function. `docs/state-machine.md` holds the table of all of it, checked by a test.
+//! `docs/state-machine.md` holds the table of all of it, checked by a test.
 
 mod command;
 mod expiry;
@@ -28,39 +28,19 @@ mod running;
 mod submit;
 
 pub use command::{Action, Command, Failure, FailureKind, ProgressReport};
-pub use outcome::{RELEASED, SNOOZED};
 pub use rejection::Rejection;
 pub use submit::{Idempotency, Submission, submit};
 
 use crate::limits::{EVENT_ERROR_MAX_BYTES, cut_text};
-use crate::task::{Event, Status, Task};
+use crate::task::{Event, Task};
 use crate::time::Timestamp;
-
-/// A change that was made.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Transition {
-    /// The status before.
-    pub from: Status,
-    /// The task after.
-    pub task: Task,
-}
-
-/// What a command makes of a task, as a pure function.
-pub fn transition(
-    mut task: Task,
-    command: Command,
-    now: Timestamp,
-) -> Result<Transition, Rejection> {
-    let from = task.status;
-    task.apply(command, now)?;
-    Ok(Transition { from, task })
-}
 
 impl Task {
     /// Changes the task as the command says, or rejects the command and changes nothing.
     pub fn apply(&mut self, command: Command, now: Timestamp) -> Result<(), Rejection> {
         let Command { op, action } = command;
         let from = self.status;
+        let event_action = action.event_action(from);
         let note = match action {
             Action::Claim {
                 worker,
@@ -96,6 +76,7 @@ impl Task {
         {
             self.events_dropped += self.events.push(Event {
                 at: self.updated_at,
+                action: Some(event_action),
                 from: Some(from),
                 to: self.status,
                 attempt: self.attempt,

@@ -14,10 +14,8 @@ use crate::retry::Jitter;
 use crate::task::{Status, Task};
 use crate::time::Timestamp;
 
-/// What a task's history says of a release.
-pub const RELEASED: &str = "released by its worker";
-/// What a task's history says of a snooze.
-pub const SNOOZED: &str = "snoozed";
+const RELEASED: &str = "released by its worker";
+const SNOOZED: &str = "snoozed";
 const LEASE_RAN_OUT: &str = "the lease ran out: the worker died, stalled or lost its connection";
 
 impl Task {

@@ -10,8 +10,8 @@ use crate::names::{IdempotencyKey, QueueName, Tag, TaskType};
 use crate::payload::Payload;
 use crate::retry::RetryPolicy;
 use crate::task::{
-    Event, IdempotencyScope, NewTask, PRIORITY_DEFAULT, PRIORITY_MAX, RETRIES_DEFAULT, ScopedKey,
-    Status, TIMEOUT_DEFAULT_SECONDS, Task,
+    Event, EventAction, IdempotencyScope, NewTask, PRIORITY_DEFAULT, PRIORITY_MAX, RETRIES_DEFAULT,
+    ScopedKey, Status, TIMEOUT_DEFAULT_SECONDS, Task,
 };
 use crate::time::Timestamp;
 use crate::trace::TraceParent;
@@ -140,6 +140,7 @@ pub fn submit(submission: Submission, op: OpId, now: Timestamp) -> Result<Task, 
     }
     task.events.push(Event {
         at: now,
+        action: Some(EventAction::Submitted),
         from: None,
         to: Status::Pending,
         attempt: 0,

@@ -166,36 +166,6 @@ fn one_task_per_id_and_per_key_in_its_window() {
 }
 
 #[test]
-fn a_repeated_command_gets_the_first_outcome_and_changes_nothing() {
-    let mut state = QueueState::new();
-    let submit = StateCommand {
-        op: op(1),
-        request: Request::Submit(Box::new(submission(1))),
-    };
-    let (first, changes) = state.apply(submit.clone(), at(0));
-    assert_eq!(changes.tasks, [id(1)]);
-    assert_eq!(changes.request, Some(op(1)));
-    let (again, changes) = state.apply(submit, at(5));
-    assert_eq!((first, changes.is_empty()), (again, true));
-
-    let claim = Claim {
-        worker: "w-1".parse().unwrap(),
-        queues: vec![],
-        types: vec![],
-        leases: vec![lease(1), lease(2)],
-        lease_ms: 1_000,
-    };
-    let claim = StateCommand {
-        op: op(2),
-        request: Request::Claim(claim),
-    };
-    let (first, _) = state.apply(claim.clone(), at(0));
-    let (again, changes) = state.apply(claim, at(10));
-    assert_eq!((first, changes.is_empty()), (again, true));
-    assert_eq!(state.task(id(1)).unwrap().attempt, 1);
-}
-
-#[test]
 fn a_rejected_command_may_be_sent_again() {
     let mut space = Space::new();
     let act = |action| Request::Task { id: id(1), action };

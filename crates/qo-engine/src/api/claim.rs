@@ -1,6 +1,6 @@
 //! A wish for work.
 
-use qo_core::{Json, LeaseId, QueueName, Shard, TaskId, TaskType, WorkerId};
+use qo_core::{QueueName, Shard, TaskType, WorkerId};
 
 /// A wish for work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,15 +39,4 @@ impl ClaimRequest {
     pub fn wants(&self, shard: Shard) -> bool {
         self.shards.is_empty() || self.shards.contains(&shard)
     }
-}
-
-/// An attempt that ended with success.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Completion {
-    /// The task.
-    pub id: TaskId,
-    /// The claim of the attempt.
-    pub lease: LeaseId,
-    /// What came of it.
-    pub output: Option<Json>,
 }

@@ -5,7 +5,8 @@ use qo_core::transition::{FailureKind, ProgressReport};
 use qo_core::{LeaseId, Rejection, Status, TaskId};
 
 use super::room::{CLOCK_SLACK_MS, Room, failure, json, out_of_bounds};
-use crate::api::{ClaimRequest, Completion, SubmitRequest};
+use crate::Operation;
+use crate::api::{ClaimRequest, SubmitRequest};
 use crate::error::EngineError;
 
 pub(super) async fn completes(room: &Room<'_>) {
@@ -22,54 +23,68 @@ pub(super) async fn completes(room: &Room<'_>) {
     room.nothing_to_claim().await;
 }
 
-pub(super) async fn completes_many(room: &Room<'_>) {
-    let mut completions = Vec::new();
+pub(super) async fn acts_on_many(room: &Room<'_>) {
+    let complete = |lease, output| Operation::Complete { lease, output };
+    let mut operations = Vec::new();
     for number in 0..4 {
         let (task, lease) = room.running().await;
-        // The last but one is larger than a record holds, so that it takes the long way.
+        // The last but one is larger than a record holds, so that it is stored beside the record.
         let output = match number {
             2 => json(&format!("\"{}\"", "x".repeat(INLINE_PAYLOAD_MAX_BYTES))),
             _ => json(&number.to_string()),
         };
-        completions.push(Completion {
-            id: task.id,
-            lease,
-            output: Some(output),
-        });
+        operations.push((task.id, complete(lease, Some(output))));
     }
-    // Each answers for itself: one has lost its lease, one is done already, and one never was.
-    let (id, _) = room.running().await;
+    // Each has a result of its own: one lost its lease, one is completed already, one does not exist, one is no completion.
+    let (untouched, _) = room.running().await;
     let stale = LeaseId::from_random(7);
-    completions[1].lease = stale;
-    let done = completions[3].clone();
-    room.engine
-        .complete(done.id, done.lease, done.output.clone())
-        .await
-        .unwrap();
-    completions.push(Completion {
-        id: TaskId::from_random(7),
-        lease: stale,
-        output: None,
-    });
-    let ended = room.engine.complete_many(completions.clone()).await;
-    assert_eq!(ended.len(), completions.len());
-    for (number, (ended, completion)) in ended.iter().zip(&completions).enumerate() {
-        match (number, ended) {
-            (0 | 2, Ok(ended)) => {
-                assert_eq!((ended.id, ended.status), (completion.id, Status::Completed));
-                let output = room.engine.output(ended).await.unwrap();
-                assert_eq!(output, completion.output);
+    operations[1].1 = complete(stale, None);
+    let (id, operation) = operations[3].clone();
+    room.engine.act(id, operation).await.unwrap();
+    operations.push((TaskId::from_random(7), complete(stale, None)));
+    let (released, lease) = room.running().await;
+    operations.push((released.id, Operation::Release { lease }));
+    let results = room.engine.act_many(operations.clone()).await;
+    assert_eq!(results.len(), operations.len());
+    for (number, (result, (id, operation))) in results.iter().zip(&operations).enumerate() {
+        match (number, result) {
+            (0 | 2, Ok(task)) => {
+                assert_eq!((task.id, task.status), (*id, Status::Completed));
+                let output = room.engine.output(task).await.unwrap();
+                assert_eq!(output.as_ref(), operation.output());
             }
+            (5, Ok(task)) => assert_eq!((task.id, task.status), (*id, Status::Pending)),
             (1 | 3, Err(EngineError::Rejected(Rejection::LeaseLost { .. })))
             | (4, Err(EngineError::Rejected(Rejection::NotFound { .. }))) => {}
             other => panic!("{other:?}"),
         }
     }
-    let untouched = room.engine.get(id.id).await.unwrap();
+    for id in [untouched.id, operations[1].0] {
+        let task = room.engine.get(id).await.unwrap();
+        assert_eq!(task.status, Status::Running, "a stale lease ends nothing");
+    }
+    assert!(room.engine.act_many(Vec::new()).await.is_empty());
+}
+
+/// A lease is good for its own task alone: a large output that comes with it must not replace another task's.
+pub(super) async fn keeps_outputs_apart(room: &Room<'_>) {
+    let large = |letter: &str| json(&format!("\"{}\"", letter.repeat(INLINE_PAYLOAD_MAX_BYTES)));
+    let (first, first_lease) = room.running().await;
+    let (second, second_lease) = room.running().await;
+    let completed = room
+        .engine
+        .complete(second.id, second_lease, Some(large("b")))
+        .await
+        .unwrap();
+    let refused = room
+        .engine
+        .complete(second.id, first_lease, Some(large("a")))
+        .await;
+    assert!(refused.unwrap_err().is_lease_lost());
+    let output = room.engine.output(&completed).await.unwrap();
+    assert_eq!(output, Some(large("b")));
+    let untouched = room.engine.get(first.id).await.unwrap();
     assert_eq!(untouched.status, Status::Running);
-    let kept = room.engine.get(completions[1].id).await.unwrap();
-    assert_eq!(kept.status, Status::Running, "a stale lease ends nothing");
-    assert!(room.engine.complete_many(Vec::new()).await.is_empty());
 }
 
 pub(super) async fn renews(room: &Room<'_>) {

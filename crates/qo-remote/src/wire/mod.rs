@@ -4,14 +4,14 @@
 //! their stored form; what is asked has forms of its own here, with unknown fields refused, so that a misspelt option is an
 //! error and not a default.
 //!
-//! - [`submit`], [`claim`], [`outcome`], [`looking`], [`bulk`]: what is asked, and what is answered.
+//! - [`submit`], [`claim`], [`operation`], [`query`], [`bulk`]: what is asked, and what is answered.
 //! - [`payload`]: inputs and outputs that are bytes, not JSON.
 //! - [`problem`]: errors as problem details (RFC 9457), and the one table from errors to status codes.
 //! - `schema`: what the OpenAPI document says of types that are defined elsewhere; built with the feature `openapi`.
 
 pub mod bulk;
 pub mod claim;
-pub mod outcome;
+pub mod operation;
 pub mod payload;
 pub mod problem;
 pub mod query;
@@ -21,7 +21,7 @@ pub mod submit;
 
 pub use bulk::{BulkAnswer, BulkBody, BulkFailure, BulkFilter, BulkOperation};
 pub use claim::{ClaimAnswer, ClaimBody};
-pub use outcome::{CancelBody, Outcome, OutcomeAnswer, OutcomeItem, tell_many};
+pub use operation::{CancelBody, OperationBody, OutcomeAnswer, OutcomeItem};
 pub use payload::BytesPayload;
 pub use problem::{Condition, Problem};
 pub use query::{

@@ -83,6 +83,16 @@ text!(
     ]))
 );
 text!(
+    /// What happened to a task. Later versions may add actions.
+    EventAction,
+    |text| text.enum_values(Some(qo_core::task::EventAction::ALL.map(qo_core::task::EventAction::name)))
+);
+text!(
+    /// What follows from a failure: `retryable` and `timeout` are retried, `permanent` fails the task, `cancelled` ends a cancelled one.
+    FailureKind,
+    |text| text.enum_values(Some(["retryable", "permanent", "timeout", "cancelled"]))
+);
+text!(
     /// Among which tasks an idempotency key must be unique.
     Scope,
     |text| text.enum_values(Some(["queue", "type", "global"]))
@@ -152,6 +162,9 @@ pub struct EventRecord {
     /// When.
     #[schema(value_type = Time)]
     pub at: String,
+    /// What happened; absent in records of versions that did not write it.
+    #[schema(value_type = Option<EventAction>)]
+    pub action: Option<String>,
     /// The status before; absent for the submit.
     #[schema(value_type = Option<TaskStatus>)]
     pub from: Option<String>,

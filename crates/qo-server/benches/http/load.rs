@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use qo::{ClaimRequest, Engine, Json, SubmitRequest};
-use qo_engine::api::Completion;
+use qo::{ClaimRequest, Engine, Json, Operation, SubmitRequest};
 use qo_remote::RemoteConfig;
 use qo_remote::RemoteEngine;
 use qo_store::runtime::TokioRuntime;
@@ -114,13 +113,15 @@ async fn work(engine: &RemoteEngine, count: usize) {
                 let tasks = engine.claim(&wish).await.unwrap();
                 let completions = tasks
                     .iter()
-                    .map(|task| Completion {
-                        id: task.id,
-                        lease: task.lease_id.unwrap(),
-                        output: Some(Json::null()),
+                    .map(|task| {
+                        let operation = Operation::Complete {
+                            lease: task.lease_id.unwrap(),
+                            output: Some(Json::null()),
+                        };
+                        (task.id, operation)
                     })
                     .collect();
-                for completed in engine.complete_many(completions).await {
+                for completed in engine.act_many(completions).await {
                     completed.unwrap();
                     done.fetch_add(1, Ordering::Relaxed);
                 }

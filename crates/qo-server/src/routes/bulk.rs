@@ -2,10 +2,9 @@
 
 use axum::extract::State;
 use qo::BulkReport;
-use qo_remote::wire::{BulkAnswer, BulkBody, BulkFailure, BulkOperation};
+use qo_remote::wire::{BulkAnswer, BulkBody, BulkFailure, BulkOperation, REASON_MAX_BYTES};
 
-use super::operators::bounded;
-use crate::answer::{Answer, json, problem_of};
+use crate::answer::{Answer, Refusal, json, problem_of};
 use crate::app::App;
 use crate::body::JsonBody;
 
@@ -21,11 +20,17 @@ const FAILURES_SHOWN: usize = 100;
     responses((status = 200, description = "What came of it", body = BulkAnswer))
 )]
 pub(crate) async fn bulk(State(app): State<App>, JsonBody(body): JsonBody<BulkBody>) -> Answer {
-    let reason = bounded(body.reason)?;
+    let reason = body.reason;
+    if reason
+        .as_ref()
+        .is_some_and(|text| text.len() > REASON_MAX_BYTES)
+    {
+        return Err(Refusal::bad_request(format!(
+            "the reason has more than {REASON_MAX_BYTES} bytes"
+        )));
+    }
     if reason.is_some() && body.operation != BulkOperation::Cancel {
-        return Err(crate::answer::Refusal::bad_request(
-            "only a cancel takes a reason",
-        ));
+        return Err(Refusal::bad_request("only a cancel takes a reason"));
     }
     let filter = body.filter.into_filter(body.operation);
     let queue = &app.queue;

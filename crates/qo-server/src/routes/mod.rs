@@ -5,9 +5,10 @@
 pub(crate) mod bulk;
 pub(crate) mod dashboard;
 pub(crate) mod events;
-pub(crate) mod operations;
-pub(crate) mod operators;
+pub(crate) mod health;
+pub(crate) mod operation;
 pub(crate) mod query;
+pub(crate) mod queues;
 pub(crate) mod reference;
 pub(crate) mod tasks;
 pub(crate) mod work;
@@ -64,7 +65,7 @@ fn row(method: Method, path: &'static str, access: Access, serve: MethodRouter<A
 }
 
 fn about_tasks() -> Vec<Route> {
-    use operators::{archive, cancel, purge, replay, run_now, unarchive};
+    use operation::{archive, cancel, purge, replay, run_now, unarchive};
     use tasks::{history, input, list, output, read, submit, versions};
     vec![
         writes("/v1/tasks", SUBMIT, post(submit)),
@@ -85,8 +86,8 @@ fn about_tasks() -> Vec<Route> {
 }
 
 fn about_work() -> Vec<Route> {
-    use work::{claim, complete, deregister, fail, heartbeat, outcomes, progress, release};
-    use work::{renew, snooze};
+    use operation::{complete, fail, outcomes, progress, release, renew, snooze};
+    use work::{claim, deregister, heartbeat};
     const WORKER: &str = "/v1/workers/{worker}";
     vec![
         writes("/v1/claim", WORK, post(claim)),
@@ -103,8 +104,8 @@ fn about_work() -> Vec<Route> {
 }
 
 fn about_the_rest() -> Vec<Route> {
-    use operations::{health, metrics, ready};
-    use operators::{pause, resume};
+    use health::{health, metrics, ready};
+    use queues::{pause, resume};
     use reference::{document, page, script, style};
     vec![
         reads("/v1/info", Access::Known, get(query::info)),

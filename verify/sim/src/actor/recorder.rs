@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use qo_core::task::Event;
-use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
-use qo_engine::{Engine, EngineError};
+use qo_engine::{Engine, EngineError, Operation};
 
 use crate::journal::{Asked, Journal, Seen, Told, told, told_of_submit};
 use crate::sched::ProcessId;
@@ -94,79 +93,23 @@ impl Engine for Recorder {
         answer
     }
 
-    async fn renew(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        lease_ms: Option<u64>,
-    ) -> Result<Task, EngineError> {
-        let call = self.engine.renew(id, lease, lease_ms);
-        self.note(Asked::Keep, id, Some(lease), call).await
-    }
-
-    async fn progress(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        report: ProgressReport,
-    ) -> Result<Task, EngineError> {
-        let call = self.engine.progress(id, lease, report);
-        self.note(Asked::Keep, id, Some(lease), call).await
-    }
-
-    async fn complete(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        output: Option<Json>,
-    ) -> Result<Task, EngineError> {
-        let call = self.engine.complete(id, lease, output);
-        self.note(Asked::Complete, id, Some(lease), call).await
-    }
-
-    async fn fail(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        failure: Failure,
-    ) -> Result<Task, EngineError> {
-        let call = self.engine.fail(id, lease, failure);
-        self.note(Asked::Fail, id, Some(lease), call).await
-    }
-
-    async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, EngineError> {
-        let call = self.engine.release(id, lease);
-        self.note(Asked::Release, id, Some(lease), call).await
-    }
-
-    async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, EngineError> {
-        let call = self.engine.snooze(id, lease, delay_ms);
-        self.note(Asked::Snooze, id, Some(lease), call).await
-    }
-
-    async fn cancel(&self, id: TaskId, reason: Option<String>) -> Result<Task, EngineError> {
-        let call = self.engine.cancel(id, reason);
-        self.note(Asked::Cancel, id, None, call).await
-    }
-
-    async fn replay(&self, id: TaskId) -> Result<Task, EngineError> {
-        let call = self.engine.replay(id);
-        self.note(Asked::Replay, id, None, call).await
-    }
-
-    // No actor asks for it yet, so that the checks need not know it.
-    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.engine.run_now(id).await
-    }
-
-    async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
-        let call = self.engine.archive(id);
-        self.note(Asked::Archive, id, None, call).await
-    }
-
-    async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
-        let call = self.engine.unarchive(id);
-        self.note(Asked::Unarchive, id, None, call).await
+    async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
+        let asked = match &operation {
+            Operation::Renew { .. } | Operation::Progress { .. } => Asked::Keep,
+            Operation::Complete { .. } => Asked::Complete,
+            Operation::Fail { .. } => Asked::Fail,
+            Operation::Release { .. } => Asked::Release,
+            Operation::Snooze { .. } => Asked::Snooze,
+            Operation::Cancel { .. } => Asked::Cancel,
+            Operation::Replay => Asked::Replay,
+            Operation::Archive => Asked::Archive,
+            Operation::Unarchive => Asked::Unarchive,
+            // No actor asks for others yet, so that the checks need not know them.
+            _ => return self.engine.act(id, operation).await,
+        };
+        let lease = operation.lease();
+        self.note(asked, id, lease, self.engine.act(id, operation))
+            .await
     }
 
     async fn purge(&self, id: TaskId) -> Result<(), EngineError> {

@@ -12,12 +12,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use qo_broker::BrokerEngine;
 use qo_core::task::Event;
-use qo_core::transition::{Failure, ProgressReport};
-use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
     ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
-use qo_engine::{Engine, EngineError};
+use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreError;
 use qo_store::runtime::BoxFuture;
 use tokio::sync::oneshot;
@@ -205,78 +204,8 @@ impl Engine for Wire {
             .await
     }
 
-    async fn renew(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        lease_ms: Option<u64>,
-    ) -> Result<Task, EngineError> {
-        self.call(move |engine| Box::pin(async move { engine.renew(id, lease, lease_ms).await }))
-            .await
-    }
-
-    async fn progress(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        report: ProgressReport,
-    ) -> Result<Task, EngineError> {
-        self.call(move |engine| Box::pin(async move { engine.progress(id, lease, report).await }))
-            .await
-    }
-
-    async fn complete(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        output: Option<Json>,
-    ) -> Result<Task, EngineError> {
-        self.call(move |engine| Box::pin(async move { engine.complete(id, lease, output).await }))
-            .await
-    }
-
-    async fn fail(
-        &self,
-        id: TaskId,
-        lease: LeaseId,
-        failure: Failure,
-    ) -> Result<Task, EngineError> {
-        self.call(move |engine| Box::pin(async move { engine.fail(id, lease, failure).await }))
-            .await
-    }
-
-    async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, EngineError> {
-        self.call(move |engine| Box::pin(async move { engine.release(id, lease).await }))
-            .await
-    }
-
-    async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, EngineError> {
-        self.call(move |engine| Box::pin(async move { engine.snooze(id, lease, delay_ms).await }))
-            .await
-    }
-
-    async fn cancel(&self, id: TaskId, reason: Option<String>) -> Result<Task, EngineError> {
-        self.call(move |engine| Box::pin(async move { engine.cancel(id, reason).await }))
-            .await
-    }
-
-    async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.call(move |engine| Box::pin(async move { engine.run_now(id).await }))
-            .await
-    }
-
-    async fn replay(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.call(move |engine| Box::pin(async move { engine.replay(id).await }))
-            .await
-    }
-
-    async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.call(move |engine| Box::pin(async move { engine.archive(id).await }))
-            .await
-    }
-
-    async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.call(move |engine| Box::pin(async move { engine.unarchive(id).await }))
+    async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
+        self.call(move |engine| Box::pin(async move { engine.act(id, operation).await }))
             .await
     }
 

@@ -57,7 +57,8 @@ mod event_has {
     pub(super) const WORKER: u8 = 1 << 1;
     pub(super) const ERROR: u8 = 1 << 2;
     pub(super) const OP_ID: u8 = 1 << 3;
-    pub(super) const ALL: u8 = (1 << 4) - 1;
+    pub(super) const ACTION: u8 = 1 << 4;
+    pub(super) const ALL: u8 = (1 << 5) - 1;
 }
 
 /// Writes a task, with its input or without.

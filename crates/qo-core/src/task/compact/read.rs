@@ -1,7 +1,8 @@
 //! Reading a record, from bytes that may be anything.
 
 use super::super::{
-    DecodeError, Event, History, IdempotencyScope, Progress, Status, Task, TaskRetryPolicy,
+    DecodeError, Event, EventAction, History, IdempotencyScope, Progress, Status, Task,
+    TaskRetryPolicy,
 };
 use super::{broken, event_has, has};
 use crate::id::{LeaseId, OpId, TaskId};
@@ -119,6 +120,7 @@ impl<'a> Reader<'a> {
             at: self.time(created_at)?,
             to: self.status()?,
             attempt: self.number_of_32_bits()?,
+            action: self.maybe(has(event_has::ACTION), Self::event_action)?,
             from: self.maybe(has(event_has::FROM), Self::status)?,
             worker: self.maybe(has(event_has::WORKER), Self::parsed)?,
             error: self.maybe(has(event_has::ERROR), |of| Ok(of.text()?.into()))?,
@@ -182,6 +184,14 @@ impl<'a> Reader<'a> {
             .into_iter()
             .find(|status| *status as u8 == number)
             .ok_or_else(|| broken("its status is none"))
+    }
+
+    fn event_action(&mut self) -> Result<EventAction, DecodeError> {
+        let number = self.byte()?;
+        EventAction::ALL
+            .into_iter()
+            .find(|action| *action as u8 == number)
+            .ok_or_else(|| broken("the action of an event is unknown; use a newer version of qo"))
     }
 
     fn scope(&mut self) -> Result<IdempotencyScope, DecodeError> {

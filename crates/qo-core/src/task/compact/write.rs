@@ -120,6 +120,7 @@ impl Writer {
             (event.worker.is_some(), event_has::WORKER),
             (event.error.is_some(), event_has::ERROR),
             (event.op_id.is_some(), event_has::OP_ID),
+            (event.action.is_some(), event_has::ACTION),
         ]
         .into_iter()
         .fold(
@@ -130,6 +131,9 @@ impl Writer {
         self.time(event.at, created_at);
         self.0.push(event.to as u8);
         self.number(u64::from(event.attempt));
+        if let Some(action) = event.action {
+            self.0.push(action as u8);
+        }
         if let Some(from) = event.from {
             self.0.push(from as u8);
         }

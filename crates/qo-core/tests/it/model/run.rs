@@ -26,7 +26,6 @@ pub(crate) struct Run {
     given: Vec<(u64, u64)>,
     submitted: BTreeSet<u64>,
     purged: BTreeSet<u64>,
-    history: Vec<(StateCommand, Outcome)>,
 }
 
 impl Run {
@@ -40,7 +39,6 @@ impl Run {
             given: Vec::new(),
             submitted: BTreeSet::new(),
             purged: BTreeSet::new(),
-            history: Vec::new(),
         }
     }
 
@@ -58,8 +56,7 @@ impl Run {
                 self.pause(a);
                 Ok(())
             }
-            20 => self.purge(a),
-            21 => self.repeat(a),
+            20 | 21 => self.purge(a),
             _ => self.operate(kind, a),
         }?;
         self.compare()
@@ -85,7 +82,7 @@ impl Run {
             op: op(self.ops),
             request,
         };
-        let (outcome, changes) = self.state.apply(command.clone(), at(self.now));
+        let (outcome, changes) = self.state.apply(command, at(self.now));
         if !allowed {
             // Promise 4.
             for task in before {
@@ -98,8 +95,6 @@ impl Run {
         }
         if matches!(outcome, Outcome::Rejected(_)) {
             assert!(changes.is_empty(), "a rejected command changed something");
-        } else if !changes.is_empty() {
-            self.history.push((command, outcome.clone()));
         }
         (outcome, changes)
     }
@@ -410,23 +405,6 @@ impl Run {
                 .then_some(())
                 .ok_or(format!("{outcome:?}"))
         }
-    }
-
-    /// The same command once more, as after a lost answer.
-    fn repeat(&mut self, a: u8) -> Result<(), String> {
-        let Some((command, first)) = self
-            .history
-            .iter()
-            .rev()
-            .nth(usize::from(a) % self.history.len().max(1))
-        else {
-            return Ok(());
-        };
-        let (outcome, changes) = self.state.apply(command.clone(), at(self.now));
-        if !changes.is_empty() {
-            return Err(format!("a repeat changed {changes:?}"));
-        }
-        same(&outcome, first)
     }
 
     /// Compares every task with the model, and checks the promises that can be seen in a single state.

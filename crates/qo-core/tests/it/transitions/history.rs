@@ -1,5 +1,7 @@
 use qo_core::limits::EVENTS_MAX;
-use qo_core::{Action, Command, Status, Transition};
+use qo_core::task::EventAction;
+use qo_core::transition::{Failure, FailureKind};
+use qo_core::{Action, Command, Jitter, Status};
 
 use super::apply;
 use crate::support::{at, claim, complete, lease, op, pending};
@@ -78,15 +80,60 @@ fn a_clock_that_is_behind_does_not_turn_the_history_back() {
     assert!(task.events.is_sorted_by_key(|event| event.at));
 }
 
+/// Every action names itself, so that no reader has to guess from statuses or from English text.
 #[test]
-fn the_pure_function_and_the_change_in_place_agree() {
-    let command = Command {
-        op: op(2),
-        action: claim(1),
+fn each_event_says_what_happened() {
+    let actions = |task: &qo_core::Task| -> Vec<_> {
+        let events = task.events.iter();
+        events
+            .filter_map(|event| event.action.map(EventAction::name))
+            .collect()
     };
-    let Transition { from, task } =
-        qo_core::transition::transition(pending(), command.clone(), at(5)).unwrap();
-    let mut in_place = pending();
-    in_place.apply(command, at(5)).unwrap();
-    assert_eq!((from, task), (Status::Pending, in_place));
+    let running = apply(&pending(), claim(1), at(1));
+    assert_eq!(actions(&running), ["submitted", "claimed"]);
+    let ends = [
+        (complete(1), "completed"),
+        (Action::Release { lease: lease(1) }, "released"),
+        (
+            Action::Snooze {
+                lease: lease(1),
+                delay_ms: 1,
+            },
+            "snoozed",
+        ),
+        (Action::Cancel { reason: None }, "cancel_requested"),
+    ];
+    for (action, expected) in ends {
+        let task = apply(&running, action, at(2));
+        assert_eq!(actions(&task), ["submitted", "claimed", expected]);
+    }
+    let cancelled = apply(&pending(), Action::Cancel { reason: None }, at(1));
+    let replayed = apply(&cancelled, Action::Replay, at(2));
+    assert_eq!(actions(&replayed), ["submitted", "cancelled", "replayed"]);
+    let archived = apply(&cancelled, Action::Archive, at(2));
+    let back = apply(&archived, Action::Unarchive, at(3));
+    assert_eq!(
+        actions(&back),
+        ["submitted", "cancelled", "archived", "unarchived"]
+    );
+}
+
+/// An error text that looks like qo's own words changes nothing.
+#[test]
+fn an_error_that_starts_with_released_is_a_failure() {
+    let running = apply(&pending(), claim(1), at(1));
+    let failure = Failure {
+        kind: FailureKind::Retryable,
+        error: "released by its worker".into(),
+    };
+    let action = Action::Fail {
+        lease: lease(1),
+        failure,
+        jitter: Jitter::new(0),
+    };
+    let task = apply(&running, action, at(2));
+    assert_eq!(
+        task.events.last().unwrap().action,
+        Some(EventAction::Failed)
+    );
 }

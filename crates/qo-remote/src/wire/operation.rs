@@ -1,0 +1,395 @@
+//! Operations on one task: a body under the task's path, or many items in an array.
+//!
+//! An operation has one body type, and [`OperationBody`] says which [`Operation`] it is. Operations without parameters have no body.
+
+use qo_core::transition::{Failure, FailureKind, ProgressReport};
+use qo_core::{Json, LeaseId, Task, TaskId};
+use qo_engine::{EngineError, Operation};
+use serde::{Deserialize, Serialize};
+
+use super::payload::{BytesPayload, one_of};
+use super::problem::Problem;
+use super::{REASON_MAX_BYTES, is_false};
+
+#[cfg(feature = "openapi")]
+use super::schema;
+
+/// The body of an operation.
+pub trait OperationBody {
+    /// The operation, if the body is valid.
+    fn into_operation(self) -> Result<Operation, EngineError>;
+}
+
+macro_rules! body {
+    ($(#[$doc:meta])* $name:ident { $($fields:tt)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+        pub struct $name {
+            /// The lease of the claim.
+            #[cfg_attr(feature = "openapi", schema(value_type = schema::Id))]
+            pub lease_id: LeaseId,
+            $($fields)*
+        }
+    };
+}
+
+body!(
+    /// Ends the attempt and the task with success.
+    CompleteBody {
+        /// The output: any JSON, kept to the byte.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::AnyJson>))]
+        pub output: Option<Json>,
+        /// The output, if it is bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub output_bytes: Option<BytesPayload>,
+    }
+);
+body!(
+    /// Ends the attempt without success.
+    FailBody {
+        /// The error, for a person to read; cut at 4 KiB.
+        pub error: String,
+        /// What follows from it; `retryable` by default.
+        #[serde(default)]
+        #[cfg_attr(feature = "openapi", schema(value_type = schema::FailureKind))]
+        pub kind: FailureKind,
+    }
+);
+body!(
+    /// Gives the task back. This does not count against its retries.
+    ReleaseBody {}
+);
+body!(
+    /// Extends the lease.
+    RenewBody {
+        /// How long the lease holds from now on; the queue's setting by default.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_592_000_000_u64))]
+        pub lease_ms: Option<u64>,
+    }
+);
+body!(
+    /// Postpones the task. This does not count against its retries.
+    SnoozeBody {
+        /// For how long.
+        #[cfg_attr(feature = "openapi", schema(maximum = 31_536_000_000_u64))]
+        pub delay_ms: u64,
+    }
+);
+body!(
+    /// Reports the progress of the attempt.
+    ProgressBody {
+        /// 0 to 100.
+        #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 100))]
+        pub percent: f64,
+        /// The current step; cut at 256 bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub message: Option<String>,
+    }
+);
+
+/// Cancels the task.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CancelBody {
+    /// Why, for a person to read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(max_length = 4096))]
+    pub reason: Option<String>,
+}
+
+impl OperationBody for CompleteBody {
+    fn into_operation(self) -> Result<Operation, EngineError> {
+        Ok(Operation::Complete {
+            lease: self.lease_id,
+            output: one_of("output", self.output, self.output_bytes)?,
+        })
+    }
+}
+
+impl OperationBody for FailBody {
+    fn into_operation(self) -> Result<Operation, EngineError> {
+        Ok(Operation::Fail {
+            lease: self.lease_id,
+            failure: Failure {
+                kind: self.kind,
+                error: self.error.into(),
+            },
+        })
+    }
+}
+
+impl OperationBody for ReleaseBody {
+    fn into_operation(self) -> Result<Operation, EngineError> {
+        Ok(Operation::Release {
+            lease: self.lease_id,
+        })
+    }
+}
+
+impl OperationBody for RenewBody {
+    fn into_operation(self) -> Result<Operation, EngineError> {
+        Ok(Operation::Renew {
+            lease: self.lease_id,
+            lease_ms: self.lease_ms,
+        })
+    }
+}
+
+impl OperationBody for SnoozeBody {
+    fn into_operation(self) -> Result<Operation, EngineError> {
+        Ok(Operation::Snooze {
+            lease: self.lease_id,
+            delay_ms: self.delay_ms,
+        })
+    }
+}
+
+impl OperationBody for ProgressBody {
+    fn into_operation(self) -> Result<Operation, EngineError> {
+        Ok(Operation::Progress {
+            lease: self.lease_id,
+            report: ProgressReport {
+                percent: self.percent,
+                message: self.message.map(Into::into),
+            },
+        })
+    }
+}
+
+impl OperationBody for CancelBody {
+    fn into_operation(self) -> Result<Operation, EngineError> {
+        let reason = self.reason;
+        if reason
+            .as_ref()
+            .is_some_and(|text| text.len() > REASON_MAX_BYTES)
+        {
+            return Err(EngineError::BadRequest(format!(
+                "the reason has more than {REASON_MAX_BYTES} bytes"
+            )));
+        }
+        Ok(Operation::Cancel { reason })
+    }
+}
+
+/// One item of an array of workers' operations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OutcomeItem {
+    /// The task.
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::Id))]
+    pub id: TaskId,
+    /// Ends the attempt and the task with success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complete: Option<CompleteBody>,
+    /// Ends the attempt without success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fail: Option<FailBody>,
+    /// Gives the task back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<ReleaseBody>,
+    /// Extends the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew: Option<RenewBody>,
+    /// Postpones the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snooze: Option<SnoozeBody>,
+    /// Reports the progress of the attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressBody>,
+    /// Leaves the input out of the response: the worker that claimed the task has it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub omit_input: bool,
+}
+
+impl OutcomeItem {
+    /// The item of a worker's operation. Operators' operations have none and are given back.
+    pub fn new(id: TaskId, operation: Operation) -> Result<Self, Operation> {
+        let mut item = Self {
+            id,
+            complete: None,
+            fail: None,
+            release: None,
+            renew: None,
+            snooze: None,
+            progress: None,
+            omit_input: false,
+        };
+        match operation {
+            Operation::Complete {
+                lease: lease_id,
+                output,
+            } => {
+                item.complete = Some(CompleteBody {
+                    lease_id,
+                    output,
+                    output_bytes: None,
+                });
+            }
+            Operation::Fail {
+                lease: lease_id,
+                failure,
+            } => {
+                item.fail = Some(FailBody {
+                    lease_id,
+                    error: failure.error.into(),
+                    kind: failure.kind,
+                });
+            }
+            Operation::Release { lease: lease_id } => {
+                item.release = Some(ReleaseBody { lease_id });
+            }
+            Operation::Renew {
+                lease: lease_id,
+                lease_ms,
+            } => item.renew = Some(RenewBody { lease_id, lease_ms }),
+            Operation::Snooze {
+                lease: lease_id,
+                delay_ms,
+            } => item.snooze = Some(SnoozeBody { lease_id, delay_ms }),
+            Operation::Progress {
+                lease: lease_id,
+                report,
+            } => {
+                item.progress = Some(ProgressBody {
+                    lease_id,
+                    percent: report.percent,
+                    message: report.message.map(Into::into),
+                });
+            }
+            operation => return Err(operation),
+        }
+        Ok(item)
+    }
+
+    /// The one operation of the item.
+    pub fn into_operation(self) -> Result<(TaskId, Operation), EngineError> {
+        let bodies = [
+            self.complete.map(OperationBody::into_operation),
+            self.fail.map(OperationBody::into_operation),
+            self.release.map(OperationBody::into_operation),
+            self.renew.map(OperationBody::into_operation),
+            self.snooze.map(OperationBody::into_operation),
+            self.progress.map(OperationBody::into_operation),
+        ];
+        let mut bodies = bodies.into_iter().flatten();
+        match (bodies.next(), bodies.next()) {
+            (Some(operation), None) => Ok((self.id, operation?)),
+            _ => Err(EngineError::BadRequest(
+                "an outcome has exactly one of complete, fail, release, renew, snooze and progress"
+                    .to_owned(),
+            )),
+        }
+    }
+}
+
+/// The result of one item of an array: the task, or a problem.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OutcomeAnswer {
+    /// The task as it is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::TaskRecord>))]
+    pub task: Option<Task>,
+    /// Why it was not changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+}
+
+impl From<Result<Task, Box<Problem>>> for OutcomeAnswer {
+    fn from(result: Result<Task, Box<Problem>>) -> Self {
+        let (task, problem) = match result {
+            Ok(task) => (Some(task), None),
+            Err(problem) => (None, Some(*problem)),
+        };
+        Self { task, problem }
+    }
+}
+
+/// Reads a field that is present, `null` included: `null` is an output like any other.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease() -> LeaseId {
+        LeaseId::from_random(7)
+    }
+
+    #[test]
+    fn items_round_trip() {
+        let lease = lease();
+        let operations = [
+            Operation::Complete {
+                lease,
+                output: Some(Json::null()),
+            },
+            Operation::Complete {
+                lease,
+                output: None,
+            },
+            Operation::Fail {
+                lease,
+                failure: Failure {
+                    kind: FailureKind::Timeout,
+                    error: "e".into(),
+                },
+            },
+            Operation::Release { lease },
+            Operation::Renew {
+                lease,
+                lease_ms: Some(1),
+            },
+            Operation::Snooze { lease, delay_ms: 2 },
+            Operation::Progress {
+                lease,
+                report: ProgressReport {
+                    percent: 12.5,
+                    message: Some("m".into()),
+                },
+            },
+        ];
+        for operation in operations {
+            let id = TaskId::from_random(1);
+            let item = OutcomeItem::new(id, operation.clone()).unwrap();
+            let text = serde_json::to_string(&item).unwrap();
+            let item: OutcomeItem = serde_json::from_str(&text).unwrap();
+            assert_eq!(item.into_operation().unwrap(), (id, operation), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_item_has_exactly_one_operation() {
+        let id = TaskId::from_random(1);
+        let mut item = OutcomeItem::new(id, Operation::Release { lease: lease() }).unwrap();
+        item.renew = Some(RenewBody {
+            lease_id: lease(),
+            lease_ms: None,
+        });
+        assert!(item.clone().into_operation().is_err());
+        item.renew = None;
+        item.release = None;
+        assert!(item.into_operation().is_err());
+    }
+
+    #[test]
+    fn operators_operations_are_no_items() {
+        let id = TaskId::from_random(1);
+        let given_back = OutcomeItem::new(id, Operation::Replay).unwrap_err();
+        assert_eq!(given_back, Operation::Replay);
+    }
+
+    #[test]
+    fn a_long_reason_is_refused() {
+        let reason = Some("x".repeat(REASON_MAX_BYTES + 1));
+        assert!(CancelBody { reason }.into_operation().is_err());
+    }
+}
