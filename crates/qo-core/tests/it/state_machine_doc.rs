@@ -1,4 +1,4 @@
-//! Keeps `docs/state-machine.md` equal to the code.
+//! Keeps `docs/reference/state-machine.md` equal to the code.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -120,7 +120,10 @@ fn table() -> String {
     reason = "the test reads and writes a document"
 )]
 fn the_documented_table_is_what_the_code_does() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/state-machine.md");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/reference/state-machine.md"
+    );
     let document = std::fs::read_to_string(path).unwrap();
     let (head, rest) = document.split_once(START).expect("the start of the table");
     let (documented, tail) = rest.split_once(END).expect("the end of the table");
@@ -131,6 +134,6 @@ fn the_documented_table_is_what_the_code_does() {
     }
     assert_eq!(
         documented, table,
-        "docs/state-machine.md is out of date: run QO_UPDATE_DOCS=1 cargo test -p qo-core"
+        "docs/reference/state-machine.md is out of date: run QO_UPDATE_DOCS=1 cargo test -p qo-core"
     );
 }
