@@ -6,7 +6,7 @@
 //! - [`json`]: one readable JSON object, changed by compare-and-swap. Any number of processes may share it.
 //! - [`slate`]: SlateDB on the same object store. One process at a time, and few requests a task.
 //!
-//! The loop knows nothing of objects, and the journals nothing of callers. `docs/broker.md` has the protocols of both, with
+//! The loop knows nothing of objects, and the journals nothing of callers. `docs/internals/broker-mode.md` has the protocols of both, with
 //! what a crash after each step leaves behind.
 
 mod apply;

@@ -1,6 +1,6 @@
 //! Why a command did not do what was asked, and with which exit code it says so.
 //!
-//! This is the one place where errors become exit codes. The table is also in `docs/cli.md` and in `qo help`.
+//! This is the one place where errors become exit codes. The table is also in `docs/reference/cli.md` and in `qo help`.
 
 use std::fmt;
 use std::io;
@@ -194,7 +194,7 @@ fn hint(error: &Error) -> Option<String> {
             "then `qo init` prepares it; `qo config` shows which store is used and why"
         }
         Error::Check(CheckError::Refused { .. }) | Error::Open(OpenError::NoCredentials { .. }) => {
-            "docs/operations.md lists the permissions that qo needs"
+            "docs/guides/buckets.md lists the permissions that qo needs"
         }
         Error::Open(OpenError::NotAUrl | OpenError::UnknownScheme { .. }) => {
             "`qo config` shows where the store URL comes from"
@@ -237,7 +237,7 @@ fn store_hint(error: &StoreError) -> Option<String> {
             "try again; -v shows the requests, `qo doctor` looks the store over"
         }
         StoreError::Denied { .. } => {
-            "docs/operations.md lists the permissions that qo needs; `qo doctor` finds out which are missing"
+            "docs/guides/buckets.md lists the permissions that qo needs; `qo doctor` finds out which are missing"
         }
         StoreError::Corrupt { .. } => "`qo doctor` looks the store over",
         _ => return None,

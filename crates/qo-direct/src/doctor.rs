@@ -220,7 +220,7 @@ impl Visit<'_> {
             return DoctorCheck::new(NAME, Health::Ok, said);
         }
         let keeps_versions = !matches!(admin.versioning().await, Ok(Versioning::Off));
-        let hint = "run `qo init`, or set the rules by hand as docs/operations.md shows";
+        let hint = "run `qo init`, or set the rules by hand as docs/guides/buckets.md shows";
         if keeps_versions {
             let said =
                 "every index, worker and signal object leaves versions behind that nothing removes";

@@ -20,7 +20,7 @@ Examples:
 A command gets the input on standard input and the task's facts in QO_TASK_ID, QO_ATTEMPT, QO_DEADLINE, ...; what it prints is the output. \
 Exit code 0 is success; 64, 65 and 78 fail the task for good; 75 and all others are retried. \
 A server gets a POST with the input and Qo-* headers; 2xx is success, 408, 425, 429 and 5xx are retried, any other answer fails the task for good. \
-docs/handlers.md has all of it.
+docs/guides/handlers.md has all of it.
 
 The same in qo.toml:
   [worker]

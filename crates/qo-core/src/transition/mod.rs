@@ -17,7 +17,7 @@
 //! ```
 //!
 //! [`Task::apply`] decides first and changes afterwards, so that a [`Rejection`] leaves the task as it was, to the byte.
-//! `docs/state-machine.md` holds the table of all of it, checked by a test.
+//! `docs/reference/state-machine.md` holds the table of all of it, checked by a test.
 
 mod command;
 mod expiry;

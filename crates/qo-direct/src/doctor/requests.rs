@@ -46,7 +46,7 @@ impl Visit<'_> {
         if !problems.is_empty() {
             let said = format!("these credentials cannot {}", problems.join("; "));
             return DoctorCheck::new(NAME, Health::Failed, said)
-                .hint("give them the permissions that docs/operations.md lists");
+                .hint("give them the permissions that docs/guides/buckets.md lists");
         }
         match self.remove_versions(&key).await {
             Ok(()) => DoctorCheck::new(

@@ -1,6 +1,6 @@
 //! A seed decides a run to the byte on objects and json. On slate it decides all but the order in which tokio wakes those who wait for one
 //! value, which tokio draws by itself, from a seed of its own. Where tokio can be given one, because it is built with `tokio_unstable`,
-//! the seed decides a run on slate to the byte, too; `docs/testing.md` says how to build that.
+//! the seed decides a run on slate to the byte, too; `docs/internals/testing.md` says how to build that.
 
 use qo_sim::plan::Plan;
 use qo_sim::run::{Outcome, run};
