@@ -6,6 +6,7 @@ mod chaos;
 mod fuzz;
 mod help;
 mod man;
+mod mutants;
 mod paint;
 mod sim;
 mod steps;

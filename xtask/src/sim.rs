@@ -9,10 +9,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 
+use crate::mutants;
 use crate::typed::typed;
 
 /// Runs the simulator with these arguments, in the profile in which the tests have built it.
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
+    if mutants::concerns(arguments) {
+        return mutants::sim(arguments);
+    }
     let is_exact = arguments.iter().any(|word| word == "--exact");
     let mut command = qo_testkit::cargo()?;
     command.args(["run", "--quiet", "--package", "qo-sim"]);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use qo_testkit::{SeaweedFs, wait_until};
 
+use crate::mutants;
 use crate::typed::typed;
 use crate::ui;
 
@@ -31,6 +32,8 @@ pub(crate) enum Step {
     Integration,
     /// Examples in the documentation.
     Doctests,
+    /// Planted bugs are found.
+    Mutants,
     /// The dashboard, in a browser.
     Ui,
 }
@@ -48,7 +51,7 @@ pub(crate) enum Verdict {
 
 impl Step {
     /// All, the quick ones first. The three kinds of tests run one after the other and are built once.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Fmt,
         Self::Deny,
         Self::Advisories,
@@ -57,6 +60,7 @@ impl Step {
         Self::Unit,
         Self::Integration,
         Self::Doctests,
+        Self::Mutants,
         Self::Ui,
     ];
 
@@ -71,6 +75,7 @@ impl Step {
             Self::Unit => "unit",
             Self::Integration => "integration",
             Self::Doctests => "doctests",
+            Self::Mutants => "mutants",
             Self::Ui => "ui",
         }
     }
@@ -92,6 +97,9 @@ impl Step {
                 "tests of whole crates, among them conformance on a real S3 server"
             }
             Self::Doctests => "examples in the documentation work",
+            Self::Mutants => {
+                "the simulator finds planted bugs (a few each day; all with `cargo xtask sim --mutants`)"
+            }
             Self::Ui => {
                 "the dashboard in a browser, on a real S3 server (installs Chromium and two packages)"
             }
@@ -144,6 +152,8 @@ impl Step {
             ],
             Self::Integration => &["test", "--workspace", "--no-fail-fast", "--test", "*"],
             Self::Doctests => &["test", "--workspace", "--no-fail-fast", "--doc"],
+            // It has commands of its own.
+            Self::Mutants => &[],
             Self::Ui => ui::BUILD,
         }
     }
@@ -170,6 +180,7 @@ impl Step {
             Self::Docs => {
                 command.env("RUSTDOCFLAGS", "-D warnings");
             }
+            Self::Mutants => return mutants::step(),
             Self::Ui => return ui::run(command),
             Self::Unit | Self::Integration => {
                 // One server for all test processes, instead of one each.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::limits::CLAIM_MAX_TASKS;
-use qo_core::mutant::{Mutant, planted};
 use qo_core::queue_state::{Claim, Outcome, Request, StateCommand};
 use qo_core::{Action, Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
@@ -120,11 +119,7 @@ impl Space {
         earliest: Timestamp,
         changes: &mut GroupChanges,
     ) {
-        let lease_margin_ms = if planted(Mutant::LeaseJudgedByMiddle) {
-            0
-        } else {
-            self.margin_ms(now, earliest)
-        };
+        let lease_margin_ms = self.margin_ms(now, earliest);
         let due = self.state.next_expiry(lease_margin_ms);
         if due.is_none_or(|due| due > now) {
             return;

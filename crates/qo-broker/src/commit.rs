@@ -26,7 +26,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
-use qo_core::mutant::{Mutant, planted};
 use qo_core::{QueueState, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::watch::Watchers;
@@ -175,9 +174,7 @@ impl<J: Journal> CommitLoop<J> {
         self.messages.close();
         while let Some((members, result)) = self.in_flight.next().await {
             let result = match (&broken, result) {
-                (Some(error), Ok(())) if !planted(Mutant::AnsweredBehindFailure) => {
-                    Err(in_doubt(error))
-                }
+                (Some(error), Ok(())) => Err(in_doubt(error)),
                 (_, result) => result,
             };
             if let Err(error) = self.land((members, result)) {
@@ -233,20 +230,14 @@ impl<J: Journal> CommitLoop<J> {
                 return refuse_all(queued, &error);
             }
             let now = self.client.now();
-            let (mut members, mut changes, confirm) = self.form(std::mem::take(&mut queued), now);
+            let (members, mut changes, confirm) = self.form(std::mem::take(&mut queued), now);
             if changes.is_empty() && !confirm {
                 return;
             }
             let runtime = &self.space.runtime;
             let told = Told::begin(&self.watchers, runtime, members.len(), &mut changes);
-            if planted(Mutant::AnsweredBeforeDurable) {
-                self.deliver(std::mem::take(&mut members));
-            }
             let state = &mut self.space.state;
             match self.journal.commit(state, &changes, now).await {
-                Committed::Lost if planted(Mutant::LostRaceTakenForWon) => {
-                    return self.deliver(members);
-                }
                 Committed::Done => {
                     self.confirmed_at = Some(self.space.runtime.monotonic());
                     told.land();

@@ -15,7 +15,6 @@ pub mod json;
 pub mod keys;
 pub mod limits;
 #[doc(hidden)]
-pub mod mutant;
 pub mod names;
 pub mod payload;
 pub mod queue_state;

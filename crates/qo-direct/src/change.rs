@@ -13,7 +13,6 @@
 
 use bytes::Bytes;
 use qo_core::keys::Key;
-use qo_core::mutant::{Mutant, planted};
 use qo_core::task::{decode, encode};
 use qo_core::{Action, Command, OpId, Rejection, Task, TaskId};
 use qo_engine::EngineError;
@@ -63,7 +62,7 @@ impl DirectEngine {
                 Some(stored) => stored,
                 None => self.read(id).await?,
             };
-            if stored.task.carries(op) && !planted(Mutant::OwnRefusalReadAsLost) {
+            if stored.task.carries(op) {
                 // Something on the way repeated the write, and answered with the fate of the second copy.
                 self.publish(&stored.task).await;
                 let operation = operation_name(&action);
@@ -114,9 +113,7 @@ impl DirectEngine {
                 &op,
             )
             .await?;
-        if !planted(Mutant::ReadyEntryForgotten) {
-            self.publish(&task).await;
-        }
+        self.publish(&task).await;
         self.shared
             .index_gc
             .sweep(index::stale_keys(&before, &task, now));

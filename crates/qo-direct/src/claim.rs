@@ -9,7 +9,6 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use qo_core::keys::{IndexEntry, Key, READY_PREFIX};
 use qo_core::limits::{CLAIM_MAX_TASKS, LEASE_MAX_MS};
-use qo_core::mutant::{Mutant, planted};
 use qo_core::{Action, Rejection, Shard, Status, Task, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::ClaimRequest;
@@ -247,8 +246,7 @@ impl DirectEngine {
 
     /// Claims a task that was read as pending, if nobody has changed it since.
     pub(super) async fn claim_stored(&self, stored: Stored, request: &ClaimRequest) -> Tried {
-        let expired = stored.task.is_expired(self.client().now());
-        if expired && !planted(Mutant::ExpiredClaimed) {
+        if stored.task.is_expired(self.client().now()) {
             let id = stored.task.id;
             return match self.change(id, Some(stored), Action::Expire).await {
                 Ok(_) | Err(EngineError::Rejected(_)) => Tried::Gone,

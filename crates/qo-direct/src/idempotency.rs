@@ -6,7 +6,6 @@
 
 use bytes::Bytes;
 use qo_core::keys::Key;
-use qo_core::mutant::{Mutant, planted};
 use qo_core::task::ScopedKey;
 use qo_core::{OpId, TaskId, Timestamp};
 use qo_engine::EngineError;
@@ -95,9 +94,6 @@ impl DirectEngine {
             if holder.until.is_none_or(|until| now < until) {
                 return match self.read(holder.task_id).await {
                     Ok(stored) => Ok(KeyOwner::Task(Box::new(stored.task))),
-                    Err(error) if error.is_not_found() && planted(Mutant::KeyHolderIgnored) => {
-                        Ok(KeyOwner::Us(id))
-                    }
                     Err(error) if error.is_not_found() => Ok(KeyOwner::Us(holder.task_id)),
                     Err(error) => Err(error),
                 };

@@ -21,7 +21,6 @@ use std::sync::Mutex;
 
 use futures_util::StreamExt;
 use qo_core::keys::{LEASES_PREFIX, leases_prefix};
-use qo_core::mutant::{Mutant, planted};
 use qo_core::{Action, Shard, Timestamp};
 use qo_engine::EngineError;
 use qo_store::StoreError;
@@ -87,10 +86,6 @@ impl DirectEngine {
     /// Looks once at the leases that may have run out, and moves tasks that have become due to the ready index.
     pub async fn check_leases(&self) -> Result<LeaseReport, EngineError> {
         let mut report = LeaseReport::default();
-        if planted(Mutant::NoMonitor) {
-            self.promote_due().await?;
-            return Ok(report);
-        }
         let at = self.runtime().monotonic();
         let page = self
             .client()
@@ -221,9 +216,6 @@ impl DirectEngine {
 
     /// The time by which leases are judged: the earliest that the store's can be, less the margin.
     pub(super) fn judged_now(&self) -> Timestamp {
-        if planted(Mutant::LeaseJudgedByLocalClock) {
-            return self.runtime().now();
-        }
         self.client()
             .earliest_now()
             .minus_millis(self.config().lease_margin_ms)

@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use qo_core::WorkerId;
 use qo_core::keys::{Key, WORKERS_PREFIX};
-use qo_core::mutant::{Mutant, planted};
 use qo_engine::EngineError;
 use qo_store::client::PAGE_LIMIT_MAX;
 use qo_store::runtime::RuntimeExt;
@@ -183,7 +182,7 @@ impl Maintenance {
 
     async fn sweep(&self) {
         let rest = self.config.sweep_interval;
-        if rest.is_zero() || planted(Mutant::NoSweeper) {
+        if rest.is_zero() {
             return;
         }
         let pace = SweepPace {

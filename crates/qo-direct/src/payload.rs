@@ -1,7 +1,6 @@
 //! Inputs and outputs of direct mode that are too large for the record.
 
 use qo_core::keys::Key;
-use qo_core::mutant::{Mutant, planted};
 use qo_core::{Json, Payload, Sha256, TaskId};
 use qo_engine::{EngineError, payload};
 
@@ -22,9 +21,6 @@ impl DirectEngine {
 
     /// The key of a task's large output.
     pub(super) fn output_key(id: TaskId, attempt: u32) -> Key {
-        if planted(Mutant::OutputNamedByTask) {
-            return Key::Output { id, attempt: 0 };
-        }
         Key::Output { id, attempt }
     }
 }

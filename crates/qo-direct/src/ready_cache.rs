@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qo_core::keys::{IndexEntry, Key, ready_prefix};
-use qo_core::mutant::{Mutant, planted};
 use qo_core::{QueueName, Shard, TaskId, TaskType, Timestamp, WorkerId};
 use qo_engine::EngineError;
 use qo_store::runtime::RuntimeExt;
@@ -172,7 +171,6 @@ impl DirectEngine {
         let seen = lock(&lane.seen);
         let now = self.runtime().monotonic();
         match seen.listed {
-            _ if planted(Mutant::ListPerClaim) => true,
             None => true,
             Some((at, _)) if !seen.entries.is_empty() => now >= at + PAGE_FRESH,
             Some((at, epoch)) => {

@@ -5,7 +5,6 @@
 //! too few.
 
 use qo_core::keys::{IndexEntry, Key};
-use qo_core::mutant::{Mutant, planted};
 use qo_core::{Status, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 
@@ -70,7 +69,7 @@ impl LeaseEntry {
         }
         match task.lease_expires_at {
             Some(expires_at) if task.status == Status::Running && self.attempt == task.attempt => {
-                if task.is_lease_expired(now) || planted(Mutant::LeaseJudgedByMinute) {
+                if task.is_lease_expired(now) {
                     LeaseVerdict::Expired
                 } else if self.minute < expires_at.minute() {
                     LeaseVerdict::Stale

@@ -10,7 +10,6 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use qo_core::Timestamp;
 use qo_core::keys::{Key, LATER_PREFIX};
-use qo_core::mutant::{Mutant, planted};
 use qo_engine::EngineError;
 
 use super::{DirectEngine, lock};
@@ -47,9 +46,6 @@ impl DirectEngine {
     /// Moves what has become due to the ready index, if there can be something.
     pub(super) async fn promote_due(&self) -> Result<(), EngineError> {
         let later = &self.shared.scheduled;
-        if planted(Mutant::NoPromotion) {
-            return Ok(());
-        }
         let Ok(_looking) = later.looking.try_lock() else {
             return Ok(());
         };
@@ -78,8 +74,8 @@ impl DirectEngine {
                     Ok(Key::Later(entry)) => Some(entry),
                     _ => None,
                 });
-            let (due, not_due): (Vec<_>, Vec<_>) = entries
-                .partition(|entry| entry.available_at <= now || planted(Mutant::ClaimedEarly));
+            let (due, not_due): (Vec<_>, Vec<_>) =
+                entries.partition(|entry| entry.available_at <= now);
             let whole_page_due = not_due.is_empty() && page.next.is_some();
             let moved = due.len();
             let results: Vec<Result<Key, EngineError>> = futures_util::stream::iter(due)

@@ -10,7 +10,6 @@
 use futures_util::StreamExt;
 use qo_core::keys::Key;
 use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
-use qo_core::mutant::{Mutant, planted};
 use qo_core::transition::submit;
 use qo_core::{Payload, TaskId};
 use qo_engine::EngineError;
@@ -65,11 +64,7 @@ impl DirectEngine {
         request: SubmitRequest,
         input: Payload,
     ) -> Result<Submitted, EngineError> {
-        let late =
-            planted(Mutant::PayloadAfterRecord).then(|| (input.clone(), request.input.clone()));
-        if let Payload::Stored(reference) = &input
-            && late.is_none()
-        {
+        if let Payload::Stored(reference) = &input {
             let key = Key::Input {
                 id,
                 sha256: reference.sha256,
@@ -78,57 +73,14 @@ impl DirectEngine {
         }
         let op = self.runtime().new_op_id();
         let now = self.client().now();
-        let again = planted(Mutant::NewIdAfterDoubt).then(|| (request.clone(), input.clone()));
         let task = submit(request.into_submission(id, input, now), op, now)?;
-        if planted(Mutant::AcknowledgedEarly) {
-            let (engine, task) = (self.clone(), task.clone());
-            let written = task.clone();
-            self.runtime().spawn(Box::pin(async move {
-                if let Ok(body) = encode_task(&task) {
-                    let key = Key::Task(task.id).to_string();
-                    let _ = engine.client().create(&key, body, &op).await;
-                    engine.publish(&task).await;
-                }
-            }));
-            return Ok(Submitted {
-                task: written,
-                duplicate: false,
-            });
-        }
-        if planted(Mutant::UnconditionalSubmit) {
-            let key = Key::Task(id).to_string();
-            self.client().put(&key, encode_task(&task)?).await?;
-            self.publish(&task).await;
-            return Ok(Submitted {
-                task,
-                duplicate: false,
-            });
-        }
-        if planted(Mutant::ReadyEntryBeforeTask) {
-            self.publish(&task).await;
-        }
         match self
             .client()
             .create(&Key::Task(id).to_string(), encode_task(&task)?, &op)
             .await
         {
-            Err(StoreError::Unavailable { in_doubt: true, .. }) if again.is_some() => {
-                let Some((request, input)) = again else {
-                    return Ok(Submitted {
-                        task,
-                        duplicate: false,
-                    });
-                };
-                Box::pin(self.create(self.runtime().new_task_id(), request, input)).await
-            }
             Ok(_) => {
-                if !planted(Mutant::ReadyEntryBeforeTask) {
-                    self.publish(&task).await;
-                }
-                if let Some((Payload::Stored(reference), json)) = late {
-                    let sha256 = reference.sha256;
-                    self.put_payload(&Key::Input { id, sha256 }, &json).await?;
-                }
+                self.publish(&task).await;
                 Ok(Submitted {
                     task,
                     duplicate: false,
@@ -136,7 +88,7 @@ impl DirectEngine {
             }
             Err(StoreError::AlreadyExists { .. }) => {
                 let task = self.read(id).await?.task;
-                let ours = task.carries(op) && !planted(Mutant::OwnRefusalReadAsLost);
+                let ours = task.carries(op);
                 if ours {
                     self.publish(&task).await;
                 }

@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use qo_core::Timestamp;
-use qo_core::mutant::{Mutant, planted};
 
 use crate::runtime::Moment;
 
@@ -68,11 +67,7 @@ impl Estimate {
         let low_ms = (self.low_ms - drift_ms).max(fresh.low_ms);
         let high_ms = (self.high_ms + drift_ms).min(fresh.high_ms);
         if low_ms > high_ms {
-            return if planted(Mutant::StoreTimeByWallClock) {
-                *self
-            } else {
-                fresh
-            };
+            return fresh;
         }
         Self {
             low_ms,

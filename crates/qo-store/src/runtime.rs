@@ -10,7 +10,6 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use qo_core::mutant::{Mutant, planted};
 use qo_core::{LeaseId, OpId, TaskId, Timestamp};
 
 /// A future that owns what it needs.
@@ -49,13 +48,10 @@ pub struct Moment {
 pub trait RuntimeExt: Runtime {
     /// What both local clocks show.
     fn moment(&self) -> Moment {
-        let wall = self.now();
-        let steady = if planted(Mutant::StoreTimeByWallClock) {
-            Duration::from_millis(u64::try_from(wall.as_millis()).unwrap_or_default())
-        } else {
-            self.monotonic()
-        };
-        Moment { wall, steady }
+        Moment {
+            wall: self.now(),
+            steady: self.monotonic(),
+        }
     }
 
     /// 128 random bits.

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use qo_core::mutant::Mutant;
 use qo_sim::faults::FaultKind;
-use qo_sim::mutants;
 use qo_sim::plan::Plan;
 use qo_sim::subject;
 
@@ -23,7 +21,8 @@ pub(crate) enum What {
     /// One run, told in full.
     One {
         plan: Box<Plan>,
-        mutant: Option<Mutant>,
+        /// The planted bug to switch on.
+        mutant: Option<String>,
         traces: bool,
     },
     /// Many seeds, from one on.
@@ -33,8 +32,8 @@ pub(crate) enum What {
         /// Whether the figures are wanted as JSON.
         json: bool,
     },
-    /// The hunt for planted bugs; for one of them, or for all.
-    Mutants(Option<Mutant>),
+    /// The hunt for a planted bug, beginning with the seed that found it before.
+    Hunt { mutant: String, known: Option<u64> },
 }
 
 /// When to stop.
@@ -50,17 +49,19 @@ Runs the simulator: real engines on a simulated store, in virtual time, under fa
 Usage: cargo xtask sim [--engine NAME] [--seeds N | --hours N] [--from SEED] [--json]
        cargo xtask sim [--engine NAME] --seed SEED [--trace] [--mutant NAME] [--without KINDS] [--only FAULTS]
                        [--tasks N] [--workers N] [--clients N]
-       cargo xtask sim [--engine NAME] --mutants | --mutant NAME
+       cargo xtask sim [--engine NAME] --mutants
+       cargo xtask sim [--engine NAME] --mutant NAME [--known SEED]
 
-  --engine NAME    objects, json or slate; otherwise each seed runs on all of them in turn, and --seed on objects
+  --engine NAME    direct, json or slate; otherwise each seed runs on all of them in turn, and --seed on direct
   --seeds N        so many seeds (1,000 unless told)
   --hours N        for so long; fractions are taken
   --json           the figures at the end as JSON; progress and failures go to standard error
   --from SEED      begins with this seed (0 unless told)
   --seed SEED      one seed; if it fails, it is shrunk and told in full
   --trace          with all that happened, also if it does not fail
-  --mutants        hunts for every planted bug, and prints the table of seeds needed
+  --mutants        hunts for every planted bug, and prints a table of the seeds that found them
   --mutant NAME    hunts for one, or plants it into the run of --seed
+  --known SEED     begins the hunt with this seed
   --without KINDS  leaves kinds of faults out: lost-answer,crash
   --only FAULTS    lets only these faults strike, as a failure names them
 ";
@@ -69,7 +70,7 @@ Usage: cargo xtask sim [--engine NAME] [--seeds N | --hours N] [--from SEED] [--
 pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocation, String> {
     let mut words = words.into_iter();
     let (mut seed, mut seeds, mut hours, mut from) = (None, None, None, 0);
-    let (mut mutant, mut all_mutants, mut traces) = (None, false, false);
+    let (mut mutant, mut known, mut traces) = (None, None, false);
     let (mut engine, mut json) = (None, false);
     let mut changes: Vec<Change> = Vec::new();
     while let Some(word) = words.next() {
@@ -84,7 +85,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
             }
             "--json" => json = true,
             "--trace" => traces = true,
-            "--mutants" => all_mutants = true,
+            "--mutants" => return Err("`--mutants` needs `cargo xtask sim`".to_owned()),
             _ => {
                 let value = inline
                     .or_else(|| words.next())
@@ -95,16 +96,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
                     "--seeds" => seeds = Some(number(&name, &value)?),
                     "--from" => from = number(&name, &value)?,
                     "--hours" => hours = Some(hours_of(&value)?),
-                    "--mutant" => {
-                        mutant = Some(mutants::from_name(&value).ok_or_else(|| {
-                            let names: Vec<_> =
-                                Mutant::ALL.into_iter().map(mutants::name).collect();
-                            format!(
-                                "there is no planted bug {value:?}; there are {}",
-                                names.join(", ")
-                            )
-                        })?);
-                    }
+                    "--mutant" => mutant = Some(value),
+                    "--known" => known = Some(number(&name, &value)?),
                     "--without" => changes.push(Change::Without(kinds(&value)?)),
                     "--only" => changes.push(Change::Only(value)),
                     "--tasks" => changes.push(Change::Tasks(number(&name, &value)?)),
@@ -115,7 +108,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
             }
         }
     }
-    if json && (seed.is_some() || mutant.is_some() || all_mutants) {
+    if json && (seed.is_some() || mutant.is_some()) {
         return Err("`--json` is for --seeds and --hours".to_owned());
     }
     let what = match (seed, seeds, hours) {
@@ -133,8 +126,10 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
         _ if !changes.is_empty() => {
             return Err("a changed plan needs --seed, and that alone".to_owned());
         }
-        (None, None, None) if all_mutants => What::Mutants(None),
-        (None, None, None) if mutant.is_some() => What::Mutants(mutant),
+        (None, None, None) if mutant.is_some() => What::Hunt {
+            mutant: mutant.unwrap_or_default(),
+            known,
+        },
         (None, seeds, None) => What::Many {
             from,
             until: Until::Seeds(seeds.unwrap_or(1_000)),
@@ -240,7 +235,7 @@ mod tests {
                 engine: Some("json"),
                 what: What::One {
                     plan: Box::new(plan),
-                    mutant: Some(Mutant::NoSweeper),
+                    mutant: Some("no-sweeper".to_owned()),
                     traces: false
                 }
             }
@@ -258,9 +253,19 @@ mod tests {
         assert_eq!(parsed("--seeds=5 --from 9"), many(9, Until::Seeds(5)));
         let half = Until::Time(Duration::from_mins(30));
         assert_eq!(parsed("--hours 0.5"), many(0, half));
-        let hunt = parsed("--mutants --engine=json").unwrap();
-        assert_eq!(hunt.what, What::Mutants(None));
-        assert_eq!(hunt.engine, Some("json"));
+    }
+
+    #[test]
+    fn a_hunt_may_begin_with_a_known_seed() {
+        let hunt = |known| What::Hunt {
+            mutant: "no-sweeper".to_owned(),
+            known,
+        };
+        let parsed = |line: &str| parsed(line).unwrap();
+        assert_eq!(parsed("--mutant no-sweeper").what, hunt(None));
+        let with_seed = parsed("--engine=json --mutant no-sweeper --known 7");
+        assert_eq!(with_seed.what, hunt(Some(7)));
+        assert_eq!(with_seed.engine, Some("json"));
     }
 
     #[test]
@@ -273,8 +278,8 @@ mod tests {
             ("--hours -1", "0 to 10000"),
             ("--tasks 3", "needs --seed"),
             ("--seed 1 --without rain", "rain"),
-            ("--mutant rain", "no-sweeper"),
-            ("--engine rain", "objects, json"),
+            ("--mutants", "xtask"),
+            ("--engine rain", "direct, json"),
             ("--seed 1 --json", "--json"),
         ] {
             let message = parsed(line).unwrap_err();

@@ -7,9 +7,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use args::{Invocation, What};
-use qo_core::mutant::Mutant;
 use qo_sim::campaign::{Totals, explain};
-use qo_sim::mutants::{self, Planted, SEEDS_MAX, hunt};
+use qo_sim::mutants::{Planted, SEEDS_MAX, hunt};
 use qo_sim::plan::Plan;
 use qo_sim::run::run;
 use qo_sim::subject::{self, Subject};
@@ -36,16 +35,28 @@ fn main() -> ExitCode {
             mutant,
             traces,
         } => match subjects.first() {
-            Some(subject) => one(&plan, mutant, traces, subject),
+            Some(subject) => one(&plan, mutant.as_deref(), traces, subject),
             None => ExitCode::from(2),
         },
         What::Many { from, until, json } => many::many(from, until, json, subjects),
-        What::Mutants(one) => hunt_all(one, &subjects),
+        What::Hunt { mutant, known } => match subjects.first() {
+            Some(subject) => search(&mutant, known, subject),
+            None => ExitCode::from(2),
+        },
     }
 }
 
-fn one(plan: &Plan, mutant: Option<Mutant>, traces: bool, subject: &Arc<dyn Subject>) -> ExitCode {
-    let _planted = mutant.map(Planted::new);
+/// Says that this simulator was built from a tree without planted bugs.
+fn no_planted_bugs() -> ExitCode {
+    eprintln!("sim: this simulator contains no planted bugs; run it by `cargo xtask sim`");
+    ExitCode::from(2)
+}
+
+fn one(plan: &Plan, mutant: Option<&str>, traces: bool, subject: &Arc<dyn Subject>) -> ExitCode {
+    let planted = mutant.and_then(Planted::new);
+    if mutant.is_some() && planted.is_none() {
+        return no_planted_bugs();
+    }
     let outcome = run(plan, Arc::clone(subject), traces);
     for line in &outcome.trace {
         println!("{line}");
@@ -58,28 +69,20 @@ fn one(plan: &Plan, mutant: Option<Mutant>, traces: bool, subject: &Arc<dyn Subj
         println!("every promise was kept");
         return ExitCode::SUCCESS;
     }
-    let name = mutant.map(mutants::name);
-    print!("{}", explain(&outcome, subject, name.as_deref()));
+    print!("{}", explain(&outcome, subject, mutant));
     ExitCode::FAILURE
 }
 
-fn hunt_all(one: Option<Mutant>, subjects: &[Arc<dyn Subject>]) -> ExitCode {
-    let mut missed = 0;
-    println!("| planted bug | engine | seeds needed | found as |\n| --- | --- | --- | --- |");
-    for subject in subjects {
-        for mutant in mutants::of_engine(subject.name()) {
-            if one.is_some_and(|one| one != mutant) {
-                continue;
-            }
-            let caught = hunt(mutant, subject, SEEDS_MAX);
-            println!("{caught}");
-            missed += u64::from(caught.by.is_none());
+/// Searches for a planted bug, and prints the seed that found it and the promise that was broken, which `cargo xtask` reads.
+fn search(mutant: &str, known: Option<u64>, subject: &Arc<dyn Subject>) -> ExitCode {
+    let Some(_planted) = Planted::new(mutant) else {
+        return no_planted_bugs();
+    };
+    match hunt(known, subject, SEEDS_MAX) {
+        Some(caught) => {
+            println!("{} {}", caught.seed, caught.promise);
+            ExitCode::SUCCESS
         }
-    }
-    if missed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        println!("{missed} planted bugs were not found");
-        ExitCode::FAILURE
+        None => ExitCode::FAILURE,
     }
 }

@@ -25,7 +25,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use object_store::ObjectStore;
-use qo_core::mutant::{Mutant, planted};
 use qo_core::task::{decode, encode};
 use qo_core::{OpId, QueueState, TaskId, Timestamp};
 use qo_engine::EngineError;
@@ -158,9 +157,6 @@ impl JsonJournal {
 
     /// Forgets what is known of tasks whose write did not come to be, so that the next load reads them.
     fn undo(&mut self, state: &mut QueueState, staged: &BTreeMap<TaskId, Option<Bytes>>) {
-        if planted(Mutant::FailedWriteBuiltUpon) {
-            return;
-        }
         self.must_load = true;
         for id in staged.keys() {
             state.unload(*id);
@@ -170,9 +166,6 @@ impl JsonJournal {
 
     /// Makes sure that the object is still the one that is known.
     async fn confirm(&mut self) -> Committed {
-        if planted(Mutant::AnsweredUnconfirmed) {
-            return Committed::Done;
-        }
         let found = match &self.tag {
             Some(tag) => self.client.get_if_changed(KEY, tag).await,
             None => self.client.get(KEY).await.map(Some),
@@ -200,9 +193,6 @@ impl JsonJournal {
     /// answered with the fate of the second copy. What is read here is what the next load would read. As long as it cannot be
     /// read, nobody knows.
     async fn is_in_after_all(&mut self, op: &OpId) -> Result<bool, StoreError> {
-        if planted(Mutant::RefusedSwapTakenForLost) {
-            return Ok(false);
-        }
         match self.client.get(KEY).await {
             Ok(object) => {
                 let is_in = document::recognise(&object.body, op).is_some();

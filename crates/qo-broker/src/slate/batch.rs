@@ -5,7 +5,6 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use qo_core::mutant::{Mutant, planted};
 use qo_core::task::encode_compact;
 use qo_core::{Json, QueueState, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
@@ -123,7 +122,7 @@ impl Index {
         let record = encode(task, true)?;
         batch.put_bytes_with_options(keys::of_task(ENDED, id), record, &expires(kept_until));
         let before = self.fetched.remove(&id);
-        if before.is_none() && !planted(Mutant::LiveRecordLeft) {
+        if before.is_none() {
             delete_live(batch, task);
         }
         let is_holder = task

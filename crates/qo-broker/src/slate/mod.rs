@@ -44,7 +44,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use object_store::ObjectStore;
-use qo_core::mutant::{Mutant, planted};
 use qo_core::{QueueState, Task, TaskId, Timestamp};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
@@ -152,7 +151,7 @@ impl SlateJournal {
         // Answers are given in order: what comes behind a write is told only if that write became durable, which a fenced
         // writer's does not.
         let is_proven = self.proof.under_way.load(Ordering::Acquire) > 0;
-        if is_proven || planted(Mutant::AnsweredUnconfirmed) {
+        if is_proven {
             return Box::pin(std::future::ready(Ok(())));
         }
         let asked_at_ms = self.monotonic_ms();
@@ -226,9 +225,6 @@ impl Journal for SlateJournal {
     }
 
     fn want(&self, state: &QueueState, queued: &QueuedMessage) -> Option<Want> {
-        if planted(Mutant::EndedTaskForgotten) {
-            return None;
-        }
         match &queued.message {
             Message::Submit(call) => {
                 // Those that may have to be looked up come alone.

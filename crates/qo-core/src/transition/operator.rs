@@ -2,7 +2,6 @@
 
 use super::{Note, Rejection};
 use crate::limits::{ERROR_MAX_BYTES, cut_text};
-use crate::mutant::{Mutant, planted};
 use crate::task::{Status, Task};
 use crate::time::Timestamp;
 
@@ -36,10 +35,6 @@ impl Task {
     ) -> Result<Note, Rejection> {
         let reason = cut_text(reason.unwrap_or("cancelled"), ERROR_MAX_BYTES);
         match self.status {
-            Status::Completed | Status::Failed if planted(Mutant::TerminalCancelled) => {
-                self.end(Status::Cancelled, now);
-                Ok(Note::of(None, Some(&reason)))
-            }
             Status::Pending => {
                 self.last_error = Some(reason.clone());
                 self.end(Status::Cancelled, now);
@@ -74,9 +69,6 @@ impl Task {
         // Whoever replays a task wants it done, however long it has waited.
         self.expires_at = None;
         self.set_output(None);
-        if planted(Mutant::AttemptResetByReplay) {
-            self.attempt = 0;
-        }
         // The attempt number stays: it is the fencing token, and must never be given out twice.
         Ok(Note::plain())
     }

@@ -8,7 +8,6 @@ use super::submit::check_payload;
 use super::{Failure, FailureKind, Note, Rejection};
 use crate::id::LeaseId;
 use crate::limits::{DELAY_MAX_MS, ERROR_MAX_BYTES, cut_text};
-use crate::mutant::{Mutant, planted};
 use crate::payload::Payload;
 use crate::retry::Jitter;
 use crate::task::{Status, Task};
@@ -25,9 +24,7 @@ impl Task {
         output: Option<Payload>,
         now: Timestamp,
     ) -> Result<Note, Rejection> {
-        if !planted(Mutant::UnfencedCompletion) {
-            self.check_lease(lease)?;
-        }
+        self.check_lease(lease)?;
         if let Some(output) = &output {
             check_payload("output", output)?;
         }
@@ -48,9 +45,6 @@ impl Task {
         let worker = self.worker_id.clone();
         let error = cut_text(&failure.error, ERROR_MAX_BYTES);
         self.last_error = Some(error.clone());
-        if planted(Mutant::AttemptCountedAtFailure) {
-            self.attempt += 1;
-        }
         match failure.kind {
             FailureKind::Retryable | FailureKind::Timeout => self.retry_or_give_up(jitter, now),
             FailureKind::Permanent => self.end(Status::Failed, now),
@@ -98,24 +92,18 @@ impl Task {
         if let Some(lease_expires_at) = self
             .lease_expires_at
             .filter(|_| !self.is_lease_expired(now))
-            .filter(|_| !planted(Mutant::LeaseJudgedByMinute))
-            .filter(|_| !planted(Mutant::LeaseJudgedByLocalClock))
         {
             return Err(Rejection::LeaseHolds { lease_expires_at });
         }
         let worker = self.worker_id.clone();
         self.last_error = Some(LEASE_RAN_OUT.into());
-        if planted(Mutant::LeaseExpiryUncounted) {
-            self.return_to_pending(now, now);
-        } else {
-            self.retry_or_give_up(jitter, now);
-        }
+        self.retry_or_give_up(jitter, now);
         Ok(Note::of(worker, Some(LEASE_RAN_OUT)))
     }
 
     /// Puts a failed attempt's task back, or gives it up when its retries are used up.
     fn retry_or_give_up(&mut self, jitter: Jitter, now: Timestamp) {
-        if self.retry_count >= self.max_retries && !planted(Mutant::RetriesWithoutEnd) {
+        if self.retry_count >= self.max_retries {
             self.end(Status::Failed, now);
         } else {
             let wait_ms = self.retry_policy.backoff_ms(self.retry_count, jitter);
@@ -126,7 +114,7 @@ impl Task {
 
     /// Puts a task back, unless somebody called it off while it ran.
     fn return_to_pending(&mut self, available_at: Timestamp, now: Timestamp) {
-        if self.cancel_requested && !planted(Mutant::CancelForgotten) {
+        if self.cancel_requested {
             self.end(Status::Cancelled, now);
             return;
         }

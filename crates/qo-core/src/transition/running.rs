@@ -4,7 +4,6 @@ use super::{Note, ProgressReport, Rejection};
 use crate::extra::Extra;
 use crate::id::LeaseId;
 use crate::limits::{LEASE_MAX_MS, PROGRESS_MESSAGE_MAX_BYTES, cut_text};
-use crate::mutant::{Mutant, planted};
 use crate::names::WorkerId;
 use crate::task::{Progress, Status, Task};
 use crate::time::Timestamp;
@@ -20,11 +19,10 @@ impl Task {
         if self.status != Status::Pending {
             return Err(self.wrong_status("claim"));
         }
-        let expired = self.is_expired(now) && !planted(Mutant::ExpiredClaimed);
-        if let Some(expires_at) = self.expires_at.filter(|_| expired) {
+        if let Some(expires_at) = self.expires_at.filter(|_| self.is_expired(now)) {
             return Err(Rejection::Expired { expires_at });
         }
-        if self.available_at > now && !planted(Mutant::ClaimedEarly) {
+        if self.available_at > now {
             return Err(Rejection::NotDue {
                 available_at: self.available_at,
             });
@@ -32,7 +30,7 @@ impl Task {
         check_lease_ms(lease_ms)?;
         let attempt = self
             .attempt
-            .checked_add(u32::from(!planted(Mutant::AttemptCountedAtFailure)))
+            .checked_add(1)
             .ok_or(Rejection::AttemptsUsedUp)?;
 
         self.status = Status::Running;
@@ -51,14 +49,10 @@ impl Task {
         lease_ms: u64,
         now: Timestamp,
     ) -> Result<Note, Rejection> {
-        if !planted(Mutant::UnfencedRenewal) || self.status != Status::Running {
-            self.check_lease(lease)?;
-        }
+        self.check_lease(lease)?;
         check_lease_ms(lease_ms)?;
         // A renewal never shortens a lease: an older renewal that arrives late must not undo a newer one.
-        if !planted(Mutant::RenewalWithoutEffect) {
-            self.lease_expires_at = self.lease_expires_at.max(Some(now.plus_millis(lease_ms)));
-        }
+        self.lease_expires_at = self.lease_expires_at.max(Some(now.plus_millis(lease_ms)));
         Ok(Note::Silent)
     }
 

@@ -12,7 +12,6 @@
 use bytes::Bytes;
 use qo_core::Timestamp;
 use qo_core::keys::QUARANTINE_PREFIX;
-use qo_core::mutant::{Mutant, planted};
 use qo_engine::EngineError;
 use qo_store::StoreError;
 use serde::Serialize;
@@ -64,7 +63,6 @@ impl DirectEngine {
             .put(&format!("{copy}.reason.json"), Bytes::from(note))
             .await?;
         match self.client().get(key).await {
-            _ if planted(Mutant::TornReadTaken) => {}
             Ok(object) if object.body == *body => {}
             Ok(_) | Err(StoreError::NotFound { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),

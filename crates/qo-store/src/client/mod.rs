@@ -85,7 +85,6 @@ use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutPayload};
-use qo_core::mutant::{Mutant, planted};
 use qo_core::{OpId, Timestamp};
 
 use crate::clock::StoreClock;
@@ -309,9 +308,6 @@ impl StoreClient {
         loop {
             let failure = match send(budget.next_timeout()).await {
                 Ok(done) => return Ok(done),
-                Err(_) if operation == "get" && planted(Mutant::FailedReadTakenForAbsence) => {
-                    Failure::NotFound
-                }
                 Err(failure) => failure,
             };
             in_doubt |= is_write && failure.may_have_applied();
@@ -398,7 +394,7 @@ async fn whole_body(
             joined.extend_from_slice(&chunk);
         }
     }
-    if length != size && !planted(Mutant::TornReadTaken) {
+    if length != size {
         return Err(Failure::Torn(format!(
             "read {length} bytes of an object of {size}"
         )));

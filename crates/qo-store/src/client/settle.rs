@@ -4,7 +4,6 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{GetOptions, PutMode, PutOptions, PutPayload};
 use qo_core::OpId;
-use qo_core::mutant::{Mutant, planted};
 
 use super::authorship::Authorship;
 use super::classify::Failure;
@@ -109,21 +108,6 @@ impl Write<'_> {
                 // What refused may have been a first copy of this very request.
                 maybe_applied = true;
             }
-            if refused && unsure && planted(Mutant::OwnRefusalReadAsLost) {
-                return Err(self.lost());
-            }
-            if matches!(failure, Failure::Contended(_)) && planted(Mutant::ConflictReadAsRefusal) {
-                return Err(self.lost());
-            }
-            if failure.may_have_applied() && planted(Mutant::DoubtReadAsFailure) {
-                return Err(failure.give_up(self.operation, self.key, &budget, false));
-            }
-            if failure.may_have_applied()
-                && planted(Mutant::DoubtReadAsSuccess)
-                && let Condition::Unchanged(tag) = self.condition
-            {
-                return Ok(Written::Answered(tag.clone()));
-            }
             if !refused && !unsure && !failure.is_transient() {
                 return Err(failure.give_up(self.operation, self.key, &budget, false));
             }
@@ -157,9 +141,7 @@ impl Write<'_> {
 
     /// One try. The outer result is whether there was a definite success.
     async fn send(&self, budget: &mut Budget<'_>) -> Result<Result<Written, StoreError>, Failure> {
-        let repeated = budget.attempts() > 0;
         let mode = match self.condition {
-            _ if repeated && planted(Mutant::RepeatedWithoutCondition) => PutMode::Overwrite,
             Condition::Absent => PutMode::Create,
             Condition::Unchanged(tag) => PutMode::Update(tag.expected()),
         };

@@ -10,7 +10,6 @@
 mod agreement;
 mod campaign;
 mod determinism;
-mod planted;
 mod small_scope;
 mod store;
 mod waiting;

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use qo_core::mutant::Mutant;
 use qo_sim::explore::steps::Mishap;
 use qo_sim::explore::{rules, steps};
-use qo_sim::mutants::Planted;
 use qo_sim::subject::{Direct, Subject};
 
 /// How many commands to the core are tried in every order.
@@ -53,29 +51,4 @@ fn a_worker_may_die_between_any_two_requests() {
 #[test]
 fn the_leases_may_run_out_between_any_two_requests() {
     explore(Mishap::Zombie);
-}
-
-#[test]
-fn a_planted_bug_in_the_rules_is_found() {
-    for mutant in [
-        Mutant::UnfencedCompletion,
-        Mutant::UnfencedRenewal,
-        Mutant::RetriesWithoutEnd,
-        Mutant::TerminalCancelled,
-        Mutant::AttemptCountedAtFailure,
-        Mutant::LeaseJudgedByMinute,
-    ] {
-        let _planted = Planted::new(mutant);
-        let wrong = rules::explore(RULES_DEPTH).unwrap_err();
-        println!("{mutant:?}: {wrong}");
-    }
-}
-
-#[test]
-fn a_planted_bug_in_the_steps_is_found() {
-    for mutant in [Mutant::UnfencedCompletion, Mutant::LeaseExpiryUncounted] {
-        let _planted = Planted::new(mutant);
-        let wrong = steps::explore(&subject(), scope(Mishap::Zombie)).unwrap_err();
-        assert!(wrong.contains("after the choices"), "{wrong}");
-    }
 }
