@@ -14,18 +14,17 @@ use crate::steps::{Verdict, verdict};
 use crate::typed::typed;
 
 /// Arguments to cargo that build the programs under test.
+///
+/// They select the whole workspace, so that cargo uses the same features as for the other tests and reuses their libraries.
 pub(crate) const BUILD: &[&str] = &[
     "build",
-    "--package",
+    "--workspace",
+    "--bin",
     "qo",
     "--example",
     "dashboard_story",
     "--example",
     "echo_worker",
-    "--package",
-    "qo-cli",
-    "--bin",
-    "qo",
 ];
 
 /// Builds the programs with the given command, installs what is missing and runs the tests.
