@@ -62,10 +62,11 @@ Examples:
 const DIST: &str = "\
 Builds qo with the profile `dist` and packages it. The packages are written to target/dist.
 
-Usage: cargo xtask dist [--check] [--only PACKAGE[,PACKAGE...]]
+Usage: cargo xtask dist [--check] [--only PACKAGE[,PACKAGE...]] [--program PATH]
 
-  --check   install each package into a temporary directory and run it
-  --only    build only these packages: tar, deb, wheel, npm
+  --check     install each package into a temporary directory and run it
+  --only      build only these packages: tar, deb, wheel, npm
+  --program   package this program instead of building one
 
 The build needs tar and gzip, dpkg-deb for the Debian package, python3 for the wheel, and npm for the npm package. It
 works without a network once cargo has downloaded the dependencies. packaging/README.md describes the packages.
@@ -74,6 +75,7 @@ Examples:
   cargo xtask dist
   cargo xtask dist --check
   cargo xtask dist --only deb,wheel --check
+  cargo xtask dist --program target/release/qo --check
 ";
 
 const SIM: &str = "\

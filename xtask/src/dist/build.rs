@@ -15,14 +15,20 @@ use crate::man;
 use crate::metadata::Metadata;
 use crate::root::root;
 
-/// Builds the program, the manual pages, the completions and the notices.
-pub(super) fn contents() -> Result<Contents> {
+/// Builds the program, unless one is given, and the manual pages, the completions and the notices.
+pub(super) fn contents(given: Option<&Path>) -> Result<Contents> {
     let platform = Platform::current()?;
     let workspace = Metadata::of_workspace()?;
     let package = workspace.package_with_target("bin", "qo")?;
     let directory = workspace.target_directory.join("dist");
-    build_program(&package.name)?;
-    let program = directory.join("qo");
+    let program = if let Some(given) = given {
+        fs::canonicalize(given).with_context(|| format!("cannot find {}", given.display()))?
+    } else {
+        build_program(&package.name)?;
+        directory.join("qo")
+    };
+    fs::create_dir_all(&directory)
+        .with_context(|| format!("cannot create {}", directory.display()))?;
     let bytes = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
     let notices = directory.join("THIRD-PARTY.txt");
     fs::write(&notices, notices::text(&package.name)?).context("cannot write THIRD-PARTY.txt")?;

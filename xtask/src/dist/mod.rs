@@ -69,17 +69,25 @@ impl Package {
 pub(crate) struct Plan {
     pub(crate) packages: Vec<Package>,
     pub(crate) check: bool,
+    /// A program to package instead of building one.
+    pub(crate) program: Option<PathBuf>,
 }
 
 /// Parses the arguments of `cargo xtask dist`.
 pub(crate) fn plan(words: &[OsString]) -> Result<Plan> {
     let mut selected: Vec<Package> = Vec::new();
     let mut check = false;
+    let mut program = None;
     let mut words = words.iter().map(|word| word.to_str());
     while let Some(word) = words.next() {
         let word = word.context("arguments of `dist` must be UTF-8")?;
         if word == "--check" {
             check = true;
+            continue;
+        }
+        if word == "--program" {
+            let path = words.next().flatten();
+            program = Some(PathBuf::from(path.context("`--program` needs a path")?));
             continue;
         }
         let names = match word.strip_prefix("--only") {
@@ -103,12 +111,13 @@ pub(crate) fn plan(words: &[OsString]) -> Result<Plan> {
     Ok(Plan {
         packages: packages.collect(),
         check,
+        program,
     })
 }
 
 /// Builds the packages, checks them if requested, and prints a table.
 pub(crate) fn run(plan: &Plan) -> Result<ExitCode> {
-    let contents = build::contents()?;
+    let contents = build::contents(plan.program.as_deref())?;
     let out = &contents.packages;
     recreate(out)?;
     let mut rows = vec![Row::of_file("program", &contents.program, Outcome::Built)];
@@ -240,10 +249,18 @@ mod tests {
         let expected = Plan {
             packages: vec![Package::Deb, Package::Npm],
             check: true,
+            program: None,
         };
         for line in ["--check --only npm,deb", "--only=npm --only deb --check"] {
             assert_eq!(planned(line).unwrap(), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn another_program_can_be_packaged() {
+        let plan = planned("--program target/release/qo --check").unwrap();
+        assert_eq!(plan.program, Some(PathBuf::from("target/release/qo")));
+        assert_eq!(plan.packages, Package::ALL);
     }
 
     #[test]
@@ -253,6 +270,7 @@ mod tests {
             ("--only", "--only"),
             ("--only rpm", "wheel"),
             ("--chekc", "--chekc"),
+            ("--program", "--program"),
         ] {
             let message = planned(line).unwrap_err().to_string();
             assert!(message.contains(named), "{line}: {message}");
