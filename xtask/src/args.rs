@@ -1,61 +1,65 @@
-//! From the words on the command line to something that can be run, or one line that says what is wrong with them.
+//! Parses the command line.
 
 use std::ffi::OsString;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::bench::Benchmark;
+use crate::dist;
 use crate::fuzz::{self, Plan};
 use crate::help::Topic;
 use crate::steps::Step;
 
-/// What to run, with valid arguments.
+/// A command with valid arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Invocation {
-    /// Explain.
+    /// Print the help on a topic.
     Help(Topic),
     /// Run these steps, in this order.
     Test(Vec<Step>),
     /// Run a benchmark with these arguments.
     Bench(Benchmark, Vec<OsString>),
+    /// Build the packages.
+    Dist(dist::Plan),
     /// Write the manual pages.
     Man,
     /// Run the simulator with these arguments.
     Sim(Vec<OsString>),
     /// Run the fuzzers.
     Fuzz(Plan),
-    /// Run real processes under faults, with these arguments.
+    /// Run the chaos test with these arguments.
     Chaos(Vec<OsString>),
 }
 
-/// Reads the command line, without the program's name.
+/// Parses the arguments, without the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation> {
     let mut arguments = arguments.into_iter();
     let Some(command) = arguments.next() else {
         return Ok(Invocation::Help(Topic::Overview));
     };
     let rest: Vec<OsString> = arguments.collect();
-    // After `--` the words belong to somebody else.
-    let asks_for_help = rest
+    // Arguments after `--` are passed on.
+    let wants_help = rest
         .iter()
         .take_while(|word| *word != "--")
         .any(|word| word == "--help" || word == "-h");
     match command.to_str() {
         Some("help" | "--help" | "-h") => help(&rest).map(Invocation::Help),
-        Some("test") if asks_for_help => Ok(Invocation::Help(Topic::Test)),
+        Some("test") if wants_help => Ok(Invocation::Help(Topic::Test)),
         Some("test") => test(&rest).map(Invocation::Test),
         Some("bench") => bench(rest),
-        Some("man") if asks_for_help => Ok(Invocation::Help(Topic::Overview)),
+        Some("dist") if wants_help => Ok(Invocation::Help(Topic::Dist)),
+        Some("dist") => dist::plan(&rest).map(Invocation::Dist),
+        Some("man") if wants_help => Ok(Invocation::Help(Topic::Overview)),
         Some("man") if rest.is_empty() => Ok(Invocation::Man),
         Some("man") => bail!("`man` takes no arguments"),
-        // The simulator explains itself.
+        // The simulator and the chaos test have help texts of their own.
         Some("sim") => Ok(Invocation::Sim(rest)),
-        Some("fuzz") if asks_for_help => Ok(Invocation::Help(Topic::Fuzz)),
+        Some("fuzz") if wants_help => Ok(Invocation::Help(Topic::Fuzz)),
         Some("fuzz") => fuzz::plan(&rest).map(Invocation::Fuzz),
-        // And so does the chaos.
         Some("chaos") => Ok(Invocation::Chaos(rest)),
         _ => bail!(
-            "there is no command `{}`; `cargo xtask help` lists them",
+            "unknown command `{}`; `cargo xtask help` lists the commands",
             command.display()
         ),
     }
@@ -66,24 +70,25 @@ fn help(words: &[OsString]) -> Result<Topic> {
         [] => Ok(Topic::Overview),
         [word] if word == "test" => Ok(Topic::Test),
         [word] if word == "bench" => Ok(Topic::Bench),
+        [word] if word == "dist" => Ok(Topic::Dist),
         [word] if word == "sim" => Ok(Topic::Sim),
         [word] if word == "fuzz" => Ok(Topic::Fuzz),
         [word] if word == "chaos" => Ok(Topic::Chaos),
         [word] if word == "help" || word == "man" => Ok(Topic::Overview),
-        _ => bail!("there is no help for {words:?}; `cargo xtask help` lists the commands"),
+        _ => bail!("no help for {words:?}; `cargo xtask help` lists the commands"),
     }
 }
 
-/// The first word names the benchmark; the rest is the benchmark's own business.
+/// The first word names the benchmark. The others are passed on to it.
 fn bench(mut words: Vec<OsString>) -> Result<Invocation> {
     let Some(name) = words.first().and_then(|word| word.to_str()) else {
-        bail!("which benchmark? `cargo xtask help bench` lists them");
+        bail!("`bench` needs the name of a benchmark; `cargo xtask help bench` lists them");
     };
     if name == "--help" || name == "-h" {
         return Ok(Invocation::Help(Topic::Bench));
     }
     let benchmark = Benchmark::from_name(name).with_context(|| {
-        format!("there is no benchmark {name:?}; there are core, direct and broker")
+        format!("unknown benchmark {name:?}; the benchmarks are core, direct and broker")
     })?;
     words.remove(0);
     Ok(Invocation::Bench(benchmark, words))
@@ -99,18 +104,17 @@ fn test(words: &[OsString]) -> Result<Vec<Step>> {
         let names = match word.strip_prefix("--only") {
             Some("") => words.next().and_then(|names| names.to_str()),
             Some(rest) => rest.strip_prefix('='),
-            None => bail!("`test` takes no {word:?}; see `cargo xtask help test`"),
+            None => bail!("unexpected argument {word:?}; see `cargo xtask help test`"),
         };
-        let names =
-            names.context("`--only` needs the names of steps, such as `--only clippy,unit`")?;
+        let names = names.context("`--only` needs names of steps, such as `--only clippy,unit`")?;
         for name in names.split(',') {
             only.push(Step::from_name(name).with_context(|| {
                 let names = Step::ALL.map(Step::name).join(", ");
-                format!("there is no step {name:?}; there are {names}")
+                format!("unknown step {name:?}; the steps are {names}")
             })?);
         }
     }
-    // Cheap steps come first, however they were asked for.
+    // The order of the steps is fixed, because the quick ones should come first.
     Ok(Step::ALL
         .into_iter()
         .filter(|step| only.is_empty() || only.contains(step))
@@ -126,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn no_filter_means_every_step() {
+    fn all_steps_run_by_default() {
         assert_eq!(
             parsed("test").unwrap(),
             Invocation::Test(Step::ALL.to_vec())
@@ -134,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_add_up_and_keep_the_order_of_the_steps() {
+    fn selected_steps_run_once_and_in_the_usual_order() {
         for line in [
             "test --only unit,clippy",
             "test --only=unit --only clippy",
@@ -149,13 +153,13 @@ mod tests {
     }
 
     #[test]
-    fn manual_pages_need_no_arguments() {
+    fn man_takes_no_arguments() {
         assert_eq!(parsed("man").unwrap(), Invocation::Man);
         assert!(parsed("man pages").is_err());
     }
 
     #[test]
-    fn help_is_found_in_every_usual_way() {
+    fn every_spelling_of_help_works() {
         for line in [
             "",
             "help",
@@ -182,10 +186,14 @@ mod tests {
             parsed("bench --help").unwrap(),
             Invocation::Help(Topic::Bench)
         );
+        assert_eq!(
+            parsed("dist --check -h").unwrap(),
+            Invocation::Help(Topic::Dist)
+        );
     }
 
     #[test]
-    fn arguments_of_benchmarks_are_passed_on() {
+    fn arguments_are_passed_on_to_benchmarks() {
         let expected = ["one", "--help"].map(OsString::from).to_vec();
         assert_eq!(
             parsed("bench direct one --help").unwrap(),
@@ -194,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_the_simulator_are_passed_on() {
+    fn arguments_are_passed_on_to_the_simulator() {
         let expected = ["--seed", "7", "--help"].map(OsString::from).to_vec();
         assert_eq!(
             parsed("sim --seed 7 --help").unwrap(),
@@ -204,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_wrong_argument() {
         for (line, named) in [
             ("tset", "tset"),
             ("test unit", "unit"),
@@ -213,7 +221,8 @@ mod tests {
             ("test --only units", "integration"),
             ("test --only=", "integration"),
             ("help tset", "tset"),
-            ("bench", "which"),
+            ("dist --onyl deb", "--onyl"),
+            ("bench", "name of a benchmark"),
             ("bench brokre", "brokre"),
         ] {
             let message = parsed(line).unwrap_err().to_string();

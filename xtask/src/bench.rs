@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 
+use crate::metadata::Metadata;
 use crate::typed::typed;
 
 /// A benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Benchmark {
-    /// The state machine at depth.
+    /// The state machine with a million tasks.
     Core,
     /// Direct mode.
     Direct,
@@ -19,7 +20,7 @@ pub(crate) enum Benchmark {
 }
 
 impl Benchmark {
-    /// Finds a benchmark by its name.
+    /// The benchmark of that name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         match name {
             "core" => Some(Self::Core),
@@ -29,43 +30,45 @@ impl Benchmark {
         }
     }
 
-    /// What to run for these arguments: each package with its target, and the arguments that it is given.
+    /// The benchmark targets to run, each with its arguments.
     ///
-    /// The scenario `http` of the broker needs the server, and so is a benchmark of that crate.
-    fn runs(self, arguments: &[OsString]) -> Vec<([&'static str; 2], Vec<OsString>)> {
+    /// The scenario `http` of the broker needs the server, so it is a target of its own in the server's crate.
+    fn targets(self, arguments: &[OsString]) -> Vec<(&'static str, Vec<OsString>)> {
         let all = arguments.to_vec();
         match self {
-            Self::Core => vec![(["qo-core", "queue_state"], all)],
-            Self::Direct => vec![(["qo-direct", "direct"], all)],
+            Self::Core => vec![("queue_state", all)],
+            Self::Direct => vec![("direct", all)],
             Self::Broker => {
                 let is_option = |word: &OsString| word.to_string_lossy().starts_with('-');
-                let of_engine: Vec<_> = all.iter().filter(|word| *word != HTTP).cloned().collect();
-                let of_server = all.iter().filter(|word| *word == HTTP || is_option(word));
-                let of_server: Vec<_> = of_server.cloned().collect();
-                let asks_for_help = all.iter().any(|word| word == "--help" || word == "-h");
-                let names_none = all.iter().all(is_option);
-                let mut runs = Vec::new();
-                if names_none || !of_engine.iter().all(is_option) {
-                    runs.push((["qo-broker", "broker"], of_engine));
+                let for_broker: Vec<_> = all.iter().filter(|word| *word != HTTP).cloned().collect();
+                let for_server = all.iter().filter(|word| *word == HTTP || is_option(word));
+                let for_server: Vec<_> = for_server.cloned().collect();
+                let wants_help = all.iter().any(|word| word == "--help" || word == "-h");
+                let selects_all = all.iter().all(is_option);
+                let mut targets = Vec::new();
+                if selects_all || !for_broker.iter().all(is_option) {
+                    targets.push(("broker", for_broker));
                 }
-                if !asks_for_help && (names_none || all.iter().any(|word| word == HTTP)) {
-                    runs.push((["qo-server", "http"], of_server));
+                if !wants_help && (selects_all || all.iter().any(|word| word == HTTP)) {
+                    targets.push((HTTP, for_server));
                 }
-                runs
+                targets
             }
         }
     }
 }
 
-/// The scenario of the broker that another crate brings.
+/// The scenario of the broker that is a target of its own.
 const HTTP: &str = "http";
 
 /// Runs a benchmark.
 pub(crate) fn run(benchmark: Benchmark, arguments: &[OsString]) -> Result<ExitCode> {
-    for ([package, target], arguments) in benchmark.runs(arguments) {
+    let metadata = Metadata::of_workspace()?;
+    for (target, arguments) in benchmark.targets(arguments) {
+        let package = &metadata.package_with_target("bench", target)?.name;
         let mut command = qo_testkit::cargo()?;
         command
-            .args(["bench", "-p", package, "--bench", target, "--"])
+            .args(["bench", "--package", package, "--bench", target, "--"])
             .args(arguments);
         let status = command
             .status()
@@ -82,21 +85,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scenarios_of_the_broker_are_found_where_they_are() {
-        let runs = |line: &str| {
+    fn the_scenarios_of_the_broker_run_in_their_targets() {
+        let targets = |line: &str| {
             let words: Vec<_> = line.split_whitespace().map(OsString::from).collect();
-            let runs = Benchmark::Broker.runs(&words).into_iter();
-            let texts = runs.map(|([_, target], words)| {
+            let targets = Benchmark::Broker.targets(&words).into_iter();
+            let texts = targets.map(|(target, words)| {
                 let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
                 format!("{target}: {}", words.join(" "))
             });
             texts.collect::<Vec<_>>()
         };
-        assert_eq!(runs(""), ["broker: ", "http: "]);
-        assert_eq!(runs("--json"), ["broker: --json", "http: --json"]);
-        assert_eq!(runs("http --json"), ["http: http --json"]);
-        assert_eq!(runs("json full"), ["broker: json full"]);
-        assert_eq!(runs("json http"), ["broker: json", "http: http"]);
-        assert_eq!(runs("--help"), ["broker: --help"]);
+        assert_eq!(targets(""), ["broker: ", "http: "]);
+        assert_eq!(targets("--json"), ["broker: --json", "http: --json"]);
+        assert_eq!(targets("http --json"), ["http: http --json"]);
+        assert_eq!(targets("json full"), ["broker: json full"]);
+        assert_eq!(targets("json http"), ["broker: json", "http: http"]);
+        assert_eq!(targets("--help"), ["broker: --help"]);
     }
 }

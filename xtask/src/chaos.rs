@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 
 use crate::typed::typed;
 
-/// Builds the command that is put under stress, and stresses it.
+/// Builds the `qo` command and runs the chaos test on it.
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     let mut build = qo_testkit::cargo()?;
     build.args(["build", "--quiet", "--package", "qo-cli", "--bin", "qo"]);

@@ -1,42 +1,45 @@
-//! `cargo xtask fuzz`: libFuzzer on the targets of `verify/fuzz`, for so long each.
+//! `cargo xtask fuzz`: runs libFuzzer on the fuzz targets.
 //!
-//! cargo-fuzz asks for a nightly compiler, because it builds with flags that are not stable. The compiler that builds everything else
-//! understands them too, once it is told to by `RUSTC_BOOTSTRAP`, so that no second one has to be installed. There is no sanitizer: qo has no unsafe code.
+//! cargo-fuzz expects a nightly compiler because it uses unstable flags. `RUSTC_BOOTSTRAP` makes the stable compiler accept them, so that no
+//! second compiler is needed. There is no sanitizer, because qo has no unsafe code.
 //!
-//! What a fuzzer finds worth keeping goes below `target/fuzz`, not into the repository; what breaks a target is copied from there to
-//! `verify/fuzz/libfuzzer/corpus/` by whoever puts the cause right, and the tests run it from then on.
+//! The corpus that a fuzzer builds is kept in `target/fuzz`, outside the repository. An input that crashed a target is added to the
+//! repository's corpus with the fix, and the tests replay it.
 
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::paint::Paint;
+use crate::root::root;
 use crate::typed::typed;
 
-/// The version that is installed where there is none.
+/// The workspace of the fuzz targets, relative to the root of the repository.
+const WORKSPACE: &str = "verify/fuzz/libfuzzer";
+/// The version of cargo-fuzz to install if there is none.
 const CARGO_FUZZ: &str = "0.13.2";
-/// How long each target is run if nothing is said.
+/// The default time for each target.
 const SECONDS_DEFAULT: u64 = 60;
-/// The longest input, in bytes. Nothing that is tried depends on more.
+/// The length limit of inputs. Longer ones reach no other code.
 const INPUT_MAX_BYTES: u32 = 4_096;
-/// An input that takes longer than this counts as a finding.
+/// An input that takes longer than this counts as a crash.
 const TIMEOUT_SECONDS: u32 = 20;
 
-/// What to fuzz, and for how long.
+/// Which targets to run, and for how long.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The targets; all of them, if empty.
+    /// The targets; all of them if empty.
     pub(crate) targets: Vec<String>,
-    /// For each.
+    /// The time for each target.
     pub(crate) seconds: u64,
 }
 
-/// Reads the words behind `fuzz`.
+/// Parses the arguments of `cargo xtask fuzz`.
 pub(crate) fn plan(words: &[OsString]) -> Result<Plan> {
     let mut plan = Plan {
         targets: Vec::new(),
@@ -45,14 +48,14 @@ pub(crate) fn plan(words: &[OsString]) -> Result<Plan> {
     let known = targets()?;
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let word = word.to_str().context("`fuzz` takes words that are UTF-8")?;
+        let word = word.to_str().context("arguments of `fuzz` must be UTF-8")?;
         let seconds = match word.strip_prefix("--seconds") {
             Some("") => words.next().and_then(|seconds| seconds.to_str()),
             Some(rest) => rest.strip_prefix('='),
             None => {
                 if !known.iter().any(|name| name == word) {
                     bail!(
-                        "there is no target {word:?}; there are {}",
+                        "unknown target {word:?}; the targets are {}",
                         known.join(", ")
                     );
                 }
@@ -68,14 +71,9 @@ pub(crate) fn plan(words: &[OsString]) -> Result<Plan> {
     Ok(plan)
 }
 
-fn root() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.parent().unwrap_or(own).to_path_buf()
-}
-
-/// The targets that there are.
+/// The names of all targets.
 fn targets() -> Result<Vec<String>> {
-    let folder = root().join("verify/fuzz/libfuzzer/fuzz_targets");
+    let folder = root().join(WORKSPACE).join("fuzz_targets");
     let entries =
         std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut names = Vec::new();
@@ -88,19 +86,19 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// How one target did.
+/// The result of one target.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Figures {
     executions: u64,
-    /// Edges of the program that were reached.
+    /// Edges of the program that were covered.
     coverage: u64,
-    /// What was tried and found worth keeping.
+    /// Inputs that were kept because they cover something new.
     corpus: u64,
     failed: bool,
 }
 
 impl Figures {
-    /// Takes in a line of libFuzzer's.
+    /// Updates the figures from a line of libFuzzer's output.
     fn read(&mut self, line: &str) {
         if let Some(executions) = line.strip_prefix("stat::number_of_executed_units:") {
             self.executions = executions.trim().parse().unwrap_or(self.executions);
@@ -117,7 +115,7 @@ impl Figures {
     }
 }
 
-/// The number that a word begins with.
+/// The number before the first slash of a word.
 fn number(word: Option<&str>) -> Option<u64> {
     word?.split('/').next()?.parse().ok()
 }
@@ -149,11 +147,11 @@ fn table(rows: &[(&str, Figures)], seconds: u64, paint: Paint) -> String {
         "{:<16} {:>12} {:>8} {:>7}  result",
         "target", "executions", "edges", "corpus"
     );
-    // Writing into a string cannot fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = writeln!(text, "{}", paint.bold(&head));
     for (target, figures) in rows {
         let result = if figures.failed {
-            paint.red("BROKEN")
+            paint.red("CRASHED")
         } else {
             paint.green("ok")
         };
@@ -166,19 +164,19 @@ fn table(rows: &[(&str, Figures)], seconds: u64, paint: Paint) -> String {
     for (target, _) in rows.iter().filter(|(_, figures)| figures.failed) {
         let _ = writeln!(
             text,
-            "\n{target} broke: what broke it is below target/fuzz/artifacts/{target}/; copy it to verify/fuzz/libfuzzer/corpus/{target}/, and\n    \
-             cargo test -p qo-fuzz\nruns it from then on"
+            "\n{target} crashed: the input is in target/fuzz/artifacts/{target}/. Copy it to {WORKSPACE}/corpus/{target}/; then\n    \
+             cargo test -p qo-fuzz\nreplays it"
         );
     }
     text
 }
 
-/// Makes sure that cargo-fuzz is there, and gives the `PATH` on which it is found.
+/// Installs cargo-fuzz if it is missing. Returns the `PATH` that contains it.
 fn install() -> Result<OsString> {
     let folder = root().join("target/tools/cargo-fuzz");
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(folder.join("bin")).chain(env::split_paths(&path));
-    let path = env::join_paths(folders).context("the PATH cannot be extended")?;
+    let path = env::join_paths(folders).context("cannot extend PATH")?;
     let mut version = qo_testkit::cargo()?;
     version
         .args(["fuzz", "--version"])
@@ -200,17 +198,17 @@ fn install() -> Result<OsString> {
     install.arg(&folder);
     println!("$ {}", typed(&install));
     if !install.status().context("cannot run cargo")?.success() {
-        bail!("cargo-fuzz cannot be installed: check that cargo can reach its registry");
+        bail!("cannot install cargo-fuzz: check that cargo can reach its registry");
     }
     Ok(path)
 }
 
 fn fuzz(target: &str, seconds: u64, path: &OsString) -> Result<Figures> {
     let kept = root().join("target/fuzz/corpus").join(target);
-    let broken = root().join("target/fuzz/artifacts").join(target);
-    for folder in [&kept, &broken] {
+    let crashes = root().join("target/fuzz/artifacts").join(target);
+    for folder in [&kept, &crashes] {
         std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make {}", folder.display()))?;
+            .with_context(|| format!("cannot create {}", folder.display()))?;
     }
     let mut command = qo_testkit::cargo()?;
     command
@@ -218,7 +216,7 @@ fn fuzz(target: &str, seconds: u64, path: &OsString) -> Result<Figures> {
             "fuzz",
             "run",
             "--fuzz-dir",
-            "verify/fuzz/libfuzzer",
+            WORKSPACE,
             "--sanitizer",
             "none",
             "--target-dir",
@@ -226,12 +224,12 @@ fn fuzz(target: &str, seconds: u64, path: &OsString) -> Result<Figures> {
         .arg(root().join("target/fuzz"))
         .arg(target)
         .arg(&kept)
-        .arg(Path::new("verify/fuzz/libfuzzer/corpus").join(target))
+        .arg(Path::new(WORKSPACE).join("corpus").join(target))
         .arg("--")
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={INPUT_MAX_BYTES}"))
         .arg(format!("-timeout={TIMEOUT_SECONDS}"))
-        .arg(format!("-artifact_prefix={}/", broken.display()))
+        .arg(format!("-artifact_prefix={}/", crashes.display()))
         .arg("-print_final_stats=1")
         .env("PATH", path)
         .env("RUSTC_BOOTSTRAP", "1")
@@ -240,7 +238,7 @@ fn fuzz(target: &str, seconds: u64, path: &OsString) -> Result<Figures> {
     watch(&mut command)
 }
 
-/// Runs the command, shows what it says, and reads the figures from it.
+/// Runs the fuzzer, prints its output, and reads the figures from it.
 fn watch(command: &mut Command) -> Result<Figures> {
     let mut child = command
         .spawn()
@@ -248,9 +246,9 @@ fn watch(command: &mut Command) -> Result<Figures> {
     let mut figures = Figures::default();
     if let Some(errors) = child.stderr.take() {
         for line in BufReader::new(errors).lines() {
-            let line = line.context("cannot read what the fuzzer says")?;
+            let line = line.context("cannot read the output of the fuzzer")?;
             figures.read(&line);
-            // A line for each input that is kept would be thousands.
+            // The fuzzer prints a line for each of thousands of inputs.
             if !line.starts_with('#') || line.contains("pulse") || line.contains("DONE") {
                 println!("{line}");
             }
@@ -273,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_is_read() {
+    fn arguments_are_parsed() {
         let all = planned("").unwrap();
         assert_eq!((all.targets.len(), all.seconds), (0, SECONDS_DEFAULT));
         let some = planned("--seconds 7 key task_record").unwrap();
@@ -291,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_read_from_what_libfuzzer_says() {
+    fn figures_are_read_from_the_output_of_libfuzzer() {
         let mut figures = Figures::default();
         for line in [
             "#2\tINITED cov: 211 ft: 300 corp: 3/20b exec/s: 0 rss: 40Mb",

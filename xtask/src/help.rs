@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::steps::Step;
 
-/// What to explain.
+/// A topic of the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
     /// All commands.
@@ -16,6 +16,8 @@ pub(crate) enum Topic {
     Test,
     /// `cargo xtask bench`.
     Bench,
+    /// `cargo xtask dist`.
+    Dist,
     /// `cargo xtask sim`.
     Sim,
     /// `cargo xtask fuzz`.
@@ -25,28 +27,29 @@ pub(crate) enum Topic {
 }
 
 const OVERVIEW: &str = "\
-Set-up, tests and benchmarks of qo.
+Development tasks of qo.
 
 Usage: cargo xtask <command> [arguments]
 
 Commands:
-  test    install what the tests need and run everything that must hold
-  bench   run the benchmarks
-  man     write the manual pages of the qo command to target/man
-  sim     run the simulator: many seeds, one, or the hunt for planted bugs
+  test    run all checks and tests; installs what they need
+  bench   run a benchmark
+  dist    build the packages: tar.gz, Debian, Python wheel, npm
+  man     write the manual pages of qo to target/man
+  sim     run the simulator
   fuzz    run the fuzzers
-  chaos   run real processes on a real S3 server under faults
-  help    explain a command: cargo xtask help test
+  chaos   run qo processes on a real S3 server under faults
+  help    show the help of a command, e.g. cargo xtask help test
 ";
 
 const BENCH: &str = "\
-Runs one benchmark, with all further arguments passed on to it.
+Runs a benchmark. Further arguments are passed on to it.
 
 Usage: cargo xtask bench <core|direct|broker> [arguments of the benchmark]
 
-  core      what a command costs at a depth of a million tasks, and what a task costs in memory
-  direct    direct mode: requests, dollars and tasks a second, beside their budgets
-  broker    broker mode: the same for the JSON object and SlateDB, with a million waiting tasks and an idle broker
+  core      time and memory per task of the state machine, with a million tasks
+  direct    direct mode: requests, cost and tasks per second, compared with their budgets
+  broker    broker mode: the same for ?engine=json and ?engine=slate, with a million pending tasks and when idle
 
 Examples:
   cargo xtask bench core
@@ -56,12 +59,31 @@ Examples:
   cargo xtask bench broker full
 ";
 
+const DIST: &str = "\
+Builds qo with the profile `dist` and packages it. The packages are written to target/dist.
+
+Usage: cargo xtask dist [--check] [--only PACKAGE[,PACKAGE...]] [--program PATH]
+
+  --check     install each package into a temporary directory and run it
+  --only      build only these packages: tar, deb, wheel, npm
+  --program   package this program instead of building one
+
+The build needs tar and gzip, dpkg-deb for the Debian package, python3 for the wheel, and npm for the npm package. It
+works without a network once cargo has downloaded the dependencies. packaging/README.md describes the packages.
+
+Examples:
+  cargo xtask dist
+  cargo xtask dist --check
+  cargo xtask dist --only deb,wheel --check
+  cargo xtask dist --program target/release/qo --check
+";
+
 const SIM: &str = "\
-Runs real engines on a simulated store, in virtual time, under faults that a seed decides.
+Runs the engines on a simulated store in virtual time. A seed determines the faults.
 
 Usage: cargo xtask sim [--exact] [arguments of the simulator]
 
-  --exact   builds a simulator whose runs on slate can be repeated to the byte, too; takes some minutes the first time
+  --exact   build a simulator whose runs on slate are deterministic to the byte, too; the first build takes minutes
 
 Examples:
   cargo xtask sim --help
@@ -74,11 +96,11 @@ Examples:
 ";
 
 const FUZZ: &str = "\
-Runs libFuzzer on everything that reads bytes from outside. Installs cargo-fuzz into the target directory if it is not there.
+Runs libFuzzer on all code that parses untrusted bytes. Installs cargo-fuzz into the target directory if it is missing.
 
 Usage: cargo xtask fuzz [--seconds N] [TARGET...]
 
-  --seconds N   for each target; 60, if not given
+  --seconds N   time for each target (default: 60)
 
 Examples:
   cargo xtask fuzz
@@ -86,8 +108,8 @@ Examples:
 ";
 
 const CHAOS: &str = "\
-Runs the real qo command on a real S3 server, behind a proxy that delays, refuses and loses, while processes are killed and stopped; then
-checks what is stored against the promises.
+Runs the qo command on a real S3 server behind a proxy that delays, refuses and drops requests, while processes are
+killed and suspended. Then checks the stored tasks against qo's promises.
 
 Usage: cargo xtask chaos [arguments]
 
@@ -98,7 +120,10 @@ Examples:
 ";
 
 /// Prints the help on a topic.
-#[expect(clippy::unnecessary_wraps, reason = "all commands are run alike")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "all commands have the same signature"
+)]
 pub(crate) fn run(topic: Topic) -> Result<ExitCode> {
     print!("{}", text(topic));
     Ok(ExitCode::SUCCESS)
@@ -107,19 +132,20 @@ pub(crate) fn run(topic: Topic) -> Result<ExitCode> {
 fn text(topic: Topic) -> String {
     match topic {
         Topic::Overview => OVERVIEW.to_owned(),
-        Topic::Test => on_test(),
+        Topic::Test => test_help(),
         Topic::Bench => BENCH.to_owned(),
+        Topic::Dist => DIST.to_owned(),
         Topic::Sim => SIM.to_owned(),
         Topic::Fuzz => FUZZ.to_owned(),
         Topic::Chaos => CHAOS.to_owned(),
     }
 }
 
-fn on_test() -> String {
+fn test_help() -> String {
     let mut text = String::from(
         "\
-Installs what the tests need (an S3 server, into the target directory) and runs every step, also after one that
-failed. Fails if any step failed.
+Runs all checks and tests. A failed step does not stop the others. Installs an S3 server for the tests into the target
+directory.
 
 Usage: cargo xtask test [--only STEP[,STEP...]]
 
@@ -127,12 +153,12 @@ Steps:
 ",
     );
     for step in Step::ALL {
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "  {:<12}{}", step.name(), step.about());
     }
     text.push_str(
         "
-The tests share one SeaweedFS server. To give them another S3 server, set QO_TEST_S3_ENDPOINT (http://host:port),
+The tests share one SeaweedFS server. To use another S3 server, set QO_TEST_S3_ENDPOINT (http://host:port),
 QO_TEST_S3_ACCESS_KEY and QO_TEST_S3_SECRET_KEY.
 
 Examples:
@@ -148,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_is_explained() {
+    fn the_help_lists_every_step() {
         let text = text(Topic::Test);
         for step in Step::ALL {
             assert!(

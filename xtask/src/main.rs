@@ -1,13 +1,17 @@
-//! qo's set-up, tests and benchmarks: `cargo xtask`.
+//! Development tasks of qo: tests, benchmarks and packages (`cargo xtask`).
 
 mod args;
 mod bench;
 mod chaos;
+mod deny;
+mod dist;
 mod fuzz;
 mod help;
 mod man;
+mod metadata;
 mod mutants;
 mod paint;
+mod root;
 mod sim;
 mod steps;
 mod table;
@@ -25,12 +29,13 @@ fn main() -> ExitCode {
         Ok(Invocation::Help(topic)) => help::run(topic),
         Ok(Invocation::Test(steps)) => test::run(&steps),
         Ok(Invocation::Bench(benchmark, arguments)) => bench::run(benchmark, &arguments),
+        Ok(Invocation::Dist(plan)) => dist::run(&plan),
         Ok(Invocation::Man) => man::run(),
         Ok(Invocation::Sim(arguments)) => sim::run(&arguments),
         Ok(Invocation::Fuzz(plan)) => fuzz::run(&plan),
         Ok(Invocation::Chaos(arguments)) => chaos::run(&arguments),
-        Err(mistake) => {
-            eprintln!("xtask: {mistake}");
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
             return ExitCode::from(2);
         }
     };

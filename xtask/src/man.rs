@@ -1,4 +1,6 @@
-//! `cargo xtask man`: an example of the command's crate writes the pages, so that xtask need not be built with all of qo in it.
+//! `cargo xtask man`.
+//!
+//! An example in the crate of the command writes the pages, so that xtask does not depend on that crate.
 
 use std::process::ExitCode;
 
@@ -6,13 +8,14 @@ use anyhow::{Context as _, Result};
 
 use crate::typed::typed;
 
-/// Where the pages go, from the root of the repository.
-const DIRECTORY: &str = "target/man";
+/// The directory of the pages, relative to the root of the repository.
+pub(crate) const DIRECTORY: &str = "target/man";
 
 /// Writes the manual pages.
 pub(crate) fn run() -> Result<ExitCode> {
     let mut command = qo_testkit::cargo()?;
-    command.args(["run", "-p", "qo-cli", "--example", "man", "--", DIRECTORY]);
+    command.args(["run", "--package", "qo-cli", "--example", "man", "--"]);
+    command.arg(DIRECTORY);
     let status = command
         .status()
         .with_context(|| format!("cannot run `{}`", typed(&command)))?;

@@ -1,20 +1,20 @@
-//! Colours: on a terminal only, and never where `NO_COLOR` is set.
+//! Colours, used on a terminal only and not if `NO_COLOR` is set.
 
 use std::env;
 use std::io::{self, IsTerminal as _};
 
-/// Colours text, or leaves it alone.
+/// Colours text if colours are on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint {
     on: bool,
 }
 
 impl Paint {
-    /// As standard output can show it.
+    /// The setting for standard output.
     pub(crate) fn for_stdout() -> Self {
-        let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let disabled = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
-            on: io::stdout().is_terminal() && !refused,
+            on: io::stdout().is_terminal() && !disabled,
         }
     }
 
@@ -45,6 +45,6 @@ impl Paint {
 
 #[cfg(test)]
 impl Paint {
-    /// Leaves all text alone.
+    /// No colours.
     pub(crate) const OFF: Self = Self { on: false };
 }

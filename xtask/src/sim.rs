@@ -1,7 +1,7 @@
 //! `cargo xtask sim`.
 //!
-//! With `--exact`, everything is built once more, below `target/exact`, with a tokio that takes a seed: then a seed decides a run on slate
-//! to the byte, too. Tokio offers that only to those who build it with `tokio_unstable`, which what ships is not.
+//! With `--exact`, everything is built again under `target/exact` with a tokio whose scheduler takes a seed. Then runs on slate are
+//! deterministic to the byte, too. Tokio takes a seed only if it is built with `tokio_unstable`, which the shipped program is not.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use crate::mutants;
 use crate::typed::typed;
 
-/// Runs the simulator with these arguments, in the profile in which the tests have built it.
+/// Runs the simulator with these arguments, in the profile of the tests, so that their build is reused.
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     if mutants::concerns(arguments) {
         return mutants::sim(arguments);

@@ -1,4 +1,4 @@
-//! The steps of `cargo xtask test`: everything that must hold before a change is merged.
+//! The steps of `cargo xtask test`. All of them have to pass before a change is merged.
 
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -6,51 +6,52 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use qo_testkit::{SeaweedFs, wait_until};
 
+use crate::deny;
 use crate::mutants;
 use crate::typed::typed;
 use crate::ui;
 
-/// A fetch takes seconds where the database can be had at all.
+/// Fetching the advisory database takes seconds if it can be reached.
 const ADVISORIES_LIMIT: Duration = Duration::from_mins(2);
 
-/// One step.
+/// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The code is formatted.
+    /// Checks the formatting of the code.
     Fmt,
-    /// Licences, sources and duplicates of dependencies.
+    /// Checks licences and sources of dependencies.
     Deny,
-    /// Known security holes in dependencies.
+    /// Checks dependencies for known vulnerabilities.
     Advisories,
-    /// Lints.
+    /// Runs the linter.
     Clippy,
-    /// The documentation builds.
+    /// Builds the documentation.
     Docs,
-    /// Tests beside the code.
+    /// Runs the unit tests.
     Unit,
-    /// Tests of whole crates.
+    /// Runs the integration tests.
     Integration,
-    /// Examples in the documentation.
+    /// Runs the examples in the documentation.
     Doctests,
-    /// Planted bugs are found.
+    /// Shows that the simulator finds planted bugs.
     Mutants,
-    /// The dashboard, in a browser.
+    /// Runs the tests of the dashboard.
     Ui,
 }
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It holds.
+    /// It passed.
     Passed,
-    /// It does not hold, or could not be found out, because of this.
+    /// It failed or could not be run, for this reason.
     Failed(String),
-    /// It was not tried, because of this.
+    /// It was not run, for this reason.
     Skipped(String),
 }
 
 impl Step {
-    /// All, the quick ones first. The three kinds of tests run one after the other and are built once.
+    /// All steps, the quick ones first.
     pub(crate) const ALL: [Self; 10] = [
         Self::Fmt,
         Self::Deny,
@@ -80,28 +81,26 @@ impl Step {
         }
     }
 
-    /// What it finds out, in a few words.
+    /// A short description.
     pub(crate) fn about(self) -> &'static str {
         match self {
-            Self::Fmt => "the code is formatted",
+            Self::Fmt => "check formatting",
             Self::Deny => {
-                "licences and sources of dependencies are allowed (skipped without cargo-deny)"
+                "check licences and sources of dependencies (with cargo-deny, or a built-in check)"
             }
             Self::Advisories => {
-                "dependencies have no known security holes (skipped without cargo-deny or network)"
+                "check dependencies for known vulnerabilities (skipped without cargo-deny or network)"
             }
-            Self::Clippy => "no lint warns",
-            Self::Docs => "the documentation builds without a warning",
-            Self::Unit => "tests beside the code, property tests included",
-            Self::Integration => {
-                "tests of whole crates, among them conformance on a real S3 server"
-            }
-            Self::Doctests => "examples in the documentation work",
+            Self::Clippy => "run clippy; warnings are errors",
+            Self::Docs => "build the documentation; warnings are errors",
+            Self::Unit => "run unit and property tests",
+            Self::Integration => "run integration tests, some of them on a real S3 server",
+            Self::Doctests => "run the examples in the documentation",
             Self::Mutants => {
-                "the simulator finds planted bugs (a few each day; all with `cargo xtask sim --mutants`)"
+                "plant bugs and let the simulator find them (a few a day; all with `cargo xtask sim --mutants`)"
             }
             Self::Ui => {
-                "the dashboard in a browser, on a real S3 server (installs Chromium and two packages)"
+                "test the dashboard in a browser, on a real S3 server (installs Chromium and two npm packages)"
             }
         }
     }
@@ -111,7 +110,7 @@ impl Step {
         Self::ALL.into_iter().find(|step| step.name() == name)
     }
 
-    /// The arguments to cargo that find it out.
+    /// The arguments to cargo.
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Fmt => &["fmt", "--all", "--check"],
@@ -132,8 +131,8 @@ impl Step {
                 "-D",
                 "warnings",
             ],
-            // Naming the examples makes cargo choose the same features of dependencies as for clippy; without them,
-            // some twenty are checked once more.
+            // With `--examples`, cargo selects the same features of dependencies as for clippy. Otherwise it checks
+            // about twenty of them again.
             Self::Docs => &[
                 "doc",
                 "--workspace",
@@ -158,7 +157,7 @@ impl Step {
         }
     }
 
-    /// Runs it. What it prints goes straight to the caller's terminal or log.
+    /// Runs the step. It inherits standard output and standard error.
     pub(crate) fn run(self) -> Verdict {
         self.try_to_run()
             .unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")))
@@ -168,13 +167,14 @@ impl Step {
         let mut command = qo_testkit::cargo()?;
         command.args(self.arguments());
         match self {
-            Self::Deny | Self::Advisories if !has_cargo_deny()? => {
+            Self::Deny if !deny::is_installed()? => return deny::run_built_in(),
+            Self::Advisories if !deny::is_installed()? => {
                 let reason = "cargo-deny is not installed (`cargo install --locked cargo-deny`)";
                 return Ok(Verdict::Skipped(reason.to_owned()));
             }
             Self::Advisories if !fetch_advisories()? => {
                 return Ok(Verdict::Skipped(
-                    "the advisory database cannot be fetched".to_owned(),
+                    "the advisory database cannot be downloaded".to_owned(),
                 ));
             }
             Self::Docs => {
@@ -183,9 +183,9 @@ impl Step {
             Self::Mutants => return mutants::step(),
             Self::Ui => return ui::run(command),
             Self::Unit | Self::Integration => {
-                // One server for all test processes, instead of one each.
+                // All test processes share one server.
                 let server =
-                    SeaweedFs::shared().context("cannot set up the S3 server for the tests")?;
+                    SeaweedFs::shared().context("cannot start the S3 server for the tests")?;
                 command.envs(server.environment());
             }
             _ => {}
@@ -198,6 +198,7 @@ impl Step {
     }
 }
 
+/// The verdict on a command that ended with this status.
 pub(crate) fn verdict(command: &Command, status: ExitStatus) -> Verdict {
     if status.success() {
         Verdict::Passed
@@ -206,16 +207,7 @@ pub(crate) fn verdict(command: &Command, status: ExitStatus) -> Verdict {
     }
 }
 
-fn has_cargo_deny() -> Result<bool> {
-    let mut command = qo_testkit::cargo()?;
-    command
-        .args(["deny", "--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    Ok(command.status().context("cannot run cargo")?.success())
-}
-
-/// Whether the database of security holes is there and up to date now.
+/// Downloads the advisory database. Returns whether that succeeded in time.
 fn fetch_advisories() -> Result<bool> {
     let mut command = qo_testkit::cargo()?;
     command
@@ -231,10 +223,10 @@ fn fetch_advisories() -> Result<bool> {
     if ended.is_none() {
         fetch
             .kill()
-            .context("cannot end a fetch that takes too long")?;
+            .context("cannot stop a download that takes too long")?;
         fetch
             .wait()
-            .context("cannot end a fetch that takes too long")?;
+            .context("cannot stop a download that takes too long")?;
     }
     Ok(ended.is_some_and(|status| status.success()))
 }
@@ -244,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_to_their_steps() {
+    fn steps_are_found_by_name() {
         for step in Step::ALL {
             assert_eq!(Step::from_name(step.name()), Some(step));
         }
@@ -252,12 +244,12 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_command_is_named_in_the_verdict() {
+    fn the_verdict_names_the_failed_command() {
         let mut command = qo_testkit::cargo().unwrap();
         command.arg("no-such-command").stderr(Stdio::null());
         let status = command.status().unwrap();
         let Verdict::Failed(reason) = verdict(&command, status) else {
-            panic!("it should have failed");
+            panic!("the command did not fail");
         };
         assert!(reason.contains("cargo no-such-command"), "{reason}");
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::paint::Paint;
 use crate::steps::{Step, Verdict};
 
-/// One step that was run.
+/// The result of one step.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) step: Step,
@@ -14,11 +14,11 @@ pub(crate) struct Row {
     pub(crate) verdict: Verdict,
 }
 
-/// Every step with its time and its verdict, and what to do about the failed ones.
+/// Lists every step with its time and its verdict, and how to repeat the failed ones.
 pub(crate) fn render(rows: &[Row], paint: Paint) -> String {
     let mut text = String::new();
     let total: Duration = rows.iter().map(|row| row.took).sum();
-    // Writing into a string cannot fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = writeln!(text, "{}", paint.bold("step         seconds  result"));
     for Row {
         step,
@@ -43,7 +43,7 @@ pub(crate) fn render(rows: &[Row], paint: Paint) -> String {
         if let Verdict::Failed(reason) = &row.verdict {
             let name = row.step.name();
             let _ = writeln!(text, "\n{}: {reason}", paint.red(&format!("{name} failed")));
-            let _ = writeln!(text, "    run it alone: cargo xtask test --only {name}");
+            let _ = writeln!(text, "    to repeat it: cargo xtask test --only {name}");
         }
     }
     text
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_shows_times_verdicts_and_how_to_go_on() {
+    fn the_table_shows_times_verdicts_and_how_to_repeat_a_failed_step() {
         let rows = [
             row(Step::Fmt, 440, Verdict::Passed),
             row(Step::Deny, 0, Verdict::Skipped("it is missing".into())),
@@ -81,7 +81,7 @@ integration    123.0  FAILED
 total          123.4
 
 integration failed: it broke
-    run it alone: cargo xtask test --only integration
+    to repeat it: cargo xtask test --only integration
 ";
         assert_eq!(render(&rows, Paint::OFF), expected);
     }

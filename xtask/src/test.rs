@@ -9,8 +9,11 @@ use crate::paint::Paint;
 use crate::steps::{Step, Verdict};
 use crate::table::{self, Row};
 
-/// Runs the steps, shows how each ended, and fails if one failed.
-#[expect(clippy::unnecessary_wraps, reason = "all commands are run alike")]
+/// Runs the steps, prints the verdict on each, and fails if one failed.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "all commands have the same signature"
+)]
 pub(crate) fn run(steps: &[Step]) -> Result<ExitCode> {
     let paint = Paint::for_stdout();
     let rows = run_all(steps, |step| {
@@ -25,14 +28,14 @@ pub(crate) fn run(steps: &[Step]) -> Result<ExitCode> {
         (verdict, took)
     });
     println!("\n{}", table::render(&rows, paint));
-    Ok(if all_hold(&rows) {
+    Ok(if none_failed(&rows) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-/// All are run, also after a failure: one run shows everything that is wrong.
+/// Runs all steps, also after a failure, so that one run shows all failures.
 fn run_all(steps: &[Step], mut run_one: impl FnMut(Step) -> (Verdict, Duration)) -> Vec<Row> {
     steps
         .iter()
@@ -47,13 +50,16 @@ fn run_all(steps: &[Step], mut run_one: impl FnMut(Step) -> (Verdict, Duration))
         .collect()
 }
 
-fn all_hold(rows: &[Row]) -> bool {
+fn none_failed(rows: &[Row]) -> bool {
     !rows
         .iter()
         .any(|row| matches!(row.verdict, Verdict::Failed(_)))
 }
 
-#[expect(clippy::disallowed_methods, reason = "builds take real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "measures the wall time of builds"
+)]
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let started = Instant::now();
     let outcome = work();
@@ -65,10 +71,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_stops_nothing_and_is_not_forgotten() {
+    fn the_steps_after_a_failed_one_run_and_the_run_fails() {
         let rows = run_all(&Step::ALL, |step| {
             let verdict = if step == Step::Fmt {
-                Verdict::Failed("it is untidy".into())
+                Verdict::Failed("it is not formatted".into())
             } else {
                 Verdict::Passed
             };
@@ -78,14 +84,14 @@ mod tests {
             rows.iter().map(|row| row.step).collect::<Vec<_>>(),
             Step::ALL
         );
-        assert!(!all_hold(&rows));
+        assert!(!none_failed(&rows));
     }
 
     #[test]
-    fn a_skipped_step_is_no_failure() {
+    fn a_skipped_step_is_not_a_failure() {
         let rows = run_all(&Step::ALL, |_| {
-            (Verdict::Skipped("no need".into()), Duration::ZERO)
+            (Verdict::Skipped("not needed".into()), Duration::ZERO)
         });
-        assert!(all_hold(&rows));
+        assert!(none_failed(&rows));
     }
 }

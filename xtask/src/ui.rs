@@ -1,33 +1,33 @@
-//! The step `ui`: the dashboard's own tests, some of them in a browser, on the S3 server that all tests share.
+//! The step `ui`: the tests of the dashboard, some of them in a browser, on the S3 server that all tests share.
 //!
-//! It installs what it needs: Chromium by the system's package manager, where that is allowed, and two packages from npm into
+//! It installs Chromium with the system's package manager if Chromium is missing, and two packages from npm into
 //! `ui/tests/node_modules`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 use qo_testkit::SeaweedFs;
 
+use crate::root::root;
 use crate::steps::{Verdict, verdict};
 use crate::typed::typed;
 
-/// The programs that the tests run.
+/// Arguments to cargo that build the programs under test.
+///
+/// They select the whole workspace, so that cargo uses the same features as for the other tests and reuses their libraries.
 pub(crate) const BUILD: &[&str] = &[
     "build",
-    "--package",
+    "--workspace",
+    "--bin",
     "qo",
     "--example",
     "dashboard_story",
     "--example",
     "echo_worker",
-    "--package",
-    "qo-cli",
-    "--bin",
-    "qo",
 ];
 
-/// Builds the programs with the given command, installs the rest and runs the tests.
+/// Builds the programs with the given command, installs what is missing and runs the tests.
 pub(crate) fn run(mut build: Command) -> Result<Verdict> {
     if let Some(missing) = missing_programs()? {
         return Ok(Verdict::Failed(missing));
@@ -48,7 +48,7 @@ pub(crate) fn run(mut build: Command) -> Result<Verdict> {
             "`npm ci` failed in ui/tests: check that npm can reach its registry".to_owned(),
         ));
     }
-    let server = SeaweedFs::shared().context("cannot set up the S3 server for the tests")?;
+    let server = SeaweedFs::shared().context("cannot start the S3 server for the tests")?;
     let mut test = Command::new("node");
     test.args(["--test", "--test-reporter=spec", "unit", "browser"])
         .current_dir(tests_dir())
@@ -66,11 +66,10 @@ pub(crate) fn run(mut build: Command) -> Result<Verdict> {
 }
 
 fn tests_dir() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.parent().unwrap_or(own).join("ui/tests")
+    root().join("ui/tests")
 }
 
-/// What is missing and cannot be installed from here, with what to do.
+/// Installs Chromium if needed. Returns advice if a program is missing and could not be installed.
 fn missing_programs() -> Result<Option<String>> {
     if !works("node", "--version") || !works("npm", "--version") {
         let advice = "node and npm are needed, version 20 or later (on Debian: `apt-get install nodejs npm`)";
@@ -92,7 +91,8 @@ fn missing_programs() -> Result<Option<String>> {
     if has_browser() {
         return Ok(None);
     }
-    let advice = "Chromium is needed and could not be installed from here (on Debian: `apt-get install chromium`)";
+    let advice =
+        "Chromium is needed and could not be installed (on Debian: `apt-get install chromium`)";
     Ok(Some(advice.to_owned()))
 }
 
