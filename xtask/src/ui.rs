@@ -1,7 +1,7 @@
 //! The step `ui`: the dashboard's own tests, some of them in a browser, on the S3 server that all tests share.
 //!
 //! It installs what it needs: Chromium by the system's package manager, where that is allowed, and two packages from npm into
-//! `ui/tests/node_modules`.
+//! `crates/qo-ui/ui/tests/node_modules`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -45,7 +45,8 @@ pub(crate) fn run(mut build: Command) -> Result<Verdict> {
     println!("$ npm ci --ignore-scripts");
     if !install.status().context("cannot run npm")?.success() {
         return Ok(Verdict::Failed(
-            "`npm ci` failed in ui/tests: check that npm can reach its registry".to_owned(),
+            "`npm ci` failed in crates/qo-ui/ui/tests: check that npm can reach its registry"
+                .to_owned(),
         ));
     }
     let server = SeaweedFs::shared().context("cannot set up the S3 server for the tests")?;
@@ -61,13 +62,15 @@ pub(crate) fn run(mut build: Command) -> Result<Verdict> {
     Ok(if status.success() {
         Verdict::Passed
     } else {
-        Verdict::Failed(format!("`node --test` in ui/tests ended with {status}"))
+        Verdict::Failed(format!(
+            "`node --test` in crates/qo-ui/ui/tests ended with {status}"
+        ))
     })
 }
 
 fn tests_dir() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.parent().unwrap_or(own).join("ui/tests")
+    own.parent().unwrap_or(own).join("crates/qo-ui/ui/tests")
 }
 
 /// What is missing and cannot be installed from here, with what to do.

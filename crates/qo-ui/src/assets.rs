@@ -18,7 +18,7 @@ macro_rules! assets {
         /// Every file, in the order of their paths.
         pub const ALL: &[Asset] = &[$(Asset {
             path: $path,
-            bytes: include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../ui/", $path)),
+            bytes: include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/ui/", $path)),
         }),*];
     };
 }
@@ -152,7 +152,7 @@ mod tests {
     fn the_list_is_the_folder() {
         let mut found = BTreeSet::new();
         files(
-            &Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ui"),
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("ui"),
             "",
             &mut found,
         );

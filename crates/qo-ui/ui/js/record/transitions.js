@@ -1,6 +1,6 @@
 // The changes that the dashboard makes by itself, as pure functions: what the core would write, to the byte.
 //
-// They mirror `crates/qo-core/src/transition/operator.rs` and `submit.rs`; the vectors in `ui/tests/vectors` hold them to it.
+// They mirror `crates/qo-core/src/transition/operator.rs` and `submit.rs`; the vectors in `../../tests/vectors` hold them to it.
 
 import { elements } from '../json/scan.js';
 import { TaskRecord } from './record.js';

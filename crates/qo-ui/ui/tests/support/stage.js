@@ -10,7 +10,7 @@ import { chromium } from 'playwright-core';
 import { ROOT } from './programs.js';
 
 export const SCREENSHOTS = join(process.env.CARGO_TARGET_DIR ?? join(ROOT, 'target'), 'screenshots');
-const UI = join(ROOT, 'ui');
+const UI = join(ROOT, 'crates/qo-ui/ui');
 const TYPES = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript; charset=utf-8', '.css': 'text/css; charset=utf-8', '.svg': 'image/svg+xml' };
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 
