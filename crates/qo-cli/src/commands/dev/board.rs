@@ -1,4 +1,4 @@
-//! The live view: what there is in the queue, what just ended, and what to try next.
+//! The live view: task counts, recent attempts and commands to try next.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,24 +6,24 @@ use std::time::Duration;
 use qo::{Outcome, Stats, Status, TaskId, Timestamp};
 
 use super::hints::Hints;
-use crate::commands::activity::Ended;
-use crate::commands::worker::{again, again_at, word};
+use crate::commands::activity::EndedAttempt;
+use crate::commands::worker::{outcome_word, retry_at, retry_text};
 use crate::output::style::{BOLD, CYAN, DIM, Paint, of_status};
 use crate::output::table::{Cell, Table};
 use crate::output::terminal::Size;
 use crate::output::{text, time};
 
-/// How many ended attempts are shown at the most, where the terminal has room for them, and at the least.
-const SHOWN_MAX: usize = 15;
-const SHOWN_MIN: usize = 2;
+/// Maximum and minimum number of recent attempts to show, depending on the height of the terminal.
+const RECENT_MAX: usize = 15;
+const RECENT_MIN: usize = 2;
 
-/// How many queues are shown.
+/// Maximum number of queues to show.
 const QUEUES_MAX: usize = 5;
 
-/// The time over which the rate is taken.
+/// The time over which the rate is averaged.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 
-/// The statuses that have a column, in the order of a task's life.
+/// The statuses with a column, in the order of the task's life cycle.
 const STATUSES: [(Status, &str); 5] = [
     (Status::Pending, "PENDING"),
     (Status::Running, "RUNNING"),
@@ -32,24 +32,24 @@ const STATUSES: [(Status, &str); 5] = [
     (Status::Cancelled, "CANCELLED"),
 ];
 
-/// What the view shows.
+/// The live view.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct LiveView {
     pub(super) store: String,
     pub(super) worker: String,
     pub(super) slots: usize,
     pub(super) hints: Hints,
     pub(super) stats: Option<Stats>,
-    ended: VecDeque<Ended>,
+    recent: VecDeque<EndedAttempt>,
     completions: VecDeque<Timestamp>,
-    /// The first tasks of their sort. The commands that name them stay the same, so that they can be typed.
+    /// The first completed and the first failed task. They never change, so the suggested commands can be typed.
     completed: Option<TaskId>,
     failed: Option<TaskId>,
 }
 
-/// What changes by itself, at the time of a look.
+/// Values that change between two renderings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct Snapshot {
     pub(super) now: Timestamp,
     pub(super) elapsed: Duration,
     pub(super) running: usize,
@@ -58,7 +58,7 @@ pub(super) struct Moment {
     pub(super) samples_left: Option<Duration>,
 }
 
-impl Board {
+impl LiveView {
     pub(super) fn new(store: String, worker: String, slots: usize, hints: Hints) -> Self {
         Self {
             store,
@@ -66,15 +66,15 @@ impl Board {
             slots,
             hints,
             stats: None,
-            ended: VecDeque::new(),
+            recent: VecDeque::new(),
             completions: VecDeque::new(),
             completed: None,
             failed: None,
         }
     }
 
-    /// Takes note of an attempt that ended.
-    pub(super) fn note(&mut self, ended: Ended) {
+    /// Adds an attempt that ended.
+    pub(super) fn add(&mut self, ended: EndedAttempt) {
         match ended.outcome {
             Outcome::Completed => {
                 self.completions.push_back(ended.at);
@@ -85,26 +85,26 @@ impl Board {
             }
             _ => {}
         }
-        self.ended.push_front(ended);
-        self.ended.truncate(SHOWN_MAX);
+        self.recent.push_front(ended);
+        self.recent.truncate(RECENT_MAX);
     }
 
-    /// The view as text, for a terminal of this size.
-    pub(super) fn render(&mut self, moment: Moment, paint: Paint, size: Size) -> String {
+    /// Renders the view for a terminal of this size.
+    pub(super) fn render(&mut self, snapshot: Snapshot, paint: Paint, size: Size) -> String {
         let mut above = String::new();
-        let elapsed = time::duration(Duration::from_secs(moment.elapsed.as_secs()));
+        let elapsed = time::duration(Duration::from_secs(snapshot.elapsed.as_secs()));
         let heading = format!(
             "{}  {}  {}",
             paint.paint(BOLD, "qo dev"),
             self.store,
-            paint.paint(DIM, &format!("for {elapsed}")),
+            paint.paint(DIM, &format!("running for {elapsed}")),
         );
         push(&mut above, &heading);
         push(&mut above, "");
         above.push_str(&self.counts(paint, size.columns));
         push(&mut above, "");
-        push(&mut above, &self.rate(moment));
-        push(&mut above, &samples(moment));
+        push(&mut above, &self.rate(snapshot));
+        push(&mut above, &samples(snapshot));
         push(&mut above, "");
 
         let steps = self.hints.next_steps(self.completed, self.failed);
@@ -117,15 +117,15 @@ impl Board {
             );
         }
         push(&mut below, "");
-        below.push_str(&paint.paint(DIM, "Ctrl-C stops; the tasks stay"));
+        below.push_str(&paint.paint(DIM, "Press Ctrl-C to stop. The tasks are kept."));
 
-        // One line is for the headings of the table.
-        let taken = above.lines().count() + below.lines().count() + 1;
-        let room = size.rows.saturating_sub(taken).max(SHOWN_MIN);
-        let recent = if self.ended.is_empty() {
-            format!("{}\n", paint.paint(DIM, "nothing has ended yet"))
+        // One line holds the table's headings.
+        let used = above.lines().count() + below.lines().count() + 1;
+        let room = size.rows.saturating_sub(used).max(RECENT_MIN);
+        let recent = if self.recent.is_empty() {
+            format!("{}\n", paint.paint(DIM, "no attempt has finished yet"))
         } else {
-            self.recent(moment.now, paint, size.columns, room)
+            self.recent_table(snapshot.now, paint, size.columns, room)
         };
         above + &recent + &below
     }
@@ -157,29 +157,29 @@ impl Board {
             push(&mut shown, &paint.paint(DIM, &format!("and {more}")));
         }
         if stats.partial {
-            shown.push_str("and more: only a part of the tasks was counted\n");
+            shown.push_str("There are more tasks; the counts are partial.\n");
         }
         shown
     }
 
-    fn rate(&mut self, moment: Moment) -> String {
+    fn rate(&mut self, snapshot: Snapshot) -> String {
         let millis = u64::try_from(RATE_WINDOW.as_millis()).unwrap_or(u64::MAX);
-        let since = moment.now.minus_millis(millis);
+        let since = snapshot.now.minus_millis(millis);
         while self.completions.front().is_some_and(|at| *at < since) {
             self.completions.pop_front();
         }
-        let window = RATE_WINDOW.min(moment.elapsed).as_secs_f64().max(1.0);
+        let window = RATE_WINDOW.min(snapshot.elapsed).as_secs_f64().max(1.0);
         #[expect(clippy::cast_precision_loss, reason = "a count of a few seconds")]
         let rate = self.completions.len() as f64 / window;
         format!(
             "worker {}: {} of {} busy, {rate:.1} tasks/s completed",
             self.worker,
-            moment.running,
+            snapshot.running,
             text::count(self.slots as u64, "slot"),
         )
     }
 
-    fn recent(&self, now: Timestamp, paint: Paint, columns: usize, rows: usize) -> String {
+    fn recent_table(&self, now: Timestamp, paint: Paint, columns: usize, rows: usize) -> String {
         let mut table = Table::new()
             .column("ENDED")
             .column("TYPE")
@@ -187,10 +187,10 @@ impl Board {
             .number("ATTEMPT")
             .number("TOOK")
             .flexible("");
-        for ended in self.ended.iter().take(rows) {
-            let (word, style) = word(ended.outcome);
-            let remark = match (again_at(ended.outcome), &ended.error) {
-                (Some(at), _) => again(at, now),
+        for ended in self.recent.iter().take(rows) {
+            let (word, style) = outcome_word(ended.outcome);
+            let remark = match (retry_at(ended.outcome), &ended.error) {
+                (Some(at), _) => retry_text(at, now),
                 (None, Some(error)) => error.clone(),
                 (None, None) => ended.id.to_string(),
             };
@@ -207,15 +207,15 @@ impl Board {
     }
 }
 
-fn samples(moment: Moment) -> String {
-    let submitted = text::count(moment.submitted, "sample task");
-    match moment.samples_left {
+fn samples(snapshot: Snapshot) -> String {
+    let submitted = text::count(snapshot.submitted, "sample task");
+    match snapshot.samples_left {
         Some(left) => format!(
-            "{submitted} submitted, {} a second for another {}",
-            moment.per_second,
+            "{submitted} submitted, {} per second for another {}",
+            snapshot.per_second,
             time::duration(Duration::from_secs(left.as_secs())),
         ),
-        None => format!("{submitted} submitted; the worker goes on, submit your own"),
+        None => format!("{submitted} submitted; the worker keeps running, submit your own tasks"),
     }
 }
 
@@ -228,8 +228,8 @@ fn push(view: &mut String, line: &str) {
 mod tests {
     use super::*;
 
-    fn ended(outcome: Outcome, error: Option<&str>) -> Ended {
-        Ended {
+    fn ended(outcome: Outcome, error: Option<&str>) -> EndedAttempt {
+        EndedAttempt {
             at: "2026-01-01T10:00:00Z".parse().unwrap(),
             id: "550e8400-e29b-41d4-a716-446655440000".parse().unwrap(),
             task_type: "demo.flaky".parse().unwrap(),
@@ -241,8 +241,8 @@ mod tests {
         }
     }
 
-    fn moment() -> Moment {
-        Moment {
+    fn snapshot() -> Snapshot {
+        Snapshot {
             now: "2026-01-01T10:00:01Z".parse().unwrap(),
             elapsed: Duration::from_secs(4),
             running: 2,
@@ -256,63 +256,67 @@ mod tests {
         Size { columns, rows }
     }
 
-    fn board() -> Board {
+    fn live_view() -> LiveView {
         let hints = Hints::new("qo", None, true);
-        Board::new("SQLite queue.db".into(), "w1".into(), 4, hints)
+        LiveView::new("SQLite queue.db".into(), "w1".into(), 4, hints)
     }
 
     #[test]
     fn the_view_shows_counts_rate_recent_attempts_and_next_steps() {
-        let mut board = board();
+        let mut view = live_view();
         let mut stats = Stats::default();
         let queue = stats.queues.entry(qo::QueueName::default()).or_default();
         queue.statuses.insert(Status::Completed, 1_234);
-        board.stats = Some(stats);
-        board.note(ended(Outcome::Completed, None));
+        view.stats = Some(stats);
+        view.add(ended(Outcome::Completed, None));
         let at = "2026-01-01T10:00:03Z".parse().unwrap();
-        board.note(ended(Outcome::Retried { at }, Some("no luck")));
-        board.note(ended(Outcome::Failed, Some("no luck")));
-        let view = board.render(moment(), Paint::default(), size(100, 40));
+        view.add(ended(Outcome::Retried { at }, Some("no luck")));
+        view.add(ended(Outcome::Failed, Some("no luck")));
+        let text = view.render(snapshot(), Paint::default(), size(100, 40));
         for part in [
-            "qo dev  SQLite queue.db  for 4 s",
+            "qo dev  SQLite queue.db  running for 4 s",
             "1,234",
             "worker w1: 2 of 4 slots busy, 0.2 tasks/s completed",
-            "12 sample tasks submitted, 4 a second for another 55 s",
-            "again in 2.0 s",
+            "12 sample tasks submitted, 4 per second for another 55 s",
+            "retry in 2.0 s",
             "no luck",
             "qo submit --type demo.greet",
             "qo history 550e8400-e29b-41d4-a716-446655440000",
-            "Ctrl-C stops",
+            "Press Ctrl-C to stop",
         ] {
-            assert!(view.contains(part), "{part:?} is missing in\n{view}");
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
     }
 
     #[test]
     fn the_view_fits_a_small_terminal() {
-        let mut board = board();
+        let mut view = live_view();
         for _ in 0..20 {
-            board.note(ended(Outcome::Failed, Some(&"long ".repeat(50))));
+            view.add(ended(Outcome::Failed, Some(&"long ".repeat(50))));
         }
-        board.stats = Some(Stats::default());
-        let view = board.render(moment(), Paint::default(), size(80, 24));
-        let widest = view.lines().map(text::width).max().unwrap_or(0);
-        assert!(widest <= 80, "{widest}\n{view}");
-        assert_eq!(view.lines().count(), 24, "{view}");
-        let view = board.render(moment(), Paint::default(), size(80, 10));
-        assert!(view.lines().count() < 24, "{view}");
+        view.stats = Some(Stats::default());
+        let text = view.render(snapshot(), Paint::default(), size(80, 24));
+        let widest = text
+            .lines()
+            .map(crate::output::text::width)
+            .max()
+            .unwrap_or(0);
+        assert!(widest <= 80, "{widest}\n{text}");
+        assert_eq!(text.lines().count(), 24, "{text}");
+        let text = view.render(snapshot(), Paint::default(), size(80, 10));
+        assert!(text.lines().count() < 24, "{text}");
     }
 
     #[test]
-    fn the_rate_forgets_what_is_long_ago() {
-        let mut board = board();
-        board.note(ended(Outcome::Completed, None));
-        let later = Moment {
+    fn old_completions_do_not_count_for_the_rate() {
+        let mut view = live_view();
+        view.add(ended(Outcome::Completed, None));
+        let later = Snapshot {
             now: "2026-01-01T10:00:30Z".parse().unwrap(),
             elapsed: Duration::from_secs(34),
-            ..moment()
+            ..snapshot()
         };
-        assert!(board.rate(later).contains("0.0 tasks/s"));
-        assert!(board.completions.is_empty());
+        assert!(view.rate(later).contains("0.0 tasks/s"));
+        assert!(view.completions.is_empty());
     }
 }

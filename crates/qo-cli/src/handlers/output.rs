@@ -1,17 +1,17 @@
-//! What a command printed or a server answered, as an output or as the text of an error.
+//! Conversion of bytes from a command or a server into a task's output or error text.
 //!
-//! Both come from programs that qo knows nothing about. So everything here is bounded, and what goes into an error is
-//! stripped of control characters: it will be shown on terminals.
+//! The bytes come from unknown programs. So everything is bounded, and control characters are removed from error texts, since they
+//! are shown on terminals.
 
 use qo::Json;
 use qo_core::limits::ERROR_MAX_BYTES;
 
-/// The largest output that is kept, unless the worker is told otherwise.
+/// Default maximum size of an output.
 pub const OUTPUT_DEFAULT_MAX_BYTES: u64 = 1024 * 1024;
 
-/// The output that some bytes are: nothing if they are blank, themselves if they are JSON, else a JSON string with the text.
+/// Converts bytes to an output: `None` if they are blank, the JSON itself if they are JSON, else a JSON string.
 ///
-/// What is not UTF-8 loses its odd bytes to the replacement character, because JSON cannot hold them.
+/// Invalid UTF-8 is replaced by the replacement character, because JSON cannot represent it.
 pub fn output(bytes: &[u8]) -> Option<Json> {
     let text = String::from_utf8_lossy(bytes);
     let trimmed = text.trim();
@@ -19,13 +19,13 @@ pub fn output(bytes: &[u8]) -> Option<Json> {
         return None;
     }
     Json::parse(trimmed).ok().or_else(|| {
-        // Spaces at the front may mean something in a text; the line break at its end never does.
+        // Leading spaces may be significant; the line break at the end is not.
         let text = text.trim_end_matches(['\n', '\r']);
         Json::from_value(&text).ok()
     })
 }
 
-/// A text that can be shown: without control characters, except for line breaks and tabs, and without blank ends.
+/// Removes control characters, except line breaks and tabs, and trims the text.
 pub fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let shown: String = without_escapes(&text)
@@ -35,7 +35,7 @@ pub fn printable(bytes: &[u8]) -> String {
     shown.trim().to_owned()
 }
 
-/// Takes out the escape sequences with which programs colour their output.
+/// Removes ANSI escape sequences.
 fn without_escapes(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -51,23 +51,24 @@ fn without_escapes(text: &str) -> String {
     kept
 }
 
-/// An error: what happened, then the end of what was said about it, as much as a task keeps.
+/// Builds an error text: a summary, then the end of `details`, within the size limit of a task's error.
 ///
-/// The last line comes first too, because tables show nothing but the first line, and the last one tends to say what went wrong.
-pub fn error_text(what: &str, said: &str) -> String {
-    let Some(last) = said.lines().rev().find(|line| !line.trim().is_empty()) else {
-        return what.to_owned();
+/// The last line of `details` is also part of the first line, because tables show only that one, and the last line usually names the
+/// problem.
+pub fn error_text(summary: &str, details: &str) -> String {
+    let Some(last) = details.lines().rev().find(|line| !line.trim().is_empty()) else {
+        return summary.to_owned();
     };
     let last = cut_front(last.trim(), ERROR_MAX_BYTES / 8);
-    let first = format!("{what}: {last}");
-    if said.lines().count() == 1 && last.len() == said.len() {
+    let first = format!("{summary}: {last}");
+    if details.lines().count() == 1 && last.len() == details.len() {
         return first;
     }
     let room = ERROR_MAX_BYTES.saturating_sub(first.len() + 1);
-    format!("{first}\n{}", cut_front(said, room))
+    format!("{first}\n{}", cut_front(details, room))
 }
 
-/// The end of a text, at most `max_bytes` of it, between two characters.
+/// The end of a text, at most `max_bytes` long, cut at a character boundary.
 fn cut_front(text: &str, max_bytes: usize) -> &str {
     let mut start = text.len().saturating_sub(max_bytes);
     while !text.is_char_boundary(start) {
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_stays_json_and_other_text_becomes_a_string() {
+    fn json_is_kept_and_other_text_becomes_a_string() {
         let kept = |bytes: &[u8]| output(bytes).map(|json| json.as_str().to_owned());
         assert_eq!(kept(b""), None);
         assert_eq!(kept(b" \n"), None);
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_show_no_control_characters() {
+    fn control_characters_are_removed_from_errors() {
         assert_eq!(
             printable(b"\x1b[31mred\x1b[0m\x07 text\r\n\tmore\x00\n"),
             "red text\n\tmore"
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_leads_and_the_whole_fits() {
+    fn an_error_starts_with_the_last_line_and_is_bounded() {
         assert_eq!(error_text("exit code 1", ""), "exit code 1");
         assert_eq!(error_text("exit code 1", "boom"), "exit code 1: boom");
         assert_eq!(

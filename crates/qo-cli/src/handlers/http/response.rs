@@ -1,11 +1,11 @@
-//! What an answer means for its task.
+//! How an unsuccessful response maps to the result of the attempt.
 //!
-//! | answer | the attempt |
+//! | status | result |
 //! | --- | --- |
-//! | 2xx | succeeded; the body is the task's output |
-//! | 429 or 503 with `Retry-After` | put off for that long (1 s to 1 h), not counted as a retry |
-//! | 408, 425, 429, 5xx | failed, and is retried |
-//! | any other 4xx, 3xx | failed for good; redirects are not followed |
+//! | 2xx | success; the body is the task's output |
+//! | 429 or 503 with `Retry-After` | snoozed for that long (1 s to 1 h), not counted as a retry |
+//! | 408, 425, 429, 5xx | retried |
+//! | any other 4xx, 3xx | permanent failure; redirects are not followed |
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use qo::{TaskError, Timestamp};
 use reqwest::StatusCode;
 use reqwest::header::{DATE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
 
-use crate::handlers::answer::printable;
+use crate::handlers::output::printable;
 
-/// How long a server can put a task off. It is asked again after that, and can put it off once more.
+/// Maximum delay that a server can request at once. After that it receives another request and can delay the task again.
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(1);
 
-/// What `Retry-After: 0` becomes, so that a task does not spin.
+/// Minimum delay, so that `Retry-After: 0` does not cause a busy loop.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 
-/// The part of a redirect's target that an error shows.
+/// Maximum length of a redirect target in an error.
 const LOCATION_MAX_BYTES: usize = 256;
 
-/// What an answer other than success means.
-pub(super) fn refusal(
+/// The error for a response other than 2xx.
+pub(super) fn error_for(
     status: StatusCode,
     headers: &HeaderMap,
     body: &[u8],
@@ -37,8 +37,8 @@ pub(super) fn refusal(
     {
         return TaskError::Snooze(delay);
     }
-    let said = printable(body);
-    let what = format!("the server answered {status}");
+    let body = printable(body);
+    let summary = format!("the server responded with {status}");
     if status.is_redirection() {
         let target = headers.get(LOCATION).map_or_else(String::new, |target| {
             let target = target.as_bytes();
@@ -46,13 +46,13 @@ pub(super) fn refusal(
             format!(" to {}", printable(shown))
         });
         return TaskError::permanent(format!(
-            "{what}: a redirect{target}, which is not followed; give the handler the final URL"
+            "{summary}: redirects{target} are not followed; use the final URL for the handler"
         ));
     }
-    let text = if said.is_empty() {
-        what
+    let text = if body.is_empty() {
+        summary
     } else {
-        format!("{what}: {said}")
+        format!("{summary}: {body}")
     };
     match status.as_u16() {
         408 | 425 | 429 | 500..=599 => TaskError::retryable(text),
@@ -60,7 +60,7 @@ pub(super) fn refusal(
     }
 }
 
-/// How long the server wants to be left alone, given in seconds or as a date by its own clock.
+/// The delay in `Retry-After`, given in seconds or as a date on the server's clock.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let delay = match text.parse::<u64>() {
@@ -80,13 +80,13 @@ fn date(headers: &HeaderMap, name: &HeaderName) -> Option<Timestamp> {
 mod tests {
     use super::*;
 
-    fn meaning(status: u16, headers: &[(&'static str, &str)], body: &str) -> TaskError {
+    fn error(status: u16, headers: &[(&'static str, &str)], body: &str) -> TaskError {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(*name, value.parse().unwrap());
         }
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        refusal(
+        error_for(
             StatusCode::from_u16(status).unwrap(),
             &map,
             body.as_bytes(),
@@ -95,17 +95,17 @@ mod tests {
     }
 
     fn delay(status: u16, value: &str) -> u64 {
-        match meaning(status, &[("retry-after", value)], "") {
+        match error(status, &[("retry-after", value)], "") {
             TaskError::Snooze(delay) => delay.as_secs(),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn statuses_mean_what_the_table_says() {
+    fn statuses_map_as_documented() {
         for status in [408, 425, 429, 500, 501, 502, 503, 504, 599] {
             assert!(
-                matches!(meaning(status, &[], "x"), TaskError::Retryable(_)),
+                matches!(error(status, &[], "x"), TaskError::Retryable(_)),
                 "{status}"
             );
         }
@@ -113,47 +113,47 @@ mod tests {
             300, 301, 302, 304, 307, 308, 400, 401, 403, 404, 409, 410, 413, 422, 451,
         ] {
             assert!(
-                matches!(meaning(status, &[], "x"), TaskError::Permanent(_)),
+                matches!(error(status, &[], "x"), TaskError::Permanent(_)),
                 "{status}"
             );
         }
     }
 
     #[test]
-    fn the_body_is_told_and_redirects_say_where_to() {
-        let TaskError::Permanent(text) = meaning(422, &[], "no such user\u{7}\n") else {
+    fn errors_contain_the_body_or_the_redirect_target() {
+        let TaskError::Permanent(text) = error(422, &[], "no such user\u{7}\n") else {
             panic!("422 is permanent")
         };
         assert_eq!(
             text,
-            "the server answered 422 Unprocessable Entity: no such user"
+            "the server responded with 422 Unprocessable Entity: no such user"
         );
         let to = [("location", "http://elsewhere/")];
-        let TaskError::Permanent(text) = meaning(302, &to, "moved") else {
+        let TaskError::Permanent(text) = error(302, &to, "moved") else {
             panic!("302 is permanent")
         };
         assert!(
-            text.contains("a redirect to http://elsewhere/, which is not followed"),
+            text.contains("redirects to http://elsewhere/ are not followed"),
             "{text}"
         );
     }
 
     #[test]
-    fn retry_after_puts_off_within_bounds() {
+    fn retry_after_snoozes_within_limits() {
         assert_eq!(delay(429, "30"), 30);
         assert_eq!(delay(503, "0"), 1);
         assert_eq!(delay(503, "999999999"), 3_600);
         assert_eq!(delay(503, "Thu, 01 Jan 2026 00:02:00 GMT"), 120);
         assert_eq!(delay(503, "Wed, 31 Dec 2025 00:00:00 GMT"), 1);
-        let by_its_own_clock = [
+        let on_server_clock = [
             ("retry-after", "Thu, 01 Jan 2026 05:00:10 GMT"),
             ("date", "Thu, 01 Jan 2026 05:00:00 GMT"),
         ];
-        let put_off = meaning(503, &by_its_own_clock, "");
-        assert!(matches!(put_off, TaskError::Snooze(delay) if delay.as_secs() == 10));
+        let snoozed = error(503, &on_server_clock, "");
+        assert!(matches!(snoozed, TaskError::Snooze(delay) if delay.as_secs() == 10));
         for (status, value) in [(429, "soon"), (500, "30"), (429, "-1")] {
-            let meant = meaning(status, &[("retry-after", value)], "");
-            assert!(matches!(meant, TaskError::Retryable(_)), "{status} {value}");
+            let error = error(status, &[("retry-after", value)], "");
+            assert!(matches!(error, TaskError::Retryable(_)), "{status} {value}");
         }
     }
 }

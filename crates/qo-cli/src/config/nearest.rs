@@ -1,17 +1,17 @@
-//! Which known word may have been meant by an unknown one.
+//! Suggestions for misspelled words.
 
-/// The nearest of the known words, if one is near enough.
+/// The known word closest to `word`, if it is close enough.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word: Vec<char> = word.to_lowercase().chars().take(64).collect();
     known
         .iter()
-        .map(|elector| (distance(&word, elector), *elector))
-        .filter(|(distance, elector)| *distance <= elector.len().div_ceil(3))
+        .map(|candidate| (distance(&word, candidate), *candidate))
+        .filter(|(distance, candidate)| *distance <= candidate.len().div_ceil(3))
         .min_by_key(|(distance, _)| *distance)
-        .map(|(_, elector)| elector)
+        .map(|(_, candidate)| candidate)
 }
 
-/// How many letters must be added, left out, changed or swapped with their neighbour to make one word of the other.
+/// The edit distance: insertions, deletions, substitutions and swaps of neighbouring letters.
 fn distance(one: &[char], other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut rows = vec![vec![0; other.len() + 1]; one.len() + 1];
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn typing_mistakes_are_near_and_other_words_are_not() {
+    fn misspellings_are_recognised_and_other_words_are_not() {
         let known = ["store", "profile", "worker"];
         assert_eq!(nearest("stroe", &known), Some("store"));
         assert_eq!(nearest("Profil", &known), Some("profile"));
