@@ -1,4 +1,4 @@
-//! A store of a test's own, and the `qo` command on it.
+//! A store for one test, and the `qo` command on it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ use tempfile::TempDir;
 use super::LIMIT;
 use super::processes::WorkerProcess;
 
-/// A store that only one test uses, with a folder for what its handlers write.
-pub(crate) struct Place {
-    folder: TempDir,
-    store: String,
+/// A store for one test, with a directory for files that handlers write.
+pub(crate) struct TestStore {
+    directory: TempDir,
+    url: String,
     variables: Vec<(&'static str, String)>,
 }
 
-impl Place {
+impl TestStore {
     pub(crate) fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let store = format!("sqlite:{}", folder.path().join("queue.db").display());
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("queue.db").display());
         Self {
-            folder,
-            store,
+            directory,
+            url,
             variables: Vec::new(),
         }
     }
@@ -35,8 +35,8 @@ impl Place {
         let server = SeaweedFs::shared().unwrap();
         let bucket = server.unique_bucket("e2e").unwrap();
         Self {
-            folder: tempfile::tempdir().unwrap(),
-            store: format!("s3://{bucket}"),
+            directory: tempfile::tempdir().unwrap(),
+            url: format!("s3://{bucket}"),
             variables: vec![
                 ("S3_ENDPOINT", server.endpoint().to_owned()),
                 ("AWS_ACCESS_KEY_ID", server.access_key().to_owned()),
@@ -46,19 +46,19 @@ impl Place {
         }
     }
 
-    /// The same place, with another engine on its store.
+    /// Sets the engine.
     pub(crate) fn with_engine(mut self, engine: &str) -> Self {
-        self.store = format!("{}?engine={engine}", self.store);
+        self.url = format!("{}?engine={engine}", self.url);
         self
     }
 
-    /// The same place, with a variable for every command.
+    /// Sets a variable for every command.
     pub(crate) fn with_variable(mut self, name: &'static str, value: &str) -> Self {
         self.variables.push((name, value.to_owned()));
         self
     }
 
-    /// A connection of this process to the store.
+    /// A connection builder for this store.
     pub(crate) fn connection(&self) -> Connect {
         let options = OpenOptions::new(TokioRuntime::shared());
         let options = self
@@ -67,10 +67,10 @@ impl Place {
             .fold(options, |options, (name, value)| {
                 options.with_var(*name, value)
             });
-        Connect::to(&self.store).options(options)
+        Connect::to(&self.url).options(options)
     }
 
-    /// The command with arguments, with nothing of the environment of the tests but where programs are.
+    /// The command with arguments. It inherits only `PATH` from the environment.
     pub(crate) fn command<S: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = S>,
@@ -78,11 +78,11 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_qo"));
         command
             .args(arguments)
-            .current_dir(self.folder.path())
+            .current_dir(self.directory.path())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", self.folder.path())
-            .env("QO_STORE", &self.store)
+            .env("HOME", self.directory.path())
+            .env("QO_STORE", &self.url)
             .env("QO_MONITOR_CHECK_INTERVAL", "1")
             .env("NO_COLOR", "1")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
@@ -90,12 +90,12 @@ impl Place {
         command
     }
 
-    /// Runs the command to its end.
+    /// Runs the command.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs the command to its end, which must be a good one, and gives what it printed.
+    /// Runs the command, which must succeed, and returns its standard output.
     pub(crate) fn ok<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
         let output = self.run(arguments);
         assert!(
@@ -108,7 +108,7 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Submits a task and gives its id: all that is printed when nobody looks.
+    /// Submits a task and returns its id.
     pub(crate) fn submit(&self, task_type: &str, input: &str, more: &[&str]) -> String {
         let mut arguments = vec!["submit", "--type", task_type, "--input", input];
         arguments.extend(more);
@@ -125,23 +125,23 @@ impl Place {
         lines(&self.ok(["history", id, "--json"]))
     }
 
-    /// All tasks, archived ones aside.
+    /// All tasks except archived ones.
     pub(crate) fn tasks(&self) -> Vec<Value> {
         lines(&self.ok(["list", "--all", "--json"]))
     }
 
-    /// Waits until a task has a status, and gives its record.
+    /// Waits until a task has a status. Returns its record.
     pub(crate) fn wait_for(&self, id: &str, status: &str) -> Value {
         let mut task = Value::Null;
-        let there = wait_until(LIMIT, || {
+        let reached = wait_until(LIMIT, || {
             task = self.task(id);
             task["status"] == status
         });
-        assert!(there, "not {status} in time: {task:#}");
+        assert!(reached, "not {status} in time: {task:#}");
         task
     }
 
-    /// Starts a worker whose leases hold for three seconds, if nothing else is said.
+    /// Starts a worker, by default with leases of three seconds.
     pub(crate) fn worker(&self, id: &str, more: &[&str]) -> WorkerProcess {
         let mut arguments = vec!["worker", "--id", id];
         if !more.contains(&"--lease") {
@@ -151,18 +151,18 @@ impl Place {
         WorkerProcess::start(id, self.command(arguments))
     }
 
-    /// A file that handlers write to.
+    /// The path of a file that handlers write.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
-    /// The lines of a file that handlers write to; none, as long as there is no file.
+    /// The lines of a file that handlers write; empty if it does not exist.
     pub(crate) fn lines_of(&self, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.file(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Waits until a file is there.
+    /// Waits until a file exists.
     pub(crate) fn wait_for_file(&self, name: &str) {
         let path = self.file(name);
         assert!(

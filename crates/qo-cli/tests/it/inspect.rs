@@ -1,43 +1,43 @@
-//! Looking at tasks, queues and workers.
+//! Commands that show tasks, queues and workers.
 
 use std::io::{BufRead, BufReader, Read};
 
 use qo::{ClaimRequest, Failure, FailureKind, WorkerInfo};
 use rustix::process::Signal;
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 #[test]
 fn a_list_has_aligned_columns_and_full_ids() {
-    let place = Place::new();
-    let (one, two) = (place.submit("short"), place.submit("a_longer_type"));
-    let ran = place.qo(&["list"]);
-    let lines: Vec<&str> = ran.assert(0).stdout.lines().collect();
-    assert_eq!(lines.len(), 3, "{ran:#?}");
+    let workspace = Workspace::new();
+    let (one, two) = (workspace.submit("short"), workspace.submit("a_longer_type"));
+    let result = workspace.qo(&["list"]);
+    let lines: Vec<&str> = result.assert(0).stdout.lines().collect();
+    assert_eq!(lines.len(), 3, "{result:#?}");
     let column = lines[0].find("STATUS").unwrap();
     assert!(
         lines[1].starts_with(&one) && lines[2].starts_with(&two),
-        "{ran:#?}"
+        "{result:#?}"
     );
     for line in &lines[1..] {
-        assert!(line[column..].starts_with("pending"), "{ran:#?}");
+        assert!(line[column..].starts_with("pending"), "{result:#?}");
     }
-    // Nothing that goes to a file has colours.
-    assert!(!ran.stdout.contains('\u{1b}'));
-    let painted = place.qo(&["list", "--color", "always"]);
+    // Output that is not a terminal has no colours.
+    assert!(!result.stdout.contains('\u{1b}'));
+    let painted = workspace.qo(&["list", "--color", "always"]);
     assert!(painted.stdout.contains("\u{1b}[33mpending"), "{painted:#?}");
 }
 
 #[test]
-fn a_list_can_be_filtered_and_its_limit_counts_results() {
-    let place = Place::new();
+fn a_list_can_be_filtered_limited_and_continued() {
+    let workspace = Workspace::new();
     for number in 0..30 {
         let task_type = if number % 3 == 0 { "three" } else { "other" };
-        place.submit(task_type);
+        workspace.submit(task_type);
     }
     let list = |words: &[&str]| {
         let words: Vec<&str> = ["list", "--json"].iter().chain(words).copied().collect();
-        place.qo(&words)
+        workspace.qo(&words)
     };
     assert_eq!(list(&[]).lines("task").len(), 30);
     assert_eq!(list(&["--type", "three"]).lines("task").len(), 10);
@@ -50,7 +50,7 @@ fn a_list_can_be_filtered_and_its_limit_counts_results() {
         .map(|digit| list(&["--shard", &digit.to_string()]).lines("task").len())
         .sum();
     assert_eq!(shards, 30);
-    // Pages of four, one after the other, give every task once.
+    // Pages of four together contain every task once.
     let mut seen = std::collections::BTreeSet::new();
     let mut cursor: Option<String> = None;
     loop {
@@ -77,10 +77,10 @@ fn a_list_can_be_filtered_and_its_limit_counts_results() {
 }
 
 #[tokio::test]
-async fn a_card_shows_the_state_and_nothing_that_a_terminal_obeys() {
-    let place = Place::new();
-    let id = place.submit("mail");
-    let card = place.qo(&["status", &id]);
+async fn status_shows_the_task_without_control_characters() {
+    let workspace = Workspace::new();
+    let id = workspace.submit("mail");
+    let output = workspace.qo(&["status", &id]);
     for part in [
         "pending",
         "type       mail",
@@ -88,14 +88,14 @@ async fn a_card_shows_the_state_and_nothing_that_a_terminal_obeys() {
         "due",
         "{\"n\": 1}",
     ] {
-        assert!(card.assert(0).stdout.contains(part), "{card:#?}");
+        assert!(output.assert(0).stdout.contains(part), "{output:#?}");
     }
-    let queue = place.queue().await;
-    let wish = ClaimRequest::new("worker-1".parse().unwrap(), vec!["mail".parse().unwrap()]);
-    let task = queue.claim(&wish).await.unwrap().pop().unwrap();
-    let card = place.qo(&["status", &id]);
+    let queue = workspace.queue().await;
+    let request = ClaimRequest::new("worker-1".parse().unwrap(), vec!["mail".parse().unwrap()]);
+    let task = queue.claim(&request).await.unwrap().pop().unwrap();
+    let output = workspace.qo(&["status", &id]);
     for part in ["running", "worker     worker-1", "lease", "left"] {
-        assert!(card.assert(0).stdout.contains(part), "{card:#?}");
+        assert!(output.assert(0).stdout.contains(part), "{output:#?}");
     }
     let failure = Failure {
         kind: FailureKind::Permanent,
@@ -104,14 +104,14 @@ async fn a_card_shows_the_state_and_nothing_that_a_terminal_obeys() {
     let lease = task.lease_id.unwrap();
     queue.fail(task.id, lease, failure).await.unwrap();
     for words in [&["status", id.as_str()][..], &["list"], &["history", &id]] {
-        let ran = place.qo(words);
+        let result = workspace.qo(words);
         assert!(
-            ran.assert(0).stdout.contains("bad \u{fffd}[2J thing"),
-            "{ran:#?}"
+            result.assert(0).stdout.contains("bad \u{fffd}[2J thing"),
+            "{result:#?}"
         );
-        assert!(!ran.stdout.contains('\u{1b}'), "{ran:#?}");
+        assert!(!result.stdout.contains('\u{1b}'), "{result:#?}");
     }
-    let events = place.qo(&["history", &id, "--json"]).lines("event");
+    let events = workspace.qo(&["history", &id, "--json"]).lines("event");
     let path: Vec<&str> = events
         .iter()
         .map(|event| event["to"].as_str().unwrap())
@@ -121,52 +121,53 @@ async fn a_card_shows_the_state_and_nothing_that_a_terminal_obeys() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
-    let place = Place::new();
+fn a_missing_task_is_not_found() {
+    let workspace = Workspace::new();
     let id = "550e8400-e29b-41d4-a716-446655440000";
     for command in [
         "status",
         "history",
         "wait",
         "replay",
+        "run-now",
         "cancel",
         "archive",
         "unarchive",
         "purge",
     ] {
-        let ran = place.qo(&[command, id]);
-        assert!(ran.assert(3).stderr.contains(id), "{ran:#?}");
+        let result = workspace.qo(&[command, id]);
+        assert!(result.assert(3).stderr.contains(id), "{result:#?}");
     }
-    let ran = place.qo(&["status", id, "--json"]);
-    let error = ran.assert(3).error();
+    let result = workspace.qo(&["status", id, "--json"]);
+    let error = result.assert(3).error();
     assert_eq!(error["kind"], "not_found");
-    // The store that was searched is named.
+    // The hint names the store.
     assert!(
         error["hint"].as_str().unwrap().contains("queue.db"),
         "{error}"
     );
-    place.qo(&["status", "7"]).assert(2);
+    workspace.qo(&["status", "7"]).assert(2);
 }
 
 #[test]
-fn versions_are_shown_where_the_store_keeps_them() {
-    let place = Place::new();
-    let early = place.submit("t");
+fn versions_are_shown_if_the_store_is_versioned() {
+    let workspace = Workspace::new();
+    let early = workspace.submit("t");
     assert_eq!(
-        place
+        workspace
             .qo(&["history", &early, "--versions", "--json"])
             .assert(9)
             .error()["kind"],
         "unsupported"
     );
-    place.qo(&["init", "--probe-budget", "1s"]).assert(0);
-    let id = place.submit("t");
-    place.qo(&["cancel", &id]).assert(0);
-    let versions = place
+    workspace.qo(&["init", "--probe-budget", "1s"]).assert(0);
+    let id = workspace.submit("t");
+    workspace.qo(&["cancel", &id]).assert(0);
+    let versions = workspace
         .qo(&["history", &id, "--versions", "--json"])
         .lines("version");
     assert_eq!(versions.len(), 2);
-    let steps = place
+    let steps = workspace
         .qo(&["history", &id, "--diff", "--json"])
         .lines("version");
     let changed: Vec<&str> = steps[1]["changes"]
@@ -176,7 +177,7 @@ fn versions_are_shown_where_the_store_keeps_them() {
         .map(|change| change["field"].as_str().unwrap())
         .collect();
     assert!(changed.contains(&"status"), "{changed:?}");
-    let shown = place.qo(&["history", &id, "--diff"]);
+    let shown = workspace.qo(&["history", &id, "--diff"]);
     assert!(
         shown
             .assert(0)
@@ -185,7 +186,7 @@ fn versions_are_shown_where_the_store_keeps_them() {
         "{shown:#?}"
     );
     assert!(
-        place
+        workspace
             .qo(&["history", &id, "--versions"])
             .stdout
             .contains("REVISION")
@@ -193,10 +194,13 @@ fn versions_are_shown_where_the_store_keeps_them() {
 }
 
 #[tokio::test]
-async fn workers_are_judged_by_when_they_were_heard_of() {
-    let place = Place::new();
-    assert_eq!(place.qo(&["workers", "--json"]).lines("worker").len(), 0);
-    let queue = place.queue().await;
+async fn health_of_workers_follows_from_their_heartbeats() {
+    let workspace = Workspace::new();
+    assert_eq!(
+        workspace.qo(&["workers", "--json"]).lines("worker").len(),
+        0
+    );
+    let queue = workspace.queue().await;
     let now = queue.now();
     for (name, silent_seconds) in [("lively", 5), ("slow", 120), ("gone", 3_600)] {
         let mut worker = WorkerInfo::new(name.parse().unwrap(), now.minus_millis(7_200_000));
@@ -204,7 +208,7 @@ async fn workers_are_judged_by_when_they_were_heard_of() {
         worker.tasks_completed = 12;
         queue.heartbeat(&worker).await.unwrap();
     }
-    let workers = place.qo(&["workers", "--json"]).lines("worker");
+    let workers = workspace.qo(&["workers", "--json"]).lines("worker");
     let states: Vec<_> = workers
         .iter()
         .map(|worker| {
@@ -218,86 +222,90 @@ async fn workers_are_judged_by_when_they_were_heard_of() {
         states,
         [("lively", "active"), ("slow", "stale"), ("gone", "dead")]
     );
-    let shown = place.qo(&["workers", "--threshold", "1d"]);
+    let shown = workspace.qo(&["workers", "--threshold", "1d"]);
     assert!(!shown.assert(0).stdout.contains("stale"), "{shown:#?}");
     queue.close().await;
 }
 
 #[test]
-fn stats_count_by_queue_and_show_what_is_paused() {
-    let place = Place::new();
-    let stats = place.qo(&["stats", "--json"]).json("stats");
+fn stats_count_by_queue_and_show_paused_queues() {
+    let workspace = Workspace::new();
+    let stats = workspace.qo(&["stats", "--json"]).json("stats");
     assert_eq!(stats["queues"], serde_json::json!({}));
-    place.submit("a");
-    place
+    workspace.submit("a");
+    workspace
         .qo(&["submit", "--type", "b", "--queue", "mail"])
         .assert(0);
-    place.qo(&["pause", "mail"]).assert(0);
-    let stats = place.qo(&["stats", "--json"]).json("stats");
+    workspace.qo(&["pause", "mail"]).assert(0);
+    let stats = workspace.qo(&["stats", "--json"]).json("stats");
     assert_eq!(stats["queues"]["default"]["statuses"]["pending"], 1);
     assert_eq!(stats["queues"]["mail"]["types"]["b"], 1);
     assert_eq!(stats["queues"]["mail"]["paused"], true);
-    let shown = place.qo(&["stats", "--types"]);
+    let shown = workspace.qo(&["stats", "--types"]);
     assert!(
         shown.stdout.contains("paused") && shown.stdout.contains("TYPE"),
         "{shown:#?}"
     );
-    let resumed = place.qo(&["resume", "mail", "--json"]);
+    let resumed = workspace.qo(&["resume", "mail", "--json"]);
     assert_eq!(
         resumed.assert(0).stdout,
         "{\"paused\":false,\"queue\":\"mail\"}\n"
     );
-    let stats = place.qo(&["stats", "--json"]).json("stats");
+    let stats = workspace.qo(&["stats", "--json"]).json("stats");
     assert_eq!(stats["queues"]["mail"]["paused"], false);
 }
 
 #[test]
-fn a_watch_shows_what_changes_and_ends_cleanly() {
-    let place = Place::new();
-    place.submit("first");
-    let mut watch = place.start(&["list", "--watch", "0.2", "--json"]);
+fn a_watch_shows_changes_and_stops_cleanly() {
+    let workspace = Workspace::new();
+    workspace.submit("first");
+    let mut watch = workspace.start(&["list", "--watch", "0.2", "--json"]);
     let mut lines = BufReader::new(watch.stdout()).lines();
     let first = lines.next().unwrap().unwrap();
     assert!(first.contains("\"first\""), "{first}");
-    place.submit("second");
-    // Each look lists both from now on; reading blocks until there is a line, and the command's end would end it.
+    workspace.submit("second");
+    // Later outputs list both tasks. Reading blocks until there is a line, or until the command ends.
     assert!(lines.any(|line| line.unwrap().contains("\"second\"")));
     watch.signal(Signal::INT);
     watch.end().assert(0);
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_a_list_quietly() {
-    let place = Place::new();
+fn a_closed_output_ends_a_list_quietly() {
+    let workspace = Workspace::new();
     let inputs: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
-    place.file("inputs", &inputs.join("\n"));
-    place
+    workspace.file("inputs", &inputs.join("\n"));
+    workspace
         .qo(&["submit", "--type", "t", "--many", "inputs"])
         .assert(0);
-    let mut list = place.start(&["list", "--all", "--json"]);
+    let mut list = workspace.start(&["list", "--all", "--json"]);
     let mut first = [0; 10];
     list.stdout().read_exact(&mut first).unwrap();
-    let ran = list.end();
-    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let result = list.end();
+    assert_eq!((result.code, result.stderr.as_str()), (0, ""));
 }
 
 #[test]
-fn verbose_shows_requests_with_their_latency_and_the_log_variable_is_above_it() {
-    let place = Place::new();
-    let id = place.submit("t");
-    let ran = place.qo(&["-v", "status", &id]);
-    let line = ran.stderr.lines().find(|line| line.contains(&id)).unwrap();
+fn verbose_logs_requests_with_latency_and_rust_log_takes_precedence() {
+    let workspace = Workspace::new();
+    let id = workspace.submit("t");
+    let result = workspace.qo(&["-v", "status", &id]);
+    let line = result
+        .stderr
+        .lines()
+        .find(|line| line.contains(&id))
+        .unwrap();
     assert!(
         line.contains("GET") && line.contains(" ok ") && line.ends_with(" ms"),
-        "{ran:#?}"
+        "{result:#?}"
     );
-    let silent = place
+    let silent = workspace
         .command(&["-v", "status", &id])
         .env("RUST_LOG", "off")
         .output()
         .unwrap();
     assert!(silent.stderr.is_empty());
-    let loud = place
+    let loud = workspace
         .command(&["status", &id])
         .env("RUST_LOG", "qo_store=debug")
         .output()

@@ -1,4 +1,4 @@
-//! A directory of its own with an SQLite store in it, and the real command run there.
+//! A temporary directory with an SQLite store, in which tests run the real command.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use serde_json::Value;
 
 use crate::schema;
 
-/// No command of a test takes longer, also on a busy machine.
+/// Time limit of a command, even on a busy machine.
 const TIME_MAX: Duration = Duration::from_mins(2);
 
-/// A directory with a store.
-pub(crate) struct Place {
+/// A temporary directory with a store.
+pub(crate) struct Workspace {
     directory: tempfile::TempDir,
 }
 
-/// What a run of the command gave.
+/// The result of a command.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct CommandResult {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Place {
+impl Workspace {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         Self { directory }
@@ -41,14 +41,14 @@ impl Place {
         format!("sqlite:{}", self.path().join("queue.db").display())
     }
 
-    /// A file in the directory.
+    /// Writes a file in the directory.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path().join(name);
         std::fs::write(&path, text).unwrap();
         path
     }
 
-    /// The command, in this directory, with nothing of the environment of the tests but where programs are.
+    /// The command in this directory. It inherits only `PATH` from the environment.
     pub(crate) fn bare(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_qo"));
         command
@@ -61,20 +61,20 @@ impl Place {
         command
     }
 
-    /// The command, with the store of this place.
+    /// The command with the store of this workspace.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.bare(words);
         command.env("QO_STORE", self.store());
         command
     }
 
-    /// Runs the command to its end.
-    pub(crate) fn qo(&self, words: &[&str]) -> Ran {
-        ran(&self.command(words).output().unwrap())
+    /// Runs the command.
+    pub(crate) fn qo(&self, words: &[&str]) -> CommandResult {
+        result(&self.command(words).output().unwrap())
     }
 
-    /// Runs the command with something to read.
-    pub(crate) fn qo_reading(&self, words: &[&str], input: &str) -> Ran {
+    /// Runs the command with this standard input.
+    pub(crate) fn qo_reading(&self, words: &[&str], input: &str) -> CommandResult {
         let mut command = self.command(words);
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -82,47 +82,47 @@ impl Place {
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_owned();
         let writer = std::thread::spawn(move || {
-            // A command that fails early does not read all of it.
+            // A command that fails early does not read all of its input.
             let _ = stdin.write_all(input.as_bytes());
         });
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();
-        ran(&output)
+        result(&output)
     }
 
     /// Starts the command.
-    pub(crate) fn start(&self, words: &[&str]) -> Started {
+    pub(crate) fn start(&self, words: &[&str]) -> RunningCommand {
         let mut command = self.command(words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Started::spawn(&mut command)
+        RunningCommand::spawn(&mut command)
     }
 
-    /// Submits a task and gives its id.
+    /// Submits a task and returns its id.
     pub(crate) fn submit(&self, task_type: &str) -> String {
-        let ran = self.qo(&["submit", "--type", task_type, "--input", "{\"n\":1}"]);
-        ran.assert(0);
-        ran.stdout.trim().to_owned()
+        let result = self.qo(&["submit", "--type", task_type, "--input", "{\"n\":1}"]);
+        result.assert(0);
+        result.stdout.trim().to_owned()
     }
 
-    /// The queue of this place, as the library sees it.
+    /// Opens the queue with the library.
     pub(crate) async fn queue(&self) -> Queue {
         Connect::to(self.store()).open().await.unwrap()
     }
 }
 
-/// A command that is running. It is killed if the test ends before it.
-pub(crate) struct Started {
+/// A running command. Dropping it kills the process.
+pub(crate) struct RunningCommand {
     child: Child,
     _ended: mpsc::Sender<()>,
 }
 
-impl Started {
-    /// Starts a command whose streams are set already.
+impl RunningCommand {
+    /// Starts a command whose streams are already configured.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let child = command.spawn().unwrap();
         let id = rustix::process::Pid::from_child(&child);
         let (ended, ending) = mpsc::channel::<()>();
-        // A command that does not end would let the test wait for ever.
+        // Without this, a command that hangs would block the test forever.
         std::thread::spawn(move || {
             if ending.recv_timeout(TIME_MAX) == Err(RecvTimeoutError::Timeout) {
                 let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
@@ -134,24 +134,24 @@ impl Started {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, signal).unwrap();
     }
 
-    /// Standard error, to read while it runs.
+    /// Standard error, to read while the command runs.
     pub(crate) fn stderr(&mut self) -> ChildStderr {
         self.child.stderr.take().unwrap()
     }
 
-    /// Standard output, to read while it runs.
+    /// Standard output, to read while the command runs.
     pub(crate) fn stdout(&mut self) -> ChildStdout {
         self.child.stdout.take().unwrap()
     }
 
-    /// Waits for its end.
-    pub(crate) fn end(mut self) -> Ran {
+    /// Waits for the command to exit.
+    pub(crate) fn end(mut self) -> CommandResult {
         let mut output = Output {
             status: std::process::ExitStatus::default(),
             stdout: Vec::new(),
@@ -171,47 +171,47 @@ impl Started {
             output.stderr = stderr.join().unwrap();
         }
         output.status = self.child.wait().unwrap();
-        ran(&output)
+        result(&output)
     }
 }
 
-impl Drop for Started {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
-        // One that has ended already cannot be killed, and need not be.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn ran(output: &Output) -> Ran {
-    Ran {
+fn result(output: &Output) -> CommandResult {
+    CommandResult {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8(output.stdout.clone()).unwrap(),
         stderr: String::from_utf8(output.stderr.clone()).unwrap(),
     }
 }
 
-impl Ran {
-    /// Fails the test unless the exit code is this one.
+impl CommandResult {
+    /// Fails the test unless the exit code matches.
     pub(crate) fn assert(&self, code: i32) -> &Self {
         assert_eq!(self.code, code, "{self:#?}");
         self
     }
 
-    /// The one object on standard output, which has the form of a schema.
-    pub(crate) fn json(&self, form: &str) -> Value {
-        let lines = self.lines(form);
+    /// The single JSON object on standard output, validated against a schema.
+    pub(crate) fn json(&self, schema_name: &str) -> Value {
+        let lines = self.lines(schema_name);
         assert_eq!(lines.len(), 1, "{self:#?}");
         lines.into_iter().next().unwrap()
     }
 
-    /// The objects on standard output, one per line, each of which has the form of a schema.
-    pub(crate) fn lines(&self, form: &str) -> Vec<Value> {
+    /// The JSON objects on standard output, one per line, validated against a schema.
+    pub(crate) fn lines(&self, schema_name: &str) -> Vec<Value> {
         self.stdout
             .lines()
             .map(|line| {
                 let value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{self:#?}"));
-                schema::check(form, &value);
+                schema::check(schema_name, &value);
                 value
             })
             .collect()
