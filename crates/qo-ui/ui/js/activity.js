@@ -1,4 +1,4 @@
-// What happened lately, from tasks that were read: how many came to their end and when, how long they took, which types.
+// Recent activity, computed from tasks: throughput, latency, task types and dead letters.
 
 const BARS = 36;
 const SPANS_MS = [5, 15, 30, 60, 180, 360, 720, 1440, 2880, 10_080].map((minutes) => minutes * 60_000);
@@ -6,14 +6,14 @@ const ENDS = ['completed', 'failed', 'cancelled'];
 
 /**
  * @param {object[]} tasks
- * @param {{now: number, from?: number, share: number, basis?: object}} options `from` is how far back the tasks are complete;
- *   `share` is which part of all tasks they were chosen from
+ * @param {{now: number, from?: number, share: number, basis?: object}} options `from` is the time since which `tasks` is complete;
+ *   `share` is the fraction of all tasks that `tasks` was selected from
  */
 export function activityOf(tasks, { now, from, share, basis }) {
   const ended = tasks.filter((task) => ENDS.includes(endOf(task)) && task.completed_at !== undefined);
   const oldest = from ?? Math.min(...ended.map((task) => task.completed_at), now);
   const reach = now - oldest;
-  // The longest span that is known in full; a little longer than what there is, where everything is known.
+  // The longest span with complete data. If all tasks are known, the shortest span that contains them.
   const fitting = SPANS_MS.filter((span) => span <= reach).at(-1);
   const span = from === undefined ? (SPANS_MS.find((known) => known >= reach) ?? SPANS_MS.at(-1)) : (fitting ?? Math.max(reach, 1));
   const start = now - span;
@@ -41,13 +41,13 @@ export function activityOf(tasks, { now, from, share, basis }) {
     },
     types: typesOf(tasks.filter((task) => task.updated_at >= start)),
     deadLetters: tasks.filter((task) => task.status === 'failed').sort((a, b) => b.updated_at - a.updated_at).slice(0, 8),
-    lettersAmong: basis?.read,
+    deadLettersFrom: basis?.read,
     queueRates: queueRates(inSpan, share, span),
     basis: share < 1 || basis ? basis : undefined,
   };
 }
 
-/** How a task ended, also if it was archived since. */
+/** The final status of a task, even if it has been archived since. */
 function endOf(task) {
   if (task.status !== 'archived') return task.status;
   return task.events.findLast((event) => event.to === 'archived')?.from ?? 'failed';

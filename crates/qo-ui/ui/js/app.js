@@ -1,8 +1,8 @@
-// The dashboard itself: which page is shown, when it is refreshed, the keys, and what happens when something fails.
+// The application: navigation, refreshing, keyboard shortcuts and error handling.
 
 import { h, icon, patch } from './dom.js';
 import { dollars, plural } from './format.js';
-import { address, go, readRoute, takeHandover } from './router.js';
+import { address, go, readRoute, takeLinkPayload } from './router.js';
 import { applyTheme, changeSettings, getSettings, INTERVALS } from './settings.js';
 import { HttpSource } from './http/source.js';
 import { S3Source } from './s3/source.js';
@@ -31,7 +31,7 @@ const LIVE_PAUSE_MS = 1000;
 
 class App {
   source;
-  /** What pages know of each other's work, such as the counts on the tabs. */
+  /** Data shared between pages, such as the counts on the tabs. */
   memory = {};
   #view;
   #error;
@@ -41,19 +41,19 @@ class App {
   #timer;
   #goPressedAt = 0;
   #stopLive;
-  /** Whether the search line gets the focus when the list of tasks is there. */
+  /** Whether to focus the search field once the task list is shown. */
   #searchNext = false;
 
   async start() {
     applyTheme();
-    const handed = takeHandover();
+    const payload = takeLinkPayload();
     window.addEventListener('hashchange', () => this.#navigate());
     document.addEventListener('keydown', (event) => this.#key(event));
     document.addEventListener('visibilitychange', () => this.#visibility());
     setInterval(() => this.#tick(), 1000);
-    if (handed) {
-      const error = await this.connect(placeFromHandover(handed));
-      if (error) this.#showConnect(error, formFromHandover(handed));
+    if (payload) {
+      const error = await this.connect(connectionFromLink(payload));
+      if (error) this.#showConnect(error, formFromLink(payload));
       return;
     }
     const own = await HttpSource.ownServer();
@@ -61,11 +61,11 @@ class App {
     this.#showConnect(undefined, own ?? undefined);
   }
 
-  /** Connects to a source. Gives the error if that fails. */
-  async connect(place) {
+  /** Connects to a source. Returns the error if that fails. */
+  async connect(connection) {
     let source;
     try {
-      source = place.kind === 'http' ? new HttpSource(place) : new S3Source(place);
+      source = connection.kind === 'http' ? new HttpSource(connection) : new S3Source(connection);
       await source.open();
     } catch (error) {
       source?.close();
@@ -74,7 +74,7 @@ class App {
     this.source = source;
     this.memory = {};
     source.counter.addEventListener('change', () => this.#drawFooter());
-    this.#stopLive = source.live?.(() => this.#changedLive());
+    this.#stopLive = source.live?.(() => this.#onChange());
     if (readRoute().path.length === 0) history.replaceState(null, '', '#/overview');
     this.#navigate();
     this.schedule();
@@ -90,11 +90,11 @@ class App {
     this.#showConnect(error);
   }
 
-  remember(things) {
-    Object.assign(this.memory, things);
+  remember(data) {
+    Object.assign(this.memory, data);
   }
 
-  /** Loads the page's data again, and shows it. */
+  /** Reloads the page's data and redraws. */
   async refresh(options = {}) {
     if (!this.source || !this.#view) return;
     if (this.#loading) {
@@ -122,7 +122,7 @@ class App {
     this.schedule();
   }
 
-  /** Does something that may fail, tells why if it does, and shows what became of it. */
+  /** Runs an operation, reports its error, and refreshes the page. */
   async attempt(work) {
     try {
       await work();
@@ -136,13 +136,13 @@ class App {
     }
   }
 
-  /** Plans the next refresh: never while the tab is hidden. */
+  /** Schedules the next refresh, unless the tab is hidden. */
   schedule() {
     clearTimeout(this.#timer);
     const { refreshSeconds } = getSettings();
     if (!this.source || refreshSeconds === 0 || document.hidden) return;
     this.#timer = setTimeout(() => {
-      // A dialog is about what is on the page now.
+      // The page must not change while a dialog refers to it.
       if (document.querySelector('dialog[open]')) this.schedule();
       else this.refresh();
     }, refreshSeconds * 1000);
@@ -198,8 +198,8 @@ class App {
     else this.schedule();
   }
 
-  /** A source that tells of changes is asked again soon after, many changes at once. */
-  #changedLive() {
+  /** Refreshes soon after a change notification; several changes cause one refresh. */
+  #onChange() {
     if (document.hidden || document.querySelector('dialog[open]')) return;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.refresh(), LIVE_PAUSE_MS);
@@ -212,7 +212,7 @@ class App {
     const element = document.getElementById('as-of');
     if (element) element.textContent = this.#asOf();
     if (this.source.expires && this.source.now() > this.source.expires) {
-      this.disconnect(new SourceError('expired', 'the session has ended', { hint: 'Open a new link.', command: 'qo ui link' }));
+      this.disconnect(new SourceError('expired', 'the session has expired', { hint: 'Create a new link.', command: 'qo ui link' }));
     }
   }
 
@@ -246,15 +246,15 @@ class App {
     return [
       h('span', { id: 'as-of' }, this.#asOf()),
       h('span', { id: 'requests', title: parts },
-        `${plural(counter.requests, 'request')} this visit`, this.source.kind === 's3' && ` · ${dollars(counter.dollars)} at S3's prices`),
-      h('button', { type: 'button', class: 'link', on: { click: showHelp } }, 'Keys ', h('kbd', {}, '?')),
+        `${plural(counter.requests, 'request')} in this session`, this.source.kind === 's3' && ` · ${dollars(counter.dollars)} at S3 prices`),
+      h('button', { type: 'button', class: 'link', on: { click: showHelp } }, 'Shortcuts ', h('kbd', {}, '?')),
     ];
   }
 
   #asOf() {
     if (!this.#loadedAt) return '';
     const seconds = Math.max(Math.round((this.source.now() - this.#loadedAt) / 1000), 0);
-    return seconds < 2 ? 'Up to date' : `As of ${seconds} s ago`;
+    return seconds < 2 ? 'Up to date' : `Updated ${seconds} s ago`;
   }
 
   #key(event) {
@@ -302,23 +302,23 @@ function brand() {
   return h('a', { class: 'brand', href: '#/overview', 'aria-label': 'qo' }, h('span', { 'aria-hidden': 'true' }, 'qo'));
 }
 
-/** What a link handed over, in the words of the form, so that it can be tried again. */
-function formFromHandover(handed) {
+/** The payload of a link as form values, so that the user can try again. */
+function formFromLink(payload) {
   return {
-    ...handed, kind: handed.url ? 'http' : 's3', readOnly: handed.mode === 'read', virtualHost: Boolean(handed.virtual_host),
-    accessKeyId: handed.access_key_id, secretAccessKey: handed.secret_access_key, sessionToken: handed.session_token ?? '',
+    ...payload, kind: payload.url ? 'http' : 's3', readOnly: payload.mode === 'read', virtualHost: Boolean(payload.virtual_host),
+    accessKeyId: payload.access_key_id, secretAccessKey: payload.secret_access_key, sessionToken: payload.session_token ?? '',
   };
 }
 
-/** What a link handed over, in the words of the sources. */
-function placeFromHandover(handed) {
-  const expires = handed.expires ? Date.parse(handed.expires) : undefined;
-  const readOnly = handed.mode === 'read';
-  if (handed.url) return { kind: 'http', url: String(handed.url), token: handed.token, readOnly, expires };
+/** The payload of a link as a connection. */
+function connectionFromLink(payload) {
+  const expires = payload.expires ? Date.parse(payload.expires) : undefined;
+  const readOnly = payload.mode === 'read';
+  if (payload.url) return { kind: 'http', url: String(payload.url), token: payload.token, readOnly, expires };
   return {
-    kind: 's3', endpoint: String(handed.endpoint), bucket: String(handed.bucket), prefix: handed.prefix ?? '', region: handed.region ?? 'us-east-1',
-    virtualHost: Boolean(handed.virtual_host), readOnly, expires,
-    credentials: { accessKeyId: handed.access_key_id, secretAccessKey: handed.secret_access_key, sessionToken: handed.session_token },
+    kind: 's3', endpoint: String(payload.endpoint), bucket: String(payload.bucket), prefix: payload.prefix ?? '', region: payload.region ?? 'us-east-1',
+    virtualHost: Boolean(payload.virtual_host), readOnly, expires,
+    credentials: { accessKeyId: payload.access_key_id, secretAccessKey: payload.secret_access_key, sessionToken: payload.session_token },
   };
 }
 

@@ -1,4 +1,4 @@
-// What this visit has cost: requests by kind, and dollars at the prices of S3 Standard in us-east-1.
+// The requests of this session and their cost, at the prices of S3 Standard in us-east-1.
 
 const DOLLARS_PER_1000 = { put: 0.005, list: 0.005, get: 0.0004, delete: 0, http: 0 };
 
@@ -23,7 +23,7 @@ export class Counter extends EventTarget {
     return Object.entries(this.counts).reduce((sum, [kind, count]) => sum + (count * DOLLARS_PER_1000[kind]) / 1000, 0);
   }
 
-  /** What so many requests would cost. */
+  /** The cost of a number of requests. */
   static estimate(counts) {
     return Object.entries(counts).reduce((sum, [kind, count]) => sum + (count * DOLLARS_PER_1000[kind]) / 1000, 0);
   }

@@ -1,17 +1,17 @@
-// Making elements and keeping them current. There is no markup in any text here: every value becomes a text node or an
-// attribute, so that a task's content cannot become part of the page.
+// Creating and updating elements. Every value becomes a text node or an attribute, never markup, so the content of a task cannot
+// inject anything into the page.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
 /**
- * Makes an element. Properties: `class`, `key` (keeps an element through updates), `style` (an object), `on` (handlers by the
- * names of their events), `keep` (a name; an element of the same name is left as it is by updates), and attributes.
+ * Creates an element. Properties: `class`, `key` (identifies an element across updates), `style` (an object), `on` (event handlers by
+ * event name), `keep` (updates leave an element with the same `keep` unchanged), and attributes.
  */
 export function h(tag, props, ...children) {
   return fill(document.createElement(tag), props, children);
 }
 
-/** Makes an SVG element. */
+/** Creates an SVG element. */
 export function svg(tag, props, ...children) {
   return fill(document.createElementNS(SVG, tag), props, children);
 }
@@ -38,7 +38,7 @@ function fill(element, props, children) {
   return element;
 }
 
-/** Makes the content of `container` look like `wanted`, changing as little as possible: focus and scrolling stay. */
+/** Updates the content of `container` to match `wanted` with minimal changes, so that focus and scroll position are kept. */
 export function patch(container, wanted) {
   patchChildren(container, [wanted].flat().filter(Boolean));
 }
@@ -53,7 +53,7 @@ function patchChildren(parent, wanted) {
       current = byKey.get(next.qoKey);
       if (current) parent.insertBefore(current, at);
     }
-    if (current && isSameSort(current, next)) {
+    if (current && isSameKind(current, next)) {
       if (current === at) at = at.nextSibling;
       patchNode(current, next);
     } else {
@@ -67,7 +67,7 @@ function patchChildren(parent, wanted) {
   }
 }
 
-function isSameSort(a, b) {
+function isSameKind(a, b) {
   return a.nodeType === b.nodeType && a.nodeName === b.nodeName && a.qoKey === b.qoKey && a.qoKeep === b.qoKeep;
 }
 
@@ -81,7 +81,7 @@ function patchNode(current, wanted) {
   for (const [event, handler] of Object.entries(wanted.qoHandlers ?? {})) current[`on${event}`] = handler;
   current.qoHandlers = wanted.qoHandlers;
   for (const { name } of [...current.attributes]) {
-    // Whether a part is folded is the reader's choice.
+    // The user decides whether a section is open.
     if (!wanted.hasAttribute(name) && !(name === 'open' && current.nodeName === 'DETAILS')) current.removeAttribute(name);
   }
   for (const { name, value } of wanted.attributes) {
@@ -109,7 +109,7 @@ const ICONS = {
   lock: 'M5 9h10v8H5zM7 9V6a3 3 0 0 1 6 0v3',
 };
 
-/** A small picture that goes with a word, and is hidden from those who only hear the word. */
+/** A decorative icon, hidden from screen readers. */
 export function icon(name) {
   return svg('svg', { class: 'icon', viewBox: '0 0 20 20', 'aria-hidden': 'true', focusable: 'false' }, svg('path', { d: ICONS[name] }));
 }

@@ -1,11 +1,11 @@
-// Numbers, times and sizes as people read them.
+// Formatting of numbers, times and sizes.
 
 const NUMBER = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const SHORT = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
 
 export const number = (value) => NUMBER.format(value);
 
-/** A count, with how it was found: `~` is an estimate, `+` a lower bound. */
+/** A count: `~` marks an estimate, `+` a lower bound. */
 export function count({ value, how }) {
   const text = value >= 100_000 ? SHORT.format(value) : number(how === 'estimate' ? round2(value) : value);
   return how === 'estimate' ? `~${text}` : how === 'at least' ? `${text}+` : text;
@@ -14,14 +14,14 @@ export function count({ value, how }) {
 /** An estimate in words. */
 export const about = (total) => `about ${count({ ...total, how: 'estimate' }).slice(1)}`;
 
-/** Two significant digits: an estimate has no more. */
+/** Rounds an estimate to two significant digits. */
 function round2(value) {
   if (value < 100) return value;
   const unit = 10 ** (Math.floor(Math.log10(value)) - 1);
   return Math.round(value / unit) * unit;
 }
 
-/** A length of time: 340 ms, 12 s, 3 min 20 s, 2 h 5 min, 4 d 3 h. */
+/** A duration: 340 ms, 12 s, 3 min 20 s, 2 h 5 min, 4 d 3 h. */
 export function duration(millis) {
   if (!Number.isFinite(millis)) return '–';
   if (millis < 1000) return `${Math.max(Math.round(millis), 0)} ms`;
@@ -36,7 +36,7 @@ export function duration(millis) {
   return two(Math.floor(hours / 24), 'd', hours % 24, 'h');
 }
 
-/** A point in time, as far from now as it is. */
+/** A time relative to now. */
 export function relative(time, now) {
   const difference = time - now;
   if (Math.abs(difference) < 1000) return 'now';
@@ -54,7 +54,7 @@ function coarse(millis) {
   return `${Math.round(hours / 24)} d`;
 }
 
-/** A point in time, in full, in the reader's zone. */
+/** The full local time. */
 export function fullTime(time) {
   const date = new Date(time);
   const pad = (value, width = 2) => String(value).padStart(width, '0');

@@ -1,4 +1,4 @@
-// Addresses: `#/tasks?tab=failed&q=type%3Aresize`. What is handed over in the fragment is taken out of the address at once.
+// Routes such as `#/tasks?tab=failed&q=type%3Aresize`. Credentials in the fragment are removed from the address at once.
 
 /** @returns {{path: string[], params: URLSearchParams}} */
 export function readRoute(hash = location.hash) {
@@ -12,7 +12,7 @@ export function address(path, params = {}) {
   return `#/${path}${text ? `?${text}` : ''}`;
 }
 
-/** Goes somewhere. With `replace`, the place before is forgotten. */
+/** Navigates to a route. With `replace`, the current history entry is replaced. */
 export function go(path, params, { replace = false } = {}) {
   const target = address(path, params);
   if (target === location.hash) return;
@@ -25,19 +25,19 @@ export function go(path, params, { replace = false } = {}) {
 }
 
 /**
- * What a link of `qo ui link` hands over: `#connect=BASE64URL(JSON)`, and where to go. It is removed from the address and from
- * the history before anything else happens.
+ * The payload of a link from `qo ui link`: `#connect=BASE64URL(JSON)`, optionally with the page to open. It is removed from the address
+ * and the history before anything else happens.
  */
-export function takeHandover() {
+export function takeLinkPayload() {
   const found = /^#connect=([A-Za-z0-9_-]+)(?:&go=([^&]*))?$/.exec(location.hash);
   if (!found) return undefined;
-  const [, encoded, place] = found;
-  const path = place ? decodeURIComponent(place).replace(/^\/+/, '') : 'overview';
+  const [, encoded, target] = found;
+  const path = target ? decodeURIComponent(target).replace(/^\/+/, '') : 'overview';
   history.replaceState(null, '', `#/${path}`);
   try {
     const bytes = Uint8Array.from(atob(encoded.replaceAll('-', '+').replaceAll('_', '/')), (letter) => letter.charCodeAt(0));
-    const handed = JSON.parse(new TextDecoder().decode(bytes));
-    return handed && typeof handed === 'object' ? handed : undefined;
+    const payload = JSON.parse(new TextDecoder().decode(bytes));
+    return payload && typeof payload === 'object' ? payload : undefined;
   } catch {
     return undefined;
   }

@@ -1,15 +1,15 @@
-// The search line: words with qualifiers, and the query that they make.
+// Parsing of the search field.
 
 import { STATUSES } from './record/record.js';
 
-/** What a tab of the task list shows. Pending tasks are told apart by whether their time has come. */
+/** The tabs of the task list. Pending tasks are either due or scheduled. */
 export const TABS = ['all', 'due', 'scheduled', 'running', 'completed', 'failed', 'cancelled', 'archived'];
 const STATUS_WORDS = [...STATUSES, 'due', 'scheduled'];
 const QUALIFIERS = ['type', 'queue', 'tag', 'worker', 'status', 'id', 'shard'];
 
 /**
- * Reads a search line.
- * @returns {{query: object, problems: string[]}} the query, and what could not be understood
+ * Parses a search.
+ * @returns {{query: object, problems: string[]}} the query, and messages about invalid parts
  */
 export function parseSearch(text) {
   const query = { statuses: [] };
@@ -20,9 +20,9 @@ export function parseSearch(text) {
     if (name === undefined || name === 'id') {
       const id = value.toLowerCase();
       if (/^[0-9a-f][0-9a-f-]{0,35}$/.test(id)) query.id = id;
-      else problems.push(`${value} is not the start of an id; use type:, queue:, tag:, worker: or status:`);
+      else problems.push(`${value} is not a prefix of an id; use type:, queue:, tag:, worker: or status:`);
     } else if (!QUALIFIERS.includes(name)) {
-      problems.push(`there is no ${name}:; use ${QUALIFIERS.map((known) => `${known}:`).join(' ')}`);
+      problems.push(`unknown qualifier ${name}:; use ${QUALIFIERS.map((known) => `${known}:`).join(' ')}`);
     } else if (value === '') {
       problems.push(`${name}: needs a value`);
     } else if (name === 'status') {
@@ -31,7 +31,7 @@ export function parseSearch(text) {
         else problems.push(`${status} is not a status; use ${STATUS_WORDS.join(', ')}`);
       }
     } else if (name === 'shard' && !/^[0-9a-f]$/.test(value)) {
-      problems.push('a shard is one digit, 0 to f');
+      problems.push('a shard is one hexadecimal digit');
     } else {
       query[name] = value;
     }
@@ -39,13 +39,13 @@ export function parseSearch(text) {
   return { query, problems };
 }
 
-/** The query of a tab, a shard and a search line together. A status in the search line wins over the tab. */
+/** Combines a tab, a shard and a search. A status in the search overrides the tab. */
 export function combine(tab, shard, searched, sort) {
   const statuses = searched.statuses.length > 0 ? searched.statuses : tab === 'all' ? [] : [tab];
   return { ...searched, statuses, shard: searched.shard ?? (shard || undefined), sort };
 }
 
-/** Whether a task is meant. */
+/** Whether a task matches a query. */
 export function matches(query, task, now) {
   const is = (status) => {
     if (status === 'due') return task.status === 'pending' && task.available_at <= now + 1000;

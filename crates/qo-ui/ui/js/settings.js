@@ -1,4 +1,4 @@
-// The reader's choices. They are kept in the browser; credentials never are.
+// User settings, stored in the browser. Credentials are never stored.
 
 const NAME = 'qo-dashboard';
 export const INTERVALS = [0, 5, 10, 30];
@@ -15,7 +15,7 @@ export function changeSettings(change) {
   try {
     localStorage.setItem(NAME, JSON.stringify(settings));
   } catch {
-    // A browser that keeps nothing still shows everything.
+    // Without storage, settings last until the page is closed.
   }
   applyTheme();
 }

@@ -1,28 +1,28 @@
-// What every source of the dashboard can do, and the words that sources and pages share.
+// The interface of sources, and definitions shared by sources and pages.
 //
-// A source is where the tasks come from: a bucket that the browser asks by itself (`s3/source.js`), or a server with the HTTP
-// API (`http/source.js`). The pages know this interface and nothing below it:
+// A source provides the tasks: a bucket that the browser reads directly (`s3/source.js`), or a server with the HTTP API
+// (`http/source.js`). Pages use only this interface:
 //
 //   kind                     's3' or 'http'
-//   title, detail            what to show of it
-//   readOnly                 whether it refuses every action
-//   counter                  the requests of this visit
-//   now()                    the time by which the queue judges, in milliseconds
-//   open()                   makes sure that it can be used
-//   page(query, cursor)      { tasks, next, looked, note, order }: some tasks, and where to go on
-//   overview(options)        counts, activity and workers, each with how it was found
+//   title, detail            labels
+//   readOnly                 whether actions are disabled
+//   counter                  the requests of this session
+//   now()                    the queue's clock, in milliseconds
+//   open()                   checks the connection
+//   page(query, cursor)      { tasks, next, examined, note, order }: some tasks, and the cursor of the next page
+//   overview(options)        counts, activity and workers
 //   get(id)                  one task
-//   payload(task, field)     the text of an input or output, wherever it is kept
-//   versions(id)             the stored versions, oldest first, without their content
-//   version(id, version)     the content of one
-//   workers(), queues()      what there is
-//   act(kind, id, options)   replay, archive, unarchive, cancel or run_now; gives the task as it is then
-//   submit(request)          a new task; gives it
-//   setPaused(queue, paused) pauses a queue or lets it go on
-//   matching(query, options) all ids that match, found page by page, for bulk actions
-//   live(listener)           tells of changes as they come, where the source can; gives how to stop
+//   payload(task, field)     the text of an input or output
+//   versions(id)             the stored versions, oldest first, without content
+//   version(id, version)     the content of a version
+//   workers()                the workers
+//   act(kind, id, options)   replay, archive, unarchive, cancel or run_now; returns the changed task
+//   submit(request)          submits a task and returns it
+//   setPaused(queue, paused) pauses or resumes a queue
+//   matching(query, options) all matching tasks, for bulk actions
+//   live(listener)           notifies of changes, if supported; returns a function that stops it
 
-/** What a source could not do: one kind per condition, a sentence, and what to do next. */
+/** An error of a source: its kind, a message, and optionally a hint and a command to fix it. */
 export class SourceError extends Error {
   /**
    * @param {'denied'|'expired'|'not_found'|'conflict'|'exists'|'cors'|'network'|'throttled'|'unavailable'|'insecure'|
@@ -37,8 +37,8 @@ export class SourceError extends Error {
   }
 }
 
-/** Runs work for each item, a few at a time, and gives the results in the order of the items. */
-export async function eachAtOnce(items, limit, work) {
+/** Runs `work` for each item with limited concurrency. Returns the results in the order of the items. */
+export async function mapConcurrently(items, limit, work) {
   const results = new Array(items.length);
   let next = 0;
   const lane = async () => {

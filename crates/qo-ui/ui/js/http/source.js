@@ -1,7 +1,7 @@
-// A qo server as a source: the HTTP API under `/v1`, with changes told as they come.
+// A qo server as a source: the HTTP API under `/v1`, with change notifications.
 //
-// The server counts and filters. What its filter lacks (a worker, the start of an id, due or not yet due) is chosen here from
-// its pages, as the bucket's source does.
+// The server counts and filters. Conditions that its filter lacks (worker, prefix of an id, due or scheduled) are applied here, page by
+// page, as for buckets.
 
 import { activityOf } from '../activity.js';
 import { Counter } from '../counter.js';
@@ -14,7 +14,7 @@ import { readWorker } from '../s3/source.js';
 
 const TIMEOUT_MS = 30_000;
 const PAGE_MAX = 1000;
-const LOOKED_MAX = 2000;
+const EXAMINED_MAX = 2000;
 const RECENT_MS = 3_600_000;
 const LIVE_WAIT_MAX_MS = 30_000;
 
@@ -25,23 +25,23 @@ export class HttpSource {
   #offset = 0;
   #records = new Map();
 
-  constructor(place) {
-    this.place = { ...place, token: undefined };
-    this.base = new URL(place.url).href.replace(/\/+$/, '');
-    this.#token = place.token || undefined;
-    this.readOnly = Boolean(place.readOnly);
-    this.expires = place.expires;
-    this.title = new URL(place.url).host;
+  constructor(connection) {
+    this.connection = { ...connection, token: undefined };
+    this.base = new URL(connection.url).href.replace(/\/+$/, '');
+    this.#token = connection.token || undefined;
+    this.readOnly = Boolean(connection.readOnly);
+    this.expires = connection.expires;
+    this.title = new URL(connection.url).host;
     this.detail = this.base;
   }
 
-  /** The server that this page comes from, if it is one. */
+  /** The server that served this page, if it is a qo server. */
   static async ownServer() {
     const isRoot = /^\/(?:ui\/)?(?:index\.html)?$/.test(location.pathname) && location.protocol.startsWith('http');
     if (!isRoot || location.hostname.endsWith('.amazonaws.com')) return undefined;
     try {
-      const answer = await fetch('/v1/info', { cache: 'no-store', signal: AbortSignal.timeout(5_000) });
-      const isQo = answer.ok ? (await answer.json()).service === 'qo' : answer.headers.get('content-type')?.includes('problem+json');
+      const response = await fetch('/v1/info', { cache: 'no-store', signal: AbortSignal.timeout(5_000) });
+      const isQo = response.ok ? (await response.json()).service === 'qo' : response.headers.get('content-type')?.includes('problem+json');
       return isQo ? { kind: 'http', url: location.origin } : undefined;
     } catch {
       return undefined;
@@ -53,7 +53,7 @@ export class HttpSource {
   }
 
   async open() {
-    const info = JSON.parse(await this.#ask('GET', '/v1/info'));
+    const info = JSON.parse(await this.#request('GET', '/v1/info'));
     this.#offset = Date.parse(info.now) - Date.now();
     this.scopes = info.scopes;
     if (!info.scopes.includes('admin')) this.readOnly = true;
@@ -70,24 +70,24 @@ export class HttpSource {
         throw error;
       });
       const found = task && matches(query, task, this.now()) ? [task] : [];
-      return { tasks: found, looked: 1, order: 'id', total: found.length };
+      return { tasks: found, examined: 1, order: 'id', total: found.length };
     }
     const tasks = [];
-    let looked = 0;
+    let examined = 0;
     let next = cursor?.next;
     do {
       const page = await this.#list(query, next, limit - tasks.length);
-      looked += page.tasks.length;
+      examined += page.tasks.length;
       tasks.push(...page.tasks.filter((task) => matches(query, task, this.now())));
       next = page.next;
-    } while (next && tasks.length < limit && looked < LOOKED_MAX);
-    return { tasks, looked, order: 'id', next: next && { next }, total: !cursor && !next ? tasks.length : undefined };
+    } while (next && tasks.length < limit && examined < EXAMINED_MAX);
+    return { tasks, examined, order: 'id', next: next && { next }, total: !cursor && !next ? tasks.length : undefined };
   }
 
   async overview() {
     const now = this.now();
     const [stats, workers, pending, running, failed, recent] = await Promise.all([
-      this.#ask('GET', '/v1/stats').then(JSON.parse),
+      this.#request('GET', '/v1/stats').then(JSON.parse),
       this.workers(),
       this.#list({ statuses: ['pending'] }, undefined, PAGE_MAX),
       this.#list({ statuses: ['running'] }, undefined, PAGE_MAX),
@@ -115,8 +115,8 @@ export class HttpSource {
       share: 1,
       basis: recent.next ? { read: recent.tasks.length, total } : undefined,
     });
-    activity.aside = 'Of the tasks that were submitted within the last hour.';
-    activity.lettersAmong = failed.next ? failed.tasks.length : undefined;
+    activity.aside = 'Tasks submitted within the last hour.';
+    activity.deadLettersFrom = failed.next ? failed.tasks.length : undefined;
     return {
       at: now,
       total,
@@ -130,7 +130,7 @@ export class HttpSource {
   }
 
   async get(id) {
-    return this.#view(await this.#ask('GET', `/v1/tasks/${id}`));
+    return this.#view(await this.#request('GET', `/v1/tasks/${id}`));
   }
 
   rawRecord(id) {
@@ -138,12 +138,12 @@ export class HttpSource {
   }
 
   async payload(task, field) {
-    return task[field] ?? this.#ask('GET', `/v1/tasks/${task.id}/${field}`);
+    return task[field] ?? this.#request('GET', `/v1/tasks/${task.id}/${field}`);
   }
 
   async versions(id) {
-    const answer = new Map(fields(await this.#ask('GET', `/v1/tasks/${id}/versions?limit=${PAGE_MAX}`)));
-    const versions = elements(answer.get('versions')).map((text) => {
+    const response = new Map(fields(await this.#request('GET', `/v1/tasks/${id}/versions?limit=${PAGE_MAX}`)));
+    const versions = elements(response.get('versions')).map((text) => {
       const version = new Map(fields(text));
       const record = version.has('task') && version.get('task') !== 'null' ? new TaskRecord(new Map(fields(version.get('task')))) : undefined;
       return { version: JSON.parse(version.get('version')), modified: Date.parse(JSON.parse(version.get('stored_at'))), deleted: !record, record };
@@ -154,66 +154,66 @@ export class HttpSource {
 
   async version(id, version) {
     const record = this.knownVersions?.get(version);
-    if (!record) throw new SourceError('not_found', 'this version is no longer there');
+    if (!record) throw new SourceError('not_found', 'this version no longer exists');
     return record;
   }
 
   async workers() {
-    const answer = JSON.parse(await this.#ask('GET', '/v1/workers'));
-    return (Array.isArray(answer) ? answer : answer.workers).map(readWorker);
+    const response = JSON.parse(await this.#request('GET', '/v1/workers'));
+    return (Array.isArray(response) ? response : response.workers).map(readWorker);
   }
 
   async act(kind, id, { reason } = {}) {
-    this.#refuseIfReadOnly();
+    this.#requireWritable();
     const body = kind === 'cancel' ? JSON.stringify(reason ? { reason } : {}) : undefined;
-    return this.#view(await this.#ask('POST', `/v1/tasks/${id}/${kind}`, body));
+    return this.#view(await this.#request('POST', `/v1/tasks/${id}/${kind}`, body));
   }
 
   async submit(request) {
-    this.#refuseIfReadOnly();
+    this.#requireWritable();
     const policy = request.retry_policy ? `,"retry_policy":${request.retry_policy}` : '';
     const { task_type, queue, priority, delay_ms, timeout_seconds, max_retries, tags } = request;
     const settings = JSON.stringify({ id: crypto.randomUUID(), task_type, queue, priority, delay_ms, timeout_seconds, max_retries, tags });
-    // The input is put in as it was typed, to the byte.
-    const answer = await this.#ask('POST', '/v1/tasks', `${settings.slice(0, -1)}${policy},"input":${request.input.trim()}}`);
-    const submitted = new Map(fields(answer));
-    return this.#view(submitted.get('task') ?? answer);
+    // The input is inserted byte for byte.
+    const response = await this.#request('POST', '/v1/tasks', `${settings.slice(0, -1)}${policy},"input":${request.input.trim()}}`);
+    const submitted = new Map(fields(response));
+    return this.#view(submitted.get('task') ?? response);
   }
 
   async setPaused(queue, paused) {
-    this.#refuseIfReadOnly();
-    await this.#ask('POST', `/v1/queues/${encodeURIComponent(queue)}/${paused ? 'pause' : 'resume'}`);
+    this.#requireWritable();
+    await this.#request('POST', `/v1/queues/${encodeURIComponent(queue)}/${paused ? 'pause' : 'resume'}`);
   }
 
   async matching(query, { signal, onProgress } = {}) {
     const tasks = [];
     let cursor;
-    let looked = 0;
+    let examined = 0;
     do {
       signal?.throwIfAborted();
       const page = await this.page(query, cursor, PAGE_MAX);
       tasks.push(...page.tasks);
-      looked += page.looked;
-      onProgress?.({ looked, matched: tasks.length });
+      examined += page.examined;
+      onProgress?.({ examined, matched: tasks.length });
       cursor = page.next;
     } while (cursor);
     return tasks;
   }
 
-  /** Listens to what passes through the server. A connection that ends is made again, more slowly each time. */
+  /** Listens for changes. Reconnects with increasing delays. */
   live(listener) {
     const stop = new AbortController();
     (async () => {
       for (let wait = 1000; !stop.signal.aborted; wait = Math.min(wait * 2, LIVE_WAIT_MAX_MS)) {
         try {
-          const answer = await fetch(`${this.base}/v1/events`, { headers: this.#headers({ accept: 'text/event-stream' }), cache: 'no-store', signal: stop.signal });
-          if (answer.status === 401 || answer.status === 403 || answer.status === 404) return;
-          if (answer.ok) {
+          const response = await fetch(`${this.base}/v1/events`, { headers: this.#headers({ accept: 'text/event-stream' }), cache: 'no-store', signal: stop.signal });
+          if (response.status === 401 || response.status === 403 || response.status === 404) return;
+          if (response.ok) {
             wait = 1000;
-            for await (const text of answer.body.pipeThrough(new TextDecoderStream())) if (/^data:/m.test(text)) listener();
+            for await (const text of response.body.pipeThrough(new TextDecoderStream())) if (/^data:/m.test(text)) listener();
           }
         } catch {
-          // It is tried again below; the pages are refreshed by the clock meanwhile.
+          // Retried below. Meanwhile the pages refresh periodically.
         }
         await new Promise((done) => setTimeout(done, wait));
       }
@@ -230,8 +230,8 @@ export class HttpSource {
       if (value) params.set(name, value);
     }
     if (query.since) params.set('since', new Date(query.since).toISOString());
-    const answer = new Map(fields(await this.#ask('GET', `/v1/tasks?${params}`)));
-    return { tasks: elements(answer.get('tasks')).map((text) => this.#view(text)), next: answer.has('next') ? JSON.parse(answer.get('next')) : undefined };
+    const response = new Map(fields(await this.#request('GET', `/v1/tasks?${params}`)));
+    return { tasks: elements(response.get('tasks')).map((text) => this.#view(text)), next: response.has('next') ? JSON.parse(response.get('next')) : undefined };
   }
 
   #pending(pending, stats, now) {
@@ -264,39 +264,39 @@ export class HttpSource {
     return this.#token ? { ...more, authorization: `Bearer ${this.#token}` } : more;
   }
 
-  async #ask(method, path, body) {
-    let answer;
+  async #request(method, path, body) {
+    let response;
     this.counter.add('http');
     try {
-      answer = await fetch(this.base + path, {
+      response = await fetch(this.base + path, {
         method, body, cache: 'no-store', credentials: 'omit', signal: AbortSignal.timeout(TIMEOUT_MS),
         headers: this.#headers(body === undefined ? {} : { 'content-type': 'application/json' }),
       });
     } catch (error) {
-      throw new SourceError('network', `no answer from ${this.base}`, { cause: error, hint: 'Check the address, and that the server runs and lets this page call it.' });
+      throw new SourceError('network', `no response from ${this.base}`, { cause: error, hint: 'Check the URL, that the server is running, and that it allows requests from this page.' });
     }
-    const time = Date.parse(answer.headers.get('qo-time'));
+    const time = Date.parse(response.headers.get('qo-time'));
     if (Number.isFinite(time)) this.#offset = time - Date.now();
-    const text = await answer.text();
-    if (answer.ok) return text;
-    throw refusal(answer.status, text);
+    const text = await response.text();
+    if (response.ok) return text;
+    throw errorFrom(response.status, text);
   }
 
-  #refuseIfReadOnly() {
-    if (this.readOnly) throw new SourceError('read_only', 'this session is for reading only');
+  #requireWritable() {
+    if (this.readOnly) throw new SourceError('read_only', 'this session is read-only');
   }
 }
 
-/** A problem document as an error. */
-function refusal(status, text) {
+/** Converts a problem document to an error. */
+function errorFrom(status, text) {
   let problem = {};
   try {
     problem = JSON.parse(text);
   } catch {
-    // Something between here and the server has answered.
+    // The response comes from a proxy.
   }
-  const message = problem.detail ?? problem.title ?? `the server answered ${status}`;
+  const message = problem.detail ?? problem.title ?? `the server responded with ${status}`;
   const kinds = { 401: 'denied', 403: 'denied', 404: 'not_found', 409: problem.code === 'not_versioned' ? 'not_versioned' : 'conflict', 429: 'throttled', 503: 'unavailable' };
-  const hint = status === 401 ? 'Give a token that the server knows.' : status === 403 ? 'Give a token with the scope that this needs.' : undefined;
+  const hint = status === 401 ? 'Enter a valid token.' : status === 403 ? 'Enter a token with the required scope.' : undefined;
   return new SourceError(kinds[status] ?? (status >= 500 ? 'unavailable' : 'bad_request'), message, { hint });
 }

@@ -1,8 +1,7 @@
-// JSON as text: split into its parts without reading it into numbers and objects.
+// Splits JSON text into its parts without parsing values.
 //
-// A payload must stay what it is to the byte, and a number of thirty digits must be shown with all of them. The browser's own
-// JSON.parse keeps neither, so it is used only to say whether a text is JSON at all; from there on these functions cut the
-// text into pieces.
+// Payloads must be kept byte for byte, and numbers with all their digits. JSON.parse preserves neither, so it is used only to validate
+// the text; these functions then work on the text itself.
 
 const SPACE = new Set([' ', '\t', '\n', '\r']);
 
@@ -16,7 +15,7 @@ export function isJson(text) {
   }
 }
 
-/** What kind of value a JSON text is. */
+/** The kind of value of a JSON text. */
 export function kindOf(text) {
   switch (text[skipSpace(text, 0)]) {
     case '{': return 'object';
@@ -28,7 +27,7 @@ export function kindOf(text) {
   }
 }
 
-/** The fields of an object's text, in their order: pairs of a name and the text of its value. */
+/** The fields of an object in order, as pairs of name and value text. */
 export function fields(text) {
   const found = [];
   let at = enter(text, '{');
@@ -43,7 +42,7 @@ export function fields(text) {
   return found;
 }
 
-/** The texts of an array's elements. */
+/** The texts of the elements of an array. */
 export function elements(text) {
   const found = [];
   let at = enter(text, '[');
@@ -55,7 +54,7 @@ export function elements(text) {
   return found;
 }
 
-/** The same value in the form in which the core writes what it does not know: no space, sorted names, shortest numbers. */
+/** The canonical form in which the core writes unknown fields: no spaces, sorted names, shortest numbers. */
 export function canonical(text) {
   switch (kindOf(text)) {
     case 'object': {
@@ -80,7 +79,7 @@ export function floatText(text) {
   return Number.isInteger(number) && !shortest.includes('e') ? `${shortest}.0` : shortest;
 }
 
-/** Pairs in the order of the bytes of their names, which is not the order of UTF-16. */
+/** Sorts pairs by the UTF-8 bytes of their names, which differs from the order of UTF-16. */
 export function sortedByBytes(pairs) {
   const encoder = new TextEncoder();
   const keyed = pairs.map((pair) => [encoder.encode(pair[0]), pair]);
@@ -100,7 +99,7 @@ function enter(text, bracket) {
   return skipSpace(text, at + 1);
 }
 
-/** Steps over a comma, if there is one, to the next name, value or closing bracket. */
+/** Skips a comma, if there is one, to the next name, value or closing bracket. */
 function next(text, at) {
   const comma = skipSpace(text, at);
   return text[comma] === ',' ? skipSpace(text, comma + 1) : comma;
@@ -114,7 +113,7 @@ function skipSpace(text, at) {
 function skipString(text, at) {
   for (at += 1; text[at] !== '"'; at += 1) {
     if (text[at] === '\\') at += 1;
-    if (at >= text.length) throw new SyntaxError('a string does not end');
+    if (at >= text.length) throw new SyntaxError('unterminated string');
   }
   return at + 1;
 }
@@ -136,5 +135,5 @@ function skipValue(text, at) {
       if (depth === 0) return at + 1;
     }
   }
-  throw new SyntaxError('a value does not end');
+  throw new SyntaxError('unterminated value');
 }

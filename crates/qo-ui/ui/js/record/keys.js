@@ -1,4 +1,4 @@
-// Where a task's objects live in a bucket. This mirrors `crates/qo-core/src/keys.rs` and `crates/qo-direct/src/index.rs`.
+// The keys of a task's objects in a bucket. This mirrors `crates/qo-core/src/keys.rs` and `crates/qo-direct/src/index.rs`.
 
 export const SIGNAL_KEY = 'meta/signal.json';
 export const QUEUES_KEY = 'meta/queues.json';
@@ -22,7 +22,7 @@ export function taskIdOf(key) {
   return TASK_KEY.exec(key)?.[1];
 }
 
-/** What an entry of the ready or the later index says; nothing, for another key. */
+/** Parses a key of the ready or the later index; undefined for other keys. */
 export function readEntry(key) {
   const ready = READY_KEY.exec(key);
   if (ready) {
@@ -54,13 +54,13 @@ function leaseKey(task) {
   return `leases/${task.shard}/${pad(minute, 10)}/${task.id}/${task.attempt}`;
 }
 
-/** The entry that makes a pending task found when it is due. */
+/** The index entry of a pending task. */
 export function pendingKey(task, now) {
   if (task.status !== 'pending') return undefined;
   return task.available_at <= now ? readyKey(task) : laterKey(task);
 }
 
-/** The entries of a task that are no longer true after a change. */
+/** The index entries of a task that are stale after a change. */
 export function staleKeys(before, after, now) {
   const kept = leaseKey(after);
   return allKeys(before, now).filter((key) => key !== kept);

@@ -5,12 +5,12 @@ import { sortedByBytes } from '../json/scan.js';
 
 const RECENT_OPS_MAX = 32;
 
-/** The paused queues, and since when they are. */
+/** The paused queues, with the time since when they are paused. */
 export function readPaused(text) {
   return text === undefined ? {} : (JSON.parse(text).paused ?? {});
 }
 
-/** The record after a queue was paused or resumed. */
+/** The record after a queue is paused or resumed. */
 export function setPaused(text, queue, paused, op, now) {
   const record = text === undefined ? { revision: 0 } : JSON.parse(text);
   const queues = { ...(record.paused ?? {}) };

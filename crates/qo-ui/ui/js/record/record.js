@@ -1,7 +1,7 @@
-// A task's record: its stored text on one side, what the pages show on the other.
+// A task's record: its stored text, and the view that pages show.
 //
-// The text is cut into fields and put together again from the same pieces, so that a rewrite changes what it means to change
-// and nothing else: payloads keep every byte, and fields of later versions survive.
+// The text is split into fields and reassembled from the same texts, so that a rewrite changes only the intended fields: payloads keep
+// every byte, and unknown fields survive.
 
 import { fields, isJson } from '../json/scan.js';
 import { TASK, timeMillis, writeFields } from './schema.js';
@@ -15,34 +15,34 @@ const TIMES = [
 const REQUIRED = ['id', 'task_type', 'shard', 'status', 'available_at', 'created_at', 'updated_at'];
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
-/** A record that cannot be worked with, and why. */
+/** The error for an unreadable record. */
 export class Unreadable extends Error {
   constructor(detail) {
-    super(`the record cannot be read: ${detail}`);
+    super(`the record is unreadable: ${detail}`);
     this.name = 'Unreadable';
   }
 }
 
 export class TaskRecord {
-  /** @param {Map<string, string>} values the texts of the fields, by their names */
+  /** @param {Map<string, string>} values the texts of the fields, by name */
   constructor(values) {
     this.values = values;
   }
 
-  /** Reads a stored record, and refuses what no sequence of transitions leads to. */
+  /** Reads a stored record. Rejects states that no sequence of transitions leads to. */
   static read(text) {
     if (text.length > RECORD_MAX_BYTES) throw new Unreadable(`it has ${text.length} characters`);
-    if (!isJson(text)) throw new Unreadable('it is not JSON');
+    if (!isJson(text)) throw new Unreadable('not JSON');
     let pairs;
     try {
       pairs = fields(text);
     } catch {
-      throw new Unreadable('it is not an object');
+      throw new Unreadable('not an object');
     }
     const values = new Map(pairs);
-    if (values.size !== pairs.length) throw new Unreadable('a field is there twice');
+    if (values.size !== pairs.length) throw new Unreadable('duplicate field');
     const missing = REQUIRED.find((name) => !values.has(name));
-    if (missing) throw new Unreadable(`the field ${missing} is missing`);
+    if (missing) throw new Unreadable(`missing field ${missing}`);
     const record = new TaskRecord(values);
     const problem = inconsistency(record.view());
     if (problem) throw new Unreadable(problem);
@@ -84,12 +84,12 @@ export class TaskRecord {
     else this.values.set(name, JSON.stringify(value));
   }
 
-  /** Whether an operation wrote this record, or one that it was built upon. */
+  /** Whether the operation wrote this record or an earlier state of it. */
   carries(op) {
     return this.get('op_id') === op || (this.get('events') ?? []).some((event) => event.op_id === op);
   }
 
-  /** What the pages show: times in milliseconds, payloads as their texts. */
+  /** The view for pages: times in milliseconds, payloads as text. */
   view() {
     const view = {
       queue: 'default', priority: 5, revision: 0, timeout_seconds: 300, max_retries: 3, retry_count: 0, attempt: 0,
@@ -116,14 +116,14 @@ function inconsistency(task) {
   const running = task.status === 'running';
   if (typeof task.id !== 'string' || !UUID.test(task.id)) return 'its id is not a UUID';
   if (!STATUSES.includes(task.status)) return `its status is ${JSON.stringify(task.status)}`;
-  if (typeof task.task_type !== 'string' || typeof task.queue !== 'string') return 'its type or queue is not a text';
+  if (typeof task.task_type !== 'string' || typeof task.queue !== 'string') return 'its type or queue is not a string';
   if (task.shard !== task.id[0]) return 'its shard is not the first digit of its id';
   if (!(task.priority >= 0 && task.priority <= 9)) return 'its priority is not 0 to 9';
   if (running !== (task.lease_id !== undefined)) return 'a task has a lease id exactly while it is running';
   if (running !== (task.lease_expires_at !== undefined)) return 'a task has a lease deadline exactly while it is running';
-  if (running && task.attempt === 0) return 'it is running but was never claimed';
-  if (task.input !== undefined && task.input_ref) return 'its input is both inside and outside of the record';
-  if (task.output !== undefined && task.output_ref) return 'its output is both inside and outside of the record';
+  if (running && task.attempt === 0) return 'it is running but has no attempt';
+  if (task.input !== undefined && task.input_ref) return 'it has both an inline and an external input';
+  if (task.output !== undefined && task.output_ref) return 'it has both an inline and an external output';
   if (!Array.isArray(task.events) || !Array.isArray(task.tags)) return 'its events or tags are not a list';
   return undefined;
 }

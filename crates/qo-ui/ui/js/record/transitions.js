@@ -1,6 +1,7 @@
-// The changes that the dashboard makes by itself, as pure functions: what the core would write, to the byte.
+// The transitions that the dashboard applies itself, as pure functions. They write exactly what the core would, byte for byte.
 //
-// They mirror `crates/qo-core/src/transition/operator.rs` and `submit.rs`; the vectors in `../../tests/vectors` hold them to it.
+// They mirror `crates/qo-core/src/transition/operator.rs` and `submit.rs`; the vectors in `../../tests/vectors` verify them. The order of
+// an event's members is defined by `EVENT` in `schema.js`.
 
 import { elements } from '../json/scan.js';
 import { TaskRecord } from './record.js';
@@ -14,7 +15,7 @@ const TIME_MAX = 253_402_300_799_999;
 const ENDS = ['completed', 'failed', 'cancelled'];
 const MADE_DUE = 'made due at once';
 
-/** The rules refuse a change, and nothing has changed. */
+/** The transition is not allowed. Nothing has changed. */
 export class Rejected extends Error {
   constructor(message) {
     super(message);
@@ -22,7 +23,7 @@ export class Rejected extends Error {
   }
 }
 
-/** What each action needs a task to be, so that a page offers only what can be done. */
+/** Whether each action is allowed, so that pages offer only those. */
 export function possibleActions(task, now) {
   const ended = ENDS.includes(task.status);
   return {
@@ -35,11 +36,11 @@ export function possibleActions(task, now) {
 }
 
 /**
- * The record after an action.
+ * Applies an action to a record.
  * @param {TaskRecord} before
  * @param {{kind: string, reason?: string | null}} action
- * @param {string} op the operation's id
- * @param {number} now milliseconds, in the store's time
+ * @param {string} op the operation id
+ * @param {number} now milliseconds, on the store's clock
  */
 export function apply(before, action, op, now) {
   const record = before.copy();
@@ -47,11 +48,12 @@ export function apply(before, action, op, now) {
   const note = CHANGES[action.kind](record, from, now, action);
   record.setRaw('revision', String(BigInt(record.raw('revision') ?? '0') + 1n));
   record.set('op_id', op);
-  // A clock that is behind must not make the history run backwards.
+  // A clock that lags must not make the history go backwards.
   const updatedAt = Math.max(record.time('updated_at'), now);
   record.set('updated_at', timeText(updatedAt));
   addEvent(record, {
     at: timeText(updatedAt),
+    action: note.action,
     from,
     to: record.get('status'),
     attempt: record.get('attempt') ?? 0,
@@ -70,7 +72,7 @@ const CHANGES = {
     const availableAt = record.time('available_at');
     if (availableAt <= now) throw new Rejected(`the task is due since ${timeText(availableAt)}`);
     record.set('available_at', timeText(now));
-    return { error: MADE_DUE };
+    return { action: 'run_now', error: MADE_DUE };
   },
 
   cancel(record, from, now, { reason }) {
@@ -80,43 +82,43 @@ const CHANGES = {
       record.set('status', 'cancelled');
       record.set('completed_at', timeText(now));
       for (const name of ['cancel_requested', 'lease_id', 'lease_expires_at']) record.set(name, undefined);
-      return { error };
+      return { action: 'cancelled', error };
     }
     if (from !== 'running') throw wrongStatus('cancel', from);
-    // Only the worker can stop what it runs; it learns of the request with its next renewal.
+    // Only the worker can stop a running task. It learns of the request at its next lease renewal.
     if (record.get('cancel_requested')) throw new Rejected('a cancel was already requested');
     record.set('cancel_requested', true);
     record.set('last_error', error);
-    return { worker: record.get('worker_id') ?? undefined, error };
+    return { action: 'cancel_requested', worker: record.get('worker_id') ?? undefined, error };
   },
 
   replay(record, from, now) {
     if (!ENDS.includes(from)) throw wrongStatus('replay', from);
     record.set('status', 'pending');
-    // A due time is used once, because index entries are named by it.
+    // Each due time is unique, because index entries contain it.
     const dueAt = Math.min(Math.max(now, record.time('available_at') + 1), TIME_MAX);
     record.set('available_at', timeText(dueAt));
     record.set('retry_count', 0);
-    const gone = ['completed_at', 'started_at', 'worker_id', 'progress', 'expires_at', 'output', 'output_ref'];
-    for (const name of gone) record.set(name, undefined);
-    return {};
+    const cleared = ['completed_at', 'started_at', 'worker_id', 'progress', 'expires_at', 'output', 'output_ref'];
+    for (const name of cleared) record.set(name, undefined);
+    return { action: 'replayed' };
   },
 
   archive(record, from) {
     if (!ENDS.includes(from)) throw wrongStatus('archive', from);
     record.set('status', 'archived');
-    return {};
+    return { action: 'archived' };
   },
 
   unarchive(record, from) {
     if (from !== 'archived') throw wrongStatus('unarchive', from);
     const archived = (record.get('events') ?? []).findLast((event) => event.to === 'archived');
     record.set('status', ENDS.includes(archived?.from) ? archived.from : 'failed');
-    return {};
+    return { action: 'unarchived' };
   },
 };
 
-/** The record of a new task. The request names everything; `input` and `retry_policy` are JSON texts. */
+/** The record of a new task. `input` and `retry_policy` of the request are JSON texts. */
 export function submit(request, id, op, now) {
   const record = new TaskRecord(new Map());
   record.set('id', id);
@@ -136,16 +138,16 @@ export function submit(request, id, op, now) {
   record.set('created_at', timeText(now));
   record.set('updated_at', timeText(now));
   record.set('tags', request.tags);
-  addEvent(record, { at: timeText(now), to: 'pending', attempt: 0, op_id: op });
+  addEvent(record, { at: timeText(now), action: 'submitted', to: 'pending', attempt: 0, op_id: op });
   return record;
 }
 
-/** Cuts a text at so many bytes or before, between two characters, and says that it was cut. */
+/** Truncates a text to at most `maxBytes` bytes at a character boundary, and marks it with an ellipsis. */
 export function cutText(text, maxBytes) {
   const bytes = new TextEncoder().encode(text);
   if (bytes.length <= maxBytes) return text;
   let end = maxBytes - 3;
-  // A byte of the form 10xxxxxx continues a character.
+  // Bytes of the form 10xxxxxx continue a character.
   while ((bytes[end] & 0xc0) === 0x80) end -= 1;
   return `${new TextDecoder().decode(bytes.subarray(0, end))}…`;
 }

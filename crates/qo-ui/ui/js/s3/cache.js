@@ -1,12 +1,11 @@
-// Tasks that this visit has read, by the ETag that they had: a list names each object's ETag, so that what has not changed is
-// not read again.
+// A cache of tasks with their ETags. Lists contain the ETag of each object, so unchanged tasks are not read again.
 
 import { taskIdOf, taskKey } from '../record/keys.js';
 import { TaskRecord } from '../record/record.js';
-import { eachAtOnce } from '../source.js';
+import { mapConcurrently } from '../source.js';
 
 const ENTRIES_MAX = 20_000;
-const AT_ONCE = 24;
+const CONCURRENCY = 24;
 
 export class TaskCache {
   #entries = new Map();
@@ -15,7 +14,7 @@ export class TaskCache {
     this.client = client;
   }
 
-  /** What is known of a task, however old. */
+  /** The cached task, however old. */
   peek(id) {
     return this.#entries.get(id)?.task;
   }
@@ -32,7 +31,7 @@ export class TaskCache {
     this.#entries.delete(id);
   }
 
-  /** Reads a task again, unless it is still the same. Gives nothing where there is none. */
+  /** Reads a task unless it is unchanged. Returns undefined if it does not exist. */
   async read(id) {
     const known = this.#entries.get(id);
     try {
@@ -45,17 +44,17 @@ export class TaskCache {
     }
   }
 
-  /** The record of a task that was read. */
+  /** The cached record of a task. */
   record(id) {
     return this.#entries.get(id)?.record;
   }
 
   /**
-   * The tasks of listed objects, in their order; those that have gone or cannot be read are left out.
+   * The tasks of listed objects, in order, without missing and unreadable ones.
    * @param {{key: string, etag: string}[]} entries
    */
   async ofEntries(entries) {
-    const tasks = await eachAtOnce(entries, AT_ONCE, async ({ key, etag }) => {
+    const tasks = await mapConcurrently(entries, CONCURRENCY, async ({ key, etag }) => {
       const id = taskIdOf(key);
       if (!id) return undefined;
       const known = this.#entries.get(id);
@@ -64,9 +63,9 @@ export class TaskCache {
     return tasks.filter(Boolean);
   }
 
-  /** The tasks of these ids, read again where they are known. */
+  /** The tasks with these ids, revalidated. */
   async ofIds(ids) {
-    const tasks = await eachAtOnce(ids, AT_ONCE, (id) => this.read(id).catch(leaveOut));
+    const tasks = await mapConcurrently(ids, CONCURRENCY, (id) => this.read(id).catch(skipUnreadable));
     return tasks.filter(Boolean);
   }
 
@@ -75,14 +74,14 @@ export class TaskCache {
       const object = await this.client.get(taskKey(id));
       return this.put(id, TaskRecord.read(object.text), object.etag);
     } catch (error) {
-      return leaveOut(error);
+      return skipUnreadable(error);
     }
   }
 }
 
-function leaveOut(error) {
+function skipUnreadable(error) {
   if (error.kind === 'not_found') return undefined;
   if (error.name !== 'Unreadable') throw error;
-  console.warn('left out:', error.message);
+  console.warn('skipped:', error.message);
   return undefined;
 }

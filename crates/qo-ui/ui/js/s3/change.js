@@ -1,8 +1,8 @@
-// One change of one task, in the order of the engine's own steps (`crates/qo-direct/src/change.rs`): the task is
-// swapped under its ETag, then its new index entry is written, then the signal, then the old entries are deleted. A tab that
-// is closed after any step leaves what the monitor or the sweeper finds.
+// A change of one task, in the same order as the engine (`crates/qo-direct/src/change.rs`): replace the task under its ETag, write its
+// new index entry, write the signal, delete the old entries. If the tab is closed after any step, the monitor or the sweeper repairs
+// the rest.
 //
-// A lost answer is settled by reading the record back and looking for the operation's id in it.
+// If a response is lost, the record is read back and checked for the operation id.
 
 import { pendingKey, SIGNAL_KEY, staleKeys, taskKey } from '../record/keys.js';
 import { TaskRecord } from '../record/record.js';
@@ -10,22 +10,22 @@ import { SourceError } from '../source.js';
 
 const TRIES_MAX = 8;
 
-/** Reads a task: its record and the ETag that names this state of it. */
+/** Reads a task: its record and ETag. */
 export async function readTask(client, id) {
   let object;
   try {
     object = await client.get(taskKey(id));
   } catch (error) {
-    if (error.kind === 'not_found') throw new SourceError('not_found', `there is no task ${id}`);
+    if (error.kind === 'not_found') throw new SourceError('not_found', `task ${id} does not exist`);
     throw error;
   }
   const record = TaskRecord.read(object.text);
-  if (record.get('id') !== id) throw new SourceError('unreadable', `under the key of ${id} is another task`);
+  if (record.get('id') !== id) throw new SourceError('unreadable', `the object of task ${id} contains another task`);
   return { record, etag: object.etag };
 }
 
 /**
- * Changes a task, however often others change it meanwhile, until it is done or the rules refuse it.
+ * Changes a task, retrying after concurrent changes, until it succeeds or the transition is rejected.
  * @param {(record: TaskRecord, op: string, now: number) => TaskRecord} change
  */
 export async function changeTask(client, id, change) {
@@ -41,8 +41,8 @@ export async function changeTask(client, id, change) {
     try {
       await client.put(taskKey(id), changed.write(), { ifMatch: etag });
     } catch (error) {
-      if (!isUnsettled(error) && error.kind !== 'not_found') throw error;
-      // Somebody was first, or the answer was lost: the next read tells.
+      if (!isInDoubt(error) && error.kind !== 'not_found') throw error;
+      // Another change came first, or the response was lost: the next read shows which.
       await new Promise((done) => setTimeout(done, Math.random() * 50 * tries));
       continue;
     }
@@ -50,43 +50,43 @@ export async function changeTask(client, id, change) {
     await sweep(client, staleKeys(record.view(), changed.view(), now));
     return changed;
   }
-  throw new SourceError('in_doubt', `it is not known whether task ${id} was changed: the store does not answer`, {
-    hint: 'Look at the task again in a moment.',
+  throw new SourceError('in_doubt', `it is unknown whether task ${id} was changed: the store does not respond`, {
+    hint: 'Reload the task in a moment.',
   });
 }
 
-/** Creates a task. The id is new, so that what is found under it after a lost answer is ours. */
+/** Creates a task. Its id is new, so a task found under it after a lost response is ours. */
 export async function createTask(client, record, op) {
   const view = record.view();
   for (let tries = 0; tries < TRIES_MAX; tries += 1) {
     try {
       await client.put(taskKey(view.id), record.write(), { ifNoneMatch: '*' });
     } catch (error) {
-      if (!isUnsettled(error)) throw error;
+      if (!isInDoubt(error)) throw error;
       const found = await readTask(client, view.id).catch((failure) => {
         if (failure.kind === 'not_found') return undefined;
         throw failure;
       });
       if (!found) continue;
-      if (!found.record.carries(op)) throw new SourceError('exists', `there is a task ${view.id} already`);
+      if (!found.record.carries(op)) throw new SourceError('exists', `task ${view.id} already exists`);
     }
     await publish(client, view, client.clock.now());
     return record;
   }
-  throw new SourceError('in_doubt', 'it is not known whether the task was made: the store does not answer');
+  throw new SourceError('in_doubt', 'it is unknown whether the task was created: the store does not respond');
 }
 
-/** Tells idle workers that there may be new work. */
+/** Notifies idle workers of new work. */
 export async function signal(client) {
   await client.putAnyway(SIGNAL_KEY, JSON.stringify({ op_id: crypto.randomUUID() }));
 }
 
-/** The answers after which only a read tells what happened. */
-export function isUnsettled(error) {
+/** Errors after which only a read shows whether the write succeeded. */
+export function isInDoubt(error) {
   return ['conflict', 'in_doubt', 'unavailable', 'throttled', 'network'].includes(error.kind);
 }
 
-/** Makes a pending task found. The task is durable already, so that a failure here only delays it. */
+/** Writes the index entry of a pending task. The task is already durable, so a failure here only delays it. */
 async function publish(client, task, now) {
   const key = pendingKey(task, now);
   if (!key) return;
@@ -94,15 +94,15 @@ async function publish(client, task, now) {
     await client.putAnyway(key, '');
     await signal(client);
   } catch (error) {
-    console.warn('the task is stored, but its index entry is not; it will be found later', error);
+    console.warn('the task is stored, but its index entry is not; the sweeper will add it', error);
   }
 }
 
-/** Deletes entries that are no longer true. One that stays is found by the monitor. */
+/** Deletes stale entries. The monitor removes those that are left. */
 async function sweep(client, keys) {
   try {
     await Promise.all(keys.map((key) => client.remove(key)));
   } catch (error) {
-    console.warn('a stale index entry stays for the monitor', error);
+    console.warn('a stale index entry is left for the monitor', error);
   }
 }

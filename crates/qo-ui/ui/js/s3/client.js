@@ -1,8 +1,7 @@
-// The bucket, in the words that the dashboard needs: get, put, remove, list, versions.
+// An S3 client with the operations that the dashboard needs: get, put, remove, list, versions.
 //
-// Requests to the page's own origin are signed by headers. To another origin a plain GET is signed by its URL instead: a
-// request without headers of its own is sent at once, where any other is preceded by a question of the browser's own, which
-// would double the time of every page.
+// Requests to the page's own origin are signed with headers. A plain GET to another origin is signed in its URL instead: a request
+// without custom headers needs no CORS preflight, which would double the loading time of every page.
 
 import { SourceError } from '../source.js';
 import { escape, signHeaders, signUrl } from './sign.js';
@@ -20,19 +19,19 @@ export class S3Client {
 
   /**
    * @param {{endpoint: string, bucket: string, prefix: string, region: string, virtualHost?: boolean,
-   *   credentials: {accessKeyId: string, secretAccessKey: string, sessionToken?: string}}} place
+   *   credentials: {accessKeyId: string, secretAccessKey: string, sessionToken?: string}}} connection
    */
-  constructor(place, counter, clock) {
-    const endpoint = new URL(place.endpoint);
-    if (place.virtualHost) endpoint.hostname = `${place.bucket}.${endpoint.hostname}`;
-    this.base = `${endpoint.origin}${place.virtualHost ? '' : `/${escape(place.bucket)}`}`;
+  constructor(connection, counter, clock) {
+    const endpoint = new URL(connection.endpoint);
+    if (connection.virtualHost) endpoint.hostname = `${connection.bucket}.${endpoint.hostname}`;
+    this.base = `${endpoint.origin}${connection.virtualHost ? '' : `/${escape(connection.bucket)}`}`;
     this.sameOrigin = endpoint.origin === globalThis.location?.origin;
-    this.prefix = place.prefix ? `${place.prefix.replace(/^\/+|\/+$/g, '')}/` : '';
-    this.bucket = place.bucket;
-    this.region = place.region || 'us-east-1';
+    this.prefix = connection.prefix ? `${connection.prefix.reconnection(/^\/+|\/+$/g, '')}/` : '';
+    this.bucket = connection.bucket;
+    this.region = connection.region || 'us-east-1';
     this.counter = counter;
     this.clock = clock;
-    this.#credentials = place.credentials;
+    this.#credentials = connection.credentials;
   }
 
   /** Forgets the credentials. */
@@ -41,36 +40,36 @@ export class S3Client {
   }
 
   /**
-   * Reads an object. With `etag`, gives nothing if the object still is what it names.
+   * Reads an object. With `etag`, returns undefined if the object is unchanged.
    * @returns {Promise<{text: string, etag: string} | undefined>}
    */
   async get(key, { etag, version } = {}) {
     const query = version ? `versionId=${escape(version)}` : '';
     const headers = etag ? { 'if-none-match': etag } : {};
-    const answer = await this.#retrying('get', { method: 'GET', key, query, headers });
-    if (answer.status === 304) {
+    const response = await this.#retrying('get', { method: 'GET', key, query, headers });
+    if (response.status === 304) {
       this.counter.addNotModified();
       return undefined;
     }
-    const found = answer.headers.get('etag');
-    if (!found) throw hiddenTag();
-    return { text: await answer.text(), etag: found };
+    const found = response.headers.get('etag');
+    if (!found) throw hiddenEtag();
+    return { text: await response.text(), etag: found };
   }
 
   /**
-   * One try of a write; whoever writes knows what to do when the answer is lost.
+   * Writes an object without retrying. The caller handles a lost response.
    * @param {{ifMatch?: string, ifNoneMatch?: string}} condition
    */
   async put(key, body, { ifMatch, ifNoneMatch } = {}) {
     const headers = { 'content-type': body ? 'application/json' : 'application/octet-stream' };
     if (ifMatch) headers['if-match'] = ifMatch;
     if (ifNoneMatch) headers['if-none-match'] = ifNoneMatch;
-    const answer = await this.#send('put', { method: 'PUT', key, headers, body });
-    return answer.headers.get('etag') ?? undefined;
+    const response = await this.#send('put', { method: 'PUT', key, headers, body });
+    return response.headers.get('etag') ?? undefined;
   }
 
-  /** Writes an object whatever is there, again if need be. */
-  async putAnyway(key, body) {
+  /** Writes an object unconditionally, with retries. */
+  async putUnconditionally(key, body) {
     await this.#retrying('put', {
       method: 'PUT', key, body, headers: { 'content-type': body ? 'application/json' : 'application/octet-stream' },
     });
@@ -80,7 +79,7 @@ export class S3Client {
     await this.#retrying('delete', { method: 'DELETE', key });
   }
 
-  /** One page of keys under a prefix, in order, from the first one after `after`. */
+  /** One page of keys with a prefix, in order, starting after `after`. */
   async list(prefix, { after, max = PAGE_MAX, folders = false } = {}) {
     const query = [
       ['delimiter', folders ? '/' : undefined],
@@ -89,8 +88,8 @@ export class S3Client {
       ['prefix', this.prefix + prefix],
       ['start-after', after === undefined ? undefined : this.prefix + after],
     ];
-    const answer = await this.#retrying('list', { method: 'GET', query: queryText(query) });
-    const page = readList(await answer.text());
+    const response = await this.#retrying('list', { method: 'GET', query: queryText(query) });
+    const page = readList(await response.text());
     const within = (key) => key.slice(this.prefix.length);
     return {
       ...page,
@@ -103,8 +102,8 @@ export class S3Client {
   async versions(key) {
     const full = this.prefix + key;
     const query = queryText([['max-keys', '1000'], ['prefix', full], ['versions', '']]);
-    const answer = await this.#retrying('list', { method: 'GET', query });
-    const { versions, truncated } = readVersions(await answer.text());
+    const response = await this.#retrying('list', { method: 'GET', query });
+    const { versions, truncated } = readVersions(await response.text());
     return { versions: versions.filter((version) => version.key === full), truncated };
   }
 
@@ -120,27 +119,27 @@ export class S3Client {
     }
   }
 
-  /** Sends a request once. Anything but success and 304 is an error of its own kind. */
+  /** Sends a request once. Any status other than success and 304 is an error. */
   async #send(kind, request) {
     await this.#enter();
-    let answer;
+    let response;
     const sent = Date.now();
     try {
       this.counter.add(kind);
-      answer = await this.#fetch(request);
+      response = await this.#fetch(request);
     } catch (error) {
-      throw new SourceError('network', `no answer from ${this.base}`, { cause: error });
+      throw new SourceError('network', `no response from ${this.base}`, { cause: error });
     } finally {
       this.#leave();
     }
-    this.clock.observe(sent, Date.now(), Date.parse(answer.headers.get('date')));
-    if (answer.ok || answer.status === 304) return answer;
-    throw await this.#refusal(answer, request);
+    this.clock.observe(sent, Date.now(), Date.parse(response.headers.get('date')));
+    if (response.ok || response.status === 304) return response;
+    throw await this.#errorFrom(response, request);
   }
 
   async #fetch({ method, key, query = '', headers = {}, body }) {
     const credentials = this.#credentials;
-    if (!credentials) throw new Error('the source is closed');
+    if (!credentials) throw new Error('the client is closed');
     const path = key === undefined ? '/' : `/${(this.prefix + key).split('/').map(escape).join('/')}`;
     const url = new URL(this.base + path + (query ? `?${query}` : ''));
     const options = { method, body, cache: 'no-store', credentials: 'omit', signal: AbortSignal.timeout(TIMEOUT_MS) };
@@ -150,52 +149,52 @@ export class S3Client {
     return fetch(url, { ...options, headers: await signHeaders({ ...signing, headers, body }) });
   }
 
-  async #refusal(answer, { key }) {
-    const { code, message } = readError(await answer.text().catch(() => ''));
-    const what = key ? `${this.bucket}/${this.prefix}${key}` : `the bucket ${this.bucket}`;
-    const details = [answer.status, code, message].filter(Boolean).join(' ');
-    switch (answer.status) {
+  async #errorFrom(response, { key }) {
+    const { code, message } = readError(await response.text().catch(() => ''));
+    const what = key ? `${this.bucket}/${this.prefix}${key}` : `bucket ${this.bucket}`;
+    const details = [response.status, code, message].filter(Boolean).join(' ');
+    switch (response.status) {
       case 404:
-        if (code === 'NoSuchBucket') return new SourceError('no_bucket', `there is no bucket ${this.bucket}`);
-        return new SourceError('not_found', `there is no ${what}`);
+        if (code === 'NoSuchBucket') return new SourceError('no_bucket', `bucket ${this.bucket} does not exist`);
+        return new SourceError('not_found', `${what} does not exist`);
       case 304: case 412:
         return new SourceError('conflict', `${what} has changed`);
       case 409:
-        return new SourceError('in_doubt', `another write to ${what} was under way`);
+        return new SourceError('in_doubt', `conflicting write to ${what}`);
       case 429: case 503:
-        return new SourceError('throttled', `the store asks for fewer requests (${details})`);
+        return new SourceError('throttled', `the store throttles requests (${details})`);
       case 400: case 401: case 403:
         if (code === 'ExpiredToken' || code === 'TokenRefreshRequired') {
-          return new SourceError('expired', 'the session has ended', { hint: 'Open a new link.', command: 'qo ui link' });
+          return new SourceError('expired', 'the session has expired', { hint: 'Create a new link.', command: 'qo ui link' });
         }
         if (code === 'RequestTimeTooSkewed') {
-          return new SourceError('denied', 'this computer\'s clock and the store\'s differ too much for a signature');
+          return new SourceError('denied', 'the clocks of this computer and the store differ too much to sign requests');
         }
-        if (answer.status === 400 && code !== 'InvalidToken') {
-          return new SourceError('bad_request', `the store does not understand a request (${details})`);
+        if (response.status === 400 && code !== 'InvalidToken') {
+          return new SourceError('bad_request', `the store rejected the request (${details})`);
         }
-        return new SourceError('denied', `the store refuses access to ${what} (${details})`, {
-          hint: 'Check the access key, the secret and the session token, and that they may do this in this bucket.',
+        return new SourceError('denied', `the store denied access to ${what} (${details})`, {
+          hint: 'Check the access key, the secret key, the session token and their permissions for this bucket.',
         });
       default:
-        return answer.status >= 500
+        return response.status >= 500
           ? new SourceError('unavailable', `the store failed (${details})`)
-          : new SourceError('unknown', `the store answered ${details}`);
+          : new SourceError('unknown', `the store responded with ${details}`);
     }
   }
 
-  /** A browser does not say why a request failed. Whether the server answers at all tells a missing CORS rule from an outage. */
+  /** Browsers do not report why a request failed. If the server responds at all, a CORS rule is missing; otherwise it is down. */
   async #explain(error) {
     if (this.sameOrigin) return error;
     try {
       await fetch(this.base, { mode: 'no-cors', cache: 'no-store', credentials: 'omit', signal: AbortSignal.timeout(5_000) });
     } catch {
-      return new SourceError('network', `no answer from ${this.base}`, {
+      return new SourceError('network', `no response from ${this.base}`, {
         cause: error,
-        hint: 'Check the endpoint, and that this computer can reach it.',
+        hint: 'Check the endpoint and your network connection.',
       });
     }
-    return corsError(`the bucket ${this.bucket} does not let this page call it`);
+    return corsError(`bucket ${this.bucket} does not allow requests from this page`);
   }
 
   async #enter() {
@@ -213,14 +212,14 @@ function queryText(pairs) {
   return pairs.filter(([, value]) => value !== undefined).map(([name, value]) => `${name}=${escape(value)}`).join('&');
 }
 
-function hiddenTag() {
-  return corsError('the bucket does not show this page the ETag of its objects');
+function hiddenEtag() {
+  return corsError('the bucket does not expose the ETag header to this page');
 }
 
 function corsError(message) {
   const origin = globalThis.location?.origin;
   return new SourceError('cors', message, {
-    hint: `The bucket needs a CORS rule that allows ${origin} and exposes ETag and Date. This sets it:`,
+    hint: `The bucket needs a CORS rule that allows ${origin} and exposes ETag and Date. Set it with:`,
     command: `qo init --cors-origin ${origin}`,
   });
 }

@@ -1,19 +1,20 @@
-// The store's time, from the `Date` of its answers. Leases and due times are judged by it, never by this computer's clock.
+// The store's clock, estimated from the `Date` headers of its responses. Leases and due times are compared with it, not with the local
+// clock.
 //
-// `Date` has whole seconds, so each answer says only that the offset lies between two bounds; many answers narrow them.
+// `Date` has whole seconds, so each response only bounds the offset; several responses narrow the bounds.
 
 export class StoreClock {
   #low;
   #high;
 
-  /** Learns from one answer: when it was asked for and received by the local clock, and what the store said. */
+  /** Updates the bounds from one response: local times of request and response, and the store's `Date`. */
   observe(sent, received, date) {
     if (!Number.isFinite(date) || received < sent) return;
     const low = date - received;
     const high = date + 999 - sent;
     const narrowedLow = Math.max(this.#low ?? low, low);
     const narrowedHigh = Math.min(this.#high ?? high, high);
-    // Bounds that contradict each other mean that a clock was set: start anew.
+    // Contradictory bounds mean that a clock was adjusted: start over.
     [this.#low, this.#high] = narrowedLow <= narrowedHigh ? [narrowedLow, narrowedHigh] : [low, high];
   }
 

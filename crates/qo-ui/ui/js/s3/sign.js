@@ -1,9 +1,9 @@
-// AWS Signature Version 4, with the browser's own cryptography: for headers, and for links that carry their signature.
+// AWS Signature Version 4 with Web Crypto, in headers and in URLs.
 
 const encoder = new TextEncoder();
 const UNSIGNED = 'UNSIGNED-PAYLOAD';
 
-/** Signs a request by headers. `url` must be encoded already. Gives the headers to send. */
+/** Signs a request with headers. `url` must already be encoded. Returns the headers to send. */
 export async function signHeaders({ method, url, headers = {}, body, credentials, region, now }) {
   const time = amzTime(now);
   const payloadHash = hex(await sha256(body ?? ''));
@@ -17,7 +17,7 @@ export async function signHeaders({ method, url, headers = {}, body, credentials
   return all;
 }
 
-/** Signs a request by its URL, so that a browser sends it without asking first whether it may. */
+/** Signs a request in its URL, so that the browser needs no CORS preflight. */
 export async function signUrl({ method, url, credentials, region, now, expiresSeconds = 300 }) {
   const time = amzTime(now);
   const signedUrl = new URL(url);
@@ -38,7 +38,7 @@ export async function signUrl({ method, url, credentials, region, now, expiresSe
   return signedUrl;
 }
 
-/** Escapes what S3 wants escaped: everything but letters, digits, `-`, `_`, `.` and `~`. */
+/** Escapes a text for S3: everything but letters, digits, `-`, `_`, `.` and `~`. */
 export function escape(text) {
   return encodeURIComponent(text).replace(/[!'()*]/g, (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`);
 }
@@ -75,7 +75,7 @@ async function sign({ method, url, headers, payloadHash, credentials, region, ti
 const scopeOf = (time, region) => `${time.slice(0, 8)}/${region}/s3/aws4_request`;
 const amzTime = (now) => new Date(now).toISOString().replace(/[-:]|\.\d{3}/g, '');
 
-/** The key of a day and a region, derived once. It stays in memory, like the secret that it comes from. */
+/** The signing key of a day and a region. It is kept in memory only, like the secret key. */
 let derived = { name: undefined, key: undefined };
 
 async function signingKey(secret, day, region) {

@@ -1,13 +1,13 @@
-// The bucket as a source: the browser asks S3 by itself. Nothing else runs.
+// A bucket as a source. The browser calls S3 directly.
 
 import { Counter } from '../counter.js';
 import { inputKey, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
 import { readPaused, setPaused } from '../record/queues.js';
 import { TaskRecord } from '../record/record.js';
 import { apply, INLINE_PAYLOAD_MAX_BYTES, submit } from '../record/transitions.js';
-import { eachAtOnce, SourceError } from '../source.js';
+import { mapConcurrently, SourceError } from '../source.js';
 import { TaskCache } from './cache.js';
-import { changeTask, createTask, isUnsettled, signal } from './change.js';
+import { changeTask, createTask, isInDoubt, signal } from './change.js';
 import { S3Client } from './client.js';
 import { StoreClock } from './clock.js';
 import { hex, sha256 } from './sign.js';
@@ -26,13 +26,13 @@ export class S3Source {
   #survey;
   #workers = new Map();
 
-  constructor(place) {
-    this.place = { ...place, credentials: undefined };
-    this.readOnly = Boolean(place.readOnly);
-    this.expires = place.expires;
-    this.title = place.prefix ? `${place.bucket}/${place.prefix}` : place.bucket;
-    this.detail = new URL(place.endpoint).host;
-    this.#client = new S3Client(place, this.counter, new StoreClock());
+  constructor(connection) {
+    this.connection = { ...connection, credentials: undefined };
+    this.readOnly = Boolean(connection.readOnly);
+    this.expires = connection.expires;
+    this.title = connection.prefix ? `${connection.bucket}/${connection.prefix}` : connection.bucket;
+    this.detail = new URL(connection.endpoint).host;
+    this.#client = new S3Client(connection, this.counter, new StoreClock());
     this.#cache = new TaskCache(this.#client);
     this.#walk = new Walk(this.#client, this.#cache);
     this.#survey = new Survey(this.#client, this.#cache);
@@ -59,18 +59,18 @@ export class S3Source {
     return { ...survey, workers, paused };
   }
 
-  /** Reads every task once, to count them. */
+  /** Counts tasks by reading all of them. */
   async countAll(options) {
     return this.#survey.countAll(this.#all({ statuses: [] }, options));
   }
 
   async get(id) {
     const task = await this.#cache.read(id);
-    if (!task) throw new SourceError('not_found', `there is no task ${id}`);
+    if (!task) throw new SourceError('not_found', `task ${id} does not exist`);
     return task;
   }
 
-  /** The stored text of a task that was read. */
+  /** The stored text of a cached task. */
   rawRecord(id) {
     return this.#cache.record(id)?.write();
   }
@@ -81,7 +81,7 @@ export class S3Source {
     const key = field === 'input' ? inputKey(task.id, reference.sha256) : outputKey(task.id, task.attempt);
     const { text } = await this.#client.get(key);
     if (hex(await sha256(text)) !== reference.sha256) {
-      throw new SourceError('unreadable', `the ${field} is not what the task's record says it is`);
+      throw new SourceError('unreadable', `the ${field} does not match the hash in the task's record`);
     }
     return text;
   }
@@ -90,12 +90,12 @@ export class S3Source {
     const { versions, truncated } = await this.#client.versions(taskKey(id));
     const real = versions.filter((version) => version.version && version.version !== 'null');
     if (real.length === 0) {
-      throw new SourceError('not_versioned', 'this bucket keeps no versions', {
-        hint: 'The task\'s own history is complete without them. This switches versions on:',
+      throw new SourceError('not_versioned', 'this bucket is not versioned', {
+        hint: 'The history of the task does not depend on versions. Enable versioning with:',
         command: 'qo init',
       });
     }
-    // The list begins with the newest; where several carry the same second, that is all that tells their order.
+    // The list is newest first. For versions with the same second, only its order tells which is newer.
     const oldestFirst = real.reverse().map((version, index) => ({ ...version, index }));
     oldestFirst.sort((a, b) => a.modified - b.modified || a.index - b.index);
     return { versions: oldestFirst, truncated };
@@ -108,7 +108,7 @@ export class S3Source {
 
   async workers() {
     const list = await this.#client.list('workers/', { max: WORKERS_MAX });
-    const workers = await eachAtOnce(list.entries, 24, async ({ key, etag }) => {
+    const workers = await mapConcurrently(list.entries, 24, async ({ key, etag }) => {
       const known = this.#workers.get(key);
       if (known?.etag === etag) return known.worker;
       try {
@@ -124,31 +124,31 @@ export class S3Source {
   }
 
   async act(kind, id, { reason } = {}) {
-    this.#refuseIfReadOnly();
+    this.#requireWritable();
     const record = await changeTask(this.#client, id, (before, op, now) => apply(before, { kind, reason }, op, now));
     this.#cache.forget(id);
     return record.view();
   }
 
   async submit(request) {
-    this.#refuseIfReadOnly();
+    this.#requireWritable();
     const id = crypto.randomUUID();
     const op = crypto.randomUUID();
     const bytes = new TextEncoder().encode(request.input.trim());
-    const asked = { ...request };
+    const taskRequest = { ...request };
     if (bytes.length > INLINE_PAYLOAD_MAX_BYTES) {
       const digest = hex(await sha256(bytes));
-      // The payload comes before the record that refers to it.
-      await this.#client.putAnyway(inputKey(id, digest), request.input.trim());
-      asked.input_ref = { size: bytes.length, sha256: digest };
+      // The payload is written before the record that refers to it.
+      await this.#client.putUnconditionally(inputKey(id, digest), request.input.trim());
+      taskRequest.input_ref = { size: bytes.length, sha256: digest };
     }
-    const record = submit(asked, id, op, this.now());
+    const record = submit(taskRequest, id, op, this.now());
     await createTask(this.#client, record, op);
     return record.view();
   }
 
   async setPaused(queue, paused) {
-    this.#refuseIfReadOnly();
+    this.#requireWritable();
     const op = crypto.randomUUID();
     for (let tries = 0; tries < TRIES_MAX; tries += 1) {
       const found = await this.#readQueues();
@@ -162,34 +162,34 @@ export class S3Source {
         await signal(this.#client);
         return;
       } catch (error) {
-        if (!isUnsettled(error)) throw error;
+        if (!isInDoubt(error)) throw error;
       }
     }
-    throw new SourceError('in_doubt', `it is not known whether the queue ${queue} was changed; look again`);
+    throw new SourceError('in_doubt', `it is unknown whether queue ${queue} was changed; reload the page`);
   }
 
-  /** All tasks that match. */
+  /** All matching tasks. */
   async matching(query, options) {
     const tasks = [];
     for await (const task of this.#all(query, options)) tasks.push(task);
     return tasks;
   }
 
-  /** A bucket tells nobody of changes. */
+  /** Buckets send no change notifications. */
   live() {
     return undefined;
   }
 
   async* #all(query, { signal: stop, onProgress } = {}) {
     let cursor;
-    let looked = 0;
+    let examined = 0;
     let matched = 0;
     do {
       stop?.throwIfAborted();
       const page = await this.#walk.page(query, cursor, 1000);
-      looked += page.looked;
+      examined += page.examined;
       matched += page.tasks.length;
-      onProgress?.({ looked, matched });
+      onProgress?.({ examined, matched });
       yield* page.tasks;
       cursor = page.next;
     } while (cursor);
@@ -209,8 +209,8 @@ export class S3Source {
     }
   }
 
-  #refuseIfReadOnly() {
-    if (this.readOnly) throw new SourceError('read_only', 'this session is for reading only');
+  #requireWritable() {
+    if (this.readOnly) throw new SourceError('read_only', 'this session is read-only');
   }
 }
 

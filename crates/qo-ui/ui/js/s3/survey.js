@@ -1,20 +1,20 @@
-// What a bucket holds, as exactly as few requests can tell.
+// A survey of a bucket with few requests.
 //
-// Due, scheduled and running tasks are counted by their indexes. For the rest there is no index: where there are few tasks all
-// of them are read; where there are many, the share of each status is taken from a sample. Ids are random, so that the
-// tasks of the first ids of each shard are one. Every number says how it was found:
+// Due, scheduled and running tasks are counted from their indexes. Other statuses have no index: with few tasks all of them are read;
+// with many, the share of each status is estimated from a sample. Ids are random, so the first tasks of each shard are a random sample.
+// Every number says how it was determined:
 //   { value, how: 'exact' | 'estimate' | 'at least' }
 //
-// | what | requests, the first time | after that |
+// | data | requests, first time | afterwards |
 // | --- | --- | --- |
-// | a list of each shard | 16 LIST | the same, at most every 30 s |
-// | the indexes and the workers | 4 LIST | the same |
-// | the tasks that changed last | up to 200 GET | those that changed |
-// | the sample | up to 192 GET | those that changed |
+// | list of each shard | 16 LIST | the same, at most every 30 s |
+// | indexes and workers | 4 LIST | the same |
+// | most recently changed tasks | up to 200 GET | changed ones |
+// | sample | up to 192 GET | changed ones |
 
 import { readEntry, readLease, SHARDS, taskIdOf } from '../record/keys.js';
 import { STATUSES } from '../record/record.js';
-import { eachAtOnce } from '../source.js';
+import { mapConcurrently } from '../source.js';
 import { activityOf } from '../activity.js';
 
 const INDEX_PAGES_MAX = 3;
@@ -61,7 +61,7 @@ export class Survey {
       running: running.filter((task) => task.status === 'running'),
       activity: activityOf(newest, {
         now,
-        // Where not all recent changes were read, the picture goes back to the oldest of those that were.
+        // If not all tasks were read, the data is complete only since the oldest change that was read.
         from: newestEntries.length < entries.length ? newestEntries.at(-1).modified : undefined,
         share,
         basis: isWhole ? undefined : { read: newest.length, total },
@@ -69,7 +69,7 @@ export class Survey {
     };
   }
 
-  /** Reads every task, and remembers what that gave. */
+  /** Counts all tasks and remembers the result. */
   async countAll(walkAll) {
     const counts = Object.fromEntries([...STATUSES, 'due', 'scheduled'].map((status) => [status, 0]));
     let total = 0;
@@ -85,7 +85,7 @@ export class Survey {
   async #shardLists(force) {
     const isFresh = this.#lists && !force && Date.now() - this.#lists.at < LISTS_MAX_AGE_MS;
     if (!isFresh) {
-      const shards = await eachAtOnce(SHARDS, 16, async (shard) => {
+      const shards = await mapConcurrently(SHARDS, 16, async (shard) => {
         const list = await this.client.list(`tasks/${shard}/`);
         return { shard, truncated: list.truncated, entries: list.entries.filter((entry) => taskIdOf(entry.key)) };
       });
@@ -116,7 +116,7 @@ export class Survey {
     counts.scheduled = ofIndex(later);
     counts.running = ofIndex(leases);
     if (leases.how === 'exact' && counts.running.value <= RUNNING_READ_MAX) {
-      // All of them were read, so that entries that are no longer true do not count.
+      // All of them were read, so stale entries do not count.
       counts.running.value = running.filter((task) => task.status === 'running').length;
     }
     for (const status of ['completed', 'failed', 'cancelled', 'archived']) {
@@ -138,7 +138,7 @@ export class Survey {
   }
 }
 
-/** How many tasks there are. Ids are spread evenly, so that where a list breaks off tells how much is left. */
+/** The number of tasks. Ids are uniformly distributed, so the last id of a truncated list shows how many are left. */
 function estimateTotal(shards) {
   let value = 0;
   let how = 'exact';
@@ -155,7 +155,7 @@ function estimateTotal(shards) {
   return { value, how };
 }
 
-/** The pending tasks by queue and type, and the oldest that is due. */
+/** The pending tasks by queue and type, and the oldest due task. */
 function pendingOf(ready, later, now) {
   const queues = new Map();
   const add = (entry, field) => {

@@ -1,24 +1,24 @@
-// Finding tasks in a bucket, a page at a time.
+// Finding tasks in a bucket, page by page.
 //
-// | asked for | found by | a page of 50 costs |
+// | query | method | cost of a page of 50 |
 // | --- | --- | --- |
 // | one id | its key | 1 GET |
-// | due, scheduled, running | the index of those | 1 LIST, 50 GETs |
-// | anything, a shard, the start of an id | a list of the tasks, those that changed last first | 1 LIST, 50 GETs |
-// | a status that has no index, a type, a tag, a worker | the same list, looking at each | 1 LIST, up to 400 GETs; then it asks whether to look further |
+// | due, scheduled, running | their index | 1 LIST, 50 GETs |
+// | anything, a shard, the prefix of an id | list of tasks, most recently changed first | 1 LIST, 50 GETs |
+// | a status without an index, a type, a tag, a worker | the same list, reading each task | 1 LIST, up to 400 GETs; then the user can continue |
 //
-// A list shows a thousand keys at once, in the order of their ids. Within that thousand the tasks come in the order of their
-// last change, which the list tells too; over more than a thousand tasks there is no such order without reading all of them.
+// A list returns up to a thousand keys, ordered by id. Within such a page, tasks are sorted by their last change, which the list
+// contains. A global order by last change would require reading all of them.
 
 import { isTaskId, readEntry, readLease, SHARDS, taskIdOf } from '../record/keys.js';
 import { matches } from '../search.js';
 import { PAGE_MAX } from './client.js';
 
-const LOOKED_MAX = 400;
+const EXAMINED_MAX = 400;
 const BATCH = 50;
 
 export class Walk {
-  /** The last list of tasks, so that turning its pages does not list again. */
+  /** The last list of tasks, so that paging does not list again. */
   #window;
 
   constructor(client, cache) {
@@ -26,12 +26,12 @@ export class Walk {
     this.cache = cache;
   }
 
-  /** @returns {Promise<{tasks: object[], next?: object, looked: number, order: string, total?: number}>} */
+  /** @returns {Promise<{tasks: object[], next?: object, examined: number, order: string, total?: number}>} */
   async page(query, cursor, limit = 50) {
     if (query.id && isTaskId(query.id)) {
       const task = await this.cache.read(query.id);
       const found = task && matches(query, task, this.client.clock.now()) ? [task] : [];
-      return { tasks: found, looked: 1, order: 'id', total: found.length };
+      return { tasks: found, examined: 1, order: 'id', total: found.length };
     }
     if (query.id === '' || query.id === undefined) {
       const index = indexOf(query);
@@ -44,9 +44,9 @@ export class Walk {
     const list = await this.client.list(prefix, { after: cursor?.after, max: PAGE_MAX });
     const tasks = [];
     const seen = new Set();
-    let looked = 0;
+    let examined = 0;
     let at = 0;
-    while (at < list.entries.length && tasks.length < limit && looked < LOOKED_MAX) {
+    while (at < list.entries.length && tasks.length < limit && examined < EXAMINED_MAX) {
       const batch = [];
       while (at < list.entries.length && batch.length < Math.min(BATCH, limit - tasks.length)) {
         const id = idOf(list.entries[at].key);
@@ -54,15 +54,15 @@ export class Walk {
         if (id && !seen.has(id)) batch.push(id);
         seen.add(id);
       }
-      looked += batch.length;
+      examined += batch.length;
       const found = await this.cache.ofIds(batch);
       tasks.push(...found.filter((task) => matches(query, task, this.client.clock.now())));
     }
     const isEnd = at >= list.entries.length && !list.truncated;
-    const complete = !list.truncated && !cursor && looked === list.entries.length;
+    const complete = !list.truncated && !cursor && examined === list.entries.length;
     return {
       tasks,
-      looked,
+      examined,
       order,
       next: isEnd ? undefined : { after: list.entries[at - 1].key },
       total: complete ? tasks.length : undefined,
@@ -71,7 +71,7 @@ export class Walk {
 
   async #taskPage(query, cursor, limit) {
     const tasks = [];
-    let looked = 0;
+    let examined = 0;
     let start = cursor?.start;
     let offset = cursor?.offset ?? 0;
     for (;;) {
@@ -79,26 +79,26 @@ export class Walk {
       while (offset < window.entries.length) {
         const batch = window.entries.slice(offset, offset + Math.min(BATCH, limit - tasks.length));
         offset += batch.length;
-        looked += batch.length;
+        examined += batch.length;
         const found = await this.cache.ofEntries(batch);
         tasks.push(...found.filter((task) => matches(query, task, this.client.clock.now())));
-        if (tasks.length >= limit || looked >= LOOKED_MAX) break;
+        if (tasks.length >= limit || examined >= EXAMINED_MAX) break;
       }
       const isOver = offset >= window.entries.length;
-      const place = isOver ? window.next && { start: window.next, offset: 0 } : { start, offset };
-      if (!place || tasks.length >= limit || looked >= LOOKED_MAX) {
+      const position = isOver ? window.next && { start: window.next, offset: 0 } : { start, offset };
+      if (!position || tasks.length >= limit || examined >= EXAMINED_MAX) {
         const whole = !window.next && !start;
         return {
           tasks,
-          looked,
-          next: place,
+          examined,
+          next: position,
           order: whole ? 'changed' : 'changed in part',
           listed: window.entries.length,
           total: whole && isOver && !cursor ? tasks.length : undefined,
           all: whole && isPlain(query) ? window.entries.length : undefined,
         };
       }
-      ({ start, offset } = place);
+      ({ start, offset } = position);
     }
   }
 
@@ -115,7 +115,7 @@ export class Walk {
   }
 }
 
-/** Whether a query asks for nothing that only the record knows. */
+/** Whether a query can be answered without reading records. */
 function isPlain(query) {
   return !query.statuses?.length && !query.type && !query.queue && !query.tag && !query.worker;
 }
@@ -125,7 +125,7 @@ function taskPrefix(query) {
   return query.shard && SHARDS.includes(query.shard) ? `tasks/${query.shard}/` : 'tasks/';
 }
 
-/** The index that holds all tasks that a query can mean, if there is one. */
+/** The index that contains all matching tasks, if there is one. */
 function indexOf(query) {
   const [status, ...others] = query.statuses ?? [];
   if (others.length > 0) return undefined;

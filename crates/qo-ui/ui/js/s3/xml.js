@@ -1,5 +1,4 @@
-// The few answers of S3 that are XML: lists, lists of versions, and errors. Only known elements are looked for, and what they
-// hold is text.
+// Parsing of S3's XML responses: lists, version lists and errors. Only known elements are read, as text.
 
 const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'" };
 

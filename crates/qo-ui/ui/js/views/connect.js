@@ -1,10 +1,10 @@
-// Where the tasks come from: a bucket, or a server. What is typed here stays in this tab's memory and goes with it.
+// The form to connect to a bucket or a server. Its contents stay in the memory of this tab.
 
 import { h } from '../dom.js';
 import { problem } from '../widgets/basics.js';
 
-/** What the page's own address tells: a page that lies in a bucket's `ui/` belongs to that bucket. */
-export function guessPlace(url = new URL(location.href)) {
+/** Guesses the bucket from the page's URL: a page in a bucket's `ui/` belongs to that bucket. */
+export function guessConnection(url = new URL(location.href)) {
   const before = /^(.*?)\/?ui\/(?:index\.html)?$/.exec(url.pathname)?.[1];
   if (before === undefined) return {};
   const parts = before.split('/').filter(Boolean).map(decodeURIComponent);
@@ -25,7 +25,7 @@ export class ConnectView {
   constructor({ app, error, suggestion }) {
     this.app = app;
     this.error = error;
-    this.#values = { endpoint: '', bucket: '', prefix: '', region: 'us-east-1', ...guessPlace(), ...suggestion };
+    this.#values = { endpoint: '', bucket: '', prefix: '', region: 'us-east-1', ...guessConnection(), ...suggestion };
     this.#mode = suggestion?.kind === 'http' ? 'http' : 's3';
   }
 
@@ -34,13 +34,13 @@ export class ConnectView {
   render() {
     return h('main', { id: 'main', class: 'connect', tabindex: '-1' },
       h('h1', {}, 'Connect to a queue'),
-      h('p', { class: 'lead' }, 'This page has no server of its own. It asks the bucket, or a qo server, straight from this browser. What you type stays in this tab\'s memory and is gone when you close it.'),
+      h('p', { class: 'lead' }, 'Your browser talks to the bucket or the qo server directly. The credentials stay in the memory of this tab and are gone when you close it.'),
       this.error && problem(this.error),
       !globalThis.crypto?.subtle && problem({
-        message: 'This page was not loaded over HTTPS or from this computer, so the browser refuses to sign requests',
-        hint: 'Open it over HTTPS, or through a forwarded port on localhost.',
+        message: 'This page was not loaded over HTTPS or from localhost, so the browser cannot sign requests',
+        hint: 'Open it over HTTPS, or forward a port to localhost.',
       }),
-      h('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Kind of source' }, this.#tab('s3', 'A bucket'), this.#tab('http', 'A qo server')),
+      h('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Kind of source' }, this.#tab('s3', 'Bucket'), this.#tab('http', 'qo server')),
       this.#mode === 's3' ? this.#bucketForm() : this.#serverForm());
   }
 
@@ -53,7 +53,7 @@ export class ConnectView {
 
   #bucketForm() {
     return h('form', { key: 's3', autocomplete: 'off', on: { submit: (event) => this.#submit(event) } },
-      h('p', { class: 'hint' }, 'Short-lived credentials are best. ', h('code', {}, 'qo ui link'), ' makes a link that fills this in.'),
+      h('p', { class: 'hint' }, 'Use temporary credentials if possible. ', h('code', {}, 'qo ui link'), ' creates a link that fills in this form.'),
       h('div', { class: 'fields' },
         this.#field('endpoint', 'Endpoint', { type: 'url', required: true, placeholder: 'https://s3.eu-central-1.amazonaws.com' }),
         this.#field('bucket', 'Bucket', { required: true }),
@@ -61,18 +61,18 @@ export class ConnectView {
         this.#field('region', 'Region', { placeholder: 'us-east-1' }),
         this.#field('accessKeyId', 'Access key', { required: true }),
         this.#field('secretAccessKey', 'Secret key', { type: 'password', required: true }),
-        this.#field('sessionToken', 'Session token', { type: 'password', placeholder: 'if there is one' })),
-      h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'readOnly', checked: Boolean(this.#values.readOnly) }), 'Only look: hide and refuse every action'),
+        this.#field('sessionToken', 'Session token', { type: 'password', placeholder: 'optional' })),
+      h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'readOnly', checked: Boolean(this.#values.readOnly) }), 'Read-only: disable all actions'),
       h('footer', {}, h('button', { type: 'submit', class: 'primary', disabled: this.#busy }, this.#busy ? 'Connecting…' : 'Connect')));
   }
 
   #serverForm() {
     return h('form', { key: 'http', autocomplete: 'off', on: { submit: (event) => this.#submit(event) } },
-      h('p', { class: 'hint' }, 'A token with the scope ', h('code', {}, 'read'), ' can look; ', h('code', {}, 'admin'), ' can act. A server on this computer may need none.'),
+      h('p', { class: 'hint' }, 'A token with the scope ', h('code', {}, 'read'), ' can view tasks, ', h('code', {}, 'admin'), ' can change them. A server on this computer may need no token.'),
       h('div', { class: 'fields' },
         this.#field('url', 'Server', { type: 'url', required: true, placeholder: 'https://qo.example.org' }),
-        this.#field('token', 'Token', { type: 'password', placeholder: 'if the server wants one' })),
-      h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'readOnly', checked: Boolean(this.#values.readOnly) }), 'Only look: hide and refuse every action'),
+        this.#field('token', 'Token', { type: 'password', placeholder: 'optional' })),
+      h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'readOnly', checked: Boolean(this.#values.readOnly) }), 'Read-only: disable all actions'),
       h('footer', {}, h('button', { type: 'submit', class: 'primary', disabled: this.#busy }, this.#busy ? 'Connecting…' : 'Connect')));
   }
 
@@ -89,8 +89,8 @@ export class ConnectView {
     this.#busy = true;
     this.error = undefined;
     this.app.redraw();
-    const place = this.#mode === 's3' ? placeOf(this.#values) : { kind: 'http', url: this.#values.url, token: this.#values.token, readOnly: this.#values.readOnly };
-    this.error = await this.app.connect(place);
+    const connection = this.#mode === 's3' ? bucketConnection(this.#values) : { kind: 'http', url: this.#values.url, token: this.#values.token, readOnly: this.#values.readOnly };
+    this.error = await this.app.connect(connection);
     this.#busy = false;
     if (this.error) {
       this.app.redraw();
@@ -99,7 +99,7 @@ export class ConnectView {
   }
 }
 
-function placeOf(values) {
+function bucketConnection(values) {
   const { endpoint, bucket, prefix, region, accessKeyId, secretAccessKey, sessionToken, readOnly, virtualHost } = values;
   return {
     kind: 's3',

@@ -1,4 +1,4 @@
-// Counting all tasks, which reads each of them: said before it is done.
+// Counts all tasks by reading each one, after showing the cost.
 
 import { Counter } from '../counter.js';
 import { h } from '../dom.js';
@@ -11,14 +11,14 @@ export async function countExactly(app, total) {
   const cost = Counter.estimate({ get: total.value, list: Math.ceil(total.value / 1000) });
   const stop = new AbortController();
   await dialog('Count all tasks', (close) => {
-    const line = h('p', {}, `This reads ${about(total)} tasks: roughly ${dollars(cost)} at S3's prices, less what this visit has read already.`);
+    const line = h('p', {}, `This reads ${about(total)} tasks, except those already cached, and costs up to ${dollars(cost)} at S3 prices.`);
     const start = h('button', { type: 'button', class: 'primary' }, 'Count');
     start.onclick = async () => {
       start.disabled = true;
       try {
         const counted = await app.source.countAll({
           signal: stop.signal,
-          onProgress: ({ looked }) => { line.textContent = `${number(looked)} tasks so far…`; },
+          onProgress: ({ examined }) => { line.textContent = `${number(examined)} tasks so far…`; },
         });
         toast(`Counted ${number(counted.total)} tasks`);
         close(true);

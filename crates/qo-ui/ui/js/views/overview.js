@@ -1,4 +1,4 @@
-// How the queue is, on one page. Every number that is not exact says so.
+// The overview page. Numbers that are not exact are marked.
 
 import { h } from '../dom.js';
 import { about, count, duration, number, percent, plural } from '../format.js';
@@ -38,9 +38,9 @@ export class OverviewView {
 
   #nothingYet() {
     return h('main', { id: 'main', tabindex: '-1' }, h('h1', { class: 'sr-only' }, 'Overview'),
-      empty('There are no tasks here yet',
-        h('p', {}, 'Submit one: ', h('code', {}, 'qo submit --type hello --input \'{"name": "Ada"}\'')),
-        'It appears here with the next refresh.'));
+      empty('No tasks yet',
+        h('p', {}, 'Submit one with ', h('code', {}, 'qo submit --type hello --input \'{"name": "Ada"}\'')),
+        'It appears here after the next refresh.'));
   }
 
   #counts() {
@@ -49,22 +49,22 @@ export class OverviewView {
       h('span', { class: 'tile-label' }, h('span', { class: `dot ${tab}` }), LABELS[tab]),
       h('span', { class: 'tile-value' }, count(counts[tab]))));
     const note = counts.sampled === undefined
-      ? total.how === 'exact' ? `${plural(total.value, 'task')}, all counted` : `${plural(total.value, 'task')} counted; there are more`
-      : `~ is an estimate from a sample of ${plural(counts.sampled, 'task')}${total.how === 'estimate' ? `; ${about(total)} in all` : ` of ${number(total.value)}`}`;
+      ? total.how === 'exact' ? `${plural(total.value, 'task')} in total` : `More than ${plural(total.value, 'task')}`
+      : `~ marks an estimate from a sample of ${plural(counts.sampled, 'task')}${total.how === 'estimate' ? `; ${about(total)} tasks in total` : ` of ${number(total.value)}`}`;
     return h('section', { class: 'tiles-section', 'aria-label': 'Tasks by status' },
       h('div', { class: 'tiles' }, tiles),
       h('p', { class: 'note' }, note,
         counts.sampled !== undefined && this.source.countAll && [' · ', button('Count exactly', () => countExactly(this.app, total), { kind: 'link' })],
-        this.data.pending.oldest && [' · oldest due ', timeOf(this.data.pending.oldest.availableAt, this.source), this.data.pending.how === 'at least' ? ' (among those looked at)' : '']));
+        this.data.pending.oldest && [' · oldest due ', timeOf(this.data.pending.oldest.availableAt, this.source), this.data.pending.how === 'at least' ? ' (of those checked)' : '']));
   }
 
   #activity() {
     const { activity } = this.data;
     const rate = activity.rate >= 10 ? number(activity.rate) : activity.rate.toFixed(1);
-    const label = `${plural(activity.ended, 'task')} came to an end in the last ${duration(activity.span)}, ${rate} a minute`;
+    const label = `${plural(activity.ended, 'task')} finished in the last ${duration(activity.span)}, ${rate} per minute`;
     return panel('Throughput', { note: `last ${duration(activity.span)}` },
-      activity.ended === 0 ? empty(`Nothing came to an end in the last ${duration(activity.span)}`) : [h('div', { class: 'figures' },
-        figure(`${activity.basis?.total.how === 'estimate' ? '~' : ''}${rate}`, 'a minute'),
+      activity.ended === 0 ? empty(`No task finished in the last ${duration(activity.span)}`) : [h('div', { class: 'figures' },
+        figure(`${activity.basis?.total.how === 'estimate' ? '~' : ''}${rate}`, 'per minute'),
         figure(activity.failureShare === undefined ? '–' : percent(activity.failureShare), 'failed'),
         h('span', { class: 'legend' }, ['completed', 'failed', 'cancelled'].map((name) => h('span', {}, h('span', { class: `dot ${name}` }), name)))),
       barChart(activity.bars, ['completed', 'failed', 'cancelled'], { label, width: activity.width, span: activity.span })],
@@ -74,12 +74,12 @@ export class OverviewView {
 
   #latency() {
     const { latency, basis } = this.data.activity;
-    const rows = [['Waited', latency.wait], ['Ran', latency.run], ['Submit to end', latency.total]];
+    const rows = [['Waiting', latency.wait], ['Running', latency.run], ['Total', latency.total]];
     return panel('Latency', { note: latency.count > 0 ? `of ${plural(latency.count, 'completed task')}` : undefined },
       latency.count === 0
-        ? empty('Nothing was completed lately')
+        ? empty('No task completed recently')
         : h('table', { class: 'plain' },
-          h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, h('span', { class: 'sr-only' }, 'What')), ['p50', 'p90', 'p99'].map((name) => h('th', { scope: 'col', class: 'number' }, name)))),
+          h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, h('span', { class: 'sr-only' }, 'Phase')), ['p50', 'p90', 'p99'].map((name) => h('th', { scope: 'col', class: 'number' }, name)))),
           h('tbody', {}, rows.map(([name, values]) => h('tr', {}, h('th', { scope: 'row' }, name),
             ['p50', 'p90', 'p99'].map((part) => h('td', { class: 'number' }, values ? duration(values[part]) : '–')))))),
       latency.count > 0 && basisNote(basis));
@@ -87,8 +87,8 @@ export class OverviewView {
 
   #types() {
     const { types, basis } = this.data.activity;
-    return panel('Busiest types', { note: 'changed lately' },
-      types.length === 0 ? empty('Nothing changed lately') : shareBars(types.map(({ type, total, failed }) => ({
+    return panel('Busiest types', { note: 'recently changed' },
+      types.length === 0 ? empty('No task changed recently') : shareBars(types.map(({ type, total, failed }) => ({
         name: type, value: total, bad: failed, href: address('tasks', { q: `type:${type}` }),
         text: failed > 0 ? `${number(total)} (${failed} failed)` : number(total),
       })), { label: 'Tasks by type' }),
@@ -98,9 +98,9 @@ export class OverviewView {
   #deadLetters() {
     const { deadLetters, basis } = this.data.activity;
     const { failed } = this.data.counts;
-    return panel('Dead letters', { note: `failed for good, newest first${this.data.activity.lettersAmong ? `, among the ${number(this.data.activity.lettersAmong)} looked at` : ''}`, tools: failed.value > 0 && h('a', { href: address('tasks', { tab: 'failed' }) }, `All ${count(failed)}`) },
+    return panel('Dead letters', { note: `permanently failed, newest first${this.data.activity.deadLettersFrom ? `, of the ${number(this.data.activity.deadLettersFrom)} checked` : ''}`, tools: failed.value > 0 && h('a', { href: address('tasks', { tab: 'failed' }) }, `All ${count(failed)}`) },
       deadLetters.length === 0
-        ? empty('No task has failed for good', basis ? 'That is, none of those looked at.' : undefined)
+        ? empty('No dead letters', basis ? 'None of the checked tasks has failed.' : undefined)
         : h('table', { class: 'plain letters' },
           h('colgroup', {}, ['letter-id', 'letter-type', 'letter-error', 'letter-when'].map((name) => h('col', { class: name }))),
           h('thead', { class: 'sr-only' }, h('tr', {}, ['Task', 'Type', 'Error', 'When'].map((name) => h('th', { scope: 'col' }, name)))),
@@ -120,7 +120,7 @@ export class OverviewView {
     const busy = active.reduce((sum, worker) => sum + worker.current_tasks.length, 0);
     return panel('Workers', { tools: h('a', { href: address('workers') }, 'All workers') },
       workers.length === 0
-        ? empty('No worker has said that it is there', 'Tasks wait until one does.')
+        ? empty('No workers', 'Tasks wait until a worker is started.')
         : h('div', { class: 'figures' },
           HEALTHS.map((health) => h('span', { class: 'figure' }, h('strong', {}, number(by[health].length)), badge(health))),
           figure(`${busy} / ${slots}`, 'slots busy')));
@@ -131,14 +131,14 @@ function figure(value, label) {
   return h('span', { class: 'figure' }, h('strong', {}, value), h('span', {}, label));
 }
 
-/** Says what numbers rest on, where they do not rest on everything. */
+/** A note on the data, if it is not complete. */
 function basisNote(basis) {
   if (!basis) return undefined;
   const of = basis.total.how === 'estimate' ? about(basis.total) : number(basis.total.value);
-  const scaled = basis.total.how === 'estimate' ? 'A sample: ' : 'From ';
-  return h('p', { class: 'note' }, `${scaled}the ${plural(basis.read, 'task')} that changed last, of ${of}.`);
+  const scaled = basis.total.how === 'estimate' ? 'Sample: ' : 'From ';
+  return h('p', { class: 'note' }, `${scaled}the ${plural(basis.read, 'task')} changed most recently, of ${of}.`);
 }
 
 function skeleton() {
-  return h('main', { id: 'main', class: 'loading', tabindex: '-1', 'aria-busy': 'true' }, h('h1', { class: 'sr-only' }, 'Overview'), h('p', { class: 'faint' }, 'Looking…'));
+  return h('main', { id: 'main', class: 'loading', tabindex: '-1', 'aria-busy': 'true' }, h('h1', { class: 'sr-only' }, 'Overview'), h('p', { class: 'faint' }, 'Loading…'));
 }

@@ -1,4 +1,4 @@
-// The queues: how deep, how fast, paused or not.
+// The queues page: depth, throughput, paused or not.
 
 import { h } from '../dom.js';
 import { duration, number } from '../format.js';
@@ -23,19 +23,19 @@ export class QueuesView {
 
   render() {
     const { data } = this;
-    if (!data) return h('main', { id: 'main', class: 'loading', tabindex: '-1' }, h('h1', {}, 'Queues'), h('p', { class: 'faint' }, 'Looking…'));
+    if (!data) return h('main', { id: 'main', class: 'loading', tabindex: '-1' }, h('h1', {}, 'Queues'), h('p', { class: 'faint' }, 'Loading…'));
     const rows = this.#rows();
     const notes = [
-      data.pending.how === 'at least' && 'depths are of the first 3,000 index entries',
-      data.activity.basis && `rates are from the ${number(data.activity.basis.read)} tasks that changed last`,
+      data.pending.how === 'at least' && 'depths are based on the first 3,000 index entries',
+      data.activity.basis && `rates are based on the ${number(data.activity.basis.read)} most recently changed tasks`,
     ].filter(Boolean).join(' · ');
     return h('main', { id: 'main', tabindex: '-1' },
       h('div', { class: 'page-head' }, h('h1', {}, 'Queues'), h('span', { class: 'note' }, notes)),
       rows.length === 0
-        ? empty('There are no queues yet', 'A queue is there as soon as a task waits in it.')
+        ? empty('No queues yet', 'A queue is created by the first task submitted to it.')
             : h('div', { class: 'card' },
           h('div', { class: 'scroll' }, h('table', { class: 'rows' },
-            h('thead', {}, h('tr', {}, column('Queue'), column('State'), column('Due', 'number'), column('Scheduled', 'number'), column('Running', 'number'), column('Oldest due'), column('Ended a minute', 'number'), column('Types waiting'), column('Workers', 'number'), column(h('span', { class: 'sr-only' }, 'Actions')))),
+            h('thead', {}, h('tr', {}, column('Queue'), column('State'), column('Due', 'number'), column('Scheduled', 'number'), column('Running', 'number'), column('Oldest due'), column('Finished per minute', 'number'), column('Pending types'), column('Workers', 'number'), column(h('span', { class: 'sr-only' }, 'Actions')))),
             h('tbody', {}, rows.map((row) => this.#row(row)))))));
   }
 
@@ -58,12 +58,12 @@ export class QueuesView {
     const unattended = row.due > 0 && row.workers === 0 && !row.paused;
     return h('tr', { key: row.name },
       h('th', { scope: 'row' }, h('a', { href: address('tasks', { q: `queue:${row.name}` }) }, row.name)),
-      h('td', {}, row.paused ? [badge('paused'), row.since && [' ', h('span', { class: 'faint' }, timeOf(row.since, this.source))]] : unattended ? h('span', { class: 'warn-text' }, 'no worker serves it') : badge('open')),
+      h('td', {}, row.paused ? [badge('paused'), row.since && [' ', h('span', { class: 'faint' }, timeOf(row.since, this.source))]] : unattended ? h('span', { class: 'warn-text' }, 'no worker') : badge('open')),
       h('td', { class: 'number' }, h('a', { href: address('tasks', { tab: 'due', q: `queue:${row.name}` }) }, number(row.due))),
       h('td', { class: 'number' }, number(row.scheduled)),
       h('td', { class: 'number' }, number(row.running)),
       h('td', { class: 'when' }, row.oldestDue ? timeOf(row.oldestDue, this.source) : h('span', { class: 'faint' }, '–')),
-      h('td', { class: 'number', title: `over the last ${duration(this.data.activity.span)}` }, row.rate >= 10 ? number(row.rate) : row.rate.toFixed(1)),
+      h('td', { class: 'number', title: `in the last ${duration(this.data.activity.span)}` }, row.rate >= 10 ? number(row.rate) : row.rate.toFixed(1)),
       h('td', {}, [...row.types.entries()].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([type, waiting]) => `${type} ${number(waiting)}`).join(', ') || h('span', { class: 'faint' }, '–')),
       h('td', { class: 'number' }, number(row.workers)),
       h('td', { class: 'actions' }, !this.source.readOnly && button(row.paused ? 'Resume' : 'Pause', () => this.#toggle(row), { kind: 'small' })));
@@ -71,12 +71,12 @@ export class QueuesView {
 
   async #toggle({ name, paused }) {
     if (!paused) {
-      const sure = await confirm(`Pause the queue ${name}?`, ['Workers pass it by until it is resumed. What is running goes on, and submits are taken.'], { action: 'Pause', destructive: true });
+      const sure = await confirm(`Pause queue ${name}?`, ['Workers claim no tasks from it until it is resumed. Running tasks continue, and new tasks can be submitted.'], { action: 'Pause', destructive: true });
       if (!sure) return;
     }
     await this.app.attempt(async () => {
       await this.source.setPaused(name, !paused);
-      toast(paused ? `${name} goes on` : `${name} is paused`);
+      toast(paused ? `Resumed ${name}` : `Paused ${name}`);
     });
   }
 }

@@ -1,4 +1,4 @@
-// The reader's choices, and what this page is connected to.
+// The settings page: connection, refresh interval and theme.
 
 import { h } from '../dom.js';
 import { changeSettings, getSettings, INTERVALS, THEMES } from '../settings.js';
@@ -18,19 +18,19 @@ export class SettingsView {
     const { source } = this;
     const settings = getSettings();
     const sourceFacts = source.kind === 's3'
-      ? [['Kind', 'A bucket, asked by this browser'], ['Endpoint', source.place.endpoint], ['Bucket', source.place.bucket], ['Prefix', source.place.prefix || 'none'], ['Region', source.place.region || 'us-east-1']]
-      : [['Kind', 'A qo server'], ['Server', source.place.url]];
+      ? [['Kind', 'Bucket, read by this browser'], ['Endpoint', source.connection.endpoint], ['Bucket', source.connection.bucket], ['Prefix', source.connection.prefix || 'none'], ['Region', source.connection.region || 'us-east-1']]
+      : [['Kind', 'qo server'], ['Server', source.connection.url]];
     return h('main', { id: 'main', class: 'settings', tabindex: '-1' },
       h('div', { class: 'page-head' }, h('h1', {}, 'Settings')),
       panel('Source', { tools: button('Disconnect', () => this.app.disconnect()) },
         facts([...sourceFacts,
-          ['May', source.readOnly ? 'only look' : 'look and act'],
-          source.expires && ['Session ends', timeOf(source.expires, source)],
-          ['Credentials', 'in this tab\'s memory only; gone when it is closed or reloaded']]),
+          ['Access', source.readOnly ? 'read-only' : 'read and write'],
+          source.expires && ['Session expires', timeOf(source.expires, source)],
+          ['Credentials', 'in the memory of this tab only, until it is closed or reloaded']]),
         h('label', { class: 'check' }, h('input', {
           type: 'checkbox', checked: source.readOnly,
           on: { change: (event) => { source.readOnly = event.target.checked; this.app.redraw(); } },
-        }), 'Only look: hide and refuse every action')),
+        }), 'Read-only: disable all actions')),
       panel('Refresh', { note: 'paused while the tab is hidden' },
         choices('refresh', 'Refresh interval', INTERVALS, settings.refreshSeconds, (seconds) => (seconds === 0 ? 'Off' : `${seconds} s`), (refreshSeconds) => {
           changeSettings({ refreshSeconds });

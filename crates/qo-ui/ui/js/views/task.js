@@ -1,4 +1,4 @@
-// One task: what it is, what happened to it, what went in and what came out.
+// The page of one task: details, history, input and output.
 
 import { h, icon } from '../dom.js';
 import { bytes, duration, plural } from '../format.js';
@@ -13,7 +13,7 @@ import { Versions } from './versions.js';
 export class TaskView {
   #payloads = {};
   #versions;
-  #word;
+  #shownStatus;
 
   constructor({ app, path, params }) {
     this.app = app;
@@ -30,34 +30,34 @@ export class TaskView {
       this.gone = undefined;
     } catch (error) {
       if (error.kind !== 'not_found') throw error;
-      this.gone = before ? 'vanished' : 'unknown';
+      this.gone = before ? 'removed' : 'unknown';
     }
     if (before?.revision !== this.task?.revision) this.#versions.outdated();
     await this.#versions.load();
   }
 
-  /** Whether time alone has changed what is shown: a scheduled task becomes due without a word from the store. */
+  /** Whether the displayed status has changed with time: a scheduled task becomes due without a change in the store. */
   isOutdated() {
-    return !this.gone && this.task !== undefined && this.#word !== undefined && statusWord(this.task, this.source.now()) !== this.#word;
+    return !this.gone && this.task !== undefined && this.#shownStatus !== undefined && statusWord(this.task, this.source.now()) !== this.#shownStatus;
   }
 
   render() {
     if (this.gone) return this.#gone();
     const { task, source } = this;
-    if (!task) return h('main', { id: 'main', class: 'loading', tabindex: '-1' }, h('h1', { class: 'mono' }, this.id), h('p', { class: 'faint' }, 'Looking…'));
+    if (!task) return h('main', { id: 'main', class: 'loading', tabindex: '-1' }, h('h1', { class: 'mono' }, this.id), h('p', { class: 'faint' }, 'Loading…'));
     const now = source.now();
-    this.#word = statusWord(task, now);
+    this.#shownStatus = statusWord(task, now);
     return h('main', { id: 'main', class: 'task', tabindex: '-1' },
       h('a', { class: 'back', href: address('tasks') }, icon('back'), 'Tasks'),
       h('div', { class: 'page-head task-head' },
         h('div', {},
-          h('h1', {}, task.task_type, ' ', badge(this.#word), task.cancel_requested && h('span', { class: 'warn-text' }, ' asked to stop')),
+          h('h1', {}, task.task_type, ' ', badge(this.#shownStatus), task.cancel_requested && h('span', { class: 'warn-text' }, ' cancel requested')),
           h('p', { class: 'id-line mono' }, task.id, copyButton(task.id, 'the id'))),
         h('div', { class: 'actions' }, this.#actions(now))),
       h('div', { class: 'columns' },
         h('div', { class: 'column wide' },
           this.#progress(),
-          task.last_error && task.status !== 'completed' && panel(task.status === 'failed' ? 'Why it failed' : 'Last error', {}, h('pre', { class: 'error-block' }, task.last_error)),
+          task.last_error && task.status !== 'completed' && panel(task.status === 'failed' ? 'Error' : 'Last error', {}, h('pre', { class: 'error-block' }, task.last_error)),
           panel('History', { note: `${plural(task.attempt, 'attempt')}${task.events_dropped > 0 ? ` · ${plural(task.events_dropped, 'older event')} dropped` : ''}` }, timeline(task, source)),
           this.#payload('input', 'Input'),
           this.#payload('output', 'Output')),
@@ -68,14 +68,14 @@ export class TaskView {
   #gone() {
     return h('main', { id: 'main', tabindex: '-1' },
       h('a', { class: 'back', href: address('tasks') }, icon('back'), 'Tasks'),
-      h('h1', { class: 'sr-only' }, 'No such task'),
-      empty(this.gone === 'vanished' ? 'This task is no longer there' : 'There is no such task',
+      h('h1', { class: 'sr-only' }, 'Task not found'),
+      empty(this.gone === 'removed' ? 'This task no longer exists' : 'Task not found',
         h('p', { class: 'mono' }, this.id),
-        this.gone === 'vanished' ? 'Somebody has removed it while you looked at it.' : 'The id may be mistyped, the task may have been removed, or it is in another bucket or under another prefix.'));
+        this.gone === 'removed' ? 'It was deleted while this page was open.' : 'The id may be wrong, the task may have been deleted, or it is in another bucket or prefix.'));
   }
 
   #actions(now) {
-    if (this.source.readOnly) return h('span', { class: 'read-only' }, icon('lock'), 'Only looking');
+    if (this.source.readOnly) return h('span', { class: 'read-only' }, icon('lock'), 'Read-only');
     const possible = possibleActions(this.task, now);
     const primary = this.task.status === 'failed' ? 'replay' : undefined;
     return [
@@ -90,7 +90,7 @@ export class TaskView {
     const { task, source } = this;
     if (task.status !== 'running') return undefined;
     const { progress } = task;
-    return panel('Running', { note: ['lease runs out ', timeOf(task.lease_expires_at, source)] },
+    return panel('Running', { note: ['lease expires ', timeOf(task.lease_expires_at, source)] },
       h('p', {}, 'On ', h('strong', {}, task.worker_id), ' since ', timeOf(task.started_at, source), `, attempt ${task.attempt}`),
       progress && [
         h('progress', { max: 100, value: progress.percent, 'aria-label': 'Progress' }),
@@ -112,7 +112,7 @@ export class TaskView {
       known?.error && problem(known.error),
       known?.text !== undefined
         ? h('div', { keep: name, class: 'payload' }, jsonTree(known.text))
-        : h('p', {}, 'It is kept in an object of its own. ', button(`Load ${bytes(size)}`, async () => {
+        : h('p', {}, 'Stored in a separate object. ', button(`Load ${bytes(size)}`, async () => {
           try {
             this.#payloads[field] = { text: await this.source.payload(task, field) };
           } catch (error) {
@@ -127,22 +127,22 @@ export class TaskView {
     const policy = task.retry_policy;
     return panel('Details', {}, facts([
       ['Queue', h('a', { href: address('tasks', { q: `queue:${task.queue}` }) }, task.queue)],
-      ['Priority', `${task.priority}${task.priority === 5 ? '' : task.priority < 5 ? ' (before others)' : ' (after others)'}`],
-      ['Attempts', `${task.attempt} made, ${plural(task.retry_count, 'retry', 'retries')} of ${task.max_retries} used`],
+      ['Priority', `${task.priority}${task.priority === 5 ? '' : task.priority < 5 ? ' (high)' : ' (low)'}`],
+      ['Attempts', `${task.attempt} (${task.retry_count} of ${plural(task.max_retries, 'retry', 'retries')} used)`],
       task.tags.length > 0 && ['Tags', task.tags.map((tag) => h('a', { class: 'tag', href: address('tasks', { q: `tag:${/\s/.test(tag) ? `"${tag}"` : tag}` }) }, tag))],
       ['Created', timeOf(task.created_at, source)],
       ['Last change', timeOf(task.updated_at, source)],
       task.status === 'pending' && [task.available_at > now ? 'Due' : 'Due since', timeOf(task.available_at, source)],
       task.started_at !== undefined && ['Started', timeOf(task.started_at, source)],
-      task.completed_at !== undefined && ['Ended', timeOf(task.completed_at, source)],
-      task.completed_at !== undefined && task.started_at !== undefined && task.completed_at >= task.started_at && ['Ran for', duration(task.completed_at - task.started_at)],
+      task.completed_at !== undefined && ['Finished', timeOf(task.completed_at, source)],
+      task.completed_at !== undefined && task.started_at !== undefined && task.completed_at >= task.started_at && ['Run time', duration(task.completed_at - task.started_at)],
       task.expires_at !== undefined && ['Expires', timeOf(task.expires_at, source)],
       task.worker_id && ['Worker', h('span', { class: 'mono' }, task.worker_id)],
       ['Timeout', duration(task.timeout_seconds * 1000)],
-      policy && ['Retry waits', `${duration(policy.initial_interval_ms)} × ${policy.multiplier}, up to ${duration(policy.max_interval_ms)}`],
+      policy && ['Retry delays', `${duration(policy.initial_interval_ms)} × ${policy.multiplier}, up to ${duration(policy.max_interval_ms)}`],
       task.idempotency_key && ['Idempotency key', h('span', { class: 'mono' }, task.idempotency_key)],
       ['Shard', h('a', { href: address('tasks', { shard: task.shard }) }, task.shard)],
       ['Revision', String(task.revision)],
-    ]), this.source.rawRecord && h('p', { class: 'record-line' }, h('span', { class: 'faint' }, 'The whole record as JSON '), copyButton(() => this.source.rawRecord(task.id) ?? '', 'the record')));
+    ]), this.source.rawRecord && h('p', { class: 'record-line' }, h('span', { class: 'faint' }, 'Full record as JSON '), copyButton(() => this.source.rawRecord(task.id) ?? '', 'the record')));
   }
 }

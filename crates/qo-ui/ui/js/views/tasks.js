@@ -1,4 +1,4 @@
-// The list of tasks: tabs by status, a search line, pages, and actions on many.
+// The task list: tabs by status, search, pages and bulk actions.
 
 import { h, icon } from '../dom.js';
 import { count, number, plural } from '../format.js';
@@ -42,7 +42,7 @@ export class TasksView {
       this.#tabs(),
       this.#tools(),
       this.problems.map((text) => problem({ message: text })),
-      this.page ? [this.#selectionBar(), this.#table(), this.#pager()] : h('p', { class: 'faint loading-line' }, 'Looking…'));
+      this.page ? [this.#selectionBar(), this.#table(), this.#pager()] : h('p', { class: 'faint loading-line' }, 'Loading…'));
   }
 
   #tabs() {
@@ -77,18 +77,18 @@ export class TasksView {
     const whole = async (options) => this.source.matching(this.query, options);
     const act = (kind) => actOnMany(this.app, kind, chosen.length > 0 ? async () => chosen : whole);
     return h('div', { class: `selection ${chosen.length > 0 ? 'active' : ''}` },
-      h('span', {}, chosen.length > 0 ? `${plural(chosen.length, 'task')} chosen` : this.#describe()),
-      Object.entries(ACTIONS).map(([kind, { label }]) => this.#offers(kind) && button(chosen.length > 0 ? label : `${label} all…`, () => act(kind), { key: kind, kind: 'small' })),
+      h('span', {}, chosen.length > 0 ? `${plural(chosen.length, 'task')} selected` : this.#describe()),
+      Object.entries(ACTIONS).map(([kind, { label }]) => this.#isOffered(kind) && button(chosen.length > 0 ? label : `${label} all…`, () => act(kind), { key: kind, kind: 'small' })),
       chosen.length > 0 && button('Choose none', () => { this.#selected.clear(); this.app.redraw(); }, { kind: 'link' }));
   }
 
   #describe() {
-    const asked = [this.tab === 'all' ? undefined : this.tab, this.search].filter(Boolean).join(' ');
-    return asked ? `Everything that matches ${asked}:` : 'Everything:';
+    const filter = [this.tab === 'all' ? undefined : this.tab, this.search].filter(Boolean).join(' ');
+    return filter ? `All tasks matching ${filter}:` : 'All tasks:';
   }
 
-  /** Which actions make sense for what this tab shows. */
-  #offers(kind) {
+  /** Whether an action applies to the tasks of this tab. */
+  #isOffered(kind) {
     const by = {
       replay: ['all', 'completed', 'failed', 'cancelled'], run_now: ['all', 'scheduled'], cancel: ['all', 'due', 'scheduled', 'running'],
       archive: ['all', 'completed', 'failed', 'cancelled'], unarchive: ['archived'],
@@ -109,9 +109,9 @@ export class TasksView {
     };
     return h('div', { class: 'scroll' }, h('table', { class: 'rows tasks-table' },
       h('thead', {}, h('tr', {},
-        canChoose && h('th', { scope: 'col', class: 'choose' }, h('input', { type: 'checkbox', 'aria-label': 'Choose all tasks of this page', checked: all, indeterminate: some && !all, on: { change: chooseAll } })),
+        canChoose && h('th', { scope: 'col', class: 'choose' }, h('input', { type: 'checkbox', 'aria-label': 'Select all tasks on this page', checked: all, indeterminate: some && !all, on: { change: chooseAll } })),
         ['Task', 'Type', 'Status', 'Queue'].map((name) => h('th', { scope: 'col' }, name)),
-        h('th', { scope: 'col', class: 'number' }, 'Attempt'), h('th', { scope: 'col' }, 'What next'), h('th', { scope: 'col' }, 'Last change'))),
+        h('th', { scope: 'col', class: 'number' }, 'Attempt'), h('th', { scope: 'col' }, 'Next'), h('th', { scope: 'col' }, 'Last change'))),
       h('tbody', {}, tasks.map((task, index) => this.#row(task, index, now, canChoose)))));
   }
 
@@ -126,13 +126,13 @@ export class TasksView {
       go(`tasks/${task.id}`);
     };
     return h('tr', { key: task.id, class: `${this.#selected.has(task.id) ? 'chosen' : ''} ${index === this.#cursorRow ? 'at' : ''}`, on: { click: open } },
-      canChoose && h('td', { class: 'choose' }, h('input', { type: 'checkbox', 'aria-label': `Choose task ${task.id}`, checked: this.#selected.has(task.id), on: { change: toggle } })),
+      canChoose && h('td', { class: 'choose' }, h('input', { type: 'checkbox', 'aria-label': `Select task ${task.id}`, checked: this.#selected.has(task.id), on: { change: toggle } })),
       h('th', { scope: 'row', class: 'id-cell' }, taskLink(task.id)),
       h('td', { class: 'type-cell' }, task.task_type, task.tags.map((tag) => h('span', { class: 'tag' }, tag))),
       h('td', {}, badge(statusWord(task, now))),
       h('td', {}, task.queue),
       h('td', { class: 'number' }, task.attempt === 0 ? h('span', { class: 'faint' }, '–') : `${task.attempt} / ${task.max_retries + 1}`),
-      h('td', { class: 'next-cell' }, whatNext(task, now, this.source)),
+      h('td', { class: 'next-cell' }, nextStep(task, now, this.source)),
       h('td', { class: 'when' }, timeOf(task.updated_at, this.source)));
   }
 
@@ -148,13 +148,13 @@ export class TasksView {
 
   #empty() {
     if (this.page.next) {
-      return empty(`None of the ${plural(this.page.looked, 'task')} looked at matches`, 'There is no index for this, so each task has to be read.',
-        h('p', {}, button('Look further', () => this.#turn(1), { kind: 'primary' })));
+      return empty(`None of the ${plural(this.page.examined, 'task')} checked matches`, 'There is no index for this search, so each task must be read.',
+        h('p', {}, button('Continue', () => this.#turn(1), { kind: 'primary' })));
     }
     if (this.search || this.tab !== 'all' || this.shard) {
       return empty('No task matches', h('p', {}, h('a', { href: address('tasks') }, 'Show all tasks')));
     }
-    return empty('There are no tasks here yet', h('p', {}, 'Submit one: ', h('code', {}, 'qo submit --type hello --input \'{"name": "Ada"}\'')));
+    return empty('No tasks yet', h('p', {}, 'Submit one with ', h('code', {}, 'qo submit --type hello --input \'{"name": "Ada"}\'')));
   }
 
   #pager() {
@@ -164,9 +164,9 @@ export class TasksView {
       page.total !== undefined && plural(page.total, 'task'),
       page.total === undefined && plural(page.tasks.length, 'task'),
       page.all !== undefined && page.total === undefined && `of ${number(page.all)}`,
-      page.looked > page.tasks.length && `${number(page.looked)} looked at`,
+      page.examined > page.tasks.length && `${number(page.examined)} checked`,
       ORDERS[page.order],
-      ['created', 'type', 'attempt'].includes(this.sort) && page.next && 'ordered within this page',
+      ['created', 'type', 'attempt'].includes(this.sort) && page.next && 'sorted within this page',
     ].filter(Boolean).join(' · ');
     return h('nav', { class: 'pager', 'aria-label': 'Pages' },
       h('span', { class: 'note' }, notes),
@@ -188,7 +188,7 @@ export class TasksView {
     window.scrollTo(0, 0);
   }
 
-  /** Keys of this page: j and k move, x chooses, Enter opens. */
+  /** Shortcuts of this page: j and k move, x selects, Enter opens. */
   key(event) {
     const tasks = this.page ? this.#sorted() : [];
     if (tasks.length === 0) return false;
@@ -211,18 +211,18 @@ export class TasksView {
 }
 
 const ORDERS = {
-  changed: 'those that changed last come first',
-  'changed in part': 'those that changed last come first, within each thousand ids',
+  changed: 'most recently changed first',
+  'changed in part': 'most recently changed first, within each thousand ids',
   urgency: 'by queue, type, priority and due time',
-  due: 'the next to be due comes first',
+  due: 'earliest due time first',
   lease: 'by shard and lease',
 };
 
-/** What a task waits for, in a few words. */
-function whatNext(task, now, source) {
+/** What happens next to a task, in a few words. */
+function nextStep(task, now, source) {
   if (task.status === 'running') {
     return [
-      task.cancel_requested ? h('span', { class: 'warn-text' }, 'asked to stop') : task.progress ? h('span', {}, `${Math.round(task.progress.percent)} %`) : undefined,
+      task.cancel_requested ? h('span', { class: 'warn-text' }, 'cancel requested') : task.progress ? h('span', {}, `${Math.round(task.progress.percent)} %`) : undefined,
       (task.cancel_requested || task.progress) && ' · ',
       h('span', {}, task.worker_id), h('span', { class: 'faint' }, ' · lease ', timeOf(task.lease_expires_at, source)),
     ];
@@ -230,7 +230,7 @@ function whatNext(task, now, source) {
   if (task.status === 'pending' && task.available_at > now) {
     return [task.retry_count > 0 ? 'retry ' : 'due ', timeOf(task.available_at, source)];
   }
-  if (task.status === 'pending') return [h('span', {}, 'waits since '), timeOf(task.available_at, source)];
+  if (task.status === 'pending') return [h('span', {}, 'waiting since '), timeOf(task.available_at, source)];
   if (task.last_error && task.status !== 'completed') return h('span', { class: task.status === 'failed' ? 'error-text' : 'faint', title: task.last_error }, task.last_error);
   return '';
 }

@@ -1,5 +1,5 @@
-// The stored versions of a task, and what changed between any two. They cost a LIST and a GET each, so they come when asked
-// for; the address names the two, so that a comparison can be passed on.
+// The stored versions of a task, and the changes between two of them. Each costs a GET, so they are loaded on demand. The URL contains
+// the two versions, so that a comparison can be shared.
 
 import { h } from '../dom.js';
 import { elements, fields, kindOf } from '../json/scan.js';
@@ -8,8 +8,8 @@ import { fullTime } from '../format.js';
 import { badge, button, panel, problem, statusWord } from '../widgets/basics.js';
 
 const VALUE_MAX = 300;
-/** So many are read without being chosen, to show what they are. */
-const SHOWN_AT_ONCE = 12;
+/** The number of newest versions to read without being selected. */
+const PRELOADED = 12;
 
 export class Versions {
   #list;
@@ -25,7 +25,7 @@ export class Versions {
     this.b = params.get('b');
   }
 
-  /** The task has changed, so that there is a newer version. */
+  /** Marks the list as outdated, because the task has changed. */
   outdated() {
     this.#stale = true;
   }
@@ -49,10 +49,10 @@ export class Versions {
 
   render() {
     if (!this.isOpen) {
-      return panel('Versions', { note: 'what was stored, change by change', tools: button('Show versions', () => go(`tasks/${this.id}/versions`)) });
+      return panel('Versions', { note: 'every stored state of the task', tools: button('Show versions', () => go(`tasks/${this.id}/versions`)) });
     }
     if (this.error) return panel('Versions', {}, problem(this.error));
-    if (!this.#list) return panel('Versions', {}, h('p', { class: 'faint' }, 'Looking…'));
+    if (!this.#list) return panel('Versions', {}, h('p', { class: 'faint' }, 'Loading…'));
     const { versions, truncated } = this.#list;
     return panel('Versions', { note: `${versions.length}${truncated ? '+' : ''} stored`, tools: h('a', { href: address(`tasks/${this.id}`) }, 'Hide') },
       h('div', { class: 'versions' },
@@ -85,8 +85,8 @@ export class Versions {
 
   async #loadContent() {
     const { versions } = this.#list;
-    // A version never changes, so that each is read once.
-    const newest = versions.slice(-SHOWN_AT_ONCE).map((one) => one.version);
+    // A version never changes, so each is read once.
+    const newest = versions.slice(-PRELOADED).map((one) => one.version);
     const chosen = [...new Set([this.a, this.b, ...newest])];
     const wanted = chosen.filter((version) => version && !this.#content.has(version) && !versions.find((one) => one.version === version)?.deleted);
     await Promise.all(wanted.map(async (version) => {
@@ -100,20 +100,20 @@ export class Versions {
 
   #difference() {
     const [from, to] = [this.#content.get(this.a), this.#content.get(this.b)];
-    if (!from || !to) return h('p', { class: 'faint' }, 'Choose two versions to compare.');
+    if (!from || !to) return h('p', { class: 'faint' }, 'Select two versions to compare.');
     if (from.error || to.error) return problem(from.error ?? to.error);
     const changes = difference(from.write(), to.write());
-    if (changes.length === 0) return h('p', { class: 'faint' }, 'The two are the same.');
-    return h('div', { class: 'scroll' }, h('table', { class: 'plain diff', 'aria-label': 'What changed between the two versions' },
+    if (changes.length === 0) return h('p', { class: 'faint' }, 'The versions are identical.');
+    return h('div', { class: 'scroll' }, h('table', { class: 'plain diff', 'aria-label': 'Changes between the two versions' },
       h('thead', {}, h('tr', {}, ['Field', 'Before', 'After'].map((name) => h('th', { scope: 'col' }, name)))),
       h('tbody', {}, changes.map(({ path, before, after }) => h('tr', { key: path },
         h('th', { scope: 'row', class: 'mono' }, path),
-        h('td', { class: before === undefined ? 'faint' : 'removed' }, before === undefined ? 'not there' : cut(before)),
-        h('td', { class: after === undefined ? 'faint' : 'added' }, after === undefined ? 'not there' : cut(after)))))));
+        h('td', { class: before === undefined ? 'faint' : 'removed' }, before === undefined ? 'missing' : cut(before)),
+        h('td', { class: after === undefined ? 'faint' : 'added' }, after === undefined ? 'missing' : cut(after)))))));
   }
 }
 
-/** What differs between two JSON texts, by path. What is there on one side only is one difference, however much it holds. */
+/** The differences between two JSON texts, by path. A value that exists on one side only is one difference. */
 export function difference(before, after, path = '') {
   if (before === after) return [];
   const kind = before === undefined || after === undefined || kindOf(before) !== kindOf(after) ? 'leaf' : kindOf(before);

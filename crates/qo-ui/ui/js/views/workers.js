@@ -1,4 +1,4 @@
-// Who works. A worker's record says when it was last heard of; nothing correct rests on it.
+// The workers page. Worker records are informational: correctness does not depend on them.
 
 import { h } from '../dom.js';
 import { number } from '../format.js';
@@ -9,10 +9,10 @@ const DEAD_MS = 300_000;
 const TASKS_SHOWN = 4;
 export const HEALTHS = ['active', 'stale', 'dead'];
 
-/** A worker says every 10 to 30 s that it is alive. After a minute it is reported as stale, after five it counts as dead. */
+/** Workers send a heartbeat every 10 to 30 s. After a minute without one a worker is stale, after five minutes dead. */
 export function healthOf(worker, now) {
-  const silent = now - worker.last_heartbeat;
-  return silent <= STALE_MS ? 'active' : silent <= DEAD_MS ? 'stale' : 'dead';
+  const age = now - worker.last_heartbeat;
+  return age <= STALE_MS ? 'active' : age <= DEAD_MS ? 'stale' : 'dead';
 }
 
 export class WorkersView {
@@ -28,15 +28,15 @@ export class WorkersView {
   }
 
   render() {
-    if (!this.workers) return h('main', { id: 'main', class: 'loading', tabindex: '-1' }, h('h1', {}, 'Workers'), h('p', { class: 'faint' }, 'Looking…'));
+    if (!this.workers) return h('main', { id: 'main', class: 'loading', tabindex: '-1' }, h('h1', {}, 'Workers'), h('p', { class: 'faint' }, 'Loading…'));
     const now = this.source.now();
     const rank = (worker) => HEALTHS.indexOf(healthOf(worker, now));
     const workers = [...this.workers].sort((a, b) => rank(a) - rank(b) || a.worker_id.localeCompare(b.worker_id));
     return h('main', { id: 'main', tabindex: '-1' },
       h('div', { class: 'page-head' }, h('h1', {}, 'Workers'),
-        h('span', { class: 'note' }, 'active: heard of within a minute · stale: within five · dead: longer ago; its tasks come back when their leases run out')),
+        h('span', { class: 'note' }, 'active: heartbeat within a minute · stale: within five minutes · dead: older; its tasks are recovered when their leases expire')),
       workers.length === 0
-        ? empty('No worker has said that it is there', h('p', {}, 'Start one: ', h('code', {}, 'qo worker')), 'Tasks wait until one does.')
+        ? empty('No workers', h('p', {}, 'Start one with ', h('code', {}, 'qo worker')), 'Tasks wait until a worker is started.')
             : h('div', { class: 'card' },
           h('div', { class: 'scroll' }, h('table', { class: 'rows' },
             h('thead', {}, h('tr', {}, ['Worker', 'Health', 'Heartbeat', 'Host', 'Queues', 'Types'].map(column), column('Slots', 'number'), column('Running now'), column('Completed', 'number'), column('Failed', 'number'), column('Started'))),

@@ -1,11 +1,11 @@
-// The small parts that all pages are made of.
+// Small widgets used by all pages.
 
 import { h, icon } from '../dom.js';
 import { fullTime, relative } from '../format.js';
 import { address } from '../router.js';
 import { toast } from './toast.js';
 
-/** What a task is, in a word and a colour. Pending tasks are due or scheduled. */
+/** The displayed status of a task. Pending tasks are due or scheduled. */
 export function statusWord(task, now) {
   if (task.status !== 'pending') return task.status;
   return task.available_at <= now ? 'due' : 'scheduled';
@@ -15,13 +15,13 @@ export function badge(word) {
   return h('span', { class: `badge ${word}` }, word);
 }
 
-/** A time that keeps itself current: `relative` by the source's clock. */
+/** A relative time that `tickTimes` keeps up to date. */
 export function timeOf(time, source) {
   if (time === undefined) return h('span', { class: 'faint' }, '–');
   return h('time', { 'data-time': time, datetime: new Date(time).toISOString(), title: fullTime(time) }, relative(time, source.now()));
 }
 
-/** Brings all times on the page up to date. */
+/** Updates all times on the page. */
 export function tickTimes(source) {
   const now = source.now();
   for (const element of document.querySelectorAll('time[data-time]')) {
@@ -44,7 +44,7 @@ export function copyButton(text, what) {
           await navigator.clipboard.writeText(typeof text === 'function' ? text() : text);
           toast(`Copied ${what}`);
         } catch {
-          toast(`The browser does not allow copying here`, 'bad');
+          toast('The browser does not allow copying', 'bad');
         }
       },
     },
@@ -55,12 +55,12 @@ export function button(label, click, { kind = '', disabled = false, title, key }
   return h('button', { type: 'button', class: kind, disabled, title, key, on: { click } }, label);
 }
 
-/** An empty place that says why it is empty, and what to do. */
+/** A placeholder that says why there is nothing and what to do. */
 export function empty(title, ...more) {
   return h('div', { class: 'empty' }, h('p', { class: 'empty-title' }, title), more.map((line) => (typeof line === 'string' ? h('p', {}, line) : line)));
 }
 
-/** A failure, with what to do about it. */
+/** An error with its hint and command. */
 export function problem(error, { retry } = {}) {
   return h('div', { class: 'problem', role: 'alert' },
     h('p', { class: 'problem-title' }, sentence(error.message)),

@@ -1,12 +1,12 @@
-// Bars over time. A picture of few numbers needs no library: each bar is a column of boxes, and the numbers are in its title
-// and in a sentence for those who cannot see it.
+// Bar charts without a library. Each bar is a column of boxes with the numbers in its title; a label describes the chart to screen
+// readers.
 
 import { h } from '../dom.js';
 import { clockTime, number } from '../format.js';
 
 /**
  * @param {{at: number}[]} bars
- * @param {string[]} series the names of the numbers in each bar, from the bottom up
+ * @param {string[]} series the series, from bottom to top
  */
 export function barChart(bars, series, { label, width, span }) {
   const totals = bars.map((bar) => series.reduce((sum, name) => sum + bar[name], 0));
@@ -24,7 +24,7 @@ export function barChart(bars, series, { label, width, span }) {
     h('div', { class: 'chart-axis', 'aria-hidden': 'true' }, marks));
 }
 
-/** Shares as lines: a name, a number, a bar. */
+/** A table of names, bars and numbers. */
 export function shareBars(rows, { label }) {
   const top = Math.max(...rows.map((row) => row.value), 1);
   return h('table', { class: 'shares', 'aria-label': label },

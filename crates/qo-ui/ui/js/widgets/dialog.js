@@ -1,4 +1,4 @@
-// Dialogs: one question, its answer. The browser's own dialog keeps the focus inside and gives it back.
+// Modal dialogs. The native dialog element traps and restores the focus.
 
 import { h, icon } from '../dom.js';
 
@@ -10,8 +10,8 @@ export function dialog(title, content, { wide = false } = {}) {
   return new Promise((resolve) => {
     let answer;
     const element = h('dialog', { class: wide ? 'wide' : '', 'aria-labelledby': 'dialog-title' });
-    const close = (given) => {
-      answer = given;
+    const close = (value) => {
+      answer = value;
       element.close();
     };
     element.append(
@@ -27,7 +27,7 @@ export function dialog(title, content, { wide = false } = {}) {
   });
 }
 
-/** Asks whether to go on. */
+/** Asks for confirmation. */
 export async function confirm(title, lines, { action, destructive = false, reasonLabel } = {}) {
   const reason = reasonLabel && h('input', { id: 'confirm-reason', type: 'text', maxlength: 1000, autocomplete: 'off' });
   const confirmed = await dialog(title, (close) => [
@@ -35,7 +35,7 @@ export async function confirm(title, lines, { action, destructive = false, reaso
       lines.map((line) => (typeof line === 'string' ? h('p', {}, line) : line)),
       reason && h('label', { class: 'field', for: 'confirm-reason' }, h('span', {}, reasonLabel), reason),
       h('footer', {},
-        h('button', { type: 'button', on: { click: () => close() } }, 'Keep as it is'),
+        h('button', { type: 'button', on: { click: () => close() } }, 'Go back'),
         h('button', { type: 'submit', class: destructive ? 'danger' : 'primary' }, action))),
   ]);
   return confirmed ? { reason: reason?.value.trim() || undefined } : undefined;

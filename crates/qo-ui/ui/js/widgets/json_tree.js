@@ -1,5 +1,5 @@
-// JSON as a tree that folds, made from its text: numbers keep their digits, names their order. A part is built when it is
-// opened, so that a large payload costs nothing before.
+// JSON as a collapsible tree, built from its text: numbers keep their digits and fields their order. Nodes are built when opened, so
+// large payloads are cheap.
 
 import { h } from '../dom.js';
 import { bytes, plural } from '../format.js';
@@ -9,7 +9,7 @@ const SHOWN_MAX = 200;
 const OPEN_CHILDREN_MAX = 20;
 const TEXT_MAX = 2000;
 
-/** @param {string} text JSON, or anything else, which is then shown as it is */
+/** @param {string} text JSON; any other text is shown unchanged */
 export function jsonTree(text) {
   if (!isJson(text)) return h('pre', { class: 'json' }, text);
   return h('div', { class: 'json' }, node(undefined, text, 0, true));
@@ -21,7 +21,7 @@ function node(label, text, depth, mayBeOpen) {
   const children = kind === 'object' ? fields(text) : elements(text).map((element, index) => [index, element]);
   const [open, close] = kind === 'object' ? ['{', '}'] : ['[', ']'];
   if (children.length === 0) return h('div', { class: 'json-leaf' }, name(label), h('span', { class: 'json-mark' }, open + close));
-  // Many siblings are easier to look over when they are folded.
+  // Nodes with many siblings start closed.
   const isOpen = depth === 0 || (mayBeOpen && depth < 3 && children.length <= OPEN_CHILDREN_MAX);
   const body = h('div', { class: 'json-body' });
   const build = () => {

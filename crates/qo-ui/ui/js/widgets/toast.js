@@ -1,4 +1,4 @@
-// Short messages that go by themselves, read out to those who listen.
+// Short messages that disappear after a while, announced to screen readers.
 
 import { h } from '../dom.js';
 

@@ -1,10 +1,10 @@
-// Everything that the dashboard does to tasks on a bucket, and that it writes what the engine would.
+// Actions on tasks in a bucket. The dashboard must write what the engine would.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { after, before, test } from 'node:test';
 
-import { checkAccess, closePage, openDashboard, picture, shows, until, visit } from '../support/browser.js';
+import { checkAccess, closePage, openDashboard, screenshot, shows, until, visit } from '../support/browser.js';
 import { programs } from '../support/programs.js';
 import { setUp } from '../support/setup.js';
 
@@ -12,7 +12,7 @@ let stage;
 before(async () => { stage = await setUp('actions', { versioned: false }); });
 after(async () => { await stage?.close(); });
 
-/** The next task of the story like this that no other test has taken. */
+/** The next task of the sample data that matches and is not used by another test. */
 const taken = new Set();
 function take(choose) {
   const task = stage.tasks.find((one) => !taken.has(one.id) && choose(one));
@@ -41,14 +41,14 @@ test('replay of a failed task', async () => {
   assert.deepEqual([stored.retry_count, stored.attempt, stored.revision], [0, task.attempt, task.revision + 1]);
   assert.equal(stored.completed_at, undefined);
   const event = stored.events.at(-1);
-  assert.deepEqual([event.from, event.to, event.op_id], ['failed', 'pending', stored.op_id]);
+  assert.deepEqual([event.action, event.from, event.to, event.op_id], ['replayed', 'failed', 'pending', stored.op_id]);
   const due = String(Date.parse(stored.available_at)).padStart(15, '0');
   assert.deepEqual(await indexOf(task.id), [`ready/${task.queue}/${task.task_type}/${task.priority}/${due}/${task.id}`]);
-  assert.notEqual(await stage.s3.get(stage.bucket, 'meta/signal.json'), signalBefore, 'idle workers are told');
+  assert.notEqual(await stage.s3.get(stage.bucket, 'meta/signal.json'), signalBefore, 'idle workers are notified');
   await closePage(page);
 });
 
-test('archive and back', async () => {
+test('archive and unarchive', async () => {
   const task = take((one) => one.status === 'completed');
   const page = await openTask(task.id);
   await press(page, 'Archive');
@@ -62,22 +62,22 @@ test('archive and back', async () => {
   await closePage(page);
 });
 
-test('cancel ends a waiting task at once, after asking', async () => {
+test('cancel ends a pending task at once, after confirmation', async () => {
   const task = take((one) => one.status === 'pending' && one.task_type === 'send_digest');
   const page = await openTask(task.id);
   await press(page, 'Cancel');
-  await shows(page, 'It is called off at once', 'dialog');
-  await checkAccess(page, 'a question');
-  await picture(page, 'confirm');
-  await inDialog(page, 'Keep as it is');
-  assert.equal((await stage.stored(task.id)).revision, task.revision, 'nothing happens without a yes');
+  await shows(page, 'The task is cancelled at once', 'dialog');
+  await checkAccess(page, 'a confirmation dialog');
+  await screenshot(page, 'confirm');
+  await inDialog(page, 'Go back');
+  assert.equal((await stage.stored(task.id)).revision, task.revision, 'nothing happens without confirmation');
   await press(page, 'Cancel');
   await page.locator('dialog input').fill('no longer wanted');
   await inDialog(page, 'Cancel');
   await shows(page, 'cancelled', '.task-head .badge');
   const stored = await stage.stored(task.id);
   assert.deepEqual([stored.status, stored.last_error, stored.events.at(-1).error], ['cancelled', 'no longer wanted', 'no longer wanted']);
-  await until('its entry is gone', async () => (await indexOf(task.id)).length === 0);
+  await until('its index entry is deleted', async () => (await indexOf(task.id)).length === 0);
   await closePage(page);
 });
 
@@ -85,13 +85,13 @@ test('cancel asks a running task to stop', async () => {
   const task = take((one) => one.status === 'running' && !one.cancel_requested);
   const page = await openTask(task.id);
   await press(page, 'Cancel');
-  await shows(page, 'Its worker is asked to stop', 'dialog');
+  await shows(page, 'The worker is asked to stop', 'dialog');
   await inDialog(page, 'Cancel');
-  await shows(page, 'asked to stop', '.task-head');
+  await shows(page, 'cancel requested', '.task-head');
   const stored = await stage.stored(task.id);
   assert.deepEqual([stored.status, stored.cancel_requested, stored.lease_id], ['running', true, task.lease_id]);
   assert.equal((await indexOf(task.id)).length, 1, 'its lease entry stays');
-  assert.equal(await page.getByRole('button', { name: 'Cancel', exact: true }).count(), 0, 'it is not asked twice');
+  assert.equal(await page.getByRole('button', { name: 'Cancel', exact: true }).count(), 0, 'cancel is offered once');
   await closePage(page);
 });
 
@@ -111,14 +111,14 @@ test('run now makes a scheduled task due', async () => {
   await closePage(page);
 });
 
-test('duplicate submits a new task with an input of choice', async () => {
+test('duplicate submits a new task with an edited input', async () => {
   const task = take((one) => one.status === 'completed' && one.task_type === 'send_email');
   const page = await openTask(task.id);
   await press(page, 'Duplicate…');
   await page.locator('dialog textarea').fill('{"not json"');
   await inDialog(page, 'Submit');
-  await shows(page, 'The input is not JSON', 'dialog');
-  await picture(page, 'duplicate');
+  await shows(page, 'The input is not valid JSON', 'dialog');
+  await screenshot(page, 'duplicate');
   await checkAccess(page, 'duplicate');
   await page.locator('dialog textarea').fill('{"to": "copy@example.org", "n": 1.10}');
   await page.locator('dialog input[name=priority]').fill('2');
@@ -127,13 +127,13 @@ test('duplicate submits a new task with an input of choice', async () => {
   await shows(page, 'copy@example.org', '.json');
   const id = (await page.evaluate(() => location.hash)).split('/').at(-1);
   const text = await stage.s3.get(stage.bucket, `tasks/${id[0]}/${id}.json`);
-  assert.ok(text.includes('"input":{"to": "copy@example.org", "n": 1.10}'), 'the input is kept to the byte');
+  assert.ok(text.includes('"input":{"to": "copy@example.org", "n": 1.10}'), 'the input is kept byte for byte');
   assert.equal(JSON.parse(text).priority, 2);
   assert.equal((await indexOf(id)).length, 1);
   await closePage(page);
 });
 
-test('two people act at once, and one sees why it was refused', async () => {
+test('of two concurrent users, one sees why the action was rejected', async () => {
   const task = take((one) => one.status === 'failed');
   const [ada, grace] = await Promise.all([openTask(task.id), openTask(task.id)]);
   await ada.locator('select[aria-label="Refresh interval"]').selectOption('0');
@@ -143,13 +143,13 @@ test('two people act at once, and one sees why it was refused', async () => {
   await press(grace, 'Replay');
   await shows(grace, 'Cannot replay a task that is pending', '#toasts');
   await shows(grace, 'due', '.task-head .badge');
-  await picture(grace, 'refused');
+  await screenshot(grace, 'rejected');
   assert.equal((await stage.stored(task.id)).revision, task.revision + 1, 'it was replayed once');
   await closePage(ada);
   await closePage(grace);
 });
 
-test('a change that somebody else makes in between is built upon, not overwritten', async () => {
+test('a concurrent change is not overwritten', async () => {
   const task = take((one) => one.status === 'failed');
   const page = await openTask(task.id);
   let interfered = 0;
@@ -168,7 +168,7 @@ test('a change that somebody else makes in between is built upon, not overwritte
   await closePage(page);
 });
 
-test('an answer that is lost is settled by reading back', async () => {
+test('a lost response is resolved by reading back', async () => {
   const task = take((one) => one.status === 'failed');
   const page = await openTask(task.id);
   let lost = 0;
@@ -184,7 +184,7 @@ test('an answer that is lost is settled by reading back', async () => {
   await closePage(page);
 });
 
-test('many at once: those that were chosen, with a preview and a report', async () => {
+test('a bulk action on selected tasks shows a preview and a report', async () => {
   const page = await openDashboard(stage, { go: 'tasks?tab=completed' });
   const rows = page.locator('.tasks-table tbody tr');
   await rows.nth(2).waitFor();
@@ -194,12 +194,12 @@ test('many at once: those that were chosen, with a preview and a report', async 
     ids.push(await rows.nth(index).locator('.id-cell').innerText());
     taken.add(ids.at(-1));
   }
-  await shows(page, '3 tasks chosen');
+  await shows(page, '3 tasks selected');
   await page.locator('.selection').getByRole('button', { name: 'Archive' }).click();
   await shows(page, '3 tasks match: 3 completed', 'dialog');
   assert.doesNotMatch(await page.locator('dialog').innerText(), /false|undefined|null/);
   await checkAccess(page, 'a preview');
-  await picture(page, 'bulk');
+  await screenshot(page, 'bulk');
   await inDialog(page, 'Archive 3 tasks');
   await shows(page, 'Archived 3 tasks', 'dialog');
   await inDialog(page, 'Close');
@@ -207,14 +207,14 @@ test('many at once: those that were chosen, with a preview and a report', async 
   await closePage(page);
 });
 
-test('many at once: everything that matches', async () => {
+test('a bulk action applies to all matching tasks', async () => {
   const matching = stage.tasks.filter((task) => task.status === 'failed' && task.task_type === 'sync_crm' && !taken.has(task.id));
   const already = stage.tasks.filter((task) => task.status === 'failed' && task.task_type === 'sync_crm').length - matching.length;
   const page = await openDashboard(stage, { go: `tasks?tab=failed&q=${encodeURIComponent('type:sync_crm')}` });
   await page.locator('.tasks-table tbody tr').first().waitFor();
   await page.getByRole('button', { name: 'Replay all…' }).click();
   const expected = (await Promise.all(stage.tasks.filter((task) => task.task_type === 'sync_crm').map((task) => stage.stored(task.id)))).filter((task) => task.status === 'failed');
-  assert.ok(expected.length > 0, `${already} were taken by other tests`);
+  assert.ok(expected.length > 0, `${already} were used by other tests`);
   await shows(page, `${expected.length} task`, 'dialog .preview');
   await inDialog(page, /^Replay \d+ tasks?$/);
   await shows(page, `Replayed ${expected.length} task`, 'dialog');
@@ -239,12 +239,12 @@ test('a queue is paused and resumed', async () => {
   await closePage(page);
 });
 
-test('a session that only looks offers nothing, and refuses', async () => {
+test('a read-only session offers no actions', async () => {
   const task = take((one) => one.status === 'failed');
-  const page = await openTask(task.id, { handed: { mode: 'read' } });
-  await shows(page, 'Only looking');
+  const page = await openTask(task.id, { payload: { mode: 'read' } });
+  await shows(page, 'Read-only');
   for (const name of ['Replay', 'Archive', 'Duplicate…']) assert.equal(await page.getByRole('button', { name, exact: true }).count(), 0, name);
-  await picture(page, 'task-read-only');
+  await screenshot(page, 'task-read-only');
   await visit(page, '#/tasks');
   await page.locator('.tasks-table tbody tr').first().waitFor();
   assert.equal(await page.locator('.selection, .tasks-table input').count(), 0);
@@ -255,7 +255,7 @@ test('a session that only looks offers nothing, and refuses', async () => {
   await closePage(page);
 });
 
-test('a real worker picks up what was replayed here', async () => {
+test('a real worker runs a task replayed here', async () => {
   const task = take((one) => one.status === 'failed' && one.queue !== 'reports');
   const worker = spawn(await programs.echoWorker(), [`s3://${stage.bucket}`], {
     env: { PATH: process.env.PATH, S3_ENDPOINT: stage.s3.endpoint, S3_REGION: 'us-east-1', AWS_ACCESS_KEY_ID: stage.s3.accessKey, AWS_SECRET_ACCESS_KEY: stage.s3.secretKey, AWS_ALLOW_HTTP: 'true' },

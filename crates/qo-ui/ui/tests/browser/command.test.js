@@ -1,11 +1,11 @@
-// The command puts the dashboard into a bucket and makes links that open it.
+// `qo ui deploy` and `qo ui link`.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
 
-import { PATIENCE_MS, shows } from '../support/browser.js';
+import { TIMEOUT_MS, shows } from '../support/browser.js';
 import { programs } from '../support/programs.js';
 import { setUp } from '../support/setup.js';
 import { uniqueName } from '../support/stage.js';
@@ -21,30 +21,30 @@ before(async () => {
 after(async () => { await stage?.close(); });
 
 async function qo(...words) {
-  return run(await programs.qo(), ['--store', `s3://${bucket}/some/place`, ...words], {
+  return run(await programs.qo(), ['--store', `s3://${bucket}/some/prefix`, ...words], {
     env: { PATH: process.env.PATH, HOME: '/nonexistent', S3_ENDPOINT: stage.s3.endpoint, S3_REGION: 'us-east-1', AWS_ACCESS_KEY_ID: stage.s3.accessKey, AWS_SECRET_ACCESS_KEY: stage.s3.secretKey },
   });
 }
 
-test('it is deployed once, readable by everybody, and opened by a link', async () => {
+test('the dashboard is deployed once, is public, and opens by a link', async () => {
   const { stdout } = await qo('ui', 'deploy', '--public', '--json');
   const report = JSON.parse(stdout);
   assert.deepEqual([report.written, report.public], [report.files, true]);
-  assert.equal(report.url, `${stage.s3.endpoint}/${bucket}/some/place/ui/index.html`);
+  assert.equal(report.url, `${stage.s3.endpoint}/${bucket}/some/prefix/ui/index.html`);
   const again = JSON.parse((await qo('ui', 'deploy', '--json')).stdout);
-  assert.equal(again.written, 0, 'a second time writes nothing');
-  const answer = await fetch(report.url);
-  assert.deepEqual([answer.status, answer.headers.get('content-type'), answer.headers.get('cache-control')], [200, 'text/html; charset=utf-8', 'no-cache']);
-  assert.equal((await fetch(`${stage.s3.endpoint}/${bucket}/some/place/meta/signal.json`)).status, 403, 'and nothing else is readable');
+  assert.equal(again.written, 0, 'a second deployment writes nothing');
+  const response = await fetch(report.url);
+  assert.deepEqual([response.status, response.headers.get('content-type'), response.headers.get('cache-control')], [200, 'text/html; charset=utf-8', 'no-cache']);
+  assert.equal((await fetch(`${stage.s3.endpoint}/${bucket}/some/prefix/meta/signal.json`)).status, 403, 'nothing else is public');
 
   await qo('submit', '--type', 'greet', '--input', '{"name": "Ada"}');
-  await assert.rejects(qo('ui', 'link'), /do not end by themselves/, 'long-lived keys are not handed over by accident');
+  await assert.rejects(qo('ui', 'link'), /keys are long-lived/, 'long-lived keys need consent');
   const link = await qo('ui', 'link', '--allow-long-lived', '--read-only', '--go', 'tasks');
-  assert.match(link.stderr, /keys that do not end by themselves/);
+  assert.match(link.stderr, /long-lived keys/);
   const page = await (await stage.browser.newContext()).newPage();
-  page.setDefaultTimeout(PATIENCE_MS);
+  page.setDefaultTimeout(TIMEOUT_MS);
   await page.goto(link.stdout.trim());
   await shows(page, 'greet', '.tasks-table');
-  assert.equal(await page.locator('.selection').count(), 0, 'it only looks');
+  assert.equal(await page.locator('.selection').count(), 0, 'it is read-only');
   await page.context().close();
 });

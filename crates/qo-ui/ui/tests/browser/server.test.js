@@ -1,4 +1,4 @@
-// The dashboard on a qo server: the same pages, fed by the HTTP API.
+// The dashboard on a qo server, through the HTTP API.
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
 
-import { checkAccess, closePage, openDashboard, picture, shows, until, visit } from '../support/browser.js';
+import { checkAccess, closePage, openDashboard, screenshot, shows, until, visit } from '../support/browser.js';
 import { programs } from '../support/programs.js';
 import { setUp } from '../support/setup.js';
 
@@ -21,15 +21,15 @@ after(async () => {
   await stage?.close();
 });
 
-/** What `qo` is told of the stage's bucket. */
-function surroundings() {
+/** The environment of `qo` for the test bucket. */
+function environment() {
   return { PATH: process.env.PATH, QO_STORE: `s3://${stage.bucket}`, S3_ENDPOINT: stage.s3.endpoint, S3_REGION: 'us-east-1', AWS_ACCESS_KEY_ID: stage.s3.accessKey, AWS_SECRET_ACCESS_KEY: stage.s3.secretKey };
 }
 
-/** `qo serve` on the stage's bucket. It does not bring back tasks of dead workers, so that the story stays as it is told. */
+/** `qo serve` on the test bucket. It does not recover tasks of dead workers, so that the sample data stays unchanged. */
 async function serve() {
   const child = spawn(await programs.qo(), ['--json', 'serve', '--listen', '127.0.0.1:0', '--no-monitor'], {
-    env: surroundings(),
+    env: environment(),
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const stop = () => child.kill('SIGTERM');
@@ -38,21 +38,21 @@ async function serve() {
   return { url: JSON.parse((await lines.next()).value).url, stop };
 }
 
-/** Opens the dashboard that the server brings with it. */
+/** Opens the dashboard of the server. */
 async function openServed(server, hash = '#/overview', context = {}) {
   const page = await openDashboard({ ...stage, url: `${server.url}/ui/${hash}` }, { context, plain: true });
   return page;
 }
 
-test('the server brings the dashboard, which connects by itself', async () => {
+test('the dashboard of a server connects automatically', async () => {
   const page = await openServed(open);
-  await shows(page, `${stage.tasks.length} tasks, all counted`);
+  await shows(page, `${stage.tasks.length} tasks in total`);
   const failed = stage.tasks.filter((task) => task.status === 'failed').length;
   assert.equal(await page.locator('.tile.failed .tile-value').innerText(), String(failed));
   await checkAccess(page, 'overview on a server');
-  await picture(page, 'server-overview');
-  const answer = await fetch(`${open.url}/ui/`);
-  assert.match(answer.headers.get('content-security-policy'), /script-src 'self';.*frame-ancestors 'none'/);
+  await screenshot(page, 'server-overview');
+  const response = await fetch(`${open.url}/ui/`);
+  assert.match(response.headers.get('content-security-policy'), /script-src 'self';.*frame-ancestors 'none'/);
   assert.equal((await fetch(`${open.url}/ui/js/app.js`, { headers: { 'if-none-match': (await fetch(`${open.url}/ui/js/app.js`)).headers.get('etag') } })).status, 304);
   await closePage(page);
 });
@@ -77,7 +77,7 @@ test('lists, searches and pages', async () => {
 
 test('a task, its payloads and its versions', async () => {
   const page = await openServed(open, `#/tasks/${stage.task({ task_type: 'nightly_backup' }).id}/versions`);
-  for (const text of ['Why it failed', 'Attempt 2', '5 stored']) await shows(page, text);
+  for (const text of ['2.1 GiB needed', 'Attempt 2', '5 stored']) await shows(page, text);
   await shows(page, '"failed"', '.diff');
   await visit(page, `#/tasks/${stage.task({ task_type: 'import_rows' }).id}`);
   await page.getByRole('button', { name: /^Load / }).click();
@@ -87,7 +87,7 @@ test('a task, its payloads and its versions', async () => {
   await closePage(page);
 });
 
-test('actions, and why one is refused', async () => {
+test('actions on tasks and queues', async () => {
   const failed = stage.task({ status: 'failed', task_type: 'charge_card' });
   const page = await openServed(open, `#/tasks/${failed.id}`);
   await page.getByRole('button', { name: 'Replay', exact: true }).click();
@@ -123,7 +123,7 @@ test('actions, and why one is refused', async () => {
   await closePage(page);
 });
 
-test('what passes through the server is seen at once', async () => {
+test('changes made through the server appear at once', async () => {
   const page = await openServed(open, '#/tasks?q=type:just_now');
   await page.locator('select[aria-label="Refresh interval"]').selectOption('0');
   await shows(page, 'No task matches');
@@ -132,20 +132,20 @@ test('what passes through the server is seen at once', async () => {
   await closePage(page);
 });
 
-test('a server with tokens asks for one, and a token that only reads only looks', async () => {
-  const { stdout } = await promisify(execFile)(await programs.qo(), ['token', 'create', '--name', 'reader', '--scope', 'read'], { env: surroundings() });
+test('a server with tokens requires one, and a read token gives a read-only session', async () => {
+  const { stdout } = await promisify(execFile)(await programs.qo(), ['token', 'create', '--name', 'reader', '--scope', 'read'], { env: environment() });
   await until('the server asks for a token', async () => (await fetch(`${open.url}/v1/stats`)).status === 401);
   const page = await openServed(open);
   await shows(page, 'Connect to a queue');
   assert.equal(await page.locator('input[name=url]').inputValue(), open.url);
-  await picture(page, 'server-connect');
+  await screenshot(page, 'server-connect');
   await page.locator('input[name=token]').fill('qo_wrong');
   await page.getByRole('button', { name: 'Connect' }).click();
-  await shows(page, 'Give a token that the server knows', '.problem');
+  await shows(page, 'Enter a valid token', '.problem');
   await page.locator('input[name=token]').fill(stdout.trim());
   await page.getByRole('button', { name: 'Connect' }).click();
   await shows(page, 'Throughput');
   await visit(page, `#/tasks/${stage.task({ status: 'failed' }).id}`);
-  await shows(page, 'Only looking');
+  await shows(page, 'Read-only');
   await closePage(page);
 });

@@ -1,9 +1,9 @@
-// Every page on a bucket: what it shows, what it costs, that it can be used without a mouse and without eyes, and its pictures.
+// Every page on a bucket: content, request counts, keyboard use, accessibility and screenshots.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { checkAccess, closePage, openDashboard, picture, shows, until, visit } from '../support/browser.js';
+import { checkAccess, closePage, openDashboard, screenshot, shows, until, visit } from '../support/browser.js';
 import { story } from '../support/programs.js';
 import { setUp } from '../support/setup.js';
 
@@ -14,7 +14,7 @@ after(async () => { await stage?.close(); });
 const footer = (page) => page.locator('#requests').getAttribute('title');
 const requestCounts = async (page) => Object.fromEntries((await footer(page)).split(', ').map((part) => part.split(' ').reverse()).map(([kind, many]) => [kind, Number(many)]));
 
-test('a link hands over its credentials, and nothing of them stays in the address', async () => {
+test('the credentials of a link are removed from the address and stored nowhere', async () => {
   const page = await openDashboard(stage);
   await shows(page, 'Throughput');
   const address = await page.evaluate(() => location.href);
@@ -24,9 +24,9 @@ test('a link hands over its credentials, and nothing of them stays in the addres
   await closePage(page);
 });
 
-test('the overview counts, and says that it counted all', async () => {
+test('the overview shows exact counts of few tasks', async () => {
   const page = await openDashboard(stage);
-  await shows(page, `${stage.tasks.length} tasks, all counted`);
+  await shows(page, `${stage.tasks.length} tasks in total`);
   const count = (status) => stage.tasks.filter((task) => task.status === status).length;
   for (const status of ['running', 'completed', 'failed', 'cancelled', 'archived']) {
     assert.equal(await page.locator(`.tile.${status} .tile-value`).innerText(), String(count(status)), status);
@@ -35,38 +35,38 @@ test('the overview counts, and says that it counted all', async () => {
   assert.equal(pending.reduce((sum, text) => sum + Number(text), 0), count('pending'));
   for (const text of ['Latency', 'Dead letters', 'Busiest types', 'oldest due', 'slots busy']) await shows(page, text);
   await checkAccess(page, 'overview');
-  await picture(page, 'overview');
+  await screenshot(page, 'overview');
   await page.setViewportSize({ width: 390, height: 800 });
-  await picture(page, 'overview-narrow', { fullPage: true });
+  await screenshot(page, 'overview-narrow', { fullPage: true });
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-  assert.equal(overflow, 0, 'nothing sticks out of a narrow screen');
+  assert.equal(overflow, 0, 'nothing overflows a narrow screen');
   await closePage(page);
 });
 
-test('a page of 50 tasks costs one LIST and 50 GETs at the most, and less when it is refreshed', async () => {
+test('a page of 50 tasks costs at most one LIST and 50 GETs, and less when refreshed', async () => {
   const page = await openDashboard(stage, { go: 'tasks' });
   await page.locator('.tasks-table tbody tr').nth(49).waitFor();
   assert.equal(await page.locator('.tasks-table tbody tr').count(), 50);
-  // One LIST made sure that the bucket can be asked.
+  // One LIST checked the connection.
   const first = await requestCounts(page);
   assert.ok(first.LIST - 1 <= 1 && first.GET <= 50, JSON.stringify(first));
   await page.getByRole('button', { name: 'Refresh' }).click();
   await until('the refresh is over', async () => (await requestCounts(page)).LIST === first.LIST + 1);
-  assert.equal((await requestCounts(page)).GET, first.GET, 'what has not changed is not read again');
-  assert.match(await page.locator('#requests').innerText(), /requests this visit · \$0\.000\d+/);
+  assert.equal((await requestCounts(page)).GET, first.GET, 'unchanged tasks are not read again');
+  assert.match(await page.locator('#requests').innerText(), /requests in this session · \$0\.000\d+/);
   await page.getByRole('button', { name: 'Next' }).click();
   await shows(page, 'Page 2');
   await page.locator('.tasks-table tbody tr').nth(49).waitFor();
   const second = await requestCounts(page);
-  assert.equal(second.LIST, first.LIST + 1, 'turning the page lists nothing again');
+  assert.equal(second.LIST, first.LIST + 1, 'paging does not list again');
   await page.getByRole('button', { name: 'Previous' }).click();
   await shows(page, 'Page 1');
-  await picture(page, 'tasks');
+  await screenshot(page, 'tasks');
   await checkAccess(page, 'tasks');
   await closePage(page);
 });
 
-test('tabs, search, shards and order choose tasks', async () => {
+test('tabs, search, shards and order select tasks', async () => {
   const page = await openDashboard(stage, { go: 'tasks' });
   const rows = page.locator('.tasks-table tbody tr');
   const ids = async () => (await page.locator('.id-cell').allInnerTexts()).sort();
@@ -85,7 +85,7 @@ test('tabs, search, shards and order choose tasks', async () => {
     await page.getByRole('navigation', { name: 'Tasks by status' }).getByRole('link', { name: new RegExp(`^${tab}`, 'i') }).click();
     await sees(tab, choose);
   }
-  await picture(page, 'tasks-cancelled');
+  await screenshot(page, 'tasks-cancelled');
   await visit(page, '#/tasks');
   const search = async (text) => {
     await page.locator('#search').fill(text);
@@ -103,10 +103,10 @@ test('tabs, search, shards and order choose tasks', async () => {
   await search(id);
   await sees('an id', (task) => task.id === id);
   await search('colour:red');
-  await shows(page, 'There is no colour:');
+  await shows(page, 'Unknown qualifier colour:');
   await search('type:nothing_like_it');
   await shows(page, 'No task matches');
-  await picture(page, 'tasks-none');
+  await screenshot(page, 'tasks-none');
   await visit(page, '#/tasks?shard=a');
   await sees('a shard', (task) => task.id[0] === 'a');
   await visit(page, '#/tasks?sort=type&tab=failed');
@@ -117,7 +117,7 @@ test('tabs, search, shards and order choose tasks', async () => {
   await closePage(page);
 });
 
-test('times count down by themselves', async () => {
+test('relative times update without a refresh', async () => {
   const page = await openDashboard(stage, { go: 'tasks?tab=running' });
   await shows(page, 'lease');
   await page.locator('select[aria-label="Refresh interval"]').selectOption('0');
@@ -125,14 +125,14 @@ test('times count down by themselves', async () => {
   await visit(page, `#/tasks/${id}`);
   const time = page.locator('.facts time').first();
   const before = await time.innerText();
-  await until('the text has moved on', async () => (await time.innerText()) !== before || /min|h/.test(before));
+  await until('the time has changed', async () => (await time.innerText()) !== before || /min|h/.test(before));
   await closePage(page);
 });
 
 test('a task shows its attempts, errors, payloads and versions', async () => {
   const task = stage.task({ task_type: 'nightly_backup' });
   const page = await openDashboard(stage, { go: `tasks/${task.id}` });
-  for (const text of ['Why it failed', '2.1 GiB needed', 'Attempt 2', 'Attempt 1', 'Submitted', 'worker-eu-1', 'incremental']) await shows(page, text);
+  for (const text of ['2.1 GiB needed', 'Attempt 2', 'Attempt 1', 'Submitted', 'worker-eu-1', 'incremental']) await shows(page, text);
   await page.getByRole('button', { name: 'Copy the input' }).click();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), '{"database":"orders","incremental":true}');
   await page.getByRole('button', { name: 'Show versions' }).click();
@@ -143,42 +143,42 @@ test('a task shows its attempts, errors, payloads and versions', async () => {
   await from.nth(4).check();
   await until('the oldest is compared', async () => /revision\s+1\s+5/.test(await page.locator('.diff').innerText()));
   const address = await page.evaluate(() => location.hash);
-  assert.match(address, /\/versions\?a=.+&b=.+/, 'the comparison has an address');
-  await picture(page, 'task', { fullPage: true });
+  assert.match(address, /\/versions\?a=.+&b=.+/, 'the comparison has a URL');
+  await screenshot(page, 'task', { fullPage: true });
   await checkAccess(page, 'task');
   await page.setViewportSize({ width: 390, height: 800 });
-  await picture(page, 'task-narrow', { fullPage: true });
+  await screenshot(page, 'task-narrow', { fullPage: true });
   await closePage(page);
 });
 
-test('a running task shows its progress, and a large input comes when asked for', async () => {
+test('a running task shows its progress, and a large input is loaded on demand', async () => {
   const running = stage.task({ status: 'running' });
   const page = await openDashboard(stage, { go: `tasks/${running.id}` });
   await shows(page, running.worker_id);
-  await shows(page, 'lease runs out');
-  await picture(page, 'task-running');
+  await shows(page, 'lease expires');
+  await screenshot(page, 'task-running');
   const large = stage.task({ task_type: 'import_rows' });
   await visit(page, `#/tasks/${large.id}`);
-  await shows(page, 'It is kept in an object of its own');
+  await shows(page, 'Stored in a separate object');
   await page.getByRole('button', { name: /^Load / }).click();
   await shows(page, '4,000 items');
   await page.getByRole('button', { name: /Show 200 more/ }).click();
   await page.locator('.json-index').filter({ hasText: /^300$/ }).click();
   await shows(page, 'customer 300', '.json');
-  await picture(page, 'task-large');
+  await screenshot(page, 'task-large');
   await closePage(page);
 });
 
-test('script and markup in a task stay text', async () => {
+test('scripts and markup in a task are shown as text', async () => {
   const nasty = stage.task({ task_type: 'render_page' });
   const page = await openDashboard(stage, { go: `tasks/${nasty.id}` });
   await shows(page, '<script>window.qoHacked=1</script>', '.error-block');
   await shows(page, '<b>bold</b>', '.facts');
   await shows(page, '123456789012345678901234567890.10', '.json');
   await shows(page, '<img src=x onerror=', '.json');
-  await picture(page, 'task-markup');
-  for (const place of ['#/overview', '#/tasks?tab=failed', '#/tasks?q=' + encodeURIComponent('tag:"<b>bold</b>"')]) {
-    await visit(page, place);
+  await screenshot(page, 'task-markup');
+  for (const route of ['#/overview', '#/tasks?tab=failed', '#/tasks?q=' + encodeURIComponent('tag:"<b>bold</b>"')]) {
+    await visit(page, route);
     await shows(page, nasty.id.slice(0, 8));
   }
   assert.equal(await page.locator('main img, main script').count(), 0);
@@ -186,33 +186,33 @@ test('script and markup in a task stay text', async () => {
 });
 
 test('workers, queues and settings', async () => {
-  // The other tests have taken their time, and a worker that is not heard of for a minute is stale.
+  // The workers may have become stale during the other tests, so their heartbeats are renewed.
   await stage.s3.putMany(stage.bucket, (await story()).filter(({ key }) => key.startsWith('workers/')));
   const page = await openDashboard(stage, { go: 'workers' });
   for (const text of ['worker-eu-1', 'ip-10-0-3-17', 'active', 'stale', 'dead', '1,204']) await shows(page, text);
   await checkAccess(page, 'workers');
-  await picture(page, 'workers');
+  await screenshot(page, 'workers');
   await visit(page, '#/queues');
   for (const text of ['billing', 'paused', 'generate_report']) await shows(page, text);
   await checkAccess(page, 'queues');
-  await picture(page, 'queues');
+  await screenshot(page, 'queues');
   await visit(page, '#/settings');
   await shows(page, stage.bucket);
   await checkAccess(page, 'settings');
-  await picture(page, 'settings');
+  await screenshot(page, 'settings');
   await page.getByText('Dark', { exact: true }).click();
   assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), 'dark');
   await checkAccess(page, 'settings in dark');
-  for (const place of ['overview', 'tasks', 'queues', 'workers']) {
-    await visit(page, `#/${place}`);
+  for (const name of ['overview', 'tasks', 'queues', 'workers']) {
+    await visit(page, `#/${name}`);
     await page.locator('main:not(.loading)').waitFor();
-    await shows(page, place === 'overview' ? 'Throughput' : place === 'tasks' ? 'Page 1' : 'billing');
-    await checkAccess(page, `${place} in dark`);
+    await shows(page, name === 'overview' ? 'Throughput' : name === 'tasks' ? 'Page 1' : 'billing');
+    await checkAccess(page, `${name} in dark`);
   }
   await closePage(page);
 });
 
-test('the keys lead everywhere', async () => {
+test('keyboard shortcuts reach every page', async () => {
   const page = await openDashboard(stage);
   await shows(page, 'Throughput');
   for (const [keys, title] of [['gt', 'Tasks'], ['gw', 'Workers'], ['gq', 'Queues'], ['gs', 'Settings'], ['go', 'Overview']]) {
@@ -220,23 +220,23 @@ test('the keys lead everywhere', async () => {
     await until(title, async () => (await page.title()).startsWith(title));
   }
   await page.keyboard.press('?');
-  await shows(page, 'Choose the task, or not', 'dialog');
+  await shows(page, 'Select or deselect task', 'dialog');
   await checkAccess(page, 'help');
-  await picture(page, 'keys');
+  await screenshot(page, 'keys');
   await page.keyboard.press('Escape');
   await page.locator('dialog').waitFor({ state: 'detached' });
   await page.keyboard.press('/');
-  await until('the search line has the focus', () => page.evaluate(() => document.activeElement.id === 'search'));
+  await until('the search field has the focus', () => page.evaluate(() => document.activeElement.id === 'search'));
   await page.keyboard.press('Escape');
   await page.locator('.tasks-table tbody tr').first().waitFor();
   await page.keyboard.press('j');
   await page.keyboard.press('j');
   await page.keyboard.press('k');
   await page.keyboard.press('x');
-  await shows(page, '1 task chosen');
+  await shows(page, '1 task selected');
   const id = await page.locator('.tasks-table tbody tr.at .id-cell').innerText();
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), id, 'the focus goes with it');
-  await picture(page, 'tasks-chosen');
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), id, 'the focus follows');
+  await screenshot(page, 'tasks-selected');
   await page.keyboard.press('Enter');
   await shows(page, id, '.id-line');
   await page.keyboard.press('u');
@@ -244,7 +244,7 @@ test('the keys lead everywhere', async () => {
   await closePage(page);
 });
 
-test('a tab that is hidden asks nothing', async () => {
+test('a hidden tab sends no requests', async () => {
   const page = await openDashboard(stage);
   await shows(page, 'Throughput');
   const hide = (hidden) => page.evaluate((value) => {
@@ -256,8 +256,8 @@ test('a tab that is hidden asks nothing', async () => {
   await page.waitForTimeout(500);
   const before = page.requests.length;
   await page.waitForTimeout(6000);
-  assert.equal(page.requests.length, before, 'nothing was asked for');
+  assert.equal(page.requests.length, before, 'no request was sent');
   await hide(false);
-  await until('it asks again when it is seen', async () => page.requests.length > before);
+  await until('it refreshes when it becomes visible', async () => page.requests.length > before);
   await closePage(page);
 });

@@ -1,4 +1,4 @@
-// Short words for what the browser tests do and look at.
+// Helpers for browser tests.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -7,16 +7,16 @@ import { join } from 'node:path';
 
 import { fragment, SCREENSHOTS } from './stage.js';
 
-/** A busy machine takes its time. */
-export const PATIENCE_MS = 30_000;
+/** Time limit for a step on a busy machine. */
+export const TIMEOUT_MS = 30_000;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-/** Opens the dashboard on a bucket, and fails the test on any error that the page throws. */
-export async function openDashboard(stage, { go = 'overview', handed = {}, context = {}, url = stage.url, plain = false } = {}) {
+/** Opens the dashboard on a bucket, and records errors that the page throws. */
+export async function openDashboard(stage, { go = 'overview', payload = {}, context = {}, url = stage.url, plain = false } = {}) {
   const browserContext = await stage.browser.newContext({ viewport: { width: 1320, height: 860 }, ...context });
   await browserContext.grantPermissions(['clipboard-read', 'clipboard-write']).catch(() => undefined);
   const page = await browserContext.newPage();
-  page.setDefaultTimeout(PATIENCE_MS);
+  page.setDefaultTimeout(TIMEOUT_MS);
   page.errors = [];
   page.requests = [];
   page.on('pageerror', (error) => page.errors.push(error.message));
@@ -24,13 +24,13 @@ export async function openDashboard(stage, { go = 'overview', handed = {}, conte
     if (message.type() === 'error' && !/Failed to load resource/.test(message.text())) page.errors.push(message.text());
   });
   page.on('request', (request) => page.requests.push({ method: request.method(), url: request.url() }));
-  await page.goto(plain ? url : url + fragment(stage.s3, stage.bucket, handed, go));
+  await page.goto(plain ? url : url + fragment(stage.s3, stage.bucket, payload, go));
   return page;
 }
 
 export async function closePage(page) {
   assert.deepEqual(page.errors, [], 'the page threw errors');
-  assert.equal(await page.evaluate(() => window.qoHacked), undefined, 'no text of a task ran as script');
+  assert.equal(await page.evaluate(() => window.qoHacked), undefined, 'no content of a task ran as a script');
   await page.context().close();
 }
 
@@ -43,7 +43,7 @@ export async function shows(page, text, selector = '#app') {
   await page.locator(selector).filter({ hasText: text }).first().waitFor();
 }
 
-/** Fails on anything serious that axe finds. */
+/** Fails on serious accessibility violations. */
 export async function checkAccess(page, name) {
   await page.evaluate(axe);
   const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
@@ -51,8 +51,8 @@ export async function checkAccess(page, name) {
   assert.deepEqual(serious.map(({ id, nodes }) => `${id}: ${nodes.map((node) => `${node.target} ${node.failureSummary}`).slice(0, 3).join(' | ')}`), [], `axe on ${name}`);
 }
 
-/** A picture in light, one in dark. */
-export async function picture(page, name, { fullPage = false } = {}) {
+/** Takes screenshots with the light and the dark theme. */
+export async function screenshot(page, name, { fullPage = false } = {}) {
   await page.evaluate(() => window.scrollTo(0, 0));
   for (const scheme of ['light', 'dark']) {
     await page.emulateMedia({ colorScheme: scheme });
@@ -63,11 +63,11 @@ export async function picture(page, name, { fullPage = false } = {}) {
 
 /** Waits until a condition holds. */
 export async function until(what, condition) {
-  const end = Date.now() + PATIENCE_MS * 2;
+  const end = Date.now() + TIMEOUT_MS * 2;
   for (;;) {
-    const found = await condition();
-    if (found) return found;
-    if (Date.now() > end) throw new Error(`waited too long until ${what}`);
+    const result = await condition();
+    if (result) return result;
+    if (Date.now() > end) throw new Error(`timed out waiting until ${what}`);
     await new Promise((done) => setTimeout(done, 100));
   }
 }

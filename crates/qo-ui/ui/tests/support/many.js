@@ -1,7 +1,7 @@
-// A hundred thousand tasks in a bucket, within the time that a test may take.
+// Fills a bucket with a hundred thousand tasks.
 //
-// The server's own shell takes in a file of entries many times faster than S3 takes objects. Where there is no shell, because
-// somebody else runs the server, they are written through S3.
+// The server's shell loads a file of entries much faster than S3 stores objects. Without a shell, because the server is external, the
+// tasks are written through S3.
 
 import { execFile } from 'node:child_process';
 import { createHash, randomUUID } from 'node:crypto';
@@ -9,7 +9,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-/** @param {string[]} records tasks that the others are copies of, each with an id of its own */
+/** @param {string[]} records templates; each copy gets a new id */
 export async function fillWithTasks({ s3, shell }, bucket, records, count) {
   const objects = Array.from({ length: count }, (_, index) => {
     const id = randomUUID();

@@ -1,4 +1,4 @@
-// The programs of the workspace that the tests run, built on demand.
+// Programs of the workspace used by the tests, built on demand.
 
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -11,7 +11,7 @@ const TARGET = process.env.CARGO_TARGET_DIR ?? `${ROOT}target`;
 
 async function built(path, ...build) {
   const program = `${TARGET}/debug/${path}`;
-  // The test command builds them before it starts the tests; a person who runs node by hand waits for cargo.
+  // `cargo xtask test` builds them in advance. Running node directly builds them here.
   if (!process.env.QO_UI_PROGRAMS_BUILT || !existsSync(program)) {
     await run('cargo', ['build', '--quiet', ...build], { cwd: ROOT, maxBuffer: 1 << 26 });
   }
@@ -25,7 +25,7 @@ export const programs = {
   echoWorker: () => built('examples/echo_worker', '-p', 'qo', '--example', 'echo_worker'),
 };
 
-/** The objects of the story, as of now. */
+/** The objects of the sample data, relative to `now`. */
 export async function story(now = Date.now()) {
   const { stdout } = await run(await programs.story(), [String(now)], { maxBuffer: 1 << 28 });
   return stdout.trim().split('\n').map((line) => JSON.parse(line));

@@ -1,5 +1,5 @@
-// An S3 client for the tests: it makes buckets, sets their rules and fills them, many objects at once on few connections.
-// It signs by itself, and not with the code under test, so that a fault there cannot hide itself here.
+// An S3 client for the tests: creates, configures and fills buckets. It has its own signing code, so that a bug in the code under test
+// cannot hide itself.
 
 import { createHash, createHmac } from 'node:crypto';
 import { Agent, request } from 'node:http';
@@ -31,7 +31,7 @@ export class TestS3 {
     }
   }
 
-  /** Lets everybody read the dashboard's files, and nothing else. */
+  /** Makes the dashboard's files, and nothing else, publicly readable. */
   async publishUi(bucket, prefix = '') {
     const policy = { Version: '2012-10-17', Statement: [{ Sid: 'qo-dashboard', Effect: 'Allow', Principal: '*', Action: ['s3:GetObject'], Resource: [`arn:aws:s3:::${bucket}/${prefix}ui/*`] }] };
     await this.send('PUT', `/${bucket}`, { query: { policy: '' }, body: JSON.stringify(policy) });
@@ -61,7 +61,7 @@ export class TestS3 {
     return Array.from(body.matchAll(/<Key>([^<]*)<\/Key>/g), (match) => match[1]);
   }
 
-  /** Writes many objects; those of the same key in their order. */
+  /** Writes many objects concurrently. With one lane, in order. */
   async putMany(bucket, objects, lanes = 48) {
     let next = 0;
     const lane = async () => {
@@ -85,7 +85,7 @@ export class TestS3 {
     if (!this.#keys.has(day)) this.#keys.set(day, ['s3', 'aws4_request'].reduce(hmac, hmac(hmac(`AWS4${this.secretKey}`, day), REGION)));
     const signature = createHmac('sha256', this.#keys.get(day)).update(`AWS4-HMAC-SHA256\n${time}\n${scope}\n${sha256(canonical)}`).digest('hex');
     const authorization = `AWS4-HMAC-SHA256 Credential=${this.accessKey}/${scope}, SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature=${signature}`;
-    const answer = await new Promise((resolve, reject) => {
+    const response = await new Promise((resolve, reject) => {
       const sent = request(`${this.endpoint}${canonicalPath}${search ? `?${search}` : ''}`, {
         method, agent: this.#agent,
         headers: { ...headers, 'x-amz-content-sha256': hash, 'x-amz-date': time, authorization, 'content-length': Buffer.byteLength(body) },
@@ -97,7 +97,7 @@ export class TestS3 {
       sent.on('error', reject);
       sent.end(body);
     });
-    if (answer.status >= 300) throw new Error(`${method} ${path} answered ${answer.status}: ${answer.body.slice(0, 300)}`);
-    return answer;
+    if (response.status >= 300) throw new Error(`${method} ${path} failed with ${response.status}: ${response.body.slice(0, 300)}`);
+    return response;
   }
 }

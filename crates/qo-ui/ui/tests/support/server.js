@@ -1,4 +1,4 @@
-// The S3 server of the tests: the one that the environment names, or one that is started here and ends with this process.
+// The S3 server of the tests: one named by the environment, or one started here that ends with this process.
 
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
@@ -10,14 +10,14 @@ export async function startS3() {
   const { QO_TEST_S3_ENDPOINT: endpoint, QO_TEST_S3_ACCESS_KEY: accessKey, QO_TEST_S3_SECRET_KEY: secretKey } = process.env;
   if (endpoint) return { s3: new TestS3({ endpoint, accessKey, secretKey }), shell: process.env.QO_TEST_S3_SHELL, stop() {} };
   const child = spawn(await programs.testS3(), { stdio: ['pipe', 'pipe', 'inherit'] });
-  const found = {};
+  const variables = {};
   for await (const line of createInterface({ input: child.stdout })) {
     const [, name, value] = /^export (\w+)='?([^']*)'?$/.exec(line) ?? [];
-    if (name) found[name] = value;
-    if (found.QO_TEST_S3_SHELL) break;
+    if (name) variables[name] = value;
+    if (variables.QO_TEST_S3_SHELL) break;
   }
-  if (!found.QO_TEST_S3_ENDPOINT) throw new Error('the S3 server did not start');
-  const s3 = new TestS3({ endpoint: found.QO_TEST_S3_ENDPOINT, accessKey: found.QO_TEST_S3_ACCESS_KEY, secretKey: found.QO_TEST_S3_SECRET_KEY });
-  // The server ends when its standard input does, however this process ends.
-  return { s3, shell: found.QO_TEST_S3_SHELL, stop: () => child.stdin.end() };
+  if (!variables.QO_TEST_S3_ENDPOINT) throw new Error('the S3 server did not start');
+  const s3 = new TestS3({ endpoint: variables.QO_TEST_S3_ENDPOINT, accessKey: variables.QO_TEST_S3_ACCESS_KEY, secretKey: variables.QO_TEST_S3_SECRET_KEY });
+  // The server exits when its standard input is closed, however this process ends.
+  return { s3, shell: variables.QO_TEST_S3_SHELL, stop: () => child.stdin.end() };
 }

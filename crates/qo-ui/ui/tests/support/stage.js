@@ -1,4 +1,4 @@
-// What a browser test stands on: a bucket with the dashboard and a story in it, and a browser that looks at it.
+// The environment of browser tests: the dashboard in a bucket or on another origin, and a browser.
 
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -25,15 +25,15 @@ export function uiFiles(dir = '') {
 
 export const uniqueName = (hint) => `ui-${hint}-${randomBytes(5).toString('hex')}`;
 
-/** Puts the dashboard into a bucket, readable by everybody, and gives its address. */
+/** Uploads the dashboard to a bucket, makes it public and returns its URL. */
 export async function deploy(s3, bucket, prefix = '') {
   await Promise.all(uiFiles().map(({ path, type, body }) => s3.put(bucket, `${prefix}ui/${path}`, body.toString(), { 'content-type': type })));
   await s3.publishUi(bucket, prefix);
   return `${s3.endpoint}/${bucket}/${prefix}ui/index.html`;
 }
 
-/** The dashboard on an origin of its own, for what is asked across origins. */
-export function serveElsewhere() {
+/** Serves the dashboard from another origin, for cross-origin requests. */
+export function serveFromOtherOrigin() {
   const files = new Map(uiFiles().map((file) => [`/${file.path}`, file]));
   const server = createServer((request, response) => {
     const file = files.get(new URL(request.url, 'http://x').pathname);
@@ -52,11 +52,11 @@ export async function startBrowser() {
   return chromium.launch({ executablePath: program, headless: true, args: FLAGS });
 }
 
-/** The fragment that `qo ui link` makes. */
+/** The fragment that `qo ui link` creates. */
 export function fragment(s3, bucket, more = {}, go) {
-  const handed = {
+  const payload = {
     endpoint: s3.endpoint, bucket, region: 'us-east-1', prefix: '',
     access_key_id: s3.accessKey, secret_access_key: s3.secretKey, ...more,
   };
-  return `#connect=${Buffer.from(JSON.stringify(handed)).toString('base64url')}${go ? `&go=${encodeURIComponent(go)}` : ''}`;
+  return `#connect=${Buffer.from(JSON.stringify(payload)).toString('base64url')}${go ? `&go=${encodeURIComponent(go)}` : ''}`;
 }

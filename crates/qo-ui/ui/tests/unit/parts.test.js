@@ -1,4 +1,4 @@
-// The parts below the pages.
+// Units below the pages.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -12,11 +12,12 @@ import { cutText } from '../../js/record/transitions.js';
 import { combine, matches, parseSearch } from '../../js/search.js';
 import { StoreClock } from '../../js/s3/clock.js';
 import { readError, readList, readVersions } from '../../js/s3/xml.js';
-import { eachAtOnce } from '../../js/source.js';
+import { mapConcurrently } from '../../js/source.js';
 import { difference } from '../../js/views/versions.js';
-import { guessPlace } from '../../js/views/connect.js';
+import { guessConnection } from '../../js/views/connect.js';
+import { actionOf, isFault } from '../../js/widgets/timeline.js';
 
-test('JSON is cut into its parts to the byte', () => {
+test('JSON is split into its parts byte for byte', () => {
   const text = ' {"a" : 1.10 , "b\\"{":[1, {"c":"]"}] ,"e":{}, "d":"x\\\\"} ';
   assert.deepEqual(fields(text), [['a', '1.10'], ['b"{', '[1, {"c":"]"}]'], ['e', '{}'], ['d', '"x\\\\"']]);
   assert.deepEqual(elements('[ 1 ,"," , [2,3] ,null]'), ['1', '","', '[2,3]', 'null']);
@@ -26,7 +27,7 @@ test('JSON is cut into its parts to the byte', () => {
   assert.ok(isJson('null') && !isJson('{') && !isJson(''));
 });
 
-test('records that contradict themselves are refused', () => {
+test('inconsistent records are rejected', () => {
   const record = { id: '550e8400-e29b-41d4-a716-446655440000', task_type: 't', shard: '5', status: 'pending', available_at: '2027-01-15T08:00:00.000Z', created_at: '2027-01-15T08:00:00.000Z', updated_at: '2027-01-15T08:00:00.000Z' };
   assert.equal(TaskRecord.read(JSON.stringify(record)).view().queue, 'default');
   for (const wrong of [{ shard: '6' }, { status: 'done' }, { priority: 10 }, { lease_id: 'x' }, { status: 'running' }, { available_at: 'soon' }, { id: 'x' }, { input: 1, input_ref: { size: 1, sha256: 'x' } }, { events: 3 }]) {
@@ -35,7 +36,7 @@ test('records that contradict themselves are refused', () => {
   for (const text of ['', '[]', '{', '3', '{"id":"a","id":"b"}']) assert.throws(() => TaskRecord.read(text), Unreadable, text);
 });
 
-test('texts are cut between characters', () => {
+test('texts are truncated at character boundaries', () => {
   assert.equal(cutText('short', 5), 'short');
   assert.equal(cutText('longer', 5), 'lo…');
   for (let max = 3; max < 40; max += 1) {
@@ -44,7 +45,7 @@ test('texts are cut between characters', () => {
   }
 });
 
-test('keys are read, and others are not', () => {
+test('keys are parsed', () => {
   const id = '550e8400-e29b-41d4-a716-446655440000';
   assert.equal(taskIdOf(`tasks/5/${id}.json`), id);
   assert.equal(taskIdOf('tasks/5/x.json'), undefined);
@@ -54,7 +55,7 @@ test('keys are read, and others are not', () => {
   assert.equal(readEntry('ready/x'), undefined);
 });
 
-test('searches are understood, and what is not is named', () => {
+test('searches are parsed and invalid parts are reported', () => {
   assert.deepEqual(parseSearch('type:resize tag:"two words" status:failed,due 55AB').query, { statuses: ['failed', 'due'], type: 'resize', tag: 'two words', id: '55ab' });
   assert.deepEqual(parseSearch('').query, { statuses: [] });
   for (const [text, named] of [['colour:red', 'colour'], ['hello', 'hello'], ['status:done', 'done'], ['shard:10', 'shard'], ['type:', 'type']]) {
@@ -62,12 +63,12 @@ test('searches are understood, and what is not is named', () => {
     assert.ok(problems.length === 1 && problems[0].includes(named), `${text}: ${problems}`);
   }
   assert.deepEqual(combine('failed', 'a', { statuses: [] }).statuses, ['failed']);
-  assert.deepEqual(combine('failed', 'a', { statuses: ['due'] }).statuses, ['due'], 'what is typed wins');
+  assert.deepEqual(combine('failed', 'a', { statuses: ['due'] }).statuses, ['due'], 'the search overrides the tab');
   const task = { id: '55ab', shard: '5', status: 'pending', available_at: 5000, task_type: 't', queue: 'q', tags: ['x'] };
   assert.ok(matches({ statuses: ['due'], tag: 'x' }, task, 10_000) && !matches({ statuses: ['due'] }, task, 0) && matches({ statuses: ['scheduled'] }, task, 0));
 });
 
-test('answers of S3 are read', () => {
+test('responses of S3 are parsed', () => {
   const list = readList('<ListBucketResult><IsTruncated>true</IsTruncated><Contents><Key>a&amp;b</Key><LastModified>2026-11-16T00:18:04Z</LastModified><ETag>&#34;x&#34;</ETag><Size>3</Size></Contents><CommonPrefixes><Prefix>p/</Prefix></CommonPrefixes></ListBucketResult>');
   assert.deepEqual(list.entries, [{ key: 'a&b', etag: '"x"', size: 3, modified: Date.parse('2026-11-16T00:18:04Z') }]);
   assert.deepEqual([list.truncated, list.folders], [true, ['p/']]);
@@ -77,7 +78,7 @@ test('answers of S3 are read', () => {
   assert.deepEqual(readError('no xml'), { code: '', message: '' });
 });
 
-test('the store\'s clock is found from its whole seconds', () => {
+test('the store\'s clock is estimated from whole seconds', () => {
   for (const offset of [-90_000, 0, 90_000]) {
     const clock = new StoreClock();
     const start = Date.now();
@@ -89,7 +90,7 @@ test('the store\'s clock is found from its whole seconds', () => {
   }
 });
 
-test('numbers and times are written as people read them', () => {
+test('numbers and times are formatted', () => {
   const cases = [[340, '340 ms'], [1000, '1 s'], [1500, '1.5 s'], [12_000, '12 s'], [200_000, '3 min 20 s'], [7_500_000, '2 h 5 min'], [360_000_000, '4 d 4 h']];
   for (const [millis, text] of cases) assert.equal(format.duration(millis), text);
   assert.deepEqual([format.relative(5000, 0), format.relative(0, 5000), format.relative(0, 7_200_000), format.relative(0, 100)], ['in 5 s', '5 s ago', '2 h ago', 'now']);
@@ -97,7 +98,7 @@ test('numbers and times are written as people read them', () => {
   assert.deepEqual([format.dollars(0), format.dollars(0.00018), format.dollars(1.5)], ['$0', '$0.00018', '$1.50']);
 });
 
-test('activity is what the tasks say', () => {
+test('activity is computed from tasks', () => {
   const now = 10_000_000;
   const task = (status, ago, more = {}) => ({ status, completed_at: now - ago, started_at: now - ago - 100, available_at: now - ago - 150, created_at: now - ago - 200, updated_at: now - ago, task_type: 't', queue: 'q', events: [], ...more });
   const activity = activityOf([task('completed', 1000), task('completed', 2000), task('failed', 3000)], { now, share: 1 });
@@ -105,11 +106,11 @@ test('activity is what the tasks say', () => {
   assert.ok(Math.abs(activity.failureShare - 1 / 3) < 1e-9);
   assert.equal(activity.bars.reduce((sum, bar) => sum + bar.completed + bar.failed, 0), 3);
   const sampled = activityOf([task('completed', 1000)], { now, share: 0.5, from: now - 400_000, basis: {} });
-  assert.equal(sampled.bars.at(-1).completed, 2, 'half of the tasks stand for all');
+  assert.equal(sampled.bars.at(-1).completed, 2, 'a sample of half the tasks is scaled up');
   assert.equal(percentiles([]), undefined);
 });
 
-test('a difference names what changed, by path', () => {
+test('differences are listed by path', () => {
   assert.deepEqual(difference('{"a":1,"b":{"c":[1,2]},"e":0}', '{"a":1,"b":{"c":[1,3,{"d":4}]},"f":null}'), [
     { path: 'b.c[1]', before: '2', after: '3' },
     { path: 'b.c[2]', before: undefined, after: '{"d":4}' },
@@ -118,16 +119,16 @@ test('a difference names what changed, by path', () => {
   ]);
 });
 
-test('a page knows the bucket that it lies in', () => {
-  assert.deepEqual(guessPlace(new URL('http://127.0.0.1:9000/b/p/q/ui/index.html')), { endpoint: 'http://127.0.0.1:9000', bucket: 'b', prefix: 'p/q', region: 'us-east-1' });
-  assert.deepEqual(guessPlace(new URL('https://b.s3.eu-central-1.amazonaws.com/ui/index.html')), { endpoint: 'https://s3.eu-central-1.amazonaws.com', bucket: 'b', region: 'eu-central-1', prefix: '', virtualHost: true });
-  assert.deepEqual(guessPlace(new URL('http://localhost:1/elsewhere.html')), {});
+test('the connection is guessed from the page URL', () => {
+  assert.deepEqual(guessConnection(new URL('http://127.0.0.1:9000/b/p/q/ui/index.html')), { endpoint: 'http://127.0.0.1:9000', bucket: 'b', prefix: 'p/q', region: 'us-east-1' });
+  assert.deepEqual(guessConnection(new URL('https://b.s3.eu-central-1.amazonaws.com/ui/index.html')), { endpoint: 'https://s3.eu-central-1.amazonaws.com', bucket: 'b', region: 'eu-central-1', prefix: '', virtualHost: true });
+  assert.deepEqual(guessConnection(new URL('http://localhost:1/elsewhere.html')), {});
 });
 
-test('work is done a few at a time, and answered in order', async () => {
+test('work runs with limited concurrency and results are in order', async () => {
   let running = 0;
   let most = 0;
-  const results = await eachAtOnce([30, 10, 20, 5], 2, async (millis) => {
+  const results = await mapConcurrently([30, 10, 20, 5], 2, async (millis) => {
     running += 1;
     most = Math.max(most, running);
     await new Promise((done) => setTimeout(done, millis));
@@ -135,4 +136,33 @@ test('work is done a few at a time, and answered in order', async () => {
     return millis;
   });
   assert.deepEqual([results, most], [[30, 10, 20, 5], 2]);
+});
+
+test('the action of an event comes from the record', () => {
+  for (const action of ['submitted', 'claimed', 'released', 'snoozed', 'completed', 'failed', 'lease_expired', 'expired', 'cancel_requested', 'cancelled', 'run_now', 'replayed', 'archived', 'unarchived']) {
+    assert.equal(actionOf({ action, from: 'running', to: 'pending', error: 'any text' }), action);
+  }
+  const ended = (action) => ({ action, from: 'running', to: 'pending', error: 'why' });
+  assert.ok(isFault(ended('failed')) && isFault(ended('lease_expired')) && !isFault(ended('released')) && !isFault(ended('snoozed')));
+});
+
+test('the action of an event without the field is inferred', () => {
+  for (const [from, to, error, action] of [
+    [undefined, 'pending', undefined, 'submitted'],
+    ['pending', 'running', undefined, 'claimed'],
+    ['running', 'running', 'stop', 'cancel_requested'],
+    ['running', 'pending', 'released by its worker', 'released'],
+    ['running', 'pending', 'snoozed', 'snoozed'],
+    ['running', 'pending', 'boom', 'failed'],
+    ['running', 'completed', undefined, 'completed'],
+    ['running', 'failed', 'boom', 'failed'],
+    ['pending', 'cancelled', 'cancelled', 'cancelled'],
+    ['pending', 'pending', 'made due at once', 'run_now'],
+    ['failed', 'pending', undefined, 'replayed'],
+    ['failed', 'archived', undefined, 'archived'],
+    ['archived', 'failed', undefined, 'unarchived'],
+  ]) {
+    assert.equal(actionOf({ from, to, error }), action);
+    assert.equal(actionOf({ from, to, error, action: 'of a later version' }), action);
+  }
 });

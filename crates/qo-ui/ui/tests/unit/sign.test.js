@@ -1,4 +1,4 @@
-// Signatures, against the examples of S3's own documentation.
+// Signatures, checked with the examples of the S3 documentation.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -18,12 +18,12 @@ test('a list with parameters is signed as documented', async () => {
   assert.match(headers.authorization, /Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7$/);
 });
 
-test('a link is signed as documented', async () => {
+test('a URL is signed as documented', async () => {
   const url = await signUrl({ method: 'GET', url: new URL('https://examplebucket.s3.amazonaws.com/test.txt'), credentials, region: 'us-east-1', now, expiresSeconds: 86_400 });
   assert.equal(url.searchParams.get('X-Amz-Signature'), 'aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404');
 });
 
-test('a session token is part of what is signed', async () => {
+test('a session token is signed', async () => {
   const session = { ...credentials, sessionToken: 'a/b+c=' };
   const headers = await signHeaders({ method: 'GET', url: new URL('https://b.example/k'), credentials: session, region: 'r', now });
   assert.equal(headers['x-amz-security-token'], 'a/b+c=');
