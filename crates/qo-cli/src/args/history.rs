@@ -22,7 +22,7 @@ pub struct HistoryArgs {
     /// Show the changes between stored versions
     #[arg(long)]
     pub diff: bool,
-    /// Maximum number of versions to show, newest first
+    /// Show at most this many of the newest versions
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub limit: u64,
     /// Repeated output.

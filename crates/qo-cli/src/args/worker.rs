@@ -54,7 +54,7 @@ pub struct WorkerArgs {
     /// Serve only these shards: the first hexadecimal digits of task ids
     #[arg(long, value_name = "0,1,..,f", value_delimiter = ',')]
     pub shards: Vec<Shard>,
-    /// Lease duration; the worker renews leases three times as often [default: 30s]
+    /// Lease duration; leases are renewed after a third of it [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub lease: Option<Duration>,
     /// How long to wait for running tasks when stopping [default: 30s]
