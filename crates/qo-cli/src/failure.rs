@@ -89,8 +89,7 @@ impl From<ErrorKind> for FailureKind {
 }
 
 /// The exit codes, as the help and the documentation show them.
-pub const EXIT_CODES: &str = "\
-  0    success
+pub const EXIT_CODES: &str = "  0    success
   1    any other failure, or failures of several kinds
   2    invalid usage or input
   3    not found: the task does not exist, or no task matches

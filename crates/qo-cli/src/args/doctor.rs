@@ -15,7 +15,7 @@ Examples:
   qo doctor --json | jq '.checks[] | select(.health != \"ok\")'")]
 pub struct DoctorArgs {
     /// Time limit for all checks together
-    #[arg(long, value_name = "DURATION", default_value = "60", value_parser = values::positive_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = values::positive_duration)]
     pub time: Duration,
     /// Time limit for probing the store's conditional writes
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]

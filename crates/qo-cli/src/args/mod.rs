@@ -241,6 +241,8 @@ pub enum Command {
     /// through the store. Ctrl-C and SIGTERM stop the server cleanly.
     Serve(ServeArgs),
     /// Create, list and revoke access tokens for `qo serve`
+    ///
+    /// The tokens are stored in the served store, as hashes.
     Token(TokenArgs),
     /// Pause a queue
     ///
@@ -258,6 +260,8 @@ pub enum Command {
     /// rules. Running it again changes only what is missing. Run it before starting workers.
     Init(InitArgs),
     /// Upload the dashboard to the bucket and create links to it
+    ///
+    /// The dashboard is a static page that reads the bucket directly from the browser, so it needs no server.
     Ui(UiArgs),
     /// Diagnose a queue and its store
     ///

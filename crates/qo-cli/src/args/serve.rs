@@ -12,7 +12,7 @@ Examples:
   qo serve                                                  listens on http://127.0.0.1:7777
   qo serve --store 's3://bucket?engine=slate' \\
     --listen 0.0.0.0:7777 --advertise http://10.0.0.5:7777  broker mode; start two for a standby
-  qo submit --store 's3://bucket?engine=slate' --type t     clients find the broker through the store
+  qo submit --store 's3://bucket?engine=slate' --type t     finds the broker by itself
   qo token create --name workers --scope work
   qo serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
   QO_TOKEN=qo_... qo list --store https://queue.example.org

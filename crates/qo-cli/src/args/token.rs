@@ -7,7 +7,7 @@ use qo_server::tokens::Scope;
 
 use super::values;
 
-/// Create, list and revoke access tokens for `qo serve`. The store holds only their hashes.
+/// Arguments of `qo token`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -24,7 +24,9 @@ pub struct TokenArgs {
 /// The subcommands of `qo token`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum TokenCommand {
-    /// Create a token and print it; it cannot be shown again
+    /// Create a token and print it
+    ///
+    /// The token cannot be shown again: the store holds only its hash.
     Create(TokenCreateArgs),
     /// List tokens, without their secrets
     List,

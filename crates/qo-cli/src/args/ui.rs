@@ -6,8 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::values;
 
-/// Upload the dashboard to the bucket and create links to it. The dashboard is a static page that reads the bucket directly from the
-/// browser, so it needs no server.
+/// Arguments of `qo ui`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -24,12 +23,17 @@ pub struct UiArgs {
 #[derive(Debug, Clone, Subcommand)]
 pub enum UiCommand {
     /// Upload the dashboard to the bucket's `ui/`
+    ///
+    /// Running it again writes only changed files.
     Deploy(UiDeployArgs),
     /// Print a link that opens the dashboard with temporary credentials
+    ///
+    /// The credentials are in the part after `#`, which browsers do not send to a server. They are temporary if the store can
+    /// issue a session. Treat the link like a password until it expires.
     Link(UiLinkArgs),
 }
 
-/// Upload the dashboard to the bucket's `ui/`. Running it again writes only changed files.
+/// Arguments of `qo ui deploy`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -41,8 +45,7 @@ pub struct UiDeployArgs {
     pub public: bool,
 }
 
-/// Print a link that opens the dashboard. The part after `#` holds credentials, and browsers do not send it to a server. The credentials
-/// are temporary if the store can issue a session. Treat the link like a password until it expires.
+/// Arguments of `qo ui link`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -14,7 +14,7 @@ use super::values;
 Examples:
   qo worker --exec hello=cat
   qo worker --exec resize='python3 resize.py' --concurrency 4 --queue images
-  qo worker --http 'invoice=https://billing.example.org/tasks' --http-header 'Authorization: Bearer ${BILLING_TOKEN}'
+  qo worker --http invoice=https://example.org/tasks --http-header 'X-Key: ${INVOICE_KEY}'
   qo worker --exec report=./report.sh --exit-when-idle        for cron: run all due tasks and exit
 
 A command receives the input on standard input and task details in QO_TASK_ID, QO_ATTEMPT, QO_DEADLINE and other variables. Its standard output is the \
@@ -28,7 +28,7 @@ The same in qo.toml:
   [worker.exec.resize]
   command = [\"python3\", \"resize.py\"]
   [worker.http.invoice]
-  url = \"https://billing.example.org/tasks\"
+  url = \"https://example.org/tasks\"
 
 Environment: QO_WORKER_ID, QO_QUEUES, QO_SHARDS, QO_CONCURRENCY, QO_LEASE, QO_SHUTDOWN_TIMEOUT, QO_INDEX_MODE, QO_NO_MONITOR; flags take \
 precedence over variables, and variables over qo.toml.")]

@@ -19,7 +19,7 @@ pub struct WorkersArgs {
         long,
         visible_alias = "worker-health-threshold",
         value_name = "DURATION",
-        default_value = "60",
+        default_value = "60s",
         value_parser = values::positive_duration
     )]
     pub threshold: Duration,

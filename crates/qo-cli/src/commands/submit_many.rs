@@ -222,7 +222,7 @@ impl BatchSubmitter<'_> {
             };
             match result {
                 Ok(submitted) => {
-                    self.report_submitted(number, submitted.task.id, submitted.duplicate)?
+                    self.report_submitted(number, submitted.task.id, submitted.duplicate)?;
                 }
                 Err(failure) => {
                     store_failures += usize::from(matches!(

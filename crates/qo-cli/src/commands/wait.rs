@@ -6,7 +6,7 @@ use qo::{Queue, Status, Task, TaskId};
 
 use crate::args::WaitArgs;
 use crate::failure::{Failure, FailureKind};
-use crate::output::Screen;
+use crate::output::{Screen, text};
 use crate::session::Session;
 
 pub(super) async fn run(args: &WaitArgs, session: &mut Session) -> Result<(), Failure> {
@@ -53,14 +53,17 @@ pub(super) fn check_success(task: &Task) -> Result<(), Failure> {
         return Ok(());
     }
     let why = match &task.last_error {
-        Some(error) => format!(": {error}"),
-        None => String::new(),
+        // A task cancelled without a reason has its status as the reason.
+        Some(error) if **error != *task.status.as_str() => format!(": {error}"),
+        _ => String::new(),
     };
     Err(Failure::new(
         FailureKind::TaskFailed,
         format!(
-            "task {} is {} after {} attempts{why}",
-            task.id, task.status, task.attempt
+            "task {} is {} after {}{why}",
+            task.id,
+            task.status,
+            text::count(task.attempt.into(), "attempt")
         ),
     )
     .hint(format!("`qo history {}` shows what happened", task.id)))

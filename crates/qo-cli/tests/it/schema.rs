@@ -94,7 +94,7 @@ fn validate(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
             rules.get("additionalProperties"),
         ) {
             (Some(rule), _) | (None, Some(rule @ Value::Object(_))) => {
-                validate(rule, field, &path)?
+                validate(rule, field, &path)?;
             }
             (None, Some(Value::Bool(false))) => return Err(format!("{path} is not documented")),
             (None, _) => {}

@@ -3,10 +3,10 @@
 //! Three things run concurrently: the worker, the stream of sample tasks, and the view. The view shows ended attempts at once and task
 //! counts when they arrive, so a slow store never blocks it.
 
-mod board;
 mod dashboard;
 mod demo;
 mod hints;
+mod live_view;
 mod samples;
 
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use qo_store::StoreKind;
 use qo_store::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
-use self::board::{LiveView, Snapshot};
 use self::dashboard::Dashboard;
 use self::hints::Hints;
+use self::live_view::{LiveView, Snapshot};
 use self::samples::Samples;
 use super::activity::{Activity, EndedAttempt};
 use super::worker::{Line, Signals, interrupted, show_until, store_name, summary};

@@ -295,16 +295,12 @@ mod tests {
             view.add(ended(Outcome::Failed, Some(&"long ".repeat(50))));
         }
         view.stats = Some(Stats::default());
-        let text = view.render(snapshot(), Paint::default(), size(80, 24));
-        let widest = text
-            .lines()
-            .map(crate::output::text::width)
-            .max()
-            .unwrap_or(0);
-        assert!(widest <= 80, "{widest}\n{text}");
-        assert_eq!(text.lines().count(), 24, "{text}");
-        let text = view.render(snapshot(), Paint::default(), size(80, 10));
-        assert!(text.lines().count() < 24, "{text}");
+        let shown = view.render(snapshot(), Paint::default(), size(80, 24));
+        let widest = shown.lines().map(text::width).max().unwrap_or(0);
+        assert!(widest <= 80, "{widest}\n{shown}");
+        assert_eq!(shown.lines().count(), 24, "{shown}");
+        let shown = view.render(snapshot(), Paint::default(), size(80, 10));
+        assert!(shown.lines().count() < 24, "{shown}");
     }
 
     #[test]
