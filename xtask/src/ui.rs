@@ -1,7 +1,7 @@
 //! The step `ui`: the tests of the dashboard, some of them in a browser, on the S3 server that all tests share.
 //!
 //! It installs Chromium with the system's package manager if Chromium is missing, and two packages from npm into
-//! `ui/tests/node_modules`.
+//! `crates/qo-ui/ui/tests/node_modules`.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -45,7 +45,8 @@ pub(crate) fn run(mut build: Command) -> Result<Verdict> {
     println!("$ npm ci --ignore-scripts");
     if !install.status().context("cannot run npm")?.success() {
         return Ok(Verdict::Failed(
-            "`npm ci` failed in ui/tests: check that npm can reach its registry".to_owned(),
+            "`npm ci` failed in crates/qo-ui/ui/tests: check that npm can reach its registry"
+                .to_owned(),
         ));
     }
     let server = SeaweedFs::shared().context("cannot start the S3 server for the tests")?;
@@ -61,12 +62,14 @@ pub(crate) fn run(mut build: Command) -> Result<Verdict> {
     Ok(if status.success() {
         Verdict::Passed
     } else {
-        Verdict::Failed(format!("`node --test` in ui/tests ended with {status}"))
+        Verdict::Failed(format!(
+            "`node --test` in crates/qo-ui/ui/tests ended with {status}"
+        ))
     })
 }
 
 fn tests_dir() -> PathBuf {
-    root().join("ui/tests")
+    root().join("crates/qo-ui/ui/tests")
 }
 
 /// Installs Chromium if needed. Returns advice if a program is missing and could not be installed.

@@ -1,4 +1,4 @@
-//! From settings to a queue.
+//! Connects to the queue that the settings name.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use qo_store::Store;
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// Opens, checks and trusts the store that is meant, and gives its queue.
+/// Opens, checks and probes the configured store, and returns its queue.
 pub(crate) async fn connect(session: &Session) -> Result<Queue, Failure> {
     Ok(prepare(session).open().await?)
 }
 
-/// Opens the store that is meant, without a request.
+/// Opens the configured store without sending a request.
 pub(crate) fn open_store(session: &Session) -> Result<Store, Failure> {
     Ok(prepare(session).open_store()?)
 }
 
-/// The connection that is meant, still to be opened.
+/// Builds the connection from the settings.
 pub(crate) fn prepare(session: &Session) -> Connect {
     let runtime = Arc::clone(&session.runtime);
     let connect = match &session.settings.store.value {

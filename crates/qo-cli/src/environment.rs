@@ -1,4 +1,4 @@
-//! What surrounds a run of the command: variables and the current directory, as values, so that a test gives its own.
+//! Environment variables and the current directory, as a value that tests can replace.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 use qo::OpenOptions;
 use qo_store::runtime::Runtime;
 
-/// Variables and the current directory.
+/// Environment variables and the current directory.
 #[derive(Clone, Default)]
 pub struct Environment {
-    /// The variables. Those that are not text are left out.
+    /// The variables, without those that are not UTF-8.
     pub variables: BTreeMap<String, String>,
-    /// Where relative paths begin, and where the search for `qo.toml` does.
+    /// The base of relative paths and the start of the search for `qo.toml`.
     pub directory: PathBuf,
 }
 
 impl Environment {
-    /// That of this process.
+    /// The environment of this process.
     pub fn of_process() -> Self {
         let variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -36,7 +36,7 @@ impl Environment {
             .filter(|value| !value.is_empty())
     }
 
-    /// The surroundings in which a store is opened.
+    /// The options for opening a store with these variables.
     pub fn open_options(&self, runtime: Arc<dyn Runtime>) -> OpenOptions {
         self.variables
             .iter()
@@ -45,9 +45,9 @@ impl Environment {
             })
     }
 
-    /// The user's directory for settings, whose subdirectory `qo` is ours.
+    /// The user's configuration directory, which contains the subdirectory `qo`.
     pub fn config_directory(&self) -> Option<PathBuf> {
-        // The specification of the XDG directories says to ignore a relative path.
+        // The XDG base directory specification says that relative paths must be ignored.
         let xdg = self.var("XDG_CONFIG_HOME").map(PathBuf::from);
         xdg.filter(|path| path.is_absolute()).or_else(|| {
             if cfg!(windows) {
@@ -60,7 +60,7 @@ impl Environment {
 }
 
 impl std::fmt::Debug for Environment {
-    /// Names the variables and keeps their values to itself: some are credentials.
+    /// Prints the names of the variables only: some values are credentials.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Environment")
             .field("variables", &self.variables.keys().collect::<Vec<_>>())

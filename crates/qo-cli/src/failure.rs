@@ -1,6 +1,6 @@
-//! Why a command did not do what was asked, and with which exit code it says so.
+//! Failures of commands and their exit codes.
 //!
-//! This is the one place where errors become exit codes. The table is also in `docs/reference/cli.md` and in `qo help`.
+//! This is the only place where errors become exit codes. The table is also in `docs/reference/cli.md` and in `qo help`.
 
 use std::fmt;
 use std::io;
@@ -9,46 +9,46 @@ use qo::{EngineError, Error, ErrorKind, Rejection, StoreError};
 use qo_store::open::{CheckError, OpenError};
 use serde::Serialize;
 
-/// Why a command did not do what was asked.
+/// A failure of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The sort, which decides the exit code.
+    /// The kind, which determines the exit code.
     pub kind: FailureKind,
-    /// What happened, and why.
+    /// What happened and why.
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
 }
 
-/// The sort of a failure. Its name in JSON is its name here, in `snake_case`.
+/// The kind of a failure. JSON uses the variant's name in `snake_case`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// Something that has no sort of its own, or several sorts at once.
+    /// Any other failure, or failures of several kinds.
     Other,
-    /// What was asked makes no sense, or is out of bounds.
+    /// The arguments or the input are invalid.
     BadInput,
-    /// There is no such task, or none matches.
+    /// The task does not exist, or no task matches.
     NotFound,
-    /// The task is in a state in which this cannot be done, or others keep changing it.
+    /// The status of the task does not allow the operation, or concurrent changes prevent it.
     Conflict,
-    /// The presented lease is no longer the current one.
+    /// The lease is no longer current.
     LeaseLost,
-    /// The store cannot be reached, or is too busy.
+    /// The store is unreachable or overloaded.
     Unavailable,
-    /// The store refuses the credentials, or there are none.
+    /// The credentials are missing or rejected.
     Denied,
-    /// It took longer than was allowed.
+    /// The time limit passed.
     Timeout,
-    /// The task that was waited for ended without success.
+    /// The awaited task failed or was cancelled.
     TaskFailed,
-    /// The store, or its settings, lack what is needed.
+    /// The store or its settings lack a required feature.
     Unsupported,
-    /// What is stored is damaged.
+    /// Stored data is damaged.
     Damaged,
-    /// Somebody interrupted it.
+    /// Interrupted by the user.
     Interrupted,
-    /// Whoever read the output has gone away. This is no failure of the command.
+    /// The reader of the output has closed it. This does not count as a failure.
     OutputClosed,
 }
 
@@ -89,21 +89,20 @@ impl From<ErrorKind> for FailureKind {
 }
 
 /// The exit codes, as the help and the documentation show them.
-pub const EXIT_CODES: &str = "\
-  0    it was done
-  1    another failure, or failures of several sorts
-  2    bad usage or bad input
-  3    not found: no such task, or none matches
-  4    conflict: the task is in another state, its lease is lost, its queue is paused
-  5    unavailable: the store cannot be reached, or asks for fewer requests
-  6    denied: missing or refused credentials
-  7    a wait took longer than was allowed
-  8    the task that was waited for ended without success
-  9    the store lacks what is needed, cannot be trusted, or holds damaged data
+pub const EXIT_CODES: &str = "  0    success
+  1    any other failure, or failures of several kinds
+  2    invalid usage or input
+  3    not found: the task does not exist, or no task matches
+  4    conflict: wrong task status, lost lease or paused queue
+  5    unavailable: the store is unreachable or throttles requests
+  6    denied: missing or rejected credentials
+  7    timeout while waiting
+  8    the awaited task failed or was cancelled
+  9    the store lacks a required feature, is not safe to use, or contains damaged data
   130  interrupted";
 
 impl Failure {
-    /// A failure of a sort.
+    /// Creates a failure.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -112,24 +111,24 @@ impl Failure {
         }
     }
 
-    /// What was asked makes no sense.
+    /// Creates a failure due to invalid input.
     pub fn bad_input(message: impl Into<String>) -> Self {
         Self::new(FailureKind::BadInput, message)
     }
 
-    /// Says what to do about it.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The failure as `--json` shows it.
+    /// The failure as `--json` prints it.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({ "error": self.to_json_body() })
     }
 
-    /// The failure as a part of something else that `--json` shows.
+    /// The failure as part of another JSON object.
     pub fn to_json_body(&self) -> serde_json::Value {
         serde_json::json!({ "kind": self.kind, "message": self.message, "hint": self.hint })
     }
@@ -154,7 +153,7 @@ impl From<Error> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// What cannot be written to standard output or standard error. Other I/O says by itself which file it was about.
+    /// An error of standard output or standard error. Errors of files are converted where they occur, with the file's name.
     fn from(error: io::Error) -> Self {
         let kind = match error.kind() {
             io::ErrorKind::BrokenPipe => FailureKind::OutputClosed,
@@ -174,24 +173,24 @@ impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Self {
         Self::new(
             FailureKind::Other,
-            format!("cannot write the result as JSON: {error}"),
+            format!("cannot serialise the result as JSON: {error}"),
         )
     }
 }
 
-/// What to do, where the message does not say so already.
+/// A hint, where the message contains none.
 fn hint(error: &Error) -> Option<String> {
     let text = match error {
         Error::Engine(EngineError::Rejected(rejection)) => return rejection_hint(rejection),
         Error::Engine(EngineError::Store(error)) => return store_hint(error),
         Error::Engine(EngineError::Unreadable { .. }) => {
-            "`qo doctor` looks the store over; `qo history ID --versions` shows earlier versions where the store keeps them"
+            "run `qo doctor` to check the store; `qo history ID --versions` shows earlier versions if the bucket is versioned"
         }
         Error::Check(CheckError::Unreachable { .. } | CheckError::Failed { .. }) => {
-            "-v shows the requests; `qo config` shows which store is used and why"
+            "-v shows the requests; `qo config` shows which store is in use and why"
         }
         Error::Check(CheckError::NoBucket { .. }) => {
-            "then `qo init` prepares it; `qo config` shows which store is used and why"
+            "once it exists, `qo init` prepares it; `qo config` shows which store is in use and why"
         }
         Error::Check(CheckError::Refused { .. }) | Error::Open(OpenError::NoCredentials { .. }) => {
             "docs/guides/buckets.md lists the permissions that qo needs"
@@ -200,8 +199,8 @@ fn hint(error: &Error) -> Option<String> {
             "`qo config` shows where the store URL comes from"
         }
         Error::Probe(_) => "`qo doctor` shows what the probe found",
-        Error::Setting(_) => "unset the variable, or give it one of these values",
-        Error::StillRunning { .. } => "`qo status ID` shows how far it is",
+        Error::Setting(_) => "unset the variable, or set it to one of these values",
+        Error::StillRunning { .. } => "`qo status ID` shows its progress",
         _ => return None,
     };
     Some(text.to_owned())
@@ -209,16 +208,14 @@ fn hint(error: &Error) -> Option<String> {
 
 fn rejection_hint(rejection: &Rejection) -> Option<String> {
     let text = match rejection {
-        Rejection::NotFound { .. } => "`qo list` shows the tasks of this store",
-        Rejection::WrongStatus { .. } => "`qo status ID` shows what state the task is in",
-        Rejection::LeaseLost { .. } => {
-            "another attempt has taken over; its worker will report the outcome"
-        }
+        Rejection::NotFound { .. } => "`qo list` shows the tasks in this store",
+        Rejection::WrongStatus { .. } => "`qo status ID` shows the task",
+        Rejection::LeaseLost { .. } => "another attempt has taken over and will report the result",
         Rejection::CancelAlreadyRequested => {
-            "its worker stops it with the next renewal of its lease; `qo wait ID` waits for that"
+            "its worker stops it at the next lease renewal; `qo wait ID` waits for that"
         }
         Rejection::PayloadTooLarge { .. } => {
-            "put large data into an object of its own and submit its address"
+            "store large data in a separate object and submit its location"
         }
         _ => return None,
     };
@@ -228,18 +225,18 @@ fn rejection_hint(rejection: &Rejection) -> Option<String> {
 fn store_hint(error: &StoreError) -> Option<String> {
     let text = match error {
         StoreError::Throttled { .. } => {
-            "wait a little and try again, with fewer workers or a smaller --concurrency"
+            "try again later, with fewer workers or a lower --concurrency"
         }
         StoreError::Unavailable { in_doubt: true, .. } => {
-            "look whether it was done before trying again; with the same --id or --idempotency-key a second submit is harmless"
+            "the change may have been made: check before trying again; a submit with the same --id or --idempotency-key is safe to repeat"
         }
         StoreError::Unavailable { .. } => {
-            "try again; -v shows the requests, `qo doctor` looks the store over"
+            "try again; -v shows the requests, `qo doctor` checks the store"
         }
         StoreError::Denied { .. } => {
-            "docs/guides/buckets.md lists the permissions that qo needs; `qo doctor` finds out which are missing"
+            "docs/guides/buckets.md lists the permissions that qo needs; `qo doctor` shows which are missing"
         }
-        StoreError::Corrupt { .. } => "`qo doctor` looks the store over",
+        StoreError::Corrupt { .. } => "run `qo doctor` to check the store",
         _ => return None,
     };
     Some(text.to_owned())
@@ -250,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_sort_of_error_has_its_exit_code() {
+    fn each_kind_of_error_has_its_exit_code() {
         for (kind, code) in [
             (ErrorKind::BadInput, 2),
             (ErrorKind::NotFound, 3),
@@ -270,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_went_away_is_no_failure() {
+    fn a_closed_output_is_not_a_failure() {
         let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(failure.kind.code(), 0);
         let failure = Failure::from(io::Error::other("disk full"));

@@ -1,4 +1,4 @@
-//! What the fuzzers of this crate run. Each function takes any bytes, and panics where something does not hold.
+//! Fuzz targets of this crate. Each function takes arbitrary bytes and panics if an invariant does not hold.
 
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
@@ -13,7 +13,7 @@ use crate::args::{Cli, SubmitArgs};
 use crate::commands::line_request;
 use crate::config::file::SettingsFile;
 
-/// A command line, a word on each line. What is refused is refused with a message.
+/// A command line with one word per line. Errors must have a message.
 pub fn command_line(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let words = std::iter::once("qo").chain(text.lines());
@@ -23,8 +23,8 @@ pub fn command_line(bytes: &[u8]) {
     }
 }
 
-/// One word: a duration, a time, a status, an interval. What is accepted is within its bounds, and means the same again when it is
-/// written out.
+/// One word: a duration, a time, a status or an interval. Accepted values must be within their limits and survive a round trip
+/// through text.
 pub fn command_word(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let text = text.as_ref();
@@ -52,7 +52,7 @@ pub fn command_word(bytes: &[u8]) {
     }
 }
 
-/// A line of `qo submit --many`, as an input and with `--full`. What is accepted is a request that travels and is understood as the same.
+/// A line of `qo submit --many`, with and without `--full`. Accepted requests must survive a round trip through the wire format.
 pub fn bulk_line(bytes: &[u8]) {
     let Ok(line) = std::str::from_utf8(bytes) else {
         return;

@@ -1,7 +1,7 @@
-//! The `qo` command, as a library, so that tests can run it and other programs can know its arguments.
+//! The `qo` command as a library, so that tests can run it and the manual pages can be generated from its arguments.
 //!
-//! Raw arguments become validated ones in [`args`], settings are put together in [`config`], and a command of [`commands`] runs with
-//! a [`Session`] that holds both. What goes wrong is a [`Failure`] with one exit code ([`failure`]).
+//! [`args`] parses and validates the arguments, [`config`] combines the settings, and [`commands`] runs a command with a [`Session`]
+//! that holds both. Errors are [`Failure`]s, each with an exit code ([`failure`]).
 
 pub mod args;
 pub mod commands;
@@ -39,12 +39,12 @@ pub fn main() -> ExitCode {
     ExitCode::from(run(std::env::args_os(), environment, Io::of_process()))
 }
 
-/// Runs a command line, whose first word is the program's name, and gives the exit code.
+/// Runs a command line whose first word is the program name. Returns the exit code.
 pub fn run(words: impl IntoIterator<Item = OsString>, environment: Environment, io: Io) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return tell_usage(&error, &words, &environment, io),
+        Err(error) => return print_usage(&error, &words, &environment, io),
     };
     let GlobalArgs {
         color,
@@ -89,23 +89,23 @@ pub fn run(words: impl IntoIterator<Item = OsString>, environment: Environment, 
         }
     };
     let mut session = Session::new(environment, settings, screen);
-    let outcome = runtime.block_on(async {
-        let outcome = commands::run(command, &mut session).await;
+    let result = runtime.block_on(async {
+        let result = commands::run(command, &mut session).await;
         session.close().await;
-        outcome
+        result
     });
-    // What still goes on in the background must not keep the command from ending.
+    // Background work must not keep the process running.
     runtime.shutdown_background();
-    let outcome = outcome.map_err(|failure| session.explain(failure));
+    let result = result.map_err(|failure| session.explain(failure));
     code(&mut session.screen, |screen| {
-        outcome?;
+        result?;
         Ok(screen.flush()?)
     })
 }
 
-/// The exit code of an outcome, whose failure is told.
-fn code(screen: &mut Screen, outcome: impl FnOnce(&mut Screen) -> Result<(), Failure>) -> u8 {
-    match outcome(screen) {
+/// Prints the failure, if there is one, and returns the exit code.
+fn code(screen: &mut Screen, run: impl FnOnce(&mut Screen) -> Result<(), Failure>) -> u8 {
+    match run(screen) {
         Ok(()) => 0,
         Err(failure) => {
             if failure.kind != FailureKind::OutputClosed {
@@ -116,8 +116,8 @@ fn code(screen: &mut Screen, outcome: impl FnOnce(&mut Screen) -> Result<(), Fai
     }
 }
 
-/// Help and version go to standard output and are no failure; what could not be understood is one.
-fn tell_usage(error: &clap::Error, words: &[OsString], environment: &Environment, io: Io) -> u8 {
+/// Prints help and version to standard output, and usage errors to standard error.
+fn print_usage(error: &clap::Error, words: &[OsString], environment: &Environment, io: Io) -> u8 {
     let has = |wanted: &str| words.iter().any(|word| word == wanted);
     let colour = if has("--color=never") {
         ColourChoice::Never
@@ -140,16 +140,14 @@ fn tell_usage(error: &clap::Error, words: &[OsString], environment: &Environment
         let text = rendered.to_string();
         let message = text.trim().trim_start_matches("error: ");
         let message = message.split("\n\nUsage:").next().unwrap_or(message);
-        screen.failure(
-            &Failure::bad_input(message).hint("`qo help` lists the commands and their flags"),
-        );
+        screen.failure(&Failure::bad_input(message).hint("run `qo help` for a list of commands"));
     } else {
         let text = if screen.paint_notes.on {
             rendered.ansi().to_string()
         } else {
             rendered.to_string()
         };
-        screen.tell(text.trim_end());
+        screen.error_text(text.trim_end());
     }
     FailureKind::BadInput.code()
 }

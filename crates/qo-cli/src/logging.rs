@@ -1,6 +1,6 @@
-//! What the parts say about their work, on standard error.
+//! The log, on standard error.
 //!
-//! A request to the store has a line of its own form, so that `-v` reads like a list: method, path, status, time.
+//! Store requests are logged in a compact form: method, path, status, time.
 
 use std::fmt::{self, Write as _};
 
@@ -17,18 +17,18 @@ use crate::environment::Environment;
 use crate::output::style::{BLUE, DIM, GREEN, Paint, RED, YELLOW};
 use crate::output::{text, time};
 
-/// How much is said.
+/// Log verbosity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Verbosity {
-    /// How often `-v` was given.
+    /// The number of `-v` flags.
     pub verbose: u8,
     /// Whether `-q` was given.
     pub quiet: bool,
-    /// Whether the command goes on until it is stopped.
+    /// Whether the command runs until it is stopped.
     pub is_service: bool,
 }
 
-/// The directives for the log, where `RUST_LOG` says nothing.
+/// The filter directives used without `RUST_LOG`.
 fn directives(verbosity: Verbosity) -> &'static str {
     match verbosity {
         Verbosity { quiet: true, .. } => "error",
@@ -37,7 +37,7 @@ fn directives(verbosity: Verbosity) -> &'static str {
             is_service: true,
             ..
         } => {
-            // What a worker prints, its log need not say again: its start, its stop, and what becomes of each attempt.
+            // The worker prints its start, its stop and the outcome of each attempt, so the log need not repeat them.
             "warn,qo=info,qo_cli=info,qo_direct=info,qo_broker=info,qo_remote=info,qo::worker::outcome=error,qo::worker::stop=warn"
         }
         Verbosity { verbose: 0, .. } => "warn,qo::worker::outcome=error",
@@ -53,7 +53,7 @@ fn directives(verbosity: Verbosity) -> &'static str {
     }
 }
 
-/// Starts the log of this process. `RUST_LOG` is above the flags. A process has one log: a second start changes nothing.
+/// Starts the log of this process. `RUST_LOG` takes precedence over the flags. A second call has no effect.
 pub(crate) fn start(verbosity: Verbosity, environment: &Environment, paint: Paint) {
     let filter = match environment.var("RUST_LOG") {
         Some(directives) => EnvFilter::builder().parse_lossy(directives),
@@ -63,25 +63,25 @@ pub(crate) fn start(verbosity: Verbosity, environment: &Environment, paint: Pain
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(paint.on)
-        .event_format(Lines {
+        .event_format(LineFormat {
             paint,
             shows_probe: verbosity.verbose > 1,
             runtime: TokioRuntime::shared(),
         })
         .finish();
-    // An error means that there is one already.
+    // An error means that a subscriber is already set.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
-/// One line for each event: time, level, message, fields.
-struct Lines {
+/// Formats each event as one line: time, level, message, fields.
+struct LineFormat {
     paint: Paint,
-    /// Whether the requests of the probe are shown: there are a thousand of them, and one line says what came of them.
+    /// Whether to log the requests of the probe. There are about a thousand, and one line sums them up.
     shows_probe: bool,
     runtime: std::sync::Arc<dyn Runtime>,
 }
 
-impl<S, N> FormatEvent<S, N> for Lines
+impl<S, N> FormatEvent<S, N> for LineFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -92,7 +92,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = Fields::default();
+        let mut fields = EventFields::default();
         event.record(&mut fields);
         if fields.is_probe() && !self.shows_probe {
             return Ok(());
@@ -105,7 +105,7 @@ where
             fields.sentence(&self.paint.paint(style, word), self.paint)
         });
         write!(writer, "{at} {line}")?;
-        // Which attempt, if it is about one.
+        // The attempt that the event belongs to, if any.
         for span in context.event_scope().into_iter().flatten() {
             if let Some(fields) = span.extensions().get::<FormattedFields<N>>()
                 && !fields.is_empty()
@@ -127,14 +127,14 @@ fn level(level: Level) -> (&'static str, Style) {
     }
 }
 
-/// What an event says.
+/// The fields of an event.
 #[derive(Debug, Default)]
-struct Fields {
+struct EventFields {
     message: String,
     others: Vec<(&'static str, String)>,
 }
 
-impl Fields {
+impl EventFields {
     fn get(&self, name: &str) -> Option<&str> {
         let mut others = self.others.iter();
         others
@@ -142,13 +142,13 @@ impl Fields {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Whether this is a request of the probe.
+    /// Whether the event is a request of the probe.
     fn is_probe(&self) -> bool {
         let path = self.get("path").unwrap_or_default();
         self.get("method").is_some() && (path.starts_with("probe/") || path.contains("/probe/"))
     }
 
-    /// The line of a request to a store, if this is one.
+    /// The line for a store request, if the event is one.
     fn request(&self, paint: Paint) -> Option<String> {
         let (method, path) = (self.get("method")?, self.get("path")?);
         let (outcome, style) = match (self.get("status"), self.get("silent").or(self.get("error")))
@@ -172,7 +172,7 @@ impl Fields {
         let mut line = format!("{level} {}", text::clean(&self.message));
         for (name, value) in &self.others {
             let name = paint.paint(DIM, &format!("{name}="));
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(line, " {name}{}", text::clean(value));
         }
         line
@@ -187,7 +187,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for EventFields {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.add(field, value.to_owned());
     }
@@ -202,8 +202,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_a_line_of_its_own_form() {
-        let fields = Fields {
+    fn store_requests_are_logged_in_a_compact_form() {
+        let fields = EventFields {
             message: "answer".to_owned(),
             others: vec![
                 ("method", "GET".to_owned()),
@@ -214,7 +214,7 @@ mod tests {
         };
         let line = fields.request(Paint::default()).unwrap();
         assert_eq!(line, "GET    /b/tasks/5/x.json 200 12 ms");
-        let fields = Fields {
+        let fields = EventFields {
             message: "swept".to_owned(),
             others: vec![("count", "3\u{1b}[2J".to_owned())],
         };
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_directive_is_sound() {
+    fn every_directive_is_valid() {
         for verbose in 0..=4 {
             for quiet in [false, true] {
                 for is_service in [false, true] {

@@ -1,9 +1,9 @@
-//! The `qo` command: everything is in the library.
+//! The `qo` command. The code is in the library.
 
 use std::process::ExitCode;
 
-/// The broker allocates and frees several times for each task, on several threads; the system's allocator took most of its
-/// time there.
+/// The broker allocates and frees memory several times per task on several threads, and the system allocator would take most of
+/// its time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! One run of the command: what surrounds it, what holds for it, and where it writes.
+//! One run of the command: environment, settings and output.
 
 use std::sync::Arc;
 
@@ -16,24 +16,24 @@ use crate::output::Screen;
 /// One run of the command.
 #[derive(Debug)]
 pub struct Session {
-    /// Variables and the current directory.
+    /// Environment variables and the current directory.
     pub environment: Environment,
-    /// Which store is meant, and what `qo.toml` says.
+    /// The settings in effect.
     pub settings: Settings,
-    /// Where it writes.
+    /// Standard streams.
     pub screen: Screen,
     /// Time, sleeping, spawning and randomness.
     pub runtime: Arc<dyn Runtime>,
-    /// What the store was asked.
+    /// Counts of store requests.
     pub requests: RequestCounter,
-    /// What is known of the store that was opened: its description and where its credentials come from.
+    /// Description and credentials source of the opened store.
     store: Option<(String, String)>,
-    /// The queue that was connected to.
+    /// The connected queue.
     queue: Option<Queue>,
 }
 
 impl Session {
-    /// A run with the real runtime behind it.
+    /// Creates a session with the tokio runtime.
     pub fn new(environment: Environment, settings: Settings, screen: Screen) -> Self {
         Self {
             environment,
@@ -46,7 +46,7 @@ impl Session {
         }
     }
 
-    /// Connects to the queue that is meant: opened, checked and trusted.
+    /// Connects to the configured queue. The store is opened, checked and probed.
     pub async fn connect(&mut self) -> Result<Queue, Failure> {
         let queue = connection::connect(self).await?;
         if let Some(store) = queue.store() {
@@ -56,8 +56,8 @@ impl Session {
         Ok(queue)
     }
 
-    /// Closes the queue that was connected to, if this process may be the only one that has it open: the next command need not
-    /// wait then. In direct mode nobody waits for that.
+    /// Closes the queue, unless it is in direct mode. An engine that allows one process at a time would otherwise make the next
+    /// command wait.
     pub async fn close(&mut self) {
         if let Some(queue) = self.queue.take()
             && queue.objects_engine().is_none()
@@ -66,7 +66,7 @@ impl Session {
         }
     }
 
-    /// Opens the store that is meant, without a request.
+    /// Opens the configured store without sending a request.
     pub fn open_store(&mut self) -> Result<Store, Failure> {
         let store = connection::open_store(self)?;
         self.remember(&store);
@@ -78,22 +78,22 @@ impl Session {
         self.store = Some((store.description.clone(), store.credentials.to_string()));
     }
 
-    /// Adds to a failure what is known of the store: a task is not found somewhere, and somebody's credentials are refused.
+    /// Adds the store or the credentials to the hint of a failure.
     pub fn explain(&self, mut failure: Failure) -> Failure {
         let Some((description, credentials)) = &self.store else {
             return failure;
         };
-        let more = match failure.kind {
+        let detail = match failure.kind {
             FailureKind::NotFound => format!(
-                "the store is {description}, by {}",
+                "the store is {description}, from {}",
                 self.settings.store.origin
             ),
             FailureKind::Denied => format!("the credentials are {credentials}"),
             _ => return failure,
         };
         failure.hint = Some(match failure.hint {
-            None => more,
-            Some(hint) => format!("{hint}; {more}"),
+            None => detail,
+            Some(hint) => format!("{hint}; {detail}"),
         });
         failure
     }

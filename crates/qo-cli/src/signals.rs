@@ -1,18 +1,18 @@
-//! Being asked to stop: Ctrl-C, and on Unix also SIGTERM.
+//! Stop signals: Ctrl-C, and on Unix also SIGTERM.
 
 use crate::failure::{Failure, FailureKind};
 
-/// Hears when somebody asks to stop.
+/// A listener for stop signals.
 #[derive(Debug)]
-pub struct Stop {
+pub struct StopSignals {
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
 }
 
-impl Stop {
-    /// From now on these signals do not end the process, but this hears them.
+impl StopSignals {
+    /// Starts to listen. From now on these signals no longer end the process.
     #[cfg(unix)]
     pub fn listen() -> Result<Self, Failure> {
         use tokio::signal::unix::{SignalKind, signal};
@@ -28,14 +28,14 @@ impl Stop {
         })
     }
 
-    /// From now on Ctrl-C does not end the process, but this hears it.
+    /// Starts to listen. From now on Ctrl-C no longer ends the process.
     #[cfg(not(unix))]
     pub fn listen() -> Result<Self, Failure> {
         Ok(Self {})
     }
 
-    /// Waits until somebody asks.
-    pub async fn asked(&mut self) {
+    /// Waits for the next signal.
+    pub async fn received(&mut self) {
         #[cfg(unix)]
         tokio::select! {
             biased;

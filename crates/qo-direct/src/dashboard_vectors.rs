@@ -2,7 +2,7 @@
 //!
 //! The browser carries out a few transitions without any server. It must write what the core would, to the byte, and the
 //! index entries that this engine would. So this test writes down, for many tasks and each action, what comes of it;
-//! `ui/tests/unit/` holds the browser's code to it. `QO_UPDATE_VECTORS=1 cargo test -p qo-direct vectors` writes the files
+//! `crates/qo-ui/ui/tests/unit/` holds the browser's code to it. `QO_UPDATE_VECTORS=1 cargo test -p qo-direct vectors` writes the files
 //! anew; without it, the test fails when they are out of date.
 
 use std::collections::BTreeMap;
@@ -346,7 +346,7 @@ fn pauses() -> Value {
 
 #[test]
 fn the_dashboards_vectors_are_what_the_core_does() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ui/tests/vectors");
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../qo-ui/ui/tests/vectors");
     for (name, vectors) in [
         ("transitions.json", transitions()),
         ("submits.json", submits()),

@@ -1,24 +1,24 @@
 //! The files of the dashboard.
 //!
-//! The list is written out, so that the program holds what is named here and nothing else; a test compares it with the folder.
+//! The list is explicit, so that the program embeds these files and nothing else. A test compares it with the directory.
 
 use std::sync::OnceLock;
 
-/// One file.
+/// A file of the dashboard.
 #[derive(Debug, Clone, Copy)]
 pub struct Asset {
-    /// Where it lies below the dashboard's folder, such as `js/app.js`.
+    /// Path relative to the dashboard's root, such as `js/app.js`.
     pub path: &'static str,
-    /// Its content.
+    /// Contents.
     pub bytes: &'static [u8],
 }
 
 macro_rules! assets {
     ($($path:literal),* $(,)?) => {
-        /// Every file, in the order of their paths.
+        /// Every file, sorted by path.
         pub const ALL: &[Asset] = &[$(Asset {
             path: $path,
-            bytes: include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../ui/", $path)),
+            bytes: include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/ui/", $path)),
         }),*];
     };
 }
@@ -73,20 +73,20 @@ assets![
     "js/widgets/toast.js",
 ];
 
-/// The page that everything starts from.
+/// The start page.
 pub const INDEX: &str = "index.html";
 
-/// What a server should say of each file besides its type: it may be kept, and is asked for again each time, by its tag.
+/// The `Cache-Control` header of each file: clients may cache it, but must revalidate it by its `ETag`.
 pub const CACHE_CONTROL: &str = "no-cache";
 
-/// What a server should send with each file. A file in a bucket carries the policy in the page itself, which lacks what only a
-/// header can say: who may put the page into a frame.
+/// The `Content-Security-Policy` header of each file. In a bucket the policy is in the page itself, without `frame-ancestors`, which
+/// only a header can set.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self' https: http://127.0.0.1:* http://localhost:*; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 impl Asset {
-    /// Its media type.
+    /// Media type.
     pub fn content_type(&self) -> &'static str {
-        match self.path.rsplit_once('.').map(|(_, ending)| ending) {
+        match self.path.rsplit_once('.').map(|(_, extension)| extension) {
             Some("html") => "text/html; charset=utf-8",
             Some("js") => "text/javascript; charset=utf-8",
             Some("css") => "text/css; charset=utf-8",
@@ -95,18 +95,18 @@ impl Asset {
         }
     }
 
-    /// A tag that changes with the content, in quotes, as a header holds it.
+    /// The `ETag` header: a quoted hash of the contents.
     pub fn etag(&self) -> &'static str {
         static TAGS: OnceLock<Vec<String>> = OnceLock::new();
         let tags = TAGS.get_or_init(|| ALL.iter().map(|asset| tag(asset.bytes)).collect());
-        let place = ALL.iter().position(|asset| asset.path == self.path);
-        place
-            .and_then(|place| tags.get(place))
+        let index = ALL.iter().position(|asset| asset.path == self.path);
+        index
+            .and_then(|index| tags.get(index))
             .map_or("\"\"", String::as_str)
     }
 }
 
-/// The file at a path; the page itself for an empty one.
+/// Finds a file by path. The empty path is the start page.
 pub fn find(path: &str) -> Option<&'static Asset> {
     let path = if path.is_empty() { INDEX } else { path };
     ALL.iter().find(|asset| asset.path == path)
@@ -131,39 +131,39 @@ mod tests {
 
     use super::*;
 
-    fn files(dir: &Path, below: &str, found: &mut BTreeSet<String>) {
+    fn collect_files(dir: &Path, parent: &str, files: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let entry = entry.unwrap();
             let name = entry.file_name().into_string().unwrap();
-            let path = if below.is_empty() {
+            let path = if parent.is_empty() {
                 name
             } else {
-                format!("{below}/{name}")
+                format!("{parent}/{name}")
             };
             if entry.path().is_dir() {
-                files(&entry.path(), &path, found);
+                collect_files(&entry.path(), &path, files);
             } else {
-                found.insert(path);
+                files.insert(path);
             }
         }
     }
 
     #[test]
-    fn the_list_is_the_folder() {
-        let mut found = BTreeSet::new();
-        files(
-            &Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ui"),
+    fn the_list_matches_the_directory() {
+        let mut files = BTreeSet::new();
+        collect_files(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("ui"),
             "",
-            &mut found,
+            &mut files,
         );
-        found.retain(|path| !path.starts_with("tests/") && path != "package.json");
+        files.retain(|path| !path.starts_with("tests/") && path != "package.json");
         let listed: BTreeSet<_> = ALL.iter().map(|asset| asset.path.to_owned()).collect();
-        assert_eq!(listed, found);
-        assert_eq!(listed.len(), ALL.len(), "nothing is there twice");
+        assert_eq!(listed, files);
+        assert_eq!(listed.len(), ALL.len(), "no file is listed twice");
     }
 
     #[test]
-    fn every_file_has_a_type_and_a_tag_of_its_own() {
+    fn every_file_has_a_media_type_and_a_unique_etag() {
         let tags: BTreeSet<_> = ALL.iter().map(Asset::etag).collect();
         assert_eq!(tags.len(), ALL.len());
         for asset in ALL {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_runs_no_script_but_its_own_files() {
+    fn the_page_runs_no_inline_scripts() {
         let page = String::from_utf8(find("").unwrap().bytes.to_vec()).unwrap();
         assert!(page.contains("script-src 'self';") && !page.contains("unsafe-"));
         assert_eq!(page.matches("<script").count(), 1);

@@ -1,7 +1,6 @@
-//! The dashboard's files in a bucket, below `ui/`.
+//! Uploads the dashboard to a bucket, below `ui/`.
 //!
-//! Each file is written whole, in place of what was there, and the page that leads to the others comes last: a crash before it leaves
-//! the old page with some newer files, and running it again puts that right.
+//! The start page is written last. A crash before that leaves the old page with some newer files; deploying again fixes it.
 
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt, PutOptions, PutPayload};
@@ -12,41 +11,41 @@ use thiserror::Error;
 
 use crate::assets::{ALL, Asset, CACHE_CONTROL, INDEX};
 
-/// Where the files lie in the bucket.
+/// Prefix of the files in the bucket.
 pub const FOLDER: &str = "ui";
 
-/// What came of it.
+/// Result of a deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeployReport {
-    /// How many files there are.
+    /// Number of files.
     pub files: usize,
-    /// How many of them were not there yet, or were others.
+    /// Number of files that were missing or different, and so were written.
     pub written: usize,
-    /// Where the page is, if a browser can call this store.
+    /// URL of the page, if browsers can access the store.
     pub url: Option<String>,
-    /// Whether everybody may read the files; not known, if that was not asked for.
+    /// Whether the files are public; `None` if that was not requested.
     pub public: Option<bool>,
 }
 
-/// Why the files are not there.
+/// Why a deployment failed.
 #[derive(Debug, Error)]
 pub enum DeployError {
     /// A file could not be read or written.
-    #[error("{path} could not be written to the store: {source}")]
+    #[error("cannot write {path} to the store: {source}")]
     File {
-        /// The file.
+        /// The path of the file.
         path: String,
-        /// Why.
+        /// The cause.
         source: object_store::Error,
     },
-    /// The files are there, but not everybody may read them.
+    /// The files were written, but could not be made public.
     #[error(
-        "the files are in the bucket, but the rule that lets everybody read them could not be set: {0}"
+        "the files are in the bucket, but the policy that makes them public could not be set: {0}"
     )]
     Policy(#[from] StoreError),
 }
 
-/// Writes the files that are not there yet. With `public`, also lets everybody read them, and nothing else in the bucket.
+/// Writes missing and changed files. With `public`, also makes these files, and nothing else in the bucket, publicly readable.
 pub async fn deploy(store: &Store, public: bool) -> Result<DeployReport, DeployError> {
     let mut written = 0;
     let (page, others): (Vec<_>, Vec<_>) = ALL.iter().partition(|asset| asset.path == INDEX);
@@ -67,12 +66,12 @@ pub async fn deploy(store: &Store, public: bool) -> Result<DeployReport, DeployE
         written,
         url: admin
             .and_then(BucketAdmin::browser_place)
-            .map(|place| place.url_of(&format!("{FOLDER}/{INDEX}"))),
+            .map(|location| location.url_of(&format!("{FOLDER}/{INDEX}"))),
         public: is_public,
     })
 }
 
-/// Writes a file unless it is there already. Says whether it was written.
+/// Writes a file unless it is up to date. Returns whether it was written.
 async fn put(objects: &dyn ObjectStore, asset: &Asset) -> Result<bool, DeployError> {
     let path = Path::from(format!("{FOLDER}/{}", asset.path));
     let failed = |source| DeployError::File {
@@ -80,8 +79,8 @@ async fn put(objects: &dyn ObjectStore, asset: &Asset) -> Result<bool, DeployErr
         source,
     };
     match objects.get(&path).await {
-        Ok(found) => {
-            if found.bytes().await.map_err(failed)? == asset.bytes {
+        Ok(existing) => {
+            if existing.bytes().await.map_err(failed)? == asset.bytes {
                 return Ok(false);
             }
         }

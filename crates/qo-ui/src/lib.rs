@@ -1,12 +1,12 @@
-//! The dashboard: its files inside the program, a bucket that serves them, and links that open them.
+//! The dashboard of qo.
 //!
-//! - [`assets`]: every file with its type and its tag, for servers that embed the dashboard.
-//! - [`deploy()`]: the files in a bucket's `ui/`.
-//! - [`link()`]: an address that carries a session in its fragment, which no server ever sees.
+//! - [`assets`]: the embedded files with media type and `ETag`, for servers.
+//! - [`deploy()`]: uploads the files to a bucket's `ui/`.
+//! - [`link()`]: a URL that opens the dashboard with a session in its fragment, which browsers never send to a server.
 
 pub mod assets;
 mod deploy;
 mod link;
 
 pub use deploy::{DeployError, DeployReport, FOLDER, deploy};
-pub use link::{Link, LinkError, LinkWish, link};
+pub use link::{Link, LinkError, LinkRequest, link};

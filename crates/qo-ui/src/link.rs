@@ -1,8 +1,8 @@
-//! An address that opens the dashboard with a session in its fragment.
+//! URLs that open the dashboard with credentials in the fragment.
 //!
-//! A browser sends no fragment to any server, and the page takes it out of its address before it does anything else. What is handed
-//! over is the narrowest that the store can make: a session that ends by itself and may do no more than asked; else the session
-//! that the caller has; and long-lived keys only if the caller says so.
+//! A browser never sends the fragment to a server, and the page removes it from its address before anything else. The link contains the
+//! narrowest credentials available: a new session with the requested rights, else the caller's own session, and long-lived keys only
+//! with the caller's consent.
 
 use qo_core::Timestamp;
 use qo_store::admin::BucketAdmin;
@@ -14,27 +14,27 @@ use thiserror::Error;
 use crate::assets::INDEX;
 use crate::deploy::FOLDER;
 
-/// What the link should allow.
+/// A request for a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinkWish {
-    /// What the session may do, for how long, and in which role.
+pub struct LinkRequest {
+    /// Rights, lifetime and role of the session.
     pub session: SessionWish,
-    /// Whether keys that do not end by themselves may be handed over where there is no session.
+    /// Whether the link may contain long-lived keys if no session can be issued.
     pub allow_long_lived: bool,
-    /// Where the dashboard is; in the bucket's own `ui/`, if not said.
+    /// URL of the dashboard; by default the bucket's `ui/`.
     pub page: Option<String>,
-    /// Which of its pages to open, such as `tasks/ID`.
+    /// Page to open, such as `tasks/ID`.
     pub go: Option<String>,
 }
 
-/// A link, and what is to be said of it.
+/// A link to the dashboard.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct Link {
-    /// The address. It is a secret.
+    /// The URL. It is a secret.
     pub url: String,
-    /// When it ends, if it does and that is known.
+    /// When the credentials expire, if known.
     pub expires_at: Option<Timestamp>,
-    /// What could not be done, in sentences.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
@@ -47,33 +47,33 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// Why there is no link.
+/// Why a link could not be created.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// No browser can call this store.
+    /// Browsers cannot access this store.
     #[error(
-        "a browser cannot call {store} by itself: run `qo serve`, which brings the dashboard with it"
+        "browsers cannot access {store} directly: use `qo serve`, which includes the dashboard"
     )]
     NoBrowser {
         /// The store.
         store: String,
     },
-    /// Only long-lived keys are there, and nobody said that they may be handed over.
+    /// Only long-lived keys are available, and the request does not allow them.
     #[error(
-        "no session could be made ({reason}), and the keys at hand do not end by themselves: give a role with --role, use a session of your own, or hand the keys over as they are with --allow-long-lived"
+        "cannot issue a session ({reason}), and the available keys are long-lived: pass a role with --role, use temporary credentials, or allow the keys with --allow-long-lived"
     )]
     LongLived {
-        /// Why no session could be made.
+        /// Why no session could be issued.
         reason: String,
     },
-    /// The store could not be asked.
+    /// A request to the store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What the page is handed. The names are the page's.
+/// The connection details in the fragment, with the names that the page expects.
 #[derive(Serialize)]
-struct Handover<'a> {
+struct LinkPayload<'a> {
     endpoint: &'a str,
     bucket: &'a str,
     prefix: &'a str,
@@ -88,18 +88,19 @@ struct Handover<'a> {
     mode: &'static str,
 }
 
-/// Makes a link.
-pub async fn link(store: &Store, wish: &LinkWish) -> Result<Link, LinkError> {
+/// Creates a link.
+pub async fn link(store: &Store, request: &LinkRequest) -> Result<Link, LinkError> {
     let admin = store.admin.as_deref();
-    let Some((admin, place)) = admin.and_then(|admin| Some((admin, admin.browser_place()?))) else {
+    let Some((admin, location)) = admin.and_then(|admin| Some((admin, admin.browser_place()?)))
+    else {
         return Err(LinkError::NoBrowser {
             store: store.description.clone(),
         });
     };
     let mut notes = Vec::new();
-    let credentials = credentials(admin, wish, &mut notes).await?;
+    let credentials = credentials(admin, request, &mut notes).await?;
     Ok(Link {
-        url: address(&place, &credentials, wish),
+        url: link_url(&location, &credentials, request),
         expires_at: credentials.expires_at,
         notes,
     })
@@ -107,63 +108,71 @@ pub async fn link(store: &Store, wish: &LinkWish) -> Result<Link, LinkError> {
 
 async fn credentials(
     admin: &dyn BucketAdmin,
-    wish: &LinkWish,
+    request: &LinkRequest,
     notes: &mut Vec<String>,
 ) -> Result<BrowserCredentials, LinkError> {
     let own = admin.own_credentials().await?;
     let is_session = own.session_token.is_some();
-    // Sessions cannot make sessions without a role.
-    let made = if is_session && wish.session.role.is_none() {
-        Err("the credentials at hand are a session already".to_owned())
+    // A session cannot issue another session without a role.
+    let issued = if is_session && request.session.role.is_none() {
+        Err("the credentials are already a session".to_owned())
     } else {
         admin
-            .browser_session(&wish.session)
+            .browser_session(&request.session)
             .await
             .map_err(|error| error.to_string())
     };
-    let reason = match made {
+    let reason = match issued {
         Ok(session) => return Ok(session),
         Err(reason) => reason,
     };
-    let read_only = wish.session.rights == BrowserRights::Read;
+    let read_only = request.session.rights == BrowserRights::Read;
     if is_session {
-        notes.push("The link carries the session at hand, with its rights and its end.".to_owned());
-    } else if wish.allow_long_lived {
-        notes.push(format!("The link carries keys that do not end by themselves, because no session could be made ({reason}). Whoever sees the link has them."));
+        notes
+            .push("The link contains your current session, with its rights and expiry.".to_owned());
+    } else if request.allow_long_lived {
+        notes.push(format!("The link contains long-lived keys, because no session could be issued ({reason}). Anyone who sees the link has them."));
     } else {
         return Err(LinkError::LongLived { reason });
     }
     if read_only {
         notes.push(
-            "The page refuses to act, but the credentials themselves may allow more.".to_owned(),
+            "The page is read-only, but the credentials themselves may allow changes.".to_owned(),
         );
     }
     Ok(own)
 }
 
-fn address(place: &BrowserPlace, credentials: &BrowserCredentials, wish: &LinkWish) -> String {
-    let page = wish
+fn link_url(
+    location: &BrowserPlace,
+    credentials: &BrowserCredentials,
+    request: &LinkRequest,
+) -> String {
+    let page = request
         .page
         .clone()
-        .unwrap_or_else(|| place.url_of(&format!("{FOLDER}/{INDEX}")));
-    let handover = Handover {
-        endpoint: &place.endpoint,
-        bucket: &place.bucket,
-        prefix: &place.prefix,
-        region: &place.region,
-        virtual_host: place.virtual_host,
+        .unwrap_or_else(|| location.url_of(&format!("{FOLDER}/{INDEX}")));
+    let payload = LinkPayload {
+        endpoint: &location.endpoint,
+        bucket: &location.bucket,
+        prefix: &location.prefix,
+        region: &location.region,
+        virtual_host: location.virtual_host,
         access_key_id: &credentials.access_key_id,
         secret_access_key: &credentials.secret_access_key,
         session_token: credentials.session_token.as_deref(),
         expires: credentials.expires_at,
-        mode: match wish.session.rights {
+        mode: match request.session.rights {
             BrowserRights::Read => "read",
             BrowserRights::Operate => "operate",
         },
     };
-    // A record of texts always becomes JSON.
-    let text = serde_json::to_string(&handover).unwrap_or_default();
-    let go = wish.go.as_deref().map(|go| format!("&go={}", escape(go)));
+    // Serialising strings cannot fail.
+    let text = serde_json::to_string(&payload).unwrap_or_default();
+    let go = request
+        .go
+        .as_deref()
+        .map(|go| format!("&go={}", escape(go)));
     format!(
         "{page}#connect={}{}",
         base64_url(text.as_bytes()),
@@ -171,7 +180,7 @@ fn address(place: &BrowserPlace, credentials: &BrowserCredentials, wish: &LinkWi
     )
 }
 
-/// Base64 with the alphabet of addresses, without padding.
+/// Base64 with the URL-safe alphabet, without padding.
 fn base64_url(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();
@@ -205,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_of_the_standard_examples() {
+    fn base64_encodes_the_standard_examples() {
         for (plain, encoded) in [
             ("", ""),
             ("f", "Zg"),
@@ -221,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_escaped() {
+    fn page_names_are_escaped() {
         assert_eq!(
             escape("tasks?tab=failed&q=a b"),
             "tasks%3Ftab%3Dfailed%26q%3Da%20b"

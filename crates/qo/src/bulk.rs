@@ -80,6 +80,24 @@ impl Queue {
         .await
     }
 
+    /// Makes all matching tasks due now: pending ones, if the filter names no status. Skips pending tasks that are already due or
+    /// expired.
+    pub async fn run_now_all(
+        &self,
+        filter: TaskFilter,
+        progress: impl FnMut(&BulkReport),
+    ) -> BulkReport {
+        let filter = with_statuses(filter, &[Status::Pending]);
+        let now = self.now();
+        let waits = move |task: &Task| {
+            task.status != Status::Pending || (task.available_at > now && !task.is_expired(now))
+        };
+        self.for_each(filter, waits, progress, |queue, id| {
+            async move { queue.run_now(id).await.map(drop) }.boxed()
+        })
+        .await
+    }
+
     /// Puts away all that match; all that have come to their end, if the filter names no status.
     pub async fn archive_all(
         &self,

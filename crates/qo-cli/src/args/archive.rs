@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::BulkArgs;
 
-/// What `qo archive` takes.
+/// Arguments of `qo archive`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -12,19 +12,19 @@ Examples:
   qo archive --status completed --yes
   qo list --status archived")]
 pub struct ArchiveArgs {
-    /// Which tasks.
+    /// The tasks to change.
     #[command(flatten)]
     pub tasks: BulkArgs,
 }
 
-/// What `qo unarchive` takes.
+/// Arguments of `qo unarchive`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
   qo unarchive 550e8400-e29b-41d4-a716-446655440000
   qo unarchive --type send_email --yes")]
 pub struct UnarchiveArgs {
-    /// Which tasks.
+    /// The tasks to change.
     #[command(flatten)]
     pub tasks: BulkArgs,
 }

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::BulkArgs;
 
-/// What `qo cancel` takes.
+/// Arguments of `qo cancel`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -12,10 +12,10 @@ Examples:
   qo cancel --status pending --tag campaign-7 --dry-run
   qo cancel --queue mail --yes")]
 pub struct CancelArgs {
-    /// Why; kept in the task's history
+    /// Reason to record in the task's history
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// Which tasks.
+    /// The tasks to change.
     #[command(flatten)]
     pub tasks: BulkArgs,
 }

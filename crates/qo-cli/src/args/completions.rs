@@ -3,7 +3,7 @@
 use clap::Args;
 use clap_complete::Shell;
 
-/// What `qo completions` takes.
+/// Arguments of `qo completions`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -11,7 +11,7 @@ Examples:
   qo completions zsh > \"${fpath[1]}/_qo\"
   qo completions fish > ~/.config/fish/completions/qo.fish")]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell to generate completions for
     #[arg(value_enum)]
     pub shell: Shell,
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// What `qo config` takes.
+/// Arguments of `qo config`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:

@@ -7,48 +7,48 @@ use clap::Args;
 
 use super::values;
 
-/// What `qo dev` takes.
+/// Arguments of `qo dev`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
   qo dev
   qo dev --tasks-per-second 20 --for 5m
-  qo dev --tasks-per-second 0             only a worker, for tasks that you submit
-  qo dev --store memory: --for 5s | cat   nothing is kept")]
+  qo dev --tasks-per-second 0             just a worker, for tasks you submit yourself
+  qo dev --store memory: --for 5s | cat   keeps nothing")]
 pub struct DevArgs {
-    /// How many sample tasks are submitted each second
+    /// Sample tasks to submit per second
     #[arg(long, value_name = "N", default_value = "4", value_parser = rate)]
     pub tasks_per_second: f64,
-    /// How long sample tasks are submitted
+    /// How long to submit sample tasks
     #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = values::duration)]
     pub duration: Duration,
-    /// Where the dashboard is served, on this machine alone; another port is taken if this one is in use
+    /// Loopback address of the dashboard; if the port is in use, another one is chosen
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7777", value_parser = loopback)]
     pub listen: SocketAddr,
     /// Do not serve the dashboard
     #[arg(long)]
     pub no_dashboard: bool,
-    /// How many tasks run at once
+    /// Maximum number of tasks to run at once
     #[arg(long, short = 'c', value_name = "N", default_value = "4", value_parser = super::worker::concurrency)]
     pub concurrency: usize,
 }
 
-/// An address that only this machine reaches: the dashboard of a demonstration asks for no token.
+/// Parses a loopback address. The dashboard of `qo dev` requires no token, so it must not be reachable from other machines.
 fn loopback(text: &str) -> Result<SocketAddr, String> {
     match text.trim().parse::<SocketAddr>() {
         Ok(address) if address.ip().is_loopback() => Ok(address),
-        Ok(_) => Err("write a loopback address, such as 127.0.0.1:7777; `qo serve` serves others, with tokens".to_owned()),
-        Err(_) => Err("write it as ADDRESS:PORT, such as 127.0.0.1:7777".to_owned()),
+        Ok(_) => Err("use a loopback address such as 127.0.0.1:7777; to serve other machines, use `qo serve` with tokens".to_owned()),
+        Err(_) => Err("expected ADDRESS:PORT, such as 127.0.0.1:7777".to_owned()),
     }
 }
 
-/// The most sample tasks in a second.
+/// Maximum number of sample tasks per second.
 const RATE_MAX: f64 = 1_000.0;
 
 fn rate(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(rate) if (0.0..=RATE_MAX).contains(&rate) => Ok(rate),
-        _ => Err(format!("write a number from 0 to {RATE_MAX}")),
+        _ => Err(format!("expected a number from 0 to {RATE_MAX}")),
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dashboard_is_for_this_machine_alone() {
+    fn only_loopback_addresses_are_accepted() {
         assert!(loopback("127.0.0.1:0").is_ok() && loopback("[::1]:80").is_ok());
         for bad in ["0.0.0.0:7777", "10.0.0.1:1", "7777", "localhost", ""] {
             assert!(loopback(bad).is_err(), "{bad}");

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::values;
 
-/// What `qo doctor` takes.
+/// Arguments of `qo doctor`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -14,13 +14,13 @@ Examples:
   qo doctor --store s3://bucket -v
   qo doctor --json | jq '.checks[] | select(.health != \"ok\")'")]
 pub struct DoctorArgs {
-    /// How long all checks together may take
-    #[arg(long, value_name = "DURATION", default_value = "60", value_parser = values::positive_duration)]
+    /// Time limit for all checks together
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = values::positive_duration)]
     pub time: Duration,
-    /// How long the probe of the bucket may take
+    /// Time limit for probing the store's conditional writes
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub probe_budget: Option<Duration>,
-    /// Fail on warnings, too
+    /// Exit with an error on warnings too
     #[arg(long)]
     pub strict: bool,
 }

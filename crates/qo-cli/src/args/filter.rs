@@ -1,15 +1,15 @@
-//! Which tasks are meant: by their ids, or by what they have in common.
+//! Selection of tasks, by id or by filter.
 
 use clap::Args;
 use qo::{QueueName, Shard, Status, Tag, TaskFilter, TaskId, TaskType, Timestamp};
 
 use super::values::{self, Since};
 
-/// What tasks have in common. Everything that is given must hold.
+/// A filter. A task matches if it meets every condition given.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Which tasks")]
+#[command(next_help_heading = "Filter")]
 pub struct FilterArgs {
-    /// Only tasks in one of these statuses: pending, running, completed, failed, cancelled, archived
+    /// Only tasks with one of these statuses: pending, running, completed, failed, cancelled, archived
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = values::status)]
     pub status: Vec<Status>,
     /// Only tasks in this queue
@@ -21,16 +21,16 @@ pub struct FilterArgs {
     /// Only tasks with this tag
     #[arg(long, value_name = "TAG")]
     pub tag: Option<Tag>,
-    /// Only tasks in this part of the store, 0 to f: the first digit of the id
+    /// Only tasks whose id starts with this hexadecimal digit
     #[arg(long, value_name = "0-f")]
     pub shard: Option<Shard>,
-    /// Only tasks submitted since then: a time, a day, or how long ago (2026-01-31, 2h)
+    /// Only tasks submitted since this time: a timestamp, a date or an age (2026-01-31, 2h)
     #[arg(long, value_name = "WHEN", value_parser = values::since)]
     pub since: Option<Since>,
 }
 
 impl FilterArgs {
-    /// The filter, as seen at `now`.
+    /// Converts to the library's filter. Ages are relative to `now`.
     pub fn to_filter(&self, now: Timestamp) -> TaskFilter {
         TaskFilter {
             statuses: self.status.clone(),
@@ -42,7 +42,7 @@ impl FilterArgs {
         }
     }
 
-    /// Whether nothing was given.
+    /// Whether no condition was given.
     pub fn is_empty(&self) -> bool {
         self.status.is_empty()
             && self.queue.is_none()
@@ -53,22 +53,22 @@ impl FilterArgs {
     }
 }
 
-/// Tasks to do something with.
+/// Tasks to change, selected by ids or by a filter.
 #[derive(Debug, Clone, Default, Args)]
 pub struct BulkArgs {
-    /// The tasks
+    /// Task ids
     #[arg(value_name = "ID")]
     pub ids: Vec<TaskId>,
-    /// Do not ask before many tasks are changed
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,
-    /// Only say what would be done
+    /// Only count the matching tasks; change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// What they have in common, instead of ids.
+    /// A filter, instead of ids.
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// All tasks that this command can do something with
-    #[arg(long, conflicts_with = "ids", help_heading = "Which tasks")]
+    /// Every task that this command applies to
+    #[arg(long, conflicts_with = "ids", help_heading = "Filter")]
     pub all: bool,
 }

@@ -6,12 +6,9 @@ use clap::Args;
 
 use super::values;
 
-/// What `qo init` takes.
+/// Arguments of `qo init`.
 #[derive(Debug, Clone, Args)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag of its own on the command line"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate flag")]
 #[command(after_long_help = "\
 Examples:
   qo init --dry-run
@@ -19,24 +16,24 @@ Examples:
   qo init --ui
   qo init --no-versioning --cors-origin https://qo.example.org
 
-Environment: QO_ALLOW_NO_VERSIONING=1 is --no-versioning.")]
+Environment: QO_ALLOW_NO_VERSIONING=1 is the same as --no-versioning.")]
 pub struct InitArgs {
-    /// Leave the bucket's versioning as it is
+    /// Leave the bucket's versioning unchanged
     #[arg(long)]
     pub no_versioning: bool,
-    /// From where browsers may call the bucket; from everywhere, if not said
+    /// Origin from which browsers may access the bucket; repeatable
     #[arg(long, value_name = "ORIGIN", default_value = "*")]
     pub cors_origin: Vec<String>,
-    /// Set no rule for browsers
+    /// Do not set a CORS rule
     #[arg(long, conflicts_with = "cors_origin")]
     pub no_cors: bool,
-    /// Put the dashboard into the bucket, too; `qo ui deploy --public` lets browsers open it there
+    /// Also upload the dashboard to the bucket; make it readable with `qo ui deploy --public`
     #[arg(long, conflicts_with = "dry_run")]
     pub ui: bool,
-    /// Only say what would be done
+    /// Only show what would be done
     #[arg(long)]
     pub dry_run: bool,
-    /// How long the probe of the bucket may take
+    /// Time limit for probing the store's conditional writes
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub probe_budget: Option<Duration>,
 }

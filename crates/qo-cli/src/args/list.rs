@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{FilterArgs, WatchArgs};
 
-/// What `qo list` takes.
+/// Arguments of `qo list`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -14,21 +14,21 @@ Examples:
   qo list --status running --watch
   qo list --all --json | jq -r 'select(.attempt > 1) | .id'
 
-A list looks at the tasks in the order of their ids, so that with --limit it shows some of the tasks that match, not the newest.")]
+Tasks are read in order of their ids. With --limit you get some of the matching tasks, not the newest ones.")]
 pub struct ListArgs {
-    /// Show at most so many tasks
+    /// Maximum number of tasks to show
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub limit: u64,
-    /// Show every task that matches
+    /// Show every matching task
     #[arg(long, conflicts_with_all = ["limit", "cursor", "watch"])]
     pub all: bool,
-    /// Go on where an earlier list ended
+    /// Continue after the end of an earlier list
     #[arg(long, value_name = "CURSOR")]
     pub cursor: Option<String>,
-    /// Looking again and again.
+    /// Repeated output.
     #[command(flatten)]
     pub watch: WatchArgs,
-    /// Which tasks.
+    /// The tasks to list.
     #[command(flatten)]
     pub filter: FilterArgs,
 }

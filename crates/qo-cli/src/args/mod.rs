@@ -1,4 +1,4 @@
-//! What can be typed. Raw words become validated values here; commands never see a text that could be wrong.
+//! Command-line arguments. Text is parsed into validated values here, so commands never see an invalid one.
 
 mod archive;
 mod cancel;
@@ -14,6 +14,7 @@ mod monitor;
 mod pause;
 mod purge;
 mod replay;
+mod run_now;
 mod serve;
 mod stats;
 mod status;
@@ -44,6 +45,7 @@ pub use self::monitor::MonitorArgs;
 pub use self::pause::{PauseArgs, ResumeArgs};
 pub use self::purge::PurgeArgs;
 pub use self::replay::ReplayArgs;
+pub use self::run_now::RunNowArgs;
 pub use self::serve::ServeArgs;
 pub use self::stats::StatsArgs;
 pub use self::status::StatusArgs;
@@ -64,18 +66,18 @@ use crate::output::style::ColourChoice;
     name = "qo",
     version,
     about = "A task queue whose only required infrastructure is an object store",
-    long_about = "A task queue whose only required infrastructure is an object store.\n\nTasks wait in a bucket (S3, Google Cloud Storage, Azure) or, with nothing configured, in an SQLite file in your data directory. Workers claim them, run them and report; nothing else has to be operated.",
+    long_about = "A task queue whose only required infrastructure is an object store.\n\nTasks are stored in a bucket (S3, Google Cloud Storage, Azure) or, with nothing configured, in an SQLite file in your data directory. Workers claim tasks, run them and store the results. You operate nothing else.",
     before_help = BEFORE_HELP,
-    after_help = "`qo help COMMAND` explains a command, with examples. `qo help` explains exit codes and settings.",
+    after_help = "Run `qo help COMMAND` for details and examples, `qo help` for settings and exit codes.",
     after_long_help = after_long_help(),
     disable_help_subcommand = false,
     max_term_width = 100,
 )]
 pub struct Cli {
-    /// What every command takes.
+    /// Global options.
     #[command(flatten)]
     pub global: GlobalArgs,
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -86,15 +88,15 @@ New here? Start with
     qo dev                                    a queue, a worker and sample tasks, live
     qo submit --type hello --input '{\"n\":1}'  add a task
     qo worker --exec hello=cat                run a command for each task of a type
-    qo list                                   see what became of them";
+    qo list                                   see the tasks and their statuses";
 
 fn after_long_help() -> String {
     format!(
         "\
-Settings, the strongest first: a flag, the environment (QO_STORE, QO_PROFILE, QO_CONFIG), a profile of qo.toml, qo.toml itself, the default. \
-`qo config` shows what holds and where it was said.
+Settings, highest precedence first: flags, environment variables (QO_STORE, QO_PROFILE, QO_CONFIG), a profile in qo.toml, qo.toml itself, defaults. \
+`qo config` shows the settings in effect and where each comes from.
 
-    # qo.toml, here, in a directory above, or in ~/.config/qo/
+    # qo.toml, in this directory, in a parent directory, or in ~/.config/qo/
     store = \"sqlite:queue.db\"
     [profiles.production]
     store = \"s3://bucket/prefix\"
@@ -104,24 +106,24 @@ Exit codes:
     )
 }
 
-/// What every command takes.
+/// Options that every command accepts.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Options of every command")]
+#[command(next_help_heading = "Global options")]
 pub struct GlobalArgs {
-    /// Where the queue is.
+    /// The store URL.
     #[arg(
         long,
         global = true,
         value_name = "URL",
-        help = "Where the queue is: sqlite:PATH, s3://BUCKET[/PREFIX], gs://BUCKET, az://CONTAINER, http(s)://SERVER, memory: [env: QO_STORE]"
+        help = "Store URL: sqlite:PATH, s3://BUCKET[/PREFIX], gs://BUCKET, az://CONTAINER, http(s)://SERVER, memory: [env: QO_STORE]"
     )]
     pub store: Option<String>,
-    /// A profile of the settings file.
+    /// A profile in the settings file.
     #[arg(
         long,
         global = true,
         value_name = "NAME",
-        help = "A profile of qo.toml [env: QO_PROFILE]"
+        help = "Profile in qo.toml [env: QO_PROFILE]"
     )]
     pub profile: Option<String>,
     /// The settings file.
@@ -129,10 +131,10 @@ pub struct GlobalArgs {
         long,
         global = true,
         value_name = "FILE",
-        help = "The settings file; else qo.toml here, in a directory above, or in the user's settings [env: QO_CONFIG]"
+        help = "Settings file [default: qo.toml in this directory, a parent directory or ~/.config/qo/] [env: QO_CONFIG]"
     )]
     pub config: Option<PathBuf>,
-    /// Print results as JSON: one object, or one per line for lists; errors too, on standard error
+    /// Print results as JSON, one object per line; errors go to standard error, also as JSON
     #[arg(long, global = true)]
     pub json: bool,
     /// When to use colour.
@@ -142,143 +144,151 @@ pub struct GlobalArgs {
         value_name = "WHEN",
         value_enum,
         default_value_t,
-        help = "When to use colour; NO_COLOR and CLICOLOR_FORCE are respected"
+        help = "When to use colour; NO_COLOR and CLICOLOR_FORCE are honoured"
     )]
     pub color: ColourChoice,
-    /// How much the log says.
+    /// Log verbosity.
     #[arg(
         short,
         long,
         global = true,
         action = ArgAction::Count,
-        help = "Show each request to the store with its latency; -vv shows everything; RUST_LOG is above it"
+        help = "Log each store request with its latency; -vv logs everything; RUST_LOG takes precedence"
     )]
     pub verbose: u8,
-    /// Leave notes, progress and warnings out
+    /// Suppress notes, progress and warnings
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Show qo at work: a queue, a worker and sample tasks, live on this terminal
+    /// Run a demo: a queue, a worker and sample tasks, live in this terminal
     ///
-    /// The queue is an SQLite file in your data directory, unless --store names another one, and other `qo` commands see it
-    /// while this runs. `demo.greet` always succeeds; `demo.flaky` fails now and then, is retried, and sometimes fails for
-    /// good. Ctrl-C stops it. Where the output is not a terminal, it prints a line for each attempt and ends when the sample
-    /// tasks are done.
+    /// The queue is an SQLite file in your data directory, unless --store names another store. Other `qo` commands can use it
+    /// while this runs. Tasks of type `demo.greet` always succeed. Tasks of type `demo.flaky` fail at times and are retried;
+    /// some of them fail permanently. Press Ctrl-C to stop. If the output is not a terminal, the command prints one line per
+    /// attempt and exits when the sample tasks are finished.
     Dev(DevArgs),
-    /// Add a task, or many
+    /// Submit one task, or many
     ///
-    /// The id is printed alone where the output is not a terminal. A second submit with the same --id or --idempotency-key
-    /// adds nothing and gives the first task.
+    /// Prints the task's id. Submitting again with the same --id or --idempotency-key adds no task and returns the existing
+    /// one.
     Submit(Box<SubmitArgs>),
-    /// Run tasks: a command or a request for each, chosen by its type
+    /// Run tasks with a command or an HTTP request per task type
     ///
-    /// It renews leases, ends what takes too long or was called off, and stops cleanly on Ctrl-C and SIGTERM: no new tasks, up
-    /// to 30 seconds for the running ones, the rest is given back; a second one stops it at once. Unless told otherwise it
-    /// also brings back the tasks of dead workers, as `qo monitor` does.
+    /// The worker renews leases and stops attempts that time out or are cancelled. On Ctrl-C or SIGTERM it claims no more tasks,
+    /// waits up to 30 seconds for the running ones and releases the rest; a second signal stops it at once. Unless --no-monitor
+    /// is given, it also recovers the tasks of dead workers, as `qo monitor` does.
     Worker(Box<WorkerArgs>),
     /// List tasks
     ///
-    /// All but archived ones are listed, if no status is given.
+    /// Without --status, lists all tasks except archived ones.
     List(ListArgs),
     /// Show one task
     ///
-    /// Its state, its times, its last error, its input and its output.
+    /// Prints its status, times, last error, input and output.
     Status(StatusArgs),
-    /// Show what happened to a task
+    /// Show the history of a task
     ///
-    /// Oldest first. Each task carries its own history of its newest 64 events; where the store keeps versions, --versions
-    /// shows every stored one.
+    /// Prints the task's events, oldest first. A task keeps its newest 64 events. If the bucket is versioned, --versions shows
+    /// every stored version of the task.
     History(HistoryArgs),
-    /// Wait for a task's end and print its output
+    /// Wait until a task finishes and print its output
     ///
-    /// The exit code is 0 if it completed, 8 if it did not, and 7 if it took too long.
+    /// The exit code is 0 if the task completed, 8 if it failed or was cancelled, and 7 if the timeout passed first.
     Wait(WaitArgs),
     /// Count tasks by queue and status
     Stats(StatsArgs),
     /// List workers
     ///
-    /// One that was heard of within the threshold is active, one that was not is stale, and one that was not heard of for
-    /// five times as long is dead. The tasks of dead workers come back by themselves.
+    /// A worker is active if its last heartbeat is within the threshold, dead if it is older than five thresholds, and stale
+    /// in between. The tasks of dead workers are recovered automatically.
     Workers(WorkersArgs),
-    /// Start over tasks that have come to their end
+    /// Run finished tasks again
     ///
-    /// They are pending again, due now, with all their retries. A filter that names no status means failed ones.
+    /// The tasks become pending and due now, with their full number of retries. A filter without --status selects failed
+    /// tasks.
     Replay(ReplayArgs),
-    /// Call tasks off
+    /// Make waiting tasks due now
     ///
-    /// A pending one at once, a running one by asking its worker to stop. A filter that names no status means both.
+    /// Applies to pending tasks that wait for a delay, a retry or a snooze to pass. A filter selects only such tasks.
+    RunNow(RunNowArgs),
+    /// Cancel tasks
+    ///
+    /// Pending tasks are cancelled at once. For running tasks, the worker is asked to stop. A filter without --status selects
+    /// both.
     Cancel(CancelArgs),
-    /// Put away tasks that have come to their end
+    /// Archive finished tasks
     ///
-    /// They are kept, but listed only when archived ones are asked for. A filter that names no status means all that have
-    /// come to their end.
+    /// Archived tasks are kept, but listed only with --status archived. A filter without --status selects all finished tasks.
     Archive(ArchiveArgs),
-    /// Take archived tasks out again
+    /// Restore archived tasks
     ///
-    /// They are then as they were before, and can be replayed.
+    /// The tasks return to the status they had before and can be replayed.
     Unarchive(UnarchiveArgs),
-    /// Remove tasks for good
+    /// Delete finished tasks permanently
     ///
-    /// Only tasks that have come to their end, with their payloads and their stored versions. A filter that names no status
-    /// means all of these, archived ones too.
+    /// Also deletes their payloads and stored versions. A filter without --status selects all finished tasks, including
+    /// archived ones.
     Purge(PurgeArgs),
     /// Serve the queue over HTTP, with the dashboard
     ///
-    /// Any store can be served: in direct mode, as one JSON object (`?engine=json`), or in broker mode (`?engine=slate`). There one process
-    /// leads; every further one stands by, and takes over within seconds when the leader dies, at once when it stops. Clients use
-    /// the server's address as their store, or, in broker mode, the store itself, which tells them where the leader is. It stops
-    /// cleanly on Ctrl-C and SIGTERM.
+    /// Serves any store: in direct mode, as one JSON object (`?engine=json`) or in broker mode (`?engine=slate`). In broker mode
+    /// one process leads and the others stand by. A standby takes over within seconds if the leader dies, and at once if it
+    /// stops. Clients use the server's URL as their store. In broker mode they can also use the store URL and find the leader
+    /// through the store. Ctrl-C and SIGTERM stop the server cleanly.
     Serve(ServeArgs),
-    /// Make, list and revoke tokens for `qo serve`
+    /// Create, list and revoke access tokens for `qo serve`
+    ///
+    /// The tokens are stored in the served store, as hashes.
     Token(TokenArgs),
-    /// Let workers pass a queue by
+    /// Pause a queue
     ///
-    /// Tasks can still be submitted to it, and running ones end as usual.
+    /// Workers claim no tasks from a paused queue. Tasks can still be submitted to it, and running tasks finish as usual.
     Pause(PauseArgs),
-    /// Let workers serve a queue again
+    /// Resume a paused queue
     Resume(ResumeArgs),
-    /// Bring back tasks of dead workers and repair the index, without running tasks
+    /// Recover tasks of dead workers and repair the index, without running tasks
     ///
-    /// Every worker does this beside its own work unless it is told not to; this command does it alone. It stops cleanly on
-    /// Ctrl-C and SIGTERM.
+    /// Workers do this too, unless started with --no-monitor. Ctrl-C and SIGTERM stop the command cleanly.
     Monitor(MonitorArgs),
     /// Prepare a bucket
     ///
-    /// Makes sure that it can be trusted, switches versioning on, lets browsers call it for the dashboard, and sets
-    /// lifecycle rules. It can be run again, and changes only what is not so yet. Run it before workers are.
+    /// Verifies the bucket's conditional writes, enables versioning, allows browser access for the dashboard and sets lifecycle
+    /// rules. Running it again changes only what is missing. Run it before starting workers.
     Init(InitArgs),
-    /// Put the dashboard into the bucket, and make links that open it
+    /// Upload the dashboard to the bucket and create links to it
+    ///
+    /// The dashboard is a static page that reads the bucket directly from the browser, so it needs no server.
     Ui(UiArgs),
-    /// Look a queue over and say what is wrong with it
+    /// Diagnose a queue and its store
     ///
-    /// Whether the store answers, what it allows, how fast it is, its clock, its settings, the index, and whether its
-    /// conditional writes can be trusted. No task is changed. The exit code is 0 unless something does not work.
+    /// Checks the store's reachability, permissions, latency, clock, settings and conditional writes, and the queue's index.
+    /// Changes no task. The exit code is 0 unless a check fails.
     Doctor(DoctorArgs),
-    /// Show the settings that hold, and where each was said
+    /// Show the settings in effect and where each comes from
     ///
-    /// No request is sent.
+    /// Sends no request.
     Config(ConfigArgs),
-    /// Print a script that completes commands in a shell
+    /// Print a shell completion script
     Completions(CompletionsArgs),
 }
 
 impl Command {
-    /// Whether it draws on the whole terminal, where a log would only be in the way.
+    /// Whether the command draws on the whole terminal, which log lines would disturb.
     pub fn is_drawn(&self) -> bool {
         matches!(self, Self::Dev(_))
     }
 
-    /// Whether it goes on until it is stopped, and so says in its log what it does.
+    /// Whether the command runs until it is stopped, and so logs what it does.
     pub fn is_service(&self) -> bool {
         matches!(self, Self::Monitor(_) | Self::Worker(_) | Self::Serve(_))
     }
 }
 
-/// The command line as clap sees it, for completions and manual pages.
+/// The clap definition, for completions and manual pages.
 pub fn command() -> clap::Command {
     Cli::command()
 }
@@ -288,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_clap_definition_is_valid() {
         command().debug_assert();
     }
 

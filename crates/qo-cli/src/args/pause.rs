@@ -3,7 +3,7 @@
 use clap::Args;
 use qo::QueueName;
 
-/// What `qo pause` takes.
+/// Arguments of `qo pause`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -11,18 +11,18 @@ Examples:
   qo stats          shows which queues are paused
   qo resume mail")]
 pub struct PauseArgs {
-    /// The queue
+    /// Queue name
     #[arg(value_name = "QUEUE")]
     pub queue: QueueName,
 }
 
-/// What `qo resume` takes.
+/// Arguments of `qo resume`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
   qo resume mail")]
 pub struct ResumeArgs {
-    /// The queue
+    /// Queue name
     #[arg(value_name = "QUEUE")]
     pub queue: QueueName,
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{BulkArgs, values};
 
-/// What `qo purge` takes.
+/// Arguments of `qo purge`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -14,10 +14,10 @@ Examples:
   qo purge --status archived --dry-run
   qo purge --status completed --older-than 30d --yes")]
 pub struct PurgeArgs {
-    /// Which tasks.
+    /// The tasks to change.
     #[command(flatten)]
     pub tasks: BulkArgs,
-    /// Only tasks that came to their end longer ago than this
-    #[arg(long, value_name = "DURATION", conflicts_with = "ids", value_parser = values::duration, help_heading = "Which tasks")]
+    /// Only tasks that finished longer ago than this
+    #[arg(long, value_name = "DURATION", conflicts_with = "ids", value_parser = values::duration, help_heading = "Filter")]
     pub older_than: Option<Duration>,
 }

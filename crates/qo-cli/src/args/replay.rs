@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::BulkArgs;
 
-/// What `qo replay` takes.
+/// Arguments of `qo replay`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -12,7 +12,7 @@ Examples:
   qo replay --type send_email --since 2h --dry-run
   qo replay --status failed --queue mail --yes")]
 pub struct ReplayArgs {
-    /// Which tasks.
+    /// The tasks to change.
     #[command(flatten)]
     pub tasks: BulkArgs,
 }

@@ -5,33 +5,33 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// What `qo serve` takes.
+/// Arguments of `qo serve`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
-  qo serve                                                  http://127.0.0.1:7777, for this machine alone
+  qo serve                                                  listens on http://127.0.0.1:7777
   qo serve --store 's3://bucket?engine=slate' \\
-    --listen 0.0.0.0:7777 --advertise http://10.0.0.5:7777  broker mode; start it twice, and one stands by
-  qo submit --store 's3://bucket?engine=slate' --type t     a client finds the broker through the store
+    --listen 0.0.0.0:7777 --advertise http://10.0.0.5:7777  broker mode; start two for a standby
+  qo submit --store 's3://bucket?engine=slate' --type t     finds the broker by itself
   qo token create --name workers --scope work
   qo serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
   QO_TOKEN=qo_... qo list --store https://queue.example.org
 
-The dashboard is at /ui/, the reference of the API at /docs, its OpenAPI document at /v1/openapi.json, metrics at /metrics.")]
+Paths: dashboard /ui/, API reference /docs, OpenAPI document /v1/openapi.json, metrics /metrics.")]
 pub struct ServeArgs {
-    /// Where to listen; other addresses than loopback need tokens
+    /// Address to listen on; addresses other than loopback require tokens
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7777")]
     pub listen: SocketAddr,
-    /// The certificate for HTTPS, as PEM, the server's own first
+    /// PEM file with the TLS certificate chain, server certificate first
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// The certificate's key, as PEM
+    /// PEM file with the private key of the TLS certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// In broker mode, where clients and other brokers reach this one; the address that it listens on, if not given
+    /// In broker mode, the URL at which clients and other brokers reach this one [default: the listen address]
     #[arg(long, value_name = "URL")]
     pub advertise: Option<String>,
-    /// In direct mode, do not bring back tasks of dead workers; something else has to
+    /// In direct mode, do not recover tasks of dead workers; run `qo monitor` or a worker instead
     #[arg(long)]
     pub no_monitor: bool,
 }

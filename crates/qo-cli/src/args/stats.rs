@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::WatchArgs;
 
-/// What `qo stats` takes.
+/// Arguments of `qo stats`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -13,12 +13,12 @@ Examples:
   qo stats --watch 10
   qo stats --json | jq '.queues.default.statuses.failed'
 
-In direct mode every task is looked at, up to a limit; where there are more, the numbers are marked as partial.")]
+In direct mode the command reads every task, up to a limit. If there are more tasks, it says that the counts are partial.")]
 pub struct StatsArgs {
-    /// Count by type, too
+    /// Also count by task type
     #[arg(long)]
     pub types: bool,
-    /// Looking again and again.
+    /// Repeated output.
     #[command(flatten)]
     pub watch: WatchArgs,
 }

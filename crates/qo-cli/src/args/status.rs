@@ -5,7 +5,7 @@ use qo::TaskId;
 
 use super::WatchArgs;
 
-/// What `qo status` takes.
+/// Arguments of `qo status`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -13,12 +13,12 @@ Examples:
   qo status 550e8400-e29b-41d4-a716-446655440000 --watch
   qo status 550e8400-e29b-41d4-a716-446655440000 --full --json | jq .output")]
 pub struct StatusArgs {
-    /// The task
+    /// Task id
     pub id: TaskId,
-    /// Show input, output and error in full, also what is kept beside the record
+    /// Show input, output and error in full, including payloads stored outside the record
     #[arg(long)]
     pub full: bool,
-    /// Looking again and again.
+    /// Repeated output.
     #[command(flatten)]
     pub watch: WatchArgs,
 }

@@ -8,7 +8,7 @@ use qo::{IdempotencyScope, Tag, TaskId, TaskType, Timestamp};
 
 use super::values;
 
-/// What `qo submit` takes.
+/// Arguments of `qo submit`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -20,34 +20,34 @@ Examples:
   qo submit --type send_email --many addresses.jsonl
   qo submit --many - --full < tasks.jsonl
 
-With --many each line is the input of a task. With --many and --full each line is an object: \"type\" (or --type), and \"input\", \"id\", \"queue\", \
+With --many, each line is the JSON input of one task. With --many --full, each line is an object with the fields \"type\" (or --type), \"input\", \"id\", \"queue\", \
 \"priority\", \"delay\" or \"at\", \"expires_in\" or \"expires_at\", \"timeout\", \"retries\", \"retry_policy\", \"tags\", \"idempotency_key\", \"idempotency_scope\", \
-\"idempotency_window\"; what a line leaves out is as the flags say. Lines that fail are named by their number, the others are submitted, and \
-the exit code is not 0. Empty lines are passed by.
+\"idempotency_window\". The flags set the defaults of missing fields. Lines that fail are reported by number; the other lines are \
+submitted, and the exit code is not 0. Empty lines are skipped.
 
-Durations are written like 30s, 5m, 1h30m, or as seconds.")]
+Durations look like 30s, 5m or 1h30m; a plain number means seconds.")]
 pub struct SubmitArgs {
-    /// What the task is.
+    /// The task.
     #[command(flatten)]
     pub task: TaskArgs,
-    /// Many at once.
+    /// Batch submission.
     #[command(flatten)]
     pub many: ManyArgs,
-    /// Wait for the task's end and print its output
+    /// Wait until the task finishes and print its output
     #[arg(long, conflicts_with = "many")]
     pub wait: bool,
-    /// Give up waiting after so long; the task goes on
+    /// Stop waiting after this time; the task itself continues
     #[arg(long, value_name = "DURATION", requires = "wait", value_parser = values::duration)]
     pub wait_timeout: Option<Duration>,
-    /// How long it waits before a retry.
+    /// Retry delays.
     #[command(flatten)]
     pub policy: PolicyArgs,
 }
 
-/// Many at once.
+/// Batch submission.
 #[derive(Debug, Clone, Args)]
 pub struct ManyArgs {
-    /// Submit a task for each line of a file, or of standard input (-)
+    /// Submit one task per line of this file, or of standard input (-)
     #[arg(
         long,
         value_name = "FILE",
@@ -56,15 +56,15 @@ pub struct ManyArgs {
         conflicts_with_all = ["input", "id"]
     )]
     pub many: Option<PathBuf>,
-    /// Each line of --many is an object with the fields of a task, not just its input
+    /// With --many: each line is an object with the fields of a task, not just its input
     #[arg(long, requires = "many")]
     pub full: bool,
 }
 
-/// What the task is.
+/// The fields of a task.
 #[derive(Debug, Clone, Args)]
 pub struct TaskArgs {
-    /// The kind of work; selects the handler
+    /// Task type; selects the handler
     #[arg(
         long = "type",
         short = 't',
@@ -72,74 +72,74 @@ pub struct TaskArgs {
         required_unless_present = "full"
     )]
     pub task_type: Option<TaskType>,
-    /// What to work on: JSON, @FILE, or - for standard input; null if not said
+    /// Input: JSON, @FILE, or - for standard input [default: null]
     #[arg(long, short = 'i', value_name = "JSON", allow_hyphen_values = true)]
     pub input: Option<String>,
-    /// The queue to wait in
+    /// Queue [default: default]
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
-    /// 0 to 9, lower first; 5 if not said
+    /// Priority from 0 to 9; lower runs first [default: 5]
     #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
     pub priority: Option<u8>,
-    /// Not to be claimed before so long from now
+    /// Do not run before this much time has passed
     #[arg(long, value_name = "DURATION", value_parser = values::duration, conflicts_with = "at")]
     pub delay: Option<Duration>,
-    /// Not to be claimed before this time, such as 2026-01-31T12:00:00Z
+    /// Do not run before this time, such as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = values::timestamp)]
     pub at: Option<Timestamp>,
-    /// Cancelled instead of claimed after so long from now
+    /// Cancel the task if it has not started within this time
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration, conflicts_with = "expires_at")]
     pub expires_in: Option<Duration>,
-    /// Cancelled instead of claimed from this time on
+    /// Cancel the task if it has not started by this time
     #[arg(long, value_name = "TIME", value_parser = values::timestamp)]
     pub expires_at: Option<Timestamp>,
-    /// The longest time that an attempt may take; 5 minutes if not said
+    /// Time limit of each attempt [default: 5m]
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub timeout: Option<Duration>,
-    /// How often it may be retried; 3 if not said
+    /// Maximum number of retries [default: 3]
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
-    /// A word to find it by; can be given several times
+    /// Tag to filter by; repeatable
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<Tag>,
-    /// Its own id, a UUID; a new one if not said
+    /// Task id [default: a random UUID]
     #[arg(long, value_name = "UUID")]
     pub id: Option<TaskId>,
-    /// What makes another submit the same as this one
+    /// Key that identifies this submission; a second one with the same key adds no task
     #[arg(long, value_name = "KEY", help_heading = "Idempotency")]
     pub idempotency_key: Option<String>,
-    /// Among which tasks the key must be unique: those of the queue, those of the type in the queue, or all
+    /// Where the key must be unique: queue, type (within the queue) or global [default: queue]
     #[arg(long, value_name = "SCOPE", requires = "idempotency_key", value_parser = scope, help_heading = "Idempotency")]
     pub idempotency_scope: Option<IdempotencyScope>,
-    /// How long the key holds; as long as the task is kept, if not said
+    /// How long the key is valid [default: as long as the task exists]
     #[arg(long, value_name = "DURATION", requires = "idempotency_key", value_parser = values::positive_duration, help_heading = "Idempotency")]
     pub idempotency_window: Option<Duration>,
 }
 
-/// How long it waits before a retry.
+/// Retry delays.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Retries")]
 pub struct PolicyArgs {
-    /// The wait before the first retry; 1 s if not said
+    /// Delay before the first retry [default: 1s]
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub retry_initial: Option<Duration>,
-    /// The longest wait; 1 minute if not said
+    /// Maximum delay [default: 1m]
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub retry_max: Option<Duration>,
-    /// How much longer each wait is than the one before; 2 if not said
+    /// Factor by which each delay grows [default: 2]
     #[arg(long, value_name = "FACTOR")]
     pub retry_multiplier: Option<f64>,
-    /// How far a wait may be off, as a part of itself from 0 to 1; 0.25 if not said
-    #[arg(long, value_name = "PART")]
+    /// Random variation of each delay, as a fraction from 0 to 1 [default: 0.25]
+    #[arg(long, value_name = "FRACTION")]
     pub retry_jitter: Option<f64>,
 }
 
-/// `queue`, `type` or `global`.
+/// Parses `queue`, `type` or `global`.
 pub fn scope(text: &str) -> Result<IdempotencyScope, String> {
     match text {
         "queue" => Ok(IdempotencyScope::Queue),
         "type" => Ok(IdempotencyScope::Type),
         "global" => Ok(IdempotencyScope::Global),
-        _ => Err("use queue, type or global".to_owned()),
+        _ => Err("expected queue, type or global".to_owned()),
     }
 }

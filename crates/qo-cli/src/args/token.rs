@@ -7,7 +7,7 @@ use qo_server::tokens::Scope;
 
 use super::values;
 
-/// Makes, lists and revokes the tokens with which clients come in to `qo serve`. They are kept in the store, and only as hashes.
+/// Arguments of `qo token`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -16,48 +16,50 @@ Examples:
   qo token list
   qo token revoke 0123456789abcdef")]
 pub struct TokenArgs {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: TokenCommand,
 }
 
-/// What to do with tokens.
+/// The subcommands of `qo token`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum TokenCommand {
-    /// Make a token and print it; it is shown this once
+    /// Create a token and print it
+    ///
+    /// The token cannot be shown again: the store holds only its hash.
     Create(TokenCreateArgs),
-    /// List the tokens that there are, without their secrets
+    /// List tokens, without their secrets
     List,
-    /// Make a token worthless; servers notice within seconds
+    /// Revoke a token; servers reject it within seconds
     Revoke(TokenRevokeArgs),
 }
 
-/// What `qo token create` takes.
+/// Arguments of `qo token create`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
   qo token create --name web --scope submit --scope read
   QO_TOKEN=$(qo token create --name laptop --scope admin --for 12h)")]
 pub struct TokenCreateArgs {
-    /// What to call it
+    /// Name of the token
     #[arg(long, value_name = "NAME")]
     pub name: String,
-    /// What it allows: submit, work (claim and finish tasks), read, admin (everything); can be given several times, or with commas
+    /// Permission: submit, work (claim and finish tasks), read or admin (everything); repeatable, or comma-separated
     #[arg(long, value_name = "SCOPE", required = true, value_delimiter = ',')]
     pub scope: Vec<Scope>,
-    /// How long it works; until it is revoked, if not said
+    /// How long the token is valid [default: until revoked]
     #[arg(long = "for", value_name = "DURATION", value_parser = values::positive_duration)]
     pub valid_for: Option<Duration>,
 }
 
-/// What `qo token revoke` takes.
+/// Arguments of `qo token revoke`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
   qo token list
   qo token revoke 0123456789abcdef")]
 pub struct TokenRevokeArgs {
-    /// The token's id, as `qo token list` shows it
+    /// Token id, as shown by `qo token list`
     #[arg(value_name = "ID")]
     pub id: String,
 }

@@ -6,8 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::values;
 
-/// Puts the dashboard into the bucket, and makes links that open it. The dashboard is a page that asks the bucket straight from a
-/// browser; nothing has to run for it.
+/// Arguments of `qo ui`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -15,34 +14,38 @@ Examples:
   qo ui link --read-only
   qo ui link --role arn:aws:iam::123456789012:role/qo-operator --for 15m")]
 pub struct UiArgs {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: UiCommand,
 }
 
-/// What to do with the dashboard.
+/// The subcommands of `qo ui`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum UiCommand {
-    /// Put the dashboard's files into the bucket's `ui/`
+    /// Upload the dashboard to the bucket's `ui/`
+    ///
+    /// Running it again writes only changed files.
     Deploy(UiDeployArgs),
-    /// Print a link that opens the dashboard with a session of its own
+    /// Print a link that opens the dashboard with temporary credentials
+    ///
+    /// The credentials are in the part after `#`, which browsers do not send to a server. They are temporary if the store can
+    /// issue a session. Treat the link like a password until it expires.
     Link(UiLinkArgs),
 }
 
-/// Puts the dashboard's files into the bucket's `ui/`. It can be run again, and writes only what has changed.
+/// Arguments of `qo ui deploy`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
   qo ui deploy
   qo ui deploy --public")]
 pub struct UiDeployArgs {
-    /// Let everybody read the dashboard's files, and nothing else in the bucket, by the bucket's policy
+    /// Make the dashboard's files, and nothing else, publicly readable through the bucket policy
     #[arg(long)]
     pub public: bool,
 }
 
-/// Prints a link that opens the dashboard. It carries credentials behind its `#`, where no server sees them: a session that ends by
-/// itself, where the store can make one. Treat it like a password until it ends.
+/// Arguments of `qo ui link`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -51,22 +54,22 @@ Examples:
   qo ui link --role arn:aws:iam::123456789012:role/qo-operator
   qo ui link --allow-long-lived     for a server on this machine")]
 pub struct UiLinkArgs {
-    /// A session that can look and not act
+    /// Issue credentials that cannot change anything
     #[arg(long)]
     pub read_only: bool,
-    /// How long the session lasts, 15 minutes to 12 hours
+    /// Lifetime of the session, from 15 minutes to 12 hours
     #[arg(long = "for", value_name = "DURATION", default_value = "1h", value_parser = values::positive_duration)]
     pub lasts: Duration,
-    /// The role that the session has
+    /// Role to assume for the session
     #[arg(long, value_name = "ARN")]
     pub role: Option<String>,
-    /// Hand over keys that do not end by themselves, if no session can be made
+    /// If no session can be issued, put long-lived keys into the link
     #[arg(long)]
     pub allow_long_lived: bool,
-    /// Where the dashboard is; in the bucket's own `ui/`, if not said
+    /// URL of the dashboard [default: the bucket's `ui/`]
     #[arg(long, value_name = "URL")]
     pub page: Option<String>,
-    /// Which of its pages to open
+    /// Page of the dashboard to open
     #[arg(long, value_name = "PAGE")]
     pub go: Option<String>,
 }

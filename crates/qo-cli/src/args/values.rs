@@ -1,15 +1,15 @@
-//! From a word to a value, or to a sentence that says what to write instead.
+//! Parsers of argument values. Their errors say what to write instead.
 
 use std::time::Duration;
 
 use qo::{Status, Timestamp};
 
-/// The longest duration that can be typed: a year.
+/// Maximum duration: a year.
 pub const DURATION_MAX: Duration = Duration::from_hours(24 * 365);
 
-/// A duration: `30s`, `5m`, `1h30m`, `250ms`, or plain seconds.
+/// Parses a duration: `30s`, `5m`, `1h30m`, `250ms`, or plain seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    const ADVICE: &str = "write it like 30s, 5m, 1h30m, 250ms, or as a number of seconds";
+    const ADVICE: &str = "use a form such as 30s, 5m, 1h30m or 250ms, or a number of seconds";
     let text = text.trim();
     let parsed = if text
         .bytes()
@@ -29,38 +29,38 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A duration that is not zero.
+/// Parses a duration greater than zero.
 pub fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        Duration::ZERO => Err("must be longer than zero".to_owned()),
+        Duration::ZERO => Err("must be greater than zero".to_owned()),
         duration => Ok(duration),
     }
 }
 
-/// The pause of `--watch`: from a tenth of a second to an hour.
+/// Parses the interval of `--watch`: from a tenth of a second to an hour.
 pub fn watch_interval(text: &str) -> Result<Duration, String> {
     let interval = duration(text).map_err(|_| {
-        "the seconds between two looks are expected here; other words go before --watch, or write --watch=5"
+        "expected a number of seconds; put other arguments before --watch, or write --watch=5"
             .to_owned()
     })?;
     if (Duration::from_millis(100)..=Duration::from_hours(1)).contains(&interval) {
         Ok(interval)
     } else {
-        Err("must be from 100ms to 1h".to_owned())
+        Err("must be between 100ms and 1h".to_owned())
     }
 }
 
-/// A point in time, or how long ago it is.
+/// A point in time, absolute or relative to now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since {
-    /// At this time.
+    /// A timestamp.
     At(Timestamp),
-    /// So long before now.
+    /// This long before now.
     Ago(Duration),
 }
 
 impl Since {
-    /// The point in time, as seen at `now`.
+    /// The timestamp, given the current time.
     pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,
@@ -69,18 +69,18 @@ impl Since {
     }
 }
 
-/// `2026-01-31T12:00:00Z`, `2026-01-31`, or a duration before now.
+/// Parses `2026-01-31T12:00:00Z`, `2026-01-31`, or an age such as `2h`.
 pub fn since(text: &str) -> Result<Since, String> {
     if let Ok(at) = timestamp(text) {
         return Ok(Since::At(at));
     }
     duration(text).map(Since::Ago).map_err(|_| {
-        "write a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or how long ago, such as 2h"
+        "expected a time such as 2026-01-31T12:00:00Z, a date such as 2026-01-31, or an age such as 2h"
             .to_owned()
     })
 }
 
-/// `2026-01-31T12:00:00Z`, or `2026-01-31` for its beginning in UTC.
+/// Parses `2026-01-31T12:00:00Z`, or `2026-01-31` for midnight UTC.
 pub fn timestamp(text: &str) -> Result<Timestamp, String> {
     text.parse()
         .or_else(|error: qo_core::time::InvalidTimestamp| {
@@ -89,7 +89,7 @@ pub fn timestamp(text: &str) -> Result<Timestamp, String> {
         .map_err(|error| error.to_string())
 }
 
-/// A status.
+/// Parses a status, in any case.
 pub fn status(text: &str) -> Result<Status, String> {
     text.to_ascii_lowercase()
         .parse()
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_in_every_usual_form() {
+    fn durations_are_parsed() {
         for (text, millis) in [
             ("30s", 30_000),
             ("5m", 300_000),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn points_in_time() {
+    fn points_in_time_are_absolute_or_relative() {
         let day: Timestamp = "2026-01-31T00:00:00Z".parse().unwrap();
         assert_eq!(since("2026-01-31"), Ok(Since::At(day)));
         assert_eq!(since("2h"), Ok(Since::Ago(Duration::from_hours(2))));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_in_any_case() {
+    fn statuses_are_parsed_in_any_case() {
         assert_eq!(status("Failed"), Ok(Status::Failed));
         assert!(status("done").unwrap_err().contains("completed"));
     }

@@ -1,4 +1,4 @@
-//! Looking again and again.
+//! `--watch`.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use clap::Args;
 
 use super::values;
 
-/// Looking again and again.
+/// Repeated output.
 #[derive(Debug, Clone, Default, Args)]
 pub struct WatchArgs {
-    /// Look again every so many seconds; 2 on this machine's stores, 5 on others, if not said
+    /// Repeat at this interval [default: 2 for local stores, 5 for others]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, value_parser = values::watch_interval)]
     pub watch: Option<Option<Duration>>,
 }

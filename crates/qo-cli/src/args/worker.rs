@@ -8,19 +8,19 @@ use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
 
 use super::values;
 
-/// What `qo worker` takes.
+/// Arguments of `qo worker`.
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_long_help = "\
 Examples:
   qo worker --exec hello=cat
   qo worker --exec resize='python3 resize.py' --concurrency 4 --queue images
-  qo worker --http 'invoice=https://billing.example.org/tasks' --http-header 'Authorization: Bearer ${BILLING_TOKEN}'
-  qo worker --exec report=./report.sh --exit-when-idle        for cron: work off what is due and end
+  qo worker --http invoice=https://example.org/tasks --http-header 'X-Key: ${INVOICE_KEY}'
+  qo worker --exec report=./report.sh --exit-when-idle        for cron: run all due tasks and exit
 
-A command gets the input on standard input and the task's facts in QO_TASK_ID, QO_ATTEMPT, QO_DEADLINE, ...; what it prints is the output. \
-Exit code 0 is success; 64, 65 and 78 fail the task for good; 75 and all others are retried. \
-A server gets a POST with the input and Qo-* headers; 2xx is success, 408, 425, 429 and 5xx are retried, any other answer fails the task for good. \
-docs/guides/handlers.md has all of it.
+A command receives the input on standard input and task details in QO_TASK_ID, QO_ATTEMPT, QO_DEADLINE and other variables. Its standard output is the \
+task's output. Exit code 0 means success; 64, 65 and 78 fail the task permanently; any other code is retried. \
+A server receives a POST with the input and Qo-* headers. 2xx means success; 408, 425, 429 and 5xx are retried; any other status fails the task permanently. \
+See docs/guides/handlers.md for details.
 
 The same in qo.toml:
   [worker]
@@ -28,45 +28,45 @@ The same in qo.toml:
   [worker.exec.resize]
   command = [\"python3\", \"resize.py\"]
   [worker.http.invoice]
-  url = \"https://billing.example.org/tasks\"
+  url = \"https://example.org/tasks\"
 
-Environment: QO_WORKER_ID, QO_QUEUES, QO_SHARDS, QO_CONCURRENCY, QO_LEASE, QO_SHUTDOWN_TIMEOUT, QO_INDEX_MODE, QO_NO_MONITOR; a flag is above its \
-variable, and a variable is above qo.toml.")]
+Environment: QO_WORKER_ID, QO_QUEUES, QO_SHARDS, QO_CONCURRENCY, QO_LEASE, QO_SHUTDOWN_TIMEOUT, QO_INDEX_MODE, QO_NO_MONITOR; flags take \
+precedence over variables, and variables over qo.toml.")]
 pub struct WorkerArgs {
-    /// Run a command for each task of a type, through `sh -c`; can be given several times
+    /// Run this command with `sh -c` for each task of the type; repeatable
     #[arg(long, value_name = "TYPE=COMMAND", value_parser = pair)]
     pub exec: Vec<(TaskType, String)>,
-    /// Send a request for each task of a type; can be given several times
+    /// Send an HTTP request to this URL for each task of the type; repeatable
     #[arg(long, value_name = "TYPE=URL", value_parser = pair)]
     pub http: Vec<(TaskType, String)>,
-    /// Take tasks of this queue; can be given several times, or with commas; `default` if not said
+    /// Queue to serve; repeatable, or comma-separated [default: default]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub queue: Vec<QueueName>,
-    /// Take tasks of every queue that there is
+    /// Serve every queue
     #[arg(long, conflicts_with = "queue")]
     pub all_queues: bool,
-    /// How many tasks run at once; 10 if not said
+    /// Maximum number of tasks to run at once [default: 10]
     #[arg(long, short = 'c', value_name = "N", value_parser = concurrency)]
     pub concurrency: Option<usize>,
-    /// The worker's name; the host's name and some random letters if not said
+    /// Worker id [default: the host name and a random suffix]
     #[arg(long, value_name = "NAME")]
     pub id: Option<WorkerId>,
-    /// Take tasks of these shards only, the first digits of task ids
+    /// Serve only these shards: the first hexadecimal digits of task ids
     #[arg(long, value_name = "0,1,..,f", value_delimiter = ',')]
     pub shards: Vec<Shard>,
-    /// How long a claim holds without a renewal, of which there is one in each third of it; 30s if not said
+    /// Lease duration; leases are renewed after a third of it [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub lease: Option<Duration>,
-    /// How long a stop waits for running tasks; 30s if not said
+    /// How long to wait for running tasks when stopping [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub shutdown_timeout: Option<Duration>,
-    /// How work is found: index-only, hybrid or log-scan
+    /// How to find tasks: index-only, hybrid or log-scan
     #[arg(long, value_name = "MODE")]
     pub index_mode: Option<IndexMode>,
-    /// Do not bring back tasks of dead workers; something else has to
+    /// Do not recover tasks of dead workers; run `qo monitor` or another worker instead
     #[arg(long)]
     pub no_monitor: bool,
-    /// End when no task has run for so long; 5s if only the flag is given
+    /// Exit when no task has run for this time; without a value, 5s
     #[arg(
         long,
         value_name = "DURATION",
@@ -75,60 +75,60 @@ pub struct WorkerArgs {
         value_parser = values::positive_duration
     )]
     pub exit_when_idle: Option<Duration>,
-    /// End after so many attempts; those that run beside the last one are finished too
+    /// Exit after this many attempts, once all running ones have finished
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_tasks: Option<u64>,
-    /// The largest output that is kept: bytes, or a number with KiB or MiB; 1MiB if not said
+    /// Maximum size of an output: bytes, or a number with KiB or MiB [default: 1MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_output: Option<u64>,
-    /// How long a command that is told to end may take before it is killed; 5s if not said
+    /// Time between asking a command to stop and killing it [default: 5s]
     #[arg(long, value_name = "DURATION", value_parser = kill_grace)]
     pub kill_grace: Option<Duration>,
-    /// Let commands see this variable although it is the worker's own (AWS_*, S3_*, GOOGLE_*, AZURE_*, QO_*); `NAME*` means all that begin so
+    /// Pass this variable to commands; AWS_*, S3_*, GOOGLE_*, AZURE_* and QO_* are withheld otherwise; `NAME*` passes all with this prefix
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub pass_env: Vec<String>,
-    /// Send this header with each request; ${NAME} in it stands for a variable of the environment
+    /// Header to send with each request; ${NAME} expands to an environment variable; repeatable
     #[arg(long, value_name = "NAME: VALUE")]
     pub http_header: Vec<String>,
-    /// Let requests go to loopback, link-local and private addresses too
+    /// Allow requests to loopback, link-local and private addresses
     #[arg(long)]
     pub allow_private_addresses: bool,
 }
 
-/// How many tasks can run at once.
+/// Maximum concurrency.
 const CONCURRENCY_MAX: usize = 1_000;
 
-/// The longest that a command can take to end when it is told to.
+/// Maximum of `--kill-grace`.
 const KILL_GRACE_MAX: Duration = Duration::from_mins(10);
 
-/// `TYPE=SOMETHING`, cut at the first equals sign: a type has none.
+/// Parses `TYPE=VALUE`, split at the first equals sign: a type contains none.
 fn pair(text: &str) -> Result<(TaskType, String), String> {
     match text.split_once('=') {
         Some((left, right)) if !left.trim().is_empty() && !right.trim().is_empty() => {
             let task_type = left.trim().parse().map_err(|error| format!("{error}"))?;
             Ok((task_type, right.trim().to_owned()))
         }
-        _ => Err("write it as TYPE=..., such as hello=cat".to_owned()),
+        _ => Err("expected TYPE=VALUE, such as hello=cat".to_owned()),
     }
 }
 
-/// A number of tasks.
+/// Parses a concurrency.
 pub fn concurrency(text: &str) -> Result<usize, String> {
     match text.trim().parse() {
         Ok(number) if (1..=CONCURRENCY_MAX).contains(&number) => Ok(number),
-        _ => Err(format!("write a number from 1 to {CONCURRENCY_MAX}")),
+        _ => Err(format!("expected a number from 1 to {CONCURRENCY_MAX}")),
     }
 }
 
-/// How long a command that is told to end may take.
+/// Parses the time between asking a command to stop and killing it.
 pub fn kill_grace(text: &str) -> Result<Duration, String> {
     match values::duration(text)? {
         grace if grace <= KILL_GRACE_MAX => Ok(grace),
-        _ => Err("write a duration of at most 10m".to_owned()),
+        _ => Err("must be at most 10m".to_owned()),
     }
 }
 
-/// A number of bytes: `4096`, `64KiB`, `1MiB`.
+/// Parses a number of bytes: `4096`, `64KiB`, `1MiB`.
 pub fn size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let (digits, unit) = if let Some(digits) = text.strip_suffix("KiB") {
@@ -144,9 +144,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok()
         .and_then(|number| number.checked_mul(unit))
         .filter(|bytes| *bytes <= STORED_PAYLOAD_MAX_BYTES)
-        .ok_or_else(|| {
-            "write a number of bytes, such as 65536, 64KiB or 1MiB, up to 256MiB".to_owned()
-        })
+        .ok_or_else(|| "expected a size such as 65536, 64KiB or 1MiB, up to 256MiB".to_owned())
 }
 
 #[cfg(test)]
@@ -154,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handler_is_a_type_and_what_it_does() {
+    fn a_handler_is_a_type_and_a_value() {
         let expected = (TaskType::new("a").unwrap(), "x=1 y".to_owned());
         assert_eq!(pair("a=x=1 y"), Ok(expected));
         for bad in ["a", "=x", "a=", " = ", "a b=c"] {
@@ -163,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_units_and_a_bound() {
+    fn sizes_have_units_and_a_maximum() {
         assert_eq!(size("10"), Ok(10));
         assert_eq!(size("64KiB"), Ok(65_536));
         assert_eq!(size("256 MiB"), Ok(STORED_PAYLOAD_MAX_BYTES));

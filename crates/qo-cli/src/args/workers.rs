@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{WatchArgs, values};
 
-/// What `qo workers` takes.
+/// Arguments of `qo workers`.
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -14,16 +14,16 @@ Examples:
   qo workers --watch
   qo workers --json | jq -r 'select(.state != \"active\") | .worker_id'")]
 pub struct WorkersArgs {
-    /// A worker that was not heard of for so long is stale
+    /// A worker without a heartbeat for this long is stale
     #[arg(
         long,
         visible_alias = "worker-health-threshold",
         value_name = "DURATION",
-        default_value = "60",
+        default_value = "60s",
         value_parser = values::positive_duration
     )]
     pub threshold: Duration,
-    /// Looking again and again.
+    /// Repeated output.
     #[command(flatten)]
     pub watch: WatchArgs,
 }

@@ -1,7 +1,7 @@
-//! What a worker in this process is doing: a hook that counts attempts and tells of each that has ended.
+//! Activity of a worker in this process: a hook that counts attempts and reports each one that ends.
 //!
-//! A hook must never hold a worker up. What it tells goes through a bounded channel, and is left out if nobody takes it, as when
-//! a terminal is stopped with Ctrl-S; the counts stay right.
+//! A hook must never block the worker. Reports go through a bounded channel and are dropped when it is full, for example while
+//! the terminal is stopped with Ctrl-S. The counts stay correct.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,12 +12,12 @@ use qo::{Context, Hook, Outcome, QueueName, TaskError, TaskId, TaskType, Timesta
 use qo_store::runtime::Runtime;
 use tokio::sync::mpsc;
 
-/// How many ended attempts wait to be shown.
-const UNSHOWN_MAX: usize = 4_096;
+/// Capacity of the channel of ended attempts.
+const CHANNEL_CAPACITY: usize = 4_096;
 
 /// An attempt that has ended.
 #[derive(Debug, Clone)]
-pub(super) struct Ended {
+pub(super) struct EndedAttempt {
     pub(super) at: Timestamp,
     pub(super) id: TaskId,
     pub(super) task_type: TaskType,
@@ -28,68 +28,68 @@ pub(super) struct Ended {
     pub(super) error: Option<String>,
 }
 
-/// What a worker is doing. Clones share it.
+/// Activity of a worker. Clones share their state.
 #[derive(Debug, Clone)]
 pub(super) struct Activity {
     runtime: Arc<dyn Runtime>,
-    ended: mpsc::Sender<Ended>,
-    now: Arc<Mutex<Now>>,
+    ended: mpsc::Sender<EndedAttempt>,
+    counts: Arc<Mutex<ActivityCounts>>,
 }
 
 #[derive(Debug, Default)]
-struct Now {
-    running: HashMap<(TaskId, u32), Running>,
+struct ActivityCounts {
+    running: HashMap<(TaskId, u32), RunningAttempt>,
     attempts: u64,
     finished: u64,
     last_change: Duration,
 }
 
 #[derive(Debug, Default)]
-struct Running {
+struct RunningAttempt {
     since: Duration,
     error: Option<String>,
 }
 
 impl Activity {
-    /// The hook, and where it tells of ended attempts.
-    pub(super) fn new(runtime: Arc<dyn Runtime>) -> (Self, mpsc::Receiver<Ended>) {
-        let (ended, receiver) = mpsc::channel(UNSHOWN_MAX);
-        let now = Now {
+    /// Creates the hook and the channel on which it reports ended attempts.
+    pub(super) fn new(runtime: Arc<dyn Runtime>) -> (Self, mpsc::Receiver<EndedAttempt>) {
+        let (ended, receiver) = mpsc::channel(CHANNEL_CAPACITY);
+        let counts = ActivityCounts {
             last_change: runtime.monotonic(),
-            ..Now::default()
+            ..ActivityCounts::default()
         };
         let activity = Self {
             runtime,
             ended,
-            now: Arc::new(Mutex::new(now)),
+            counts: Arc::new(Mutex::new(counts)),
         };
         (activity, receiver)
     }
 
-    /// How many attempts run.
+    /// The number of running attempts.
     pub(super) fn running(&self) -> usize {
         self.lock().running.len()
     }
 
-    /// How many attempts have ended.
+    /// The number of ended attempts.
     pub(super) fn attempts(&self) -> u64 {
         self.lock().attempts
     }
 
-    /// How many of them were their task's last.
+    /// The number of ended attempts that finished their task.
     pub(super) fn finished(&self) -> u64 {
         self.lock().finished
     }
 
-    /// How long nothing has run; nothing, while something does.
+    /// How long no attempt has run; `None` while one runs.
     pub(super) fn idle(&self) -> Option<Duration> {
-        let now = self.lock();
-        let idle = self.runtime.monotonic().saturating_sub(now.last_change);
-        now.running.is_empty().then_some(idle)
+        let counts = self.lock();
+        let idle = self.runtime.monotonic().saturating_sub(counts.last_change);
+        counts.running.is_empty().then_some(idle)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Now> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ActivityCounts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,10 +97,11 @@ impl Activity {
 impl Hook for Activity {
     async fn before(&self, context: &Context) {
         let since = self.runtime.monotonic();
-        let mut now = self.lock();
-        now.last_change = since;
-        let running = Running { since, error: None };
-        now.running
+        let mut counts = self.lock();
+        counts.last_change = since;
+        let running = RunningAttempt { since, error: None };
+        counts
+            .running
             .insert((context.id(), context.attempt()), running);
     }
 
@@ -115,23 +116,23 @@ impl Hook for Activity {
         let monotonic = self.runtime.monotonic();
         let attempt = (context.id(), context.attempt());
         let running = {
-            let mut now = self.lock();
-            now.last_change = monotonic;
-            now.attempts += 1;
+            let mut counts = self.lock();
+            counts.last_change = monotonic;
+            counts.attempts += 1;
             if matches!(
                 outcome,
                 Outcome::Completed | Outcome::Failed | Outcome::Cancelled
             ) {
-                now.finished += 1;
+                counts.finished += 1;
             }
             // An attempt can end before its handler was called.
-            now.running.remove(&attempt).unwrap_or(Running {
+            counts.running.remove(&attempt).unwrap_or(RunningAttempt {
                 since: monotonic,
                 error: None,
             })
         };
         let task = context.task();
-        let ended = Ended {
+        let ended = EndedAttempt {
             at: self.runtime.now(),
             id: task.id,
             task_type: task.task_type.clone(),
@@ -141,7 +142,7 @@ impl Hook for Activity {
             outcome: *outcome,
             error: running.error,
         };
-        // Full: nobody looks. Closed: nobody looks any more.
+        // The report is dropped if the channel is full or closed.
         let _ = self.ended.try_send(ended);
     }
 }

@@ -1,7 +1,7 @@
-//! `qo replay`, `cancel`, `archive`, `unarchive` and `purge`: something is done with tasks, named by their ids or by what they have in common.
+//! `qo replay`, `run-now`, `cancel`, `archive`, `unarchive` and `purge`: operations on tasks selected by ids or by a filter.
 //!
-//! With a filter the tasks are counted first, and somebody has to agree. There is no transaction around it: each task is changed on its
-//! own, what fails is told, and running it again goes on where it stopped.
+//! With a filter, the command counts the matching tasks first and asks for confirmation. There is no transaction: each task is
+//! changed separately and failures are reported. Running the command again continues with the remaining tasks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,66 +10,74 @@ use futures_util::{StreamExt, TryStreamExt};
 use qo::{BulkReport, Error, Queue, Status, Task, TaskFilter, TaskId, Timestamp};
 use serde::Serialize;
 
-use crate::args::{ArchiveArgs, BulkArgs, CancelArgs, PurgeArgs, ReplayArgs, UnarchiveArgs};
+use crate::args::{
+    ArchiveArgs, BulkArgs, CancelArgs, PurgeArgs, ReplayArgs, RunNowArgs, UnarchiveArgs,
+};
 use crate::failure::{Failure, FailureKind};
 use crate::output::progress::Progress;
 use crate::output::style::{BOLD, RED};
 use crate::output::{Screen, text};
 use crate::session::Session;
 
-/// How many tasks that are named by their ids are worked on at once.
+/// Maximum number of tasks selected by id to change at once.
 const CONCURRENCY: usize = 16;
-/// How many failures are told one by one; `--json` tells all.
-const FAILURES_TOLD: usize = 20;
+/// Maximum number of failures to print one by one; `--json` prints all.
+const FAILURES_PRINTED_MAX: usize = 20;
 
 pub(super) async fn replay(args: &ReplayArgs, session: &mut Session) -> Result<(), Failure> {
-    run(Work::Replay, &args.tasks, session).await
+    run(Operation::Replay, &args.tasks, session).await
+}
+
+pub(super) async fn run_now(args: &RunNowArgs, session: &mut Session) -> Result<(), Failure> {
+    run(Operation::RunNow, &args.tasks, session).await
 }
 
 pub(super) async fn cancel(args: &CancelArgs, session: &mut Session) -> Result<(), Failure> {
     let reason = args.reason.as_deref();
-    run(Work::Cancel { reason }, &args.tasks, session).await
+    run(Operation::Cancel { reason }, &args.tasks, session).await
 }
 
 pub(super) async fn archive(args: &ArchiveArgs, session: &mut Session) -> Result<(), Failure> {
-    run(Work::Archive, &args.tasks, session).await
+    run(Operation::Archive, &args.tasks, session).await
 }
 
 pub(super) async fn unarchive(args: &UnarchiveArgs, session: &mut Session) -> Result<(), Failure> {
-    run(Work::Unarchive, &args.tasks, session).await
+    run(Operation::Unarchive, &args.tasks, session).await
 }
 
 pub(super) async fn purge(args: &PurgeArgs, session: &mut Session) -> Result<(), Failure> {
     let older_than = args.older_than;
     let filter = &args.tasks.filter;
-    let has_more = filter.queue.is_some()
+    let has_other_conditions = filter.queue.is_some()
         || filter.task_type.is_some()
         || filter.tag.is_some()
         || filter.shard.is_some()
         || filter.since.is_some();
-    if older_than.is_some() && has_more {
+    if older_than.is_some() && has_other_conditions {
         return Err(
-            Failure::bad_input("--older-than goes together with --status only")
-                .hint("archive the others first, and purge what is archived"),
+            Failure::bad_input("--older-than can be combined with --status only")
+                .hint("archive the tasks first, then purge the archived ones"),
         );
     }
-    run(Work::Purge { older_than }, &args.tasks, session).await
+    run(Operation::Purge { older_than }, &args.tasks, session).await
 }
 
-/// What is done with the tasks.
+/// An operation on tasks.
 #[derive(Debug, Clone, Copy)]
-enum Work<'a> {
+enum Operation<'a> {
     Replay,
+    RunNow,
     Cancel { reason: Option<&'a str> },
     Archive,
     Unarchive,
     Purge { older_than: Option<Duration> },
 }
 
-impl Work<'_> {
+impl Operation<'_> {
     fn name(self) -> &'static str {
         match self {
             Self::Replay => "replay",
+            Self::RunNow => "run-now",
             Self::Cancel { .. } => "cancel",
             Self::Archive => "archive",
             Self::Unarchive => "unarchive",
@@ -77,10 +85,31 @@ impl Work<'_> {
         }
     }
 
-    /// What was done with a task.
+    /// Its name in JSON.
+    fn json_name(self) -> &'static str {
+        match self {
+            Self::RunNow => "run_now",
+            other => other.name(),
+        }
+    }
+
+    /// The question that asks for confirmation.
+    fn question(self) -> &'static str {
+        match self {
+            Self::Replay => "Replay them?",
+            Self::RunNow => "Run them now?",
+            Self::Cancel { .. } => "Cancel them?",
+            Self::Archive => "Archive them?",
+            Self::Unarchive => "Unarchive them?",
+            Self::Purge { .. } => "Purge them?",
+        }
+    }
+
+    /// The participle for a changed task.
     fn done(self) -> &'static str {
         match self {
             Self::Replay => "replayed",
+            Self::RunNow => "made due",
             Self::Cancel { .. } => "cancelled",
             Self::Archive => "archived",
             Self::Unarchive => "unarchived",
@@ -88,10 +117,11 @@ impl Work<'_> {
         }
     }
 
-    /// The statuses in which it makes sense.
+    /// The statuses that a filter without any selects.
     fn statuses(self) -> &'static [Status] {
         match self {
             Self::Replay => &[Status::Failed],
+            Self::RunNow => &[Status::Pending],
             Self::Cancel { .. } => &[Status::Pending, Status::Running],
             Self::Archive => &[Status::Completed, Status::Failed, Status::Cancelled],
             Self::Unarchive => &[Status::Archived],
@@ -104,26 +134,31 @@ impl Work<'_> {
         }
     }
 
-    /// Whether a task that the filter matches is meant.
-    fn means(self, task: &Task, now: Timestamp) -> bool {
-        let Self::Purge {
-            older_than: Some(age),
-        } = self
-        else {
-            return true;
-        };
-        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        task.completed_at.unwrap_or(task.updated_at) < now.minus_millis(age_ms)
+    /// Whether the operation applies to a task that matches the filter.
+    fn applies_to(self, task: &Task, now: Timestamp) -> bool {
+        match self {
+            Self::RunNow => {
+                task.status != Status::Pending || (task.available_at > now && !task.is_expired(now))
+            }
+            Self::Purge {
+                older_than: Some(age),
+            } => {
+                let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+                task.completed_at.unwrap_or(task.updated_at) < now.minus_millis(age_ms)
+            }
+            _ => true,
+        }
     }
 
-    /// Does it to one task.
+    /// Changes one task. Returns what was done.
     async fn one(self, queue: &Queue, id: TaskId) -> Result<&'static str, Error> {
         match self {
             Self::Replay => queue.replay(id).await.map(drop)?,
+            Self::RunNow => queue.run_now(id).await.map(drop)?,
             Self::Cancel { reason } => {
                 let task = queue.cancel(id, reason).await?;
                 if task.status == Status::Running {
-                    return Ok("asked its worker to stop");
+                    return Ok("cancel requested");
                 }
             }
             Self::Archive => queue.archive(id).await.map(drop)?,
@@ -133,7 +168,7 @@ impl Work<'_> {
         Ok(self.done())
     }
 
-    /// Does it to all that match.
+    /// Changes all matching tasks.
     async fn all(
         self,
         queue: &Queue,
@@ -142,6 +177,7 @@ impl Work<'_> {
     ) -> BulkReport {
         match self {
             Self::Replay => queue.replay_all(filter, progress).await,
+            Self::RunNow => queue.run_now_all(filter, progress).await,
             Self::Cancel { reason } => queue.cancel_all(filter, reason, progress).await,
             Self::Archive => queue.archive_all(filter, progress).await,
             Self::Unarchive => queue.unarchive_all(filter, progress).await,
@@ -157,39 +193,43 @@ impl Work<'_> {
     }
 }
 
-async fn run(work: Work<'_>, args: &BulkArgs, session: &mut Session) -> Result<(), Failure> {
+async fn run(
+    operation: Operation<'_>,
+    args: &BulkArgs,
+    session: &mut Session,
+) -> Result<(), Failure> {
     let by_filter = !args.filter.is_empty()
         || args.all
         || matches!(
-            work,
-            Work::Purge {
+            operation,
+            Operation::Purge {
                 older_than: Some(_)
             }
         );
     if !args.ids.is_empty() && by_filter {
-        return Err(Failure::bad_input("give ids or a filter, not both"));
+        return Err(Failure::bad_input("use either ids or a filter, not both"));
     }
     if args.ids.is_empty() && !by_filter {
-        return Err(Failure::bad_input(format!("which tasks? qo {} needs ids or a filter", work.name())).hint(
+        return Err(Failure::bad_input(format!("qo {} needs task ids or a filter", operation.name())).hint(
             format!(
-                "`qo {0} ID…`, or `qo {0} --type TYPE`, `--queue QUEUE`, `--tag TAG`, `--since 2h`, or `--all`; `--dry-run` only counts",
-                work.name()
+                "use `qo {0} ID...`, or a filter: --type TYPE, --queue QUEUE, --tag TAG, --since 2h or --all; --dry-run only counts the tasks",
+                operation.name()
             ),
         ));
     }
     let queue = session.connect().await?;
     let screen = &mut session.screen;
-    let outcome = if by_filter {
-        by_filter_run(work, args, &queue, screen).await
+    let result = if by_filter {
+        run_by_filter(operation, args, &queue, screen).await
     } else {
-        by_ids_run(work, args, &queue, screen).await
+        run_by_ids(operation, args, &queue, screen).await
     };
     queue.close().await;
-    outcome
+    result
 }
 
-async fn by_ids_run(
-    work: Work<'_>,
+async fn run_by_ids(
+    operation: Operation<'_>,
     args: &BulkArgs,
     queue: &Queue,
     screen: &mut Screen,
@@ -199,33 +239,33 @@ async fn by_ids_run(
         for id in &args.ids {
             preview.add(&queue.get(*id).await?);
         }
-        return preview.tell(work, screen);
+        return preview.print(operation, screen);
     }
     let mut report = BulkReport::default();
     let mut results = futures_util::stream::iter(args.ids.iter().copied())
-        .map(|id| async move { (id, work.one(queue, id).await) })
+        .map(|id| async move { (id, operation.one(queue, id).await) })
         .buffered(CONCURRENCY);
     while let Some((id, result)) = results.next().await {
         report.matched += 1;
         match result {
-            Ok(did) => {
+            Ok(done) => {
                 report.done += 1;
                 if !screen.json {
-                    screen.line(format_args!("{id} {did}"))?;
+                    screen.line(format_args!("{id} {done}"))?;
                 }
             }
             Err(error) => report.failed.push((id, error)),
         }
     }
-    // One task that was named has one error, which says more than a summary.
+    // For a single task, its error says more than a summary.
     if let ([(_, error)], 1, false) = (&report.failed[..], report.matched, screen.json) {
         return Err(error.clone().into());
     }
-    conclude(work, &report, true, screen)
+    conclude(operation, &report, true, screen)
 }
 
-async fn by_filter_run(
-    work: Work<'_>,
+async fn run_by_filter(
+    operation: Operation<'_>,
     args: &BulkArgs,
     queue: &Queue,
     screen: &mut Screen,
@@ -233,23 +273,23 @@ async fn by_filter_run(
     let now = queue.now();
     let mut filter = args.filter.to_filter(now);
     if filter.statuses.is_empty() {
-        filter.statuses = work.statuses().to_vec();
+        filter.statuses = operation.statuses().to_vec();
     }
-    let preview = count(work, queue, &filter, now, screen).await?;
+    let preview = count(operation, queue, &filter, now, screen).await?;
     if preview.total == 0 {
         return Err(Error::NothingMatched.into());
     }
     if args.dry_run {
-        return preview.tell(work, screen);
+        return preview.print(operation, screen);
     }
     if !args.yes {
-        let question = format!("{} {} them?", preview.sentence(), capital(work.name()));
+        let question = format!("{} {}", preview.sentence(), operation.question());
         if !screen.can_ask() {
             return Err(Failure::bad_input(format!(
-                "{} Nothing was changed, because nobody can be asked",
+                "{} Nothing was changed: confirmation needs a terminal",
                 preview.sentence()
             ))
-            .hint("--yes goes ahead without asking, --dry-run only counts"));
+            .hint("--yes skips the confirmation, --dry-run only counts the tasks"));
         }
         if !screen.confirm(&question)? {
             return Err(Failure::new(
@@ -258,16 +298,16 @@ async fn by_filter_run(
             ));
         }
     }
-    let progress = Progress::new(screen, work.name(), Some(preview.total));
-    let report = work
+    let progress = Progress::new(screen, operation.name(), Some(preview.total));
+    let report = operation
         .all(queue, filter, |report| progress.set(report.matched))
         .await;
     drop(progress);
-    conclude(work, &report, false, screen)
+    conclude(operation, &report, false, screen)
 }
 
 async fn count(
-    work: Work<'_>,
+    operation: Operation<'_>,
     queue: &Queue,
     filter: &TaskFilter,
     now: Timestamp,
@@ -277,7 +317,7 @@ async fn count(
     let mut preview = Preview::default();
     let mut tasks = std::pin::pin!(queue.list_all(filter.clone()));
     while let Some(task) = tasks.try_next().await? {
-        if work.means(&task, now) {
+        if operation.applies_to(&task, now) {
             preview.add(&task);
             progress.set(preview.total);
         }
@@ -285,7 +325,7 @@ async fn count(
     Ok(preview)
 }
 
-/// What would be worked on.
+/// The tasks that an operation would change, counted by status.
 #[derive(Debug, Default)]
 struct Preview {
     total: u64,
@@ -313,10 +353,10 @@ impl Preview {
         )
     }
 
-    fn tell(&self, work: Work<'_>, screen: &mut Screen) -> Result<(), Failure> {
+    fn print(&self, operation: Operation<'_>, screen: &mut Screen) -> Result<(), Failure> {
         if screen.json {
             return screen.json(&ReportView {
-                operation: work.name(),
+                operation: operation.json_name(),
                 dry_run: true,
                 matched: self.total,
                 statuses: Some(
@@ -354,11 +394,11 @@ struct FailedView {
     error: serde_json::Value,
 }
 
-/// Tells what came of it. Failures of one sort give its exit code; of several sorts, the general one.
+/// Prints the report. Failures of one kind give the exit code of that kind, failures of several kinds the general one.
 fn conclude(
-    work: Work<'_>,
+    operation: Operation<'_>,
     report: &BulkReport,
-    named: bool,
+    by_ids: bool,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
     let failures: Vec<(TaskId, Failure)> = report
@@ -368,7 +408,7 @@ fn conclude(
         .collect();
     if screen.json {
         screen.json(&ReportView {
-            operation: work.name(),
+            operation: operation.json_name(),
             dry_run: false,
             matched: report.matched,
             statuses: None,
@@ -386,20 +426,20 @@ fn conclude(
                 .map(|error| Failure::from(error).to_json_body()),
         })?;
     } else {
-        for (id, failure) in failures.iter().take(FAILURES_TOLD) {
+        for (id, failure) in failures.iter().take(FAILURES_PRINTED_MAX) {
             let id = screen.paint_notes.paint(RED, &id.to_string());
             screen.note(format_args!("{id} {failure}"));
         }
-        if failures.len() > FAILURES_TOLD {
-            let more = failures.len() - FAILURES_TOLD;
-            screen.note(format_args!("… and {more} more; --json tells all"));
+        if failures.len() > FAILURES_PRINTED_MAX {
+            let more = failures.len() - FAILURES_PRINTED_MAX;
+            screen.note(format_args!("… and {more} more; --json prints all of them"));
         }
         let done = text::count(report.done, "task");
         let summary = screen
             .paint_notes
-            .paint(BOLD, &format!("{done} {}", work.done()));
-        // A task that was named has its line already.
-        if report.matched > 1 || !named {
+            .paint(BOLD, &format!("{done} {}", operation.done()));
+        // A single task selected by id has been reported already.
+        if report.matched > 1 || !by_ids {
             screen.note(summary);
         }
     }
@@ -421,15 +461,8 @@ fn conclude(
     let matched = text::grouped(report.matched);
     Err(Failure::new(
         kind,
-        format!("{failed} of {matched} could not be {}", work.done()),
+        format!("{failed} of {matched} could not be {}", operation.done()),
     ))
-}
-
-fn capital(word: &str) -> String {
-    let mut letters = word.chars();
-    letters.next().map_or(String::new(), |first| {
-        first.to_uppercase().collect::<String>() + letters.as_str()
-    })
 }
 
 #[cfg(test)]
@@ -437,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_preview_is_a_sentence() {
+    fn a_preview_is_printed_as_a_sentence() {
         let preview = Preview {
             total: 1_217,
             statuses: [(Status::Completed, 5), (Status::Failed, 1_212)].into(),

@@ -1,4 +1,4 @@
-//! `qo config`: what holds, and where it was said.
+//! `qo config`: the settings in effect and where each comes from.
 
 use crate::failure::Failure;
 use crate::output::style::DIM;
@@ -6,7 +6,7 @@ use crate::output::table::{Cell, Table};
 use crate::session::Session;
 
 pub(super) fn run(session: &mut Session) -> Result<(), Failure> {
-    // Opening sends no request, and gives a description that is safe to print where the URL may not be.
+    // Opening the store sends no request. Its description is safe to print; the URL may contain secrets.
     let store = session.open_store()?;
     let settings = &session.settings;
     let file = settings
@@ -32,7 +32,7 @@ pub(super) fn run(session: &mut Session) -> Result<(), Failure> {
     let mut table = Table::new()
         .column("SETTING")
         .column("VALUE")
-        .column("FROM");
+        .column("SOURCE");
     let mut row = |name: &str, value: &str, origin: &str| {
         table.row(vec![name.into(), value.into(), Cell::styled(origin, DIM)]);
     };

@@ -34,7 +34,7 @@ pub(super) async fn run(args: &DoctorArgs, session: &mut Session) -> Result<(), 
     } else {
         let origin = &session.settings.store.origin;
         screen.line(format_args!(
-            "{} (by {origin}, with {})\n",
+            "{} (from {origin}, with {})\n",
             report.store, report.credentials
         ))?;
         for check in &report.checks {
@@ -57,9 +57,9 @@ pub(super) async fn run(args: &DoctorArgs, session: &mut Session) -> Result<(), 
     if !is_bad {
         return Ok(());
     }
-    // A store that cannot be used has its own failure, with its exit code and what to do.
+    // An unusable store has a more specific failure, with its own exit code and hint.
     qo_store::check(&store).await.map_err(qo::Error::from)?;
-    let bad: Vec<&str> = report
+    let failed: Vec<&str> = report
         .checks
         .iter()
         .filter(|check| {
@@ -69,6 +69,6 @@ pub(super) async fn run(args: &DoctorArgs, session: &mut Session) -> Result<(), 
         .collect();
     Err(Failure::new(
         FailureKind::Unsupported,
-        format!("not everything is well: {}", bad.join(", ")),
+        format!("failed checks: {}", failed.join(", ")),
     ))
 }

@@ -1,4 +1,4 @@
-//! `qo history`: the events of a task, its stored versions, or what changed between them.
+//! `qo history`: the events of a task, its stored versions, or the changes between versions.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::output::watch::watch;
 use crate::output::{Screen, text, time};
 use crate::session::Session;
 
-/// How much of a field's value a difference shows.
+/// Maximum length of a value in a diff.
 const VALUE_CHARACTERS: usize = 100;
 
 pub(super) async fn run(args: &HistoryArgs, session: &mut Session) -> Result<(), Failure> {
@@ -22,18 +22,18 @@ pub(super) async fn run(args: &HistoryArgs, session: &mut Session) -> Result<(),
     if let Some(interval) = args.watch.watch {
         let title = format!("qo history {}", args.id);
         return watch(screen, &queue, interval, &title, async |screen| {
-            look(args, &queue, screen).await
+            render(args, &queue, screen).await
         })
         .await;
     }
-    let text = look(args, &queue, screen).await?;
+    let text = render(args, &queue, screen).await?;
     Ok(screen.write(&text)?)
 }
 
-async fn look(args: &HistoryArgs, queue: &Queue, screen: &mut Screen) -> Result<String, Failure> {
+async fn render(args: &HistoryArgs, queue: &Queue, screen: &mut Screen) -> Result<String, Failure> {
     if !args.versions && !args.diff {
         let events = queue.history(args.id).await?;
-        return events_text(&events, queue.now(), screen);
+        return render_events(&events, queue.now(), screen);
     }
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let steps = queue.version_steps(args.id, limit).await?;
@@ -42,13 +42,13 @@ async fn look(args: &HistoryArgs, queue: &Queue, screen: &mut Screen) -> Result<
     }
     let now = queue.now();
     Ok(if args.diff {
-        differences(&steps, now, screen)
+        render_diff(&steps, now, screen)
     } else {
-        versions(&steps, now, screen)
+        render_versions(&steps, now, screen)
     })
 }
 
-fn events_text(events: &[Event], now: Timestamp, screen: &Screen) -> Result<String, Failure> {
+fn render_events(events: &[Event], now: Timestamp, screen: &Screen) -> Result<String, Failure> {
     if screen.json {
         let mut lines = String::new();
         for event in events {
@@ -65,7 +65,7 @@ fn events_text(events: &[Event], now: Timestamp, screen: &Screen) -> Result<Stri
         .column("TO")
         .number("ATTEMPT")
         .column("WORKER")
-        .flexible("WHY");
+        .flexible("DETAIL");
     for event in events {
         table.row(vec![
             time::relative(event.at, now).into(),
@@ -88,7 +88,7 @@ fn events_text(events: &[Event], now: Timestamp, screen: &Screen) -> Result<Stri
     Ok(table.render(screen.paint, screen.width()))
 }
 
-fn versions(steps: &[VersionStep], now: Timestamp, screen: &Screen) -> String {
+fn render_versions(steps: &[VersionStep], now: Timestamp, screen: &Screen) -> String {
     let mut table = Table::new()
         .column("STORED")
         .column("TIME")
@@ -125,7 +125,7 @@ fn versions(steps: &[VersionStep], now: Timestamp, screen: &Screen) -> String {
     table.render(screen.paint, screen.width())
 }
 
-fn differences(steps: &[VersionStep], now: Timestamp, screen: &Screen) -> String {
+fn render_diff(steps: &[VersionStep], now: Timestamp, screen: &Screen) -> String {
     let paint = screen.paint;
     let mut shown = String::new();
     for (index, step) in steps.iter().enumerate() {
@@ -134,14 +134,10 @@ fn differences(steps: &[VersionStep], now: Timestamp, screen: &Screen) -> String
             .as_ref()
             .map_or("deleted", |task| task.status.as_str());
         let heading = format!("{status}  {}", time::both(step.stored_at, now));
-        // Writing to a text cannot fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(shown, "{}", paint.paint(BOLD, &heading));
         if step.changes.is_empty() && index == 0 {
-            let _ = writeln!(
-                shown,
-                "  {}",
-                paint.paint(DIM, "the oldest version that is shown")
-            );
+            let _ = writeln!(shown, "  {}", paint.paint(DIM, "oldest version shown"));
         }
         for FieldChange {
             field,
@@ -149,7 +145,7 @@ fn differences(steps: &[VersionStep], now: Timestamp, screen: &Screen) -> String
             after,
         } in &step.changes
         {
-            // A history grows by one event each time, which the heading tells already.
+            // Each version adds an event, which the heading already shows.
             if field == "events" {
                 continue;
             }

@@ -39,9 +39,9 @@ pub(super) async fn run(args: &InitArgs, session: &mut Session) -> Result<(), Fa
         for step in &report.steps {
             let (outcome, style) = match step.outcome {
                 InitOutcome::Done => ("done", GREEN),
-                InitOutcome::AlreadySo => ("already so", DIM),
+                InitOutcome::AlreadySo => ("unchanged", DIM),
                 InitOutcome::WouldDo => ("would do", YELLOW),
-                InitOutcome::NotAsked => ("not asked", DIM),
+                InitOutcome::NotAsked => ("skipped", DIM),
                 InitOutcome::Unsupported => ("unsupported", YELLOW),
                 InitOutcome::Refused => ("refused", RED),
             };
@@ -51,14 +51,14 @@ pub(super) async fn run(args: &InitArgs, session: &mut Session) -> Result<(), Fa
                 step.detail.as_str().into(),
             ]);
         }
-        // The details are sentences, which are read and not scanned: they are never cut.
+        // The details are sentences and are never truncated.
         let text = table.render(screen.paint, None);
         screen.write(&text)?;
     }
     if report.is_ready() {
         if args.ui {
             let deployed = qo_ui::deploy(&store, false).await;
-            return super::ui::tell(
+            return super::ui::print_report(
                 &deployed.map_err(|error| super::ui::explain(&error))?,
                 session,
             );
@@ -67,11 +67,11 @@ pub(super) async fn run(args: &InitArgs, session: &mut Session) -> Result<(), Fa
             screen.note("Nothing was changed.");
         } else {
             let next = screen.paint_notes.paint(CYAN, "qo doctor");
-            screen.note(format_args!("Ready. {next} looks it over."));
+            screen.note(format_args!("The store is ready. Run {next} to check it."));
         }
         return Ok(());
     }
-    // A store that cannot be used has its own failure, with its exit code and what to do.
+    // An unusable store has a more specific failure, with its own exit code and hint.
     qo_store::check(&store).await.map_err(qo::Error::from)?;
     let refused = report
         .steps

@@ -11,14 +11,14 @@ use crate::output::watch::watch;
 use crate::output::{Screen, text, time};
 use crate::session::Session;
 
-/// How many tasks are asked for at once.
+/// Number of tasks per request.
 const PAGE_LIMIT: u64 = 1_000;
 
 pub(super) async fn run(args: &ListArgs, session: &mut Session) -> Result<(), Failure> {
     let queue = session.connect().await?;
     let screen = &mut session.screen;
     if args.all && screen.json {
-        // Every task is printed as it is found, so that a list of any length needs no memory.
+        // Each task is printed as it is read, so a list of any length needs little memory.
         let filter = args.filter.to_filter(queue.now());
         let mut tasks = std::pin::pin!(queue.list_all(filter));
         while let Some(task) = tasks.try_next().await? {
@@ -29,65 +29,67 @@ pub(super) async fn run(args: &ListArgs, session: &mut Session) -> Result<(), Fa
     if let Some(interval) = args.watch.watch {
         let title = "qo list";
         return watch(screen, &queue, interval, title, async |screen| {
-            let found = find(args, &queue).await?;
-            render(&found, &queue, screen)
+            let listing = read(args, &queue).await?;
+            render(&listing, &queue, screen)
         })
         .await;
     }
-    let found = find(args, &queue).await?;
-    let text = render(&found, &queue, screen)?;
+    let listing = read(args, &queue).await?;
+    let text = render(&listing, &queue, screen)?;
     screen.write(&text)?;
-    tell_more(args, &found, screen);
+    note_continuation(args, &listing, screen);
     Ok(())
 }
 
-/// What was found.
-struct Found {
+/// The tasks to show.
+struct Listing {
     tasks: Vec<Task>,
     next: Option<String>,
 }
 
-async fn find(args: &ListArgs, queue: &Queue) -> Result<Found, Failure> {
+async fn read(args: &ListArgs, queue: &Queue) -> Result<Listing, Failure> {
     let filter: TaskFilter = args.filter.to_filter(queue.now());
     let limit = if args.all { u64::MAX } else { args.limit };
-    let mut found = Found {
+    let mut listing = Listing {
         tasks: Vec::new(),
         next: args.cursor.clone(),
     };
     loop {
-        let left = limit - found.tasks.len() as u64;
-        let asked = usize::try_from(left.min(PAGE_LIMIT)).unwrap_or(usize::MAX);
-        let page = queue.list(&filter, found.next.as_deref(), asked).await?;
-        found.tasks.extend(page.tasks);
-        found.next = page.next;
-        if found.next.is_none() {
-            // A list that shows all tasks can show them in the order in which they came.
-            found.tasks.sort_by_key(|task| (task.created_at, task.id));
-            return Ok(found);
+        let left = limit - listing.tasks.len() as u64;
+        let page_size = usize::try_from(left.min(PAGE_LIMIT)).unwrap_or(usize::MAX);
+        let page = queue
+            .list(&filter, listing.next.as_deref(), page_size)
+            .await?;
+        listing.tasks.extend(page.tasks);
+        listing.next = page.next;
+        if listing.next.is_none() {
+            // A complete list is sorted by submission time.
+            listing.tasks.sort_by_key(|task| (task.created_at, task.id));
+            return Ok(listing);
         }
-        if found.tasks.len() as u64 >= limit {
-            return Ok(found);
+        if listing.tasks.len() as u64 >= limit {
+            return Ok(listing);
         }
     }
 }
 
-fn render(found: &Found, queue: &Queue, screen: &mut Screen) -> Result<String, Failure> {
+fn render(listing: &Listing, queue: &Queue, screen: &mut Screen) -> Result<String, Failure> {
     if screen.json {
         let mut lines = String::new();
-        for task in &found.tasks {
+        for task in &listing.tasks {
             lines.push_str(&serde_json::to_string(task)?);
             lines.push('\n');
         }
         return Ok(lines);
     }
-    if found.tasks.is_empty() {
+    if listing.tasks.is_empty() {
         return Ok(if screen.terminals().stdout {
             "No tasks.\n".to_owned()
         } else {
             String::new()
         });
     }
-    Ok(table(&found.tasks, queue.now()).render(screen.paint, screen.width()))
+    Ok(table(&listing.tasks, queue.now()).render(screen.paint, screen.width()))
 }
 
 fn table(tasks: &[Task], now: Timestamp) -> Table {
@@ -102,7 +104,7 @@ fn table(tasks: &[Task], now: Timestamp) -> Table {
         .optional()
         .column("WHEN")
         .flexible("NOTE");
-    // A column that says the same for every task is of no use.
+    // The column is empty, and so hidden, if all tasks are in the default queue.
     let shows_queue = tasks.iter().any(|task| task.queue.as_str() != "default");
     for task in tasks {
         let (note, style) = note(task);
@@ -120,7 +122,7 @@ fn table(tasks: &[Task], now: Timestamp) -> Table {
     table
 }
 
-/// What time matters in this state.
+/// The time that matters for the task's status.
 pub(super) fn when(task: &Task, now: Timestamp) -> String {
     match task.status {
         Status::Pending if task.available_at > now => {
@@ -132,11 +134,11 @@ pub(super) fn when(task: &Task, now: Timestamp) -> String {
         },
         Status::Running => match task.lease_expires_at {
             Some(end) if end > now => format!("lease {} left", time::short(end.since(now))),
-            Some(end) => format!("lease over for {}", time::short(now.since(end))),
+            Some(end) => format!("lease expired {} ago", time::short(now.since(end))),
             None => String::new(),
         },
         _ => format!(
-            "ended {}",
+            "finished {}",
             time::relative(task.completed_at.unwrap_or(task.updated_at), now)
         ),
     }
@@ -151,25 +153,25 @@ fn note(task: &Task) -> (String, anstyle::Style) {
             (format!("{:.0}% {message}", progress.percent), DIM)
         }
         (Status::Completed, _, _) | (_, _, None) => (String::new(), DIM),
-        // A task that was called off without a reason has its status as the reason.
+        // A task cancelled without a reason has its status as the reason.
         (status, _, Some(error)) if **error == *status.as_str() => (String::new(), DIM),
         (_, _, Some(error)) => (error.to_string(), RED),
     }
 }
 
-fn tell_more(args: &ListArgs, found: &Found, screen: &mut Screen) {
-    let Some(next) = &found.next else {
+fn note_continuation(args: &ListArgs, listing: &Listing, screen: &mut Screen) {
+    let Some(next) = &listing.next else {
         return;
     };
     if screen.json {
         screen.json_note(&serde_json::json!({ "next_cursor": next }));
         return;
     }
-    let shown = text::count(found.tasks.len() as u64, "task");
+    let shown = text::count(listing.tasks.len() as u64, "task");
     let flag = screen.paint_notes.paint(CYAN, &format!("--cursor {next}"));
     let all = screen.paint_notes.paint(CYAN, "--all");
     let limit = args.limit;
     screen.note(format_args!(
-        "{shown} shown, which is the limit of {limit}. There may be more: {flag} goes on, {all} shows every one."
+        "{shown} shown, the limit of {limit}. There may be more: continue with {flag}, or show every task with {all}."
     ));
 }

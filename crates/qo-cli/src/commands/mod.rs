@@ -1,4 +1,4 @@
-//! What the commands do: one file each.
+//! The commands, one file each.
 
 mod activity;
 mod bulk;
@@ -45,6 +45,7 @@ pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure>
         Command::Stats(args) => stats::run(&args, session).await,
         Command::Workers(args) => workers::run(&args, session).await,
         Command::Replay(args) => bulk::replay(&args, session).await,
+        Command::RunNow(args) => bulk::run_now(&args, session).await,
         Command::Cancel(args) => bulk::cancel(&args, session).await,
         Command::Archive(args) => bulk::archive(&args, session).await,
         Command::Unarchive(args) => bulk::unarchive(&args, session).await,

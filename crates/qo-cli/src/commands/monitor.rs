@@ -1,4 +1,4 @@
-//! `qo monitor`: the maintenance of direct mode, alone.
+//! `qo monitor`: the maintenance of direct mode, without a worker.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::args::MonitorArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::output::time;
 use crate::session::Session;
-use crate::signals::Stop;
+use crate::signals::StopSignals;
 
-/// `--once` ends after so many steps of a pass, however large the store is.
+/// Maximum number of steps of a sweep with `--once`, however large the store is.
 const STEPS_MAX: usize = 100_000;
 
 pub(super) async fn run(args: &MonitorArgs, session: &mut Session) -> Result<(), Failure> {
@@ -20,15 +20,15 @@ pub(super) async fn run(args: &MonitorArgs, session: &mut Session) -> Result<(),
     let Some(engine) = queue.objects_engine() else {
         return Err(Failure::new(
             FailureKind::Unsupported,
-            "this queue needs no monitor: its server does that work",
+            "this queue needs no monitor: its server does the maintenance",
         ));
     };
     if args.once {
-        let outcome = once(engine, &config, session).await;
+        let result = once(engine, &config, session).await;
         queue.close().await;
-        return outcome;
+        return result;
     }
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignals::listen()?;
     let maintenance = Maintenance::spawn(engine.clone(), config.clone());
     let sweeps = if config.sweep_interval.is_zero() {
         "never".to_owned()
@@ -40,14 +40,14 @@ pub(super) async fn run(args: &MonitorArgs, session: &mut Session) -> Result<(),
         "monitoring: leases every {}, sweeps {sweeps}; Ctrl-C stops",
         time::duration(config.check_interval),
     );
-    stop.asked().await;
+    stop.received().await;
     tracing::info!("stopping");
     maintenance.stop().await;
     queue.close().await;
     Ok(())
 }
 
-/// The defaults, with what the environment says, with what the flags say.
+/// The defaults, overridden by the environment, overridden by the flags.
 fn settings(args: &MonitorArgs, session: &Session) -> Result<MaintenanceConfig, Failure> {
     let mut config =
         MaintenanceConfig::from_env(&session.environment.variables).map_err(qo::Error::from)?;
@@ -66,7 +66,7 @@ fn settings(args: &MonitorArgs, session: &Session) -> Result<MaintenanceConfig, 
     Ok(config)
 }
 
-/// One look at everything.
+/// One pass over leases, tasks and workers.
 async fn once(
     engine: &DirectEngine,
     config: &MaintenanceConfig,
@@ -74,7 +74,7 @@ async fn once(
 ) -> Result<(), Failure> {
     let leases = engine.check_leases().await.map_err(qo::Error::from)?;
     let (mut repaired, mut expired, mut quarantined, mut listed) = (0, 0, 0, 0);
-    let mut elsewhere = false;
+    let mut skipped = false;
     if !config.sweep_interval.is_zero() {
         for _ in 0..STEPS_MAX {
             let report = engine.sweep_step().await.map_err(qo::Error::from)?;
@@ -86,7 +86,7 @@ async fn once(
                 SweepNext::Continue => {}
                 SweepNext::Rest => break,
                 SweepNext::NotBefore(_) => {
-                    elsewhere = listed == 0;
+                    skipped = listed == 0;
                     break;
                 }
             }
@@ -110,13 +110,13 @@ async fn once(
         }));
     }
     screen.line(format_args!(
-        "leases   {} ran out, their tasks came back",
+        "leases   {} expired and recovered",
         leases.expired
     ))?;
-    screen.line(if elsewhere {
-        "sweep    not due yet, or another process is at it".to_owned()
+    screen.line(if skipped {
+        "sweep    skipped: not due yet, or running in another process".to_owned()
     } else {
-        format!("sweep    {listed} objects looked at, {repaired} repaired, {expired} expired, {quarantined} quarantined")
+        format!("sweep    {listed} objects checked, {repaired} repaired, {expired} expired, {quarantined} quarantined")
     })?;
     screen.line(format_args!(
         "workers  {} healthy, {} stale, {} removed",

@@ -18,15 +18,19 @@ pub(super) async fn run(args: &StatsArgs, session: &mut Session) -> Result<(), F
     let screen = &mut session.screen;
     if let Some(interval) = args.watch.watch {
         return watch(screen, &queue, interval, "qo stats", async |screen| {
-            look(args, &queue, screen).await
+            read_and_render(args, &queue, screen).await
         })
         .await;
     }
-    let text = look(args, &queue, screen).await?;
+    let text = read_and_render(args, &queue, screen).await?;
     Ok(screen.write(&text)?)
 }
 
-async fn look(args: &StatsArgs, queue: &Queue, screen: &mut Screen) -> Result<String, Failure> {
+async fn read_and_render(
+    args: &StatsArgs,
+    queue: &Queue,
+    screen: &mut Screen,
+) -> Result<String, Failure> {
     let stats = queue.stats().await?;
     let now = queue.now();
     if screen.json {
@@ -57,7 +61,7 @@ struct QueueView<'a> {
 impl<'a> StatsView<'a> {
     fn new(stats: &'a Stats, at: Timestamp) -> Self {
         let view = |queue: &'a QueueStats| QueueView {
-            // Every status is there, so that a program need not ask whether it is.
+            // Every status is present, so programs need not check for missing ones.
             statuses: Status::ALL
                 .into_iter()
                 .map(|status| (status.as_str(), count(queue, status)))
@@ -99,7 +103,7 @@ fn render(stats: &Stats, now: Timestamp, types: bool, screen: &Screen) -> String
         .number("CANCELLED")
         .number("ARCHIVED")
         .optional()
-        .column("OLDEST DUE")
+        .column("OLDEST WAIT")
         .column("STATE");
     let cell = |number: u64, status: Status| {
         let style = if number == 0 { DIM } else { of_status(status) };
@@ -111,9 +115,7 @@ fn render(stats: &Stats, now: Timestamp, types: bool, screen: &Screen) -> String
         row.push(
             queue
                 .oldest_due
-                .map_or(String::new(), |at| {
-                    format!("for {}", time::short(now.since(at)))
-                })
+                .map_or(String::new(), |at| time::short(now.since(at)))
                 .into(),
         );
         row.push(Cell::styled(
@@ -123,7 +125,7 @@ fn render(stats: &Stats, now: Timestamp, types: bool, screen: &Screen) -> String
         table.row(row);
     }
     if stats.queues.len() > 1 {
-        let mut row = vec![Cell::styled("all", BOLD)];
+        let mut row = vec![Cell::styled("total", BOLD)];
         row.extend(Status::ALL.map(|status| {
             let total = stats
                 .queues
@@ -151,7 +153,7 @@ fn render(stats: &Stats, now: Timestamp, types: bool, screen: &Screen) -> String
         shown.push_str(&table.render(screen.paint, screen.width()));
     }
     if stats.partial {
-        let note = "Only a part of the tasks was counted; there are more.";
+        let note = "There are more tasks; the counts are partial.";
         shown.push_str(&screen.paint.paint(YELLOW, note));
         shown.push('\n');
     }

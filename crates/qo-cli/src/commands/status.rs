@@ -1,4 +1,4 @@
-//! `qo status`: one task, as a card.
+//! `qo status`: one task in detail.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::output::watch::watch;
 use crate::output::{Screen, pretty, text, time};
 use crate::session::Session;
 
-/// How much of an input, an output or an error is shown without `--full`, in lines and in characters.
+/// Maximum lines and characters of an input, output or error without `--full`.
 const LINES_MAX: usize = 20;
 const CHARACTERS_MAX: usize = 2_000;
 
@@ -23,15 +23,15 @@ pub(super) async fn run(args: &StatusArgs, session: &mut Session) -> Result<(), 
     if let Some(interval) = args.watch.watch {
         let title = format!("qo status {}", args.id);
         return watch(screen, &queue, interval, &title, async |screen| {
-            look(args, &queue, screen).await
+            render(args, &queue, screen).await
         })
         .await;
     }
-    let text = look(args, &queue, screen).await?;
+    let text = render(args, &queue, screen).await?;
     Ok(screen.write(&text)?)
 }
 
-async fn look(args: &StatusArgs, queue: &Queue, screen: &mut Screen) -> Result<String, Failure> {
+async fn render(args: &StatusArgs, queue: &Queue, screen: &mut Screen) -> Result<String, Failure> {
     let task = queue.get(args.id).await?;
     if screen.json {
         return Ok(format!("{}\n", as_json(&task, queue, args.full).await?));
@@ -57,7 +57,7 @@ async fn look(args: &StatusArgs, queue: &Queue, screen: &mut Screen) -> Result<S
     Ok(card.text)
 }
 
-/// The stored record; in full, with the payloads that are kept beside it put into it.
+/// The stored record. With `full`, payloads stored outside the record are included.
 async fn as_json(task: &Task, queue: &Queue, full: bool) -> Result<String, Failure> {
     let record = serde_json::to_string(task)?;
     if !full {
@@ -75,7 +75,7 @@ async fn as_json(task: &Task, queue: &Queue, full: bool) -> Result<String, Failu
     Ok(serde_json::to_string(&fields)?)
 }
 
-/// A task as lines of names and values.
+/// A task as lines of labels and values.
 struct Card {
     text: String,
     paint: Paint,
@@ -98,7 +98,7 @@ impl Card {
         let status = self
             .paint
             .paint(of_status(task.status), task.status.as_str());
-        // Writing to a text cannot fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(self.text, "{id}  {status}\n");
     }
 
@@ -134,16 +134,16 @@ impl Card {
                 .as_deref()
                 .map(|text| format!(" {text}"))
                 .unwrap_or_default();
-            let told = time::relative(progress.at, now);
+            let reported = time::relative(progress.at, now);
             self.fact(
                 "progress",
-                &format!("{:.0}%{message} ({told})", progress.percent),
+                &format!("{:.0}%{message} ({reported})", progress.percent),
             );
         }
         if task.cancel_requested {
             self.styled(
                 "cancel",
-                "requested; its worker is told with the next renewal",
+                "requested; the worker learns of it at its next lease renewal",
                 RED,
             );
         }
@@ -157,9 +157,9 @@ impl Card {
         if let Some(key) = &task.idempotency_key {
             let until = match task.idempotency_until {
                 Some(until) if until > now => {
-                    format!(", holds for {}", time::short(until.since(now)))
+                    format!(", valid for {}", time::short(until.since(now)))
                 }
-                Some(_) => ", no longer holds".to_owned(),
+                Some(_) => ", expired".to_owned(),
                 None => String::new(),
             };
             self.fact("key", &format!("{key}{until}"));
@@ -191,7 +191,7 @@ impl Card {
                         )
                     } else {
                         format!(
-                            "over for {}: the task comes back soon",
+                            "expired {} ago; the task will be recovered soon",
                             time::duration(now.since(end))
                         )
                     };
@@ -210,7 +210,7 @@ impl Card {
                 let took = task.started_at.map_or(String::new(), |started_at| {
                     format!(", took {}", time::duration(ended.since(started_at)))
                 });
-                self.fact("ended", &format!("{}{took}", time::both(ended, now)));
+                self.fact("finished", &format!("{}{took}", time::both(ended, now)));
             }
         }
     }
@@ -225,14 +225,14 @@ impl Card {
                 let size = text::bytes(reference.size);
                 self.styled(
                     name,
-                    &format!("{size}, kept beside the record; --full shows it"),
+                    &format!("{size}, stored outside the record; show it with --full"),
                     DIM,
                 );
             }
         }
     }
 
-    /// A value of several lines, indented, and cut where it is long.
+    /// A value of several lines, indented and truncated.
     fn block(&mut self, name: &str, value: &str, style: Style) {
         let name = self.paint.paint(DIM, &format!("{name:<10}"));
         let mut left = CHARACTERS_MAX;
@@ -250,7 +250,9 @@ impl Card {
             label = " ".repeat(13);
             shown += 1;
             if !self.full && lines.peek().is_some() && (shown == LINES_MAX || left == 0) {
-                let more = self.paint.paint(DIM, "… --full shows all of it");
+                let more = self
+                    .paint
+                    .paint(DIM, "… truncated; show all of it with --full");
                 let _ = writeln!(self.text, "{label}{more}");
                 break;
             }
@@ -260,12 +262,9 @@ impl Card {
 
 fn attempts(task: &Task) -> String {
     match (task.attempt, task.retry_count) {
-        (0, _) => format!("none yet, up to {} retries", task.max_retries),
+        (0, _) => format!("0 (max {} retries)", task.max_retries),
         (attempt, retries) => {
-            format!(
-                "{attempt}, with {retries} of {} retries used",
-                task.max_retries
-            )
+            format!("{attempt} ({retries} of {} retries used)", task.max_retries)
         }
     }
 }

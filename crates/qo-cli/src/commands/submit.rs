@@ -16,21 +16,21 @@ use crate::session::Session;
 pub(super) async fn run(args: &SubmitArgs, session: &mut Session) -> Result<(), Failure> {
     let input = read_input(args.task.input.as_deref(), session)?;
     let queue = session.connect().await?;
-    let submitted = describe(&queue, &args.task, &args.policy, input)?
+    let submitted = build(&queue, &args.task, &args.policy, input)?
         .submit()
         .await?;
     let screen = &mut session.screen;
     if !args.wait {
-        return tell(&submitted, screen);
+        return print(&submitted, screen);
     }
     let id = submitted.task.id;
     if !screen.json {
-        let did = if submitted.duplicate {
-            "Already there"
+        let result = if submitted.duplicate {
+            "Already exists"
         } else {
             "Submitted"
         };
-        screen.note(format_args!("{did}: {id}, waiting for its end"));
+        screen.note(format_args!("{result}: {id}, waiting for it to finish"));
     }
     let task = wait::until_end(&queue, id, args.wait_timeout).await?;
     if screen.json {
@@ -39,10 +39,10 @@ pub(super) async fn run(args: &SubmitArgs, session: &mut Session) -> Result<(), 
     } else {
         wait::print_output(&queue, &task, screen).await?;
     }
-    wait::judge(&task)
+    wait::check_success(&task)
 }
 
-fn tell(submitted: &Submitted, screen: &mut Screen) -> Result<(), Failure> {
+fn print(submitted: &Submitted, screen: &mut Screen) -> Result<(), Failure> {
     let Submitted { task, duplicate } = submitted;
     if screen.json {
         let id = task.id;
@@ -52,36 +52,36 @@ fn tell(submitted: &Submitted, screen: &mut Screen) -> Result<(), Failure> {
         screen.line(task.id)?;
         if *duplicate {
             screen.note(format_args!(
-                "{} was there already; nothing was added",
+                "task {} already exists; nothing was added",
                 task.id
             ));
         }
         return Ok(());
     }
     let id = screen.paint.paint(BOLD, &task.id.to_string());
-    let did = if *duplicate {
-        "Already there, nothing was added"
+    let result = if *duplicate {
+        "Already exists, nothing was added"
     } else {
         "Submitted"
     };
     let next = screen.paint.paint(CYAN, &format!("qo status {}", task.id));
     screen.line(format_args!(
-        "{did}: {id} ({} in {})",
+        "{result}: {id} (type {}, queue {})",
         task.task_type, task.queue
     ))?;
     screen.line(format_args!("Next: {next}"))?;
     Ok(())
 }
 
-/// The task that the flags describe.
-pub(super) fn describe(
+/// Builds the task described by the flags.
+pub(super) fn build(
     queue: &Queue,
     args: &TaskArgs,
     retries: &PolicyArgs,
     input: Json,
 ) -> Result<TaskBuilder, Failure> {
     let Some(task_type) = &args.task_type else {
-        return Err(Failure::bad_input("the task has no type: give --type"));
+        return Err(Failure::bad_input("the task has no type: add --type"));
     };
     let mut task = queue.task_with(task_type.as_str(), input);
     if let Some(id) = args.id {
@@ -151,7 +151,7 @@ fn policy(args: &PolicyArgs) -> Option<RetryPolicy> {
         .map_or(base.initial_interval_ms, millis);
     Some(RetryPolicy {
         initial_interval_ms,
-        // A first wait above the default's longest one makes that the longest, too.
+        // An initial delay above the default maximum raises the maximum.
         max_interval_ms: retry_max
             .as_ref()
             .map_or(base.max_interval_ms.max(initial_interval_ms), millis),
@@ -161,7 +161,7 @@ fn policy(args: &PolicyArgs) -> Option<RetryPolicy> {
     })
 }
 
-/// The input: JSON, `@file`, `-` for standard input, or `null`.
+/// Reads the input: JSON, `@file`, `-` for standard input, or `null`.
 fn read_input(input: Option<&str>, session: &mut Session) -> Result<Json, Failure> {
     let (text, source) = match input {
         None => return Ok(Json::null()),
@@ -180,11 +180,11 @@ fn read_input(input: Option<&str>, session: &mut Session) -> Result<Json, Failur
     };
     Json::parse(text.trim()).map_err(|error| {
         Failure::bad_input(format!("{source}: {error}"))
-            .hint("a text needs quotes inside of the shell's: --input '\"text\"'; @FILE reads a file, - standard input")
+            .hint("a JSON string needs double quotes inside the shell's quotes: --input '\"text\"'; use @FILE to read a file, - to read standard input")
     })
 }
 
-/// Opens a file to read.
+/// Opens a file for reading.
 pub(super) fn open(path: &Path) -> Result<std::fs::File, Failure> {
     std::fs::File::open(path)
         .map_err(|error| Failure::bad_input(format!("cannot open {}: {error}", path.display())))
@@ -203,7 +203,7 @@ fn read_bounded(source: impl Read, name: &str) -> Result<String, Failure> {
         })?;
     if text.len() as u64 > STORED_PAYLOAD_MAX_BYTES {
         return Err(Failure::bad_input(format!(
-            "{name} has more than {STORED_PAYLOAD_MAX_BYTES} bytes, the most that an input can have"
+            "{name} is larger than the maximum input size of {STORED_PAYLOAD_MAX_BYTES} bytes"
         )));
     }
     Ok(text)

@@ -1,8 +1,8 @@
-//! `qo submit --many`: a task for each line, in chunks, with bounded memory.
+//! `qo submit --many`: one task per line, in batches, with bounded memory.
 //!
-//! A thread reads lines and hands them over; what it has read and nobody has submitted yet is bounded in bytes. Each chunk takes what is
-//! there, so that lines that come slowly are not held back. A crash in the middle leaves the chunks before it submitted; whoever wants to run the
-//! file again without adding tasks twice gives each line an id or an idempotency key.
+//! A thread reads the lines; the bytes read but not yet submitted are bounded. Each batch contains the lines available at that
+//! moment, so slow input is not held back. After a crash, earlier batches stay submitted. To submit the file again without
+//! duplicates, give each line an id or an idempotency key.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -21,14 +21,14 @@ use crate::output::style::{BOLD, RED};
 use crate::output::{Screen, text};
 use crate::session::Session;
 
-/// How many tasks are submitted at once.
-const CHUNK_TASKS: usize = 500;
-/// The longest line.
+/// Maximum number of tasks per batch.
+const BATCH_TASKS_MAX: usize = 500;
+/// Maximum length of a line.
 const LINE_BYTES_MAX: u32 = 16 * 1024 * 1024;
-/// How many bytes of lines are held at once.
-const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How many failures are told one by one, and after how many the rest is not tried.
-const FAILURES_TOLD: u64 = 20;
+/// Maximum number of bytes read but not yet submitted.
+const BUFFERED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Maximum number of failures to print one by one, and number of failures after which the command gives up.
+const FAILURES_PRINTED_MAX: u64 = 20;
 const FAILURES_MAX: u64 = 1_000;
 
 pub(super) async fn run(
@@ -44,33 +44,33 @@ pub(super) async fn run(
     };
     let queue = session.connect().await?;
     let mut lines = read_lines(source);
-    let mut run = Run {
+    let mut batches = BatchSubmitter {
         queue: &queue,
         args,
         progress: Progress::new(&session.screen, "submitting", None),
         screen: &mut session.screen,
         counts: Counts::default(),
     };
-    let outcome = run.all(&mut lines).await;
-    let counts = run.counts;
-    drop(run);
+    let result = batches.submit_all(&mut lines).await;
+    let counts = batches.counts;
+    drop(batches);
     queue.close().await;
     session.screen.note(counts.summary());
-    outcome?;
-    counts.judge()
+    result?;
+    counts.into_result()
 }
 
-/// A line with its number, or why there are no more.
+/// A line with its number, or the error that ended the input.
 struct Line {
     number: u64,
     text: Result<String, Failure>,
-    /// Frees the room of the line when it is done with.
-    _room: Option<OwnedSemaphorePermit>,
+    /// Returns the line's bytes to the budget when dropped.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 fn read_lines(mut source: Box<dyn BufRead + Send>) -> mpsc::Receiver<Line> {
-    let (sender, lines) = mpsc::channel(CHUNK_TASKS);
-    let room = Arc::new(Semaphore::new(HELD_BYTES_MAX));
+    let (sender, lines) = mpsc::channel(BATCH_TASKS_MAX);
+    let budget = Arc::new(Semaphore::new(BUFFERED_BYTES_MAX));
     let handle = tokio::runtime::Handle::current();
     tokio::task::spawn_blocking(move || {
         for number in 1.. {
@@ -82,14 +82,14 @@ fn read_lines(mut source: Box<dyn BufRead + Send>) -> mpsc::Receiver<Line> {
             let size = text.as_ref().map_or(0, String::len);
             let size = u32::try_from(size).unwrap_or(LINE_BYTES_MAX);
             let is_last = text.is_err();
-            // The semaphore is never closed; without a permit the line would only not be counted.
+            // The semaphore is never closed, so there is always a permit.
             let permit = handle
-                .block_on(Arc::clone(&room).acquire_many_owned(size))
+                .block_on(Arc::clone(&budget).acquire_many_owned(size))
                 .ok();
             let line = Line {
                 number,
                 text,
-                _room: permit,
+                _permit: permit,
             };
             if sender.blocking_send(line).is_err() || is_last {
                 return;
@@ -99,7 +99,7 @@ fn read_lines(mut source: Box<dyn BufRead + Send>) -> mpsc::Receiver<Line> {
     lines
 }
 
-/// The next line, or why it cannot be read. After an error there is no next one.
+/// Reads the next line. After an error, reading stops.
 fn read_line(source: &mut dyn BufRead) -> Option<Result<String, Failure>> {
     let mut bytes = Vec::new();
     let read = source
@@ -108,14 +108,16 @@ fn read_line(source: &mut dyn BufRead) -> Option<Result<String, Failure>> {
     match read {
         Ok(0) => None,
         Ok(_) if bytes.len() > LINE_BYTES_MAX as usize => Some(Err(Failure::bad_input(format!(
-            "the line has more than {LINE_BYTES_MAX} bytes; nothing after it was read"
+            "the line is longer than {LINE_BYTES_MAX} bytes; the rest was not read"
         )))),
         Ok(_) => {
             Some(String::from_utf8(bytes).map_err(|_| {
-                Failure::bad_input("the line is not UTF-8; nothing after it was read")
+                Failure::bad_input("the line is not valid UTF-8; the rest was not read")
             }))
         }
-        Err(error) => Some(Err(Failure::bad_input(format!("cannot read on: {error}")))),
+        Err(error) => Some(Err(Failure::bad_input(format!(
+            "cannot read the next line: {error}"
+        )))),
     }
 }
 
@@ -128,7 +130,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn fail(&mut self, kind: FailureKind) {
+    fn add_failure(&mut self, kind: FailureKind) {
         self.failed += 1;
         self.kind = Some(match self.kind {
             None => kind,
@@ -140,7 +142,10 @@ impl Counts {
     fn summary(&self) -> String {
         let mut parts = vec![format!("{} submitted", text::count(self.submitted, "task"))];
         if self.duplicates > 0 {
-            parts.push(format!("{} there already", text::grouped(self.duplicates)));
+            parts.push(format!(
+                "{} already existed",
+                text::grouped(self.duplicates)
+            ));
         }
         if self.failed > 0 {
             parts.push(format!("{} failed", text::grouped(self.failed)));
@@ -148,7 +153,7 @@ impl Counts {
         parts.join(", ")
     }
 
-    fn judge(&self) -> Result<(), Failure> {
+    fn into_result(self) -> Result<(), Failure> {
         match self.kind {
             None => Ok(()),
             Some(kind) => Err(Failure::new(
@@ -162,7 +167,7 @@ impl Counts {
     }
 }
 
-struct Run<'a> {
+struct BatchSubmitter<'a> {
     queue: &'a Queue,
     args: &'a SubmitArgs,
     screen: &'a mut Screen,
@@ -170,18 +175,18 @@ struct Run<'a> {
     counts: Counts,
 }
 
-impl Run<'_> {
-    async fn all(&mut self, lines: &mut mpsc::Receiver<Line>) -> Result<(), Failure> {
-        let mut chunk = Vec::new();
-        while lines.recv_many(&mut chunk, CHUNK_TASKS).await > 0 {
-            self.chunk(std::mem::take(&mut chunk)).await?;
+impl BatchSubmitter<'_> {
+    async fn submit_all(&mut self, lines: &mut mpsc::Receiver<Line>) -> Result<(), Failure> {
+        let mut batch = Vec::new();
+        while lines.recv_many(&mut batch, BATCH_TASKS_MAX).await > 0 {
+            self.submit_batch(std::mem::take(&mut batch)).await?;
             let done = self.counts.submitted + self.counts.duplicates + self.counts.failed;
             self.progress.set(done);
             if self.counts.failed >= FAILURES_MAX {
                 return Err(Failure::new(
                     self.counts.kind.unwrap_or(FailureKind::Other),
                     format!(
-                        "stopped after {} failures; the lines after that were not submitted",
+                        "stopped after {} failures; the remaining lines were not submitted",
                         self.counts.failed
                     ),
                 ));
@@ -190,9 +195,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn chunk(&mut self, lines: Vec<Line>) -> Result<(), Failure> {
+    async fn submit_batch(&mut self, lines: Vec<Line>) -> Result<(), Failure> {
         let mut requests = Vec::new();
-        // What each line came to, in their order; a request stands for the next answer.
+        // One entry per line, in order: `Ok` takes the next result of the submit.
         let mut plan = Vec::new();
         for line in &lines {
             let request = match &line.text {
@@ -202,39 +207,44 @@ impl Run<'_> {
             plan.push((line.number, request.map(|request| requests.push(request))));
         }
         let sent = requests.len();
-        let mut answers = self.queue.submit_many(requests).await.into_iter();
-        let mut hopeless = 0;
+        let mut results = self.queue.submit_many(requests).await.into_iter();
+        let mut store_failures = 0;
         for (number, planned) in plan {
-            let answer = match planned {
-                Ok(()) => match answers.next() {
-                    Some(answer) => answer.map_err(Failure::from),
-                    None => Err(Failure::new(FailureKind::Other, "the queue gave no answer")),
+            let result = match planned {
+                Ok(()) => match results.next() {
+                    Some(result) => result.map_err(Failure::from),
+                    None => Err(Failure::new(
+                        FailureKind::Other,
+                        "the queue returned no result",
+                    )),
                 },
                 Err(failure) => Err(failure),
             };
-            match answer {
-                Ok(submitted) => self.tell_done(number, submitted.task.id, submitted.duplicate)?,
+            match result {
+                Ok(submitted) => {
+                    self.report_submitted(number, submitted.task.id, submitted.duplicate)?;
+                }
                 Err(failure) => {
-                    hopeless += usize::from(matches!(
+                    store_failures += usize::from(matches!(
                         failure.kind,
                         FailureKind::Unavailable | FailureKind::Denied | FailureKind::Unsupported
                     ));
-                    self.tell_failed(number, &failure)?;
+                    self.report_failed(number, &failure)?;
                 }
             }
         }
-        // Lines stay in memory until here, so that their room is freed only now.
+        // The lines stay in memory until here, so their bytes return to the budget only now.
         drop(lines);
-        if sent > 0 && hopeless == sent {
+        if sent > 0 && store_failures == sent {
             return Err(Failure::new(
                 self.counts.kind.unwrap_or(FailureKind::Other),
-                "the store does not take any task; the lines after that were not submitted",
+                "the store accepts no tasks; the remaining lines were not submitted",
             ));
         }
         Ok(())
     }
 
-    fn tell_done(&mut self, line: u64, id: TaskId, duplicate: bool) -> Result<(), Failure> {
+    fn report_submitted(&mut self, line: u64, id: TaskId, duplicate: bool) -> Result<(), Failure> {
         if duplicate {
             self.counts.duplicates += 1;
         } else {
@@ -250,27 +260,27 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn tell_failed(&mut self, line: u64, failure: &Failure) -> Result<(), Failure> {
-        self.counts.fail(failure.kind);
+    fn report_failed(&mut self, line: u64, failure: &Failure) -> Result<(), Failure> {
+        self.counts.add_failure(failure.kind);
         if self.screen.json {
             let value = serde_json::json!({ "line": line, "error": failure.to_json_body() });
             return self.screen.json(&value);
         }
-        if self.counts.failed <= FAILURES_TOLD {
-            let place = self.screen.paint_notes.paint(RED, &format!("line {line}:"));
-            self.screen.note(format_args!("{place} {failure}"));
-        } else if self.counts.failed == FAILURES_TOLD + 1 {
+        if self.counts.failed <= FAILURES_PRINTED_MAX {
+            let label = self.screen.paint_notes.paint(RED, &format!("line {line}:"));
+            self.screen.note(format_args!("{label} {failure}"));
+        } else if self.counts.failed == FAILURES_PRINTED_MAX + 1 {
             let more = self
                 .screen
                 .paint_notes
-                .paint(BOLD, "further failures are only counted");
+                .paint(BOLD, "further failures are counted but not printed");
             self.screen.note(more);
         }
         Ok(())
     }
 }
 
-/// The fields of a line of `--full`.
+/// A line with `--full`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FullLine {
@@ -281,30 +291,30 @@ struct FullLine {
     id: Option<TaskId>,
     queue: Option<String>,
     priority: Option<u8>,
-    delay: Option<Amount>,
+    delay: Option<LineDuration>,
     at: Option<String>,
-    expires_in: Option<Amount>,
+    expires_in: Option<LineDuration>,
     expires_at: Option<String>,
-    timeout: Option<Amount>,
+    timeout: Option<LineDuration>,
     retries: Option<u32>,
     retry_policy: Option<RetryPolicy>,
     #[serde(default)]
     tags: Vec<String>,
     idempotency_key: Option<String>,
     idempotency_scope: Option<String>,
-    idempotency_window: Option<Amount>,
+    idempotency_window: Option<LineDuration>,
 }
 
-/// A duration as a number of seconds, or as a text such as `5m`.
+/// A duration: a number of seconds, or a string such as `5m`.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Amount {
+enum LineDuration {
     Seconds(f64),
     Text(String),
 }
 
-impl Amount {
-    fn duration(self) -> Result<Duration, String> {
+impl LineDuration {
+    fn parse(self) -> Result<Duration, String> {
         match self {
             Self::Seconds(seconds) => values::duration(&seconds.to_string()),
             Self::Text(text) => values::duration(&text),
@@ -312,7 +322,7 @@ impl Amount {
     }
 }
 
-/// The request of a line.
+/// Builds the submit request for a line.
 pub(crate) fn request(
     queue: &Queue,
     args: &SubmitArgs,
@@ -321,27 +331,27 @@ pub(crate) fn request(
     let line = line.trim();
     if !args.many.full {
         let input = Json::parse(line)?;
-        return Ok(submit::describe(queue, &args.task, &args.policy, input)?.build()?);
+        return Ok(submit::build(queue, &args.task, &args.policy, input)?.build()?);
     }
     let mut full: FullLine = serde_json::from_str(line).map_err(|error| {
-        Failure::bad_input(format!("not an object with the fields of a task: {error}"))
+        Failure::bad_input(format!("expected a JSON object with task fields: {error}"))
     })?;
     let input = full.input.take().unwrap_or_else(Json::null);
     let policy = full.retry_policy.take();
     let mut task = args.task.clone();
-    overlay(&mut task, full).map_err(Failure::bad_input)?;
-    let mut task = submit::describe(queue, &task, &args.policy, Json::parse(input.as_str())?)?;
+    override_with(&mut task, full).map_err(Failure::bad_input)?;
+    let mut task = submit::build(queue, &task, &args.policy, Json::parse(input.as_str())?)?;
     if let Some(policy) = policy {
         task = task.retry_policy(policy);
     }
     Ok(task.build()?)
 }
 
-/// Puts what a line says over what the flags say.
-fn overlay(task: &mut TaskArgs, line: FullLine) -> Result<(), String> {
-    fn over<T>(place: &mut Option<T>, value: Option<T>) {
+/// Overrides the flags with the fields of a line.
+fn override_with(task: &mut TaskArgs, line: FullLine) -> Result<(), String> {
+    fn set<T>(field: &mut Option<T>, value: Option<T>) {
         if value.is_some() {
-            *place = value;
+            *field = value;
         }
     }
     fn parsed<T, V>(
@@ -355,56 +365,56 @@ fn overlay(task: &mut TaskArgs, line: FullLine) -> Result<(), String> {
     let name = parsed("type", line.task_type, |text| {
         TaskType::new(&text).map_err(|error| error.to_string())
     })?;
-    over(&mut task.task_type, name);
-    over(&mut task.id, line.id);
-    over(&mut task.queue, line.queue);
-    over(&mut task.priority, line.priority);
+    set(&mut task.task_type, name);
+    set(&mut task.id, line.id);
+    set(&mut task.queue, line.queue);
+    set(&mut task.priority, line.priority);
     if line.delay.is_some() || line.at.is_some() {
         (task.delay, task.at) = (None, None);
     }
     if line.expires_in.is_some() || line.expires_at.is_some() {
         (task.expires_in, task.expires_at) = (None, None);
     }
-    over(
+    set(
         &mut task.delay,
-        parsed("delay", line.delay, Amount::duration)?,
+        parsed("delay", line.delay, LineDuration::parse)?,
     );
-    over(
+    set(
         &mut task.at,
         parsed("at", line.at, |text| values::timestamp(&text))?,
     );
-    let expires_in = parsed("expires_in", line.expires_in, Amount::duration)?;
-    over(&mut task.expires_in, expires_in);
+    let expires_in = parsed("expires_in", line.expires_in, LineDuration::parse)?;
+    set(&mut task.expires_in, expires_in);
     let expires_at = parsed("expires_at", line.expires_at, |text| {
         values::timestamp(&text)
     })?;
-    over(&mut task.expires_at, expires_at);
-    over(
+    set(&mut task.expires_at, expires_at);
+    set(
         &mut task.timeout,
-        parsed("timeout", line.timeout, Amount::duration)?,
+        parsed("timeout", line.timeout, LineDuration::parse)?,
     );
-    over(&mut task.retries, line.retries);
-    over(&mut task.idempotency_key, line.idempotency_key);
+    set(&mut task.retries, line.retries);
+    set(&mut task.idempotency_key, line.idempotency_key);
     let key_scope: Option<IdempotencyScope> =
         parsed("idempotency_scope", line.idempotency_scope, |text| {
             scope(&text)
         })?;
-    over(&mut task.idempotency_scope, key_scope);
+    set(&mut task.idempotency_scope, key_scope);
     let window = parsed(
         "idempotency_window",
         line.idempotency_window,
-        Amount::duration,
+        LineDuration::parse,
     )?;
-    over(&mut task.idempotency_window, window);
+    set(&mut task.idempotency_window, window);
     for tag in &line.tags {
         task.tag
             .push(Tag::new(tag).map_err(|error| format!("tags: {error}"))?);
     }
     if task.delay.is_some() && task.at.is_some() {
-        return Err("delay and at exclude each other".to_owned());
+        return Err("delay and at are mutually exclusive".to_owned());
     }
     if task.expires_in.is_some() && task.expires_at.is_some() {
-        return Err("expires_in and expires_at exclude each other".to_owned());
+        return Err("expires_in and expires_at are mutually exclusive".to_owned());
     }
     Ok(())
 }

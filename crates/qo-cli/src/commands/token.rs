@@ -1,4 +1,4 @@
-//! `qo token`: who may come in to a server.
+//! `qo token`: access tokens for `qo serve`.
 
 use qo_server::tokens::{TokenError, TokenRecord};
 use serde_json::{Value, json};
@@ -18,13 +18,13 @@ pub(super) async fn run(args: &TokenArgs, session: &mut Session) -> Result<(), F
                 .create(&args.name, &args.scope, args.valid_for)
                 .await?;
             if session.screen.json {
-                let mut shown = form(&token.record);
+                let mut shown = view(&token.record);
                 shown["token"] = json!(token.reveal());
                 return session.screen.json(&shown);
             }
             session.screen.line(token.reveal())?;
             session.screen.note(
-                "This is the only time that it is shown. Clients give it as QO_TOKEN, or in the header `Authorization: Bearer ...`.",
+                "Store this token now; it cannot be shown again. Clients pass it in QO_TOKEN, or in the header `Authorization: Bearer ...`.",
             );
             Ok(())
         }
@@ -32,10 +32,10 @@ pub(super) async fn run(args: &TokenArgs, session: &mut Session) -> Result<(), F
         TokenCommand::Revoke(args) => {
             let record = tokens.revoke(&args.id).await?;
             if session.screen.json {
-                return session.screen.json(&form(&record));
+                return session.screen.json(&view(&record));
             }
             session.screen.note(format_args!(
-                "Revoked {}: servers refuse it within seconds.",
+                "Revoked {}. Servers reject it within seconds.",
                 record.name.as_str()
             ));
             Ok(())
@@ -46,14 +46,14 @@ pub(super) async fn run(args: &TokenArgs, session: &mut Session) -> Result<(), F
 fn list(records: &[TokenRecord], session: &mut Session) -> Result<(), Failure> {
     if session.screen.json {
         for record in records {
-            session.screen.json(&form(record))?;
+            session.screen.json(&view(record))?;
         }
         return Ok(());
     }
     if records.is_empty() {
-        session
-            .screen
-            .note("There are no tokens. `qo token create --name NAME --scope SCOPE` makes one.");
+        session.screen.note(
+            "There are no tokens. Create one with `qo token create --name NAME --scope SCOPE`.",
+        );
         return Ok(());
     }
     let now = session.runtime.now();
@@ -83,8 +83,8 @@ fn scopes(record: &TokenRecord) -> Vec<&'static str> {
     record.scopes.iter().map(|scope| scope.as_str()).collect()
 }
 
-/// A token as it is shown: nothing that its secret could be found from.
-fn form(record: &TokenRecord) -> Value {
+/// A token as `--json` prints it, without its secret and its hash.
+fn view(record: &TokenRecord) -> Value {
     json!({
         "id": record.id,
         "name": record.name,

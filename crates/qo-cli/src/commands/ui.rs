@@ -1,14 +1,14 @@
 //! `qo ui deploy` and `qo ui link`.
 
 use qo_store::browser::{BrowserRights, SessionWish};
-use qo_ui::{DeployError, DeployReport, LinkError, LinkWish};
+use qo_ui::{DeployError, DeployReport, LinkError, LinkRequest};
 
 use crate::args::{UiArgs, UiCommand, UiDeployArgs, UiLinkArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::output::style::CYAN;
 use crate::session::Session;
 
-/// What the services that make sessions allow.
+/// Session lifetimes that the services accept.
 const SESSION_SECONDS: std::ops::RangeInclusive<u64> = 900..=43_200;
 
 pub(super) async fn run(args: &UiArgs, session: &mut Session) -> Result<(), Failure> {
@@ -27,42 +27,46 @@ async fn deploy(args: &UiDeployArgs, session: &mut Session) -> Result<(), Failur
     if session.screen.json {
         return session.screen.json(&report);
     }
-    tell(&report, session)
+    print_report(&report, session)
 }
 
-/// Says where the dashboard is, and what is left to do.
-pub(super) fn tell(report: &DeployReport, session: &mut Session) -> Result<(), Failure> {
+/// Prints the URL of the dashboard and the next step.
+pub(super) fn print_report(report: &DeployReport, session: &mut Session) -> Result<(), Failure> {
     let screen = &mut session.screen;
     let Some(url) = &report.url else {
-        screen.note("The files are in the store, but no browser can call it: `qo serve` brings the dashboard with it.");
+        screen.note("The files are in the store, but browsers cannot access it. Use `qo serve`, which includes the dashboard.");
         return Ok(());
     };
     screen.line(url)?;
     screen.note(format_args!(
-        "{} of {} files were written.",
+        "Wrote {} of {} files; the others are up to date.",
         report.written, report.files
     ));
     if report.public != Some(true) {
-        screen.note("A browser can open the page only if everybody may read it: `qo ui deploy --public` lets them, and nothing else.");
+        screen.note("Browsers can open the page only if its files are public. `qo ui deploy --public` makes them, and nothing else, publicly readable.");
     }
     let next = screen.paint_notes.paint(CYAN, "qo ui link");
-    screen.note(format_args!("{next} opens it with a session of its own."));
+    screen.note(format_args!(
+        "Run {next} to get a link with temporary credentials."
+    ));
     Ok(())
 }
 
 async fn link(args: &UiLinkArgs, session: &mut Session) -> Result<(), Failure> {
     let seconds = args.lasts.as_secs();
     if !SESSION_SECONDS.contains(&seconds) {
-        return Err(Failure::bad_input("--for must be 15 minutes to 12 hours"));
+        return Err(Failure::bad_input(
+            "--for must be between 15 minutes and 12 hours",
+        ));
     }
-    let wish = LinkWish {
+    let request = LinkRequest {
         session: SessionWish {
             rights: if args.read_only {
                 BrowserRights::Read
             } else {
                 BrowserRights::Operate
             },
-            // It is at most 12 hours, as was just checked.
+            // At most 12 hours, as checked above.
             seconds: u32::try_from(seconds).unwrap_or(u32::MAX),
             role: args.role.clone(),
         },
@@ -71,7 +75,7 @@ async fn link(args: &UiLinkArgs, session: &mut Session) -> Result<(), Failure> {
         go: args.go.clone(),
     };
     let store = session.open_store()?;
-    let made = qo_ui::link(&store, &wish)
+    let link = qo_ui::link(&store, &request)
         .await
         .map_err(|error| match error {
             LinkError::Store(error) => qo::Error::from(qo::EngineError::from(error)).into(),
@@ -82,15 +86,15 @@ async fn link(args: &UiLinkArgs, session: &mut Session) -> Result<(), Failure> {
         })?;
     let screen = &mut session.screen;
     if screen.json {
-        return screen.json(&made);
+        return screen.json(&link);
     }
-    for note in &made.notes {
+    for note in &link.notes {
         screen.note(note);
     }
-    if let Some(expires_at) = made.expires_at {
-        screen.note(format_args!("It ends at {expires_at}."));
+    if let Some(expires_at) = link.expires_at {
+        screen.note(format_args!("The link expires at {expires_at}."));
     }
-    screen.line(&made.url)?;
+    screen.line(&link.url)?;
     Ok(())
 }
 
@@ -100,7 +104,7 @@ pub(super) fn explain(error: &DeployError) -> Failure {
             let failure = Failure::from(qo::Error::from(qo::EngineError::from(cause.clone())));
             Failure {
                 message: error.to_string(),
-                hint: Some("AWS refuses public policies while the bucket's \"Block public access\" is on: switch it off for policies, or open the dashboard from `qo serve`".to_owned()),
+                hint: Some("AWS rejects public policies while \"Block public access\" is on for the bucket: turn it off for policies, or use the dashboard of `qo serve`".to_owned()),
                 ..failure
             }
         }

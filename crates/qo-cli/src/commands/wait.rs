@@ -1,4 +1,4 @@
-//! `qo wait`, and what waiting for a task prints.
+//! `qo wait`, and waiting for `qo submit --wait`.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use qo::{Queue, Status, Task, TaskId};
 
 use crate::args::WaitArgs;
 use crate::failure::{Failure, FailureKind};
-use crate::output::Screen;
+use crate::output::{Screen, text};
 use crate::session::Session;
 
 pub(super) async fn run(args: &WaitArgs, session: &mut Session) -> Result<(), Failure> {
@@ -17,10 +17,10 @@ pub(super) async fn run(args: &WaitArgs, session: &mut Session) -> Result<(), Fa
     } else {
         print_output(&queue, &task, &mut session.screen).await?;
     }
-    judge(&task)
+    check_success(&task)
 }
 
-/// Waits for a task's end.
+/// Waits until a task finishes.
 pub(super) async fn until_end(
     queue: &Queue,
     id: TaskId,
@@ -29,7 +29,7 @@ pub(super) async fn until_end(
     Ok(queue.wait(id, timeout.unwrap_or(Duration::MAX)).await?)
 }
 
-/// The output, if there is one, as it was written.
+/// Prints the output, if there is one, unchanged.
 pub(super) async fn print_output(
     queue: &Queue,
     task: &Task,
@@ -41,8 +41,8 @@ pub(super) async fn print_output(
     Ok(())
 }
 
-/// Whether a task that has come to its end succeeded.
-pub(super) fn judge(task: &Task) -> Result<(), Failure> {
+/// Fails unless the finished task succeeded.
+pub(super) fn check_success(task: &Task) -> Result<(), Failure> {
     let archived_from = || task.events.iter().rev().find_map(|event| event.from);
     let is_success = match task.status {
         Status::Completed => true,
@@ -53,14 +53,17 @@ pub(super) fn judge(task: &Task) -> Result<(), Failure> {
         return Ok(());
     }
     let why = match &task.last_error {
-        Some(error) => format!(": {error}"),
-        None => String::new(),
+        // A task cancelled without a reason has its status as the reason.
+        Some(error) if **error != *task.status.as_str() => format!(": {error}"),
+        _ => String::new(),
     };
     Err(Failure::new(
         FailureKind::TaskFailed,
         format!(
-            "task {} is {} after {} attempts{why}",
-            task.id, task.status, task.attempt
+            "task {} is {} after {}{why}",
+            task.id,
+            task.status,
+            text::count(task.attempt.into(), "attempt")
         ),
     )
     .hint(format!("`qo history {}` shows what happened", task.id)))

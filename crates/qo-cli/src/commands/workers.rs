@@ -14,7 +14,7 @@ use crate::output::watch::watch;
 use crate::output::{Screen, time};
 use crate::session::Session;
 
-/// A worker that was not heard of for so many thresholds counts as dead.
+/// A worker without a heartbeat for this many thresholds is dead.
 const DEAD_THRESHOLDS: u32 = 5;
 
 pub(super) async fn run(args: &WorkersArgs, session: &mut Session) -> Result<(), Failure> {
@@ -22,24 +22,24 @@ pub(super) async fn run(args: &WorkersArgs, session: &mut Session) -> Result<(),
     let screen = &mut session.screen;
     if let Some(interval) = args.watch.watch {
         return watch(screen, &queue, interval, "qo workers", async |screen| {
-            look(args, &queue, screen).await
+            render(args, &queue, screen).await
         })
         .await;
     }
-    let text = look(args, &queue, screen).await?;
+    let text = render(args, &queue, screen).await?;
     Ok(screen.write(&text)?)
 }
 
-/// How a worker is, by when it was last heard of.
+/// Health of a worker, by the age of its last heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum WorkerHealth {
     Active,
     Stale,
     Dead,
 }
 
-impl State {
+impl WorkerHealth {
     fn of(worker: &WorkerInfo, now: Timestamp, threshold: Duration) -> Self {
         let silence = now.since(worker.last_heartbeat);
         if silence <= threshold {
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    fn shown(self) -> (&'static str, Style) {
+    fn label(self) -> (&'static str, Style) {
         match self {
             Self::Active => ("active", GREEN),
             Self::Stale => ("stale", YELLOW),
@@ -60,21 +60,21 @@ impl State {
     }
 }
 
-/// A worker as `--json` shows it: the stored record, and how it is.
+/// A worker as `--json` prints it: the stored record and its health.
 #[derive(Debug, Serialize)]
 struct WorkerView<'a> {
     #[serde(flatten)]
     worker: &'a WorkerInfo,
-    state: State,
+    state: WorkerHealth,
 }
 
-async fn look(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Result<String, Failure> {
+async fn render(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Result<String, Failure> {
     let mut workers = queue.workers().await?;
     let now = queue.now();
     workers.sort_by(|one, other| {
         let key = |worker: &WorkerInfo| {
             (
-                State::of(worker, now, args.threshold),
+                WorkerHealth::of(worker, now, args.threshold),
                 worker.worker_id.clone(),
             )
         };
@@ -83,7 +83,7 @@ async fn look(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Result<
     if screen.json {
         let mut lines = String::new();
         for worker in &workers {
-            let state = State::of(worker, now, args.threshold);
+            let state = WorkerHealth::of(worker, now, args.threshold);
             lines.push_str(&serde_json::to_string(&WorkerView { worker, state })?);
             lines.push('\n');
         }
@@ -91,7 +91,7 @@ async fn look(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Result<
     }
     if workers.is_empty() {
         return Ok(if screen.terminals().stdout {
-            "No workers. `qo worker --exec TYPE=COMMAND` runs one.\n".to_owned()
+            "No workers. Start one with `qo worker --exec TYPE=COMMAND`.\n".to_owned()
         } else {
             String::new()
         });
@@ -104,14 +104,14 @@ async fn look(args: &WorkersArgs, queue: &Queue, screen: &mut Screen) -> Result<
         .number("RUNNING")
         .number("COMPLETED")
         .number("FAILED")
-        .column("HEARD OF")
+        .column("HEARTBEAT")
         .column("STARTED")
         .optional()
         .flexible("TYPES")
         .flexible("TASKS")
         .optional();
     for worker in &workers {
-        let (state, style) = State::of(worker, now, args.threshold).shown();
+        let (state, style) = WorkerHealth::of(worker, now, args.threshold).label();
         let types: Vec<&str> = worker.types.iter().map(qo::TaskType::as_str).collect();
         let mut tasks: Vec<String> = worker
             .current_tasks
@@ -142,18 +142,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_is_judged_by_its_silence() {
+    fn health_follows_from_the_age_of_the_heartbeat() {
         let started = Timestamp::from_millis(1_763_238_840_000);
         let worker = WorkerInfo::new("w".parse().unwrap(), started);
         for (seconds, state) in [
-            (0, State::Active),
-            (60, State::Active),
-            (61, State::Stale),
-            (300, State::Stale),
-            (301, State::Dead),
+            (0, WorkerHealth::Active),
+            (60, WorkerHealth::Active),
+            (61, WorkerHealth::Stale),
+            (300, WorkerHealth::Stale),
+            (301, WorkerHealth::Dead),
         ] {
             let now = started.plus_millis(seconds * 1_000);
-            assert_eq!(State::of(&worker, now, Duration::from_mins(1)), state);
+            assert_eq!(
+                WorkerHealth::of(&worker, now, Duration::from_mins(1)),
+                state
+            );
         }
     }
 }

@@ -1,44 +1,44 @@
-//! The settings file `qo.toml`: finding it, reading it, and saying precisely what is wrong with it.
+//! The settings file `qo.toml`: finding, reading and validating it.
 //!
-//! No message repeats a value of the file: a URL that was pasted into it can hold a credential.
+//! Error messages never repeat a value from the file, because a URL in it may contain credentials.
 
 use std::path::{Path, PathBuf};
 
-use super::near;
+use super::nearest::nearest;
 use crate::environment::Environment;
 use crate::failure::Failure;
 
 /// The name of the file.
 pub const FILE_NAME: &str = "qo.toml";
-/// A larger file is none of ours.
+/// Maximum size of the file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The keys at the top of the file.
+/// The top-level keys.
 const TOP_KEYS: [&str; 4] = ["store", "profile", "profiles", "worker"];
 /// The keys of a profile.
 const PROFILE_KEYS: [&str; 2] = ["store", "worker"];
 
-/// What a settings file says.
+/// A settings file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SettingsFile {
-    /// Which file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The store's URL, if no profile is chosen or the chosen one has none.
+    /// The store URL, used if no profile is selected or the selected one has none.
     pub store: Option<String>,
-    /// The profile that is chosen if nothing else chooses one.
+    /// The default profile.
     pub profile: Option<String>,
-    /// Named settings.
+    /// The profiles.
     pub profiles: Vec<(String, Profile)>,
-    /// How workers work; read by the worker command.
+    /// The `[worker]` section, parsed by the worker command.
     pub worker: toml::Table,
 }
 
-/// Named settings.
+/// A named set of settings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
-    /// The store's URL.
+    /// The store URL.
     pub store: Option<String>,
-    /// What differs from the file's own `[worker]`.
+    /// Overrides of the file's `[worker]` section.
     pub worker: toml::Table,
 }
 
@@ -61,82 +61,82 @@ impl SettingsFile {
             .len();
         if size > FILE_BYTES_MAX {
             return Err(failed(format!(
-                "it has {size} bytes, and a settings file has at most {FILE_BYTES_MAX}"
+                "the file has {size} bytes; the maximum is {FILE_BYTES_MAX}"
             )));
         }
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
         Self::parse(path, &text)
     }
 
-    /// Reads the text of a file.
+    /// Parses the contents of a file.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
         let table: toml::Table = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| {
                 1 + text.get(..span.start).unwrap_or(text).matches('\n').count()
             });
             Failure::bad_input(format!(
-                "{} is not TOML: line {line}: {}",
+                "{} is not valid TOML: line {line}: {}",
                 path.display(),
                 error.message()
             ))
         })?;
-        let place = Place { path, section: "" };
-        place.check_keys(&table, &TOP_KEYS)?;
+        let location = ConfigSection { path, name: "" };
+        location.check_keys(&table, &TOP_KEYS)?;
         let mut profiles = Vec::new();
-        for (name, value) in place.table(&table, "profiles")? {
+        for (name, value) in location.table(&table, "profiles")? {
             let section = format!("profiles.{name}");
-            let place = Place {
+            let location = ConfigSection {
                 path,
-                section: &section,
+                name: &section,
             };
             let Some(profile) = value.as_table() else {
-                return Err(place.wrong_type("", "a table", &value));
+                return Err(location.wrong_type("", "a table", &value));
             };
-            place.check_keys(profile, &PROFILE_KEYS)?;
+            location.check_keys(profile, &PROFILE_KEYS)?;
             profiles.push((
                 name,
                 Profile {
-                    store: place.text(profile, "store")?,
-                    worker: place.table(profile, "worker")?,
+                    store: location.text(profile, "store")?,
+                    worker: location.table(profile, "worker")?,
                 },
             ));
         }
         Ok(Self {
             path: path.to_owned(),
-            store: place.text(&table, "store")?,
-            profile: place.text(&table, "profile")?,
+            store: location.text(&table, "store")?,
+            profile: location.text(&table, "profile")?,
             profiles,
-            worker: place.table(&table, "worker")?,
+            worker: location.table(&table, "worker")?,
         })
     }
 }
 
-/// A section of a settings file, for what there is to say about it.
+/// A section of a settings file, for error messages.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
-    /// Which file.
+pub struct ConfigSection<'a> {
+    /// Path of the file.
     pub path: &'a Path,
-    /// Which section, such as `worker.exec`; empty at the top.
-    pub section: &'a str,
+    /// Name of the section, such as `worker.exec`; empty at the top level.
+    pub name: &'a str,
 }
 
-impl Place<'_> {
-    fn name(&self, key: &str) -> String {
-        match (self.section, key) {
+impl ConfigSection<'_> {
+    fn full_key(&self, key: &str) -> String {
+        match (self.name, key) {
             ("", key) => key.to_owned(),
             (section, "") => section.to_owned(),
             (section, key) => format!("{section}.{key}"),
         }
     }
 
-    /// Refuses a key that is not among the known ones, by name and with what may have been meant.
+    /// Rejects unknown keys, with a suggestion.
     pub fn check_keys(&self, table: &toml::Table, known: &[&str]) -> Result<(), Failure> {
         let Some(unknown) = table.keys().find(|key| !known.contains(&key.as_str())) else {
             return Ok(());
         };
         let failure = Failure::bad_input(format!(
             "unknown key {:?} in {}",
-            self.name(unknown),
+            self.full_key(unknown),
             self.path.display()
         ));
         let lower = unknown.to_ascii_lowercase();
@@ -144,25 +144,25 @@ impl Place<'_> {
             .iter()
             .any(|word| lower.contains(word));
         Err(if is_secret {
-            failure.hint("credentials do not belong into this file: use the environment, or a profile of the AWS tools with ?profile= in the store URL")
+            failure.hint("do not put credentials into this file: use environment variables, or an AWS profile with ?profile= in the store URL")
         } else {
-            failure.hint(match near::nearest(unknown, known) {
-                Some(near) => format!("did you mean {near:?}?"),
-                None => format!("known here: {}", known.join(", ")),
+            failure.hint(match nearest(unknown, known) {
+                Some(suggestion) => format!("did you mean {suggestion:?}?"),
+                None => format!("known keys: {}", known.join(", ")),
             })
         })
     }
 
-    /// A text.
+    /// A string; `None` if the key is missing.
     pub fn text(&self, table: &toml::Table, key: &str) -> Result<Option<String>, Failure> {
         match table.get(key) {
             None => Ok(None),
             Some(toml::Value::String(text)) => Ok(Some(text.clone())),
-            Some(other) => Err(self.wrong_type(key, "a text in quotes", other)),
+            Some(other) => Err(self.wrong_type(key, "a string in quotes", other)),
         }
     }
 
-    /// A table; an empty one, if there is none.
+    /// A table; empty if the key is missing.
     pub fn table(&self, table: &toml::Table, key: &str) -> Result<toml::Table, Failure> {
         match table.get(key) {
             None => Ok(toml::Table::new()),
@@ -171,18 +171,18 @@ impl Place<'_> {
         }
     }
 
-    /// Refuses a value of the wrong type.
-    pub fn wrong_type(&self, key: &str, wanted: &str, found: &toml::Value) -> Failure {
+    /// The error for a value of the wrong type.
+    pub fn wrong_type(&self, key: &str, expected: &str, value: &toml::Value) -> Failure {
         Failure::bad_input(format!(
-            "{:?} in {} is of type {}: make it {wanted}",
-            self.name(key),
+            "{:?} in {} has type {}; expected {expected}",
+            self.full_key(key),
             self.path.display(),
-            found.type_str()
+            value.type_str()
         ))
     }
 }
 
-/// The file that is used when none is named: in the current directory or the nearest one above it, else the user's own.
+/// The default settings file: in the current directory, the closest parent directory, or the user's configuration directory.
 pub fn find(environment: &Environment) -> Option<PathBuf> {
     environment
         .directory
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn all_keys_are_parsed() {
         let file = parse(
             r#"
             store = "sqlite:queue.db"
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_named_with_its_file_and_what_may_have_been_meant() {
+    fn an_unknown_key_is_reported_with_its_file_and_a_suggestion() {
         let failure = parse("stroe = 'memory:'").unwrap_err();
         assert!(
             failure.message.contains("\"stroe\" in dir/qo.toml"),
@@ -243,19 +243,19 @@ mod tests {
             failure.message.contains("\"profiles.prod.bucket\""),
             "{failure}"
         );
-        assert_eq!(failure.hint.unwrap(), "known here: store, worker");
+        assert_eq!(failure.hint.unwrap(), "known keys: store, worker");
         let failure = parse("aws_secret_access_key = 'hidden'").unwrap_err();
         assert!(!failure.message.contains("hidden"));
-        assert!(failure.hint.unwrap().contains("credentials do not belong"));
+        assert!(failure.hint.unwrap().contains("do not put credentials"));
     }
 
     #[test]
-    fn what_is_not_toml_is_named_by_its_line_and_never_repeated() {
+    fn a_syntax_error_names_the_line_and_never_repeats_a_value() {
         let failure = parse("store = 'memory:'\nworker = s3cr3t").unwrap_err();
         assert!(failure.message.contains("line 2"), "{failure}");
         assert!(!failure.message.contains("s3cr3t"), "{failure}");
         let failure = parse("store = 7").unwrap_err();
-        assert!(failure.message.contains("integer") && failure.message.contains("a text"));
+        assert!(failure.message.contains("integer") && failure.message.contains("a string"));
         let failure = parse("profiles.prod = 's'").unwrap_err();
         assert!(failure.message.contains("profiles.prod"), "{failure}");
     }

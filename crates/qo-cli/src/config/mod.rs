@@ -1,21 +1,21 @@
-//! Which store is meant, and where that was said.
+//! The settings in effect and where each comes from.
 //!
-//! From the strongest to the weakest: a flag, the environment, the chosen profile of the settings file, the settings file itself, the
-//! default. One rule for everything, so that nobody has to look it up.
+//! Precedence, highest first: flags, environment variables, the selected profile of the settings file, the settings file itself,
+//! defaults. The same order applies to every setting.
 
 pub mod file;
-pub mod near;
+pub mod nearest;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use self::file::{Place, SettingsFile};
+pub use self::file::{ConfigSection, SettingsFile};
 
 use crate::args::GlobalArgs;
 use crate::environment::Environment;
 use crate::failure::Failure;
 
-/// Where a setting was found.
+/// Where a setting comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// On the command line.
@@ -31,52 +31,52 @@ pub enum Origin {
     },
     /// In the settings file.
     File(PathBuf),
-    /// Nowhere: the default.
+    /// The default.
     Default,
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Flag(name) => write!(f, "the flag {name}"),
-            Self::Variable(name) => write!(f, "the environment variable {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+            Self::Variable(name) => write!(f, "environment variable {name}"),
             Self::Profile { name, path } => {
-                write!(f, "the profile {name} in {}", path.display())
+                write!(f, "profile {name} in {}", path.display())
             }
-            Self::File(path) => write!(f, "the file {}", path.display()),
+            Self::File(path) => write!(f, "file {}", path.display()),
             Self::Default => f.write_str("default"),
         }
     }
 }
 
-/// A setting, and where it was found.
+/// A setting and where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting<T> {
     /// Its value.
     pub value: T,
-    /// Where it was found.
+    /// Where it comes from.
     pub origin: Origin,
 }
 
-/// What holds for this run.
+/// The settings in effect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The store's URL; nothing, where the default is meant.
+    /// The store URL; `None` for the default store.
     pub store: Setting<Option<String>>,
-    /// The chosen profile.
+    /// The selected profile.
     pub profile: Option<Setting<String>>,
     /// The settings file, if there is one.
     pub file: Option<SettingsFile>,
-    /// Where the file was named; the default, if it was found by itself.
+    /// Where the file's path comes from; [`Origin::Default`] if it was found by searching.
     pub file_origin: Origin,
-    /// The profile's `[worker]` section over the file's own.
+    /// The file's `[worker]` section with the overrides of the profile.
     pub worker: toml::Table,
-    /// What somebody should know about the choice.
+    /// Warnings to print.
     pub warnings: Vec<String>,
 }
 
 impl Settings {
-    /// Puts together what flags, environment and file say.
+    /// Combines flags, environment and settings file.
     pub fn resolve(args: &GlobalArgs, environment: &Environment) -> Result<Self, Failure> {
         let (file, file_origin) = settings_file(args, environment)?;
         let mut settings = Self {
@@ -84,7 +84,7 @@ impl Settings {
                 value: None,
                 origin: Origin::Default,
             },
-            profile: chosen_profile(args, environment, file.as_ref()),
+            profile: selected_profile(args, environment, file.as_ref()),
             worker: file
                 .as_ref()
                 .map(|file| file.worker.clone())
@@ -101,13 +101,13 @@ impl Settings {
         }
         let profile_store = profile.and_then(|(name, path, profile)| {
             Some(Setting {
-                value: Some(beside(&profile.store?, &path)),
+                value: Some(resolve_path(&profile.store?, &path)),
                 origin: Origin::Profile { name, path },
             })
         });
         let file_store = settings.file.as_ref().and_then(|file| {
             Some(Setting {
-                value: Some(beside(file.store.as_ref()?, &file.path)),
+                value: Some(resolve_path(file.store.as_ref()?, &file.path)),
                 origin: Origin::File(file.path.clone()),
             })
         });
@@ -129,7 +129,7 @@ impl Settings {
             (&flag, &variable, &profile_store, &args.profile)
         {
             settings.warnings.push(format!(
-                "the store comes from {}, which is above {}; unset it, or give --store",
+                "the store comes from {}, which takes precedence over {}; unset it, or use --store",
                 variable.origin, profile.origin
             ));
         }
@@ -149,10 +149,10 @@ impl Settings {
         };
         let Some(file) = &self.file else {
             return Err(Failure::bad_input(format!(
-                "{origin} asks for the profile {name:?}, but there is no {} here, above, or in the user's settings",
+                "{origin} selects profile {name:?}, but there is no {} in this directory, its parents or the user's configuration directory",
                 file::FILE_NAME
             ))
-            .hint(format!("write one with [profiles.{name}] and store = \"…\", or name one with --config")));
+            .hint(format!("create one with [profiles.{name}] and store = \"...\", or pass one with --config")));
         };
         if let Some(profile) = file.profile(name) {
             return Ok(Some((name.clone(), file.path.clone(), profile.clone())));
@@ -163,13 +163,13 @@ impl Settings {
             .map(|(name, _)| name.as_str())
             .collect();
         let failure = Failure::bad_input(format!(
-            "{origin} asks for the profile {name:?}, which {} does not have",
+            "{origin} selects profile {name:?}, but {} does not define it",
             file.path.display()
         ));
-        Err(match near::nearest(name, &known) {
-            Some(near) => failure.hint(format!("did you mean {near:?}?")),
-            None if known.is_empty() => failure.hint("it has no profiles at all"),
-            None => failure.hint(format!("it has {}", known.join(", "))),
+        Err(match nearest::nearest(name, &known) {
+            Some(suggestion) => failure.hint(format!("did you mean {suggestion:?}?")),
+            None if known.is_empty() => failure.hint("the file defines no profiles"),
+            None => failure.hint(format!("known profiles: {}", known.join(", "))),
         })
     }
 }
@@ -193,7 +193,7 @@ fn settings_file(
     Ok((Some(SettingsFile::read(&path)?), origin))
 }
 
-fn chosen_profile(
+fn selected_profile(
     args: &GlobalArgs,
     environment: &Environment,
     file: Option<&SettingsFile>,
@@ -215,8 +215,8 @@ fn chosen_profile(
     flag.or(variable).or(in_file)
 }
 
-/// A relative path of an SQLite file in a settings file begins where the settings file is, wherever the command is run.
-fn beside(url: &str, file: &Path) -> String {
+/// Resolves a relative path of an SQLite store against the directory of the settings file.
+fn resolve_path(url: &str, file: &Path) -> String {
     let Some(path) = url.strip_prefix("sqlite:") else {
         return url.to_owned();
     };
@@ -235,9 +235,9 @@ fn beside(url: &str, file: &Path) -> String {
 mod tests {
     use super::*;
 
-    struct Place(tempfile::TempDir);
+    struct TestDirectory(tempfile::TempDir);
 
-    impl Place {
+    impl TestDirectory {
         fn with(text: &str) -> Self {
             let directory = tempfile::tempdir().unwrap();
             std::fs::write(directory.path().join("qo.toml"), text).unwrap();
@@ -283,23 +283,13 @@ mod tests {
     "#;
 
     #[test]
-    fn flag_above_environment_above_profile_above_file_above_default() {
-        let place = Place::with(FILE);
+    fn flags_override_environment_overrides_profile_overrides_file_overrides_default() {
+        let directory = TestDirectory::with(FILE);
         for (flags, variables, url, origin) in [
-            (&[][..], &[][..], "memory:file", "the file"),
-            (
-                &[("--profile", "dev")],
-                &[],
-                "memory:dev",
-                "the profile dev",
-            ),
-            (
-                &[],
-                &[("QO_PROFILE", "dev")],
-                "memory:dev",
-                "the profile dev",
-            ),
-            (&[("--profile", "bare")], &[], "memory:file", "the file"),
+            (&[][..], &[][..], "memory:file", "file"),
+            (&[("--profile", "dev")], &[], "memory:dev", "profile dev"),
+            (&[], &[("QO_PROFILE", "dev")], "memory:dev", "profile dev"),
+            (&[("--profile", "bare")], &[], "memory:file", "file"),
             (&[], &[("S3_BUCKET", "b")], "s3://b", "S3_BUCKET"),
             (
                 &[("--profile", "dev")],
@@ -317,52 +307,54 @@ mod tests {
                 &[("--profile", "dev")],
                 &[("QO_PROFILE", "missing"), ("QO_STORE", "")],
                 "memory:dev",
-                "the profile dev",
+                "profile dev",
             ),
         ] {
-            let settings = place.resolve(flags, variables).unwrap();
+            let settings = directory.resolve(flags, variables).unwrap();
             assert_eq!(settings.store.value.as_deref(), Some(url));
-            let told = settings.store.origin.to_string();
-            assert!(told.contains(origin), "{told}");
+            let shown = settings.store.origin.to_string();
+            assert!(shown.contains(origin), "{shown}");
         }
-        let empty = Place::with("");
+        let empty = TestDirectory::with("");
         let settings = empty.resolve(&[], &[]).unwrap();
         assert_eq!(settings.store.value, None);
         assert_eq!(settings.store.origin, Origin::Default);
     }
 
     #[test]
-    fn a_profile_that_was_asked_for_and_is_passed_over_is_warned_about() {
-        let place = Place::with(FILE);
+    fn a_selected_profile_without_effect_gives_a_warning() {
+        let directory = TestDirectory::with(FILE);
         let variables = [("QO_STORE", "memory:env")];
-        let settings = place.resolve(&[("--profile", "dev")], &variables).unwrap();
+        let settings = directory
+            .resolve(&[("--profile", "dev")], &variables)
+            .unwrap();
         assert!(settings.warnings[0].contains("QO_STORE"), "{settings:?}");
-        let settings = place.resolve(&[], &variables).unwrap();
+        let settings = directory.resolve(&[], &variables).unwrap();
         assert!(settings.warnings.is_empty());
     }
 
     #[test]
-    fn a_profile_overlays_the_workers_settings() {
-        let place = Place::with(FILE);
-        let settings = place.resolve(&[("--profile", "bare")], &[]).unwrap();
+    fn a_profile_overrides_worker_settings() {
+        let directory = TestDirectory::with(FILE);
+        let settings = directory.resolve(&[("--profile", "bare")], &[]).unwrap();
         assert_eq!(settings.worker["concurrency"].as_integer(), Some(3));
-        let settings = place.resolve(&[], &[]).unwrap();
+        let settings = directory.resolve(&[], &[]).unwrap();
         assert_eq!(settings.worker["concurrency"].as_integer(), Some(1));
     }
 
     #[test]
-    fn a_missing_profile_or_file_is_an_error_that_names_what_there_is() {
-        let place = Place::with(FILE);
-        let failure = place.resolve(&[("--profile", "dve")], &[]).unwrap_err();
+    fn a_missing_profile_or_file_is_an_error() {
+        let directory = TestDirectory::with(FILE);
+        let failure = directory.resolve(&[("--profile", "dve")], &[]).unwrap_err();
         assert_eq!(failure.hint.unwrap(), "did you mean \"dev\"?");
-        let failure = place
+        let failure = directory
             .resolve(&[("--config", "other.toml")], &[])
             .unwrap_err();
         assert!(failure.message.contains("other.toml"), "{failure}");
     }
 
     #[test]
-    fn a_relative_database_lies_beside_its_file() {
+    fn a_relative_database_path_is_resolved_against_the_file() {
         let file = Path::new("/etc/app/qo.toml");
         for (url, expected) in [
             ("sqlite:queue.db", "sqlite:/etc/app/queue.db"),
@@ -371,7 +363,7 @@ mod tests {
             ("sqlite:~/q.db", "sqlite:~/q.db"),
             ("s3://bucket/sqlite:q", "s3://bucket/sqlite:q"),
         ] {
-            assert_eq!(beside(url, file), expected);
+            assert_eq!(resolve_path(url, file), expected);
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Handlers for people who do not write Rust: a command, or a web server.
+//! Handlers that need no Rust code: a command, or an HTTP server.
 //!
-//! `exec` runs a command for each attempt, `http` makes a request for each. Both are ordinary
-//! [`TaskHandler`](qo::TaskHandler)s: the worker's runtime claims, renews, times out and writes outcomes, and what is here
-//! only turns an input into an output or into a [`TaskError`](qo::TaskError). Their contracts are in `docs/guides/handlers.md`.
+//! `exec` runs a command for each attempt, `http` sends a request. Both are ordinary [`TaskHandler`](qo::TaskHandler)s: they turn an
+//! input into an output or a [`TaskError`](qo::TaskError), and the worker does the rest. Their contracts are in `docs/guides/handlers.md`.
 
-pub mod answer;
 pub mod exec;
 pub mod http;
+pub mod output;

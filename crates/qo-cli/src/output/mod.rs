@@ -1,6 +1,6 @@
-//! What a person or a program reads: standard output and standard error, with what is known of their other ends.
+//! Standard output and standard error.
 //!
-//! Results go to standard output; notes, questions, progress and errors go to standard error, so that `qo list | wc -l` counts tasks.
+//! Results go to standard output; notes, questions, progress and errors go to standard error. So `qo list | wc -l` counts tasks.
 
 pub mod pretty;
 pub mod progress;
@@ -36,16 +36,16 @@ pub struct Io {
 /// Which of the standard streams are terminals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Terminals {
-    /// Somebody can type an answer.
+    /// Standard input.
     pub stdin: bool,
-    /// Somebody reads the results as they come.
+    /// Standard output.
     pub stdout: bool,
-    /// Somebody reads the notes as they come.
+    /// Standard error.
     pub stderr: bool,
 }
 
 impl Io {
-    /// Those of this process.
+    /// The streams of this process.
     pub fn of_process() -> Self {
         Self {
             stdin: Box::new(io::BufReader::new(io::stdin())),
@@ -68,24 +68,24 @@ impl std::fmt::Debug for Io {
     }
 }
 
-/// The streams, and how to write to them.
+/// The streams and the output settings.
 #[derive(Debug)]
 pub struct Screen {
     io: Io,
-    /// Paints what goes to standard output.
+    /// Colours standard output.
     pub paint: Paint,
-    /// Paints what goes to standard error.
+    /// Colours standard error.
     pub paint_notes: Paint,
-    /// Whether a program reads the results.
+    /// Whether results are printed as JSON.
     pub json: bool,
-    /// Whether notes are left out.
+    /// Whether notes are suppressed.
     pub quiet: bool,
-    /// The columns that the environment tells, for those who have no terminal.
+    /// The width from `COLUMNS`, used if the terminal does not report one.
     columns: Option<usize>,
 }
 
 impl Screen {
-    /// The streams, with what the flags and the environment say about them.
+    /// Creates a screen from the streams, the flags and the environment.
     pub fn new(
         io: Io,
         colour: ColourChoice,
@@ -114,7 +114,7 @@ impl Screen {
         self.io.terminals
     }
 
-    /// How wide the terminal is; nothing, where results go somewhere else and are not cut.
+    /// The width of the terminal; `None` if standard output is not a terminal, so results are not truncated.
     pub fn width(&self) -> Option<usize> {
         if !self.io.terminals.stdout {
             return None;
@@ -125,44 +125,44 @@ impl Screen {
             .or(Some(80))
     }
 
-    /// A result: a line, or several.
+    /// Prints a line of the result.
     pub fn line(&mut self, text: impl Display) -> io::Result<()> {
         writeln!(self.io.stdout, "{text}")
     }
 
-    /// A result, as it is.
+    /// Prints a result unchanged.
     pub fn write(&mut self, text: &str) -> io::Result<()> {
         self.io.stdout.write_all(text.as_bytes())?;
         self.io.stdout.flush()
     }
 
-    /// A result as one line of JSON.
+    /// Prints a result as one line of JSON.
     pub fn json(&mut self, value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
         let text = serde_json::to_string(value)?;
         Ok(writeln!(self.io.stdout, "{text}")?)
     }
 
-    /// A result as a table.
+    /// Prints a result as a table.
     pub fn table(&mut self, table: &Table) -> io::Result<()> {
         let text = table.render(self.paint, self.width());
         self.write(&text)
     }
 
-    /// Something that is good to know and no result; for people only. A stream that nobody reads any more is no reason to stop.
+    /// Prints a note for humans on standard error. A closed stream is ignored.
     pub fn note(&mut self, text: impl Display) {
         if !self.quiet && !self.json {
             let _ = writeln!(self.io.stderr, "{text}");
         }
     }
 
-    /// Something beside the result that a program may want to know, as one line of JSON on standard error.
+    /// Prints a note for programs on standard error, as one line of JSON.
     pub fn json_note(&mut self, value: &serde_json::Value) {
         if !self.quiet {
             let _ = writeln!(self.io.stderr, "{value}");
         }
     }
 
-    /// Something that somebody should look at.
+    /// Prints a warning.
     pub fn warn(&mut self, text: impl Display) {
         if self.json {
             return self.json_note(&serde_json::json!({ "warning": text.to_string() }));
@@ -171,12 +171,12 @@ impl Screen {
         self.note(format_args!("{word} {text}"));
     }
 
-    /// What must be told, on standard error.
-    pub fn tell(&mut self, text: impl Display) {
+    /// Prints text on standard error, even if notes are suppressed.
+    pub fn error_text(&mut self, text: impl Display) {
         let _ = writeln!(self.io.stderr, "{text}");
     }
 
-    /// Why the command failed. It is shown also where notes are left out.
+    /// Prints a failure, even if notes are suppressed.
     pub fn failure(&mut self, failure: &Failure) {
         let text = if self.json {
             failure.to_json().to_string()
@@ -194,7 +194,7 @@ impl Screen {
         let _ = writeln!(self.io.stderr, "{text}");
     }
 
-    /// Asks a question that is answered with yes or no. Where nobody can answer, the caller must not ask.
+    /// Asks a yes/no question. Call it only if [`can_ask`](Self::can_ask) is true.
     pub fn confirm(&mut self, question: &str) -> io::Result<bool> {
         write!(self.io.stderr, "{question} [y/N] ")?;
         self.io.stderr.flush()?;
@@ -204,7 +204,7 @@ impl Screen {
         Ok(answer.eq_ignore_ascii_case("y") || answer.eq_ignore_ascii_case("yes"))
     }
 
-    /// Whether somebody can be asked.
+    /// Whether a user can answer questions.
     pub fn can_ask(&self) -> bool {
         self.io.terminals.stdin && self.io.terminals.stderr && !self.json
     }
@@ -214,12 +214,12 @@ impl Screen {
         &mut *self.io.stdin
     }
 
-    /// Takes standard input away, to read it beside other work.
+    /// Takes standard input, to read it from another thread.
     pub fn take_stdin(&mut self) -> Box<dyn BufRead + Send> {
         std::mem::replace(&mut self.io.stdin, Box::new(io::empty()))
     }
 
-    /// Writes out what is still held back.
+    /// Flushes standard output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.io.stdout.flush()
     }

@@ -1,8 +1,8 @@
-//! JSON for people: indented, and cut where it is long.
+//! Indented JSON.
 //!
-//! The text is indented as it is, and not read into values, because that would change numbers of many digits.
+//! The text is indented without parsing it into values, which would change numbers with many digits.
 
-/// A JSON text with an entry per line, each level two spaces further in. Empty and short things stay on one line.
+/// Indents a JSON text by two spaces per level. Short texts stay on one line.
 pub fn pretty(json: &str) -> String {
     const SHORT: usize = 60;
     let compact = compact(json);
@@ -46,7 +46,7 @@ pub fn pretty(json: &str) -> String {
             }
             ',' => {
                 text.push(',');
-                // A space of the compact form.
+                // Skips the space of the compact form.
                 characters.next_if_eq(&' ');
                 new_line(&mut text, depth);
             }
@@ -97,13 +97,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_things_stay_on_one_line() {
+    fn short_texts_stay_on_one_line() {
         assert_eq!(pretty(r#"{"a" :1,"b":[ ]}"#), r#"{"a": 1, "b": []}"#);
         assert_eq!(pretty("null"), "null");
     }
 
     #[test]
-    fn long_things_are_indented_and_kept_to_the_digit() {
+    fn long_texts_are_indented_and_numbers_are_unchanged() {
         let json =
             r#"{"n":123456789012345678901234567890,"s":"a, {b}: \"c\"","e":{},"l":[1,{"x":2}]}"#;
         let expected = r#"{

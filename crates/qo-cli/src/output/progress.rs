@@ -1,4 +1,4 @@
-//! Progress of something that takes a while: a bar on a terminal, nothing elsewhere.
+//! Progress bars on a terminal.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::Screen;
 
-/// A bar that moves, or one that nobody sees.
+/// A progress bar, hidden if standard error is not a terminal.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Progress towards a total, or of something whose end is not known.
-    pub fn new(screen: &Screen, what: &str, total: Option<u64>) -> Self {
-        let is_seen = screen.terminals().stderr && !screen.json && !screen.quiet;
+    /// Creates a bar. Without a total, only the count is shown.
+    pub fn new(screen: &Screen, label: &str, total: Option<u64>) -> Self {
+        let is_visible = screen.terminals().stderr && !screen.json && !screen.quiet;
         let bar = match total {
             Some(total) => ProgressBar::new(total),
             None => ProgressBar::no_length(),
         };
-        bar.set_draw_target(if is_seen {
+        bar.set_draw_target(if is_visible {
             ProgressDrawTarget::stderr()
         } else {
             ProgressDrawTarget::hidden()
@@ -28,19 +28,19 @@ impl Progress {
         } else {
             "{msg} {pos}  {rate}  {elapsed}"
         };
-        // The templates are constants that are known to be right; the default style is what is left if they were not.
+        // The templates are valid constants. If they were not, the default style would be used.
         if let Ok(style) = ProgressStyle::with_template(template) {
             let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
-                // Writing to a text cannot fail.
+                // Writing to a string cannot fail.
                 let _ = write!(text, "{:.0}/s", state.per_sec());
             };
             bar.set_style(style.progress_chars("━╸ ").with_key("rate", rate));
         }
-        bar.set_message(what.to_owned());
+        bar.set_message(label.to_owned());
         Self(bar)
     }
 
-    /// How much is done.
+    /// Sets the position.
     pub fn set(&self, done: u64) {
         self.0.set_position(done);
     }

@@ -1,4 +1,4 @@
-//! Colour: whether there is any, and which.
+//! Colours and when to use them.
 
 use anstyle::{AnsiColor, Style};
 use qo::Status;
@@ -18,7 +18,7 @@ pub enum ColourChoice {
 }
 
 impl ColourChoice {
-    /// Whether what goes to a stream is coloured.
+    /// Whether to colour a stream.
     pub fn decide(self, environment: &Environment, is_terminal: bool) -> bool {
         match self {
             Self::Always => true,
@@ -41,30 +41,30 @@ impl ColourChoice {
     }
 }
 
-/// Paints texts, or leaves them as they are.
+/// Applies styles if colours are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Paint {
-    /// Whether to paint at all.
+    /// Whether colours are on.
     pub on: bool,
 }
 
-/// What matters.
+/// Emphasis.
 pub const BOLD: Style = Style::new().bold();
-/// What matters less.
+/// Secondary text.
 pub const DIM: Style = Style::new().dimmed();
-/// What went wrong.
+/// Errors.
 pub const RED: Style = AnsiColor::Red.on_default();
-/// What is as it should be.
+/// Success.
 pub const GREEN: Style = AnsiColor::Green.on_default();
-/// What somebody should look at.
+/// Warnings.
 pub const YELLOW: Style = AnsiColor::Yellow.on_default();
-/// What goes on.
+/// Running work.
 pub const BLUE: Style = AnsiColor::Blue.on_default();
-/// What can be typed.
+/// Commands to type.
 pub const CYAN: Style = AnsiColor::Cyan.on_default();
 
 impl Paint {
-    /// The text in a style.
+    /// Applies a style to a text.
     pub fn paint(self, style: Style, text: &str) -> String {
         if self.on && style != Style::new() && !text.is_empty() {
             format!("{style}{text}{style:#}")
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_is_above_the_variables_and_these_above_the_terminal() {
+    fn the_flag_overrides_variables_override_the_terminal() {
         use ColourChoice::{Always, Auto, Never};
         for (choice, variables, is_terminal, expected) in [
             (Auto, &[][..], true, true),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn paint_that_is_off_changes_nothing() {
+    fn without_colours_text_is_unchanged() {
         assert_eq!(Paint { on: false }.paint(RED, "x"), "x");
         assert_eq!(Paint { on: true }.paint(RED, "x"), "\u{1b}[31mx\u{1b}[0m");
     }

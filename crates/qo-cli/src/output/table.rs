@@ -1,21 +1,20 @@
-//! Tables: aligned columns without lines, cut to the width of the terminal.
+//! Tables with aligned columns, fitted to the width of the terminal.
 //!
-//! A column is as wide as its widest cell. Where all together are too wide, the flexible columns give way, the widest first; then the optional
-//! columns are left out; then the flexible ones give way further. The others, such as ids, are always shown in full, because a cut id is
-//! of no use.
+//! A column is as wide as its widest cell. If the table is too wide, flexible columns shrink first, starting with the widest. Then
+//! optional columns are dropped, and then flexible columns shrink further. Other columns, such as ids, are never truncated.
 
 use anstyle::Style;
 
 use super::style::{BOLD, Paint};
 use super::text::{clean, cut, width};
 
-/// Between two columns.
+/// The gap between two columns.
 const GAP: &str = "  ";
-/// A flexible column gives way down to this width before an optional one is left out, and to the second one after that.
+/// Minimum width of a flexible column before and after optional columns are dropped.
 const FLEXIBLE_MIN: usize = 16;
 const FLEXIBLE_LEAST: usize = 6;
 
-/// One cell: a text and its style.
+/// A cell: text and style.
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
     text: String,
@@ -23,12 +22,12 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A plain cell. What a terminal would obey is taken out of the text.
+    /// A cell without style. Control characters are replaced.
     pub fn new(text: impl AsRef<str>) -> Self {
         Self::styled(text, Style::new())
     }
 
-    /// A cell in a style.
+    /// A cell with a style.
     pub fn styled(text: impl AsRef<str>, style: Style) -> Self {
         Self {
             text: clean(text.as_ref()),
@@ -43,7 +42,7 @@ impl<T: AsRef<str>> From<T> for Cell {
     }
 }
 
-/// How a column is laid out.
+/// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     Left,
@@ -83,13 +82,13 @@ impl Table {
         self.push(heading, Layout::Right)
     }
 
-    /// Adds a column that gives way where there is too little room.
+    /// Adds a column that is truncated if the table is too wide.
     #[must_use]
     pub fn flexible(self, heading: &'static str) -> Self {
         self.push(heading, Layout::Flexible)
     }
 
-    /// Lets the last column be left out where there is too little room.
+    /// Allows the last column to be dropped if the table is too wide.
     #[must_use]
     pub fn optional(mut self) -> Self {
         if let Some(column) = self.columns.last_mut() {
@@ -118,7 +117,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The table as lines. Columns without any text are left out.
+    /// Renders the table. Empty columns are omitted.
     pub fn render(&self, paint: Paint, columns_max: Option<usize>) -> String {
         let mut shown: Vec<usize> = (0..self.columns.len())
             .filter(|index| {
@@ -162,7 +161,7 @@ impl Table {
                     pending_spaces += padding;
                     continue;
                 }
-                // Spaces are written only once something follows them, so that no line ends in them.
+                // Spaces are written only before text, so no line ends in spaces.
                 line.push_str(&" ".repeat(pending_spaces + before));
                 line.push_str(&paint.paint(cell.style, &words));
                 pending_spaces = after;
@@ -205,7 +204,7 @@ impl Table {
     }
 }
 
-/// How wide columns of these widths are together.
+/// Total width of the columns and gaps.
 fn total(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1)
 }
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned_and_empty_ones_left_out() {
+    fn columns_are_aligned_and_empty_ones_are_omitted() {
         let text = table().render(Paint { on: false }, None);
         assert_eq!(
             text,
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_wide_is_cut_where_that_does_no_harm() {
+    fn only_flexible_columns_are_truncated() {
         let text = table().render(Paint { on: false }, Some(24));
         assert_eq!(text, "ID    N  ERROR\na     1  something went…\nbbb  22\n");
         let text = table().render(Paint { on: false }, Some(3));
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn optional_columns_are_left_out_before_a_flexible_one_says_nothing() {
+    fn optional_columns_are_dropped_before_flexible_ones_become_too_narrow() {
         let mut table = Table::new()
             .column("ID")
             .column("AGE")
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_changes_no_width() {
+    fn colours_do_not_change_the_width() {
         let plain = table().render(Paint { on: false }, None);
         let painted = table().render(Paint { on: true }, None);
         let stripped: String = painted

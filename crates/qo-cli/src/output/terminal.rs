@@ -1,17 +1,17 @@
-//! The terminal behind standard output: its size, and drawing over what was there.
+//! The terminal: its size and full-screen drawing.
 
 use std::io::{self, Write};
 
-/// How large a terminal is.
+/// Size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Its width.
+    /// Width.
     pub columns: usize,
-    /// Its height.
+    /// Height.
     pub rows: usize,
 }
 
-/// The size of the terminal behind standard output, if it is one and tells.
+/// The size of the terminal at standard output, if it reports one.
 pub fn size() -> Option<Size> {
     #[cfg(unix)]
     {
@@ -25,12 +25,12 @@ pub fn size() -> Option<Size> {
     None
 }
 
-/// A second page of the terminal that is drawn on; what was there before comes back when this is dropped.
+/// The alternate screen of the terminal. Dropping it restores the previous contents.
 #[derive(Debug)]
 pub struct Canvas(());
 
 impl Canvas {
-    /// Opens the page, hides the cursor, and lets lines that are too long end at the edge.
+    /// Switches to the alternate screen, hides the cursor and disables line wrapping.
     pub fn open() -> io::Result<Self> {
         let mut stdout = io::stdout();
         stdout.write_all(b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J")?;
@@ -38,7 +38,7 @@ impl Canvas {
         Ok(Self(()))
     }
 
-    /// Draws a text from the first line on, over what was there, as far as the terminal is high.
+    /// Draws a text from the first line, up to the height of the terminal.
     pub fn draw(&mut self, text: &str) -> io::Result<()> {
         let frame = frame(text, size().map(|size| size.rows));
         let mut stdout = io::stdout();
@@ -55,7 +55,7 @@ impl Drop for Canvas {
     }
 }
 
-/// What is sent to show a text: each line clears what is left of the one that it is drawn over, so that nothing flickers.
+/// The control sequence that draws a text. Each line clears the rest of the line below it, which avoids flicker.
 fn frame(text: &str, rows: Option<usize>) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let rows = rows.unwrap_or(lines.len());
@@ -64,9 +64,9 @@ fn frame(text: &str, rows: Option<usize>) -> String {
         if index > 0 {
             frame.push_str("\r\n");
         }
-        let is_cut = index + 1 == rows && lines.len() > rows;
-        if is_cut {
-            frame.push_str("… more lines than the terminal has");
+        let is_truncated = index + 1 == rows && lines.len() > rows;
+        if is_truncated {
+            frame.push_str("… more lines do not fit");
         } else {
             frame.push_str(line);
         }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_as_high_as_the_terminal() {
+    fn a_frame_fits_the_height_of_the_terminal() {
         assert_eq!(frame("a\nb\n", Some(5)), "\x1b[Ha\x1b[K\r\nb\x1b[K\x1b[J");
         let cut = frame("a\nb\nc\nd\n", Some(2));
         assert!(cut.contains('a') && cut.contains("more lines") && !cut.contains('b'));

@@ -1,9 +1,8 @@
-//! Texts that others wrote, made safe and short enough to be shown.
+//! Untrusted text, made safe and short for display.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A text without characters that a terminal would obey: an error message of a task must not clear the screen or set its title.
-/// Line breaks become spaces.
+/// Replaces control characters, so that a task's error message cannot clear the screen or set the title. Line breaks become spaces.
 pub fn clean(text: &str) -> String {
     text.trim()
         .chars()
@@ -15,7 +14,7 @@ pub fn clean(text: &str) -> String {
         .collect()
 }
 
-/// A text of several lines without characters that a terminal would obey.
+/// Replaces control characters other than line breaks and tabs.
 pub fn clean_lines(text: &str) -> String {
     text.chars()
         .map(|character| match character {
@@ -26,18 +25,18 @@ pub fn clean_lines(text: &str) -> String {
         .collect()
 }
 
-/// Control characters, and those that turn the direction of writing around.
+/// Control characters, and characters that change the writing direction.
 fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }
 
-/// How many columns a text takes.
+/// Display width of a text.
 pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// A text of at most so many columns; one that is cut ends in `…`.
+/// Truncates a text to a number of columns; a truncated text ends in `…`.
 pub fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -60,13 +59,13 @@ pub fn cut(text: &str, columns: usize) -> String {
     }
 }
 
-/// So many of something: `1 task`, `2 tasks`, `1,234 tasks`.
-pub fn count(number: u64, one: &str) -> String {
+/// A count with its noun: `1 task`, `2 tasks`, `1,234 tasks`.
+pub fn count(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
-    format!("{} {one}{plural}", grouped(number))
+    format!("{} {noun}{plural}", grouped(number))
 }
 
-/// A number with its digits in groups of three.
+/// A number with digits in groups of three.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -93,14 +92,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_terminal_obeys_comes_through() {
+    fn control_characters_are_replaced() {
         assert_eq!(clean("a\u{1b}[2J\nb\tc\u{9b}"), "a\u{fffd}[2J b c\u{fffd}");
         assert_eq!(clean_lines("a\n\u{7}b"), "a\n\u{fffd}b");
         assert_eq!(clean("ab\u{202e}cd"), "ab\u{fffd}cd");
     }
 
     #[test]
-    fn texts_are_cut_by_columns() {
+    fn texts_are_truncated_by_columns() {
         assert_eq!(cut("abc", 3), "abc");
         assert_eq!(cut("abcd", 3), "ab…");
         assert_eq!(cut("ab cd", 4), "ab…");
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_told() {
+    fn counts_and_sizes_are_formatted() {
         assert_eq!(count(1, "task"), "1 task");
         assert_eq!(count(1_234_567, "task"), "1,234,567 tasks");
         assert_eq!(bytes(65_537), "65 KiB");

@@ -1,10 +1,10 @@
-//! Times and durations as people say them.
+//! Times and durations for display.
 
 use std::time::Duration;
 
 use qo::Timestamp;
 
-/// A duration in one unit, or in two where the second one matters: `850 ms`, `12 s`, `3 min`, `2 h 5 min`, `4 d`.
+/// A duration in one or two units: `850 ms`, `12 s`, `3 min`, `2 h 5 min`, `4 d`.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -38,7 +38,7 @@ pub fn short(duration: Duration) -> String {
     }
 }
 
-/// A time as seen from now: `3 min ago`, `in 12 s`, `now`.
+/// A time relative to now: `3 min ago`, `in 12 s`, `now`.
 pub fn relative(at: Timestamp, now: Timestamp) -> String {
     if at.as_millis().abs_diff(now.as_millis()) < 1_000 {
         "now".to_owned()
@@ -49,7 +49,7 @@ pub fn relative(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A time as seen from now, and as it is.
+/// A time relative to now, followed by the absolute time.
 pub fn both(at: Timestamp, now: Timestamp) -> String {
     format!("{} ({})", relative(at, now), absolute(at))
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_told_in_the_units_that_matter() {
+    fn durations_have_one_or_two_units() {
         for (millis, text) in [
             (0, "0 s"),
             (1, "1 ms"),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_from_now() {
+    fn times_are_relative_to_now() {
         let now = Timestamp::from_millis(1_763_238_840_123);
         for (at, text) in [
             (now, "now"),

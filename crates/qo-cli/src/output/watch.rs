@@ -1,7 +1,7 @@
-//! Showing the same thing again and again, as it changes.
+//! `--watch`: repeated output.
 //!
-//! On a terminal each look is drawn over the one before, on a page of its own that is gone at the end. Elsewhere the looks follow each
-//! other, with an empty line between them; with `--json`, as the lines of each.
+//! On a terminal, each output replaces the previous one on the alternate screen. Elsewhere the outputs follow each other, separated by
+//! an empty line, or without one for `--json`.
 
 use std::time::Duration;
 
@@ -14,45 +14,44 @@ use super::{Screen, text, time};
 use crate::failure::{Failure, FailureKind};
 use crate::signals;
 
-/// How often a look is taken where it costs nothing.
+/// Default interval for stores on this machine.
 const LOCAL_INTERVAL: Duration = Duration::from_secs(2);
-/// How often a look is taken where it costs requests.
+/// Default interval for other stores, where each repetition costs requests.
 const REMOTE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What suits the store, if nothing was said.
-pub fn interval(queue: &Queue, asked: Option<Duration>) -> Duration {
-    asked.unwrap_or_else(|| match queue.store().map(|store| store.kind) {
+/// The requested interval, or the default for the store.
+pub fn interval(queue: &Queue, requested: Option<Duration>) -> Duration {
+    requested.unwrap_or_else(|| match queue.store().map(|store| store.kind) {
         Some(StoreKind::Memory | StoreKind::Sqlite) => LOCAL_INTERVAL,
         _ => REMOTE_INTERVAL,
     })
 }
 
-/// Shows what `look` gives until somebody interrupts it. A look that fails because the store is away for a while is shown as such, and
-/// taken again.
+/// Prints the result of `render` repeatedly until interrupted. If the store is unavailable, prints the failure and continues.
 pub async fn watch(
     screen: &mut Screen,
     queue: &Queue,
-    asked: Option<Duration>,
+    requested: Option<Duration>,
     title: &str,
-    mut look: impl AsyncFnMut(&mut Screen) -> Result<String, Failure>,
+    mut render: impl AsyncFnMut(&mut Screen) -> Result<String, Failure>,
 ) -> Result<(), Failure> {
-    let interval = interval(queue, asked);
-    let mut stop = signals::Stop::listen()?;
+    let interval = interval(queue, requested);
+    let mut stop = signals::StopSignals::listen()?;
     let mut canvas = if screen.terminals().stdout && !screen.json {
         Some(Canvas::open()?)
     } else {
         None
     };
     if let Some(canvas) = &mut canvas {
-        // The first look can take a while.
-        canvas.draw(&screen.paint.paint(DIM, &format!("{title}  looking …")))?;
+        // The first result can take a while.
+        canvas.draw(&screen.paint.paint(DIM, &format!("{title}  loading …")))?;
     }
     let mut first = true;
     loop {
         let shown = tokio::select! {
             biased;
-            () = stop.asked() => return Ok(()),
-            shown = look(screen) => shown,
+            () = stop.received() => return Ok(()),
+            shown = render(screen) => shown,
         };
         let shown = match shown {
             Ok(shown) => shown,
@@ -69,7 +68,7 @@ pub async fn watch(
         };
         if let Some(canvas) = &mut canvas {
             let heading = format!(
-                "{title}  {}  every {}, Ctrl-C ends",
+                "{title}  {}  every {}, press Ctrl-C to stop",
                 time::absolute(queue.now()),
                 time::duration(interval)
             );
@@ -84,7 +83,7 @@ pub async fn watch(
         first = false;
         tokio::select! {
             biased;
-            () = stop.asked() => return Ok(()),
+            () = stop.received() => return Ok(()),
             () = queue.runtime().sleep(interval) => {}
         }
     }

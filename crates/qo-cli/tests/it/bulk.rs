@@ -1,16 +1,16 @@
-//! Doing something with tasks, by id and by filter.
+//! Operator commands, by id and by filter.
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 
-fn status(place: &Place, id: &str) -> String {
-    let task = place.qo(&["status", id, "--json"]).json("task");
+fn status(workspace: &Workspace, id: &str) -> String {
+    let task = workspace.qo(&["status", id, "--json"]).json("task");
     task["status"].as_str().unwrap().to_owned()
 }
 
 #[test]
-fn one_task_through_all_of_them() {
-    let place = Place::new();
-    let id = place.submit("t");
+fn one_task_goes_through_every_operation() {
+    let workspace = Workspace::new();
+    let id = workspace.submit("t");
     for (words, after) in [
         (&["cancel", "--reason", "not needed"][..], "cancelled"),
         (&["archive"], "archived"),
@@ -18,82 +18,85 @@ fn one_task_through_all_of_them() {
         (&["replay"], "pending"),
     ] {
         let words: Vec<&str> = words.iter().copied().chain([id.as_str()]).collect();
-        let ran = place.qo(&words);
-        assert!(ran.assert(0).stdout.contains(&id), "{ran:#?}");
-        assert_eq!(status(&place, &id), after);
+        let result = workspace.qo(&words);
+        assert!(result.assert(0).stdout.contains(&id), "{result:#?}");
+        assert_eq!(status(&workspace, &id), after);
     }
-    let reasons = place.qo(&["history", &id]);
+    let reasons = workspace.qo(&["history", &id]);
     assert!(reasons.stdout.contains("not needed"), "{reasons:#?}");
-    // A task that waits can be neither replayed, nor archived, nor purged.
+    // A pending task can be neither replayed, nor archived, nor purged.
     for command in ["replay", "archive", "unarchive", "purge"] {
-        let ran = place.qo(&[command, &id, "--json"]);
-        let report = ran.assert(4).json("bulk-report");
+        let result = workspace.qo(&[command, &id, "--json"]);
+        let report = result.assert(4).json("bulk-report");
         assert_eq!(report["done"], 0);
         assert_eq!(report["failed"][0]["error"]["kind"], "conflict");
     }
-    place.qo(&["cancel", &id]).assert(0);
-    place.qo(&["purge", &id]).assert(0);
-    place.qo(&["status", &id]).assert(3);
+    workspace.qo(&["cancel", &id]).assert(0);
+    workspace.qo(&["purge", &id]).assert(0);
+    workspace.qo(&["status", &id]).assert(3);
 }
 
 #[test]
-fn several_ids_are_each_answered_for() {
-    let place = Place::new();
-    let (one, two) = (place.submit("t"), place.submit("t"));
+fn each_id_has_its_own_result() {
+    let workspace = Workspace::new();
+    let (one, two) = (workspace.submit("t"), workspace.submit("t"));
     let missing = "550e8400-e29b-41d4-a716-446655440000";
-    place.qo(&["cancel", &one]).assert(0);
-    // One is cancelled already, one waits, one is not there: failures of two sorts have the general code.
-    let ran = place.qo(&["cancel", &one, &two, missing, "--json"]);
-    let report = ran.assert(1).json("bulk-report");
+    workspace.qo(&["cancel", &one]).assert(0);
+    // One task is already cancelled, one is pending, one does not exist. Failures of two kinds give the general exit code.
+    let result = workspace.qo(&["cancel", &one, &two, missing, "--json"]);
+    let report = result.assert(1).json("bulk-report");
     assert_eq!(report["matched"], 3);
     assert_eq!(report["done"], 1);
-    assert_eq!(status(&place, &two), "cancelled");
-    let ran = place.qo(&["replay", &one, missing]);
-    assert!(ran.assert(3).stderr.contains("1 task replayed"), "{ran:#?}");
+    assert_eq!(status(&workspace, &two), "cancelled");
+    let result = workspace.qo(&["replay", &one, missing]);
+    assert!(
+        result.assert(3).stderr.contains("1 task replayed"),
+        "{result:#?}"
+    );
 }
 
 #[test]
-fn a_filter_is_counted_first_and_nothing_is_done_unless_somebody_agrees() {
-    let place = Place::new();
+fn a_filter_counts_first_and_needs_confirmation() {
+    let workspace = Workspace::new();
     for _ in 0..3 {
-        place.submit("mail");
+        workspace.submit("mail");
     }
-    let kept = place.submit("other");
-    let ran = place.qo(&["cancel", "--type", "mail"]);
+    let kept = workspace.submit("other");
+    let result = workspace.qo(&["cancel", "--type", "mail"]);
     assert!(
-        ran.assert(2).stderr.contains("3 tasks match: 3 pending"),
-        "{ran:#?}"
+        result.assert(2).stderr.contains("3 tasks match: 3 pending"),
+        "{result:#?}"
     );
-    assert!(ran.stderr.contains("--yes"), "{ran:#?}");
-    let dry = place.qo(&["cancel", "--type", "mail", "--dry-run", "--json"]);
+    assert!(result.stderr.contains("--yes"), "{result:#?}");
+    let dry = workspace.qo(&["cancel", "--type", "mail", "--dry-run", "--json"]);
     let report = dry.assert(0).json("bulk-report");
     assert_eq!(report["matched"], 3);
     assert_eq!(report["statuses"]["pending"], 3);
     assert_eq!(report["dry_run"], true);
-    let pending = |place: &Place| {
-        place
+    let pending = |workspace: &Workspace| {
+        workspace
             .qo(&["list", "--status", "pending", "--json"])
             .lines("task")
             .len()
     };
-    assert_eq!(pending(&place), 4);
-    let ran = place.qo(&["cancel", "--type", "mail", "--yes", "--json"]);
-    assert_eq!(ran.assert(0).json("bulk-report")["done"], 3);
-    assert_eq!(status(&place, &kept), "pending");
-    let ran = place.qo(&["replay", "--status", "cancelled", "--yes"]);
+    assert_eq!(pending(&workspace), 4);
+    let result = workspace.qo(&["cancel", "--type", "mail", "--yes", "--json"]);
+    assert_eq!(result.assert(0).json("bulk-report")["done"], 3);
+    assert_eq!(status(&workspace, &kept), "pending");
+    let result = workspace.qo(&["replay", "--status", "cancelled", "--yes"]);
     assert!(
-        ran.assert(0).stderr.contains("3 tasks replayed"),
-        "{ran:#?}"
+        result.assert(0).stderr.contains("3 tasks replayed"),
+        "{result:#?}"
     );
-    assert_eq!(pending(&place), 4);
+    assert_eq!(pending(&workspace), 4);
 }
 
 #[test]
-fn a_filter_that_nothing_matches_and_words_that_contradict_each_other() {
-    let place = Place::new();
-    let id = place.submit("t");
+fn a_filter_without_matches_and_contradictory_arguments_are_errors() {
+    let workspace = Workspace::new();
+    let id = workspace.submit("t");
     assert_eq!(
-        place
+        workspace
             .qo(&["replay", "--all", "--yes", "--json"])
             .assert(3)
             .error()["kind"],
@@ -105,21 +108,23 @@ fn a_filter_that_nothing_matches_and_words_that_contradict_each_other() {
         &["replay", &id, "--all"],
         &["purge", "--older-than", "1d", "--queue", "q", "--yes"],
         &["purge", "--older-than", "long", "--yes"],
+        &["cancel", "--owner", "ada", "--yes"],
+        &["cancel", "--status", "waiting", "--yes"],
     ] {
-        place.qo(words).assert(2);
+        workspace.qo(words).assert(2);
     }
 }
 
 #[test]
-fn only_what_is_old_is_purged() {
-    let place = Place::new();
-    let id = place.submit("t");
-    place.qo(&["cancel", &id]).assert(0);
-    place
+fn only_old_tasks_are_purged() {
+    let workspace = Workspace::new();
+    let id = workspace.submit("t");
+    workspace.qo(&["cancel", &id]).assert(0);
+    workspace
         .qo(&["purge", "--older-than", "1h", "--yes"])
         .assert(3);
-    assert_eq!(status(&place, &id), "cancelled");
-    let ran = place.qo(&[
+    assert_eq!(status(&workspace, &id), "cancelled");
+    let result = workspace.qo(&[
         "purge",
         "--older-than",
         "0",
@@ -128,6 +133,76 @@ fn only_what_is_old_is_purged() {
         "--yes",
         "--json",
     ]);
-    assert_eq!(ran.assert(0).json("bulk-report")["done"], 1);
-    place.qo(&["status", &id]).assert(3);
+    assert_eq!(result.assert(0).json("bulk-report")["done"], 1);
+    workspace.qo(&["status", &id]).assert(3);
+}
+
+/// Submits a task that is due in an hour.
+fn submit_delayed(workspace: &Workspace, task_type: &str) -> String {
+    let result = workspace.qo(&["submit", "--type", task_type, "--delay", "1h"]);
+    result.assert(0).stdout.trim().to_owned()
+}
+
+fn is_due(workspace: &Workspace, id: &str) -> bool {
+    let task = workspace.qo(&["status", id, "--json"]).json("task");
+    let at = |field: &str| -> qo::Timestamp { task[field].as_str().unwrap().parse().unwrap() };
+    at("available_at") < at("created_at").plus_millis(3_600_000)
+}
+
+#[test]
+fn run_now_makes_delayed_tasks_due_by_id() {
+    let workspace = Workspace::new();
+    let delayed = submit_delayed(&workspace, "t");
+    assert!(!is_due(&workspace, &delayed));
+    let result = workspace.qo(&["run-now", &delayed]);
+    assert_eq!(result.assert(0).stdout, format!("{delayed} made due\n"));
+    assert!(is_due(&workspace, &delayed));
+    let history = workspace.qo(&["history", &delayed, "--json"]);
+    assert_eq!(history.lines("event").len(), 2);
+    // It is due already now, like a task without a delay. Neither is changed.
+    let due = workspace.submit("t");
+    for id in [&delayed, &due] {
+        let result = workspace.qo(&["run-now", id, "--json"]);
+        let report = result.assert(4).json("bulk-report");
+        assert_eq!(report["operation"], "run_now");
+        assert_eq!(report["failed"][0]["error"]["kind"], "conflict");
+    }
+    let missing = "550e8400-e29b-41d4-a716-446655440000";
+    workspace.qo(&["run-now", missing]).assert(3);
+    workspace.qo(&["run-now"]).assert(2);
+}
+
+#[test]
+fn run_now_by_filter_selects_only_tasks_that_wait() {
+    let workspace = Workspace::new();
+    let delayed = [
+        submit_delayed(&workspace, "mail"),
+        submit_delayed(&workspace, "mail"),
+    ];
+    let other = submit_delayed(&workspace, "other");
+    workspace.submit("mail");
+    let result = workspace.qo(&["run-now", "--type", "mail", "--dry-run", "--json"]);
+    let report = result.assert(0).json("bulk-report");
+    assert_eq!(
+        (&report["matched"], &report["done"]),
+        (&2.into(), &0.into())
+    );
+    let result = workspace.qo(&["run-now", "--type", "mail"]);
+    assert!(
+        result.assert(2).stderr.contains("2 tasks match: 2 pending"),
+        "{result:#?}"
+    );
+    let result = workspace.qo(&["run-now", "--type", "mail", "--yes"]);
+    assert!(
+        result.assert(0).stderr.contains("2 tasks made due"),
+        "{result:#?}"
+    );
+    for id in &delayed {
+        assert!(is_due(&workspace, id));
+    }
+    assert!(!is_due(&workspace, &other));
+    // Nothing is left to do.
+    workspace
+        .qo(&["run-now", "--type", "mail", "--yes"])
+        .assert(3);
 }

@@ -1,31 +1,40 @@
-//! What is told about the command itself.
+//! Help, usage errors and completions.
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 #[test]
-fn help_leads_and_names_the_exit_codes() {
-    let place = Place::new();
-    let ran = place.qo(&[]);
-    let text = &ran.assert(0).stdout;
+fn help_starts_with_first_steps_and_lists_the_exit_codes() {
+    let workspace = Workspace::new();
+    let result = workspace.qo(&[]);
+    let text = &result.assert(0).stdout;
     assert!(
         text.find("qo dev").unwrap() < text.find("qo submit").unwrap(),
         "{text}"
     );
-    let ran = place.qo(&["help"]);
-    assert!(ran.assert(0).stdout.contains("Exit codes:"), "{ran:#?}");
-    let ran = place.qo(&["submit", "--help"]);
-    assert!(ran.assert(0).stdout.contains("Examples:"), "{ran:#?}");
-    assert!(place.qo(&["--version"]).assert(0).stdout.starts_with("qo "));
+    let result = workspace.qo(&["help"]);
+    assert!(
+        result.assert(0).stdout.contains("Exit codes:"),
+        "{result:#?}"
+    );
+    let result = workspace.qo(&["submit", "--help"]);
+    assert!(result.assert(0).stdout.contains("Examples:"), "{result:#?}");
+    assert!(
+        workspace
+            .qo(&["--version"])
+            .assert(0)
+            .stdout
+            .starts_with("qo ")
+    );
 }
 
 #[test]
-fn a_mistake_is_told_on_standard_error() {
-    let place = Place::new();
-    let ran = place.qo(&["lst"]);
-    assert!(ran.assert(2).stderr.contains("'list'"), "{ran:#?}");
-    assert_eq!(ran.stdout, "");
-    let ran = place.qo(&["--json", "list", "--bogus"]);
-    let error = ran.assert(2).error();
+fn usage_errors_go_to_standard_error() {
+    let workspace = Workspace::new();
+    let result = workspace.qo(&["lst"]);
+    assert!(result.assert(2).stderr.contains("'list'"), "{result:#?}");
+    assert_eq!(result.stdout, "");
+    let result = workspace.qo(&["--json", "list", "--bogus"]);
+    let error = result.assert(2).error();
     assert_eq!(error["kind"], "bad_input");
     assert!(
         error["message"].as_str().unwrap().contains("--bogus"),
@@ -34,11 +43,11 @@ fn a_mistake_is_told_on_standard_error() {
 }
 
 #[test]
-fn every_shell_has_its_completions() {
-    let place = Place::new();
+fn every_shell_has_completions() {
+    let workspace = Workspace::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let ran = place.qo(&["completions", shell]);
-        assert!(ran.assert(0).stdout.contains("submit"), "{shell}");
+        let result = workspace.qo(&["completions", shell]);
+        assert!(result.assert(0).stdout.contains("run-now"), "{shell}");
     }
-    place.qo(&["completions", "cmd"]).assert(2);
+    workspace.qo(&["completions", "cmd"]).assert(2);
 }

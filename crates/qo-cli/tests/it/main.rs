@@ -1,10 +1,10 @@
-//! The tests of the `qo` command, in one binary: the real command, on stores of their own.
+//! Tests of the `qo` command, in one binary. They run the real command, each test on its own store.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test that cannot go on should stop loudly"
+    reason = "tests fail by panicking"
 )]
 
 mod broker;
@@ -12,8 +12,7 @@ mod bulk;
 mod e2e;
 mod handlers;
 mod help;
-mod look;
-mod place;
+mod inspect;
 mod s3;
 mod schema;
 mod serve;
@@ -22,3 +21,4 @@ mod settings;
 mod submit;
 mod terminal;
 mod worker_command;
+mod workspace;

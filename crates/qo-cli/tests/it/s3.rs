@@ -1,26 +1,26 @@
-//! The command on a real S3 server: what it does there, and what it says when something is wrong with the bucket or the credentials.
+//! The command on a real S3 server, and its errors for bad buckets and credentials.
 
 use std::process::Command;
 
 use qo_testkit::SeaweedFs;
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 
-struct Server {
-    place: Place,
+struct S3Fixture {
+    workspace: Workspace,
     server: &'static SeaweedFs,
 }
 
-impl Server {
+impl S3Fixture {
     fn new() -> Self {
         Self {
-            place: Place::new(),
+            workspace: Workspace::new(),
             server: SeaweedFs::shared().unwrap(),
         }
     }
 
     fn command(&self, bucket: &str, words: &[&str]) -> Command {
-        let mut command = self.place.bare(words);
+        let mut command = self.workspace.bare(words);
         command
             .env("QO_STORE", format!("s3://{bucket}"))
             .env("S3_ENDPOINT", self.server.endpoint())
@@ -41,8 +41,8 @@ fn run(mut command: Command) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn tasks_go_through_a_bucket_and_requests_are_shown() {
-    let server = Server::new();
+fn tasks_are_stored_in_a_bucket_and_requests_are_logged() {
+    let server = S3Fixture::new();
     let bucket = server.server.unique_bucket("cli").unwrap();
     let (code, id, stderr) = run(server.command(&bucket, &["submit", "--type", "t"]));
     assert_eq!(code, Some(0), "{stderr}");
@@ -59,8 +59,8 @@ fn tasks_go_through_a_bucket_and_requests_are_shown() {
 }
 
 #[test]
-fn a_missing_bucket_is_named_with_how_to_create_it() {
-    let server = Server::new();
+fn a_missing_bucket_is_an_error_that_says_how_to_create_it() {
+    let server = S3Fixture::new();
     let (code, _, stderr) = run(server.command("no-such-bucket-here", &["list"]));
     assert_eq!(code, Some(2), "{stderr}");
     assert!(
@@ -70,8 +70,8 @@ fn a_missing_bucket_is_named_with_how_to_create_it() {
 }
 
 #[test]
-fn refused_credentials_are_named_by_their_source_and_never_shown() {
-    let server = Server::new();
+fn rejected_credentials_are_reported_by_source_and_never_shown() {
+    let server = S3Fixture::new();
     let bucket = server.server.unique_bucket("cli").unwrap();
     for words in [&["list"][..], &["doctor"], &["init"]] {
         let mut command = server.command(&bucket, words);

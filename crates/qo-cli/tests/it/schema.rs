@@ -1,14 +1,14 @@
-//! Checks JSON against the documented schemas in `docs/schemas/`: the part of JSON Schema that they use, and no more. A keyword that is
-//! not known here fails the test, so that no rule is passed over unseen.
+//! Validates JSON against the schemas in `docs/schemas/`. Supports the part of JSON Schema that they use; an unknown keyword fails the
+//! test, so that no rule is ignored.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// Fails the test unless the value has the form that the schema of this name describes.
+/// Fails the test unless the value matches the schema.
 pub(crate) fn check(name: &str, value: &Value) {
     let schema = load(&format!("{name}.json"));
-    if let Err(problem) = judge(&schema, value, "$") {
+    if let Err(problem) = validate(&schema, value, "$") {
         panic!("{name}: {problem}\n{value:#}");
     }
 }
@@ -21,12 +21,12 @@ fn load(file: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-fn judge(schema: &Value, value: &Value, place: &str) -> Result<(), String> {
+fn validate(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
     let rules = schema.as_object().expect("a schema is an object");
     for (keyword, rule) in rules {
         match keyword.as_str() {
             "$schema" | "title" | "description" | "properties" | "additionalProperties" => {}
-            "$ref" => judge(&load(rule.as_str().unwrap()), value, place)?,
+            "$ref" => validate(&load(rule.as_str().unwrap()), value, path)?,
             "type" => {
                 let names = match rule {
                     Value::Array(names) => names.clone(),
@@ -34,22 +34,22 @@ fn judge(schema: &Value, value: &Value, place: &str) -> Result<(), String> {
                 };
                 let fits = |name: &Value| has_type(value, name.as_str().unwrap());
                 if !names.iter().any(fits) {
-                    return Err(format!("{place} is not of type {rule}"));
+                    return Err(format!("{path} is not of type {rule}"));
                 }
             }
             "enum" => {
                 if !rule.as_array().unwrap().contains(value) {
-                    return Err(format!("{place} is {value}, not one of {rule}"));
+                    return Err(format!("{path} is {value}, not one of {rule}"));
                 }
             }
             "minimum" => {
                 if value.as_f64().unwrap() < rule.as_f64().unwrap() {
-                    return Err(format!("{place} is below {rule}"));
+                    return Err(format!("{path} is below {rule}"));
                 }
             }
             "maximum" => {
                 if value.as_f64().unwrap() > rule.as_f64().unwrap() {
-                    return Err(format!("{place} is above {rule}"));
+                    return Err(format!("{path} is above {rule}"));
                 }
             }
             "format" => {
@@ -60,41 +60,43 @@ fn judge(schema: &Value, value: &Value, place: &str) -> Result<(), String> {
                     other => panic!("unknown format {other}"),
                 };
                 if !fits {
-                    return Err(format!("{place} is {value}, not a {rule}"));
+                    return Err(format!("{path} is {value}, not a {rule}"));
                 }
             }
             "required" => {
                 for name in rule.as_array().unwrap() {
                     if value.get(name.as_str().unwrap()).is_none() {
-                        return Err(format!("{place} has no {name}"));
+                        return Err(format!("{path} has no {name}"));
                     }
                 }
             }
             "items" => {
                 for (index, item) in value.as_array().unwrap().iter().enumerate() {
-                    judge(rule, item, &format!("{place}[{index}]"))?;
+                    validate(rule, item, &format!("{path}[{index}]"))?;
                 }
             }
             "anyOf" => {
                 let mut options = rule.as_array().unwrap().iter();
-                if !options.any(|option| judge(option, value, place).is_ok()) {
-                    return Err(format!("{place} has none of the allowed forms"));
+                if !options.any(|option| validate(option, value, path).is_ok()) {
+                    return Err(format!("{path} has none of the allowed forms"));
                 }
             }
-            other => panic!("the schema uses {other}, which this check does not know"),
+            other => panic!("unsupported keyword {other}"),
         }
     }
     let Some(fields) = value.as_object() else {
         return Ok(());
     };
     for (name, field) in fields {
-        let place = format!("{place}.{name}");
+        let path = format!("{path}.{name}");
         match (
             rules.get("properties").and_then(|rules| rules.get(name)),
             rules.get("additionalProperties"),
         ) {
-            (Some(rule), _) | (None, Some(rule @ Value::Object(_))) => judge(rule, field, &place)?,
-            (None, Some(Value::Bool(false))) => return Err(format!("{place} is not documented")),
+            (Some(rule), _) | (None, Some(rule @ Value::Object(_))) => {
+                validate(rule, field, &path)?;
+            }
+            (None, Some(Value::Bool(false))) => return Err(format!("{path} is not documented")),
             (None, _) => {}
         }
     }
@@ -115,16 +117,20 @@ fn has_type(value: &Value, name: &str) -> bool {
 }
 
 #[test]
-fn the_check_can_fail() {
+fn invalid_values_are_rejected() {
     let error = serde_json::json!({ "error": { "kind": "strange", "message": "", "hint": null } });
     let schema = load("error.json");
-    assert!(judge(&schema, &error, "$").unwrap_err().contains("strange"));
+    assert!(
+        validate(&schema, &error, "$")
+            .unwrap_err()
+            .contains("strange")
+    );
     let error = serde_json::json!({ "error": { "kind": "other", "message": "" } });
-    assert!(judge(&schema, &error, "$").unwrap_err().contains("hint"));
+    assert!(validate(&schema, &error, "$").unwrap_err().contains("hint"));
     let error =
         serde_json::json!({ "error": { "kind": "other", "message": "", "hint": null, "x": 1 } });
     assert!(
-        judge(&schema, &error, "$")
+        validate(&schema, &error, "$")
             .unwrap_err()
             .contains("not documented")
     );

@@ -1,4 +1,4 @@
-//! `qo serve` and `qo token` as processes: other commands use the server as their store.
+//! `qo serve` and `qo token`, with other commands that use the server as their store.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,21 +7,21 @@ use std::process::{Child, Stdio};
 use qo_testkit::wait_until;
 use serde_json::Value;
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 use std::time::Duration;
 
-/// How long anything may take on a busy machine.
+/// Time limit for any step on a busy machine.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// A server on a port of its own. It is killed when the test is over.
-struct Serving {
+/// A server on a free port. Dropping it kills the process.
+struct ServerProcess {
     child: Child,
     url: String,
     is_open: bool,
 }
 
-impl Serving {
-    fn start(place: &Place, store: &str) -> Self {
+impl ServerProcess {
+    fn start(workspace: &Workspace, store: &str) -> Self {
         let words = [
             "--json",
             "serve",
@@ -30,16 +30,20 @@ impl Serving {
             "--store",
             store,
         ];
-        let mut child = place.bare(&words).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = workspace
+            .bare(&words)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap())
             .read_line(&mut line)
             .unwrap();
-        let told: Value = serde_json::from_str(&line).unwrap();
+        let announcement: Value = serde_json::from_str(&line).unwrap();
         Self {
             child,
-            url: told["url"].as_str().unwrap().to_owned(),
-            is_open: told["open"].as_bool().unwrap(),
+            url: announcement["url"].as_str().unwrap().to_owned(),
+            is_open: announcement["open"].as_bool().unwrap(),
         }
     }
 
@@ -55,15 +59,15 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a route answers.
+/// Reads a route.
 fn read(url: &str, path: &str) -> String {
     let authority = url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(authority).unwrap();
@@ -72,26 +76,26 @@ fn read(url: &str, path: &str) -> String {
         "GET {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n"
     )
     .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
 }
 
-/// Submits, works and looks through a server, then stops it.
+/// Submits, runs and reads a task through a server, then stops it.
 fn a_queue_is_used_through_its_server(engine: &str) {
-    let place = Place::new();
-    let store = format!("{}{engine}", place.store());
-    let mut serving = Serving::start(&place, &store);
-    assert!(serving.is_open, "there is no token yet");
+    let workspace = Workspace::new();
+    let store = format!("{}{engine}", workspace.store());
+    let mut server = ServerProcess::start(&workspace, &store);
+    assert!(server.is_open, "there are no tokens yet");
     let qo = |words: &[&str]| {
-        let output = place
+        let output = workspace
             .bare(words)
-            .env("QO_STORE", &serving.url)
+            .env("QO_STORE", &server.url)
             .output()
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{words:?}: {text}{said}");
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{words:?}: {text}{errors}");
         text
     };
     let id = qo(&["submit", "--type", "shout", "--input", "\"hello\""]);
@@ -101,7 +105,7 @@ fn a_queue_is_used_through_its_server(engine: &str) {
     assert_eq!(task["output"], "HELLO");
     assert!(qo(&["list"]).contains(id.trim()));
     assert!(qo(&["stats"]).contains("default"));
-    let metrics = read(&serving.url, "/metrics");
+    let metrics = read(&server.url, "/metrics");
     for name in ["qo_store_requests_total{prefix=", "qo_store_dollars_total "] {
         let found = metrics.lines().find_map(|line| line.strip_prefix(name));
         let number = found.and_then(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok());
@@ -110,11 +114,11 @@ fn a_queue_is_used_through_its_server(engine: &str) {
             "{name}: {metrics}"
         );
     }
-    serving.stop();
+    server.stop();
 
-    // What was done through the server is in the store.
-    let mut again = Serving::start(&place, &store);
-    let output = place
+    // The changes made through the server are in the store.
+    let mut again = ServerProcess::start(&workspace, &store);
+    let output = workspace
         .bare(&["status", id.trim(), "--json", "--store", &again.url])
         .output()
         .unwrap();
@@ -139,23 +143,23 @@ fn in_broker_mode() {
 }
 
 #[test]
-fn tokens_are_made_used_listed_and_revoked() {
-    let place = Place::new();
-    let created = place.qo(&["token", "create", "--name", "web", "--scope", "submit"]);
+fn tokens_are_created_used_listed_and_revoked() {
+    let workspace = Workspace::new();
+    let created = workspace.qo(&["token", "create", "--name", "web", "--scope", "submit"]);
     assert_eq!(created.code, 0, "{}", created.stderr);
     let token = created.stdout.trim();
     assert!(token.starts_with("qo_"));
-    let listed = place.qo(&["token", "list", "--json"]);
+    let listed = workspace.qo(&["token", "list", "--json"]);
     let record: Value = serde_json::from_str(listed.stdout.trim()).unwrap();
     assert_eq!(record["name"], "web");
     assert_eq!(record["scopes"][0], "submit");
     assert!(!listed.stdout.contains(token));
 
-    let serving = Serving::start(&place, &place.store());
-    assert!(!serving.is_open);
+    let server = ServerProcess::start(&workspace, &workspace.store());
+    assert!(!server.is_open);
     let with = |token: Option<&str>, words: &[&str]| {
-        let mut command = place.bare(words);
-        command.env("QO_STORE", &serving.url);
+        let mut command = workspace.bare(words);
+        command.env("QO_STORE", &server.url);
         if let Some(token) = token {
             command.env("QO_TOKEN", token);
         }
@@ -171,27 +175,31 @@ fn tokens_are_made_used_listed_and_revoked() {
     );
 
     let id = record["id"].as_str().unwrap();
-    assert_eq!(place.qo(&["token", "revoke", id]).code, 0);
+    assert_eq!(workspace.qo(&["token", "revoke", id]).code, 0);
     assert!(
         wait_until(LIMIT, || with(Some(token), &submit) == 6),
         "a revoked token still works"
     );
-    assert_eq!(place.qo(&["token", "revoke", id]).code, 3, "it is gone");
+    assert_eq!(
+        workspace.qo(&["token", "revoke", id]).code,
+        3,
+        "it no longer exists"
+    );
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_served() {
-    let place = Place::new();
-    let public = place.qo(&["serve", "--listen", "0.0.0.0:0"]);
+fn invalid_arguments_are_rejected_before_serving() {
+    let workspace = Workspace::new();
+    let public = workspace.qo(&["serve", "--listen", "0.0.0.0:0"]);
     assert_eq!(public.code, 2);
     assert!(
         public.stderr.contains("qo token create"),
         "{}",
         public.stderr
     );
-    let served = place.qo(&["serve", "--store", "http://127.0.0.1:1"]);
+    let served = workspace.qo(&["serve", "--store", "http://127.0.0.1:1"]);
     assert_eq!(served.code, 2, "{}", served.stderr);
-    let certificate = place.qo(&["serve", "--tls-cert", "no.pem", "--tls-key", "no.pem"]);
+    let certificate = workspace.qo(&["serve", "--tls-cert", "no.pem", "--tls-key", "no.pem"]);
     assert_eq!(certificate.code, 2);
     assert!(
         certificate.stderr.contains("no.pem"),

@@ -1,22 +1,22 @@
-//! Preparing a store, looking it over, and keeping it healthy.
+//! `qo init`, `qo doctor` and `qo monitor`.
 
 use std::io::{BufRead, BufReader};
 
 use rustix::process::Signal;
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 #[test]
-fn a_store_is_prepared_once_and_found_so_afterwards() {
-    let place = Place::new();
+fn init_prepares_a_store_once() {
+    let workspace = Workspace::new();
     let outcome = |words: &[&str]| {
         let words: Vec<&str> = ["init", "--json", "--probe-budget", "1s"]
             .iter()
             .chain(words)
             .copied()
             .collect();
-        let ran = place.qo(&words);
-        let report: serde_json::Value = serde_json::from_str(&ran.assert(0).stdout).unwrap();
+        let result = workspace.qo(&words);
+        let report: serde_json::Value = serde_json::from_str(&result.assert(0).stdout).unwrap();
         let steps = report["steps"].as_array().unwrap().clone();
         let step = steps
             .iter()
@@ -28,30 +28,30 @@ fn a_store_is_prepared_once_and_found_so_afterwards() {
     assert_eq!(outcome(&["--no-versioning"]), "not_asked");
     assert_eq!(outcome(&[]), "done");
     assert_eq!(outcome(&[]), "already_so");
-    let shown = place.qo(&["init", "--dry-run"]);
-    assert!(shown.assert(0).stdout.contains("already so"), "{shown:#?}");
+    let shown = workspace.qo(&["init", "--dry-run"]);
+    assert!(shown.assert(0).stdout.contains("unchanged"), "{shown:#?}");
 }
 
 #[test]
-fn the_doctor_finds_a_store_well_and_a_missing_one_not() {
-    let place = Place::new();
-    let ran = place.qo(&["doctor", "--probe-budget", "1s", "--json"]);
-    let report: serde_json::Value = serde_json::from_str(&ran.assert(0).stdout).unwrap();
+fn doctor_distinguishes_healthy_and_unreachable_stores() {
+    let workspace = Workspace::new();
+    let result = workspace.qo(&["doctor", "--probe-budget", "1s", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&result.assert(0).stdout).unwrap();
     assert_eq!(report["checks"].as_array().unwrap().len(), 8);
-    // Tasks that nobody works on are worth a warning, which is a failure if one asks for it.
-    place.submit("t");
-    let ran = place.qo(&["doctor", "--probe-budget", "1s"]);
-    assert!(ran.assert(0).stdout.contains("warning"), "{ran:#?}");
-    place
+    // Tasks without a worker cause a warning, which is a failure with --strict.
+    workspace.submit("t");
+    let result = workspace.qo(&["doctor", "--probe-budget", "1s"]);
+    assert!(result.assert(0).stdout.contains("warning"), "{result:#?}");
+    workspace
         .qo(&["doctor", "--probe-budget", "1s", "--strict"])
         .assert(9);
-    let mut away = place.bare(&["--store", "s3://b", "doctor"]);
-    away.envs([
+    let mut unreachable = workspace.bare(&["--store", "s3://b", "doctor"]);
+    unreachable.envs([
         ("AWS_ACCESS_KEY_ID", "a"),
         ("AWS_SECRET_ACCESS_KEY", "b"),
         ("S3_ENDPOINT", "http://127.0.0.1:9"),
     ]);
-    let output = away.output().unwrap();
+    let output = unreachable.output().unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(5), "{stdout}");
     assert!(
@@ -61,16 +61,16 @@ fn the_doctor_finds_a_store_well_and_a_missing_one_not() {
 }
 
 #[test]
-fn a_monitor_does_one_round_or_goes_on_until_it_is_stopped() {
-    let place = Place::new();
-    place.submit("t");
-    let ran = place.qo(&["monitor", "--once", "--json"]);
-    let report: serde_json::Value = serde_json::from_str(&ran.assert(0).stdout).unwrap();
+fn monitor_runs_one_pass_or_until_it_is_stopped() {
+    let workspace = Workspace::new();
+    workspace.submit("t");
+    let result = workspace.qo(&["monitor", "--once", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&result.assert(0).stdout).unwrap();
     assert_eq!(report["leases_expired"], 0);
     assert!(report["tasks_looked_at"].as_u64().unwrap() >= 1, "{report}");
     for signal in [Signal::INT, Signal::TERM] {
         let mut monitor =
-            place.start(&["monitor", "--check-interval", "1", "--sweep-interval", "0"]);
+            workspace.start(&["monitor", "--check-interval", "1", "--sweep-interval", "0"]);
         let mut lines = BufReader::new(monitor.stderr()).lines();
         let first = lines.next().unwrap().unwrap();
         assert!(
@@ -81,8 +81,10 @@ fn a_monitor_does_one_round_or_goes_on_until_it_is_stopped() {
         assert!(lines.any(|line| line.unwrap().contains("stopping")));
         monitor.end().assert(0);
     }
-    place.qo(&["monitor", "--check-interval", "0"]).assert(2);
-    let mut nonsense = place.command(&["monitor", "--once"]);
-    nonsense.env("QO_MONITOR_CHECK_INTERVAL", "often");
-    assert_eq!(nonsense.output().unwrap().status.code(), Some(2));
+    workspace
+        .qo(&["monitor", "--check-interval", "0"])
+        .assert(2);
+    let mut invalid = workspace.command(&["monitor", "--once"]);
+    invalid.env("QO_MONITOR_CHECK_INTERVAL", "often");
+    assert_eq!(invalid.output().unwrap().status.code(), Some(2));
 }

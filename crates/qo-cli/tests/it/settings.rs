@@ -1,8 +1,8 @@
-//! Which store is used, and what is said where it cannot be.
+//! Selection of the store, and errors for unusable stores.
 
 use std::process::Command;
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 fn text(command: &mut Command) -> (i32, String, String) {
     let output = command.output().unwrap();
@@ -21,48 +21,54 @@ fn config(command: &mut Command) -> serde_json::Value {
 }
 
 #[test]
-fn with_nothing_configured_it_works_on_a_file_in_the_data_directory() {
-    let place = Place::new();
-    let (code, id, stderr) = text(&mut place.bare(&["submit", "--type", "t"]));
+fn the_default_store_is_a_file_in_the_data_directory() {
+    let workspace = Workspace::new();
+    let (code, id, stderr) = text(&mut workspace.bare(&["submit", "--type", "t"]));
     assert_eq!(code, 0, "{stderr}");
-    let (_, listed, _) = text(&mut place.bare(&["list"]));
+    let (_, listed, _) = text(&mut workspace.bare(&["list"]));
     assert!(listed.contains(id.trim()), "{listed}");
-    let shown = config(&mut place.bare(&["config", "--json"]));
+    let shown = config(&mut workspace.bare(&["config", "--json"]));
     let description = shown["store"]["description"].as_str().unwrap();
     assert!(description.ends_with("qo/qo.db"), "{description}");
     assert_eq!(shown["store"]["origin"], "default");
 }
 
 #[test]
-fn flag_above_environment_above_profile_above_file() {
-    let place = Place::new();
-    place.file(
+fn flags_override_environment_overrides_profile_overrides_file() {
+    let workspace = Workspace::new();
+    workspace.file(
         "qo.toml",
         "store = 'sqlite:file.db'\n[profiles.dev]\nstore = 'sqlite:dev.db'\n",
     );
-    std::fs::create_dir_all(place.path().join("below/deeper")).unwrap();
+    std::fs::create_dir_all(workspace.path().join("below/deeper")).unwrap();
     let store = |words: &[&str], variables: &[(&str, &str)]| {
         let words: Vec<&str> = words.iter().copied().chain(["config", "--json"]).collect();
-        let mut command = place.bare(&words);
-        command.current_dir(place.path().join("below/deeper"));
+        let mut command = workspace.bare(&words);
+        command.current_dir(workspace.path().join("below/deeper"));
         command.envs(variables.iter().copied());
         config(&mut command)["store"]["description"]
             .as_str()
             .unwrap()
             .to_owned()
     };
-    // A relative path in the file begins where the file is.
-    let beside = |name: &str| {
-        let directory = place.path().canonicalize().unwrap();
+    // A relative path is resolved against the directory of the settings file.
+    let in_file_directory = |name: &str| {
+        let directory = workspace.path().canonicalize().unwrap();
         format!("sqlite:{}", directory.join(name).display())
     };
-    assert_eq!(store(&[], &[]), beside("file.db"));
-    assert_eq!(store(&["--profile", "dev"], &[]), beside("dev.db"));
-    assert_eq!(store(&[], &[("QO_PROFILE", "dev")]), beside("dev.db"));
+    assert_eq!(store(&[], &[]), in_file_directory("file.db"));
+    assert_eq!(
+        store(&["--profile", "dev"], &[]),
+        in_file_directory("dev.db")
+    );
+    assert_eq!(
+        store(&[], &[("QO_PROFILE", "dev")]),
+        in_file_directory("dev.db")
+    );
     let variable = [("QO_PROFILE", "dev"), ("QO_STORE", "memory:env")];
     assert_eq!(store(&[], &variable), "memory:env");
     assert_eq!(store(&["--store", "memory:flag"], &variable), "memory:flag");
-    let (code, _, stderr) = text(&mut place.bare(&["--profile", "prod", "list"]));
+    let (code, _, stderr) = text(&mut workspace.bare(&["--profile", "prod", "list"]));
     assert_eq!(code, 2);
     assert!(
         stderr.contains("\"prod\"") && stderr.contains("dev"),
@@ -71,10 +77,10 @@ fn flag_above_environment_above_profile_above_file() {
 }
 
 #[test]
-fn a_mistake_in_the_file_is_named() {
-    let place = Place::new();
-    place.file("other.toml", "stroe = 'memory:'\n");
-    let mut command = place.bare(&["list"]);
+fn an_unknown_key_in_the_file_is_an_error() {
+    let workspace = Workspace::new();
+    workspace.file("other.toml", "stroe = 'memory:'\n");
+    let mut command = workspace.bare(&["list"]);
     command.env("QO_CONFIG", "other.toml");
     let (code, _, stderr) = text(&mut command);
     assert_eq!(code, 2);
@@ -84,15 +90,15 @@ fn a_mistake_in_the_file_is_named() {
 }
 
 #[test]
-fn a_store_that_cannot_be_used_is_told_apart_by_the_exit_code() {
-    let place = Place::new();
+fn the_exit_code_tells_why_a_store_is_unusable() {
+    let workspace = Workspace::new();
     let keys = [
         ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"),
         ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMIK7MDENG"),
         // Nothing listens on the port of the discard protocol.
         ("S3_ENDPOINT", "http://127.0.0.1:9"),
     ];
-    let mut unreachable = place.bare(&["--store", "s3://bucket-one", "list", "--json"]);
+    let mut unreachable = workspace.bare(&["--store", "s3://bucket-one", "list", "--json"]);
     unreachable.envs(keys);
     let (code, _, stderr) = text(&mut unreachable);
     assert_eq!(code, 5, "{stderr}");
@@ -100,19 +106,19 @@ fn a_store_that_cannot_be_used_is_told_apart_by_the_exit_code() {
         stderr.contains("bucket-one") && stderr.contains("unavailable"),
         "{stderr}"
     );
-    let mut half = place.bare(&["--store", "s3://bucket-one", "list"]);
-    half.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE");
-    let (code, _, stderr) = text(&mut half);
+    let mut incomplete = workspace.bare(&["--store", "s3://bucket-one", "list"]);
+    incomplete.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE");
+    let (code, _, stderr) = text(&mut incomplete);
     assert_eq!(code, 6, "{stderr}");
     assert!(stderr.contains("AWS_SECRET_ACCESS_KEY"), "{stderr}");
     assert!(!stderr.contains("AKIDEXAMPLE"), "{stderr}");
     for url in ["nonsense", "ftp://bucket", "s3://", "memory:?engine=raft"] {
-        let (code, _, stderr) = text(&mut place.bare(&["--store", url, "list"]));
+        let (code, _, stderr) = text(&mut workspace.bare(&["--store", url, "list"]));
         assert_eq!(code, 2, "{url}: {stderr}");
     }
-    let mut nonsense = place.command(&["list"]);
-    nonsense.env("QO_INDEX_MODE", "sideways");
-    let (code, _, stderr) = text(&mut nonsense);
+    let mut invalid = workspace.command(&["list"]);
+    invalid.env("QO_INDEX_MODE", "sideways");
+    let (code, _, stderr) = text(&mut invalid);
     assert_eq!(code, 2, "{stderr}");
     assert!(stderr.contains("QO_INDEX_MODE"), "{stderr}");
 }

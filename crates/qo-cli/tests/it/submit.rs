@@ -1,24 +1,24 @@
-//! Adding tasks, and waiting for them.
+//! `qo submit` and `qo wait`.
 
 use qo::{ClaimRequest, Failure, FailureKind, Json, Queue};
 use serde_json::json;
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 
-/// Claims one task of a type as soon as there is one.
+/// Claims one task of a type, waiting for it if necessary.
 async fn claim(queue: &Queue, task_type: &str) -> qo::Task {
-    let wish = ClaimRequest {
+    let request = ClaimRequest {
         wait_ms: 30_000,
         ..ClaimRequest::new("tester".parse().unwrap(), vec![task_type.parse().unwrap()])
     };
-    let mut tasks = queue.claim(&wish).await.unwrap();
+    let mut tasks = queue.claim(&request).await.unwrap();
     tasks.pop().expect("a task")
 }
 
 #[test]
-fn the_id_is_alone_on_standard_output_and_everything_said_is_stored() {
-    let place = Place::new();
-    let ran = place.qo(&[
+fn submit_prints_the_id_and_stores_all_fields() {
+    let workspace = Workspace::new();
+    let result = workspace.qo(&[
         "submit",
         "--type",
         "mail",
@@ -55,10 +55,10 @@ fn the_id_is_alone_on_standard_output_and_everything_said_is_stored() {
         "--idempotency-window",
         "2h",
     ]);
-    ran.assert(0);
-    let id = ran.stdout.trim_end();
-    assert!(id.parse::<qo::TaskId>().is_ok(), "{ran:?}");
-    let task = place.qo(&["status", id, "--json"]).json("task");
+    result.assert(0);
+    let id = result.stdout.trim_end();
+    assert!(id.parse::<qo::TaskId>().is_ok(), "{result:?}");
+    let task = workspace.qo(&["status", id, "--json"]).json("task");
     assert_eq!(task["task_type"], "mail");
     assert_eq!(task["queue"], "fast");
     assert_eq!(task["priority"], 1);
@@ -79,8 +79,8 @@ fn the_id_is_alone_on_standard_output_and_everything_said_is_stored() {
         millis("idempotency_until") - millis("created_at"),
         7_200_000
     );
-    // The same key gives the same task.
-    let again = place.qo(&[
+    // The same key returns the same task.
+    let again = workspace.qo(&[
         "submit",
         "--type",
         "mail",
@@ -96,26 +96,26 @@ fn the_id_is_alone_on_standard_output_and_everything_said_is_stored() {
 }
 
 #[test]
-fn the_input_comes_from_the_line_a_file_or_standard_input() {
-    let place = Place::new();
-    place.file("input.json", "{\"from\": \"file\"}\n");
-    let from_file = place.qo(&["submit", "--type", "t", "--input", "@input.json", "--json"]);
+fn the_input_comes_from_the_command_line_a_file_or_standard_input() {
+    let workspace = Workspace::new();
+    workspace.file("input.json", "{\"from\": \"file\"}\n");
+    let from_file = workspace.qo(&["submit", "--type", "t", "--input", "@input.json", "--json"]);
     assert_eq!(from_file.json("submitted")["task"]["input"]["from"], "file");
-    let from_stdin = place.qo_reading(&["submit", "--type", "t", "-i", "-", "--json"], "[1]");
+    let from_stdin = workspace.qo_reading(&["submit", "--type", "t", "-i", "-", "--json"], "[1]");
     assert_eq!(from_stdin.json("submitted")["task"]["input"], json!([1]));
-    let negative = place.qo(&["submit", "--type", "t", "--input", "-5", "--json"]);
+    let negative = workspace.qo(&["submit", "--type", "t", "--input", "-5", "--json"]);
     assert_eq!(negative.json("submitted")["task"]["input"], -5);
-    let none = place.qo(&["submit", "--type", "t", "--json"]);
+    let none = workspace.qo(&["submit", "--type", "t", "--json"]);
     assert!(none.json("submitted")["task"]["input"].is_null());
     for input in ["{bad", "@missing.json"] {
-        let ran = place.qo(&["submit", "--type", "t", "--input", input, "--json"]);
-        assert_eq!(ran.assert(2).error()["kind"], "bad_input");
+        let result = workspace.qo(&["submit", "--type", "t", "--input", input, "--json"]);
+        assert_eq!(result.assert(2).error()["kind"], "bad_input");
     }
 }
 
 #[test]
-fn what_is_out_of_bounds_is_refused() {
-    let place = Place::new();
+fn invalid_arguments_are_rejected() {
+    let workspace = Workspace::new();
     for words in [
         &["submit"][..],
         &["submit", "--type", "has space"],
@@ -136,48 +136,48 @@ fn what_is_out_of_bounds_is_refused() {
         &["submit", "--type", "t", "--id", "7"],
         &["submit", "--type", "t", "--many", "--input", "1"],
     ] {
-        place.qo(words).assert(2);
+        workspace.qo(words).assert(2);
     }
-    assert_eq!(place.qo(&["list", "--json"]).stdout, "");
+    assert_eq!(workspace.qo(&["list", "--json"]).stdout, "");
 }
 
 #[test]
-fn many_lines_are_submitted_and_bad_ones_named() {
-    let place = Place::new();
-    let ran = place.qo_reading(
+fn many_lines_are_submitted_and_bad_ones_are_reported() {
+    let workspace = Workspace::new();
+    let result = workspace.qo_reading(
         &["submit", "--type", "t", "--many", "--json"],
         "{\"n\": 1}\n\n{bad\n[2]\n",
     );
-    let lines = ran.assert(2).lines("submitted-line");
+    let lines = result.assert(2).lines("submitted-line");
     assert_eq!(lines.len(), 3);
     assert_eq!(lines[0]["line"], 1);
     assert_eq!(lines[1]["line"], 3);
     assert_eq!(lines[1]["error"]["kind"], "bad_input");
     assert_eq!(lines[2]["line"], 4);
-    let stored = place.qo(&["list", "--json"]).lines("task");
+    let stored = workspace.qo(&["list", "--json"]).lines("task");
     assert_eq!(stored.len(), 2);
 }
 
 #[test]
-fn many_inputs_come_from_a_file_in_chunks() {
-    let place = Place::new();
+fn many_inputs_come_from_a_file_in_batches() {
+    let workspace = Workspace::new();
     let lines: Vec<String> = (0..1_201).map(|number| number.to_string()).collect();
-    place.file("inputs.jsonl", &lines.join("\n"));
-    let ran = place.qo(&["submit", "--type", "t", "--many", "inputs.jsonl"]);
-    ran.assert(0);
-    assert_eq!(ran.stdout.lines().count(), 1_201);
+    workspace.file("inputs.jsonl", &lines.join("\n"));
+    let result = workspace.qo(&["submit", "--type", "t", "--many", "inputs.jsonl"]);
+    result.assert(0);
+    assert_eq!(result.stdout.lines().count(), 1_201);
     assert!(
-        ran.stderr.contains("1,201 tasks submitted"),
+        result.stderr.contains("1,201 tasks submitted"),
         "{}",
-        ran.stderr
+        result.stderr
     );
-    let stats = place.qo(&["stats", "--json"]).json("stats");
+    let stats = workspace.qo(&["stats", "--json"]).json("stats");
     assert_eq!(stats["queues"]["default"]["statuses"]["pending"], 1_201);
 }
 
 #[test]
-fn full_lines_say_everything_and_flags_are_their_defaults() {
-    let place = Place::new();
+fn full_lines_set_all_fields_and_flags_are_their_defaults() {
+    let workspace = Workspace::new();
     let lines = [
         r#"{"type": "a", "input": {"x": 1}, "priority": 1, "delay": "5m", "tags": ["y"], "timeout": 7}"#,
         r#"{"input": 2, "id": "550e8400-e29b-41d4-a716-446655440000", "at": "2030-01-01T00:00:00Z"}"#,
@@ -186,29 +186,29 @@ fn full_lines_say_everything_and_flags_are_their_defaults() {
         r#"{"type": "a", "delay": "later"}"#,
         "7",
     ];
-    let ran = place.qo_reading(
+    let result = workspace.qo_reading(
         &[
             "submit", "--many", "-", "--full", "--type", "b", "--queue", "q", "--tag", "z",
             "--json",
         ],
         &lines.join("\n"),
     );
-    let told = ran.assert(2).lines("submitted-line");
-    let failed: Vec<_> = told
+    let lines_printed = result.assert(2).lines("submitted-line");
+    let failed: Vec<_> = lines_printed
         .iter()
         .filter(|line| line.get("error").is_some())
         .map(|line| line["line"].as_u64().unwrap())
         .collect();
     assert_eq!(failed, [3, 4, 5, 6]);
-    let first = place
-        .qo(&["status", told[0]["id"].as_str().unwrap(), "--json"])
+    let first = workspace
+        .qo(&["status", lines_printed[0]["id"].as_str().unwrap(), "--json"])
         .json("task");
     assert_eq!(first["task_type"], "a");
     assert_eq!(first["queue"], "q");
     assert_eq!(first["priority"], 1);
     assert_eq!(first["tags"], json!(["z", "y"]));
     assert_eq!(first["timeout_seconds"], 7);
-    let second = place
+    let second = workspace
         .qo(&["status", "550e8400-e29b-41d4-a716-446655440000", "--json"])
         .json("task");
     assert_eq!(second["task_type"], "b");
@@ -216,9 +216,9 @@ fn full_lines_say_everything_and_flags_are_their_defaults() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_prints_the_output_and_its_exit_code_says_how_it_ended() {
-    let place = Place::new();
-    let queue = place.queue().await;
+async fn wait_prints_the_output_and_its_exit_code_gives_the_result() {
+    let workspace = Workspace::new();
+    let queue = workspace.queue().await;
     let start = |task_type: &str| {
         let words = [
             "submit",
@@ -228,7 +228,7 @@ async fn a_wait_prints_the_output_and_its_exit_code_says_how_it_ended() {
             "--wait-timeout",
             "60",
         ];
-        place.start(&words)
+        workspace.start(&words)
     };
     let (good_command, bad_command) = (start("good"), start("bad"));
     let good = claim(&queue, "good").await;
@@ -246,17 +246,20 @@ async fn a_wait_prints_the_output_and_its_exit_code_says_how_it_ended() {
         .fail(bad.id, bad.lease_id.unwrap(), failure)
         .await
         .unwrap();
-    let ran = good_command.end();
-    ran.assert(0);
-    assert_eq!(ran.stdout, "{\"sum\":  3}\n");
-    let ran = bad_command.end();
-    assert!(ran.assert(8).stderr.contains("no such address"), "{ran:?}");
+    let result = good_command.end();
+    result.assert(0);
+    assert_eq!(result.stdout, "{\"sum\":  3}\n");
+    let result = bad_command.end();
+    assert!(
+        result.assert(8).stderr.contains("no such address"),
+        "{result:?}"
+    );
     let (good_id, bad_id) = (good.id, bad.id);
-    place.qo(&["wait", &good_id.to_string()]).assert(0);
-    let ran = place.qo(&["wait", &bad_id.to_string(), "--json"]);
-    assert_eq!(ran.assert(8).json("task")["status"], "failed");
-    assert_eq!(ran.error()["kind"], "task_failed");
-    let waiting = place.submit("nobody");
-    let ran = place.qo(&["wait", &waiting, "--timeout", "100ms", "--json"]);
-    assert_eq!(ran.assert(7).error()["kind"], "timeout");
+    workspace.qo(&["wait", &good_id.to_string()]).assert(0);
+    let result = workspace.qo(&["wait", &bad_id.to_string(), "--json"]);
+    assert_eq!(result.assert(8).json("task")["status"], "failed");
+    assert_eq!(result.error()["kind"], "task_failed");
+    let waiting = workspace.submit("nobody");
+    let result = workspace.qo(&["wait", &waiting, "--timeout", "100ms", "--json"]);
+    assert_eq!(result.assert(7).error()["kind"], "timeout");
 }

@@ -1,4 +1,4 @@
-//! What a person sees and is asked on a terminal: the library's own entry, with streams that say that they are terminals.
+//! Output and questions on a terminal. The tests call the library with streams marked as terminals.
 
 use std::io::{self, Cursor, Write};
 use std::sync::{Arc, Mutex};
@@ -7,13 +7,13 @@ use qo::{ClaimRequest, Failure, FailureKind};
 use qo_cli::environment::Environment;
 use qo_cli::output::{Io, Terminals};
 
-use crate::place::{Place, Ran};
+use crate::workspace::{CommandResult, Workspace};
 
-/// A stream that keeps what is written.
+/// A stream that records its contents.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<u8>>>);
+struct RecordedStream(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Kept {
+impl Write for RecordedStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend(bytes);
         Ok(bytes.len())
@@ -24,15 +24,15 @@ impl Write for Kept {
     }
 }
 
-impl Kept {
+impl RecordedStream {
     fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
 
-/// Runs a command line as if on a terminal of 90 columns, where somebody types `answer`.
-fn on_terminal(place: &Place, words: &[&str], answer: &'static str) -> Ran {
-    let (stdout, stderr) = (Kept::default(), Kept::default());
+/// Runs a command line on a simulated terminal of 90 columns, with `answer` as its input.
+fn on_terminal(workspace: &Workspace, words: &[&str], answer: &'static str) -> CommandResult {
+    let (stdout, stderr) = (RecordedStream::default(), RecordedStream::default());
     let io = Io {
         stdin: Box::new(Cursor::new(answer)),
         stdout: Box::new(stdout.clone()),
@@ -45,15 +45,15 @@ fn on_terminal(place: &Place, words: &[&str], answer: &'static str) -> Ran {
     };
     let environment = Environment {
         variables: [
-            ("QO_STORE".to_owned(), place.store()),
+            ("QO_STORE".to_owned(), workspace.store()),
             ("COLUMNS".to_owned(), "90".to_owned()),
         ]
         .into(),
-        directory: place.path().to_owned(),
+        directory: workspace.path().to_owned(),
     };
     let words = ["qo"].iter().chain(words).map(Into::into);
     let code = qo_cli::run(words, environment, io);
-    Ran {
+    CommandResult {
         code: code.into(),
         stdout: stdout.text(),
         stderr: stderr.text(),
@@ -61,65 +61,66 @@ fn on_terminal(place: &Place, words: &[&str], answer: &'static str) -> Ran {
 }
 
 #[test]
-fn a_submit_says_what_to_try_next() {
-    let place = Place::new();
-    let ran = on_terminal(&place, &["submit", "--type", "t"], "");
-    assert!(ran.assert(0).stdout.contains("Next: "), "{ran:#?}");
-    assert!(ran.stdout.contains("qo status"), "{ran:#?}");
-    assert!(ran.stdout.contains('\u{1b}'), "{ran:#?}");
-    let plain = on_terminal(&place, &["list", "--color=never"], "");
+fn submit_suggests_the_next_command() {
+    let workspace = Workspace::new();
+    let result = on_terminal(&workspace, &["submit", "--type", "t"], "");
+    assert!(result.assert(0).stdout.contains("Next: "), "{result:#?}");
+    assert!(result.stdout.contains("qo status"), "{result:#?}");
+    assert!(result.stdout.contains('\u{1b}'), "{result:#?}");
+    let plain = on_terminal(&workspace, &["list", "--color=never"], "");
     assert!(!plain.assert(0).stdout.contains('\u{1b}'), "{plain:#?}");
 }
 
 #[test]
-fn many_tasks_are_changed_only_after_a_yes() {
-    let place = Place::new();
-    place.submit("t");
-    place.submit("t");
+fn a_filter_changes_tasks_only_after_confirmation() {
+    let workspace = Workspace::new();
+    workspace.submit("t");
+    workspace.submit("t");
     for no in ["n\n", "\n", "", "nonsense\n"] {
-        let ran = on_terminal(&place, &["cancel", "--all"], no);
+        let result = on_terminal(&workspace, &["cancel", "--all"], no);
         assert!(
-            ran.assert(130)
+            result
+                .assert(130)
                 .stderr
                 .contains("2 tasks match: 2 pending. Cancel them? [y/N]"),
-            "{ran:#?}"
+            "{result:#?}"
         );
     }
     assert_eq!(
-        place
+        workspace
             .qo(&["list", "--status", "pending", "--json"])
             .lines("task")
             .len(),
         2
     );
-    let ran = on_terminal(&place, &["cancel", "--all"], "y\n");
+    let result = on_terminal(&workspace, &["cancel", "--all"], "y\n");
     assert!(
-        ran.assert(0).stderr.contains("2 tasks cancelled"),
-        "{ran:#?}"
+        result.assert(0).stderr.contains("2 tasks cancelled"),
+        "{result:#?}"
     );
     assert_eq!(
-        place
+        workspace
             .qo(&["list", "--status", "pending", "--json"])
             .lines("task")
             .len(),
         0
     );
-    // A program is never asked.
-    let ran = on_terminal(
-        &place,
+    // With --json there is no question.
+    let result = on_terminal(
+        &workspace,
         &["replay", "--status", "cancelled", "--json"],
         "y\n",
     );
-    ran.assert(2);
+    result.assert(2);
 }
 
 #[tokio::test]
-async fn a_list_fits_the_terminal_and_keeps_its_ids() {
-    let place = Place::new();
-    let id = place.submit("mail");
-    let queue = place.queue().await;
-    let wish = ClaimRequest::new("w".parse().unwrap(), vec!["mail".parse().unwrap()]);
-    let task = queue.claim(&wish).await.unwrap().pop().unwrap();
+async fn a_list_fits_the_terminal_and_shows_full_ids() {
+    let workspace = Workspace::new();
+    let id = workspace.submit("mail");
+    let queue = workspace.queue().await;
+    let request = ClaimRequest::new("w".parse().unwrap(), vec!["mail".parse().unwrap()]);
+    let task = queue.claim(&request).await.unwrap().pop().unwrap();
     let failure = Failure {
         kind: FailureKind::Permanent,
         error: "something went wrong, and it takes many words to say what it was".into(),
@@ -130,22 +131,25 @@ async fn a_list_fits_the_terminal_and_keeps_its_ids() {
         .unwrap();
     queue.close().await;
     let shown = tokio::task::spawn_blocking(move || {
-        let ran = on_terminal(&place, &["list", "--color=never"], "");
-        (ran, place)
+        let result = on_terminal(&workspace, &["list", "--color=never"], "");
+        (result, workspace)
     });
-    let (ran, _place) = shown.await.unwrap();
-    let line = ran.assert(0).stdout.lines().nth(1).unwrap();
-    assert!(line.starts_with(&id) && line.ends_with('…'), "{ran:#?}");
-    assert!(line.chars().count() <= 90, "{ran:#?}");
+    let (result, _place) = shown.await.unwrap();
+    let line = result.assert(0).stdout.lines().nth(1).unwrap();
+    assert!(line.starts_with(&id) && line.ends_with('…'), "{result:#?}");
+    assert!(line.chars().count() <= 90, "{result:#?}");
 }
 
 #[test]
-fn nothing_to_show_is_said() {
-    let place = Place::new();
+fn an_empty_list_says_so() {
+    let workspace = Workspace::new();
     assert_eq!(
-        on_terminal(&place, &["list"], "").assert(0).stdout,
+        on_terminal(&workspace, &["list"], "").assert(0).stdout,
         "No tasks.\n"
     );
-    let ran = on_terminal(&place, &["workers"], "");
-    assert!(ran.assert(0).stdout.starts_with("No workers."), "{ran:#?}");
+    let result = on_terminal(&workspace, &["workers"], "");
+    assert!(
+        result.assert(0).stdout.starts_with("No workers."),
+        "{result:#?}"
+    );
 }

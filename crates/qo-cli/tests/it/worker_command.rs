@@ -1,4 +1,4 @@
-//! `qo worker` and `qo dev` as processes: the real binary, on an SQLite file.
+//! `qo worker` and `qo dev` as processes, on an SQLite file.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::ChildStdout;
@@ -8,40 +8,43 @@ use qo_store::runtime::TokioRuntime;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::place::{Place, Started};
 use crate::schema;
+use crate::workspace::{RunningCommand, Workspace};
 
-/// How long a test waits for what should come at once: the machine may be busy.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Time limit for events that should happen at once. The machine may be busy.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What a command printed that must go well.
-fn printed(place: &Place, words: &[&str]) -> String {
-    let ran = place.qo(words);
-    ran.assert(0);
-    ran.stdout
+/// Runs a command that must succeed, and returns its standard output.
+fn printed(workspace: &Workspace, words: &[&str]) -> String {
+    let result = workspace.qo(words);
+    result.assert(0);
+    result.stdout
 }
 
-fn status(place: &Place, id: &str) -> Value {
-    place.qo(&["--json", "status", id]).assert(0).json("task")
+fn status(workspace: &Workspace, id: &str) -> Value {
+    workspace
+        .qo(&["--json", "status", id])
+        .assert(0)
+        .json("task")
 }
 
-/// Starts a worker and waits until it takes tasks.
-fn worker(place: &Place, words: &[&str]) -> Running {
-    let mut process = place.start(&[&["--json", "worker"], words].concat());
+/// Starts a worker and waits until it claims tasks.
+fn worker(workspace: &Workspace, words: &[&str]) -> RunningWorker {
+    let mut process = workspace.start(&[&["--json", "worker"], words].concat());
     let lines = BufReader::new(process.stdout());
-    let mut running = Running { process, lines };
+    let mut running = RunningWorker { process, lines };
     assert_eq!(running.next()["event"], "started");
     running
 }
 
-/// A worker that runs, and prints JSON.
-struct Running {
-    process: Started,
+/// A running worker that prints JSON.
+struct RunningWorker {
+    process: RunningCommand,
     lines: BufReader<ChildStdout>,
 }
 
-impl Running {
-    /// The next line that it prints.
+impl RunningWorker {
+    /// The next line.
     fn next(&mut self) -> Value {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
@@ -55,7 +58,7 @@ impl Running {
         value
     }
 
-    /// The next line that tells of this.
+    /// The next line with this event.
     fn next_of(&mut self, event: &str) -> Value {
         loop {
             let line = self.next();
@@ -73,7 +76,7 @@ impl Running {
 
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let runtime = TokioRuntime::shared();
-    let give_up = runtime.monotonic() + PATIENCE;
+    let give_up = runtime.monotonic() + TIMEOUT;
     while !holds() {
         assert!(runtime.monotonic() < give_up, "{what}");
         runtime.sleep(Duration::from_millis(20)).await;
@@ -88,32 +91,29 @@ fn is_alive(process: &str) -> bool {
 }
 
 #[test]
-fn a_worker_without_handlers_says_what_to_do() {
-    let place = Place::new();
-    let ran = place.qo(&["worker"]);
-    let errors = &ran.assert(2).stderr;
+fn a_worker_without_handlers_is_an_error_with_a_hint() {
+    let workspace = Workspace::new();
+    let result = workspace.qo(&["worker"]);
+    let errors = &result.assert(2).stderr;
     assert!(errors.contains("no handlers"), "{errors}");
     assert!(errors.contains("qo worker --exec hello=cat"), "{errors}");
-    // It was refused before anything was opened.
-    assert!(!place.path().join("queue.db").exists());
+    // The store was not opened.
+    assert!(!workspace.path().join("queue.db").exists());
 }
 
 #[test]
-fn mistakes_are_refused_before_anything_is_opened() {
-    let place = Place::new();
+fn invalid_arguments_are_rejected_before_the_store_is_opened() {
+    let workspace = Workspace::new();
     for (words, expected) in [
         (&["--exec", "a b=cat"][..], "not a task type"),
-        (
-            &["--http", "a=ftp://example.org/"],
-            "use http:// or https://",
-        ),
+        (&["--http", "a=ftp://example.org/"], "use http or https"),
         (
             &["--http", "a=http://10.0.0.1/"],
             "--allow-private-addresses",
         ),
         (
             &["--http", "a=https://u:hunter2@example.org/"],
-            "holds credentials",
+            "contains credentials",
         ),
         (
             &[
@@ -128,19 +128,19 @@ fn mistakes_are_refused_before_anything_is_opened() {
         (&["--exec", "a=cat", "--shards", "g"], "g"),
         (&["--exec", "a=cat", "--concurrency", "0"], "from 1 to"),
     ] {
-        let ran = place.qo(&[&["worker"], words].concat());
-        let errors = &ran.assert(2).stderr;
+        let result = workspace.qo(&[&["worker"], words].concat());
+        let errors = &result.assert(2).stderr;
         assert!(errors.contains(expected), "{words:?}: {errors}");
         assert!(!errors.contains("hunter2"), "{errors}");
     }
-    assert!(!place.path().join("queue.db").exists());
+    assert!(!workspace.path().join("queue.db").exists());
 }
 
 #[test]
-fn tasks_are_worked_off_and_each_attempt_is_a_line() {
-    let place = Place::new();
-    let good = place.submit("good");
-    let bad = place.submit("bad");
+fn a_worker_runs_tasks_and_prints_each_attempt() {
+    let workspace = Workspace::new();
+    let good = workspace.submit("good");
+    let bad = workspace.submit("bad");
     let words = [
         "worker",
         "--exec",
@@ -149,7 +149,7 @@ fn tasks_are_worked_off_and_each_attempt_is_a_line() {
         "bad=echo why >&2; exit 65",
     ];
     let text = printed(
-        &place,
+        &workspace,
         &[&words[..], &["--exit-when-idle", "1s", "--id", "w1"]].concat(),
     );
     assert!(text.contains("worker w1 on sqlite:"), "{text}");
@@ -160,52 +160,49 @@ fn tasks_are_worked_off_and_each_attempt_is_a_line() {
     let failed = format!("failed    bad {bad} attempt 1");
     assert!(text.contains(&failed), "{text}");
     assert!(text.contains("exit code 65 (bad input): why"), "{text}");
-    assert!(text.contains("stopping: there is nothing to do"), "{text}");
+    assert!(text.contains("stopping: idle"), "{text}");
     assert!(
         text.contains("stopped after 2 attempts: 1 completed, 1 failed"),
         "{text}"
     );
-    assert_eq!(status(&place, &good)["output"]["n"], 1);
-    assert_eq!(status(&place, &good)["status"], "completed");
-    assert_eq!(status(&place, &bad)["status"], "failed");
+    assert_eq!(status(&workspace, &good)["output"]["n"], 1);
+    assert_eq!(status(&workspace, &good)["status"], "completed");
+    assert_eq!(status(&workspace, &bad)["status"], "failed");
 }
 
 #[test]
-fn the_settings_file_can_name_handlers() {
-    let place = Place::new();
+fn the_settings_file_can_define_handlers() {
+    let workspace = Workspace::new();
     std::fs::write(
-        place.path().join("qo.toml"),
+        workspace.path().join("qo.toml"),
         "[worker]\nconcurrency = 3\n[worker.exec.\"demo.words\"]\ncommand = [\"printf\", \"%s\", \"a  b\"]\n",
     )
     .unwrap();
-    let id = place.submit("demo.words");
-    let mut running = worker(&place, &["--max-tasks", "1"]);
+    let id = workspace.submit("demo.words");
+    let mut running = worker(&workspace, &["--max-tasks", "1"]);
     let line = running.next_of("attempt");
     assert_eq!(line["id"], id.as_str());
     assert_eq!(line["outcome"], "completed");
-    assert_eq!(
-        running.next_of("stopping")["reason"],
-        "it has run as many tasks as it should"
-    );
+    assert_eq!(running.next_of("stopping")["reason"], "--max-tasks reached");
     let stopped = running.next_of("stopped");
     assert_eq!(stopped["completed"], 1);
     assert_eq!(running.code(), 0);
-    assert_eq!(status(&place, &id)["output"], "a  b");
+    assert_eq!(status(&workspace, &id)["output"], "a  b");
 }
 
 #[test]
 fn commands_do_not_see_the_workers_credentials() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let line = "show=echo \"$AWS_SECRET_ACCESS_KEY,$QO_STORE,$API_TOKEN,$COLOUR\"";
     for (pass, expected) in [
         (&[][..], "\",,,red\""),
         (&["--pass-env", "AWS_*,API_TOKEN"], "\"hidden,,token,red\""),
     ] {
-        let id = place.submit("show");
+        let id = workspace.submit("show");
         let header = ["--http-header", "Authorization: ${API_TOKEN}"];
         let words = ["worker", "--exec", line, "--exit-when-idle", "1s"];
         let words = [&words[..], &header, pass].concat();
-        let output = place
+        let output = workspace
             .command(&words)
             .env("AWS_SECRET_ACCESS_KEY", "hidden")
             .env("API_TOKEN", "token")
@@ -214,39 +211,43 @@ fn commands_do_not_see_the_workers_credentials() {
             .unwrap();
         assert!(output.status.success(), "{output:?}");
         assert!(!String::from_utf8_lossy(&output.stdout).contains("hidden"));
-        assert_eq!(status(&place, &id)["output"].to_string(), expected);
+        assert_eq!(status(&workspace, &id)["output"].to_string(), expected);
     }
 }
 
 #[tokio::test]
 async fn a_signal_lets_running_tasks_finish() {
-    let place = Place::new();
-    let line = "slow=touch began; while [ ! -e go ]; do sleep 0.05; done; echo finished";
-    let id = place.submit("slow");
-    let mut running = worker(&place, &["--exec", line]);
-    eventually("the task runs", || place.path().join("began").exists()).await;
+    let workspace = Workspace::new();
+    let line = "slow=touch started; while [ ! -e go ]; do sleep 0.05; done; echo finished";
+    let id = workspace.submit("slow");
+    let mut running = worker(&workspace, &["--exec", line]);
+    eventually("the task runs", || {
+        workspace.path().join("started").exists()
+    })
+    .await;
     running.process.signal(Signal::TERM);
     let stopping = running.next_of("stopping");
-    assert_eq!(stopping["reason"], "asked to");
+    assert_eq!(stopping["reason"], "received a stop signal");
     assert_eq!(stopping["running"], 1);
-    // Nothing is claimed any more.
-    let late = place.submit("slow");
-    std::fs::write(place.path().join("go"), "").unwrap();
+    // The worker claims no more tasks.
+    let late = workspace.submit("slow");
+    std::fs::write(workspace.path().join("go"), "").unwrap();
     assert_eq!(running.next_of("attempt")["outcome"], "completed");
     assert_eq!(running.next_of("stopped")["completed"], 1);
     assert_eq!(running.code(), 0);
-    assert_eq!(status(&place, &id)["output"], "finished");
-    assert_eq!(status(&place, &late)["status"], "pending");
+    assert_eq!(status(&workspace, &id)["output"], "finished");
+    assert_eq!(status(&workspace, &late)["status"], "pending");
 }
 
 #[tokio::test]
 async fn a_second_signal_stops_at_once_and_leaves_no_process_behind() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let line =
         "stubborn=trap '' TERM INT; sleep 600 & echo $! > child; echo $$ > leader; wait; wait";
-    place.submit("stubborn");
-    let mut running = worker(&place, &["--exec", line]);
-    let read = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap_or_default();
+    workspace.submit("stubborn");
+    let mut running = worker(&workspace, &["--exec", line]);
+    let read =
+        |name: &str| std::fs::read_to_string(workspace.path().join(name)).unwrap_or_default();
     eventually("the task runs", || {
         read("leader").ends_with('\n') && read("child").ends_with('\n')
     })
@@ -264,26 +265,29 @@ async fn a_second_signal_stops_at_once_and_leaves_no_process_behind() {
 
 #[test]
 fn dev_prints_json_for_programs() {
-    let place = Place::new();
-    let ran = place.qo(&["--json", "dev", "--for", "1s", "--tasks-per-second", "1"]);
-    let lines = ran.assert(0).lines("worker-line");
+    let workspace = Workspace::new();
+    let result = workspace.qo(&["--json", "dev", "--for", "1s", "--tasks-per-second", "1"]);
+    let lines = result.assert(0).lines("worker-line");
     assert_eq!(lines.first().unwrap()["event"], "started");
     assert_eq!(lines.last().unwrap()["event"], "stopped");
     assert!(lines.iter().any(|line| line["outcome"] == "completed"));
 }
 
 #[test]
-fn dev_works_off_its_samples_and_says_where_they_are() {
-    let place = Place::new();
-    let text = printed(&place, &["dev", "--for", "1s", "--tasks-per-second", "5"]);
+fn dev_runs_its_samples_and_prints_a_summary() {
+    let workspace = Workspace::new();
+    let text = printed(
+        &workspace,
+        &["dev", "--for", "1s", "--tasks-per-second", "5"],
+    );
     assert!(text.contains("demo.greet, demo.flaky"), "{text}");
     assert!(text.contains("completed demo."), "{text}");
     assert!(text.contains("qo dev ran for"), "{text}");
     assert!(text.contains("The queue is in sqlite:"), "{text}");
     assert!(text.contains("list --limit 10"), "{text}");
-    let ran = place.qo(&["--json", "list", "--tag", "demo"]);
-    let tasks = ran.assert(0).lines("task");
-    assert!(tasks.len() >= 4, "{ran:?}");
+    let result = workspace.qo(&["--json", "list", "--tag", "demo"]);
+    let tasks = result.assert(0).lines("task");
+    assert!(tasks.len() >= 4, "{result:?}");
     for task in tasks {
         let status = task["status"].as_str().unwrap();
         assert!(matches!(status, "completed" | "failed"), "{task}");
@@ -291,26 +295,29 @@ fn dev_works_off_its_samples_and_says_where_they_are() {
 }
 
 #[tokio::test]
-async fn a_terminal_that_goes_away_stops_the_worker_in_order() {
-    let place = Place::new();
-    let mut running = worker(&place, &["--exec", "a=cat"]);
+async fn a_hangup_stops_the_worker_cleanly() {
+    let workspace = Workspace::new();
+    let mut running = worker(&workspace, &["--exec", "a=cat"]);
     running.process.signal(Signal::HUP);
-    assert_eq!(running.next_of("stopping")["reason"], "asked to");
+    assert_eq!(
+        running.next_of("stopping")["reason"],
+        "received a stop signal"
+    );
     running.next_of("stopped");
     assert_eq!(running.code(), 0);
 }
 
-/// The live view, on a terminal that is made for the test.
+/// The live view, on a pseudo-terminal.
 #[test]
 fn dev_draws_on_a_terminal_and_restores_it() {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-    let place = Place::new();
-    let near = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&near).unwrap();
-    unlockpt(&near).unwrap();
-    let name = ptsname(&near, Vec::new()).unwrap();
-    let far = || {
+    let workspace = Workspace::new();
+    let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&pty).unwrap();
+    unlockpt(&pty).unwrap();
+    let name = ptsname(&pty, Vec::new()).unwrap();
+    let terminal_handle = || {
         let mut options = std::fs::OpenOptions::new();
         let options = options.read(true).write(true);
         options.open(name.to_str().unwrap()).unwrap()
@@ -321,22 +328,22 @@ fn dev_draws_on_a_terminal_and_restores_it() {
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    rustix::termios::tcsetwinsize(&near, size).unwrap();
-    let mut command = place.command(&["dev", "--for", "30s"]);
+    rustix::termios::tcsetwinsize(&pty, size).unwrap();
+    let mut command = workspace.command(&["dev", "--for", "30s"]);
     command
         .env("TERM", "xterm")
-        .stdin(far())
-        .stdout(far())
-        .stderr(far());
-    let process = Started::spawn(&mut command);
-    // The command's own handles of the far end must be the only ones, so that its end is seen here.
+        .stdin(terminal_handle())
+        .stdout(terminal_handle())
+        .stderr(terminal_handle());
+    let process = RunningCommand::spawn(&mut command);
+    // Only the command may keep the pseudo-terminal open, so that reading ends when it exits.
     drop(command);
 
-    let mut terminal = std::fs::File::from(near);
+    let mut terminal = std::fs::File::from(pty);
     let mut seen = String::new();
     let mut chunk = [0; 4096];
-    let mut is_told = false;
-    // Reading fails when the last handle of the far end is closed.
+    let mut is_stopped = false;
+    // Reading fails when the last handle of the other end is closed.
     while let Ok(read @ 1..) = terminal.read(&mut chunk) {
         seen.push_str(&String::from_utf8_lossy(&chunk[..read]));
         let is_drawn = [
@@ -345,18 +352,18 @@ fn dev_draws_on_a_terminal_and_restores_it() {
             "Try in another terminal",
             "completed",
         ];
-        if !is_told && is_drawn.iter().all(|part| seen.contains(part)) {
+        if !is_stopped && is_drawn.iter().all(|part| seen.contains(part)) {
             process.signal(Signal::INT);
-            is_told = true;
+            is_stopped = true;
         }
     }
-    assert!(is_told, "{seen}");
+    assert!(is_stopped, "{seen}");
     assert_eq!(process.end().code, 0, "{seen}");
     let (drawn, after) = seen
         .split_once("\u{1b}[?1049l")
-        .expect("the first page comes back");
+        .expect("the previous screen is restored");
     assert!(drawn.contains("\u{1b}[?1049h\u{1b}[?25l"), "{drawn}");
-    assert!(drawn.ends_with("\u{1b}[?25h"), "the cursor comes back");
+    assert!(drawn.ends_with("\u{1b}[?25h"), "the cursor is restored");
     assert!(after.contains("qo dev ran for"), "{after}");
     assert!(after.contains("The queue is in sqlite:"), "{after}");
 }

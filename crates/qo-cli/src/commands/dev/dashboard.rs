@@ -1,4 +1,4 @@
-//! The dashboard beside the live view: the queue behind HTTP, on this machine alone.
+//! The dashboard of `qo dev`: an HTTP server on a loopback address.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use qo_server::{ServeError, Server, ServerConfig};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// How long pages that are open may hold up the end.
+/// How long open pages may delay the stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A dashboard that is served.
+/// A running dashboard server.
 #[derive(Debug)]
 pub(super) struct Dashboard {
-    /// Where a browser finds it.
+    /// Its URL.
     pub(super) url: String,
     stop: CancellationToken,
     stopped: oneshot::Receiver<()>,
 }
 
 impl Dashboard {
-    /// Serves it, at this address or, if that is taken, at another port of it.
+    /// Starts the server at this address, or on another port if this one is in use.
     pub(super) async fn serve(queue: &Queue, address: SocketAddr) -> Result<Self, ServeError> {
         let server = match Server::bind(queue.clone(), config(address)).await {
             Err(ServeError::Bind { .. }) => {
@@ -32,19 +32,19 @@ impl Dashboard {
         };
         let url = format!("{}/", server.url());
         let stop = CancellationToken::new();
-        let asked = stop.clone();
+        let stop_requested = stop.clone();
         let (ended, stopped) = oneshot::channel();
         queue.runtime().spawn(Box::pin(async move {
             server
-                .run_until(async move { asked.cancelled().await })
+                .run_until(async move { stop_requested.cancelled().await })
                 .await;
-            // Nobody waits if the process ends at once.
+            // The receiver is gone if the process exits at once.
             let _ = ended.send(());
         }));
         Ok(Self { url, stop, stopped })
     }
 
-    /// Stops it and waits for its end.
+    /// Stops the server and waits until it has stopped.
     pub(super) async fn stop(self) {
         self.stop.cancel();
         let _ = self.stopped.await;

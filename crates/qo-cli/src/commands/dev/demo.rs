@@ -1,4 +1,4 @@
-//! The two demonstration task types: one that always succeeds, and one that now and then does not.
+//! The two demo task types: one always succeeds, the other fails at times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use qo::{Context, Error, Queue, RetryPolicy, SubmitRequest, TaskError, TaskInput
 use qo_store::runtime::{Runtime, RuntimeExt};
 use serde::{Deserialize, Serialize};
 
-/// What all sample tasks are tagged with.
+/// The tag of all sample tasks.
 pub(super) const TAG: &str = "demo";
 
 const NAMES: [&str; 8] = [
     "Ada", "Alan", "Barbara", "Edsger", "Grace", "Leslie", "Margaret", "Niklaus",
 ];
 
-/// How often an attempt of [`Flaky`] fails.
+/// Probability that an attempt of [`Flaky`] fails.
 const FLAKY_ODDS: f64 = 0.4;
 
 /// The input of `demo.greet`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Greet {
-    /// Who is greeted.
-    #[serde(default = "nobody_in_particular")]
+    /// The name to greet.
+    #[serde(default = "default_name")]
     name: String,
 }
 
-fn nobody_in_particular() -> String {
+fn default_name() -> String {
     "world".to_owned()
 }
 
@@ -36,7 +36,7 @@ impl TaskInput for Greet {
 /// The input of `demo.flaky`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Flaky {
-    /// How often an attempt fails, from 0 to 1.
+    /// Probability that an attempt fails.
     #[serde(default = "flaky_odds")]
     odds: f64,
 }
@@ -49,21 +49,21 @@ impl TaskInput for Flaky {
     const TYPE: &'static str = "demo.flaky";
 }
 
-/// What `demo.greet` gives.
+/// The output of `demo.greet`.
 #[derive(Debug, Serialize)]
 pub(super) struct Greeting {
     greeting: String,
 }
 
-/// What the handlers share.
+/// State shared by the handlers.
 #[derive(Debug)]
-pub(super) struct Surroundings(pub(super) Arc<dyn Runtime>);
+pub(super) struct DemoState(pub(super) Arc<dyn Runtime>);
 
 fn runtime(context: &Context) -> Result<Arc<dyn Runtime>, TaskError> {
-    let surroundings = context
-        .state::<Surroundings>()
-        .ok_or_else(|| TaskError::permanent("the worker was built without its surroundings"))?;
-    Ok(Arc::clone(&surroundings.0))
+    let state = context
+        .state::<DemoState>()
+        .ok_or_else(|| TaskError::permanent("the worker has no demo state"))?;
+    Ok(Arc::clone(&state.0))
 }
 
 /// Takes about as long as a small real task.
@@ -76,7 +76,7 @@ async fn work(runtime: &Arc<dyn Runtime>, context: &Context) -> Result<(), TaskE
     }
 }
 
-/// `demo.greet`.
+/// Handles `demo.greet`.
 pub(super) async fn greet(input: Greet, context: Context) -> Result<Greeting, TaskError> {
     let runtime = runtime(&context)?;
     work(&runtime, &context).await?;
@@ -85,19 +85,19 @@ pub(super) async fn greet(input: Greet, context: Context) -> Result<Greeting, Ta
     })
 }
 
-/// `demo.flaky`.
+/// Handles `demo.flaky`.
 pub(super) async fn flaky(input: Flaky, context: Context) -> Result<&'static str, TaskError> {
     let runtime = runtime(&context)?;
     work(&runtime, &context).await?;
     if runtime.random_unit() < input.odds {
         return Err(TaskError::retryable(
-            "no luck this time (this type is meant to fail)",
+            "no luck this time (demo.flaky fails on purpose)",
         ));
     }
     Ok("lucky")
 }
 
-/// A sample task: two of three greet.
+/// A random sample task. Two out of three are greetings.
 pub(super) fn sample(queue: &Queue, runtime: &dyn Runtime) -> Result<SubmitRequest, Error> {
     let policy = RetryPolicy {
         initial_interval_ms: 1_000,

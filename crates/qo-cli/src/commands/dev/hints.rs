@@ -1,20 +1,21 @@
-//! Commands to try next, as they have to be typed here.
+//! Suggested commands, in a form that can be typed here.
 
 use qo::TaskId;
 
-/// How `qo` is called on this machine for the queue that is shown.
+/// How to call `qo` for the queue on display.
 #[derive(Debug, Clone)]
 pub(super) struct Hints {
     program: String,
     store: String,
-    /// Whether another process sees the queue at all.
+    /// Whether other processes can open the queue.
     is_shared: bool,
-    /// Where a browser sees it.
+    /// The URL of the dashboard.
     dashboard: Option<String>,
 }
 
 impl Hints {
-    /// `program` is how this process was called; `store` is the URL, if it was given as a flag, so that others have to give it, too.
+    /// `program` is the name this process was called by. `store` is the store URL if it was given as a flag, since other commands then
+    /// need it too.
     pub(super) fn new(program: &str, store: Option<&str>, is_shared: bool) -> Self {
         Self {
             program: program.to_owned(),
@@ -24,18 +25,18 @@ impl Hints {
         }
     }
 
-    /// The same, with where a browser sees the queue.
+    /// Adds the URL of the dashboard.
     pub(super) fn with_dashboard(mut self, url: Option<String>) -> Self {
         self.dashboard = url;
         self
     }
 
-    /// A command as it has to be typed.
+    /// A command line that can be typed.
     pub(super) fn command(&self, words: &str) -> String {
         format!("  {} {words}{}", self.program, self.store)
     }
 
-    /// What to try while it runs: a heading, and commands.
+    /// Suggestions for the user: a heading and commands.
     pub(super) fn next_steps(&self, any: Option<TaskId>, failed: Option<TaskId>) -> Vec<String> {
         let mut lines: Vec<String> = self
             .dashboard
@@ -43,7 +44,7 @@ impl Hints {
             .map(|url| format!("Dashboard: {url}"))
             .collect();
         if !self.is_shared {
-            lines.push("This queue is in memory, where no other command sees it; leave --store out to keep it".to_owned());
+            lines.push("This queue is in memory, so other commands cannot open it. Omit --store to keep it on disk.".to_owned());
             return lines;
         }
         lines.push("Try in another terminal:".to_owned());
@@ -60,7 +61,7 @@ impl Hints {
     }
 }
 
-/// A word as a shell has to see it.
+/// Quotes a word for the shell if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_can_be_typed_as_they_are_shown() {
+    fn commands_are_quoted_for_the_shell() {
         let hints = Hints::new("target/release/qo", Some("s3://b/p?region=x y"), true);
         assert_eq!(
             hints.command("list"),
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_in_memory_is_seen_by_nobody_else() {
+    fn a_queue_in_memory_has_no_suggested_commands() {
         let steps = Hints::new("qo", Some("memory:"), false).next_steps(None, None);
         assert!(
             steps.len() == 1 && steps[0].contains("in memory"),

@@ -1,12 +1,12 @@
-//! `qo dev`: a queue, a worker, sample tasks and a live view, in one process and with nothing to set up.
+//! `qo dev`: a queue, a worker, sample tasks and a live view in one process, without any setup.
 //!
-//! Three things go on beside each other: the worker, the stream of samples, and the view, which draws what the worker's hook
-//! tells at once and what the store counts when an answer is there, so that a slow store never makes the view stand still.
+//! Three things run concurrently: the worker, the stream of sample tasks, and the view. The view shows ended attempts at once and task
+//! counts when they arrive, so a slow store never blocks it.
 
-mod board;
 mod dashboard;
 mod demo;
 mod hints;
+mod live_view;
 mod samples;
 
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use qo_store::StoreKind;
 use qo_store::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
-use self::board::{Board, Moment};
 use self::dashboard::Dashboard;
 use self::hints::Hints;
+use self::live_view::{LiveView, Snapshot};
 use self::samples::Samples;
-use super::activity::{Activity, Ended};
+use super::activity::{Activity, EndedAttempt};
 use super::worker::{Line, Signals, interrupted, show_until, store_name, summary};
 use crate::args::DevArgs;
 use crate::config::Origin;
@@ -30,27 +30,27 @@ use crate::output::terminal::{Canvas, Size, size};
 use crate::output::{Screen, text, time};
 use crate::session::Session;
 
-/// How often the view is drawn.
+/// Interval between two drawings of the view.
 const DRAW_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How often the tasks are counted where that costs nothing, and where it costs requests.
+/// Interval between two counts of the tasks, for stores on this machine and for others, where counting costs requests.
 const COUNT_INTERVAL_LOCAL: Duration = Duration::from_secs(1);
 const COUNT_INTERVAL_REMOTE: Duration = Duration::from_secs(5);
 
-/// Counting takes at most this part of the time, however many tasks there are.
-const COUNT_PART: u32 = 10;
+/// After a count that took long, the pause is this many times its duration.
+const COUNT_PAUSE_FACTOR: u32 = 10;
 
-/// How long nothing may have happened before it ends, where it ends by itself.
+/// Idle time after which the command exits, if it is not on a terminal.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The same, if some of the samples went elsewhere: another worker may have taken them.
+/// The same, if not all samples were run here: another worker may have claimed some.
 const IDLE_LONG: Duration = Duration::from_secs(20);
 
-/// How long a stop waits for running tasks, and how long one that is told to stop has for it. They are short.
+/// How long a stop waits for running tasks, and how long a cancelled task has to stop. The sample tasks are short.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What a terminal is taken for that does not tell its size.
+/// Assumed size of a terminal that does not report one.
 const SIZE_DEFAULT: Size = Size {
     columns: 80,
     rows: 24,
@@ -63,7 +63,7 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
     if session.screen.terminals().stdout {
         session
             .screen
-            .note("opening the queue; one that is new is tried out first ...");
+            .note("opening the queue; a new store is probed first ...");
     }
     let queue = tokio::select! {
         biased;
@@ -75,7 +75,7 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
         .concurrency(args.concurrency)
         .shutdown_deadline(SHUTDOWN_TIMEOUT)
         .grace(GRACE)
-        .state(demo::Surroundings(Arc::clone(&runtime)))
+        .state(demo::DemoState(Arc::clone(&runtime)))
         .handle::<demo::Greet>(demo::greet)
         .handle::<demo::Flaky>(demo::flaky)
         .hook(activity.clone())
@@ -124,10 +124,10 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
     if let Some(dashboard) = dashboard {
         dashboard.stop().await;
     }
-    dev.sum_up(&report, &mut session.screen)
+    dev.print_summary(&report, &mut session.screen)
 }
 
-/// How other commands are called to see the same queue.
+/// How to call other commands on the same queue.
 fn hints(session: &Session, queue: &Queue) -> Hints {
     let program = std::env::args_os()
         .next()
@@ -144,7 +144,7 @@ fn hints(session: &Session, queue: &Queue) -> Hints {
     Hints::new(&program, store, is_shared)
 }
 
-/// What goes on.
+/// A running `qo dev`.
 struct Dev {
     queue: Queue,
     runtime: Arc<dyn Runtime>,
@@ -155,50 +155,50 @@ struct Dev {
     hints: Hints,
     signals: Signals,
     activity: Activity,
-    ended: mpsc::Receiver<Ended>,
+    ended: mpsc::Receiver<EndedAttempt>,
     samples: Samples,
 }
 
 impl Dev {
-    /// Draws the view until somebody stops it.
+    /// Draws the view until a stop signal arrives.
     async fn on_terminal(
         &mut self,
         worker: Worker,
         screen: &mut Screen,
     ) -> Result<WorkerReport, Failure> {
-        let mut board = Board::new(
+        let mut view = LiveView::new(
             self.store.clone(),
             self.worker.clone(),
             self.slots,
             self.hints.clone(),
         );
-        let mut counts = count_beside(&self.queue);
+        let mut counts = count_periodically(&self.queue);
         let stop = self.signals.stop.clone();
         let work = worker.run_until(async move { stop.cancelled().await });
         tokio::pin!(work);
         let mut canvas = Canvas::open()?;
         loop {
             while let Ok(ended) = self.ended.try_recv() {
-                board.note(ended);
+                view.add(ended);
             }
-            board.stats.clone_from(&counts.borrow_and_update());
+            view.stats.clone_from(&counts.borrow_and_update());
             let size = size().unwrap_or(SIZE_DEFAULT);
-            canvas.draw(&board.render(self.moment(), screen.paint, size))?;
-            let next_look = self.runtime.sleep(DRAW_INTERVAL);
+            canvas.draw(&view.render(self.snapshot(), screen.paint, size))?;
+            let next_draw = self.runtime.sleep(DRAW_INTERVAL);
             tokio::select! {
                 biased;
-                // The worker ends by itself only if something is wrong with it.
+                // Without a stop signal, the worker ends only on an error.
                 report = &mut work => return Ok(report?),
                 () = self.signals.stop.cancelled() => break,
-                Some(ended) = self.ended.recv() => board.note(ended),
-                () = next_look => {}
+                Some(ended) = self.ended.recv() => view.add(ended),
+                () = next_draw => {}
             }
         }
         drop(canvas);
         let running = self.activity.running();
         if running > 0 {
             screen.note(format_args!(
-                "stopping: waiting for {}, Ctrl-C stops at once",
+                "stopping: waiting for {}; press Ctrl-C to stop at once",
                 text::count(running as u64, "task")
             ));
         }
@@ -209,7 +209,7 @@ impl Dev {
         }
     }
 
-    /// Prints a line for each attempt, until the samples are done or somebody stops it.
+    /// Prints a line for each attempt, until the sample tasks are finished or a stop signal arrives.
     async fn in_lines(
         &mut self,
         worker: Worker,
@@ -225,13 +225,13 @@ impl Dev {
             slots: self.slots,
         };
         line.print(screen, self.runtime.now());
-        let enough = enough(
+        let finished = finished(
             self.signals.clone(),
             self.activity.clone(),
             self.samples.clone(),
             Arc::clone(&self.runtime),
         );
-        let work = worker.run_until(enough);
+        let work = worker.run_until(finished);
         let at_once = self.signals.stop_at_once.clone();
         let end = async {
             tokio::select! {
@@ -249,8 +249,8 @@ impl Dev {
         Ok(report)
     }
 
-    fn moment(&self) -> Moment {
-        Moment {
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
             now: self.runtime.now(),
             elapsed: self.runtime.monotonic().saturating_sub(self.started),
             running: self.activity.running(),
@@ -260,27 +260,24 @@ impl Dev {
         }
     }
 
-    /// What happened, and where it is.
-    fn sum_up(&self, report: &WorkerReport, screen: &mut Screen) -> Result<(), Failure> {
+    /// Prints a summary and what to do next.
+    fn print_summary(&self, report: &WorkerReport, screen: &mut Screen) -> Result<(), Failure> {
         if screen.json {
             return Ok(());
         }
         let elapsed = self.runtime.monotonic().saturating_sub(self.started);
         screen.line(format_args!(
-            "qo dev ran for {}: {} submitted; of {}, {}",
+            "qo dev ran for {}: {} submitted, {} ended ({})",
             time::duration(elapsed),
             text::count(self.samples.submitted(), "sample task"),
             text::count(report.attempts(), "attempt"),
             summary(report),
         ))?;
-        screen.line(format_args!("The queue is in {}", self.store))?;
+        screen.line(format_args!("The queue is in {}.", self.store))?;
         for (words, what) in [
-            ("list --limit 10", "shows its tasks"),
-            ("dev", "goes on where this ended"),
-            (
-                "purge --tag demo --yes",
-                "removes sample tasks that have come to their end",
-            ),
+            ("list --limit 10", "lists its tasks"),
+            ("dev", "continues with the same queue"),
+            ("purge --tag demo --yes", "deletes finished sample tasks"),
         ] {
             let command = self.hints.command(words);
             screen.line(format_args!("{command:<40}  {what}"))?;
@@ -289,13 +286,18 @@ impl Dev {
     }
 }
 
-/// The name of a demonstration type.
+/// The task type of a demo task.
 fn demo_type<T: qo::TaskInput>() -> Result<qo::TaskType, Failure> {
     Ok(qo::TaskType::new(T::TYPE).map_err(qo::Error::from)?)
 }
 
-/// Waits until the samples are done, or somebody asks to stop.
-async fn enough(signals: Signals, activity: Activity, samples: Samples, runtime: Arc<dyn Runtime>) {
+/// Waits until the sample tasks are finished or a stop signal arrives.
+async fn finished(
+    signals: Signals,
+    activity: Activity,
+    samples: Samples,
+    runtime: Arc<dyn Runtime>,
+) {
     loop {
         let idle = activity.idle().unwrap_or_default();
         let are_done = activity.finished() >= samples.submitted() && idle >= IDLE;
@@ -310,8 +312,8 @@ async fn enough(signals: Signals, activity: Activity, samples: Samples, runtime:
     }
 }
 
-/// Counts the tasks again and again. The newest counts can be seen at any time.
-fn count_beside(queue: &Queue) -> watch::Receiver<Option<Stats>> {
+/// Counts the tasks periodically in the background. The receiver holds the newest counts.
+fn count_periodically(queue: &Queue) -> watch::Receiver<Option<Stats>> {
     let interval = match queue.store().map(|store| store.kind) {
         Some(StoreKind::Memory | StoreKind::Sqlite) => COUNT_INTERVAL_LOCAL,
         _ => COUNT_INTERVAL_REMOTE,
@@ -319,18 +321,18 @@ fn count_beside(queue: &Queue) -> watch::Receiver<Option<Stats>> {
     let (counted, counts) = watch::channel(None);
     let queue = queue.clone();
     let runtime = Arc::clone(queue.runtime());
-    let beside = Arc::clone(&runtime);
-    beside.spawn(Box::pin(async move {
+    let spawner = Arc::clone(&runtime);
+    spawner.spawn(Box::pin(async move {
         while !counted.is_closed() {
-            let begun = runtime.monotonic();
+            let started = runtime.monotonic();
             match queue.stats().await {
                 Ok(stats) => {
                     counted.send_replace(Some(stats));
                 }
-                Err(error) => tracing::warn!(%error, "the tasks could not be counted"),
+                Err(error) => tracing::warn!(%error, "cannot count the tasks"),
             }
-            let took = runtime.monotonic().saturating_sub(begun);
-            runtime.sleep(interval.max(took * COUNT_PART)).await;
+            let took = runtime.monotonic().saturating_sub(started);
+            runtime.sleep(interval.max(took * COUNT_PAUSE_FACTOR)).await;
         }
     }));
     counts

@@ -9,13 +9,13 @@ use qo_store::runtime::Runtime;
 
 use super::demo;
 
-/// How many tasks are there at once, so that something is to be seen at once.
-const FIRST: u64 = 4;
+/// Number of tasks to submit at the start, so that the view is not empty.
+const INITIAL_TASKS: u64 = 4;
 
-/// The pause between two submits is never shorter; more tasks go into one instead.
+/// Minimum pause between two submits. At high rates, each submit contains several tasks.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// Sample tasks, and how many there have been. Clones share the count.
+/// The stream of sample tasks. Clones share the count.
 #[derive(Debug, Clone)]
 pub(super) struct Samples {
     per_second: f64,
@@ -34,12 +34,12 @@ impl Samples {
         }
     }
 
-    /// How many were submitted.
+    /// The number of submitted tasks.
     pub(super) fn submitted(&self) -> u64 {
         self.submitted.load(Ordering::Relaxed)
     }
 
-    /// How long there will be more; nothing, if there will not be.
+    /// Time until the stream ends; `None` if it has ended.
     pub(super) fn left(&self, runtime: &dyn Runtime) -> Option<Duration> {
         let elapsed = runtime.monotonic().saturating_sub(self.started);
         let left = self.duration.saturating_sub(elapsed);
@@ -50,7 +50,7 @@ impl Samples {
         self.per_second
     }
 
-    /// How many there should have been by now.
+    /// The number of tasks that should have been submitted by now.
     fn due(&self, elapsed: Duration) -> u64 {
         if self.per_second <= 0.0 {
             return 0;
@@ -62,10 +62,10 @@ impl Samples {
             reason = "a rate of at most 1,000 for at most a year"
         )]
         let due = (elapsed * self.per_second) as u64;
-        due + FIRST
+        due + INITIAL_TASKS
     }
 
-    /// Submits until the time is over. A store that does not answer is tried again with the next tasks.
+    /// Submits tasks until the time is over. Tasks that could not be submitted are retried in the next round.
     pub(super) async fn submit(&self, queue: &Queue) {
         let runtime = queue.runtime();
         let pause = Duration::from_secs_f64(1.0 / self.per_second.clamp(0.1, 1_000.0));
@@ -83,11 +83,11 @@ impl Samples {
                             Ok(_) => {
                                 self.submitted.fetch_add(1, Ordering::Relaxed);
                             }
-                            Err(error) => tracing::warn!(%error, "a sample task was not submitted"),
+                            Err(error) => tracing::warn!(%error, "cannot submit a sample task"),
                         }
                     }
                 }
-                Err(error) => tracing::error!(%error, "there are no sample tasks"),
+                Err(error) => tracing::error!(%error, "cannot build sample tasks"),
             }
             runtime.sleep(pause.max(PAUSE_MIN)).await;
         }
@@ -101,12 +101,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_keep_their_pace_and_end() {
+    fn samples_keep_the_rate_and_end() {
         let runtime = TokioRuntime::shared();
         let samples = Samples::new(2.5, Duration::from_secs(10), runtime.as_ref());
-        assert_eq!(samples.due(Duration::ZERO), FIRST);
-        assert_eq!(samples.due(Duration::from_secs(4)), FIRST + 10);
-        assert_eq!(samples.due(Duration::from_secs(400)), FIRST + 25);
+        assert_eq!(samples.due(Duration::ZERO), INITIAL_TASKS);
+        assert_eq!(samples.due(Duration::from_secs(4)), INITIAL_TASKS + 10);
+        assert_eq!(samples.due(Duration::from_secs(400)), INITIAL_TASKS + 25);
         let none = Samples::new(0.0, Duration::from_secs(10), runtime.as_ref());
         assert_eq!(none.due(Duration::from_secs(4)), 0);
         assert!(none.left(runtime.as_ref()).is_none());

@@ -1,4 +1,4 @@
-//! `qo serve`: any queue behind HTTP, with the dashboard.
+//! `qo serve`: a queue over HTTP, with the dashboard.
 
 mod broker;
 
@@ -15,9 +15,9 @@ use crate::args::ServeArgs;
 use crate::connection;
 use crate::failure::{Failure, FailureKind};
 use crate::session::Session;
-use crate::signals::Stop;
+use crate::signals::StopSignals;
 
-/// A certificate or a key is not larger.
+/// Maximum size of a certificate or key file.
 const PEM_MAX_BYTES: u64 = 1024 * 1024;
 
 pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), Failure> {
@@ -33,18 +33,18 @@ pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), F
     config.counts = Some(Arc::new(move || requests.counts()));
     let maintenance =
         MaintenanceConfig::from_env(&session.environment.variables).map_err(qo::Error::from)?;
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignals::listen()?;
     if connection::prepare(session).needs_broker()? {
         return broker::run(args, config, stop, session).await;
     }
     if args.advertise.is_some() {
         return Err(Failure::bad_input(
-            "--advertise is for broker mode: it means nothing without ?engine=slate in the store URL",
+            "--advertise requires broker mode: add ?engine=slate to the store URL",
         ));
     }
     let queue = tokio::select! {
         biased;
-        () = stop.asked() => return Ok(()),
+        () = stop.received() => return Ok(()),
         queue = session.connect() => queue?,
     };
     let server = match Server::bind(queue.clone(), config).await {
@@ -55,10 +55,10 @@ pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), F
         }
     };
     let maintenance = (!args.no_monitor)
-        .then(|| maintain(&queue, maintenance))
+        .then(|| start_maintenance(&queue, maintenance))
         .flatten();
-    tell(&server, session)?;
-    server.run_until(stop.asked()).await;
+    announce(&server, session)?;
+    server.run_until(stop.received()).await;
     if let Some(maintenance) = maintenance {
         maintenance.stop().await;
     }
@@ -66,13 +66,13 @@ pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), F
     Ok(())
 }
 
-/// The tokens in the store that is meant.
+/// The tokens in the configured store.
 pub(super) fn token_store(session: &mut Session) -> Result<TokenStore, Failure> {
     let url = session.settings.store.value.as_deref();
     if url.is_some_and(qo::names_servers) {
         return Err(Failure::new(
             FailureKind::BadInput,
-            "a server has no store of its own here; name the store that it serves with --store",
+            "--store names a server; name the store that it serves instead",
         ));
     }
     let store = session.open_store()?;
@@ -86,13 +86,13 @@ pub(super) fn token_store(session: &mut Session) -> Result<TokenStore, Failure> 
     Ok(TokenStore::new(client, runtime))
 }
 
-/// Direct mode needs somebody who brings back the tasks of dead workers; the other modes do so by themselves.
-fn maintain(queue: &Queue, config: MaintenanceConfig) -> Option<MaintenanceHandle> {
+/// Starts maintenance in direct mode. The other engines do it themselves.
+fn start_maintenance(queue: &Queue, config: MaintenanceConfig) -> Option<MaintenanceHandle> {
     let engine = queue.objects_engine()?;
     Some(Maintenance::spawn(engine.clone(), config))
 }
 
-fn tell(server: &Server, session: &mut Session) -> Result<(), Failure> {
+fn announce(server: &Server, session: &mut Session) -> Result<(), Failure> {
     let url = server.url();
     if session.screen.json {
         return session.screen.json(&serde_json::json!({
@@ -100,11 +100,11 @@ fn tell(server: &Server, session: &mut Session) -> Result<(), Failure> {
         }));
     }
     session.screen.line(format_args!(
-        "Serving at {url}: dashboard {url}/ui/, reference {url}/docs. Ctrl-C stops."
+        "Serving at {url} (dashboard: {url}/ui/, API reference: {url}/docs). Press Ctrl-C to stop."
     ))?;
     if server.is_open() {
         session.screen.note(
-            "There are no tokens, so everybody on this machine may do everything. `qo token create` makes the first one.",
+            "There are no tokens, so every user of this machine has full access. Create the first token with `qo token create`.",
         );
     }
     session.screen.flush()?;
@@ -120,7 +120,9 @@ fn pem(path: &Path) -> Result<Vec<u8>, Failure> {
         .map_err(|error| failed(error.to_string()))?
         .len();
     if size > PEM_MAX_BYTES {
-        return Err(failed(format!("it has {size} bytes, which is no PEM file")));
+        return Err(failed(format!(
+            "the file has {size} bytes, too many for a PEM file"
+        )));
     }
     std::fs::read(path).map_err(|error| failed(error.to_string()))
 }

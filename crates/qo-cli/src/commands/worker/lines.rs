@@ -1,18 +1,18 @@
-//! What a worker prints: a line when it starts, one for each attempt that ended, and what all of them came to.
+//! The lines that a worker prints: when it starts, for each ended attempt, and when it stops.
 
 use std::time::Duration;
 
 use qo::{Outcome, QueueName, TaskType, Timestamp, WorkerId, WorkerReport};
 use serde_json::{Value, json};
 
-use crate::commands::activity::Ended;
+use crate::commands::activity::EndedAttempt;
 use crate::output::style::{BLUE, BOLD, DIM, GREEN, Paint, RED, YELLOW};
 use crate::output::{Screen, text, time};
 
-/// Something that a worker prints.
+/// A line that a worker prints.
 #[derive(Debug)]
 pub(in crate::commands) enum Line<'a> {
-    /// It takes tasks from now on.
+    /// The worker has started to claim tasks.
     Started {
         worker: &'a WorkerId,
         store: &'a str,
@@ -21,14 +21,14 @@ pub(in crate::commands) enum Line<'a> {
         slots: usize,
     },
     /// An attempt has ended.
-    Ended(&'a Ended),
-    /// It takes no more tasks.
+    Ended(&'a EndedAttempt),
+    /// The worker claims no more tasks.
     Stopping {
         why: &'static str,
         running: usize,
         left: Duration,
     },
-    /// It has stopped.
+    /// The worker has stopped.
     Stopped {
         worker: &'a WorkerId,
         report: &'a WorkerReport,
@@ -36,7 +36,7 @@ pub(in crate::commands) enum Line<'a> {
 }
 
 impl Line<'_> {
-    /// Prints it. A reader that has gone away is no reason to stop working.
+    /// Prints the line. The worker keeps running if the output is closed.
     pub(in crate::commands) fn print(&self, screen: &mut Screen, now: Timestamp) {
         let printed = if screen.json {
             screen.json(&self.json(now))
@@ -45,7 +45,7 @@ impl Line<'_> {
             screen.line(line).map_err(Into::into)
         };
         if let Err(failure) = printed {
-            tracing::debug!(%failure, "a line was not printed");
+            tracing::debug!(%failure, "cannot print a line");
         }
     }
 
@@ -59,14 +59,14 @@ impl Line<'_> {
                 queues,
                 slots,
             } => format!(
-                "{} worker {} on {store}: {} of {}, up to {} at once; Ctrl-C stops it",
+                "{} worker {} on {store}: runs {} from {}, up to {} at once; press Ctrl-C to stop",
                 at(now),
                 paint.paint(BOLD, worker.as_str()),
                 joined(types),
                 match queues {
                     [] => "all queues".to_owned(),
-                    [queue] => format!("the queue {queue}"),
-                    queues => format!("the queues {}", joined(queues)),
+                    [queue] => format!("queue {queue}"),
+                    queues => format!("queues {}", joined(queues)),
                 },
                 text::count(*slots as u64, "task"),
             ),
@@ -75,13 +75,13 @@ impl Line<'_> {
                 why, running: 0, ..
             } => format!("{} stopping: {why}", at(now)),
             Self::Stopping { why, running, left } => format!(
-                "{} stopping: {why}; waiting up to {} for {}, Ctrl-C stops at once",
+                "{} stopping: {why}; waiting up to {} for {}; press Ctrl-C to stop at once",
                 at(now),
                 time::duration(Duration::from_secs(left.as_secs())),
                 text::count(*running as u64, "task"),
             ),
             Self::Stopped { worker, report } => format!(
-                "{} worker {} has stopped after {}: {}",
+                "{} worker {} stopped after {}: {}",
                 at(now),
                 paint.paint(BOLD, worker.as_str()),
                 text::count(report.attempts(), "attempt"),
@@ -122,17 +122,17 @@ fn joined(words: &[impl ToString]) -> String {
     words.join(", ")
 }
 
-/// What all attempts came to, without what did not happen.
+/// The counts of the outcomes that occurred.
 pub(in crate::commands) fn summary(report: &WorkerReport) -> String {
     let parts = [
         (report.completed, "completed"),
-        (report.retried, "to be retried"),
+        (report.retried, "retried"),
         (report.failed, "failed"),
         (report.cancelled, "cancelled"),
-        (report.snoozed, "put off"),
-        (report.released, "given back"),
+        (report.snoozed, "snoozed"),
+        (report.released, "released"),
         (report.lost, "lost to another worker"),
-        (report.abandoned, "left to their leases"),
+        (report.abandoned, "abandoned until their leases expire"),
     ];
     let parts: Vec<String> = parts
         .into_iter()
@@ -140,14 +140,14 @@ pub(in crate::commands) fn summary(report: &WorkerReport) -> String {
         .map(|(number, word)| format!("{} {word}", text::grouped(number)))
         .collect();
     if parts.is_empty() {
-        "nothing to do".to_owned()
+        "no tasks".to_owned()
     } else {
         parts.join(", ")
     }
 }
 
-/// The word for an outcome, with its style.
-pub(in crate::commands) fn word(outcome: Outcome) -> (&'static str, anstyle::Style) {
+/// The word for an outcome and its style.
+pub(in crate::commands) fn outcome_word(outcome: Outcome) -> (&'static str, anstyle::Style) {
     match outcome {
         Outcome::Completed => ("completed", GREEN),
         Outcome::Retried { .. } => ("retried", YELLOW),
@@ -161,8 +161,8 @@ pub(in crate::commands) fn word(outcome: Outcome) -> (&'static str, anstyle::Sty
     }
 }
 
-/// When the task comes back, if it does.
-pub(in crate::commands) fn again_at(outcome: Outcome) -> Option<Timestamp> {
+/// When the task is due again, if it is.
+pub(in crate::commands) fn retry_at(outcome: Outcome) -> Option<Timestamp> {
     match outcome {
         Outcome::Retried { at } => Some(at),
         Outcome::Snoozed { until } => Some(until),
@@ -170,19 +170,19 @@ pub(in crate::commands) fn again_at(outcome: Outcome) -> Option<Timestamp> {
     }
 }
 
-/// When the task comes back, as seen from now.
-pub(in crate::commands) fn again(at: Timestamp, now: Timestamp) -> String {
+/// The time until the task is due again, as text.
+pub(in crate::commands) fn retry_text(at: Timestamp, now: Timestamp) -> String {
     if at <= now {
-        return "due again".to_owned();
+        return "due now".to_owned();
     }
     match at.since(now) {
-        soon if soon.as_secs() < 10 => format!("again in {:.1} s", soon.as_secs_f64()),
-        later => format!("again in {}", time::duration(later)),
+        soon if soon.as_secs() < 10 => format!("retry in {:.1} s", soon.as_secs_f64()),
+        later => format!("retry in {}", time::duration(later)),
     }
 }
 
-fn ended_text(ended: &Ended, paint: Paint) -> String {
-    let (word, style) = word(ended.outcome);
+fn ended_text(ended: &EndedAttempt, paint: Paint) -> String {
+    let (word, style) = outcome_word(ended.outcome);
     let mut line = format!(
         "{} {} {} attempt {} {}",
         paint.paint(style, &format!("{word:<9}")),
@@ -191,14 +191,12 @@ fn ended_text(ended: &Ended, paint: Paint) -> String {
         ended.attempt,
         paint.paint(DIM, &time::duration(ended.took)),
     );
-    if let Some(at) = again_at(ended.outcome) {
+    if let Some(at) = retry_at(ended.outcome) {
         line.push_str(", ");
-        line.push_str(&again(at, ended.at));
+        line.push_str(&retry_text(at, ended.at));
     }
     if ended.outcome == Outcome::Lost {
-        line.push_str(
-            ": its lease is lost to another attempt, and what came of it was thrown away",
-        );
+        line.push_str(": its lease was lost to another attempt, so its result was discarded");
     } else if let Some(error) = &ended.error
         && !matches!(ended.outcome, Outcome::Snoozed { .. } | Outcome::Cancelled)
     {
@@ -209,7 +207,7 @@ fn ended_text(ended: &Ended, paint: Paint) -> String {
     line
 }
 
-fn ended_json(ended: &Ended) -> Value {
+fn ended_json(ended: &EndedAttempt) -> Value {
     json!({
         "event": "attempt",
         "at": ended.at,
@@ -217,9 +215,9 @@ fn ended_json(ended: &Ended) -> Value {
         "type": ended.task_type,
         "queue": ended.queue,
         "attempt": ended.attempt,
-        "outcome": word(ended.outcome).0,
+        "outcome": outcome_word(ended.outcome).0,
         "duration_ms": u64::try_from(ended.took.as_millis()).unwrap_or(u64::MAX),
-        "again_at": again_at(ended.outcome),
+        "again_at": retry_at(ended.outcome),
         "error": ended.error,
     })
 }
@@ -228,8 +226,8 @@ fn ended_json(ended: &Ended) -> Value {
 mod tests {
     use super::*;
 
-    fn ended(outcome: Outcome, error: Option<&str>) -> Ended {
-        Ended {
+    fn ended(outcome: Outcome, error: Option<&str>) -> EndedAttempt {
+        EndedAttempt {
             at: "2026-01-01T10:00:00Z".parse().unwrap(),
             id: "550e8400-e29b-41d4-a716-446655440000".parse().unwrap(),
             task_type: "hello".parse().unwrap(),
@@ -242,9 +240,9 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_is_one_line() {
+    fn an_attempt_is_printed_as_one_line() {
         let now = Timestamp::MIN;
-        let shown = |ended: &Ended| Line::Ended(ended).text(Paint::default(), now);
+        let shown = |ended: &EndedAttempt| Line::Ended(ended).text(Paint::default(), now);
         assert_eq!(
             shown(&ended(Outcome::Completed, None)),
             "10:00:00.000 completed hello 550e8400-e29b-41d4-a716-446655440000 attempt 2 120 ms"
@@ -255,14 +253,14 @@ mod tests {
             Some("exit code 1: boom\nTrace\nboom"),
         );
         assert!(
-            shown(&retried).ends_with("attempt 2 120 ms, again in 5.0 s: exit code 1: boom"),
+            shown(&retried).ends_with("attempt 2 120 ms, retry in 5.0 s: exit code 1: boom"),
             "{}",
             shown(&retried)
         );
     }
 
     #[test]
-    fn json_has_everything() {
+    fn json_contains_all_fields() {
         let failed = ended(Outcome::Failed, Some("exit code 65\nmore"));
         let json = Line::Ended(&failed).json(Timestamp::MIN);
         assert_eq!(json["event"], "attempt");

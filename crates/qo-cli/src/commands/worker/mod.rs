@@ -1,4 +1,4 @@
-//! `qo worker`: commands and requests as handlers of a worker.
+//! `qo worker`: a worker whose handlers are commands and HTTP requests.
 
 mod lines;
 mod settings;
@@ -15,9 +15,9 @@ use reqwest::header::HeaderMap;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::settings::{Handling, WorkerSettings};
-use self::stop::Limits;
-use super::activity::{Activity, Ended};
+use self::settings::{HandlerSpec, WorkerSettings};
+use self::stop::ExitLimits;
+use super::activity::{Activity, EndedAttempt};
 use crate::args::WorkerArgs;
 use crate::environment::Environment;
 use crate::failure::{Failure, FailureKind};
@@ -26,14 +26,14 @@ use crate::handlers::http::{Headers, HttpHandler, HttpSettings, Target};
 use crate::output::Screen;
 use crate::session::Session;
 
-pub(super) use self::lines::{Line, again, again_at, summary, word};
+pub(super) use self::lines::{Line, outcome_word, retry_at, retry_text, summary};
 pub(super) use self::stop::Signals;
 
-/// What the runtime waits for a handler that is told to stop, beyond the grace of its command: time to read its last words.
+/// How long the worker waits for a cancelled handler beyond the kill grace of its command: time to read the last output.
 const HANDLER_GRACE: Duration = Duration::from_secs(3);
 
-/// How often it is said what a stop waits for.
-const TELL_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval between progress lines during a stop.
+const STOP_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), Failure> {
     let file = session.settings.file.as_ref();
@@ -66,19 +66,19 @@ pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), 
     };
     started.print(&mut session.screen, session.runtime.now());
 
-    let limits = Limits {
+    let limits = ExitLimits {
         idle: args.exit_when_idle,
         attempts: args.max_tasks,
     };
-    let mut watched = Watched {
+    let mut run = WorkerRun {
         signals,
         activity,
         ended,
         runtime: Arc::clone(&session.runtime),
         shutdown_timeout: settings.shutdown_timeout,
     };
-    let report = watched.run(worker, limits, &mut session.screen).await;
-    // A handler that was dropped may not have come to its end yet, and this process may end before it does.
+    let report = run.run(worker, limits, &mut session.screen).await;
+    // A dropped handler may not have killed its command yet, and this process may exit first.
     groups.kill_all();
     let report = report?;
     let stopped = Line::Stopped {
@@ -95,14 +95,14 @@ fn build(
     handlers: Vec<Box<dyn TaskHandler>>,
     activity: Activity,
 ) -> Result<Worker, Failure> {
-    // Commands are killed, and their last words read, before the runtime loses its patience with their handlers.
-    let last_words = HANDLER_GRACE.min(settings.shutdown_timeout / 4);
+    // Commands are killed and their last output is read before the worker abandons their handlers.
+    let read_time = HANDLER_GRACE.min(settings.shutdown_timeout / 4);
     let mut builder = Worker::builder(queue.clone())
         .queues(settings.queues.iter().map(QueueName::as_str))
         .shards(settings.shards.clone())
         .concurrency(settings.concurrency)
         .shutdown_deadline(settings.shutdown_timeout)
-        .grace(settings.kill_grace + last_words)
+        .grace(settings.kill_grace + read_time)
         .hook(activity);
     if let Some(id) = &settings.id {
         builder = builder.id(id.as_str());
@@ -119,20 +119,20 @@ fn build(
     Ok(builder.build()?)
 }
 
-/// A worker whose attempts are shown as they end.
-struct Watched {
+/// A running worker whose attempts are printed as they end.
+struct WorkerRun {
     signals: Signals,
     activity: Activity,
-    ended: mpsc::Receiver<Ended>,
+    ended: mpsc::Receiver<EndedAttempt>,
     runtime: Arc<dyn Runtime>,
     shutdown_timeout: Duration,
 }
 
-impl Watched {
+impl WorkerRun {
     async fn run(
         &mut self,
         worker: Worker,
-        limits: Limits,
+        limits: ExitLimits,
         screen: &mut Screen,
     ) -> Result<WorkerReport, Failure> {
         let stop = CancellationToken::new();
@@ -143,7 +143,7 @@ impl Watched {
         let first = async {
             tokio::select! {
                 biased;
-                // It ends by itself only if something is wrong with it.
+                // Without a stop, the worker ends only on an error.
                 report = &mut work => Err(report),
                 why = reached => Ok(why),
             }
@@ -153,9 +153,9 @@ impl Watched {
             Err(report) => return Ok(report?),
         };
         stop.cancel();
-        let begun = self.runtime.monotonic();
+        let stop_started = self.runtime.monotonic();
         let report = loop {
-            let elapsed = self.runtime.monotonic().saturating_sub(begun);
+            let elapsed = self.runtime.monotonic().saturating_sub(stop_started);
             let line = Line::Stopping {
                 why,
                 running: self.activity.running(),
@@ -167,7 +167,7 @@ impl Watched {
                     biased;
                     () = self.signals.stop_at_once.cancelled() => Some(Err(interrupted())),
                     report = &mut work => Some(report.map_err(Failure::from)),
-                    () = self.runtime.sleep(TELL_INTERVAL) => None,
+                    () = self.runtime.sleep(STOP_REPORT_INTERVAL) => None,
                 }
             };
             if let Some(report) = show_until(next, &mut self.ended, screen).await {
@@ -181,17 +181,17 @@ impl Watched {
     }
 }
 
-/// What to call a queue's store.
+/// The name of the queue's store.
 pub(super) fn store_name(queue: &Queue) -> String {
     queue
         .store()
         .map_or_else(|| "the queue".to_owned(), |store| store.description.clone())
 }
 
-/// Prints ended attempts until something else happens.
+/// Prints ended attempts until the event occurs.
 pub(super) async fn show_until<T>(
     event: impl Future<Output = T>,
-    ended: &mut mpsc::Receiver<Ended>,
+    ended: &mut mpsc::Receiver<EndedAttempt>,
     screen: &mut Screen,
 ) -> T {
     tokio::pin!(event);
@@ -199,12 +199,12 @@ pub(super) async fn show_until<T>(
         tokio::select! {
             biased;
             Some(ended) = ended.recv() => Line::Ended(&ended).print(screen, ended.at),
-            happened = &mut event => return happened,
+            output = &mut event => return output,
         }
     }
 }
 
-/// Somebody did not want to wait.
+/// The failure after a second stop signal.
 pub(super) fn interrupted() -> Failure {
     Failure::new(FailureKind::Interrupted, "stopped at once")
 }
@@ -217,7 +217,7 @@ fn mode_name(mode: IndexMode) -> &'static str {
     }
 }
 
-/// Makes the handlers.
+/// Creates the handlers.
 fn handlers(
     settings: &WorkerSettings,
     environment: &Environment,
@@ -238,20 +238,20 @@ fn handlers(
         groups: groups.clone(),
         runtime: Arc::clone(runtime),
     };
-    let needs_tls = settings.handlers.values().any(Handling::needs_tls);
+    let needs_tls = settings.handlers.values().any(HandlerSpec::needs_tls);
     let mut http = None;
     let mut handlers: Vec<Box<dyn TaskHandler>> = Vec::new();
-    for (task_type, handling) in &settings.handlers {
-        match handling {
-            Handling::Exec(command) => handlers.push(Box::new(ExecHandler::new(
+    for (task_type, spec) in &settings.handlers {
+        match spec {
+            HandlerSpec::Exec(command) => handlers.push(Box::new(ExecHandler::new(
                 task_type.clone(),
                 command.clone(),
                 exec.clone(),
             ))),
-            Handling::Http(url) => {
+            HandlerSpec::Http(url) => {
                 let target =
                     Target::parse(url, settings.allow_private_addresses).map_err(|error| {
-                        Failure::bad_input(format!("the handler for {task_type}: {error}"))
+                        Failure::bad_input(format!("handler for {task_type}: {error}"))
                     })?;
                 let shared = if let Some(shared) = &http {
                     shared
@@ -287,7 +287,10 @@ fn http_settings(
         let why = error
             .source()
             .map_or_else(|| error.to_string(), ToString::to_string);
-        Failure::new(FailureKind::Other, format!("cannot make requests: {why}"))
-            .hint("the system's trusted certificates may be missing: install ca-certificates")
+        Failure::new(
+            FailureKind::Other,
+            format!("cannot create the HTTP client: {why}"),
+        )
+        .hint("the system's trusted certificates may be missing: install ca-certificates")
     })
 }

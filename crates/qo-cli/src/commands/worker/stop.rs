@@ -1,4 +1,4 @@
-//! When a worker stops: on a signal, when there is nothing more to do, or when it has done enough.
+//! When a worker stops: on a signal, when it is idle, or after a number of attempts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,47 +9,46 @@ use tokio_util::sync::CancellationToken;
 
 use crate::commands::activity::Activity;
 use crate::failure::Failure;
-use crate::signals::Stop;
+use crate::signals::StopSignals;
 
-/// How often a worker that ends by itself looks whether it should.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval at which the exit limits are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Hears of two signals: the first asks to stop, the second to stop at once.
+/// Stop requests: the first signal asks to stop, the second to stop at once.
 #[derive(Debug, Clone, Default)]
 pub(in crate::commands) struct Signals {
-    /// Somebody asked to stop.
+    /// Cancelled by the first signal.
     pub(in crate::commands) stop: CancellationToken,
-    /// Somebody asked again.
+    /// Cancelled by the second signal.
     pub(in crate::commands) stop_at_once: CancellationToken,
 }
 
 impl Signals {
-    /// Listens from now on.
+    /// Starts to listen for signals.
     pub(in crate::commands) fn listen(runtime: &Arc<dyn Runtime>) -> Result<Self, Failure> {
         let signals = Self::default();
-        let mut heard = Stop::listen()?;
+        let mut received = StopSignals::listen()?;
         if let Some(mut terminal_gone) = hangup() {
-            let told = signals.clone();
+            let tokens = signals.clone();
             runtime.spawn(Box::pin(async move {
                 if terminal_gone.recv().await.is_some() {
-                    told.stop.cancel();
+                    tokens.stop.cancel();
                 }
             }));
         }
-        let told = signals.clone();
+        let tokens = signals.clone();
         runtime.spawn(Box::pin(async move {
-            heard.asked().await;
-            told.stop.cancel();
-            heard.asked().await;
-            told.stop_at_once.cancel();
+            received.received().await;
+            tokens.stop.cancel();
+            received.received().await;
+            tokens.stop_at_once.cancel();
         }));
         Ok(signals)
     }
 }
 
-/// Hears when the terminal goes away, which would otherwise end the process without a word and leave its commands behind. Whoever starts
-/// a worker with `nohup` wants it to go on: then the signal is ignored, and stays so. Where that cannot be found out, nothing is
-/// changed.
+/// Listens for SIGHUP, sent when the terminal is closed. By default it would kill the process and leave its commands running. Under
+/// `nohup` the signal is ignored, and stays ignored. If that cannot be determined, nothing is changed.
 fn hangup() -> Option<Signal> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     if ignores_hangup(&status)? {
@@ -58,7 +57,7 @@ fn hangup() -> Option<Signal> {
     signal(SignalKind::hangup()).ok()
 }
 
-/// Whether the kernel's words about a process say that it ignores the first of all signals.
+/// Whether the contents of `/proc/self/status` say that SIGHUP, signal 1, is ignored.
 fn ignores_hangup(status: &str) -> Option<bool> {
     let mask = status
         .lines()
@@ -67,17 +66,17 @@ fn ignores_hangup(status: &str) -> Option<bool> {
     Some(mask & 1 == 1)
 }
 
-/// What makes a worker end by itself.
+/// Limits after which a worker exits.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Limits {
-    /// No task has run for so long.
+pub(super) struct ExitLimits {
+    /// Idle time.
     pub(super) idle: Option<Duration>,
-    /// So many attempts have ended.
+    /// Number of ended attempts.
     pub(super) attempts: Option<u64>,
 }
 
-impl Limits {
-    /// Waits until the worker should stop, and says why.
+impl ExitLimits {
+    /// Waits until the worker should stop. Returns the reason.
     pub(super) async fn reached(
         self,
         signals: &Signals,
@@ -86,24 +85,24 @@ impl Limits {
     ) -> &'static str {
         loop {
             if self.attempts.is_some_and(|max| activity.attempts() >= max) {
-                return "it has run as many tasks as it should";
+                return "--max-tasks reached";
             }
             if let (Some(limit), Some(idle)) = (self.idle, activity.idle())
                 && idle >= limit
             {
-                return "there is nothing to do";
+                return "idle";
             }
-            let next_look = async {
+            let next_check = async {
                 if self.idle.is_some() || self.attempts.is_some() {
-                    runtime.sleep(LOOK_INTERVAL).await;
+                    runtime.sleep(CHECK_INTERVAL).await;
                 } else {
                     std::future::pending::<()>().await;
                 }
             };
             tokio::select! {
                 biased;
-                () = signals.stop.cancelled() => return "asked to",
-                () = next_look => {}
+                () = signals.stop.cancelled() => return "received a stop signal",
+                () = next_check => {}
             }
         }
     }

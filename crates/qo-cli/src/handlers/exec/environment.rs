@@ -1,26 +1,26 @@
-//! The environment of a command: the worker's own without its secrets, and the facts of the task.
+//! The environment of a command: the worker's variables without its secrets, plus variables that describe the task.
 //!
-//! A command is often somebody else's program. It gets what a program needs (`PATH`, `HOME`, `LANG`, ...), but not the
-//! credentials with which the worker reaches its store, nor the worker's settings; `--pass-env` names what it gets anyway.
+//! A command may be third-party code. It inherits general variables (`PATH`, `HOME`, `LANG`, ...), but not the credentials of the
+//! worker's store and not the worker's settings. `--pass-env` makes exceptions.
 
 use std::collections::BTreeMap;
 
 use qo::Context;
 
-/// What variables with these beginnings hold is the worker's own: credentials of stores, and settings of qo.
-const OWN_PREFIXES: [&str; 6] = ["AWS_", "S3_", "GOOGLE_", "AZURE_", "GCS_", "QO_"];
+/// Prefixes of variables that are withheld: store credentials and settings of qo.
+const WITHHELD_PREFIXES: [&str; 6] = ["AWS_", "S3_", "GOOGLE_", "AZURE_", "GCS_", "QO_"];
 
-/// Which variables of the worker a command inherits.
+/// Selects the variables that a command inherits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inheritance {
-    /// Names that are passed although they are the worker's own. One that ends in `*` stands for all that begin so.
+    /// Names passed despite a withheld prefix. A name that ends in `*` matches all with that prefix.
     pub passed: Vec<String>,
-    /// Names that are kept back although they look harmless: those that hold the credentials of an HTTP handler.
+    /// Names withheld in addition: variables that contain credentials of an HTTP handler.
     pub withheld: Vec<String>,
 }
 
 impl Inheritance {
-    /// The variables that a command inherits, out of those that the worker has.
+    /// Selects the inherited variables.
     pub fn select(&self, variables: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         let passed = variables.iter().filter(|(name, _)| self.passes(name));
         passed
@@ -32,22 +32,24 @@ impl Inheritance {
         if self.passed.iter().any(|pattern| matches(pattern, name)) {
             return true;
         }
-        let own = OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-        !own && !self.withheld.iter().any(|withheld| withheld == name)
+        let has_withheld_prefix = WITHHELD_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
+        !has_withheld_prefix && !self.withheld.iter().any(|withheld| withheld == name)
     }
 }
 
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
-        Some(beginning) => name.starts_with(beginning),
+        Some(prefix) => name.starts_with(prefix),
         None => pattern == name,
     }
 }
 
-/// What a command is told about its task.
-pub(super) fn facts(context: &Context) -> Vec<(&'static str, String)> {
+/// The variables that describe the task.
+pub(super) fn task_variables(context: &Context) -> Vec<(&'static str, String)> {
     let task = context.task();
-    let mut facts = vec![
+    let mut variables = vec![
         ("QO_TASK_ID", task.id.to_string()),
         ("QO_TASK_TYPE", task.task_type.to_string()),
         ("QO_ATTEMPT", context.attempt().to_string()),
@@ -60,9 +62,9 @@ pub(super) fn facts(context: &Context) -> Vec<(&'static str, String)> {
         ("QO_WORKER_ID", context.worker().to_string()),
     ];
     if let Some(lease) = task.lease_id {
-        facts.push(("QO_LEASE_ID", lease.to_string()));
+        variables.push(("QO_LEASE_ID", lease.to_string()));
     }
-    facts
+    variables
 }
 
 #[cfg(test)]
@@ -87,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn credentials_and_settings_stay_with_the_worker() {
+    fn credentials_and_settings_are_withheld() {
         let plain = Inheritance::default();
         assert_eq!(selected(&plain), ["API_TOKEN", "HOME", "PATH"]);
     }
 
     #[test]
-    fn what_is_named_is_passed_and_what_is_withheld_is_not() {
+    fn named_variables_are_passed_and_withheld_ones_are_not() {
         let inheritance = Inheritance {
             passed: vec!["QO_STORE".into(), "AWS_*".into()],
             withheld: vec!["API_TOKEN".into()],

@@ -1,14 +1,14 @@
-//! Process groups: what a command starts ends with it.
+//! Process groups: the processes that a command starts are killed with it.
 //!
-//! Each command leads a group of its own, so that one signal reaches it and everything that it started. A group is known to
-//! [`Groups`] from before it exists until it is gone, and dies with its [`Group`]:
+//! Each command leads its own process group, so one signal reaches all of its processes. [`Groups`] knows every live group, and
+//! dropping a [`Group`] kills it:
 //!
-//! - The runtime drops a handler that does not come to its end: the drop kills the group.
-//! - The worker ends at once (a second Ctrl-C): [`Groups::kill_all`] kills what there is and lets nothing new start. Starting
-//!   and taking note happen under one lock, so that no command slips through between the two.
+//! - If the worker drops a handler that does not return, the drop kills the group.
+//! - If the worker stops at once (a second Ctrl-C), [`Groups::kill_all`] kills all groups and prevents new ones. Spawning and
+//!   registering happen under one lock, so no command escapes between the two.
 //!
-//! Two things escape: a process that leaves the group (`setsid`), and a worker that is killed with SIGKILL, which can do
-//! nothing any more. The attempt number in `QO_ATTEMPT` is what fences both off.
+//! Two cases escape: a process that leaves the group (`setsid`), and a worker killed with SIGKILL. The attempt number in `QO_ATTEMPT`
+//! is the fencing token for both.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,22 +17,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
-/// All groups that are alive. Clones share them.
+/// The live process groups. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Groups(Arc<Mutex<Alive>>);
+pub struct Groups(Arc<Mutex<LiveGroups>>);
 
 #[derive(Debug, Default)]
-struct Alive {
+struct LiveGroups {
     leaders: BTreeSet<i32>,
     closed: bool,
 }
 
 impl Groups {
-    /// Starts a command as the leader of a group of its own.
+    /// Starts a command as the leader of a new group.
     pub(super) fn spawn(&self, command: &mut Command) -> io::Result<(Child, Group)> {
-        let mut alive = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if alive.closed {
-            return Err(io::Error::other("the worker is ending"));
+        let mut live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if live.closed {
+            return Err(io::Error::other("the worker is stopping"));
         }
         let child = command.process_group(0).kill_on_drop(true).spawn()?;
         let leader = child
@@ -40,7 +40,7 @@ impl Groups {
             .and_then(|id| i32::try_from(id).ok())
             .and_then(Pid::from_raw)
             .ok_or_else(|| io::Error::other("the command has no process id"))?;
-        alive.leaders.insert(leader.as_raw_pid());
+        live.leaders.insert(leader.as_raw_pid());
         let group = Group {
             leader,
             groups: self.clone(),
@@ -48,11 +48,11 @@ impl Groups {
         Ok((child, group))
     }
 
-    /// Kills every group at once, and lets no new one start.
+    /// Kills every group and prevents new ones.
     pub fn kill_all(&self) {
-        let mut alive = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        alive.closed = true;
-        for leader in std::mem::take(&mut alive.leaders) {
+        let mut live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        live.closed = true;
+        for leader in std::mem::take(&mut live.leaders) {
             if let Some(leader) = Pid::from_raw(leader) {
                 signal(leader, Signal::KILL);
             }
@@ -60,7 +60,7 @@ impl Groups {
     }
 }
 
-/// One group. Dropping it kills whatever is left of it.
+/// A process group. Dropping it kills the remaining processes.
 #[derive(Debug)]
 pub(super) struct Group {
     leader: Pid,
@@ -68,12 +68,12 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Asks every process of the group to end.
+    /// Sends SIGTERM to the group.
     pub(super) fn terminate(&self) {
         signal(self.leader, Signal::TERM);
     }
 
-    /// Kills what is left of the group.
+    /// Sends SIGKILL to the group.
     pub(super) fn kill(&self) {
         signal(self.leader, Signal::KILL);
     }
@@ -81,19 +81,19 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let mut alive = self.groups.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A group that `kill_all` took out was killed by it; its number may be somebody else's by now.
-        if alive.leaders.remove(&self.leader.as_raw_pid()) {
+        let mut live = self.groups.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // `kill_all` has already killed a group that is no longer registered, and its id may have been reused.
+        if live.leaders.remove(&self.leader.as_raw_pid()) {
             self.kill();
         }
     }
 }
 
 fn signal(leader: Pid, signal: Signal) {
-    // The one error to expect says that nobody is left, which is what a signal is sent for.
+    // SRCH means that no process of the group is left.
     if let Err(error) = kill_process_group(leader, signal)
         && error != rustix::io::Errno::SRCH
     {
-        tracing::debug!(group = leader.as_raw_pid(), %error, "a process group took no signal");
+        tracing::debug!(group = leader.as_raw_pid(), %error, "cannot signal a process group");
     }
 }

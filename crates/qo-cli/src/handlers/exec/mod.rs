@@ -1,22 +1,22 @@
-//! `--exec TYPE=COMMAND`: a command for each attempt.
+//! `--exec TYPE=COMMAND`: runs a command for each attempt.
 //!
 //! ```text
 //!   input JSON ──▶ standard input          standard output ──▶ output (JSON, or text)
-//!   task facts ──▶ QO_* variables          standard error  ──▶ log, progress, the end of an error's text
-//!                                          exit code       ──▶ success, retry, failure (verdict.rs)
+//!   task       ──▶ QO_* variables          standard error  ──▶ log, progress, error text
+//!                                          exit code       ──▶ success, retry, failure (exit_code.rs)
 //! ```
 //!
-//! | what happens | what is done |
+//! | event | reaction |
 //! | --- | --- |
-//! | the command ends | helpers that still write get a second to finish; what is left of its process group is killed |
-//! | timeout, cancel, lost lease, the worker's stop | SIGTERM to the group, SIGKILL after the grace; an exit code 0 after that is no success, since many programs end so when they are told to |
-//! | too much output | the same, and the task fails for good |
-//! | the handler is dropped, the worker ends at once | SIGKILL to the group (`group.rs`) |
+//! | the command exits | its child processes get a second to finish writing; then the process group is killed |
+//! | timeout, cancel, lost lease, worker stop | SIGTERM to the group, SIGKILL after the grace period; exit code 0 then does not mean success, since many programs exit so on SIGTERM |
+//! | too much output | the same, and the task fails permanently |
+//! | the handler is dropped, the worker stops at once | SIGKILL to the group (`group.rs`) |
 
 mod environment;
+mod exit_code;
 mod group;
 mod streams;
-mod verdict;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,22 +34,22 @@ use tokio::sync::watch;
 pub use environment::Inheritance;
 pub use group::Groups;
 
-use super::answer::printable;
+use super::output::printable;
 use group::Group;
-use streams::{Output, Progress, Remarks, feed};
+use streams::{ReportedProgress, StderrReader, StdoutReader, write_input};
 
-/// How long a command that was asked to end may take, unless the worker is told otherwise.
+/// Default time between SIGTERM and SIGKILL.
 pub const KILL_GRACE_DEFAULT: Duration = Duration::from_secs(5);
 
-/// How long the streams of a command that has ended may stay open: as long as its helpers still write, but not for ever.
+/// How long child processes of an exited command may keep its streams open.
 const STREAMS_GRACE: Duration = Duration::from_secs(1);
 
-/// What to run.
+/// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandLine {
     /// A line for `sh -c`.
     Shell(String),
-    /// A program and its arguments, run as they are.
+    /// A program and its arguments, without a shell.
     Program(String, Vec<String>),
 }
 
@@ -69,7 +69,7 @@ impl CommandLine {
         }
     }
 
-    /// What to call it in an error.
+    /// The program name for error messages.
     fn program(&self) -> &str {
         match self {
             Self::Shell(_) => "sh",
@@ -78,23 +78,23 @@ impl CommandLine {
     }
 }
 
-/// What all commands of a worker share.
+/// Settings shared by all commands of a worker.
 #[derive(Clone)]
 pub struct ExecSettings {
-    /// The largest output that is kept.
+    /// Maximum size of an output.
     pub output_max_bytes: u64,
-    /// How long a command that was asked to end may take.
+    /// Time between SIGTERM and SIGKILL.
     pub kill_grace: Duration,
-    /// The environment that commands start with.
+    /// The inherited environment.
     pub environment: BTreeMap<String, String>,
-    /// The process groups that are alive.
+    /// The live process groups.
     pub groups: Groups,
-    /// For waiting.
+    /// The clock.
     pub runtime: Arc<dyn Runtime>,
 }
 
 impl fmt::Debug for ExecSettings {
-    /// Leaves out the environment, which may hold secrets.
+    /// Omits the environment, which may contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecSettings")
             .field("output_max_bytes", &self.output_max_bytes)
@@ -103,7 +103,7 @@ impl fmt::Debug for ExecSettings {
     }
 }
 
-/// Runs a command for each attempt of its type.
+/// Runs a command for each attempt of a task type.
 #[derive(Debug)]
 pub struct ExecHandler {
     task_type: TaskType,
@@ -112,7 +112,7 @@ pub struct ExecHandler {
 }
 
 impl ExecHandler {
-    /// A handler for one type.
+    /// Creates a handler for one type.
     pub fn new(task_type: TaskType, command: CommandLine, settings: ExecSettings) -> Self {
         Self {
             task_type,
@@ -126,22 +126,19 @@ impl ExecHandler {
         command
             .env_clear()
             .envs(&self.settings.environment)
-            .envs(environment::facts(context))
+            .envs(environment::task_variables(context))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         self.settings.groups.spawn(&mut command).map_err(|error| {
-            TaskError::retryable(format!(
-                "{} could not be started: {error}",
-                self.command.program()
-            ))
+            TaskError::retryable(format!("cannot start {}: {error}", self.command.program()))
         })
     }
 
     fn too_much_output(&self) -> TaskError {
         TaskError::permanent(format!(
             "the command wrote more than {} bytes to standard output; raise the worker's --max-output, \
-             or keep the output elsewhere and print where it is",
+             or store the output elsewhere and print its location",
             self.settings.output_max_bytes
         ))
     }
@@ -157,19 +154,19 @@ impl TaskHandler for ExecHandler {
         let (mut child, group) = self.start(&context)?;
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let mut output = Output::new(self.settings.output_max_bytes);
-        let (mut remarks, progress) = Remarks::new();
-        let overflow = output.overflow.clone();
+        let mut stdout_reader = StdoutReader::new(self.settings.output_max_bytes);
+        let (mut stderr_reader, progress) = StderrReader::new();
+        let overflow = stdout_reader.overflow.clone();
 
-        let ending = {
+        let end = {
             let streams = async {
                 tokio::join!(
-                    feed(stdin, &input),
-                    output.read(stdout),
-                    remarks.read(stderr)
+                    write_input(stdin, &input),
+                    stdout_reader.read(stdout),
+                    stderr_reader.read(stderr)
                 );
             };
-            let running = Running {
+            let running = RunningCommand {
                 settings: &self.settings,
                 child: &mut child,
                 group: &group,
@@ -178,63 +175,68 @@ impl TaskHandler for ExecHandler {
             };
             tokio::select! {
                 biased;
-                ending = running.run(&context, overflow.cancelled()) => ending,
-                never = tell(&context, progress) => match never {},
+                end = running.run(&context, overflow.cancelled()) => end,
+                never = report_progress(&context, progress) => match never {},
             }
         };
         drop(group);
 
-        match ending {
-            // A command can end before it is noticed that it wrote too much.
-            Ending::Exited(_) if overflow.is_cancelled() => Err(self.too_much_output()),
-            Ending::TooMuchOutput => Err(self.too_much_output()),
-            Ending::Exited(status) => {
-                let snooze = remarks.snooze;
-                verdict::verdict(status, &output.bytes, remarks.tail(), snooze)
+        match end {
+            // A command can exit before the overflow is noticed.
+            CommandEnd::Exited(_) if overflow.is_cancelled() => Err(self.too_much_output()),
+            CommandEnd::TooMuchOutput => Err(self.too_much_output()),
+            CommandEnd::Exited(status) => {
+                let snooze = stderr_reader.snooze;
+                exit_code::attempt_result(
+                    status,
+                    &stdout_reader.bytes,
+                    stderr_reader.tail(),
+                    snooze,
+                )
             }
-            Ending::Stopped => {
-                // The task's error tells why it was stopped; what the command was doing is told here.
-                let last_words = printable(remarks.tail());
-                tracing::info!(target: "qo::exec", last_words, "a command was stopped");
+            CommandEnd::Stopped => {
+                // The task's error gives the reason of the stop. The log gets the command's last output.
+                let stderr = printable(stderr_reader.tail());
+                tracing::info!(target: "qo::exec", stderr, "command stopped");
                 Err(match context.stop_reason() {
                     Some(StopReason::TimedOut) => TaskError::Timeout,
                     _ => TaskError::Cancelled,
                 })
             }
-            Ending::Lost(error) => Err(TaskError::retryable(format!(
-                "the command's end could not be awaited: {error}"
+            CommandEnd::Lost(error) => Err(TaskError::retryable(format!(
+                "cannot wait for the command: {error}"
             ))),
         }
     }
 }
 
-/// Passes on the newest progress, for as long as the command runs. A report that fails is not worth failing for.
-async fn tell(
+/// Stores the newest progress while the command runs. A failed report does not fail the attempt.
+async fn report_progress(
     context: &Context,
-    mut progress: watch::Receiver<Option<Progress>>,
+    mut progress: watch::Receiver<Option<ReportedProgress>>,
 ) -> std::convert::Infallible {
     while progress.changed().await.is_ok() {
         let newest = progress.borrow_and_update().clone();
-        if let Some(Progress { percent, message }) = newest
+        if let Some(ReportedProgress { percent, message }) = newest
             && let Err(error) = context.progress(percent, message).await
         {
-            tracing::debug!(%error, "progress was not stored");
+            tracing::debug!(%error, "cannot store progress");
         }
     }
     std::future::pending().await
 }
 
-/// How a command came to its end.
+/// How a command ended.
 #[derive(Debug)]
-enum Ending {
+enum CommandEnd {
     Exited(ExitStatus),
     TooMuchOutput,
     Stopped,
     Lost(std::io::Error),
 }
 
-/// A command that runs.
-struct Running<'a, S> {
+/// A running command.
+struct RunningCommand<'a, S> {
     settings: &'a ExecSettings,
     child: &'a mut Child,
     group: &'a Group,
@@ -242,38 +244,38 @@ struct Running<'a, S> {
     streams_ended: bool,
 }
 
-impl<S: Future<Output = ()>> Running<'_, S> {
-    /// Sees the command to its end. When this returns, nothing is left of its process group.
-    async fn run(mut self, context: &Context, overflow: impl Future<Output = ()>) -> Ending {
+impl<S: Future<Output = ()>> RunningCommand<'_, S> {
+    /// Waits until the command ends, and stops it if necessary. On return, no process of the group is left.
+    async fn run(mut self, context: &Context, overflow: impl Future<Output = ()>) -> CommandEnd {
         tokio::pin!(overflow);
         let stop = context.cancellation().cancelled();
         tokio::pin!(stop);
-        let ending = loop {
+        let end = loop {
             tokio::select! {
                 biased;
                 () = &mut self.streams, if !self.streams_ended => self.streams_ended = true,
-                () = &mut overflow => break Ending::TooMuchOutput,
-                status = self.child.wait() => break status.map_or_else(Ending::Lost, Ending::Exited),
-                () = &mut stop => break Ending::Stopped,
+                () = &mut overflow => break CommandEnd::TooMuchOutput,
+                status = self.child.wait() => break status.map_or_else(CommandEnd::Lost, CommandEnd::Exited),
+                () = &mut stop => break CommandEnd::Stopped,
             }
         };
-        let ended = matches!(ending, Ending::Exited(_)) || {
+        let exited = matches!(end, CommandEnd::Exited(_)) || {
             self.group.terminate();
             self.wait_for_exit().await
         };
-        if ended {
+        if exited {
             self.wait_for_streams().await;
         }
         self.group.kill();
         if let Err(error) = self.child.wait().await {
-            tracing::debug!(%error, "the end of a command could not be awaited");
+            tracing::debug!(%error, "cannot wait for a command");
         }
-        // Only a process that left the group can keep a stream open now.
+        // Only a process that left the group can still keep a stream open.
         self.wait_for_streams().await;
-        ending
+        end
     }
 
-    /// Whether the command ended within the grace.
+    /// Waits for the command to exit. Returns false if the grace period passes first.
     async fn wait_for_exit(&mut self) -> bool {
         let grace = self.settings.runtime.sleep(self.settings.kill_grace);
         tokio::pin!(grace);

@@ -1,8 +1,7 @@
-//! The three streams of a command: the input is fed, the output is kept up to a bound, and of what it says about itself the
-//! end is kept.
+//! The three streams of a command: input to write, output to keep up to a limit, and standard error, whose end is kept.
 //!
-//! Standard error is for people, with two exceptions: a line `::progress PERCENT [MESSAGE]` reports progress, and a line
-//! `::snooze DURATION` says when to try again if the command ends with exit code 75. Neither is part of an error's text.
+//! Standard error is for humans, with two exceptions: a line `::progress PERCENT [MESSAGE]` reports progress, and a line
+//! `::snooze DURATION` sets the delay if the command exits with code 75. Neither becomes part of an error text.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,15 +12,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::handlers::answer::printable;
+use crate::handlers::output::printable;
 
-/// A line of standard error that is longer is taken in pieces.
+/// Longer lines of standard error are split.
 const LINE_MAX_BYTES: usize = 8 * 1024;
 
-/// Writes the input, with a line break at its end, because shells and line readers want one.
+/// Writes the input, followed by a line break for line-based readers.
 ///
-/// A command that does not read its input closes the pipe; that is its own business.
-pub(super) async fn feed(pipe: Option<impl AsyncWrite + Unpin>, input: &Json) {
+/// A command may close the pipe without reading its input.
+pub(super) async fn write_input(pipe: Option<impl AsyncWrite + Unpin>, input: &Json) {
     let Some(mut pipe) = pipe else { return };
     let written = async {
         pipe.write_all(input.as_str().as_bytes()).await?;
@@ -33,16 +32,16 @@ pub(super) async fn feed(pipe: Option<impl AsyncWrite + Unpin>, input: &Json) {
     }
 }
 
-/// What a command wrote to standard output, up to a bound.
+/// Reads standard output up to a limit.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct StdoutReader {
     pub(super) bytes: Vec<u8>,
     max_bytes: u64,
-    /// Fires when there is more than the bound.
+    /// Cancelled when the limit is exceeded.
     pub(super) overflow: CancellationToken,
 }
 
-impl Output {
+impl StdoutReader {
     pub(super) fn new(max_bytes: u64) -> Self {
         Self {
             bytes: Vec::new(),
@@ -51,8 +50,8 @@ impl Output {
         }
     }
 
-    /// Reads to the end. What is past the bound is read and thrown away, so that the command does not hang in a full pipe
-    /// before it is stopped.
+    /// Reads to the end. Bytes beyond the limit are discarded, so that the command does not block on a full pipe before it is
+    /// stopped.
     pub(super) async fn read(&mut self, pipe: Option<impl AsyncRead + Unpin>) {
         let Some(mut pipe) = pipe else { return };
         let mut chunk = vec![0; 16 * 1024];
@@ -67,32 +66,32 @@ impl Output {
     }
 }
 
-/// What a command said on standard error.
+/// Reads standard error and keeps its end.
 #[derive(Debug)]
-pub(super) struct Remarks {
+pub(super) struct StderrReader {
     tail: VecDeque<u8>,
-    /// After how long the command wants to be tried again.
+    /// The delay requested by `::snooze`.
     pub(super) snooze: Option<Duration>,
-    progress: watch::Sender<Option<Progress>>,
+    progress: watch::Sender<Option<ReportedProgress>>,
 }
 
-/// How far a command says it is.
+/// Progress reported by a command.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Progress {
+pub(super) struct ReportedProgress {
     pub(super) percent: f64,
     pub(super) message: String,
 }
 
-impl Remarks {
-    /// The remarks to be, and where the newest progress is told.
-    pub(super) fn new() -> (Self, watch::Receiver<Option<Progress>>) {
+impl StderrReader {
+    /// Creates the reader and the channel with the newest progress.
+    pub(super) fn new() -> (Self, watch::Receiver<Option<ReportedProgress>>) {
         let (progress, receiver) = watch::channel(None);
-        let remarks = Self {
+        let reader = Self {
             tail: VecDeque::new(),
             snooze: None,
             progress,
         };
-        (remarks, receiver)
+        (reader, receiver)
     }
 
     /// Reads to the end, line by line.
@@ -132,13 +131,13 @@ impl Remarks {
         }
     }
 
-    /// The end of what was said.
+    /// The end of standard error.
     pub(super) fn tail(&mut self) -> &[u8] {
         self.tail.make_contiguous()
     }
 }
 
-/// The next bytes of a pipe; nothing at its end, which an error is too.
+/// The next bytes of a pipe; `None` at its end or after an error.
 async fn next<'a>(pipe: &mut (impl AsyncRead + Unpin), chunk: &'a mut [u8]) -> Option<&'a [u8]> {
     match pipe.read(chunk).await {
         Ok(0) | Err(_) => None,
@@ -146,22 +145,22 @@ async fn next<'a>(pipe: &mut (impl AsyncRead + Unpin), chunk: &'a mut [u8]) -> O
     }
 }
 
-/// A line of standard error that is meant for the worker.
+/// A line of standard error addressed to the worker.
 #[derive(Debug, PartialEq)]
 enum Directive {
-    Progress(Progress),
+    Progress(ReportedProgress),
     Snooze(Duration),
 }
 
 impl Directive {
-    /// Nothing, if the line is not meant for the worker, or is not what it should be: then people get to see it.
+    /// Parses a line; `None` if it is not a valid directive. It is then treated as ordinary output.
     fn parse(line: &[u8]) -> Option<Self> {
         let line = std::str::from_utf8(line).ok()?.trim_end();
         if let Some(rest) = line.strip_prefix("::progress ") {
             let (percent, message) = rest.trim().split_once(' ').unwrap_or((rest.trim(), ""));
             let percent: f64 = percent.trim_end_matches('%').parse().ok()?;
             return (0.0..=100.0).contains(&percent).then(|| {
-                Self::Progress(Progress {
+                Self::Progress(ReportedProgress {
                     percent,
                     message: message.trim().to_owned(),
                 })
@@ -183,9 +182,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_for_the_worker_are_understood_and_others_are_not() {
+    fn directives_are_parsed_and_other_lines_are_not() {
         let progress = |percent, message: &str| {
-            Some(Directive::Progress(Progress {
+            Some(Directive::Progress(ReportedProgress {
                 percent,
                 message: message.into(),
             }))
@@ -211,29 +210,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_standard_error_is_kept_without_the_lines_for_the_worker() {
-        let (mut remarks, progress) = Remarks::new();
+    async fn the_end_of_standard_error_is_kept_without_directives() {
+        let (mut reader, progress) = StderrReader::new();
         let text = "first\n::progress 10 a\n::progress 20 b\n::snooze 7\nlast";
-        remarks.read(Some(text.as_bytes())).await;
-        assert_eq!(remarks.tail(), b"first\nlast\n");
-        assert_eq!(remarks.snooze, Some(Duration::from_secs(7)));
+        reader.read(Some(text.as_bytes())).await;
+        assert_eq!(reader.tail(), b"first\nlast\n");
+        assert_eq!(reader.snooze, Some(Duration::from_secs(7)));
         assert_eq!(progress.borrow().as_ref().unwrap().message, "b");
 
-        let (mut remarks, _) = Remarks::new();
+        let (mut reader, _) = StderrReader::new();
         let long = [b"x".repeat(100_000), b"end".to_vec()].concat();
-        remarks.read(Some(long.as_slice())).await;
-        assert_eq!(remarks.tail().len(), ERROR_MAX_BYTES);
-        assert!(remarks.tail().ends_with(b"end\n"));
+        reader.read(Some(long.as_slice())).await;
+        assert_eq!(reader.tail().len(), ERROR_MAX_BYTES);
+        assert!(reader.tail().ends_with(b"end\n"));
     }
 
     #[tokio::test]
     async fn output_is_bounded() {
-        let mut output = Output::new(4);
+        let mut output = StdoutReader::new(4);
         output.read(Some(&b"1234"[..])).await;
         assert!(!output.overflow.is_cancelled());
         assert_eq!(output.bytes, b"1234");
 
-        let mut output = Output::new(4);
+        let mut output = StdoutReader::new(4);
         output.read(Some(&b"12345"[..])).await;
         assert!(output.overflow.is_cancelled());
         assert!(output.bytes.len() <= 4);

@@ -1,13 +1,12 @@
-//! Which addresses a request may go to.
+//! The addresses that requests may be sent to.
 //!
-//! Whoever can choose what a worker connects to must not reach what only the worker can see: services on its own machine, the metadata
-//! service of its cloud, the private network. So only addresses of the public internet pass, and addresses that carry another
-//! one inside are judged by both. The check is on the very addresses that a connection is made to, after the name was resolved, so
-//! that a name that changes its mind between a check and a connection gains nothing.
+//! Someone who controls a URL or a DNS name must not reach services that only the worker can see: its own machine, the cloud's metadata
+//! service, the private network. So only public addresses are allowed; for an address that embeds another one, both are checked. The
+//! check applies to the resolved addresses that the client connects to, so DNS rebinding has no effect.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address belongs to the public internet.
+/// Whether an address is on the public internet.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -15,7 +14,7 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// The networks of IPv4 that are not the public internet, with the lengths of their prefixes.
+/// IPv4 networks that are not public, with their prefix lengths.
 const SPECIAL_V4: [(Ipv4Addr, u32); 15] = [
     // This host.
     (Ipv4Addr::UNSPECIFIED, 8),
@@ -23,32 +22,32 @@ const SPECIAL_V4: [(Ipv4Addr, u32); 15] = [
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(172, 16, 0, 0), 12),
     (Ipv4Addr::new(192, 168, 0, 0), 16),
-    // Shared by the customers of a carrier.
+    // Carrier-grade NAT.
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     // Loopback.
     (Ipv4Addr::new(127, 0, 0, 0), 8),
-    // Link-local, with the metadata services of clouds.
+    // Link-local, including cloud metadata services.
     (Ipv4Addr::new(169, 254, 0, 0), 16),
-    // Assignments of protocols, and relays of 6to4.
+    // Protocol assignments and 6to4 relays.
     (Ipv4Addr::new(192, 0, 0, 0), 24),
     (Ipv4Addr::new(192, 88, 99, 0), 24),
-    // Examples.
+    // Documentation.
     (Ipv4Addr::new(192, 0, 2, 0), 24),
     (Ipv4Addr::new(198, 51, 100, 0), 24),
     (Ipv4Addr::new(203, 0, 113, 0), 24),
-    // Benchmarks.
+    // Benchmarking.
     (Ipv4Addr::new(198, 18, 0, 0), 15),
     // Multicast.
     (Ipv4Addr::new(224, 0, 0, 0), 4),
-    // Reserved, and broadcast.
+    // Reserved and broadcast.
     (Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// The networks inside of the global unicast space of IPv6 that are not the public internet.
+/// Networks within the IPv6 global unicast space that are not public.
 const SPECIAL_V6: [(Ipv6Addr, u32); 3] = [
-    // Assignments of protocols; one of them is Teredo, which hides an IPv4 address.
+    // Protocol assignments, including Teredo, which embeds an IPv4 address.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
-    // Examples.
+    // Documentation.
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
 ];
@@ -65,20 +64,20 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         (address.to_bits() ^ network.to_bits()) >> (128 - length) == 0
     };
     let segments = address.segments();
-    let leads_to_public = match segments {
-        // The well-known prefix of NAT64 leads to the IPv4 address at the end.
+    let is_public = match segments {
+        // NAT64 with the well-known prefix embeds the IPv4 address at the end.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => return is_public_v4(embedded(high, low)),
-        // 6to4 leads to the IPv4 address after the prefix.
+        // 6to4 embeds the IPv4 address after the prefix.
         [0x2002, high, low, ..] => is_public_v4(embedded(high, low)),
-        // All of the global unicast space that there is. What lies outside is loopback, unspecified, mapped or compatible IPv4,
-        // link-local, site-local, unique-local, multicast, local NAT64, or not assigned.
+        // The allocated global unicast space. Everything else is loopback, unspecified, mapped or compatible IPv4, link-local,
+        // site-local, unique-local, multicast, local NAT64 or unassigned.
         [0x2000..=0x3fff, ..] => !SPECIAL_V6.into_iter().any(within),
         _ => false,
     };
-    leads_to_public && !is_isatap(segments)
+    is_public && !is_isatap(segments)
 }
 
-/// Whether the address is a tunnel to the IPv4 address at its end, by the mark before it.
+/// Whether the address is an ISATAP tunnel to the IPv4 address at its end.
 fn is_isatap(segments: [u16; 8]) -> bool {
     matches!(segments, [_, _, _, _, 0 | 0x200, 0x5efe, _, _])
 }
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_public_internet_passes() {
+    fn public_addresses_are_allowed() {
         for address in [
             "1.1.1.1",
             "8.8.8.8",
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn other_addresses_are_rejected() {
         for address in [
             "0.0.0.0",
             "0.1.2.3",

@@ -1,14 +1,13 @@
-//! `--http TYPE=URL`: a request for each attempt.
+//! `--http TYPE=URL`: sends a request for each attempt.
 //!
-//! The input is the body of a POST, the facts of the task are headers, and the answer is the output (`verdict.rs`). Which addresses a
-//! request may go to is the business of `address.rs`, which is asked about addresses in the URL by `target.rs` and about resolved names by
-//! `resolver.rs`. Redirects are not followed and proxies of the environment are not used, because both would connect to
-//! something that was not checked.
+//! The input is the body of a POST, headers describe the task, and the response is the output (`response.rs`). `address.rs` decides
+//! which addresses are allowed; `target.rs` applies it to addresses in the URL and `resolver.rs` to resolved names. Redirects are not
+//! followed and proxies from the environment are not used, because both would connect to an unchecked address.
 
 mod address;
 mod resolver;
+mod response;
 mod target;
-mod verdict;
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -23,16 +22,16 @@ use reqwest::{Client, Response};
 pub use address::is_public;
 pub use target::{Headers, Target, TargetError};
 
-use super::answer::output;
+use super::output::output;
 use resolver::{GuardedResolver, PrivateAddress};
 
-/// How long a connection may take to come about. The request as a whole may take as long as the attempt.
+/// Time limit for connecting. The whole request may take as long as the attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The part of an unsuccessful answer that goes into the error.
+/// Maximum part of an unsuccessful response in an error.
 const ERROR_BODY_MAX_BYTES: usize = 2 * 1024;
 
-/// What all requests of a worker share.
+/// Settings shared by all requests of a worker.
 #[derive(Debug, Clone)]
 pub struct HttpSettings {
     client: Client,
@@ -42,8 +41,8 @@ pub struct HttpSettings {
 }
 
 impl HttpSettings {
-    /// Makes the client. Fails if the system's certificates are needed and cannot be read; where they are not needed, as in a bare
-    /// container that only speaks plain HTTP, the client trusts nobody then.
+    /// Creates the client. Fails if TLS is needed and the system's certificates cannot be read. Without `needs_tls` the client then
+    /// trusts no certificate, which allows plain HTTP in a container without certificates.
     pub fn new(
         headers: HeaderMap,
         output_max_bytes: u64,
@@ -51,7 +50,7 @@ impl HttpSettings {
         needs_tls: bool,
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self, reqwest::Error> {
-        // reqwest takes its cryptography from the process. An error means that the store's client has set it already.
+        // reqwest uses the process-wide crypto provider. An error means that the store's client has already set it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = || {
             Client::builder()
@@ -75,7 +74,7 @@ impl HttpSettings {
     }
 }
 
-/// Makes a request for each attempt of its type.
+/// Sends a request for each attempt of a task type.
 #[derive(Debug)]
 pub struct HttpHandler {
     task_type: TaskType,
@@ -84,7 +83,7 @@ pub struct HttpHandler {
 }
 
 impl HttpHandler {
-    /// A handler for one type.
+    /// Creates a handler for one type.
     pub fn new(task_type: TaskType, target: Target, settings: HttpSettings) -> Self {
         Self {
             task_type,
@@ -99,22 +98,22 @@ impl HttpHandler {
             .client
             .post(self.target.url())
             .headers(self.settings.headers.clone())
-            .headers(facts(context))
+            .headers(task_headers(context))
             .body(input.as_str().to_owned())
             .send()
             .await
             .map_err(|error| self.failure(error))?;
         if response.status().is_success() {
-            return self.answer(response).await;
+            return self.read_output(response).await;
         }
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = self.beginning(response).await;
+        let body = self.read_error_body(response).await;
         let now = self.settings.runtime.now();
-        Err(verdict::refusal(status, &headers, &body, now))
+        Err(response::error_for(status, &headers, &body, now))
     }
 
-    /// The output that the body of a successful answer is.
-    async fn answer(&self, mut response: Response) -> Result<Option<Json>, TaskError> {
+    /// Reads the body of a successful response as the output.
+    async fn read_output(&self, mut response: Response) -> Result<Option<Json>, TaskError> {
         let max_bytes = self.settings.output_max_bytes;
         let mut body = Vec::new();
         while let Some(chunk) = response
@@ -124,8 +123,8 @@ impl HttpHandler {
         {
             if body.len() as u64 + chunk.len() as u64 > max_bytes {
                 return Err(TaskError::permanent(format!(
-                    "{} answered with more than {max_bytes} bytes; raise the worker's --max-output, \
-                     or let the server keep the output and answer where it is",
+                    "{} responded with more than {max_bytes} bytes; raise the worker's --max-output, \
+                     or let the server store the output and return its location",
                     self.target
                 )));
             }
@@ -134,8 +133,8 @@ impl HttpHandler {
         Ok(output(&body))
     }
 
-    /// The first bytes of an answer, for an error's text.
-    async fn beginning(&self, mut response: Response) -> Vec<u8> {
+    /// Reads the first bytes of a response, for an error text.
+    async fn read_error_body(&self, mut response: Response) -> Vec<u8> {
         let mut body = Vec::new();
         while let Ok(Some(chunk)) = response.chunk().await {
             body.extend_from_slice(&chunk);
@@ -147,9 +146,9 @@ impl HttpHandler {
         body
     }
 
-    /// What a request that got no answer means: another try, unless it may not be made at all.
+    /// The error for a request without a complete response. It is retryable, unless the address is not allowed.
     fn failure(&self, error: reqwest::Error) -> TaskError {
-        // The URL may have a secret in its query.
+        // The query of the URL may contain a secret.
         let error = error.without_url();
         let mut causes = Vec::new();
         let mut source = error.source();
@@ -160,14 +159,14 @@ impl HttpHandler {
             causes.push(cause.to_string());
             source = cause.source();
         }
-        // The outer layers say "error sending request" and "client error"; what happened is at the bottom.
+        // The outer errors are generic ("error sending request", "client error"); the innermost one is specific.
         let cause = causes.pop().unwrap_or_else(|| error.to_string());
-        let what = if error.is_connect() {
+        let problem = if error.is_connect() {
             "cannot be reached"
         } else {
-            "gave no whole answer"
+            "sent no complete response"
         };
-        TaskError::retryable(format!("{} {what}: {cause}", self.target))
+        TaskError::retryable(format!("{} {problem}: {cause}", self.target))
     }
 }
 
@@ -181,7 +180,7 @@ impl TaskHandler for HttpHandler {
         let stop = context.cancellation().cancelled();
         tokio::select! {
             biased;
-            answer = self.request(input, &context) => answer,
+            result = self.request(input, &context) => result,
             () = stop => Err(match context.stop_reason() {
                 Some(StopReason::TimedOut) => TaskError::Timeout,
                 _ => TaskError::Cancelled,
@@ -190,11 +189,11 @@ impl TaskHandler for HttpHandler {
     }
 }
 
-/// What a server is told about the task. All of it is made of characters that a header can have.
-fn facts(context: &Context) -> HeaderMap {
+/// The headers that describe the task. All values consist of characters allowed in headers.
+fn task_headers(context: &Context) -> HeaderMap {
     let task = context.task();
     let id = task.id.to_string();
-    let facts = [
+    let headers = [
         (HeaderName::from_static("idempotency-key"), id.clone()),
         (HeaderName::from_static("qo-task-id"), id),
         (
@@ -219,7 +218,7 @@ fn facts(context: &Context) -> HeaderMap {
             context.worker().to_string(),
         ),
     ];
-    let mut headers: HeaderMap = facts
+    let mut headers: HeaderMap = headers
         .into_iter()
         .filter_map(|(name, value)| Some((name, HeaderValue::from_str(&value).ok()?)))
         .collect();

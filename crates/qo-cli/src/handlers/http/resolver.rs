@@ -1,7 +1,7 @@
-//! Names to addresses, for connections that must stay on the public internet.
+//! A DNS resolver that returns only public addresses.
 //!
-//! The client connects to what this answers and to nothing else, so that no second look at the name lies between the check and
-//! the connection. Addresses that stand in the URL itself never come here; [`Target`](super::Target) checks them.
+//! The client connects only to the addresses returned here, so the name is not resolved again between the check and the connection.
+//! Addresses in the URL itself are not resolved; [`Target`](super::Target) checks them.
 
 use std::net::SocketAddr;
 
@@ -10,17 +10,17 @@ use thiserror::Error;
 
 use super::address::is_public;
 
-/// A name that leads only to addresses where no request may go.
+/// The error for a name that resolves only to addresses that are not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "{name} leads to {address}, which is not on the public internet; if that is meant, start the worker with --allow-private-addresses"
+    "{name} resolves to {address}, which is not on the public internet; to allow it, start the worker with --allow-private-addresses"
 )]
 pub(super) struct PrivateAddress {
     pub(super) name: String,
     pub(super) address: std::net::IpAddr,
 }
 
-/// Resolves names as the system does.
+/// Resolves names with the system's resolver and filters the addresses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GuardedResolver {
     pub(super) allow_private: bool,
@@ -30,35 +30,35 @@ impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let allow_private = self.allow_private;
         Box::pin(async move {
-            // The port is put in by the client.
-            let found: Vec<SocketAddr> =
+            // The client sets the port.
+            let resolved: Vec<SocketAddr> =
                 tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let passed = pass(name.as_str(), found, allow_private)?;
-            Ok(Box::new(passed.into_iter()) as Addrs)
+            let allowed = filter(name.as_str(), resolved, allow_private)?;
+            Ok(Box::new(allowed.into_iter()) as Addrs)
         })
     }
 }
 
-/// The addresses where a request may go. If there are others beside them, those are left out.
-fn pass(
+/// Removes addresses that are not allowed. Fails if none is left.
+fn filter(
     name: &str,
-    found: Vec<SocketAddr>,
+    resolved: Vec<SocketAddr>,
     allow_private: bool,
 ) -> Result<Vec<SocketAddr>, PrivateAddress> {
-    let refused = found
+    let rejected = resolved
         .iter()
         .map(SocketAddr::ip)
         .find(|address| !is_public(*address));
-    let passed: Vec<_> = found
+    let allowed: Vec<_> = resolved
         .into_iter()
         .filter(|address| allow_private || is_public(address.ip()))
         .collect();
-    match refused {
-        Some(address) if passed.is_empty() => Err(PrivateAddress {
+    match rejected {
+        Some(address) if allowed.is_empty() => Err(PrivateAddress {
             name: name.to_owned(),
             address,
         }),
-        _ => Ok(passed),
+        _ => Ok(allowed),
     }
 }
 
@@ -71,24 +71,24 @@ mod tests {
     }
 
     #[test]
-    fn only_public_addresses_are_left() {
+    fn private_addresses_are_removed() {
         let mixed = addresses(&["127.0.0.1:0", "8.8.8.8:0", "[::1]:0"]);
         assert_eq!(
-            pass("a", mixed.clone(), false).unwrap(),
+            filter("a", mixed.clone(), false).unwrap(),
             addresses(&["8.8.8.8:0"])
         );
-        assert_eq!(pass("a", mixed.clone(), true).unwrap(), mixed);
+        assert_eq!(filter("a", mixed.clone(), true).unwrap(), mixed);
     }
 
     #[test]
-    fn a_name_that_leads_nowhere_else_is_refused() {
-        let error = pass("evil.example", addresses(&["169.254.169.254:0"]), false).unwrap_err();
+    fn a_name_with_only_private_addresses_is_rejected() {
+        let error = filter("evil.example", addresses(&["169.254.169.254:0"]), false).unwrap_err();
         let text = error.to_string();
         assert!(
-            text.contains("evil.example leads to 169.254.169.254"),
+            text.contains("evil.example resolves to 169.254.169.254"),
             "{text}"
         );
         assert!(text.contains("--allow-private-addresses"), "{text}");
-        assert_eq!(pass("a", Vec::new(), false).unwrap(), Vec::new());
+        assert_eq!(filter("a", Vec::new(), false).unwrap(), Vec::new());
     }
 }

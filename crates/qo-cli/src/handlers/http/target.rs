@@ -1,4 +1,4 @@
-//! Where requests go, and what they carry: checked once, when the worker starts.
+//! The URL and headers of requests, validated when the worker starts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use url::{Host, Url};
 
 use super::address::is_public;
 
-/// Headers that the handler or the protocol sets itself.
+/// Headers that the handler or the protocol sets.
 const RESERVED: [&str; 8] = [
     "connection",
     "content-length",
@@ -22,49 +22,47 @@ const RESERVED: [&str; 8] = [
     "upgrade",
 ];
 
-/// Why a handler cannot send requests there.
+/// Why a URL or a header is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// Not a URL.
-    #[error("{text:?} is not a URL: {problem}; write it as https://host/path")]
+    #[error("{text:?} is not a valid URL: {problem}; expected a form such as https://host/path")]
     NotAUrl {
-        /// What was given, without credentials.
+        /// The text, without credentials.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// Another protocol.
-    #[error("{scheme}: URLs are not supported; use http:// or https://")]
+    #[error("unsupported URL scheme {scheme}; use http or https")]
     Scheme {
-        /// What was given.
+        /// The scheme.
         scheme: String,
     },
     /// A user or a password.
     #[error(
-        "the URL for {host} holds credentials, which would end up in logs; take them out, and use --http-header 'Authorization: ...${{VARIABLE}}'"
+        "the URL for {host} contains credentials, which would appear in logs; remove them and use --http-header 'Authorization: ...${{VARIABLE}}'"
     )]
     Credentials {
         /// The host of the URL.
         host: String,
     },
-    /// An address that no request may go to.
-    #[error(
-        "{address} is not on the public internet; if that is meant, add --allow-private-addresses"
-    )]
+    /// An address that is not allowed.
+    #[error("{address} is not on the public internet; to allow it, add --allow-private-addresses")]
     Private {
         /// The address.
         address: IpAddr,
     },
     /// Not a header.
-    #[error("{name:?} is not a header that can be sent: {problem}")]
+    #[error("invalid header {name:?}: {problem}")]
     Header {
         /// The part before the colon.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A variable that is not set.
-    #[error("the header {name} needs the environment variable {variable}, which is not set")]
+    #[error("header {name} refers to the environment variable {variable}, which is not set")]
     Variable {
         /// The header.
         name: String,
@@ -73,15 +71,15 @@ pub enum TargetError {
     },
 }
 
-/// A URL that requests may go to.
+/// A validated URL.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Target(Url);
 
 impl Target {
-    /// Checks a URL. An address in it is checked here, a name when it is resolved.
+    /// Validates a URL. An address in it is checked here, a name when it is resolved.
     pub fn parse(text: &str, allow_private: bool) -> Result<Self, TargetError> {
         let url = Url::parse(text.trim()).map_err(|error| TargetError::NotAUrl {
-            // What is before an @ could be a password.
+            // The part before an @ may contain a password.
             text: text.rsplit('@').next().unwrap_or_default().to_owned(),
             problem: error.to_string(),
         })?;
@@ -115,7 +113,7 @@ impl Target {
 }
 
 impl fmt::Display for Target {
-    /// Leaves out the query, which may hold a key.
+    /// Omits the query, which may contain a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = self.0.clone();
         shown.set_query(None);
@@ -130,17 +128,17 @@ impl fmt::Debug for Target {
     }
 }
 
-/// Headers that every request carries, with the variables whose values are in them.
+/// Headers sent with every request, and the variables used in them.
 #[derive(Debug, Clone, Default)]
 pub struct Headers {
-    /// The headers; each is marked as secret, so that nothing shows its value.
+    /// The headers, marked as sensitive so that their values are never printed.
     pub headers: HeaderMap,
-    /// The variables that were put in.
+    /// The variables used in the values.
     pub variables: Vec<String>,
 }
 
 impl Headers {
-    /// Reads lines of the form `Name: value`. In a value, `${VARIABLE}` stands for a variable of the environment.
+    /// Parses lines of the form `Name: value`. In a value, `${VARIABLE}` expands to an environment variable.
     pub fn parse<'a>(
         lines: impl IntoIterator<Item = &'a str>,
         environment: &BTreeMap<String, String>,
@@ -153,7 +151,7 @@ impl Headers {
                     .next()
                     .unwrap_or_default()
                     .to_owned(),
-                problem: "there is no colon; write it as 'Name: value'".to_owned(),
+                problem: "missing colon; expected 'Name: value'".to_owned(),
             })?;
             headers.add(name.trim(), value.trim(), environment)?;
         }
@@ -171,30 +169,32 @@ impl Headers {
             problem: problem.to_owned(),
         };
         let header = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| problem("it is not the name of a header"))?;
+            .map_err(|_| problem("not a valid header name"))?;
         if RESERVED.contains(&header.as_str()) || header.as_str().starts_with("qo-") {
-            return Err(problem("qo sets it itself"));
+            return Err(problem("qo sets this header"));
         }
-        let mut filled = String::new();
+        let mut expanded = String::new();
         let mut rest = value;
         while let Some((before, after)) = rest.split_once("${") {
             let (variable, after) = after
                 .split_once('}')
-                .ok_or_else(|| problem("its value has a ${ without a }"))?;
-            let found = environment
-                .get(variable)
-                .ok_or_else(|| TargetError::Variable {
-                    name: name.to_owned(),
-                    variable: variable.to_owned(),
-                })?;
-            filled.push_str(before);
-            filled.push_str(found.trim());
+                .ok_or_else(|| problem("its value contains ${ without }"))?;
+            let variable_value =
+                environment
+                    .get(variable)
+                    .ok_or_else(|| TargetError::Variable {
+                        name: name.to_owned(),
+                        variable: variable.to_owned(),
+                    })?;
+            expanded.push_str(before);
+            expanded.push_str(variable_value.trim());
             self.variables.push(variable.to_owned());
             rest = after;
         }
-        filled.push_str(rest);
-        let mut value = HeaderValue::from_str(&filled)
-            .map_err(|_| problem("its value has characters that a header cannot have"))?;
+        expanded.push_str(rest);
+        let mut value = HeaderValue::from_str(&expanded).map_err(|_| {
+            problem("its value contains characters that are not allowed in headers")
+        })?;
         value.set_sensitive(true);
         self.headers.append(header, value);
         Ok(())
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_checked() {
+    fn urls_are_validated() {
         for good in ["https://example.org/hook?key=1", "http://example.org:8080"] {
             assert!(Target::parse(good, false).is_ok(), "{good}");
         }
@@ -220,17 +220,17 @@ mod tests {
             "http://[::ffff:169.254.169.254]/",
             "http://10.0.0.1/",
         ] {
-            let refused = Target::parse(private, false);
+            let rejected = Target::parse(private, false);
             assert!(
-                matches!(refused, Err(TargetError::Private { .. })),
-                "{private}: {refused:?}"
+                matches!(rejected, Err(TargetError::Private { .. })),
+                "{private}: {rejected:?}"
             );
             assert!(Target::parse(private, true).is_ok(), "{private}");
         }
         for scheme in ["ftp://example.org/", "file:///etc/passwd", "unix:/x"] {
-            let refused = Target::parse(scheme, true);
+            let rejected = Target::parse(scheme, true);
             assert!(
-                matches!(refused, Err(TargetError::Scheme { .. })),
+                matches!(rejected, Err(TargetError::Scheme { .. })),
                 "{scheme}"
             );
         }
@@ -241,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn no_error_and_no_log_tells_a_secret() {
-        let refused = Target::parse("https://user:hunter2@example.org/", false).unwrap_err();
-        assert!(matches!(refused, TargetError::Credentials { .. }));
-        assert!(!refused.to_string().contains("hunter2"), "{refused}");
-        assert!(refused.to_string().contains("${VARIABLE}"), "{refused}");
-        let refused = Target::parse("https://user:hunter2@exa mple.org/", false).unwrap_err();
-        assert!(!refused.to_string().contains("hunter2"), "{refused}");
+    fn errors_and_debug_output_contain_no_secrets() {
+        let rejected = Target::parse("https://user:hunter2@example.org/", false).unwrap_err();
+        assert!(matches!(rejected, TargetError::Credentials { .. }));
+        assert!(!rejected.to_string().contains("hunter2"), "{rejected}");
+        assert!(rejected.to_string().contains("${VARIABLE}"), "{rejected}");
+        let rejected = Target::parse("https://user:hunter2@exa mple.org/", false).unwrap_err();
+        assert!(!rejected.to_string().contains("hunter2"), "{rejected}");
         let target = Target::parse("https://example.org/hook?key=hunter2", false).unwrap();
         assert_eq!(target.to_string(), "https://example.org/hook");
         assert!(!format!("{target:?}").contains("hunter2"));
@@ -259,15 +259,15 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_checked() {
+    fn headers_are_validated() {
         let none = BTreeMap::new();
-        let refused = |line: &str| Headers::parse([line], &none).unwrap_err().to_string();
-        assert!(refused("X-Key").contains("no colon"));
-        assert!(refused("X Key: 1").contains("not the name"));
-        assert!(refused("Host: a").contains("qo sets it itself"));
-        assert!(refused("Qo-Attempt: 1").contains("qo sets it itself"));
-        assert!(refused("X-Key: ${NOT_SET}").contains("NOT_SET, which is not set"));
-        assert!(refused("X-Key: ${NOT").contains("without a }"));
-        assert!(refused("X-Key: a\nb").contains("cannot have"));
+        let rejected = |line: &str| Headers::parse([line], &none).unwrap_err().to_string();
+        assert!(rejected("X-Key").contains("missing colon"));
+        assert!(rejected("X Key: 1").contains("not a valid header name"));
+        assert!(rejected("Host: a").contains("qo sets this header"));
+        assert!(rejected("Qo-Attempt: 1").contains("qo sets this header"));
+        assert!(rejected("X-Key: ${NOT_SET}").contains("NOT_SET, which is not set"));
+        assert!(rejected("X-Key: ${NOT").contains("without }"));
+        assert!(rejected("X-Key: a\nb").contains("not allowed"));
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that keep a broker busy, and note what they asked and what they were told.
+//! Clients that generate load and record their requests and the results.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use qo::{ClaimRequest, Connect, Json, LeaseId, Queue, Task, TaskId};
 
 use super::task;
 
-/// Leases are short, so that tasks whose claim was never heard of come back soon.
+/// Leases are short, so that tasks whose claim response was lost are recovered soon.
 const LEASE_MS: u64 = 4_000;
-/// How many tasks one claim takes.
+/// Maximum number of tasks per claim.
 const CLAIM_MAX: usize = 32;
 
-/// What clients asked and were told.
+/// Requests of clients and their results.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     pub(super) asked: BTreeSet<TaskId>,
@@ -22,9 +22,9 @@ pub(super) struct Notes {
     pub(super) handed_out: Vec<(TaskId, u32, LeaseId)>,
     /// Task, attempt, output.
     pub(super) completed: Vec<(TaskId, u32, String)>,
-    /// Task and attempt of ends that were refused, because the lease was gone.
+    /// Task and attempt of completions that were rejected because the lease was lost.
     pub(super) refused: Vec<(TaskId, u32)>,
-    /// Calls that came to nothing although they were repeated for their whole time.
+    /// Calls that failed after all retries.
     pub(super) given_up: usize,
 }
 
@@ -39,7 +39,7 @@ impl Notes {
     }
 }
 
-/// When clients stop.
+/// Stop flags for clients.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     /// No more submits.
@@ -48,7 +48,7 @@ pub(super) struct Signals {
     pub(super) drained: AtomicBool,
 }
 
-/// Submits until it is told to stop.
+/// Submits tasks until the flag is set.
 pub(super) async fn submitter(connect: Connect, signals: Arc<Signals>) -> Notes {
     let queue = connect.open().await.unwrap();
     let mut notes = Notes::default();
@@ -63,18 +63,18 @@ pub(super) async fn submitter(connect: Connect, signals: Arc<Signals>) -> Notes 
     notes
 }
 
-/// Claims and completes until it is told to stop.
+/// Claims and completes tasks until the flag is set.
 pub(super) async fn worker(connect: Connect, name: &str, signals: Arc<Signals>) -> Notes {
     let queue = connect.open().await.unwrap();
     let mut notes = Notes::default();
-    let wish = ClaimRequest {
+    let request = ClaimRequest {
         max: CLAIM_MAX,
         wait_ms: 1_000,
         lease_ms: Some(LEASE_MS),
         ..ClaimRequest::new(name.parse().unwrap(), vec!["work".parse().unwrap()])
     };
     while !signals.drained.load(Ordering::Relaxed) {
-        let Ok(tasks) = queue.claim(&wish).await else {
+        let Ok(tasks) = queue.claim(&request).await else {
             notes.given_up += 1;
             continue;
         };

@@ -1,6 +1,6 @@
-//! `qo serve` in broker mode, as processes: taking over, handing over, dying under load, and waking up too late.
+//! `qo serve` in broker mode: takeover, handover, crashes under load, and a leader that resumes too late.
 //!
-//! Clients know only the URL of the store, and find the broker through it.
+//! Clients know only the store URL and find the broker through it.
 
 mod checker;
 mod clients;
@@ -15,10 +15,10 @@ use std::time::Duration;
 use qo::{Json, SubmitRequest};
 use qo_store::runtime::{RuntimeExt, TokioRuntime};
 
-/// How long anything may take on a busy machine.
+/// Time limit for any step on a busy machine.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// A task with an id of its own, so that a test knows it whatever comes of its submit.
+/// A request with an explicit id, so that the test knows it even if the submit fails.
 fn task() -> SubmitRequest {
     SubmitRequest {
         id: Some(TokioRuntime::shared().new_task_id()),

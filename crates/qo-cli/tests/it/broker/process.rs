@@ -1,4 +1,4 @@
-//! A broker as a process: started, asked, signalled, killed.
+//! Broker processes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -11,9 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::LIMIT;
-use crate::e2e::place::Place;
+use crate::e2e::store::TestStore;
 
-/// A running broker. It is killed when the test is over.
+/// A running broker. Dropping it kills the process.
 pub(super) struct BrokerProcess {
     name: String,
     child: Child,
@@ -22,65 +22,65 @@ pub(super) struct BrokerProcess {
 }
 
 impl BrokerProcess {
-    /// Starts a broker on a port of its own, and waits until it listens.
-    pub(super) fn start(place: &Place, name: &str) -> Self {
-        let mut child = place
+    /// Starts a broker on a free port and waits until it listens.
+    pub(super) fn start(store: &TestStore, name: &str) -> Self {
+        let mut child = store
             .command(["--json", "serve", "--listen", "127.0.0.1:0"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let log = Arc::new(Mutex::new(String::new()));
-        keep(child.stderr.take().unwrap(), Arc::clone(&log));
+        record(child.stderr.take().unwrap(), Arc::clone(&log));
         let mut line = String::new();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
-        let Ok(told) = serde_json::from_str::<Value>(&line) else {
-            panic!("broker {name} said {line:?}: {}", log.lock().unwrap());
+        let Ok(announcement) = serde_json::from_str::<Value>(&line) else {
+            panic!("broker {name} printed {line:?}: {}", log.lock().unwrap());
         };
         Self {
             name: name.to_owned(),
-            url: told["url"].as_str().unwrap().to_owned(),
+            url: announcement["url"].as_str().unwrap().to_owned(),
             child,
             log,
         }
     }
 
     /// Starts a broker and waits until it leads.
-    pub(super) fn leader(place: &Place, name: &str) -> Self {
-        let broker = Self::start(place, name);
+    pub(super) fn leader(store: &TestStore, name: &str) -> Self {
+        let broker = Self::start(store, name);
         broker.wait_for_log("serving as the leader");
         broker
     }
 
     /// Starts a broker and waits until it stands by.
-    pub(super) fn standby(place: &Place, name: &str) -> Self {
-        let broker = Self::start(place, name);
+    pub(super) fn standby(store: &TestStore, name: &str) -> Self {
+        let broker = Self::start(store, name);
         broker.wait_for_log("standing by");
         broker
     }
 
-    /// What it said so far.
+    /// Its log so far.
     pub(super) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
     pub(super) fn wait_for_log(&self, text: &str) {
-        let said = wait_until(LIMIT, || self.log().contains(text));
-        assert!(said, "broker {} did not say {text:?}", self.name);
+        let found = wait_until(LIMIT, || self.log().contains(text));
+        assert!(found, "broker {} did not log {text:?}", self.name);
     }
 
     pub(super) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Kills it, and waits for its end.
+    /// Kills the process and waits for it.
     pub(super) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Stops it by SIGTERM, and waits for its end, which must be a good one.
+    /// Stops the process with SIGTERM. It must exit with success.
     pub(super) fn stop(&mut self) {
         self.signal(Signal::TERM);
         let mut status = None;
@@ -94,7 +94,7 @@ impl BrokerProcess {
 
 impl Drop for BrokerProcess {
     fn drop(&mut self) {
-        // It may have ended already. One that sleeps dies of this, too.
+        // It may have exited already. This also kills a suspended process.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
@@ -103,7 +103,7 @@ impl Drop for BrokerProcess {
     }
 }
 
-fn keep(mut pipe: impl Read + Send + 'static, log: Arc<Mutex<String>>) {
+fn record(mut pipe: impl Read + Send + 'static, log: Arc<Mutex<String>>) {
     std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(count @ 1..) = pipe.read(&mut buffer) {
@@ -113,9 +113,9 @@ fn keep(mut pipe: impl Read + Send + 'static, log: Arc<Mutex<String>>) {
     });
 }
 
-/// A client that follows nobody and repeats nothing.
+/// A client that follows no redirects and retries nothing.
 pub(super) fn http() -> Client {
-    // The library does the same; the first one wins.
+    // The library does the same; the first call wins.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder()
         .no_proxy()
@@ -125,8 +125,8 @@ pub(super) fn http() -> Client {
         .unwrap()
 }
 
-/// The status of an answer, and its text.
+/// Sends a GET request. Returns the status and the body.
 pub(super) async fn get(url: String) -> (u16, String) {
-    let answer = http().get(url).send().await.unwrap();
-    (answer.status().as_u16(), answer.text().await.unwrap())
+    let response = http().get(url).send().await.unwrap();
+    (response.status().as_u16(), response.text().await.unwrap())
 }

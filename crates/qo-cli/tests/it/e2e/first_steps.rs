@@ -1,39 +1,42 @@
-//! Submit, work, look.
+//! Submit a task, run it, read it.
 
-use super::place::Place;
+use super::store::TestStore;
 
-fn a_task_is_submitted_done_and_looked_at(place: &Place) {
-    let id = place.submit("greet", r#"{"name":"Ada"}"#, &["--tag", "first"]);
-    assert_eq!(place.task(&id)["status"], "pending");
+fn a_task_is_submitted_run_and_read(store: &TestStore) {
+    let id = store.submit("greet", r#"{"name":"Ada"}"#, &["--tag", "first"]);
+    assert_eq!(store.task(&id)["status"], "pending");
 
-    let _worker = place.worker(
+    let _worker = store.worker(
         "w-1",
         &[
             "--exec",
             r#"greet=read -r input; printf '{"attempt":%s,"seen":%s}' "$QO_ATTEMPT" "$input""#,
         ],
     );
-    let done = place.wait_for(&id, "completed");
+    let done = store.wait_for(&id, "completed");
     assert_eq!(done["attempt"], 1);
     assert_eq!(done["output"]["attempt"], 1);
     assert_eq!(done["output"]["seen"]["name"], "Ada");
 
-    let story: Vec<_> = place
+    let statuses: Vec<_> = store
         .history(&id)
         .iter()
         .map(|event| event["to"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(story, ["pending", "running", "completed"]);
+    assert_eq!(statuses, ["pending", "running", "completed"]);
 
-    let card = place.ok(["status", &id]);
-    assert!(card.contains("completed") && card.contains("w-1"), "{card}");
-    let table = place.ok(["list", "--tag", "first"]);
+    let output = store.ok(["status", &id]);
+    assert!(
+        output.contains("completed") && output.contains("w-1"),
+        "{output}"
+    );
+    let table = store.ok(["list", "--tag", "first"]);
     assert!(table.contains(&id), "{table}");
-    assert!(place.ok(["workers"]).contains("w-1"));
-    let waited = place.ok(["wait", &id]);
+    assert!(store.ok(["workers"]).contains("w-1"));
+    let waited = store.ok(["wait", &id]);
     assert!(waited.contains("Ada"), "{waited}");
-    let unknown = place.run(["status", "00000000-0000-4000-8000-000000000000"]);
+    let unknown = store.run(["status", "00000000-0000-4000-8000-000000000000"]);
     assert_eq!(unknown.status.code(), Some(3));
 }
 
-on_both_stores!(a_task_is_submitted_done_and_looked_at);
+on_both_stores!(a_task_is_submitted_run_and_read);

@@ -1,9 +1,9 @@
-//! A task that kills every worker that takes it.
+//! A task that kills every worker that claims it.
 
-use super::place::Place;
+use super::store::TestStore;
 
-fn a_task_that_kills_its_workers_fails_after_its_attempts(place: &Place) {
-    let poison = place.submit(
+fn a_task_that_kills_its_workers_fails_after_its_attempts(store: &TestStore) {
+    let poison = store.submit(
         "poison",
         "null",
         &["--retries", "2", "--retry-initial", "50ms"],
@@ -15,19 +15,19 @@ fn a_task_that_kills_its_workers_fails_after_its_attempts(place: &Place) {
         "plain=true",
     ];
     for victim in 1..=3 {
-        let mut worker = place.worker(&format!("victim-{victim}"), &handlers);
+        let mut worker = store.worker(&format!("victim-{victim}"), &handlers);
         assert!(
             !worker.wait().success(),
-            "the task was to kill it:\n{}",
+            "the task should have killed the worker:\n{}",
             worker.log()
         );
     }
-    let mut survivor = place.worker("survivor", &handlers);
-    let failed = place.wait_for(&poison, "failed");
+    let mut survivor = store.worker("survivor", &handlers);
+    let failed = store.wait_for(&poison, "failed");
     assert_eq!(failed["attempt"], 3);
 
-    let plain = place.submit("plain", "null", &[]);
-    place.wait_for(&plain, "completed");
+    let plain = store.submit("plain", "null", &[]);
+    store.wait_for(&plain, "completed");
     survivor.signal(rustix::process::Signal::TERM);
     assert!(survivor.wait().success(), "{}", survivor.log());
 }

@@ -1,4 +1,4 @@
-//! A worker as a process: started, signalled, waited for.
+//! Worker processes.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::LIMIT;
 
-/// A running worker. It is killed when the test is over.
+/// A running worker. Dropping it kills the process.
 pub(crate) struct WorkerProcess {
     id: String,
     child: Child,
@@ -24,8 +24,8 @@ impl WorkerProcess {
             .spawn()
             .unwrap();
         let log = Arc::new(Mutex::new(String::new()));
-        keep(child.stdout.take().unwrap(), Arc::clone(&log));
-        keep(child.stderr.take().unwrap(), Arc::clone(&log));
+        record(child.stdout.take().unwrap(), Arc::clone(&log));
+        record(child.stderr.take().unwrap(), Arc::clone(&log));
         Self {
             id: id.to_owned(),
             child,
@@ -33,7 +33,7 @@ impl WorkerProcess {
         }
     }
 
-    /// What it said so far.
+    /// Its output so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
@@ -43,23 +43,23 @@ impl WorkerProcess {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits until it has ended by itself or by a signal.
+    /// Waits until the process exits.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         let ended = wait_until(LIMIT, || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
-        assert!(ended, "worker {} goes on:\n{}", self.id, self.log());
+        assert!(ended, "worker {} did not exit:\n{}", self.id, self.log());
         status.unwrap()
     }
 
-    /// Waits until it has said something.
+    /// Waits until the output contains a text.
     pub(crate) fn wait_for_log(&self, text: &str) {
-        let said = wait_until(LIMIT, || self.log().contains(text));
+        let found = wait_until(LIMIT, || self.log().contains(text));
         assert!(
-            said,
-            "worker {} did not say {text:?}:\n{}",
+            found,
+            "worker {} did not print {text:?}:\n{}",
             self.id,
             self.log()
         );
@@ -68,7 +68,7 @@ impl WorkerProcess {
 
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
@@ -77,8 +77,8 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// Keeps what a worker says. A handler that outlives its worker holds the pipe open, so nobody waits for its end.
-fn keep(mut pipe: impl Read + Send + 'static, log: Arc<Mutex<String>>) {
+/// Records the output of a worker. The thread is not joined, because a handler that outlives its worker keeps the pipe open.
+fn record(mut pipe: impl Read + Send + 'static, log: Arc<Mutex<String>>) {
     std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(count @ 1..) = pipe.read(&mut buffer) {

@@ -1,21 +1,21 @@
-//! A task that fails until it has no retries left, and is replayed once the cause is mended.
+//! A task runs out of retries and is replayed after the cause is fixed.
 
-use super::place::Place;
+use super::store::TestStore;
 
-fn a_failing_task_ends_as_failed_and_can_be_replayed(place: &Place) {
-    let _worker = place.worker(
+fn a_failing_task_ends_as_failed_and_can_be_replayed(store: &TestStore) {
+    let _worker = store.worker(
         "w-1",
         &[
             "--exec",
-            "mend=test -e mended || { echo 'still broken' >&2; exit 1; }",
+            "fix=test -e fixed || { echo 'still broken' >&2; exit 1; }",
         ],
     );
-    let id = place.submit(
-        "mend",
+    let id = store.submit(
+        "fix",
         "null",
         &["--retries", "2", "--retry-initial", "50ms"],
     );
-    let failed = place.wait_for(&id, "failed");
+    let failed = store.wait_for(&id, "failed");
     assert_eq!(failed["attempt"], 3);
     assert!(
         failed["last_error"]
@@ -24,19 +24,19 @@ fn a_failing_task_ends_as_failed_and_can_be_replayed(place: &Place) {
             .contains("still broken")
     );
 
-    std::fs::write(place.file("mended"), "").unwrap();
-    place.ok(["replay", &id]);
-    let done = place.wait_for(&id, "completed");
+    std::fs::write(store.file("fixed"), "").unwrap();
+    store.ok(["replay", &id]);
+    let done = store.wait_for(&id, "completed");
     assert_eq!(
         done["attempt"], 4,
-        "attempts go on, so that each has a number of its own"
+        "attempt numbers continue, so that each is unique"
     );
 
-    let again = place.run(["cancel", &id]);
+    let again = store.run(["cancel", &id]);
     assert_eq!(
         again.status.code(),
         Some(4),
-        "what has ended cannot be cancelled"
+        "a finished task cannot be cancelled"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Requests to a real server on this machine, which is allowed by the flag, or refused without it.
+//! Requests to a real server on this machine, which are allowed only with the flag.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,27 +16,29 @@ use qo_store::runtime::TokioRuntime;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::{Bench, error, eventually, task_type};
+use super::{HandlerTest, error, eventually, task_type};
 
-/// A request as it came.
-type Seen = Arc<Mutex<Vec<(HeaderMap, String)>>>;
+/// The received requests.
+type ReceivedRequests = Arc<Mutex<Vec<(HeaderMap, String)>>>;
 
-/// A server that answers as the input of the task says, and remembers what came.
-struct Server {
+/// A server whose response is controlled by the task's input. It records the requests.
+struct TestServer {
     port: u16,
-    seen: Seen,
+    received: ReceivedRequests,
 }
 
-impl Server {
+impl TestServer {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let seen = Seen::default();
-        let app = Router::new().fallback(answer).with_state(Arc::clone(&seen));
+        let received = ReceivedRequests::default();
+        let app = Router::new()
+            .fallback(respond)
+            .with_state(Arc::clone(&received));
         TokioRuntime::shared().spawn(Box::pin(async move {
             axum::serve(listener, app).await.unwrap();
         }));
-        Self { port, seen }
+        Self { port, received }
     }
 
     fn url(&self, host: &str) -> String {
@@ -44,40 +46,44 @@ impl Server {
     }
 
     fn requests(&self) -> usize {
-        self.seen.lock().unwrap().len()
+        self.received.lock().unwrap().len()
     }
 
     fn request(&self, index: usize) -> (HeaderMap, String) {
-        self.seen.lock().unwrap()[index].clone()
+        self.received.lock().unwrap()[index].clone()
     }
 }
 
-async fn answer(State(seen): State<Seen>, headers: HeaderMap, body: Bytes) -> Response {
+async fn respond(
+    State(received): State<ReceivedRequests>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let body = String::from_utf8(body.to_vec()).unwrap();
-    let wish: Value = serde_json::from_str(&body).unwrap_or_default();
+    let script: Value = serde_json::from_str(&body).unwrap_or_default();
     let nth = {
-        let mut seen = seen.lock().unwrap();
-        seen.push((headers, body));
-        seen.len()
+        let mut received = received.lock().unwrap();
+        received.push((headers, body));
+        received.len()
     };
-    if wish["hang"] == true {
+    if script["hang"] == true {
         TokioRuntime::shared().sleep(Duration::from_mins(10)).await;
     }
-    if wish["only_first"] == true && nth > 1 {
+    if script["only_first"] == true && nth > 1 {
         return "second".into_response();
     }
-    let status = wish["status"].as_u64().unwrap_or(200);
+    let status = script["status"].as_u64().unwrap_or(200);
     let status = StatusCode::from_u16(u16::try_from(status).unwrap()).unwrap();
-    let mut answer = HeaderMap::new();
-    for (name, value) in wish["headers"].as_object().into_iter().flatten() {
+    let mut response_headers = HeaderMap::new();
+    for (name, value) in script["headers"].as_object().into_iter().flatten() {
         let name: axum::http::HeaderName = name.parse().unwrap();
-        answer.insert(name, value.as_str().unwrap().parse().unwrap());
+        response_headers.insert(name, value.as_str().unwrap().parse().unwrap());
     }
-    let body = match &wish["repeat"] {
+    let body = match &script["repeat"] {
         Value::Number(times) => "x".repeat(usize::try_from(times.as_u64().unwrap()).unwrap()),
-        _ => wish["body"].as_str().unwrap_or_default().to_owned(),
+        _ => script["body"].as_str().unwrap_or_default().to_owned(),
     };
-    (status, answer, body).into_response()
+    (status, response_headers, body).into_response()
 }
 
 fn handler(url: &str, lines: &[&str], allow_private: bool) -> HttpHandler {
@@ -90,20 +96,20 @@ fn handler(url: &str, lines: &[&str], allow_private: bool) -> HttpHandler {
     HttpHandler::new(task_type(), target, settings)
 }
 
-async fn bench() -> (Server, Bench) {
-    let server = Server::start().await;
-    let bench = Bench::new(handler(&server.url("127.0.0.1"), &[], true)).await;
-    (server, bench)
+async fn test_with_server() -> (TestServer, HandlerTest) {
+    let server = TestServer::start().await;
+    let test = HandlerTest::new(handler(&server.url("127.0.0.1"), &[], true)).await;
+    (server, test)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_input_is_posted_with_the_facts_and_the_answer_is_the_output() {
-    let server = Server::start().await;
+async fn the_input_is_posted_with_task_headers_and_the_response_is_the_output() {
+    let server = TestServer::start().await;
     let lines = ["Authorization: Bearer ${TOKEN}", "X-More: 1"];
-    let bench = Bench::new(handler(&server.url("localhost"), &lines, true)).await;
-    let task = bench.run(&json!({ "body": "{\"ok\": true}" })).await;
+    let test = HandlerTest::new(handler(&server.url("localhost"), &lines, true)).await;
+    let task = test.run(&json!({ "body": "{\"ok\": true}" })).await;
     assert_eq!(task.status, Status::Completed, "{task:?}");
-    assert_eq!(bench.output(&task).await.unwrap(), "{\"ok\": true}");
+    assert_eq!(test.output(&task).await.unwrap(), "{\"ok\": true}");
 
     let (headers, body) = server.request(0);
     assert_eq!(body, r#"{"body":"{\"ok\": true}"}"#);
@@ -121,19 +127,19 @@ async fn the_input_is_posted_with_the_facts_and_the_answer_is_the_output() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn text_stays_text_and_nothing_stays_nothing() {
-    let (_server, bench) = bench().await;
-    let task = bench.run(&json!({ "body": "thanks" })).await;
-    assert_eq!(bench.output(&task).await.unwrap(), r#""thanks""#);
-    let task = bench.run(&json!({ "status": 204 })).await;
+async fn text_and_empty_responses_are_kept() {
+    let (_server, test) = test_with_server().await;
+    let task = test.run(&json!({ "body": "thanks" })).await;
+    assert_eq!(test.output(&task).await.unwrap(), r#""thanks""#);
+    let task = test.run(&json!({ "status": 204 })).await;
     assert_eq!(task.status, Status::Completed);
-    assert_eq!(bench.output(&task).await, None);
+    assert_eq!(test.output(&task).await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_status_means_what_the_table_says() {
-    let (_server, bench) = bench().await;
-    // With one retry left, a task that fails for good has one attempt, and one that is retried has two.
+async fn statuses_map_as_documented() {
+    let (_server, test) = test_with_server().await;
+    // With one retry, a permanent failure has one attempt and a retried one has two.
     for (status, attempts) in [
         (400, 1),
         (401, 1),
@@ -147,12 +153,12 @@ async fn every_status_means_what_the_table_says() {
         (502, 2),
         (503, 2),
     ] {
-        let wish = json!({ "status": status, "body": "because" });
-        let id = bench.submit_with(&wish, 1, Duration::from_mins(1)).await;
-        let task = bench.end(id).await;
+        let script = json!({ "status": status, "body": "because" });
+        let id = test.submit_with(&script, 1, Duration::from_mins(1)).await;
+        let task = test.end(id).await;
         let text = error(&task);
         assert!(
-            text.starts_with(&format!("the server answered {status} ")),
+            text.starts_with(&format!("the server responded with {status} ")),
             "{text}"
         );
         assert!(text.ends_with(": because"), "{text}");
@@ -162,13 +168,13 @@ async fn every_status_means_what_the_table_says() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redirect_is_not_followed() {
-    let (server, bench) = bench().await;
+    let (server, test) = test_with_server().await;
     let elsewhere = server.url("localhost");
-    let wish = json!({ "status": 307, "headers": { "location": elsewhere } });
-    let id = bench.submit_with(&wish, 3, Duration::from_mins(1)).await;
-    let task = bench.end(id).await;
+    let script = json!({ "status": 307, "headers": { "location": elsewhere } });
+    let id = test.submit_with(&script, 3, Duration::from_mins(1)).await;
+    let task = test.end(id).await;
     assert!(
-        error(&task).contains("a redirect to http://localhost"),
+        error(&task).contains("redirects to http://localhost"),
         "{}",
         error(&task)
     );
@@ -178,23 +184,23 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn retry_after_puts_the_task_off_without_counting() {
-    let (_server, bench) = bench().await;
-    let wish = json!({ "status": 429, "headers": { "retry-after": "1" }, "only_first": true });
-    // A retry would end it, since none is left.
-    let task = bench.run(&wish).await;
+async fn retry_after_does_not_count_as_a_retry() {
+    let (_server, test) = test_with_server().await;
+    let script = json!({ "status": 429, "headers": { "retry-after": "1" }, "only_first": true });
+    // A retry would fail the task, since none is left.
+    let task = test.run(&script).await;
     assert_eq!(task.status, Status::Completed, "{task:?}");
     assert_eq!((task.attempt, task.retry_count), (2, 0));
-    assert_eq!(bench.output(&task).await.unwrap(), r#""second""#);
+    assert_eq!(test.output(&task).await.unwrap(), r#""second""#);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_large_an_answer_fails_for_good() {
-    let (_server, bench) = bench().await;
-    let id = bench
+async fn too_large_a_response_is_a_permanent_failure() {
+    let (_server, test) = test_with_server().await;
+    let id = test
         .submit_with(&json!({ "repeat": 65_537 }), 3, Duration::from_mins(1))
         .await;
-    let task = bench.end(id).await;
+    let task = test.end(id).await;
     assert!(
         error(&task).contains("more than 65536 bytes"),
         "{}",
@@ -202,20 +208,20 @@ async fn too_large_an_answer_fails_for_good() {
     );
     assert!(!error(&task).contains("key=1"), "{}", error(&task));
     assert_eq!(task.attempt, 1);
-    let fits = bench.run(&json!({ "repeat": 65_536 })).await;
+    let fits = test.run(&json!({ "repeat": 65_536 })).await;
     assert_eq!(fits.status, Status::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn private_addresses_are_refused_also_behind_a_name() {
-    let server = Server::start().await;
+async fn private_addresses_are_rejected_even_behind_a_name() {
+    let server = TestServer::start().await;
     assert!(Target::parse(&server.url("127.0.0.1"), false).is_err());
     for name in ["localhost", "LOCALHOST"] {
-        let bench = Bench::new(handler(&server.url(name), &[], false)).await;
-        let id = bench
+        let test = HandlerTest::new(handler(&server.url(name), &[], false)).await;
+        let id = test
             .submit_with(&json!({}), 3, Duration::from_mins(1))
             .await;
-        let task = bench.end(id).await;
+        let task = test.end(id).await;
         let text = error(&task);
         assert!(text.contains("not on the public internet"), "{text}");
         assert!(text.contains("--allow-private-addresses"), "{text}");
@@ -225,16 +231,16 @@ async fn private_addresses_are_refused_also_behind_a_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_away_is_tried_again() {
-    // A port that was free a moment ago.
+async fn an_unreachable_server_is_retried() {
+    // A port on which nothing listens any more.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
-    let bench = Bench::new(handler(&format!("http://127.0.0.1:{port}/"), &[], true)).await;
-    let id = bench
+    let test = HandlerTest::new(handler(&format!("http://127.0.0.1:{port}/"), &[], true)).await;
+    let id = test
         .submit_with(&json!(null), 1, Duration::from_mins(1))
         .await;
-    let task = bench.end(id).await;
+    let task = test.end(id).await;
     assert!(
         error(&task).contains("cannot be reached"),
         "{}",
@@ -243,8 +249,8 @@ async fn a_server_that_is_away_is_tried_again() {
     assert_eq!(task.attempt, 2);
 
     let name = handler("http://no-such-host.invalid/", &[], true);
-    let bench = Bench::new(name).await;
-    let task = bench.run(&json!(null)).await;
+    let test = HandlerTest::new(name).await;
+    let task = test.run(&json!(null)).await;
     assert!(
         error(&task).contains("cannot be reached"),
         "{}",
@@ -254,18 +260,18 @@ async fn a_server_that_is_away_is_tried_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_timeout_or_a_cancel_ends_the_request() {
-    let (server, bench) = bench().await;
-    let wish = json!({ "hang": true });
-    let id = bench.submit_with(&wish, 0, Duration::from_secs(1)).await;
-    let task = bench.end(id).await;
+    let (server, test) = test_with_server().await;
+    let script = json!({ "hang": true });
+    let id = test.submit_with(&script, 0, Duration::from_secs(1)).await;
+    let task = test.end(id).await;
     assert!(
         error(&task).contains("timed out after 1 s"),
         "{}",
         error(&task)
     );
 
-    let id = bench.submit(&wish).await;
+    let id = test.submit(&script).await;
     eventually("the second request arrives", || server.requests() == 2).await;
-    bench.queue.cancel(id, None).await.unwrap();
-    assert_eq!(bench.end(id).await.status, Status::Cancelled);
+    test.queue.cancel(id, None).await.unwrap();
+    assert_eq!(test.end(id).await.status, Status::Cancelled);
 }

@@ -1,4 +1,4 @@
-//! The built-in handlers, run by a real worker with real processes and real requests.
+//! The built-in handlers, run by a real worker with real processes and requests.
 
 mod exec;
 mod exec_stop;
@@ -12,24 +12,24 @@ use qo::{Queue, Status, Task, TaskHandler, TaskId, TaskType, Worker, WorkerHandl
 use qo_cli::handlers::exec::{CommandLine, ExecHandler, ExecSettings, Groups};
 use qo_store::runtime::{Runtime, TokioRuntime};
 
-/// How long a test waits for what should come at once: the machine may be busy.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Time limit for events that should happen at once. The machine may be busy.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The type of all tasks here.
+/// The type of all tasks.
 const TYPE: &str = "job";
 
 fn task_type() -> TaskType {
     TaskType::new(TYPE).unwrap()
 }
 
-/// A queue with a worker that has one handler.
-struct Bench {
+/// A queue and a worker with one handler.
+struct HandlerTest {
     queue: Queue,
     worker: WorkerHandle,
     runtime: Arc<dyn Runtime>,
 }
 
-impl Bench {
+impl HandlerTest {
     async fn new(handler: impl TaskHandler) -> Self {
         let runtime = TokioRuntime::shared();
         let queue = qo::Connect::to("memory:")
@@ -51,7 +51,7 @@ impl Bench {
         }
     }
 
-    /// A task that is not retried, so that it ends with its first failure.
+    /// Submits a task without retries.
     async fn submit(&self, input: &serde_json::Value) -> TaskId {
         self.submit_with(input, 0, Duration::from_mins(5)).await
     }
@@ -67,14 +67,14 @@ impl Bench {
         submitted.unwrap().task.id
     }
 
-    /// Submits a task and waits for its end.
+    /// Submits a task and waits until it finishes.
     async fn run(&self, input: &serde_json::Value) -> Task {
         let id = self.submit(input).await;
         self.end(id).await
     }
 
     async fn end(&self, id: TaskId) -> Task {
-        self.queue.wait(id, PATIENCE).await.unwrap()
+        self.queue.wait(id, TIMEOUT).await.unwrap()
     }
 
     async fn output(&self, task: &Task) -> Option<String> {
@@ -84,35 +84,35 @@ impl Bench {
 
     /// Waits until a task satisfies a condition.
     async fn until(&self, id: TaskId, what: &str, condition: impl Fn(&Task) -> bool) -> Task {
-        let give_up = self.runtime.monotonic() + PATIENCE;
+        let deadline = self.runtime.monotonic() + TIMEOUT;
         loop {
             let task = self.queue.get(id).await.unwrap();
             if condition(&task) {
                 return task;
             }
-            assert!(self.runtime.monotonic() < give_up, "{what}: {task:?}");
+            assert!(self.runtime.monotonic() < deadline, "{what}: {task:?}");
             self.runtime.sleep(Duration::from_millis(20)).await;
         }
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let runtime = TokioRuntime::shared();
-    let give_up = runtime.monotonic() + PATIENCE;
+    let deadline = runtime.monotonic() + TIMEOUT;
     while !holds() {
-        assert!(runtime.monotonic() < give_up, "{what}");
+        assert!(runtime.monotonic() < deadline, "{what}");
         runtime.sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// What went wrong with a task that failed.
+/// The error of a failed task.
 fn error(task: &Task) -> &str {
     assert_eq!(task.status, Status::Failed, "{task:?}");
     task.last_error.as_deref().unwrap()
 }
 
-/// Settings for commands, with an environment that has little more than a path.
+/// Settings for commands whose environment contains only `PATH`.
 fn exec_settings() -> ExecSettings {
     let path = std::env::var("PATH").unwrap();
     ExecSettings {
@@ -129,7 +129,7 @@ fn shell(line: &str) -> ExecHandler {
     ExecHandler::new(task_type(), line, exec_settings())
 }
 
-/// A command that does what its input says: the input is a line for the shell.
-fn any_line() -> ExecHandler {
+/// A command that runs its input as a shell command line.
+fn run_input() -> ExecHandler {
     shell("read -r line; eval \"$(printf '%s' \"$line\" | sed -e 's/^\"//' -e 's/\"$//')\"")
 }

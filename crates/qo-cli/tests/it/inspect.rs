@@ -1,0 +1,314 @@
+//! Commands that show tasks, queues and workers.
+
+use std::io::{BufRead, BufReader, Read};
+
+use qo::{ClaimRequest, Failure, FailureKind, WorkerInfo};
+use rustix::process::Signal;
+
+use crate::workspace::Workspace;
+
+#[test]
+fn a_list_has_aligned_columns_and_full_ids() {
+    let workspace = Workspace::new();
+    let (one, two) = (workspace.submit("short"), workspace.submit("a_longer_type"));
+    let result = workspace.qo(&["list"]);
+    let lines: Vec<&str> = result.assert(0).stdout.lines().collect();
+    assert_eq!(lines.len(), 3, "{result:#?}");
+    let column = lines[0].find("STATUS").unwrap();
+    assert!(
+        lines[1].starts_with(&one) && lines[2].starts_with(&two),
+        "{result:#?}"
+    );
+    for line in &lines[1..] {
+        assert!(line[column..].starts_with("pending"), "{result:#?}");
+    }
+    // Output that is not a terminal has no colours.
+    assert!(!result.stdout.contains('\u{1b}'));
+    let painted = workspace.qo(&["list", "--color", "always"]);
+    assert!(painted.stdout.contains("\u{1b}[33mpending"), "{painted:#?}");
+}
+
+#[test]
+fn a_list_can_be_filtered_limited_and_continued() {
+    let workspace = Workspace::new();
+    for number in 0..30 {
+        let task_type = if number % 3 == 0 { "three" } else { "other" };
+        workspace.submit(task_type);
+    }
+    let list = |words: &[&str]| {
+        let words: Vec<&str> = ["list", "--json"].iter().chain(words).copied().collect();
+        workspace.qo(&words)
+    };
+    assert_eq!(list(&[]).lines("task").len(), 30);
+    assert_eq!(list(&["--type", "three"]).lines("task").len(), 10);
+    assert_eq!(list(&["--status", "failed,running"]).lines("task").len(), 0);
+    assert_eq!(list(&["--since", "1h"]).lines("task").len(), 30);
+    assert_eq!(list(&["--since", "2100-01-01"]).lines("task").len(), 0);
+    assert_eq!(list(&["--queue", "other"]).lines("task").len(), 0);
+    let shards: usize = "0123456789abcdef"
+        .chars()
+        .map(|digit| list(&["--shard", &digit.to_string()]).lines("task").len())
+        .sum();
+    assert_eq!(shards, 30);
+    // Pages of four together contain every task once.
+    let mut seen = std::collections::BTreeSet::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut words = vec!["--type", "three", "--limit", "4"];
+        if let Some(cursor) = &cursor {
+            words.extend(["--cursor", cursor]);
+        }
+        let page = list(&words);
+        let tasks = page.lines("task");
+        assert!(tasks.len() <= 4);
+        for task in tasks {
+            assert!(seen.insert(task["id"].as_str().unwrap().to_owned()));
+        }
+        let Some(note) = page.stderr.lines().last() else {
+            break;
+        };
+        let note: serde_json::Value = serde_json::from_str(note).unwrap();
+        cursor = Some(note["next_cursor"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(seen.len(), 10);
+    assert_eq!(list(&["--all"]).lines("task").len(), 30);
+    list(&["--status", "done"]).assert(2);
+    list(&["--limit", "0"]).assert(2);
+}
+
+#[tokio::test]
+async fn status_shows_the_task_without_control_characters() {
+    let workspace = Workspace::new();
+    let id = workspace.submit("mail");
+    let output = workspace.qo(&["status", &id]);
+    for part in [
+        "pending",
+        "type       mail",
+        "submitted",
+        "due",
+        "{\"n\": 1}",
+    ] {
+        assert!(output.assert(0).stdout.contains(part), "{output:#?}");
+    }
+    let queue = workspace.queue().await;
+    let request = ClaimRequest::new("worker-1".parse().unwrap(), vec!["mail".parse().unwrap()]);
+    let task = queue.claim(&request).await.unwrap().pop().unwrap();
+    let output = workspace.qo(&["status", &id]);
+    for part in ["running", "worker     worker-1", "lease", "left"] {
+        assert!(output.assert(0).stdout.contains(part), "{output:#?}");
+    }
+    let failure = Failure {
+        kind: FailureKind::Permanent,
+        error: "bad \u{1b}[2J thing".into(),
+    };
+    let lease = task.lease_id.unwrap();
+    queue.fail(task.id, lease, failure).await.unwrap();
+    for words in [&["status", id.as_str()][..], &["list"], &["history", &id]] {
+        let result = workspace.qo(words);
+        assert!(
+            result.assert(0).stdout.contains("bad \u{fffd}[2J thing"),
+            "{result:#?}"
+        );
+        assert!(!result.stdout.contains('\u{1b}'), "{result:#?}");
+    }
+    let events = workspace.qo(&["history", &id, "--json"]).lines("event");
+    let path: Vec<&str> = events
+        .iter()
+        .map(|event| event["to"].as_str().unwrap())
+        .collect();
+    assert_eq!(path, ["pending", "running", "failed"]);
+    queue.close().await;
+}
+
+#[test]
+fn a_missing_task_is_not_found() {
+    let workspace = Workspace::new();
+    let id = "550e8400-e29b-41d4-a716-446655440000";
+    for command in [
+        "status",
+        "history",
+        "wait",
+        "replay",
+        "run-now",
+        "cancel",
+        "archive",
+        "unarchive",
+        "purge",
+    ] {
+        let result = workspace.qo(&[command, id]);
+        assert!(result.assert(3).stderr.contains(id), "{result:#?}");
+    }
+    let result = workspace.qo(&["status", id, "--json"]);
+    let error = result.assert(3).error();
+    assert_eq!(error["kind"], "not_found");
+    // The hint names the store.
+    assert!(
+        error["hint"].as_str().unwrap().contains("queue.db"),
+        "{error}"
+    );
+    workspace.qo(&["status", "7"]).assert(2);
+}
+
+#[test]
+fn versions_are_shown_if_the_store_is_versioned() {
+    let workspace = Workspace::new();
+    let early = workspace.submit("t");
+    assert_eq!(
+        workspace
+            .qo(&["history", &early, "--versions", "--json"])
+            .assert(9)
+            .error()["kind"],
+        "unsupported"
+    );
+    workspace.qo(&["init", "--probe-budget", "1s"]).assert(0);
+    let id = workspace.submit("t");
+    workspace.qo(&["cancel", &id]).assert(0);
+    let versions = workspace
+        .qo(&["history", &id, "--versions", "--json"])
+        .lines("version");
+    assert_eq!(versions.len(), 2);
+    let steps = workspace
+        .qo(&["history", &id, "--diff", "--json"])
+        .lines("version");
+    let changed: Vec<&str> = steps[1]["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|change| change["field"].as_str().unwrap())
+        .collect();
+    assert!(changed.contains(&"status"), "{changed:?}");
+    let shown = workspace.qo(&["history", &id, "--diff"]);
+    assert!(
+        shown
+            .assert(0)
+            .stdout
+            .contains("status: \"pending\" → \"cancelled\""),
+        "{shown:#?}"
+    );
+    assert!(
+        workspace
+            .qo(&["history", &id, "--versions"])
+            .stdout
+            .contains("REVISION")
+    );
+}
+
+#[tokio::test]
+async fn health_of_workers_follows_from_their_heartbeats() {
+    let workspace = Workspace::new();
+    assert_eq!(
+        workspace.qo(&["workers", "--json"]).lines("worker").len(),
+        0
+    );
+    let queue = workspace.queue().await;
+    let now = queue.now();
+    for (name, silent_seconds) in [("lively", 5), ("slow", 120), ("gone", 3_600)] {
+        let mut worker = WorkerInfo::new(name.parse().unwrap(), now.minus_millis(7_200_000));
+        worker.last_heartbeat = now.minus_millis(silent_seconds * 1_000);
+        worker.tasks_completed = 12;
+        queue.heartbeat(&worker).await.unwrap();
+    }
+    let workers = workspace.qo(&["workers", "--json"]).lines("worker");
+    let states: Vec<_> = workers
+        .iter()
+        .map(|worker| {
+            (
+                worker["worker_id"].as_str().unwrap(),
+                worker["state"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        states,
+        [("lively", "active"), ("slow", "stale"), ("gone", "dead")]
+    );
+    let shown = workspace.qo(&["workers", "--threshold", "1d"]);
+    assert!(!shown.assert(0).stdout.contains("stale"), "{shown:#?}");
+    queue.close().await;
+}
+
+#[test]
+fn stats_count_by_queue_and_show_paused_queues() {
+    let workspace = Workspace::new();
+    let stats = workspace.qo(&["stats", "--json"]).json("stats");
+    assert_eq!(stats["queues"], serde_json::json!({}));
+    workspace.submit("a");
+    workspace
+        .qo(&["submit", "--type", "b", "--queue", "mail"])
+        .assert(0);
+    workspace.qo(&["pause", "mail"]).assert(0);
+    let stats = workspace.qo(&["stats", "--json"]).json("stats");
+    assert_eq!(stats["queues"]["default"]["statuses"]["pending"], 1);
+    assert_eq!(stats["queues"]["mail"]["types"]["b"], 1);
+    assert_eq!(stats["queues"]["mail"]["paused"], true);
+    let shown = workspace.qo(&["stats", "--types"]);
+    assert!(
+        shown.stdout.contains("paused") && shown.stdout.contains("TYPE"),
+        "{shown:#?}"
+    );
+    let resumed = workspace.qo(&["resume", "mail", "--json"]);
+    assert_eq!(
+        resumed.assert(0).stdout,
+        "{\"paused\":false,\"queue\":\"mail\"}\n"
+    );
+    let stats = workspace.qo(&["stats", "--json"]).json("stats");
+    assert_eq!(stats["queues"]["mail"]["paused"], false);
+}
+
+#[test]
+fn a_watch_shows_changes_and_stops_cleanly() {
+    let workspace = Workspace::new();
+    workspace.submit("first");
+    let mut watch = workspace.start(&["list", "--watch", "0.2", "--json"]);
+    let mut lines = BufReader::new(watch.stdout()).lines();
+    let first = lines.next().unwrap().unwrap();
+    assert!(first.contains("\"first\""), "{first}");
+    workspace.submit("second");
+    // Later outputs list both tasks. Reading blocks until there is a line, or until the command ends.
+    assert!(lines.any(|line| line.unwrap().contains("\"second\"")));
+    watch.signal(Signal::INT);
+    watch.end().assert(0);
+}
+
+#[test]
+fn a_closed_output_ends_a_list_quietly() {
+    let workspace = Workspace::new();
+    let inputs: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
+    workspace.file("inputs", &inputs.join("\n"));
+    workspace
+        .qo(&["submit", "--type", "t", "--many", "inputs"])
+        .assert(0);
+    let mut list = workspace.start(&["list", "--all", "--json"]);
+    let mut first = [0; 10];
+    list.stdout().read_exact(&mut first).unwrap();
+    let result = list.end();
+    assert_eq!((result.code, result.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn verbose_logs_requests_with_latency_and_rust_log_takes_precedence() {
+    let workspace = Workspace::new();
+    let id = workspace.submit("t");
+    let result = workspace.qo(&["-v", "status", &id]);
+    let line = result
+        .stderr
+        .lines()
+        .find(|line| line.contains(&id))
+        .unwrap();
+    assert!(
+        line.contains("GET") && line.contains(" ok ") && line.ends_with(" ms"),
+        "{result:#?}"
+    );
+    let silent = workspace
+        .command(&["-v", "status", &id])
+        .env("RUST_LOG", "off")
+        .output()
+        .unwrap();
+    assert!(silent.stderr.is_empty());
+    let loud = workspace
+        .command(&["status", &id])
+        .env("RUST_LOG", "qo_store=debug")
+        .output()
+        .unwrap();
+    assert!(String::from_utf8(loud.stderr).unwrap().contains(&id));
+}

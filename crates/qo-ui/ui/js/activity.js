@@ -1,0 +1,78 @@
+// Recent activity, computed from tasks: throughput, latency, task types and dead letters.
+
+const BARS = 36;
+const SPANS_MS = [5, 15, 30, 60, 180, 360, 720, 1440, 2880, 10_080].map((minutes) => minutes * 60_000);
+const ENDS = ['completed', 'failed', 'cancelled'];
+
+/**
+ * @param {object[]} tasks
+ * @param {{now: number, from?: number, share: number, basis?: object}} options `from` is the time since which `tasks` is complete;
+ *   `share` is the fraction of all tasks that `tasks` was selected from
+ */
+export function activityOf(tasks, { now, from, share, basis }) {
+  const ended = tasks.filter((task) => ENDS.includes(endOf(task)) && task.completed_at !== undefined);
+  const oldest = from ?? Math.min(...ended.map((task) => task.completed_at), now);
+  const reach = now - oldest;
+  // The longest span with complete data. If all tasks are known, the shortest span that contains them.
+  const fitting = SPANS_MS.filter((span) => span <= reach).at(-1);
+  const span = from === undefined ? (SPANS_MS.find((known) => known >= reach) ?? SPANS_MS.at(-1)) : (fitting ?? Math.max(reach, 1));
+  const start = now - span;
+  const width = span / BARS;
+  const bars = Array.from({ length: BARS }, (_, index) => ({ at: start + index * width, completed: 0, failed: 0, cancelled: 0 }));
+  const inSpan = ended.filter((task) => task.completed_at >= start);
+  for (const task of inSpan) {
+    const bar = bars[Math.min(Math.floor((task.completed_at - start) / width), BARS - 1)];
+    bar[endOf(task)] += 1 / share;
+  }
+  const done = inSpan.filter((task) => endOf(task) === 'completed');
+  return {
+    start,
+    span,
+    width,
+    bars,
+    ended: inSpan.length,
+    rate: (inSpan.length / share / span) * 60_000,
+    failureShare: inSpan.length > 0 ? inSpan.filter((task) => endOf(task) === 'failed').length / inSpan.length : undefined,
+    latency: {
+      count: done.length,
+      wait: percentiles(done.map((task) => task.started_at - task.available_at)),
+      run: percentiles(done.map((task) => task.completed_at - task.started_at)),
+      total: percentiles(done.map((task) => task.completed_at - task.created_at)),
+    },
+    types: typesOf(tasks.filter((task) => task.updated_at >= start)),
+    deadLetters: tasks.filter((task) => task.status === 'failed').sort((a, b) => b.updated_at - a.updated_at).slice(0, 8),
+    deadLettersFrom: basis?.read,
+    queueRates: queueRates(inSpan, share, span),
+    basis: share < 1 || basis ? basis : undefined,
+  };
+}
+
+/** The final status of a task, even if it has been archived since. */
+function endOf(task) {
+  if (task.status !== 'archived') return task.status;
+  return task.events.findLast((event) => event.to === 'archived')?.from ?? 'failed';
+}
+
+export function percentiles(values) {
+  const sorted = values.filter((value) => Number.isFinite(value) && value >= 0).sort((a, b) => a - b);
+  if (sorted.length === 0) return undefined;
+  const at = (share) => sorted[Math.min(Math.ceil(share * sorted.length) - 1, sorted.length - 1)];
+  return { p50: at(0.5), p90: at(0.9), p99: at(0.99), max: sorted.at(-1) };
+}
+
+function typesOf(tasks) {
+  const types = new Map();
+  for (const task of tasks) {
+    const type = types.get(task.task_type) ?? { type: task.task_type, total: 0, failed: 0 };
+    type.total += 1;
+    if (task.status === 'failed') type.failed += 1;
+    types.set(task.task_type, type);
+  }
+  return [...types.values()].sort((a, b) => b.total - a.total).slice(0, 8);
+}
+
+function queueRates(tasks, share, span) {
+  const rates = new Map();
+  for (const task of tasks) rates.set(task.queue, (rates.get(task.queue) ?? 0) + 60_000 / share / span);
+  return rates;
+}

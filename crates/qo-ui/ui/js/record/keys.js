@@ -1,0 +1,73 @@
+// The keys of a task's objects in a bucket. This mirrors `crates/qo-core/src/keys.rs` and `crates/qo-direct/src/index.rs`.
+
+export const SIGNAL_KEY = 'meta/signal.json';
+export const QUEUES_KEY = 'meta/queues.json';
+export const SHARDS = [...'0123456789abcdef'];
+
+const pad = (number, width) => String(number).padStart(width, '0');
+const UUID = '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}';
+const NAME = '[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}';
+const TASK_KEY = new RegExp(`^tasks/[0-9a-f]/(${UUID})\\.json$`);
+const READY_KEY = new RegExp(`^ready/(${NAME})/(${NAME})/([0-9])/(\\d{15})/(${UUID})$`);
+const LATER_KEY = new RegExp(`^later/(\\d{15})/(${UUID})/(${NAME})/(${NAME})/([0-9])$`);
+const LEASE_KEY = new RegExp(`^leases/[0-9a-f]/(\\d{10})/(${UUID})/(\\d+)$`);
+const FULL_ID = new RegExp(`^${UUID}$`);
+
+export const isTaskId = (text) => FULL_ID.test(text);
+export const taskKey = (id) => `tasks/${id[0]}/${id}.json`;
+export const inputKey = (id, sha256) => `data/${id[0]}/${id}/input-${sha256}.json`;
+export const outputKey = (id, attempt) => `data/${id[0]}/${id}/output-${attempt}.json`;
+
+export function taskIdOf(key) {
+  return TASK_KEY.exec(key)?.[1];
+}
+
+/** Parses a key of the ready or the later index; undefined for other keys. */
+export function readEntry(key) {
+  const ready = READY_KEY.exec(key);
+  if (ready) {
+    const [, queue, type, priority, at, id] = ready;
+    return { id, queue, type, priority: Number(priority), availableAt: Number(at) };
+  }
+  const later = LATER_KEY.exec(key);
+  if (!later) return undefined;
+  const [, at, id, queue, type, priority] = later;
+  return { id, queue, type, priority: Number(priority), availableAt: Number(at) };
+}
+
+export function readLease(key) {
+  const found = LEASE_KEY.exec(key);
+  return found ? { minute: Number(found[1]), id: found[2], attempt: Number(found[3]) } : undefined;
+}
+
+function readyKey(task) {
+  return `ready/${task.queue}/${task.task_type}/${task.priority}/${pad(task.available_at, 15)}/${task.id}`;
+}
+
+function laterKey(task) {
+  return `later/${pad(task.available_at, 15)}/${task.id}/${task.queue}/${task.task_type}/${task.priority}`;
+}
+
+function leaseKey(task) {
+  if (task.status !== 'running') return undefined;
+  const minute = Math.floor(task.lease_expires_at / 60_000);
+  return `leases/${task.shard}/${pad(minute, 10)}/${task.id}/${task.attempt}`;
+}
+
+/** The index entry of a pending task. */
+export function pendingKey(task, now) {
+  if (task.status !== 'pending') return undefined;
+  return task.available_at <= now ? readyKey(task) : laterKey(task);
+}
+
+/** The index entries of a task that are stale after a change. */
+export function staleKeys(before, after, now) {
+  const kept = leaseKey(after);
+  return allKeys(before, now).filter((key) => key !== kept);
+}
+
+function allKeys(task, now) {
+  if (task.status === 'running') return [leaseKey(task)];
+  if (task.status !== 'pending') return [];
+  return task.available_at <= now ? [readyKey(task)] : [readyKey(task), laterKey(task)];
+}

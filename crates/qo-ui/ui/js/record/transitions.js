@@ -1,0 +1,168 @@
+// The transitions that the dashboard applies itself, as pure functions. They write exactly what the core would, byte for byte.
+//
+// They mirror `crates/qo-core/src/transition/operator.rs` and `submit.rs`; the vectors in `../../tests/vectors` verify them. The order of
+// an event's members is defined by `EVENT` in `schema.js`.
+
+import { elements } from '../json/scan.js';
+import { TaskRecord } from './record.js';
+import { RETRY_POLICY_DEFAULT, timeText } from './schema.js';
+
+const ERROR_MAX_BYTES = 4 * 1024;
+const EVENT_ERROR_MAX_BYTES = 512;
+const EVENTS_MAX = 64;
+export const INLINE_PAYLOAD_MAX_BYTES = 64 * 1024;
+const TIME_MAX = 253_402_300_799_999;
+const ENDS = ['completed', 'failed', 'cancelled'];
+const MADE_DUE = 'made due at once';
+
+/** The transition is not allowed. Nothing has changed. */
+export class Rejected extends Error {
+  constructor(message) {
+    super(message);
+    this.name = 'Rejected';
+  }
+}
+
+/** Whether each action is allowed, so that pages offer only those. */
+export function possibleActions(task, now) {
+  const ended = ENDS.includes(task.status);
+  return {
+    replay: ended,
+    archive: ended,
+    unarchive: task.status === 'archived',
+    cancel: task.status === 'pending' || (task.status === 'running' && !task.cancel_requested),
+    run_now: task.status === 'pending' && task.available_at > now && !(task.expires_at <= now),
+  };
+}
+
+/**
+ * Applies an action to a record.
+ * @param {TaskRecord} before
+ * @param {{kind: string, reason?: string | null}} action
+ * @param {string} op the operation id
+ * @param {number} now milliseconds, on the store's clock
+ */
+export function apply(before, action, op, now) {
+  const record = before.copy();
+  const from = record.get('status');
+  const note = CHANGES[action.kind](record, from, now, action);
+  record.setRaw('revision', String(BigInt(record.raw('revision') ?? '0') + 1n));
+  record.set('op_id', op);
+  // A clock that lags must not make the history go backwards.
+  const updatedAt = Math.max(record.time('updated_at'), now);
+  record.set('updated_at', timeText(updatedAt));
+  addEvent(record, {
+    at: timeText(updatedAt),
+    action: note.action,
+    from,
+    to: record.get('status'),
+    attempt: record.get('attempt') ?? 0,
+    worker: note.worker,
+    error: note.error === undefined ? undefined : cutText(note.error, EVENT_ERROR_MAX_BYTES),
+    op_id: op,
+  });
+  return record;
+}
+
+const CHANGES = {
+  run_now(record, from, now) {
+    if (from !== 'pending') throw wrongStatus('run now', from);
+    const expiresAt = record.time('expires_at');
+    if (expiresAt !== undefined && expiresAt <= now) throw new Rejected(`the task expired at ${timeText(expiresAt)}`);
+    const availableAt = record.time('available_at');
+    if (availableAt <= now) throw new Rejected(`the task is due since ${timeText(availableAt)}`);
+    record.set('available_at', timeText(now));
+    return { action: 'run_now', error: MADE_DUE };
+  },
+
+  cancel(record, from, now, { reason }) {
+    const error = cutText(reason ?? 'cancelled', ERROR_MAX_BYTES);
+    if (from === 'pending') {
+      record.set('last_error', error);
+      record.set('status', 'cancelled');
+      record.set('completed_at', timeText(now));
+      for (const name of ['cancel_requested', 'lease_id', 'lease_expires_at']) record.set(name, undefined);
+      return { action: 'cancelled', error };
+    }
+    if (from !== 'running') throw wrongStatus('cancel', from);
+    // Only the worker can stop a running task. It learns of the request at its next lease renewal.
+    if (record.get('cancel_requested')) throw new Rejected('a cancel was already requested');
+    record.set('cancel_requested', true);
+    record.set('last_error', error);
+    return { action: 'cancel_requested', worker: record.get('worker_id') ?? undefined, error };
+  },
+
+  replay(record, from, now) {
+    if (!ENDS.includes(from)) throw wrongStatus('replay', from);
+    record.set('status', 'pending');
+    // Each due time is unique, because index entries contain it.
+    const dueAt = Math.min(Math.max(now, record.time('available_at') + 1), TIME_MAX);
+    record.set('available_at', timeText(dueAt));
+    record.set('retry_count', 0);
+    const cleared = ['completed_at', 'started_at', 'worker_id', 'progress', 'expires_at', 'output', 'output_ref'];
+    for (const name of cleared) record.set(name, undefined);
+    return { action: 'replayed' };
+  },
+
+  archive(record, from) {
+    if (!ENDS.includes(from)) throw wrongStatus('archive', from);
+    record.set('status', 'archived');
+    return { action: 'archived' };
+  },
+
+  unarchive(record, from) {
+    if (from !== 'archived') throw wrongStatus('unarchive', from);
+    const archived = (record.get('events') ?? []).findLast((event) => event.to === 'archived');
+    record.set('status', ENDS.includes(archived?.from) ? archived.from : 'failed');
+    return { action: 'unarchived' };
+  },
+};
+
+/** The record of a new task. `input` and `retry_policy` of the request are JSON texts. */
+export function submit(request, id, op, now) {
+  const record = new TaskRecord(new Map());
+  record.set('id', id);
+  record.set('task_type', request.task_type);
+  record.set('shard', id[0]);
+  record.set('queue', request.queue);
+  record.set('priority', request.priority);
+  record.set('status', 'pending');
+  record.set('revision', 1);
+  record.set('op_id', op);
+  record.set('available_at', timeText(Math.min(now + request.delay_ms, TIME_MAX)));
+  if (request.input_ref) record.set('input_ref', request.input_ref);
+  else record.setRaw('input', request.input.trim());
+  record.set('timeout_seconds', request.timeout_seconds);
+  record.set('max_retries', request.max_retries);
+  record.setRaw('retry_policy', request.retry_policy ?? RETRY_POLICY_DEFAULT);
+  record.set('created_at', timeText(now));
+  record.set('updated_at', timeText(now));
+  record.set('tags', request.tags);
+  addEvent(record, { at: timeText(now), action: 'submitted', to: 'pending', attempt: 0, op_id: op });
+  return record;
+}
+
+/** Truncates a text to at most `maxBytes` bytes at a character boundary, and marks it with an ellipsis. */
+export function cutText(text, maxBytes) {
+  const bytes = new TextEncoder().encode(text);
+  if (bytes.length <= maxBytes) return text;
+  let end = maxBytes - 3;
+  // Bytes of the form 10xxxxxx continue a character.
+  while ((bytes[end] & 0xc0) === 0x80) end -= 1;
+  return `${new TextDecoder().decode(bytes.subarray(0, end))}…`;
+}
+
+function addEvent(record, event) {
+  const events = elements(record.raw('events') ?? '[]');
+  const excess = Math.max(events.length + 1 - EVENTS_MAX, 0);
+  events.splice(0, excess);
+  events.push(JSON.stringify(event));
+  record.setRaw('events', `[${events.join(',')}]`);
+  if (excess > 0) {
+    record.setRaw('events_dropped', String(BigInt(record.raw('events_dropped') ?? '0') + BigInt(excess)));
+  }
+}
+
+function wrongStatus(action, status) {
+  return new Rejected(`cannot ${action} a task that is ${status}`);
+}

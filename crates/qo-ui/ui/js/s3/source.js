@@ -1,0 +1,226 @@
+// A bucket as a source. The browser calls S3 directly.
+
+import { Counter } from '../counter.js';
+import { inputKey, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
+import { readPaused, setPaused } from '../record/queues.js';
+import { TaskRecord } from '../record/record.js';
+import { apply, INLINE_PAYLOAD_MAX_BYTES, submit } from '../record/transitions.js';
+import { mapConcurrently, SourceError } from '../source.js';
+import { TaskCache } from './cache.js';
+import { changeTask, createTask, isInDoubt, signal } from './change.js';
+import { S3Client } from './client.js';
+import { StoreClock } from './clock.js';
+import { hex, sha256 } from './sign.js';
+import { Survey } from './survey.js';
+import { Walk } from './walk.js';
+
+const WORKERS_MAX = 1000;
+const TRIES_MAX = 8;
+
+export class S3Source {
+  kind = 's3';
+  counter = new Counter();
+  #client;
+  #cache;
+  #walk;
+  #survey;
+  #workers = new Map();
+
+  constructor(connection) {
+    this.connection = { ...connection, credentials: undefined };
+    this.readOnly = Boolean(connection.readOnly);
+    this.expires = connection.expires;
+    this.title = connection.prefix ? `${connection.bucket}/${connection.prefix}` : connection.bucket;
+    this.detail = new URL(connection.endpoint).host;
+    this.#client = new S3Client(connection, this.counter, new StoreClock());
+    this.#cache = new TaskCache(this.#client);
+    this.#walk = new Walk(this.#client, this.#cache);
+    this.#survey = new Survey(this.#client, this.#cache);
+  }
+
+  now() {
+    return this.#client.clock.now();
+  }
+
+  async open() {
+    await this.#client.list('tasks/', { max: 1 });
+  }
+
+  close() {
+    this.#client.close();
+  }
+
+  async page(query, cursor, limit) {
+    return this.#walk.page(query, cursor, limit);
+  }
+
+  async overview(options) {
+    const [survey, workers, paused] = await Promise.all([this.#survey.take(options), this.workers(), this.#paused()]);
+    return { ...survey, workers, paused };
+  }
+
+  /** Counts tasks by reading all of them. */
+  async countAll(options) {
+    return this.#survey.countAll(this.#all({ statuses: [] }, options));
+  }
+
+  async get(id) {
+    const task = await this.#cache.read(id);
+    if (!task) throw new SourceError('not_found', `task ${id} does not exist`);
+    return task;
+  }
+
+  /** The stored text of a cached task. */
+  rawRecord(id) {
+    return this.#cache.record(id)?.write();
+  }
+
+  async payload(task, field) {
+    const reference = task[`${field}_ref`];
+    if (!reference) return task[field];
+    const key = field === 'input' ? inputKey(task.id, reference.sha256) : outputKey(task.id, task.attempt);
+    const { text } = await this.#client.get(key);
+    if (hex(await sha256(text)) !== reference.sha256) {
+      throw new SourceError('unreadable', `the ${field} does not match the hash in the task's record`);
+    }
+    return text;
+  }
+
+  async versions(id) {
+    const { versions, truncated } = await this.#client.versions(taskKey(id));
+    const real = versions.filter((version) => version.version && version.version !== 'null');
+    if (real.length === 0) {
+      throw new SourceError('not_versioned', 'this bucket is not versioned', {
+        hint: 'The history of the task does not depend on versions. Enable versioning with:',
+        command: 'qo init',
+      });
+    }
+    // The list is newest first. For versions with the same second, only its order tells which is newer.
+    const oldestFirst = real.reverse().map((version, index) => ({ ...version, index }));
+    oldestFirst.sort((a, b) => a.modified - b.modified || a.index - b.index);
+    return { versions: oldestFirst, truncated };
+  }
+
+  async version(id, version) {
+    const { text } = await this.#client.get(taskKey(id), { version });
+    return TaskRecord.read(text);
+  }
+
+  async workers() {
+    const list = await this.#client.list('workers/', { max: WORKERS_MAX });
+    const workers = await mapConcurrently(list.entries, 24, async ({ key, etag }) => {
+      const known = this.#workers.get(key);
+      if (known?.etag === etag) return known.worker;
+      try {
+        const worker = readWorker((await this.#client.get(key)).text);
+        this.#workers.set(key, { etag, worker });
+        return worker;
+      } catch (error) {
+        if (error.kind === 'not_found' || error instanceof SyntaxError) return undefined;
+        throw error;
+      }
+    });
+    return workers.filter(Boolean);
+  }
+
+  async act(kind, id, { reason } = {}) {
+    this.#requireWritable();
+    const record = await changeTask(this.#client, id, (before, op, now) => apply(before, { kind, reason }, op, now));
+    this.#cache.forget(id);
+    return record.view();
+  }
+
+  async submit(request) {
+    this.#requireWritable();
+    const id = crypto.randomUUID();
+    const op = crypto.randomUUID();
+    const bytes = new TextEncoder().encode(request.input.trim());
+    const taskRequest = { ...request };
+    if (bytes.length > INLINE_PAYLOAD_MAX_BYTES) {
+      const digest = hex(await sha256(bytes));
+      // The payload is written before the record that refers to it.
+      await this.#client.putUnconditionally(inputKey(id, digest), request.input.trim());
+      taskRequest.input_ref = { size: bytes.length, sha256: digest };
+    }
+    const record = submit(taskRequest, id, op, this.now());
+    await createTask(this.#client, record, op);
+    return record.view();
+  }
+
+  async setPaused(queue, paused) {
+    this.#requireWritable();
+    const op = crypto.randomUUID();
+    for (let tries = 0; tries < TRIES_MAX; tries += 1) {
+      const found = await this.#readQueues();
+      if (queue in readPaused(found?.text) === paused) {
+        await signal(this.#client);
+        return;
+      }
+      const body = setPaused(found?.text, queue, paused, op, this.now());
+      try {
+        await this.#client.put(QUEUES_KEY, body, found ? { ifMatch: found.etag } : { ifNoneMatch: '*' });
+        await signal(this.#client);
+        return;
+      } catch (error) {
+        if (!isInDoubt(error)) throw error;
+      }
+    }
+    throw new SourceError('in_doubt', `it is unknown whether queue ${queue} was changed; reload the page`);
+  }
+
+  /** All matching tasks. */
+  async matching(query, options) {
+    const tasks = [];
+    for await (const task of this.#all(query, options)) tasks.push(task);
+    return tasks;
+  }
+
+  /** Buckets send no change notifications. */
+  live() {
+    return undefined;
+  }
+
+  async* #all(query, { signal: stop, onProgress } = {}) {
+    let cursor;
+    let examined = 0;
+    let matched = 0;
+    do {
+      stop?.throwIfAborted();
+      const page = await this.#walk.page(query, cursor, 1000);
+      examined += page.examined;
+      matched += page.tasks.length;
+      onProgress?.({ examined, matched });
+      yield* page.tasks;
+      cursor = page.next;
+    } while (cursor);
+  }
+
+  async #paused() {
+    const found = await this.#readQueues();
+    return new Map(Object.entries(readPaused(found?.text)).map(([queue, since]) => [queue, Date.parse(since)]));
+  }
+
+  async #readQueues() {
+    try {
+      return await this.#client.get(QUEUES_KEY);
+    } catch (error) {
+      if (error.kind === 'not_found') return undefined;
+      throw error;
+    }
+  }
+
+  #requireWritable() {
+    if (this.readOnly) throw new SourceError('read_only', 'this session is read-only');
+  }
+}
+
+/** A worker's record, with times in milliseconds. */
+export function readWorker(text) {
+  const worker = typeof text === 'string' ? JSON.parse(text) : text;
+  return {
+    queues: [], types: [], shards: [], slots: 0, current_tasks: [], tasks_completed: 0, tasks_failed: 0,
+    ...worker,
+    started_at: Date.parse(worker.started_at),
+    last_heartbeat: Date.parse(worker.last_heartbeat),
+  };
+}

@@ -1,0 +1,62 @@
+// Parsing of the search field.
+
+import { STATUSES } from './record/record.js';
+
+/** The tabs of the task list. Pending tasks are either due or scheduled. */
+export const TABS = ['all', 'due', 'scheduled', 'running', 'completed', 'failed', 'cancelled', 'archived'];
+const STATUS_WORDS = [...STATUSES, 'due', 'scheduled'];
+const QUALIFIERS = ['type', 'queue', 'tag', 'worker', 'status', 'id', 'shard'];
+
+/**
+ * Parses a search.
+ * @returns {{query: object, problems: string[]}} the query, and messages about invalid parts
+ */
+export function parseSearch(text) {
+  const query = { statuses: [] };
+  const problems = [];
+  for (const [, qualifier, quoted, plain, bare] of text.matchAll(/(?:([a-z]+):)(?:"([^"]*)"|(\S*))|(\S+)/gi)) {
+    const value = quoted ?? plain ?? bare;
+    const name = qualifier?.toLowerCase();
+    if (name === undefined || name === 'id') {
+      const id = value.toLowerCase();
+      if (/^[0-9a-f][0-9a-f-]{0,35}$/.test(id)) query.id = id;
+      else problems.push(`${value} is not a prefix of an id; use type:, queue:, tag:, worker: or status:`);
+    } else if (!QUALIFIERS.includes(name)) {
+      problems.push(`unknown qualifier ${name}:; use ${QUALIFIERS.map((known) => `${known}:`).join(' ')}`);
+    } else if (value === '') {
+      problems.push(`${name}: needs a value`);
+    } else if (name === 'status') {
+      for (const status of value.toLowerCase().split(',')) {
+        if (STATUS_WORDS.includes(status)) query.statuses.push(status);
+        else problems.push(`${status} is not a status; use ${STATUS_WORDS.join(', ')}`);
+      }
+    } else if (name === 'shard' && !/^[0-9a-f]$/.test(value)) {
+      problems.push('a shard is one hexadecimal digit');
+    } else {
+      query[name] = value;
+    }
+  }
+  return { query, problems };
+}
+
+/** Combines a tab, a shard and a search. A status in the search overrides the tab. */
+export function combine(tab, shard, searched, sort) {
+  const statuses = searched.statuses.length > 0 ? searched.statuses : tab === 'all' ? [] : [tab];
+  return { ...searched, statuses, shard: searched.shard ?? (shard || undefined), sort };
+}
+
+/** Whether a task matches a query. */
+export function matches(query, task, now) {
+  const is = (status) => {
+    if (status === 'due') return task.status === 'pending' && task.available_at <= now + 1000;
+    if (status === 'scheduled') return task.status === 'pending' && task.available_at > now - 1000;
+    return task.status === status;
+  };
+  return (!query.statuses?.length || query.statuses.some(is))
+    && (!query.type || task.task_type === query.type)
+    && (!query.queue || task.queue === query.queue)
+    && (!query.tag || task.tags.includes(query.tag))
+    && (!query.worker || task.worker_id === query.worker)
+    && (!query.shard || task.shard === query.shard)
+    && (!query.id || task.id.startsWith(query.id));
+}

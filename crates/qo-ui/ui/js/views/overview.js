@@ -1,0 +1,144 @@
+// The overview page. Numbers that are not exact are marked.
+
+import { h } from '../dom.js';
+import { about, count, duration, number, percent, plural } from '../format.js';
+import { address } from '../router.js';
+import { TABS } from '../search.js';
+import { badge, button, empty, panel, taskLink, timeOf } from '../widgets/basics.js';
+import { barChart, shareBars } from '../widgets/chart.js';
+import { countExactly } from './count.js';
+import { healthOf, HEALTHS } from './workers.js';
+
+const LABELS = { due: 'Due', scheduled: 'Scheduled', running: 'Running', completed: 'Completed', failed: 'Failed', cancelled: 'Cancelled', archived: 'Archived' };
+
+export class OverviewView {
+  title = 'Overview';
+
+  constructor({ app }) {
+    this.app = app;
+    this.source = app.source;
+  }
+
+  async load({ force } = {}) {
+    this.data = await this.source.overview({ force });
+    this.app.remember({ overview: this.data });
+  }
+
+  render() {
+    const { data } = this;
+    if (!data) return skeleton();
+    if (data.total.value === 0) return this.#nothingYet();
+    return h('main', { id: 'main', class: 'overview', tabindex: '-1' },
+      h('h1', { class: 'sr-only' }, 'Overview'),
+      this.#counts(),
+      h('div', { class: 'columns' },
+        h('div', { class: 'column wide' }, this.#activity(), this.#deadLetters()),
+        h('div', { class: 'column' }, this.#latency(), this.#types(), this.#workers())));
+  }
+
+  #nothingYet() {
+    return h('main', { id: 'main', tabindex: '-1' }, h('h1', { class: 'sr-only' }, 'Overview'),
+      empty('No tasks yet',
+        h('p', {}, 'Submit one with ', h('code', {}, 'qo submit --type hello --input \'{"name": "Ada"}\'')),
+        'It appears here after the next refresh.'));
+  }
+
+  #counts() {
+    const { counts, total } = this.data;
+    const tiles = TABS.slice(1).map((tab) => h('a', { class: `tile ${tab}`, href: address('tasks', { tab }), key: tab },
+      h('span', { class: 'tile-label' }, h('span', { class: `dot ${tab}` }), LABELS[tab]),
+      h('span', { class: 'tile-value' }, count(counts[tab]))));
+    const note = counts.sampled === undefined
+      ? total.how === 'exact' ? `${plural(total.value, 'task')} in total` : `More than ${plural(total.value, 'task')}`
+      : `~ marks an estimate from a sample of ${plural(counts.sampled, 'task')}${total.how === 'estimate' ? `; ${about(total)} tasks in total` : ` of ${number(total.value)}`}`;
+    return h('section', { class: 'tiles-section', 'aria-label': 'Tasks by status' },
+      h('div', { class: 'tiles' }, tiles),
+      h('p', { class: 'note' }, note,
+        counts.sampled !== undefined && this.source.countAll && [' · ', button('Count exactly', () => countExactly(this.app, total), { kind: 'link' })],
+        this.data.pending.oldest && [' · oldest due ', timeOf(this.data.pending.oldest.availableAt, this.source), this.data.pending.how === 'at least' ? ' (of those checked)' : '']));
+  }
+
+  #activity() {
+    const { activity } = this.data;
+    const rate = activity.rate >= 10 ? number(activity.rate) : activity.rate.toFixed(1);
+    const label = `${plural(activity.ended, 'task')} finished in the last ${duration(activity.span)}, ${rate} per minute`;
+    return panel('Throughput', { note: `last ${duration(activity.span)}` },
+      activity.ended === 0 ? empty(`No task finished in the last ${duration(activity.span)}`) : [h('div', { class: 'figures' },
+        figure(`${activity.basis?.total.how === 'estimate' ? '~' : ''}${rate}`, 'per minute'),
+        figure(activity.failureShare === undefined ? '–' : percent(activity.failureShare), 'failed'),
+        h('span', { class: 'legend' }, ['completed', 'failed', 'cancelled'].map((name) => h('span', {}, h('span', { class: `dot ${name}` }), name)))),
+      barChart(activity.bars, ['completed', 'failed', 'cancelled'], { label, width: activity.width, span: activity.span })],
+      activity.aside && h('p', { class: 'note' }, activity.aside),
+      basisNote(activity.basis));
+  }
+
+  #latency() {
+    const { latency, basis } = this.data.activity;
+    const rows = [['Waiting', latency.wait], ['Running', latency.run], ['Total', latency.total]];
+    return panel('Latency', { note: latency.count > 0 ? `of ${plural(latency.count, 'completed task')}` : undefined },
+      latency.count === 0
+        ? empty('No task completed recently')
+        : h('table', { class: 'plain' },
+          h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, h('span', { class: 'sr-only' }, 'Phase')), ['p50', 'p90', 'p99'].map((name) => h('th', { scope: 'col', class: 'number' }, name)))),
+          h('tbody', {}, rows.map(([name, values]) => h('tr', {}, h('th', { scope: 'row' }, name),
+            ['p50', 'p90', 'p99'].map((part) => h('td', { class: 'number' }, values ? duration(values[part]) : '–')))))),
+      latency.count > 0 && basisNote(basis));
+  }
+
+  #types() {
+    const { types, basis } = this.data.activity;
+    return panel('Busiest types', { note: 'recently changed' },
+      types.length === 0 ? empty('No task changed recently') : shareBars(types.map(({ type, total, failed }) => ({
+        name: type, value: total, bad: failed, href: address('tasks', { q: `type:${type}` }),
+        text: failed > 0 ? `${number(total)} (${failed} failed)` : number(total),
+      })), { label: 'Tasks by type' }),
+      types.length > 0 && basisNote(basis));
+  }
+
+  #deadLetters() {
+    const { deadLetters, basis } = this.data.activity;
+    const { failed } = this.data.counts;
+    return panel('Dead letters', { note: `permanently failed, newest first${this.data.activity.deadLettersFrom ? `, of the ${number(this.data.activity.deadLettersFrom)} checked` : ''}`, tools: failed.value > 0 && h('a', { href: address('tasks', { tab: 'failed' }) }, `All ${count(failed)}`) },
+      deadLetters.length === 0
+        ? empty('No dead letters', basis ? 'None of the checked tasks has failed.' : undefined)
+        : h('table', { class: 'plain letters' },
+          h('colgroup', {}, ['letter-id', 'letter-type', 'letter-error', 'letter-when'].map((name) => h('col', { class: name }))),
+          h('thead', { class: 'sr-only' }, h('tr', {}, ['Task', 'Type', 'Error', 'When'].map((name) => h('th', { scope: 'col' }, name)))),
+          h('tbody', {}, deadLetters.map((task) => h('tr', { key: task.id },
+            h('td', { class: 'mono' }, taskLink(task.id, task.id.slice(0, 8))),
+            h('td', {}, task.task_type),
+            h('td', { class: 'error-cell', title: task.last_error ?? '' }, task.last_error ?? ''),
+            h('td', { class: 'when' }, timeOf(task.updated_at, this.source)))))));
+  }
+
+  #workers() {
+    const { workers } = this.data;
+    const now = this.source.now();
+    const by = Object.fromEntries(HEALTHS.map((health) => [health, workers.filter((worker) => healthOf(worker, now) === health)]));
+    const active = by.active;
+    const slots = active.reduce((sum, worker) => sum + worker.slots, 0);
+    const busy = active.reduce((sum, worker) => sum + worker.current_tasks.length, 0);
+    return panel('Workers', { tools: h('a', { href: address('workers') }, 'All workers') },
+      workers.length === 0
+        ? empty('No workers', 'Tasks wait until a worker is started.')
+        : h('div', { class: 'figures' },
+          HEALTHS.map((health) => h('span', { class: 'figure' }, h('strong', {}, number(by[health].length)), badge(health))),
+          figure(`${busy} / ${slots}`, 'slots busy')));
+  }
+}
+
+function figure(value, label) {
+  return h('span', { class: 'figure' }, h('strong', {}, value), h('span', {}, label));
+}
+
+/** A note on the data, if it is not complete. */
+function basisNote(basis) {
+  if (!basis) return undefined;
+  const of = basis.total.how === 'estimate' ? about(basis.total) : number(basis.total.value);
+  const scaled = basis.total.how === 'estimate' ? 'Sample: ' : 'From ';
+  return h('p', { class: 'note' }, `${scaled}the ${plural(basis.read, 'task')} changed most recently, of ${of}.`);
+}
+
+function skeleton() {
+  return h('main', { id: 'main', class: 'loading', tabindex: '-1', 'aria-busy': 'true' }, h('h1', { class: 'sr-only' }, 'Overview'), h('p', { class: 'faint' }, 'Loading…'));
+}

@@ -1,0 +1,148 @@
+// The page of one task: details, history, input and output.
+
+import { h, icon } from '../dom.js';
+import { bytes, duration, plural } from '../format.js';
+import { address } from '../router.js';
+import { possibleActions } from '../record/transitions.js';
+import { badge, button, copyButton, empty, facts, panel, problem, statusWord, timeOf } from '../widgets/basics.js';
+import { jsonTree } from '../widgets/json_tree.js';
+import { timeline } from '../widgets/timeline.js';
+import { ACTIONS, actOnTask, duplicate } from './actions.js';
+import { Versions } from './versions.js';
+
+export class TaskView {
+  #payloads = {};
+  #versions;
+  #shownStatus;
+
+  constructor({ app, path, params }) {
+    this.app = app;
+    this.source = app.source;
+    this.id = path[1];
+    this.title = `Task ${this.id.slice(0, 8)}`;
+    this.#versions = new Versions({ app, id: this.id, params, isOpen: path[2] === 'versions' });
+  }
+
+  async load() {
+    const before = this.task;
+    try {
+      this.task = await this.source.get(this.id);
+      this.gone = undefined;
+    } catch (error) {
+      if (error.kind !== 'not_found') throw error;
+      this.gone = before ? 'removed' : 'unknown';
+    }
+    if (before?.revision !== this.task?.revision) this.#versions.outdated();
+    await this.#versions.load();
+  }
+
+  /** Whether the displayed status has changed with time: a scheduled task becomes due without a change in the store. */
+  isOutdated() {
+    return !this.gone && this.task !== undefined && this.#shownStatus !== undefined && statusWord(this.task, this.source.now()) !== this.#shownStatus;
+  }
+
+  render() {
+    if (this.gone) return this.#gone();
+    const { task, source } = this;
+    if (!task) return h('main', { id: 'main', class: 'loading', tabindex: '-1' }, h('h1', { class: 'mono' }, this.id), h('p', { class: 'faint' }, 'Loading…'));
+    const now = source.now();
+    this.#shownStatus = statusWord(task, now);
+    return h('main', { id: 'main', class: 'task', tabindex: '-1' },
+      h('a', { class: 'back', href: address('tasks') }, icon('back'), 'Tasks'),
+      h('div', { class: 'page-head task-head' },
+        h('div', {},
+          h('h1', {}, task.task_type, ' ', badge(this.#shownStatus), task.cancel_requested && h('span', { class: 'warn-text' }, ' cancel requested')),
+          h('p', { class: 'id-line mono' }, task.id, copyButton(task.id, 'the id'))),
+        h('div', { class: 'actions' }, this.#actions(now))),
+      h('div', { class: 'columns' },
+        h('div', { class: 'column wide' },
+          this.#progress(),
+          task.last_error && task.status !== 'completed' && panel(task.status === 'failed' ? 'Error' : 'Last error', {}, h('pre', { class: 'error-block' }, task.last_error)),
+          panel('History', { note: `${plural(task.attempt, 'attempt')}${task.events_dropped > 0 ? ` · ${plural(task.events_dropped, 'older event')} dropped` : ''}` }, timeline(task, source)),
+          this.#payload('input', 'Input'),
+          this.#payload('output', 'Output')),
+        h('div', { class: 'column' }, this.#facts(now))),
+      this.#versions.render(task));
+  }
+
+  #gone() {
+    return h('main', { id: 'main', tabindex: '-1' },
+      h('a', { class: 'back', href: address('tasks') }, icon('back'), 'Tasks'),
+      h('h1', { class: 'sr-only' }, 'Task not found'),
+      empty(this.gone === 'removed' ? 'This task no longer exists' : 'Task not found',
+        h('p', { class: 'mono' }, this.id),
+        this.gone === 'removed' ? 'It was deleted while this page was open.' : 'The id may be wrong, the task may have been deleted, or it is in another bucket or prefix.'));
+  }
+
+  #actions(now) {
+    if (this.source.readOnly) return h('span', { class: 'read-only' }, icon('lock'), 'Read-only');
+    const possible = possibleActions(this.task, now);
+    const primary = this.task.status === 'failed' ? 'replay' : undefined;
+    return [
+      Object.entries(ACTIONS).filter(([kind]) => possible[kind]).map(([kind, { label, destructive }]) => button(label, () => actOnTask(this.app, kind, this.task), {
+        key: kind, kind: kind === primary ? 'primary' : destructive ? 'danger-quiet' : '',
+      })),
+      button('Duplicate…', () => duplicate(this.app, this.task), { key: 'duplicate' }),
+    ];
+  }
+
+  #progress() {
+    const { task, source } = this;
+    if (task.status !== 'running') return undefined;
+    const { progress } = task;
+    return panel('Running', { note: ['lease expires ', timeOf(task.lease_expires_at, source)] },
+      h('p', {}, 'On ', h('strong', {}, task.worker_id), ' since ', timeOf(task.started_at, source), `, attempt ${task.attempt}`),
+      progress && [
+        h('progress', { max: 100, value: progress.percent, 'aria-label': 'Progress' }),
+        h('p', {}, `${Math.round(progress.percent)} %`, progress.message && ` · ${progress.message}`, h('span', { class: 'faint' }, ' · ', timeOf(progress.at, source))),
+      ]);
+  }
+
+  #payload(field, title) {
+    const { task } = this;
+    const reference = task[`${field}_ref`];
+    const inline = task[field];
+    if (!reference && inline === undefined) {
+      return field === 'output' ? undefined : panel(title, {}, empty('None'));
+    }
+    const known = reference ? this.#payloads[field] : { text: inline };
+    const size = reference ? reference.size : new TextEncoder().encode(inline).length;
+    const name = `${field} ${task.revision} ${Boolean(known?.text)}`;
+    return panel(title, { note: bytes(size), tools: known?.text !== undefined && copyButton(known.text, `the ${field}`) },
+      known?.error && problem(known.error),
+      known?.text !== undefined
+        ? h('div', { keep: name, class: 'payload' }, jsonTree(known.text))
+        : h('p', {}, 'Stored in a separate object. ', button(`Load ${bytes(size)}`, async () => {
+          try {
+            this.#payloads[field] = { text: await this.source.payload(task, field) };
+          } catch (error) {
+            this.#payloads[field] = { error };
+          }
+          this.app.redraw();
+        })));
+  }
+
+  #facts(now) {
+    const { task, source } = this;
+    const policy = task.retry_policy;
+    return panel('Details', {}, facts([
+      ['Queue', h('a', { href: address('tasks', { q: `queue:${task.queue}` }) }, task.queue)],
+      ['Priority', `${task.priority}${task.priority === 5 ? '' : task.priority < 5 ? ' (high)' : ' (low)'}`],
+      ['Attempts', `${task.attempt} (${task.retry_count} of ${plural(task.max_retries, 'retry', 'retries')} used)`],
+      task.tags.length > 0 && ['Tags', task.tags.map((tag) => h('a', { class: 'tag', href: address('tasks', { q: `tag:${/\s/.test(tag) ? `"${tag}"` : tag}` }) }, tag))],
+      ['Created', timeOf(task.created_at, source)],
+      ['Last change', timeOf(task.updated_at, source)],
+      task.status === 'pending' && [task.available_at > now ? 'Due' : 'Due since', timeOf(task.available_at, source)],
+      task.started_at !== undefined && ['Started', timeOf(task.started_at, source)],
+      task.completed_at !== undefined && ['Finished', timeOf(task.completed_at, source)],
+      task.completed_at !== undefined && task.started_at !== undefined && task.completed_at >= task.started_at && ['Run time', duration(task.completed_at - task.started_at)],
+      task.expires_at !== undefined && ['Expires', timeOf(task.expires_at, source)],
+      task.worker_id && ['Worker', h('span', { class: 'mono' }, task.worker_id)],
+      ['Timeout', duration(task.timeout_seconds * 1000)],
+      policy && ['Retry delays', `${duration(policy.initial_interval_ms)} × ${policy.multiplier}, up to ${duration(policy.max_interval_ms)}`],
+      task.idempotency_key && ['Idempotency key', h('span', { class: 'mono' }, task.idempotency_key)],
+      ['Shard', h('a', { href: address('tasks', { shard: task.shard }) }, task.shard)],
+      ['Revision', String(task.revision)],
+    ]), this.source.rawRecord && h('p', { class: 'record-line' }, h('span', { class: 'faint' }, 'Full record as JSON '), copyButton(() => this.source.rawRecord(task.id) ?? '', 'the record')));
+  }
+}

@@ -1,0 +1,151 @@
+// The dashboard on a qo server, through the HTTP API.
+
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
+
+import { checkAccess, closePage, openDashboard, screenshot, shows, until, visit } from '../support/browser.js';
+import { programs } from '../support/programs.js';
+import { setUp } from '../support/setup.js';
+
+let stage;
+let open;
+before(async () => {
+  stage = await setUp('server', { versioned: true });
+  open = await serve();
+});
+after(async () => {
+  open?.stop();
+  await stage?.close();
+});
+
+/** The environment of `qo` for the test bucket. */
+function environment() {
+  return { PATH: process.env.PATH, QO_STORE: `s3://${stage.bucket}`, S3_ENDPOINT: stage.s3.endpoint, S3_REGION: 'us-east-1', AWS_ACCESS_KEY_ID: stage.s3.accessKey, AWS_SECRET_ACCESS_KEY: stage.s3.secretKey };
+}
+
+/** `qo serve` on the test bucket. It does not recover tasks of dead workers, so that the sample data stays unchanged. */
+async function serve() {
+  const child = spawn(await programs.qo(), ['--json', 'serve', '--listen', '127.0.0.1:0', '--no-monitor'], {
+    env: environment(),
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const stop = () => child.kill('SIGTERM');
+  process.once('exit', stop);
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  return { url: JSON.parse((await lines.next()).value).url, stop };
+}
+
+/** Opens the dashboard of the server. */
+async function openServed(server, hash = '#/overview', context = {}) {
+  const page = await openDashboard({ ...stage, url: `${server.url}/ui/${hash}` }, { context, plain: true });
+  return page;
+}
+
+test('the dashboard of a server connects automatically', async () => {
+  const page = await openServed(open);
+  await shows(page, `${stage.tasks.length} tasks in total`);
+  const failed = stage.tasks.filter((task) => task.status === 'failed').length;
+  assert.equal(await page.locator('.tile.failed .tile-value').innerText(), String(failed));
+  await checkAccess(page, 'overview on a server');
+  await screenshot(page, 'server-overview');
+  const response = await fetch(`${open.url}/ui/`);
+  assert.match(response.headers.get('content-security-policy'), /script-src 'self';.*frame-ancestors 'none'/);
+  assert.equal((await fetch(`${open.url}/ui/js/app.js`, { headers: { 'if-none-match': (await fetch(`${open.url}/ui/js/app.js`)).headers.get('etag') } })).status, 304);
+  await closePage(page);
+});
+
+test('lists, searches and pages', async () => {
+  const page = await openServed(open, '#/tasks?tab=failed');
+  await page.locator('.tasks-table tbody tr').first().waitFor();
+  const ids = async () => (await page.locator('.id-cell').allInnerTexts()).sort();
+  const expected = (choose) => stage.tasks.filter(choose).map((task) => task.id).sort();
+  assert.deepEqual(await ids(), expected((task) => task.status === 'failed'));
+  await visit(page, `#/tasks?q=${encodeURIComponent('worker:worker-eu-2')}`);
+  await until('the worker', async () => JSON.stringify(await ids()) === JSON.stringify(expected((task) => task.worker_id === 'worker-eu-2')));
+  const { id } = stage.task({ status: 'failed' });
+  await visit(page, `#/tasks?q=${id.slice(0, 7)}`);
+  await until('the start of an id', async () => JSON.stringify(await ids()) === JSON.stringify([id]));
+  await visit(page, '#/tasks');
+  await page.locator('.tasks-table tbody tr').nth(49).waitFor();
+  await page.getByRole('button', { name: 'Next' }).click();
+  await shows(page, 'Page 2');
+  await closePage(page);
+});
+
+test('a task, its payloads and its versions', async () => {
+  const page = await openServed(open, `#/tasks/${stage.task({ task_type: 'nightly_backup' }).id}/versions`);
+  for (const text of ['2.1 GiB needed', 'Attempt 2', '5 stored']) await shows(page, text);
+  await shows(page, '"failed"', '.diff');
+  await visit(page, `#/tasks/${stage.task({ task_type: 'import_rows' }).id}`);
+  await page.getByRole('button', { name: /^Load / }).click();
+  await shows(page, '4,000 items');
+  await visit(page, `#/tasks/${stage.task({ task_type: 'render_page' }).id}`);
+  await shows(page, '123456789012345678901234567890.10', '.json');
+  await closePage(page);
+});
+
+test('actions on tasks and queues', async () => {
+  const failed = stage.task({ status: 'failed', task_type: 'charge_card' });
+  const page = await openServed(open, `#/tasks/${failed.id}`);
+  await page.getByRole('button', { name: 'Replay', exact: true }).click();
+  await shows(page, 'due', '.task-head .badge');
+  assert.equal((await stage.stored(failed.id)).status, 'pending');
+  const waiting = stage.tasks.find((task) => task.task_type === 'send_digest');
+  await visit(page, `#/tasks/${waiting.id}`);
+  await shows(page, waiting.id, '.id-line');
+  await page.getByRole('button', { name: 'Run now', exact: true }).click();
+  await shows(page, 'due', '.task-head .badge');
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  await page.locator('dialog input').fill('not today');
+  await page.locator('dialog footer').getByRole('button', { name: 'Cancel' }).click();
+  await shows(page, 'cancelled', '.task-head .badge');
+  assert.equal((await stage.stored(waiting.id)).last_error, 'not today');
+  const done = stage.task({ status: 'completed' });
+  await visit(page, `#/tasks/${done.id}`);
+  await shows(page, done.id, '.id-line');
+  await page.locator('select[aria-label="Refresh interval"]').selectOption('0');
+  await fetch(`${open.url}/v1/tasks/${done.id}/archive`, { method: 'POST' });
+  const archive = page.getByRole('button', { name: 'Archive', exact: true });
+  if (await archive.count()) await archive.click();
+  await shows(page, 'archived', '.task-head .badge');
+  await page.getByRole('button', { name: 'Duplicate…' }).click();
+  await page.locator('dialog textarea').fill('{"n": 1.10}');
+  await page.locator('dialog footer').getByRole('button', { name: 'Submit' }).click();
+  await shows(page, '1.10', '.json');
+  await visit(page, '#/queues');
+  const row = page.locator('tr').filter({ hasText: 'billing' });
+  await row.getByRole('button', { name: 'Pause' }).click();
+  await page.locator('dialog footer').getByRole('button', { name: 'Pause' }).click();
+  await row.getByRole('button', { name: 'Resume' }).waitFor();
+  await closePage(page);
+});
+
+test('changes made through the server appear at once', async () => {
+  const page = await openServed(open, '#/tasks?q=type:just_now');
+  await page.locator('select[aria-label="Refresh interval"]').selectOption('0');
+  await shows(page, 'No task matches');
+  await fetch(`${open.url}/v1/tasks`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"task_type": "just_now"}' });
+  await shows(page, 'just_now', '.tasks-table');
+  await closePage(page);
+});
+
+test('a server with tokens requires one, and a read token gives a read-only session', async () => {
+  const { stdout } = await promisify(execFile)(await programs.qo(), ['token', 'create', '--name', 'reader', '--scope', 'read'], { env: environment() });
+  await until('the server asks for a token', async () => (await fetch(`${open.url}/v1/stats`)).status === 401);
+  const page = await openServed(open);
+  await shows(page, 'Connect to a queue');
+  assert.equal(await page.locator('input[name=url]').inputValue(), open.url);
+  await screenshot(page, 'server-connect');
+  await page.locator('input[name=token]').fill('qo_wrong');
+  await page.getByRole('button', { name: 'Connect' }).click();
+  await shows(page, 'Enter a valid token', '.problem');
+  await page.locator('input[name=token]').fill(stdout.trim());
+  await page.getByRole('button', { name: 'Connect' }).click();
+  await shows(page, 'Throughput');
+  await visit(page, `#/tasks/${stage.task({ status: 'failed' }).id}`);
+  await shows(page, 'Read-only');
+  await closePage(page);
+});

@@ -1,0 +1,139 @@
+// Errors and what the page shows.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { checkAccess, closePage, openDashboard, screenshot, shows, visit } from '../support/browser.js';
+import { setUp } from '../support/setup.js';
+import { serveFromOtherOrigin, uniqueName } from '../support/stage.js';
+
+let stage;
+let otherOrigin;
+before(async () => {
+  stage = await setUp('trouble', { versioned: false });
+  otherOrigin = await serveFromOtherOrigin();
+});
+after(async () => {
+  otherOrigin?.stop();
+  await stage?.close();
+});
+
+const ignoreCorsErrors = (page) => { page.errors = page.errors.filter((text) => !/CORS policy/.test(text)); };
+
+test('without credentials the page shows the form with its own bucket', async () => {
+  const context = await stage.browser.newContext({ viewport: { width: 1320, height: 860 } });
+  const page = await context.newPage();
+  await page.goto(`${stage.url}#/tasks?tab=failed`);
+  await shows(page, 'Connect to a queue');
+  assert.equal(await page.locator('input[name=bucket]').inputValue(), stage.bucket);
+  assert.equal(await page.locator('input[name=endpoint]').inputValue(), stage.s3.endpoint);
+  await checkAccess(page, 'connect');
+  await screenshot(page, 'connect');
+  await page.locator('input[name=accessKeyId]').fill(stage.s3.accessKey);
+  await page.locator('input[name=secretAccessKey]').fill(stage.s3.secretKey);
+  await page.getByRole('button', { name: 'Connect' }).click();
+  await page.locator('.tasks-table tbody tr').first().waitFor();
+  assert.match(await page.evaluate(() => location.hash), /tab=failed/, 'it opens the page of the link');
+  await context.close();
+});
+
+test('wrong credentials', async () => {
+  const page = await openDashboard(stage, { payload: { secret_access_key: 'wrong' } });
+  await shows(page, 'denied access', '.problem');
+  await shows(page, 'Check the access key');
+  await screenshot(page, 'denied');
+  await checkAccess(page, 'denied');
+  await closePage(page);
+});
+
+test('a bucket that does not exist', async () => {
+  const page = await openDashboard(stage, { payload: { bucket: uniqueName('nowhere') } });
+  await shows(page, 'does not exist', '.problem');
+  await closePage(page);
+});
+
+test('without a CORS rule the page shows the command that sets one', async () => {
+  // On this server a bucket without any rule allows all origins, so the test sets a rule for another one.
+  const bucket = uniqueName('cors');
+  await stage.s3.createBucket(bucket);
+  await stage.s3.setCors(bucket, ['https://somebody.example']);
+  const page = await openDashboard(stage, { url: otherOrigin.url, payload: { bucket } });
+  await shows(page, 'does not allow requests from this page', '.problem');
+  await shows(page, `qo init --cors-origin ${new URL(otherOrigin.url).origin}`, '.command');
+  await screenshot(page, 'cors');
+  ignoreCorsErrors(page);
+  await closePage(page);
+});
+
+test('with a CORS rule the page works from another origin, without preflights for reads', async () => {
+  await stage.s3.setCors(stage.bucket, [new URL(otherOrigin.url).origin]);
+  const task = stage.task({ status: 'failed' });
+  const page = await openDashboard(stage, { url: otherOrigin.url, go: 'tasks' });
+  await page.locator('.tasks-table tbody tr').first().waitFor();
+  assert.equal(page.requests.filter(({ method }) => method === 'OPTIONS').length, 0);
+  await visit(page, `#/tasks/${task.id}`);
+  await page.getByRole('button', { name: 'Replay', exact: true }).click();
+  await shows(page, 'due', '.task-head .badge');
+  assert.equal((await stage.stored(task.id)).status, 'pending');
+  ignoreCorsErrors(page);
+  await closePage(page);
+});
+
+test('a task that is deleted while its page is open, and one that never existed', async () => {
+  const task = stage.task({ status: 'cancelled' });
+  const page = await openDashboard(stage, { go: `tasks/${task.id}` });
+  await shows(page, task.id, '.id-line');
+  await stage.s3.remove(stage.bucket, `tasks/${task.id[0]}/${task.id}.json`);
+  await page.getByRole('button', { name: 'Refresh' }).click();
+  await shows(page, 'This task no longer exists');
+  await visit(page, '#/tasks/00000000-0000-4000-8000-000000000000');
+  await shows(page, 'Task not found');
+  await screenshot(page, 'task-not-found');
+  await closePage(page);
+});
+
+test('an unreadable record is skipped in lists and reported on its page', async () => {
+  const id = 'abadabad-0000-4000-8000-000000000000';
+  await stage.s3.put(stage.bucket, `tasks/a/${id}.json`, '{"id": broken');
+  const page = await openDashboard(stage, { go: `tasks/${id}` });
+  await shows(page, 'The record is unreadable', '.problem');
+  await visit(page, '#/tasks?shard=a');
+  await page.locator('.tasks-table tbody tr').first().waitFor();
+  await closePage(page);
+});
+
+test('an empty bucket shows what to do', async () => {
+  const bucket = uniqueName('empty');
+  await stage.s3.createBucket(bucket);
+  const page = await openDashboard(stage, { payload: { bucket } });
+  await shows(page, 'No tasks yet');
+  await shows(page, 'qo submit');
+  await screenshot(page, 'empty');
+  for (const [name, text] of [['workers', 'No workers'], ['queues', 'No queues yet'], ['tasks', 'No tasks yet']]) {
+    await visit(page, `#/${name}`);
+    await shows(page, text);
+  }
+  await closePage(page);
+});
+
+test('if the store does not respond, the page keeps its content and shows the error', async () => {
+  const page = await openDashboard(stage, { go: 'workers' });
+  await shows(page, 'worker-eu-1');
+  await page.context().setOffline(true);
+  await page.getByRole('button', { name: 'Refresh' }).click();
+  await shows(page, 'No response from', '.problem');
+  await shows(page, 'worker-eu-1');
+  await screenshot(page, 'offline');
+  await page.context().setOffline(false);
+  await page.getByRole('button', { name: 'Try again' }).click();
+  await page.locator('.problem').waitFor({ state: 'detached' });
+  await closePage(page);
+});
+
+test('an expired session leads back to the form', async () => {
+  const page = await openDashboard(stage, { payload: { expires: new Date(Date.now() + 4000).toISOString() } });
+  await shows(page, 'Throughput');
+  await shows(page, 'The session has expired', '.problem');
+  await shows(page, 'qo ui link', '.command');
+  await closePage(page);
+});

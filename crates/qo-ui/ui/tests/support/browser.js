@@ -1,0 +1,73 @@
+// Helpers for browser tests.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+
+import { fragment, SCREENSHOTS } from './stage.js';
+
+/** Time limit for a step on a busy machine. */
+export const TIMEOUT_MS = 30_000;
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** Opens the dashboard on a bucket, and records errors that the page throws. */
+export async function openDashboard(stage, { go = 'overview', payload = {}, context = {}, url = stage.url, plain = false } = {}) {
+  const browserContext = await stage.browser.newContext({ viewport: { width: 1320, height: 860 }, ...context });
+  await browserContext.grantPermissions(['clipboard-read', 'clipboard-write']).catch(() => undefined);
+  const page = await browserContext.newPage();
+  page.setDefaultTimeout(TIMEOUT_MS);
+  page.errors = [];
+  page.requests = [];
+  page.on('pageerror', (error) => page.errors.push(error.message));
+  page.on('console', (message) => {
+    if (message.type() === 'error' && !/Failed to load resource/.test(message.text())) page.errors.push(message.text());
+  });
+  page.on('request', (request) => page.requests.push({ method: request.method(), url: request.url() }));
+  await page.goto(plain ? url : url + fragment(stage.s3, stage.bucket, payload, go));
+  return page;
+}
+
+export async function closePage(page) {
+  assert.deepEqual(page.errors, [], 'the page threw errors');
+  assert.equal(await page.evaluate(() => window.qoHacked), undefined, 'no content of a task ran as a script');
+  await page.context().close();
+}
+
+export async function visit(page, hash) {
+  await page.evaluate((target) => { location.hash = target; }, hash);
+}
+
+/** Waits until the page shows a text. */
+export async function shows(page, text, selector = '#app') {
+  await page.locator(selector).filter({ hasText: text }).first().waitFor();
+}
+
+/** Fails on serious accessibility violations. */
+export async function checkAccess(page, name) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+  const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
+  assert.deepEqual(serious.map(({ id, nodes }) => `${id}: ${nodes.map((node) => `${node.target} ${node.failureSummary}`).slice(0, 3).join(' | ')}`), [], `axe on ${name}`);
+}
+
+/** Takes screenshots with the light and the dark theme. */
+export async function screenshot(page, name, { fullPage = false } = {}) {
+  await page.evaluate(() => window.scrollTo(0, 0));
+  for (const scheme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.screenshot({ path: join(SCREENSHOTS, `${name}-${scheme}.png`), fullPage, animations: 'disabled' });
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+}
+
+/** Waits until a condition holds. */
+export async function until(what, condition) {
+  const end = Date.now() + TIMEOUT_MS * 2;
+  for (;;) {
+    const result = await condition();
+    if (result) return result;
+    if (Date.now() > end) throw new Error(`timed out waiting until ${what}`);
+    await new Promise((done) => setTimeout(done, 100));
+  }
+}

@@ -1,0 +1,168 @@
+// Units below the pages.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { activityOf, percentiles } from '../../js/activity.js';
+import * as format from '../../js/format.js';
+import { canonical, elements, fields, floatText, isJson } from '../../js/json/scan.js';
+import { readEntry, readLease, taskIdOf } from '../../js/record/keys.js';
+import { TaskRecord, Unreadable } from '../../js/record/record.js';
+import { cutText } from '../../js/record/transitions.js';
+import { combine, matches, parseSearch } from '../../js/search.js';
+import { StoreClock } from '../../js/s3/clock.js';
+import { readError, readList, readVersions } from '../../js/s3/xml.js';
+import { mapConcurrently } from '../../js/source.js';
+import { difference } from '../../js/views/versions.js';
+import { guessConnection } from '../../js/views/connect.js';
+import { actionOf, isFault } from '../../js/widgets/timeline.js';
+
+test('JSON is split into its parts byte for byte', () => {
+  const text = ' {"a" : 1.10 , "b\\"{":[1, {"c":"]"}] ,"e":{}, "d":"x\\\\"} ';
+  assert.deepEqual(fields(text), [['a', '1.10'], ['b"{', '[1, {"c":"]"}]'], ['e', '{}'], ['d', '"x\\\\"']]);
+  assert.deepEqual(elements('[ 1 ,"," , [2,3] ,null]'), ['1', '","', '[2,3]', 'null']);
+  assert.deepEqual([elements('[]'), fields('{ }')], [[], []]);
+  assert.equal(canonical('{ "b":1, "a": [2.50, 1e2, "ä\\u0041"] }'), '{"a":[2.5,100.0,"äA"],"b":1}');
+  assert.deepEqual(['2', '0.25', '1e3'].map(floatText), ['2.0', '0.25', '1000.0']);
+  assert.ok(isJson('null') && !isJson('{') && !isJson(''));
+});
+
+test('inconsistent records are rejected', () => {
+  const record = { id: '550e8400-e29b-41d4-a716-446655440000', task_type: 't', shard: '5', status: 'pending', available_at: '2027-01-15T08:00:00.000Z', created_at: '2027-01-15T08:00:00.000Z', updated_at: '2027-01-15T08:00:00.000Z' };
+  assert.equal(TaskRecord.read(JSON.stringify(record)).view().queue, 'default');
+  for (const wrong of [{ shard: '6' }, { status: 'done' }, { priority: 10 }, { lease_id: 'x' }, { status: 'running' }, { available_at: 'soon' }, { id: 'x' }, { input: 1, input_ref: { size: 1, sha256: 'x' } }, { events: 3 }]) {
+    assert.throws(() => TaskRecord.read(JSON.stringify({ ...record, ...wrong })), Unreadable, JSON.stringify(wrong));
+  }
+  for (const text of ['', '[]', '{', '3', '{"id":"a","id":"b"}']) assert.throws(() => TaskRecord.read(text), Unreadable, text);
+});
+
+test('texts are truncated at character boundaries', () => {
+  assert.equal(cutText('short', 5), 'short');
+  assert.equal(cutText('longer', 5), 'lo…');
+  for (let max = 3; max < 40; max += 1) {
+    const cut = cutText('äöü€😀'.repeat(20), max);
+    assert.ok(Buffer.byteLength(cut) <= max && cut.endsWith('…') && !cut.includes('\ufffd'), cut);
+  }
+});
+
+test('keys are parsed', () => {
+  const id = '550e8400-e29b-41d4-a716-446655440000';
+  assert.equal(taskIdOf(`tasks/5/${id}.json`), id);
+  assert.equal(taskIdOf('tasks/5/x.json'), undefined);
+  assert.deepEqual(readEntry(`ready/default/send_email/5/001763238840123/${id}`), { id, queue: 'default', type: 'send_email', priority: 5, availableAt: 1_763_238_840_123 });
+  assert.deepEqual(readEntry(`later/001763238840123/${id}/q/t.x/0`), { id, queue: 'q', type: 't.x', priority: 0, availableAt: 1_763_238_840_123 });
+  assert.deepEqual(readLease(`leases/5/0029387314/${id}/2`), { minute: 29_387_314, id, attempt: 2 });
+  assert.equal(readEntry('ready/x'), undefined);
+});
+
+test('searches are parsed and invalid parts are reported', () => {
+  assert.deepEqual(parseSearch('type:resize tag:"two words" status:failed,due 55AB').query, { statuses: ['failed', 'due'], type: 'resize', tag: 'two words', id: '55ab' });
+  assert.deepEqual(parseSearch('').query, { statuses: [] });
+  for (const [text, named] of [['colour:red', 'colour'], ['hello', 'hello'], ['status:done', 'done'], ['shard:10', 'shard'], ['type:', 'type']]) {
+    const { problems } = parseSearch(text);
+    assert.ok(problems.length === 1 && problems[0].includes(named), `${text}: ${problems}`);
+  }
+  assert.deepEqual(combine('failed', 'a', { statuses: [] }).statuses, ['failed']);
+  assert.deepEqual(combine('failed', 'a', { statuses: ['due'] }).statuses, ['due'], 'the search overrides the tab');
+  const task = { id: '55ab', shard: '5', status: 'pending', available_at: 5000, task_type: 't', queue: 'q', tags: ['x'] };
+  assert.ok(matches({ statuses: ['due'], tag: 'x' }, task, 10_000) && !matches({ statuses: ['due'] }, task, 0) && matches({ statuses: ['scheduled'] }, task, 0));
+});
+
+test('responses of S3 are parsed', () => {
+  const list = readList('<ListBucketResult><IsTruncated>true</IsTruncated><Contents><Key>a&amp;b</Key><LastModified>2026-11-16T00:18:04Z</LastModified><ETag>&#34;x&#34;</ETag><Size>3</Size></Contents><CommonPrefixes><Prefix>p/</Prefix></CommonPrefixes></ListBucketResult>');
+  assert.deepEqual(list.entries, [{ key: 'a&b', etag: '"x"', size: 3, modified: Date.parse('2026-11-16T00:18:04Z') }]);
+  assert.deepEqual([list.truncated, list.folders], [true, ['p/']]);
+  const { versions } = readVersions('<R><Version><Key>k</Key><VersionId>1</VersionId><IsLatest>true</IsLatest><LastModified>2026-11-16T00:18:04Z</LastModified></Version><DeleteMarker><Key>k</Key><VersionId>2</VersionId></DeleteMarker></R>');
+  assert.deepEqual(versions.map(({ version, latest, deleted }) => [version, latest, deleted]), [['1', true, false], ['2', false, true]]);
+  assert.deepEqual(readError('<Error><Code>SlowDown</Code><Message>a &lt;b&gt;</Message></Error>'), { code: 'SlowDown', message: 'a <b>' });
+  assert.deepEqual(readError('no xml'), { code: '', message: '' });
+});
+
+test('the store\'s clock is estimated from whole seconds', () => {
+  for (const offset of [-90_000, 0, 90_000]) {
+    const clock = new StoreClock();
+    const start = Date.now();
+    for (let request = 0; request < 200; request += 1) {
+      const sent = start + request * 137;
+      clock.observe(sent, sent + 30, Math.floor((sent + 10 + offset) / 1000) * 1000);
+    }
+    assert.ok(Math.abs(clock.now() - Date.now() - offset) <= 60, String(clock.now() - Date.now()));
+  }
+});
+
+test('numbers and times are formatted', () => {
+  const cases = [[340, '340 ms'], [1000, '1 s'], [1500, '1.5 s'], [12_000, '12 s'], [200_000, '3 min 20 s'], [7_500_000, '2 h 5 min'], [360_000_000, '4 d 4 h']];
+  for (const [millis, text] of cases) assert.equal(format.duration(millis), text);
+  assert.deepEqual([format.relative(5000, 0), format.relative(0, 5000), format.relative(0, 7_200_000), format.relative(0, 100)], ['in 5 s', '5 s ago', '2 h ago', 'now']);
+  assert.deepEqual([format.count({ value: 1234, how: 'estimate' }), format.count({ value: 3000, how: 'at least' }), format.count({ value: 123_456, how: 'exact' })], ['~1,200', '3,000+', '123.5K']);
+  assert.deepEqual([format.dollars(0), format.dollars(0.00018), format.dollars(1.5)], ['$0', '$0.00018', '$1.50']);
+});
+
+test('activity is computed from tasks', () => {
+  const now = 10_000_000;
+  const task = (status, ago, more = {}) => ({ status, completed_at: now - ago, started_at: now - ago - 100, available_at: now - ago - 150, created_at: now - ago - 200, updated_at: now - ago, task_type: 't', queue: 'q', events: [], ...more });
+  const activity = activityOf([task('completed', 1000), task('completed', 2000), task('failed', 3000)], { now, share: 1 });
+  assert.deepEqual([activity.ended, activity.latency.count, activity.latency.run.p50, activity.types[0].failed], [3, 2, 100, 1]);
+  assert.ok(Math.abs(activity.failureShare - 1 / 3) < 1e-9);
+  assert.equal(activity.bars.reduce((sum, bar) => sum + bar.completed + bar.failed, 0), 3);
+  const sampled = activityOf([task('completed', 1000)], { now, share: 0.5, from: now - 400_000, basis: {} });
+  assert.equal(sampled.bars.at(-1).completed, 2, 'a sample of half the tasks is scaled up');
+  assert.equal(percentiles([]), undefined);
+});
+
+test('differences are listed by path', () => {
+  assert.deepEqual(difference('{"a":1,"b":{"c":[1,2]},"e":0}', '{"a":1,"b":{"c":[1,3,{"d":4}]},"f":null}'), [
+    { path: 'b.c[1]', before: '2', after: '3' },
+    { path: 'b.c[2]', before: undefined, after: '{"d":4}' },
+    { path: 'e', before: '0', after: undefined },
+    { path: 'f', before: undefined, after: 'null' },
+  ]);
+});
+
+test('the connection is guessed from the page URL', () => {
+  assert.deepEqual(guessConnection(new URL('http://127.0.0.1:9000/b/p/q/ui/index.html')), { endpoint: 'http://127.0.0.1:9000', bucket: 'b', prefix: 'p/q', region: 'us-east-1' });
+  assert.deepEqual(guessConnection(new URL('https://b.s3.eu-central-1.amazonaws.com/ui/index.html')), { endpoint: 'https://s3.eu-central-1.amazonaws.com', bucket: 'b', region: 'eu-central-1', prefix: '', virtualHost: true });
+  assert.deepEqual(guessConnection(new URL('http://localhost:1/elsewhere.html')), {});
+});
+
+test('work runs with limited concurrency and results are in order', async () => {
+  let running = 0;
+  let most = 0;
+  const results = await mapConcurrently([30, 10, 20, 5], 2, async (millis) => {
+    running += 1;
+    most = Math.max(most, running);
+    await new Promise((done) => setTimeout(done, millis));
+    running -= 1;
+    return millis;
+  });
+  assert.deepEqual([results, most], [[30, 10, 20, 5], 2]);
+});
+
+test('the action of an event comes from the record', () => {
+  for (const action of ['submitted', 'claimed', 'released', 'snoozed', 'completed', 'failed', 'lease_expired', 'expired', 'cancel_requested', 'cancelled', 'run_now', 'replayed', 'archived', 'unarchived']) {
+    assert.equal(actionOf({ action, from: 'running', to: 'pending', error: 'any text' }), action);
+  }
+  const ended = (action) => ({ action, from: 'running', to: 'pending', error: 'why' });
+  assert.ok(isFault(ended('failed')) && isFault(ended('lease_expired')) && !isFault(ended('released')) && !isFault(ended('snoozed')));
+});
+
+test('the action of an event without the field is inferred', () => {
+  for (const [from, to, error, action] of [
+    [undefined, 'pending', undefined, 'submitted'],
+    ['pending', 'running', undefined, 'claimed'],
+    ['running', 'running', 'stop', 'cancel_requested'],
+    ['running', 'pending', 'released by its worker', 'released'],
+    ['running', 'pending', 'snoozed', 'snoozed'],
+    ['running', 'pending', 'boom', 'failed'],
+    ['running', 'completed', undefined, 'completed'],
+    ['running', 'failed', 'boom', 'failed'],
+    ['pending', 'cancelled', 'cancelled', 'cancelled'],
+    ['pending', 'pending', 'made due at once', 'run_now'],
+    ['failed', 'pending', undefined, 'replayed'],
+    ['failed', 'archived', undefined, 'archived'],
+    ['archived', 'failed', undefined, 'unarchived'],
+  ]) {
+    assert.equal(actionOf({ from, to, error }), action);
+    assert.equal(actionOf({ from, to, error, action: 'of a later version' }), action);
+  }
+});
