@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write as _;
 
+use qo::model::keys::{IndexEntry, Key};
+use qo::model::task::encode;
+use qo::model::transition::{Action, Command, Idempotency, Submission, submit};
+use qo::model::{Jitter, LeaseId, OpId, Payload, PayloadRef, Status};
 use qo::{Failure, FailureKind, Json, ProgressReport, Task, TaskId, Timestamp, WorkerInfo};
-use qo_core::keys::{IndexEntry, Key};
-use qo_core::task::encode;
-use qo_core::transition::{Action, Command, Idempotency, Submission, submit};
-use qo_core::{Jitter, LeaseId, OpId, Payload, PayloadRef, Status};
 
 type StoryResult<T> = Result<T, Box<dyn Error>>;
 
@@ -449,7 +449,7 @@ impl Story {
             .objects
             .iter()
             .filter(|(key, _)| key.starts_with("tasks/"))
-            .filter_map(|(key, body)| Some((key, qo_core::task::decode(body.as_bytes()).ok()?)))
+            .filter_map(|(key, body)| Some((key, qo::model::task::decode(body.as_bytes()).ok()?)))
             .collect();
         let is_here = |task: &Task| {
             task.status == Status::Running
@@ -584,9 +584,9 @@ fn planned(
     }
 }
 
-fn sha256(bytes: &[u8]) -> qo_core::Sha256 {
+fn sha256(bytes: &[u8]) -> qo::model::Sha256 {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     let mut array = [0; 32];
     array.copy_from_slice(digest.as_ref());
-    qo_core::Sha256::from_bytes(array)
+    qo::model::Sha256::from_bytes(array)
 }

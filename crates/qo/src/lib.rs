@@ -46,7 +46,7 @@
 //! - [`Error`]: one variant per condition; [`Error::kind`] groups them.
 //! - [`BulkReport`]: the result of an operation on all tasks that match a filter.
 //! - [`diff()`]: the fields that differ between two versions of a task.
-//! - [`store`], [`runtime`], [`engine`]: types for programs that open stores, drive time or implement engines themselves.
+//! - [`model`], [`engine`], [`store`], [`direct`], [`election`], [`runtime`]: rarely needed types that appear in this API.
 #![cfg_attr(
     feature = "slate",
     doc = "- [`Broker`]: serves a queue in broker mode, or stands by."
@@ -84,13 +84,10 @@ mod broker;
 mod bulk;
 mod connect;
 mod diff;
-pub mod engine;
 mod error;
 mod queue;
 #[cfg(feature = "remote")]
 mod remote;
-pub mod runtime;
-pub mod store;
 mod submit;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
@@ -121,8 +118,8 @@ pub use qo_core::task::{Event, IdempotencyScope};
 pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
 #[doc(inline)]
 pub use qo_core::{
-    IdempotencyKey, Json, LeaseId, QueueName, Rejection, RetryPolicy, Shard, Status, Tag, Task,
-    TaskId, TaskType, Timestamp, TraceParent, WorkerId,
+    IdempotencyKey, Json, LeaseId, Payload, QueueName, Rejection, RetryPolicy, Shard, Status, Tag,
+    Task, TaskId, TaskType, Timestamp, TraceParent, WorkerId,
 };
 #[doc(inline)]
 pub use qo_direct::{
@@ -140,6 +137,33 @@ pub use qo_engine::{Engine, EngineError};
 pub use qo_store::probe::ProbeOptions;
 #[doc(inline)]
 pub use qo_store::{OpenOptions, StoreError};
+
+/// Tasks, transitions and names: the crate `qo-core`.
+pub mod model {
+    pub use qo_core::*;
+}
+
+/// The trait that every mode implements, with its requests and events: the crate `qo-engine`.
+pub mod engine {
+    pub use qo_engine::*;
+}
+
+/// Stores, their clients, bucket administration and the probe: the crate `qo-store`, and the `object_store` that it uses.
+pub mod store {
+    pub use object_store;
+    pub use qo_store::*;
+}
+
+/// Direct mode, its maintenance, `init` and `doctor`: the crate `qo-direct`.
+pub mod direct {
+    pub use qo_direct::*;
+}
+
+#[cfg(feature = "remote")]
+#[doc(inline)]
+pub use qo_remote::InvalidServer;
+#[doc(no_inline)]
+pub use {qo_broker::election, qo_store::runtime};
 
 /// Compiles and runs the program of the README as a doctest.
 #[cfg(doctest)]

@@ -147,6 +147,7 @@ fn differences(steps: &[VersionStep], now: Timestamp, screen: &Screen) -> String
             field,
             before,
             after,
+            ..
         } in &step.changes
         {
             // A history grows by one event each time, which the heading tells already.

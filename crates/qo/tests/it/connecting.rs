@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use qo::runtime::TokioRuntime;
+use qo::store::probe::VERDICT_KEY;
 use qo::{Connect, Error, ErrorKind, OpenOptions};
-use qo_store::probe::VERDICT_KEY;
-use qo_store::runtime::TokioRuntime;
 
 use crate::test_store::TestStore;
 

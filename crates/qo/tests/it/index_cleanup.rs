@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use qo::model::keys::{IndexEntry, Key};
 use qo::{ClaimRequest, Failure, FailureKind, Queue, Status, TaskFilter};
-use qo_core::keys::{IndexEntry, Key};
 
 use crate::test_store::{TestStore, claim_one, claim_request, until};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use qo::runtime::{Runtime, TokioRuntime};
 use qo::{ClaimRequest, Connect, DirectConfig, LeaseId, OpenOptions, Queue, Task};
-use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_testkit::SeaweedFs;
 use tempfile::TempDir;
 

@@ -1,7 +1,7 @@
 //! Stored versions of a task and their changes, on versioned stores; events of a task, on all stores.
 
+use qo::store::admin::Versioning;
 use qo::{EngineError, Error, FieldChange, Json, Queue, Status, TaskFilter, TaskId, diff};
-use qo_store::admin::Versioning;
 
 use crate::test_store::{TestStore, claim_one};
 

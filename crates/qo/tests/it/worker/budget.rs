@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use qo::store::wrap::Operation;
 use qo::testing::memory_queue;
 use qo::{Context, TaskError, Worker};
-use qo_store::wrap::Operation;
 
 use super::{Gate, Job, SharedBucket, job, soon, submit, while_time_passes};
 

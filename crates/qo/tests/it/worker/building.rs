@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use qo::runtime::TokioRuntime;
 use qo::testing::memory_queue;
 use qo::{Connect, Context, Error, ErrorKind, OpenOptions, TaskError, TaskInput, Worker};
-use qo_store::runtime::TokioRuntime;
 
 use super::{Job, greet};
 

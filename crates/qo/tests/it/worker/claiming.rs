@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use qo::store::wrap::Operation;
 use qo::{Context, Shard, Status, TaskError, TaskFilter, Worker};
-use qo_store::wrap::Operation;
 
 use super::{Gate, Job, SharedBucket, greet, soon, submit};
 use crate::test_store::until;

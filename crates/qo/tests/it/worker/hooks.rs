@@ -14,8 +14,8 @@ struct Recorder(Arc<Mutex<Vec<String>>>);
 impl Recorder {
     fn note(&self, context: &Context, text: &str) {
         let name: Job = match context.task().input() {
-            qo_core::Payload::Inline(json) => json.to_value().unwrap(),
-            qo_core::Payload::Stored(_) => panic!("a small input"),
+            qo::Payload::Inline(json) => json.to_value().unwrap(),
+            qo::Payload::Stored(_) => panic!("a small input"),
         };
         self.0.lock().unwrap().push(format!("{} {text}", name.name));
     }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use qo::store::wrap::{FaultKind, FaultPlan, FaultRule};
 use qo::{Context, MaintenanceConfig, Status, StopReason, TaskError, Worker};
-use qo_store::wrap::{FaultKind, FaultPlan, FaultRule};
 
 use super::{Gate, Job, SharedBucket, soon, submit};
 use crate::test_store::TIMEOUT;

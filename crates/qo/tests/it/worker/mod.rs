@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use qo::runtime::{Runtime, TokioRuntime};
+use qo::store::client::{ClientConfig, RetryConfig};
+use qo::store::wrap::{CountingStore, FaultPlan, FaultStore};
+use qo::store::{Store, StoreClient, open};
 use qo::testing::TestClock;
 use qo::{Context, DirectConfig, DirectEngine, OpenOptions, Queue, Task, TaskError, TaskInput};
-use qo_store::client::{ClientConfig, RetryConfig};
-use qo_store::runtime::{Runtime, TokioRuntime};
-use qo_store::wrap::{CountingStore, FaultPlan, FaultStore};
-use qo_store::{Store, StoreClient, open};
 use tokio::sync::Notify;
 
 use crate::test_store::TIMEOUT;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use qo::store::wrap::{FaultKind, FaultPlan, FaultRule, Operation};
 use qo::{Context, Status, TaskError, Worker};
-use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, Operation};
 
 use super::{Gate, Job, SharedBucket, greet, soon, submit};
 use crate::test_store::TIMEOUT;
