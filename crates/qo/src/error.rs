@@ -240,9 +240,7 @@ impl Error {
             | Self::MissingFeature { .. }
             | Self::NoThreads { .. }
             | Self::NoSignals { .. } => ErrorKind::Unsupported,
-            Self::Probe(ProbeError::Store { .. }) | Self::QueueHeld { .. } => {
-                ErrorKind::Unavailable
-            }
+            Self::Probe(_) | Self::QueueHeld { .. } => ErrorKind::Unavailable,
             Self::Engine(error) => engine_kind(error),
             Self::Leadership(error) => leadership_kind(error),
             Self::StillRunning { .. } => ErrorKind::Timeout,
@@ -273,7 +271,7 @@ fn check_kind(error: &CheckError) -> ErrorKind {
         | CheckError::NotAStore { .. } => ErrorKind::BadInput,
         CheckError::Refused { .. } | CheckError::NoCredentials { .. } => ErrorKind::Denied,
         CheckError::ClockSkewed { .. } => ErrorKind::Unsupported,
-        CheckError::Unreachable { .. } | CheckError::Failed { .. } => ErrorKind::Unavailable,
+        _ => ErrorKind::Unavailable,
     }
 }
 
@@ -285,7 +283,7 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         EngineError::Contended { .. } | EngineError::QueuePaused { .. } => ErrorKind::Conflict,
         EngineError::PayloadTooLarge { .. } | EngineError::BadRequest(_) => ErrorKind::BadInput,
         EngineError::NotVersioned | EngineError::QueueFull { .. } => ErrorKind::Unsupported,
-        EngineError::NotLeader | EngineError::Closed => ErrorKind::Unavailable,
+        _ => ErrorKind::Unavailable,
     }
 }
 
@@ -293,9 +291,7 @@ fn leadership_kind(error: &ElectionError) -> ErrorKind {
     match error {
         ElectionError::Store(error) => store_kind(error),
         ElectionError::Unreadable { .. } => ErrorKind::Damaged,
-        ElectionError::Lost { .. } | ElectionError::Unconfirmed | ElectionError::Released => {
-            ErrorKind::Unavailable
-        }
+        _ => ErrorKind::Unavailable,
     }
 }
 
@@ -306,14 +302,7 @@ fn rejection_kind(rejection: &Rejection) -> ErrorKind {
         Rejection::PayloadTooLarge { .. }
         | Rejection::OutOfBounds { .. }
         | Rejection::RetryPolicy(_) => ErrorKind::BadInput,
-        Rejection::WrongStatus { .. }
-        | Rejection::NotDue { .. }
-        | Rejection::AlreadyDue { .. }
-        | Rejection::Expired { .. }
-        | Rejection::NotExpired { .. }
-        | Rejection::LeaseHolds { .. }
-        | Rejection::CancelAlreadyRequested
-        | Rejection::AttemptsUsedUp => ErrorKind::Conflict,
+        _ => ErrorKind::Conflict,
     }
 }
 
@@ -321,10 +310,10 @@ fn store_kind(error: &StoreError) -> ErrorKind {
     match error {
         StoreError::NotFound { .. } => ErrorKind::NotFound,
         StoreError::Conflict { .. } | StoreError::AlreadyExists { .. } => ErrorKind::Conflict,
-        StoreError::Throttled { .. } | StoreError::Unavailable { .. } => ErrorKind::Unavailable,
         StoreError::Denied { .. } => ErrorKind::Denied,
         StoreError::Unsupported { .. } => ErrorKind::Unsupported,
         StoreError::Corrupt { .. } => ErrorKind::Damaged,
+        _ => ErrorKind::Unavailable,
     }
 }
 

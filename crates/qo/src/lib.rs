@@ -163,7 +163,10 @@ pub mod direct {
 #[doc(inline)]
 pub use qo_remote::InvalidServer;
 #[doc(no_inline)]
-pub use {qo_broker::election, qo_store::runtime};
+pub use {
+    async_trait::async_trait, qo_broker::election, qo_store::runtime,
+    tokio_util::sync::CancellationToken,
+};
 
 /// Compiles and runs the program of the README as a doctest.
 #[cfg(doctest)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use qo::async_trait;
 use qo::testing::memory_queue;
 use qo::{Context, Json, Status, TaskError, TaskHandler, TaskInput, Worker};
 

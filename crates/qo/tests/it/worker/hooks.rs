@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use async_trait::async_trait;
+use qo::async_trait;
 use qo::testing::memory_queue;
 use qo::{Context, Hook, Outcome, TaskError, Worker};
 
