@@ -46,6 +46,10 @@ pub(super) enum Committed {
     /// It is durable, or it changed nothing and what it was answered from is the newest there is.
     Done,
     /// It is on its way, and stays in order. When this fails, the journal is over.
+    #[cfg_attr(
+        not(feature = "slate"),
+        expect(dead_code, reason = "only the journal on SlateDB returns it")
+    )]
     Later(BoxFuture<Result<(), EngineError>>),
     /// Somebody else was first. Nothing was written; load, apply again and try again.
     Lost,
@@ -59,6 +63,10 @@ pub(super) enum Want {
     /// A task that has come to its end.
     Task(TaskId),
     /// The task that holds an idempotency key.
+    #[cfg_attr(
+        not(feature = "slate"),
+        expect(dead_code, reason = "only the journal on SlateDB returns it")
+    )]
     Key(qo_core::task::ScopedKey),
 }
 
@@ -68,8 +76,16 @@ pub(super) enum Found {
     /// Nothing.
     Nothing,
     /// A task.
+    #[cfg_attr(
+        not(feature = "slate"),
+        expect(dead_code, reason = "only the journal on SlateDB returns it")
+    )]
     Task(Box<Task>),
     /// The id of the task that holds the key.
+    #[cfg_attr(
+        not(feature = "slate"),
+        expect(dead_code, reason = "only the journal on SlateDB returns it")
+    )]
     Holder(TaskId),
 }
 

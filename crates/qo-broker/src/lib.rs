@@ -4,7 +4,7 @@
 //! callers that come at about the same time are made durable with one write, by a [`journal`]:
 //!
 //! - [`json`]: one readable JSON object, changed by compare-and-swap. Any number of processes may share it.
-//! - [`slate`]: SlateDB on the same object store. One process at a time, and few requests a task.
+//! - `slate`, with the feature of that name: SlateDB on the same object store. One process at a time, and few requests a task.
 //!
 //! The loop knows nothing of objects, and the journals nothing of callers. `docs/internals/broker-mode.md` has the protocols of both, with
 //! what a crash after each step leaves behind.
@@ -21,6 +21,7 @@ mod json;
 mod message;
 mod notify;
 mod payloads;
+#[cfg(feature = "slate")]
 mod slate;
 
 use std::fmt;
@@ -33,6 +34,7 @@ use qo_store::runtime::{Runtime, RuntimeExt};
 use tokio::sync::mpsc;
 
 pub use config::{BrokerConfig, JsonConfig};
+#[cfg(feature = "slate")]
 pub use slate::SlateConfig;
 
 use qo_engine::EngineError;

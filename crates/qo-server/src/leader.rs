@@ -1,5 +1,6 @@
 //! Which of several servers of a queue may answer for it.
 
+#[cfg(feature = "slate")]
 use qo::BrokerHandle;
 use qo_store::runtime::BoxFuture;
 
@@ -22,6 +23,7 @@ pub trait Leader: Send + Sync + 'static {
     fn elsewhere(&self) -> Option<String>;
 }
 
+#[cfg(feature = "slate")]
 impl Leader for BrokerHandle {
     fn id(&self) -> &str {
         BrokerHandle::id(self)

@@ -1,29 +1,29 @@
-//! An hour in the life of a queue, as the objects that it leaves in a bucket: what the dashboard's tests and pictures show.
+//! One hour of a queue, as the objects in its bucket: the data of the dashboard's tests and screenshots.
 //!
-//! `cargo run --example dashboard_story -- NOW_MS` prints a line of JSON for each object, `{"key": ..., "body": ...}`, in the
-//! order in which they are to be written. Everything comes from the core's own transitions, so that no task is there that could not
-//! be; the same time gives the same story.
+//! `cargo run --example dashboard_story -- NOW_MS` prints one JSON line per object, `{"key": ..., "body": ...}`, in the order in
+//! which to write them. All tasks come from the core's transitions, so that only valid tasks occur. The same time gives the same
+//! output.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write as _;
 
+use qo::model::keys::{IndexEntry, Key};
+use qo::model::task::encode;
+use qo::model::transition::{Action, Command, Idempotency, Submission, submit};
+use qo::model::{Jitter, LeaseId, OpId, Payload, PayloadRef, Status};
 use qo::{Failure, FailureKind, Json, ProgressReport, Task, TaskId, Timestamp, WorkerInfo};
-use qo_core::keys::{IndexEntry, Key};
-use qo_core::task::encode;
-use qo_core::transition::{Action, Command, Idempotency, Submission, submit};
-use qo_core::{Jitter, LeaseId, OpId, Payload, PayloadRef, Status};
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+type StoryResult<T> = Result<T, Box<dyn Error>>;
 
 const MINUTE: i64 = 60_000;
 
-fn main() -> Outcome<()> {
+fn main() -> StoryResult<()> {
     let now = std::env::args()
         .nth(1)
         .ok_or("the time in milliseconds is missing")?;
     let mut story = Story::new(Timestamp::from_millis(now.parse()?));
-    story.tell()?;
+    story.build()?;
     let mut out = std::io::stdout().lock();
     for (key, body) in story.objects {
         writeln!(out, "{}", serde_json::json!({ "key": key, "body": body }))?;
@@ -37,8 +37,8 @@ struct Story {
     objects: Vec<(String, String)>,
 }
 
-/// How one task's life goes, by minutes before now.
-struct Plan {
+/// A task to submit.
+struct PlannedTask {
     task_type: &'static str,
     queue: &'static str,
     input: String,
@@ -73,7 +73,7 @@ impl Story {
         Timestamp::from_millis(self.now.as_millis() - millis)
     }
 
-    fn tell(&mut self) -> Outcome<()> {
+    fn build(&mut self) -> StoryResult<()> {
         for index in 0..120 {
             self.ordinary(index)?;
         }
@@ -91,8 +91,8 @@ impl Story {
         Ok(())
     }
 
-    /// Tasks that go well, more of them lately, some at the second try.
-    fn ordinary(&mut self, index: u64) -> Outcome<()> {
+    /// Tasks that succeed, more of them recently, some at the second attempt.
+    fn ordinary(&mut self, index: u64) -> StoryResult<()> {
         let millis = i64::try_from(self.below(58 * 60_000).min(self.below(58 * 60_000)))? + 2_000;
         let (task_type, queue, input, run_ms) = match self.below(10) {
             0..=3 => (
@@ -158,8 +158,8 @@ impl Story {
         self.keep(&task)
     }
 
-    /// Dead letters: bugs, and retries that were used up.
-    fn failures(&mut self) -> Outcome<()> {
+    /// Dead letters: bugs and exhausted retries.
+    fn failures(&mut self) -> StoryResult<()> {
         let errors = [
             (
                 "charge_card",
@@ -202,7 +202,7 @@ impl Story {
         Ok(())
     }
 
-    fn waiting(&mut self) -> Outcome<()> {
+    fn waiting(&mut self) -> StoryResult<()> {
         for index in 0..11_i64 {
             let (task_type, queue) = [
                 ("generate_report", "reports"),
@@ -252,7 +252,7 @@ impl Story {
         self.keep(&task)
     }
 
-    fn running(&mut self) -> Outcome<()> {
+    fn running(&mut self) -> StoryResult<()> {
         for (index, (percent, message)) in [
             (Some(62.0), "1,240 of 2,000 rows"),
             (Some(8.0), "reading the source"),
@@ -307,7 +307,7 @@ impl Story {
         Ok(())
     }
 
-    fn put_away(&mut self) -> Outcome<()> {
+    fn put_away(&mut self) -> StoryResult<()> {
         for index in 0..4_i64 {
             let plan = planned(
                 "send_email",
@@ -343,9 +343,9 @@ impl Story {
         Ok(())
     }
 
-    /// The tasks that tests look for by name.
-    fn special(&mut self) -> Outcome<()> {
-        // Markup and script everywhere where a user can put text.
+    /// Tasks that tests find by name.
+    fn special(&mut self) -> StoryResult<()> {
+        // Markup and script in every text that users can set.
         let nasty = r#"{"html":"<img src=x onerror=\"window.qoHacked=1\"><script>window.qoHacked=1</script>","n":123456789012345678901234567890.10,"</script>":"javascript:window.qoHacked=1"}"#;
         let mut plan = planned("render_page", "default", nasty, self.ago(2 * MINUTE));
         plan.tags = vec!["<b>bold</b>", "\"><script>window.qoHacked=1</script>"];
@@ -390,7 +390,7 @@ impl Story {
         self.complete(&mut task, r#"{"imported":4000}"#, at + 12_345)?;
         self.keep(&task)?;
 
-        // One that was stored state by state, so that a bucket with versions has them.
+        // A task whose every version is stored, for versioned buckets.
         let mut plan = planned(
             "nightly_backup",
             "default",
@@ -414,7 +414,7 @@ impl Story {
         Ok(())
     }
 
-    fn workers(&mut self) -> Outcome<()> {
+    fn workers(&mut self) -> StoryResult<()> {
         let known = [
             ("worker-eu-1", 9_000, 8, Some("ip-10-0-3-17"), 1_204, 9),
             ("worker-eu-2", 14_000, 8, Some("ip-10-0-3-42"), 1_187, 12),
@@ -444,12 +444,12 @@ impl Story {
     }
 
     fn running_on(&self, worker: &str) -> Vec<TaskId> {
-        // A task that was stored state by state is what it was stored as last.
+        // The last stored version is the current task.
         let stored: BTreeMap<_, _> = self
             .objects
             .iter()
             .filter(|(key, _)| key.starts_with("tasks/"))
-            .filter_map(|(key, body)| Some((key, qo_core::task::decode(body.as_bytes()).ok()?)))
+            .filter_map(|(key, body)| Some((key, qo::model::task::decode(body.as_bytes()).ok()?)))
             .collect();
         let is_here = |task: &Task| {
             task.status == Status::Running
@@ -465,11 +465,11 @@ impl Story {
             .collect()
     }
 
-    fn submitted(&mut self, plan: Plan) -> Outcome<Task> {
+    fn submitted(&mut self, plan: PlannedTask) -> StoryResult<Task> {
         self.submitted_for(plan, None)
     }
 
-    fn submitted_for(&mut self, plan: Plan, due: Option<Timestamp>) -> Outcome<Task> {
+    fn submitted_for(&mut self, plan: PlannedTask, due: Option<Timestamp>) -> StoryResult<Task> {
         let id = TaskId::from_random(self.wide());
         let input = Payload::Inline(Json::parse(plan.input)?);
         let mut submission = Submission::new(id, plan.task_type.parse()?, input);
@@ -483,12 +483,12 @@ impl Story {
         Ok(submit(submission, OpId::from_random(self.wide()), plan.at)?)
     }
 
-    fn apply(&mut self, task: &mut Task, action: Action, at: i64) -> Outcome<()> {
+    fn apply(&mut self, task: &mut Task, action: Action, at: i64) -> StoryResult<()> {
         let op = OpId::from_random(self.wide());
         Ok(task.apply(Command { op, action }, Timestamp::from_millis(at))?)
     }
 
-    fn claim(&mut self, task: &mut Task, at: i64) -> Outcome<()> {
+    fn claim(&mut self, task: &mut Task, at: i64) -> StoryResult<()> {
         let worker = if task.queue.as_str() == "billing" {
             "worker-billing"
         } else {
@@ -497,7 +497,13 @@ impl Story {
         self.claim_as(task, worker, at, 30_000)
     }
 
-    fn claim_as(&mut self, task: &mut Task, worker: &str, at: i64, lease_ms: u64) -> Outcome<()> {
+    fn claim_as(
+        &mut self,
+        task: &mut Task,
+        worker: &str,
+        at: i64,
+        lease_ms: u64,
+    ) -> StoryResult<()> {
         let action = Action::Claim {
             worker: worker.parse()?,
             lease: LeaseId::from_random(self.wide()),
@@ -506,7 +512,13 @@ impl Story {
         self.apply(task, action, at)
     }
 
-    fn fail(&mut self, task: &mut Task, kind: FailureKind, error: &str, at: i64) -> Outcome<()> {
+    fn fail(
+        &mut self,
+        task: &mut Task,
+        kind: FailureKind,
+        error: &str,
+        at: i64,
+    ) -> StoryResult<()> {
         let lease = task.lease_id.ok_or("only a running task can fail")?;
         let failure = Failure {
             kind,
@@ -523,7 +535,7 @@ impl Story {
         )
     }
 
-    fn complete(&mut self, task: &mut Task, output: &str, at: i64) -> Outcome<()> {
+    fn complete(&mut self, task: &mut Task, output: &str, at: i64) -> StoryResult<()> {
         let lease = task
             .lease_id
             .ok_or("only a running task can be completed")?;
@@ -531,14 +543,14 @@ impl Story {
         self.apply(task, Action::Complete { lease, output }, at)
     }
 
-    fn store(&mut self, task: &Task) -> Outcome<()> {
+    fn store(&mut self, task: &Task) -> StoryResult<()> {
         let body = String::from_utf8(encode(task)?)?;
         self.objects.push((Key::Task(task.id).to_string(), body));
         Ok(())
     }
 
-    /// Stores a task with the index entry that it should have.
-    fn keep(&mut self, task: &Task) -> Outcome<()> {
+    /// Stores a task and its index entry.
+    fn keep(&mut self, task: &Task) -> StoryResult<()> {
         self.store(task)?;
         let entry = match (task.status, task.lease_expires_at) {
             (Status::Pending, _) => Some(IndexEntry::of(task).key(self.now)),
@@ -555,8 +567,13 @@ impl Story {
     }
 }
 
-fn planned(task_type: &'static str, queue: &'static str, input: &str, at: Timestamp) -> Plan {
-    Plan {
+fn planned(
+    task_type: &'static str,
+    queue: &'static str,
+    input: &str,
+    at: Timestamp,
+) -> PlannedTask {
+    PlannedTask {
         task_type,
         queue,
         input: input.to_owned(),
@@ -567,9 +584,9 @@ fn planned(task_type: &'static str, queue: &'static str, input: &str, at: Timest
     }
 }
 
-fn sha256(bytes: &[u8]) -> qo_core::Sha256 {
+fn sha256(bytes: &[u8]) -> qo::model::Sha256 {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     let mut array = [0; 32];
     array.copy_from_slice(digest.as_ref());
-    qo_core::Sha256::from_bytes(array)
+    qo::model::Sha256::from_bytes(array)
 }

@@ -1,7 +1,6 @@
-//! A worker that does whatever it is given: it completes each task with its own input.
+//! A worker without handlers, on the operations of `Queue`: it completes each task with the task's input.
 //!
-//! `cargo run --example echo_worker -- s3://bucket` serves all queues and types until it is killed. It shows a task's way
-//! from the dashboard back to a worker.
+//! `cargo run --example echo_worker -- s3://bucket` serves all queues and types until it is killed.
 
 use std::process::ExitCode;
 
@@ -25,13 +24,13 @@ async fn run() -> Result<(), Error> {
     };
     let worker: qo::WorkerId = "echo".parse()?;
     let mut info = WorkerInfo::new(worker.clone(), queue.now());
-    let mut wish = ClaimRequest::new(worker, Vec::new());
-    wish.queues = Vec::new();
-    wish.wait_ms = 10_000;
+    let mut request = ClaimRequest::new(worker, Vec::new());
+    request.queues = Vec::new();
+    request.wait_ms = 10_000;
     loop {
         info.last_heartbeat = queue.now();
         queue.heartbeat(&info).await?;
-        for task in queue.claim(&wish).await? {
+        for task in queue.claim(&request).await? {
             let Some(lease) = task.lease_id else { continue };
             let input = queue.input(&task).await?;
             queue.complete(task.id, lease, Some(input)).await?;

@@ -1,4 +1,4 @@
-//! Progress, and calling a task off while it runs: `cargo run --example progress`.
+//! Reports progress, and cancels a running task: `cargo run --example progress`.
 
 use std::time::Duration;
 
@@ -40,18 +40,18 @@ pub(crate) async fn run() -> Result<(), Error> {
     let id = task.submit().await?.task.id;
     loop {
         queue.runtime().sleep(Duration::from_millis(300)).await;
-        let seen = queue.get(id).await?;
-        let Some(progress) = &seen.progress else {
+        let task = queue.get(id).await?;
+        let Some(progress) = &task.progress else {
             continue;
         };
         let message = progress.message.as_deref().unwrap_or_default();
-        println!("{}: {:.1} %, {message}", seen.status, progress.percent);
+        println!("{}: {:.1} %, {message}", task.status, progress.percent);
         if progress.percent >= 2.0 {
             break;
         }
     }
-    // The worker hears of it with its next write: a renewal, at a third of the lease, or a report of progress.
-    println!("calling it off");
+    // The worker notices it at its next write: a renewal after a third of the lease, or a progress report.
+    println!("cancelling");
     queue.cancel(id, Some("changed my mind")).await?;
     let ended = queue.wait(id, Duration::from_secs(30)).await?;
     let error = ended.last_error.as_deref().unwrap_or_default();

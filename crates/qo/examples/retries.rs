@@ -1,4 +1,4 @@
-//! Retries, dead letters, and how to start a dead one over: `cargo run --example retries`.
+//! Retries, dead letters, and replaying one: `cargo run --example retries`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ impl TaskInput for Charge {
     const TYPE: &'static str = "charge";
 }
 
-/// A bank that can be out of order.
+/// A bank that can be closed.
 #[derive(Default)]
 struct Bank {
     is_open: AtomicBool,
@@ -26,14 +26,14 @@ struct Bank {
 async fn charge(charge: Charge, context: Context) -> Result<String, TaskError> {
     let bank = context.state::<Arc<Bank>>().ok_or("no bank")?;
     if charge.card.is_empty() {
-        // No retry can help.
+        // A retry would not help.
         return Err(TaskError::permanent("no card"));
     }
     if !bank.is_open.load(Ordering::SeqCst) {
-        // Any error is retried: `?` would do as well.
+        // Any error is retried; `?` has the same effect.
         return Err(TaskError::retryable("the bank is closed"));
     }
-    // The id and the attempt let the bank recognise a charge that it has seen, and refuse an attempt that is not the newest.
+    // A real bank would receive the id, to recognise a repeated charge, and the attempt, to refuse an old attempt.
     Ok(format!("charged {} for {}", charge.card, context.id()))
 }
 
@@ -60,7 +60,7 @@ pub(crate) async fn run() -> Result<(), Error> {
         show(&queue, *id).await?;
     }
 
-    // What has failed for good is kept, to be looked at and started over.
+    // Failed tasks are kept, and can be inspected and replayed.
     let failed = TaskFilter {
         statuses: vec![Status::Failed],
         ..TaskFilter::default()
@@ -74,7 +74,7 @@ pub(crate) async fn run() -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits for a task's end, and shows how it came to it.
+/// Waits for a task to finish, and prints its events.
 async fn show(queue: &Queue, id: TaskId) -> Result<(), Error> {
     let task = queue.wait(id, Duration::from_secs(30)).await?;
     println!("{id} {} after {} attempts", task.status, task.attempt);

@@ -1,7 +1,7 @@
-//! A web application that leaves slow work to a worker: `cargo run --example web`.
+//! A web application that runs slow work in a worker: `cargo run --example web`.
 //!
-//! `POST /emails` submits a task and answers with its id; `GET /emails/{id}` says what has become of it. It makes two requests to
-//! itself, shows them, and ends; with `--serve` it goes on until Ctrl-C.
+//! `POST /emails` submits a task and returns its id; `GET /emails/{id}` returns its status. The example sends itself two requests,
+//! prints the responses, and ends. With `--serve` it runs until Ctrl-C.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -26,32 +26,40 @@ impl TaskInput for Email {
 
 async fn send(email: Email, _: Context) -> Result<Value, TaskError> {
     if !email.to.contains('@') {
-        return Err(TaskError::permanent("this is no address"));
+        return Err(TaskError::permanent("not an email address"));
     }
     Ok(json!({ "sent_to": email.to }))
 }
 
-type Answer = Result<(StatusCode, Json<Value>), (StatusCode, String)>;
+type HttpResponse = Result<(StatusCode, Json<Value>), (StatusCode, String)>;
 
-async fn submit(State(queue): State<Queue>, Json(email): Json<Email>) -> Answer {
-    let task = queue.task_of(&email).map_err(|error| refuse(&error))?;
-    // Whoever presses the button twice gets one mail.
+async fn submit(State(queue): State<Queue>, Json(email): Json<Email>) -> HttpResponse {
+    let task = queue
+        .task_of(&email)
+        .map_err(|error| error_response(&error))?;
+    // Submitting the form twice sends one mail.
     let task = task.idempotency_key(format!("welcome/{}", email.to));
-    let submitted = task.submit().await.map_err(|error| refuse(&error))?;
-    let answer = json!({ "id": submitted.task.id, "duplicate": submitted.duplicate });
-    Ok((StatusCode::ACCEPTED, Json(answer)))
+    let submitted = task
+        .submit()
+        .await
+        .map_err(|error| error_response(&error))?;
+    let body = json!({ "id": submitted.task.id, "duplicate": submitted.duplicate });
+    Ok((StatusCode::ACCEPTED, Json(body)))
 }
 
-async fn status(State(queue): State<Queue>, Path(id): Path<TaskId>) -> Answer {
-    let task = queue.get(id).await.map_err(|error| refuse(&error))?;
+async fn status(State(queue): State<Queue>, Path(id): Path<TaskId>) -> HttpResponse {
+    let task = queue
+        .get(id)
+        .await
+        .map_err(|error| error_response(&error))?;
     let output = queue.output(&task).await;
-    let output = output.map_err(|error| refuse(&error))?;
-    let answer = json!({ "status": task.status, "output": output });
-    Ok((StatusCode::OK, Json(answer)))
+    let output = output.map_err(|error| error_response(&error))?;
+    let body = json!({ "status": task.status, "output": output });
+    Ok((StatusCode::OK, Json(body)))
 }
 
-/// The errors of the queue as those of HTTP.
-fn refuse(error: &qo::Error) -> (StatusCode, String) {
+/// Maps errors of the queue to HTTP.
+fn error_response(error: &qo::Error) -> (StatusCode, String) {
     let status = match error.kind() {
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::BadInput => StatusCode::BAD_REQUEST,
@@ -84,28 +92,28 @@ pub(crate) async fn run(serve: bool) -> Result<String, Box<dyn Error + Send + Sy
         return Ok(String::new());
     }
     let worker = worker.spawn();
-    let answer = tokio::select! {
+    let response = tokio::select! {
         served = serving => {
             served?;
-            return Err("the server ended by itself".into());
+            return Err("the server stopped".into());
         }
-        answer = visit(address, &queue) => answer?,
+        response = visit(address, &queue) => response?,
     };
     worker.stop().await?;
-    Ok(answer)
+    Ok(response)
 }
 
-/// What a browser would do.
+/// Sends the requests of a browser.
 async fn visit(address: SocketAddr, queue: &Queue) -> Result<String, Box<dyn Error + Send + Sync>> {
-    let posted = ask(address, "POST", "/emails", r#"{"to":"ada@example.org"}"#).await?;
+    let posted = send_request(address, "POST", "/emails", r#"{"to":"ada@example.org"}"#).await?;
     let id = serde_json::from_str::<Value>(&posted)?["id"].clone();
     let id: TaskId = serde_json::from_value(id)?;
     queue.wait(id, Duration::from_secs(30)).await?;
-    ask(address, "GET", &format!("/emails/{id}"), "").await
+    send_request(address, "GET", &format!("/emails/{id}"), "").await
 }
 
-/// One request of HTTP, by hand; gives the body of the answer.
-async fn ask(
+/// Sends an HTTP request and returns the body of the response.
+async fn send_request(
     address: SocketAddr,
     method: &str,
     path: &str,
@@ -116,15 +124,17 @@ async fn ask(
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
-    let answer = tokio::task::spawn_blocking(move || -> std::io::Result<String> {
+    let exchange = tokio::task::spawn_blocking(move || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
         stream.write_all(request.as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        Ok(response)
     });
-    let answer = answer.await??;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
+    let response = exchange.await??;
+    let (head, body) = response
+        .split_once("\r\n\r\n")
+        .ok_or("incomplete response")?;
     let first = head.lines().next().unwrap_or_default();
     println!("{method} {path}: {first}: {body}");
     Ok(body.to_owned())

@@ -1,8 +1,7 @@
-//! One operation on all tasks that match a filter.
+//! Operations on all tasks that match a filter.
 //!
-//! The tasks are found page by page and worked on a few at a time. There is no transaction around it: each task is changed on
-//! its own, and the report says what became of all of them, also if the walk had to stop. Running it again goes on where it
-//! stopped, because what is done no longer matches.
+//! Tasks are listed page by page and changed a few at a time. There is no transaction: each task changes on its own, and the report
+//! covers all of them, even if the operation stops early. Running it again continues, because changed tasks no longer match.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,27 +14,28 @@ use qo_engine::api::TaskFilter;
 use crate::error::Error;
 use crate::queue::Queue;
 
-/// How many tasks are worked on at once.
+/// Number of tasks changed concurrently.
 const CONCURRENCY: usize = 32;
-/// After so many failures the rest is not tried: something is wrong with all of them.
+/// The operation stops after this number of failures, because more would fail for the same reason.
 const FAILURES_MAX: usize = 1_000;
 
-/// What came of an operation on all tasks that match a filter.
+/// Result of an operation on all tasks that match a filter.
 #[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
 #[must_use = "some tasks may have failed, or not been tried"]
 pub struct BulkReport {
-    /// How many tasks matched and were tried.
+    /// Number of tasks that matched and were tried.
     pub matched: u64,
-    /// For how many of them it was done.
+    /// Number of tasks for which it succeeded.
     pub done: u64,
-    /// For which it was not, and why.
+    /// Tasks for which it failed, and why.
     pub failed: Vec<(TaskId, Error)>,
-    /// Why the walk ended before it had seen all tasks, if it did.
+    /// Why the operation stopped before the last task, if it did.
     pub stopped: Option<Error>,
 }
 
 impl BulkReport {
-    /// The report of a walk that saw all tasks and found one at least; otherwise the error that says so.
+    /// Returns the report, or an error if the operation stopped early or no task matched.
     pub fn some(self) -> Result<Self, Error> {
         match self.stopped {
             Some(error) => Err(error),
@@ -46,14 +46,14 @@ impl BulkReport {
 }
 
 impl Queue {
-    /// How many tasks match: a preview.
+    /// Counts the tasks that match a filter.
     pub async fn count(&self, filter: &TaskFilter) -> Result<u64, Error> {
         self.list_all(filter.clone())
             .try_fold(0, async |count, _| Ok(count + 1))
             .await
     }
 
-    /// Calls off all that match; pending and running ones, if the filter names no status.
+    /// Cancels all tasks that match: pending and running ones, unless the filter names statuses. Calls `progress` after each task.
     pub async fn cancel_all(
         &self,
         filter: TaskFilter,
@@ -67,7 +67,7 @@ impl Queue {
         .await
     }
 
-    /// Starts over all that match; failed ones, if the filter names no status.
+    /// Replays all tasks that match: failed ones, unless the filter names statuses. Calls `progress` after each task.
     pub async fn replay_all(
         &self,
         filter: TaskFilter,
@@ -98,7 +98,7 @@ impl Queue {
         .await
     }
 
-    /// Puts away all that match; all that have come to their end, if the filter names no status.
+    /// Archives all tasks that match: finished ones, unless the filter names statuses. Calls `progress` after each task.
     pub async fn archive_all(
         &self,
         filter: TaskFilter,
@@ -114,7 +114,7 @@ impl Queue {
         .await
     }
 
-    /// Undoes the archive of all that match.
+    /// Unarchives all tasks that match. Calls `progress` after each task.
     pub async fn unarchive_all(
         &self,
         filter: TaskFilter,
@@ -127,7 +127,7 @@ impl Queue {
         .await
     }
 
-    /// Removes all that match, for good; all that have come to their end, archived ones too, if the filter names no status.
+    /// Deletes all tasks that match: finished and archived ones, unless the filter names statuses. Calls `progress` after each task.
     pub async fn purge_all(
         &self,
         filter: TaskFilter,
@@ -137,8 +137,8 @@ impl Queue {
         self.for_each(filter, keep_all, progress, purge).await
     }
 
-    /// Removes, for good, the tasks that came to their end longer than `age` ago and have one of these statuses; any end, if
-    /// none is named.
+    /// Deletes the tasks that finished longer than `age` ago and have one of these statuses: any finished or archived one, if
+    /// `statuses` is empty. Calls `progress` after each task.
     pub async fn purge_older_than(
         &self,
         age: Duration,
@@ -156,7 +156,7 @@ impl Queue {
         self.for_each(filter, is_old, progress, purge).await
     }
 
-    /// Works on all tasks that match, and reports.
+    /// Applies `work` to all tasks that match.
     async fn for_each<'a>(
         &'a self,
         filter: TaskFilter,
@@ -178,7 +178,7 @@ impl Queue {
         let mut found = std::pin::pin!(found);
         while let Some(tried) = found.next().await {
             match tried {
-                // The list ends here, but what was begun goes on and is reported.
+                // The list ends here; changes under way continue and are reported.
                 Err(error) => {
                     report.stopped = Some(error);
                     continue;
@@ -216,7 +216,7 @@ fn keep_all(_: &Task) -> bool {
     true
 }
 
-/// The filter, with the statuses in which the operation makes sense, if it names none.
+/// Restricts the filter to `statuses`, unless it names some.
 fn with_statuses(mut filter: TaskFilter, statuses: &[Status]) -> TaskFilter {
     if filter.statuses.is_empty() {
         filter.statuses = statuses.to_vec();

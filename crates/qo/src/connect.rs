@@ -1,34 +1,40 @@
-//! From a URL to a queue.
+//! Opens a queue by URL.
 //!
 //! | step | requests |
 //! | --- | --- |
-//! | the store is opened | none |
-//! | it is checked, so that a wrong bucket or wrong credentials give a line that says what to do | 1 LIST |
-//! | it is trusted by the verdict that is remembered in it, or probed for a few seconds | 1 GET, or the probe |
+//! | Open the store. | none |
+//! | Check it, so that a wrong bucket or wrong credentials give an error that says what to do. | 1 LIST |
+//! | Read the verdict of an earlier probe, or probe the store for a few seconds. | 1 GET, or the probe |
 //!
-//! A store in memory skips the last two: nobody else can write there, and it is gone with the process.
+//! A store in memory skips the last two steps: no other process can write to it.
 //!
-//! With `?engine=slate` the broker is looked for (1 GET) and asked; where there is none, the queue is opened here.
+//! With `?engine=slate`, the client reads the broker's address from the store (1 GET) and connects to it. Without a broker it opens
+//! the queue itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_broker::BrokerEngine;
-use qo_broker::{JsonConfig, SlateConfig};
-use qo_direct::DirectConfig;
-use qo_direct::DirectEngine;
+#[cfg(feature = "slate")]
+use qo_broker::SlateConfig;
+use qo_broker::{BrokerEngine, JsonConfig};
+use qo_direct::{DirectConfig, DirectEngine};
 use qo_store::client::ClientConfig;
 use qo_store::probe::{ProbeOptions, ensure_trusted};
 use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::{OpenOptions, Store, StoreClient, StoreKind, check, open, open_default};
 
-use crate::broker::{self, Broker, Place};
+#[cfg(feature = "slate")]
+use crate::broker::{self, Broker, BrokerSetup};
 use crate::error::Error;
 use crate::queue::Queue;
+#[cfg(feature = "remote")]
 use crate::remote;
 
-/// Connects to the queue at a URL, with the credentials and settings of the environment.
+/// Connects to the queue at a URL, with credentials and settings from the environment.
+///
+/// The [crate documentation](crate#urls-and-cargo-features) lists the URLs. The first connection to a store probes it for a few
+/// seconds and stores the verdict; later connections read that.
 pub async fn connect(url: &str) -> Result<Queue, Error> {
     Connect::to(url).open().await
 }
@@ -39,23 +45,43 @@ pub async fn connect_default() -> Result<Queue, Error> {
     Connect::to_default().open().await
 }
 
-/// A connection to be, for those who want to say more than a URL.
+/// Whether a URL names servers (`http:`, `https:`) and not a store.
+pub fn names_servers(url: &str) -> bool {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+}
+
+/// Connection builder.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), qo::Error> {
+/// use qo::{Connect, DirectConfig, IndexMode};
+///
+/// let mut config = DirectConfig::local();
+/// config.index_mode = IndexMode::Hybrid;
+/// let queue = Connect::to("memory:").direct(config).open().await?;
+/// # queue.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is opened before `open`"]
 pub struct Connect {
     url: Option<String>,
     options: Option<OpenOptions>,
     runtime: Option<Arc<dyn Runtime>>,
-    objects: Option<DirectConfig>,
+    direct: Option<DirectConfig>,
     json: Option<JsonConfig>,
+    #[cfg(feature = "slate")]
     slate: Option<SlateConfig>,
     client: ClientConfig,
-    /// Nothing, if the store is trusted unseen.
+    /// `None` skips the probe.
     probe: Option<ProbeOptions>,
 }
 
 impl Connect {
-    /// A connection to the queue at a URL.
+    /// Connects to the queue at a URL.
     pub fn to(url: impl Into<String>) -> Self {
         Self {
             url: Some(url.into()),
@@ -63,165 +89,174 @@ impl Connect {
         }
     }
 
-    /// A connection to the queue that the environment names.
+    /// Connects to the queue that the environment names, like [`connect_default`].
     pub fn to_default() -> Self {
         Self {
             url: None,
             options: None,
             runtime: None,
-            objects: None,
+            direct: None,
             json: None,
+            #[cfg(feature = "slate")]
             slate: None,
             client: ClientConfig::default(),
             probe: Some(ProbeOptions::default()),
         }
     }
 
-    /// The surroundings in which the store is opened; the environment of the process, if not given.
+    /// Sets the environment variables and credentials with which the store is opened. Default: the environment of the process.
     pub fn options(mut self, options: OpenOptions) -> Self {
         self.options = Some(options);
         self
     }
 
-    /// Time, sleeping, spawning and randomness; the real ones, if not given.
+    /// Sets the source of time, timers, tasks and randomness. Default: tokio and the operating system.
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);
         self
     }
 
-    /// Settings of direct mode; those that suit the kind of store, with what `QO_INDEX_MODE`, `QO_READY_PAGE_SIZE` and
-    /// `QO_LOG_SCAN_PAGE_SIZE` say, if not given.
-    pub fn objects(mut self, config: DirectConfig) -> Self {
-        self.objects = Some(config);
+    /// Configures direct mode. Default: settings for the kind of store, changed by `QO_INDEX_MODE`, `QO_READY_PAGE_SIZE` and
+    /// `QO_LOG_SCAN_PAGE_SIZE`.
+    pub fn direct(mut self, config: DirectConfig) -> Self {
+        self.direct = Some(config);
         self
     }
 
-    /// Settings of the engine that keeps the queue in one JSON object (`?engine=json`); those that suit the kind of store, if
-    /// not given.
+    /// Configures broker mode in one JSON object (`?engine=json`). Default: settings for the kind of store.
     pub fn json(mut self, config: JsonConfig) -> Self {
         self.json = Some(config);
         self
     }
 
-    /// Settings of the engine on SlateDB (`?engine=slate`), if it is opened in this process; the defaults, if not given.
+    /// Configures broker mode on SlateDB (`?engine=slate`), if this process opens the queue.
+    #[cfg(feature = "slate")]
     pub fn slate(mut self, config: SlateConfig) -> Self {
         self.slate = Some(config);
         self
     }
 
-    /// How the store is asked, and asked again.
+    /// Configures timeouts and retries of requests to the store.
     pub fn client(mut self, config: ClientConfig) -> Self {
         self.client = config;
         self
     }
 
-    /// How much the probe may do, if the store is not known yet.
+    /// Configures the probe of a store that has no verdict yet.
     pub fn probe(mut self, options: ProbeOptions) -> Self {
         self.probe = Some(options);
         self
     }
 
-    /// How long the probe may take, if the store is not known yet.
+    /// Limits the duration of the probe of a store that has no verdict yet.
     pub fn probe_budget(mut self, budget: Duration) -> Self {
         self.probe.get_or_insert_default().budget = budget;
         self
     }
 
-    /// Trusts the store unseen. On a store whose conditional writes do not hold, tasks are lost or done twice.
+    /// Trusts the store without a probe. On a store without correct conditional writes, tasks get lost or run twice.
     pub fn skip_probe(mut self) -> Self {
         self.probe = None;
         self
     }
 
-    /// Opens the store alone. No request is sent, so it can be one that is not there, or that cannot be trusted.
+    /// Opens only the store. Sends no request, so the store may be missing or untrusted.
     pub fn open_store(self) -> Result<Store, Error> {
-        let (_, options) = self.surroundings();
-        Ok(self.store_in(&options)?.0)
+        let (_, options) = self.environment();
+        Ok(self.store_and_engine(&options)?.0)
     }
 
-    /// Opens the store, makes sure that it can be used, and gives its queue.
+    /// Opens the store, checks and probes it, and returns its queue.
     pub async fn open(self) -> Result<Queue, Error> {
-        let (runtime, options) = self.surroundings();
-        let url = self.url.as_deref().or_else(|| options.var("QO_STORE"));
-        if let Some(url) = url.filter(|url| remote::names_servers(url)) {
-            return Box::pin(remote::open(url, &options, runtime)).await;
+        let (runtime, options) = self.environment();
+        if let Some(url) = self.url(&options).filter(|url| names_servers(url)) {
+            return open_remote(url, &options, runtime).await;
         }
-        let (store, engine) = self.store_in(&options)?;
+        let (store, engine) = self.store_and_engine(&options)?;
         let variables = variables(&options);
-        let is_local = matches!(store.kind, StoreKind::Memory | StoreKind::Sqlite);
-        let objects = match (engine, self.objects) {
-            (EngineName::Objects, None) => Some(settings(store.kind, &variables)?),
+        let direct = match (engine, self.direct) {
+            (EngineName::Direct, None) => Some(direct_config(store.kind, &variables)?),
             (_, config) => config,
         };
-        make_sure(&store, runtime.as_ref(), self.probe.as_ref()).await?;
-        let (things, clock) = (Arc::clone(&store.objects), Arc::clone(&store.clock));
+        check_and_probe(&store, runtime.as_ref(), self.probe.as_ref()).await?;
         match engine {
-            EngineName::Objects => {
-                let client = StoreClient::new(things, clock, Arc::clone(&runtime), self.client);
-                let config = objects.unwrap_or_default();
+            EngineName::Direct => {
+                let client = StoreClient::new(
+                    Arc::clone(&store.objects),
+                    Arc::clone(&store.clock),
+                    Arc::clone(&runtime),
+                    self.client,
+                );
+                let config = direct.unwrap_or_default();
                 let engine =
                     DirectEngine::new(client, store.admin.clone(), Arc::clone(&runtime), config);
                 Ok(Queue::direct(engine, runtime, store, variables))
             }
             EngineName::Json => {
-                let config = self.json.unwrap_or_else(|| {
-                    if is_local {
-                        JsonConfig::local()
-                    } else {
-                        JsonConfig::default()
-                    }
-                });
-                let engine =
-                    BrokerEngine::json(things, clock, Arc::clone(&runtime), self.client, config);
+                let config = self.json.unwrap_or_else(|| json_config(store.kind));
+                let engine = BrokerEngine::json(
+                    store.objects,
+                    store.clock,
+                    Arc::clone(&runtime),
+                    self.client,
+                    config,
+                );
                 Ok(Queue::new(Arc::new(engine), runtime))
             }
+            #[cfg(feature = "slate")]
             EngineName::Slate => {
                 let slate = self.slate.unwrap_or_default();
-                let place = Place::new(store, runtime, self.client, slate, &options)?;
-                Box::pin(broker::connect(&place, &options)).await
+                let setup = BrokerSetup::new(store, runtime, self.client, slate, &options)?;
+                Box::pin(broker::connect(&setup, &options)).await
             }
         }
     }
 
-    /// Whether the queue is one that a broker serves (`?engine=slate`): one process at a time has it open.
+    /// Whether a broker serves the queue (`?engine=slate`): one process at a time has it open.
+    #[cfg(feature = "slate")]
     pub fn needs_broker(&self) -> Result<bool, Error> {
-        let (_, options) = self.surroundings();
-        let url = self.url.as_deref().or_else(|| options.var("QO_STORE"));
-        Ok(match url.filter(|url| !remote::names_servers(url)) {
+        let (_, options) = self.environment();
+        let url = self.url(&options);
+        Ok(match url.filter(|url| !names_servers(url)) {
             None => false,
             Some(url) => split_engine(url)?.1 == EngineName::Slate,
         })
     }
 
-    /// Opens the store, makes sure that it can be used, and gives a broker that stands by to serve its queue. Only a queue that
-    /// [needs one](Connect::needs_broker) has one.
+    /// Opens the store, checks and probes it, and returns a broker on standby for its queue. Fails unless the queue
+    /// [needs a broker](Connect::needs_broker).
+    #[cfg(feature = "slate")]
     pub async fn open_broker(self) -> Result<Broker, Error> {
-        let (runtime, options) = self.surroundings();
-        let (store, engine) = self.store_in(&options)?;
+        let (runtime, options) = self.environment();
+        let (store, engine) = self.store_and_engine(&options)?;
         if engine != EngineName::Slate {
             return Err(Error::NoBroker);
         }
-        make_sure(&store, runtime.as_ref(), self.probe.as_ref()).await?;
+        check_and_probe(&store, runtime.as_ref(), self.probe.as_ref()).await?;
         let slate = self.slate.unwrap_or_default();
-        Broker::new(Place::new(store, runtime, self.client, slate, &options)?).await
+        let setup = BrokerSetup::new(store, runtime, self.client, slate, &options)?;
+        Broker::new(setup).await
     }
 
-    fn surroundings(&self) -> (Arc<dyn Runtime>, OpenOptions) {
+    fn url<'a>(&'a self, options: &'a OpenOptions) -> Option<&'a str> {
+        self.url.as_deref().or_else(|| options.var("QO_STORE"))
+    }
+
+    fn environment(&self) -> (Arc<dyn Runtime>, OpenOptions) {
         let runtime = self.runtime.clone().unwrap_or_else(TokioRuntime::shared);
         let options = self.options.clone();
         let options = options.unwrap_or_else(|| OpenOptions::from_env(Arc::clone(&runtime)));
         (runtime, options)
     }
 
-    /// The store, and the engine that is to run on it.
-    fn store_in(&self, options: &OpenOptions) -> Result<(Store, EngineName), Error> {
+    fn store_and_engine(&self, options: &OpenOptions) -> Result<(Store, EngineName), Error> {
         Ok(match &self.url {
             Some(url) => {
                 let (url, engine) = split_engine(url)?;
                 (open(&url, options)?, engine)
             }
             None => match options.var("QO_STORE") {
-                None => (open_default(options)?, EngineName::Objects),
+                None => (open_default(options)?, EngineName::Direct),
                 Some(url) => {
                     let (url, engine) = split_engine(url)?;
                     let options = options.clone().with_var("QO_STORE", url);
@@ -232,27 +267,66 @@ impl Connect {
     }
 }
 
-/// What makes the operations durable.
+#[cfg(feature = "remote")]
+async fn open_remote(
+    url: &str,
+    options: &OpenOptions,
+    runtime: Arc<dyn Runtime>,
+) -> Result<Queue, Error> {
+    Box::pin(remote::open(url, options, runtime)).await
+}
+
+#[cfg(not(feature = "remote"))]
+#[expect(clippy::unused_async, reason = "with the feature, it connects")]
+async fn open_remote(
+    _url: &str,
+    _options: &OpenOptions,
+    _runtime: Arc<dyn Runtime>,
+) -> Result<Queue, Error> {
+    Err(Error::MissingFeature {
+        url: "http:",
+        feature: "remote",
+    })
+}
+
+/// The value of `?engine=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EngineName {
     /// Direct mode.
-    Objects,
-    /// Broker mode, in one JSON object that any number of processes may share.
+    Direct,
+    /// Broker mode in one JSON object, which any number of processes may share.
     Json,
-    /// Broker mode, in SlateDB, one process at a time.
+    /// Broker mode on SlateDB, with one process at a time.
+    #[cfg(feature = "slate")]
     Slate,
 }
 
-/// What suits the kind of store, with what the environment says.
-fn settings(kind: StoreKind, variables: &BTreeMap<String, String>) -> Result<DirectConfig, Error> {
-    let base = match kind {
-        StoreKind::Memory | StoreKind::Sqlite => DirectConfig::local(),
-        StoreKind::S3 | StoreKind::Gcs | StoreKind::Azure => DirectConfig::default(),
+fn is_local(kind: StoreKind) -> bool {
+    matches!(kind, StoreKind::Memory | StoreKind::Sqlite)
+}
+
+fn json_config(kind: StoreKind) -> JsonConfig {
+    if is_local(kind) {
+        JsonConfig::local()
+    } else {
+        JsonConfig::default()
+    }
+}
+
+/// The defaults for the kind of store, changed by the environment.
+fn direct_config(
+    kind: StoreKind,
+    variables: &BTreeMap<String, String>,
+) -> Result<DirectConfig, Error> {
+    let base = if is_local(kind) {
+        DirectConfig::local()
+    } else {
+        DirectConfig::default()
     };
     Ok(DirectConfig::from_env(base, variables)?)
 }
 
-/// What the environment says to qo.
+/// The variables whose names begin with `QO_`.
 pub(crate) fn variables(options: &OpenOptions) -> BTreeMap<String, String> {
     options
         .vars_with_prefix("QO_")
@@ -260,7 +334,7 @@ pub(crate) fn variables(options: &OpenOptions) -> BTreeMap<String, String> {
         .collect()
 }
 
-async fn make_sure(
+async fn check_and_probe(
     store: &Store,
     runtime: &dyn Runtime,
     probe: Option<&ProbeOptions>,
@@ -277,30 +351,40 @@ async fn make_sure(
     Ok(())
 }
 
-/// The URL of the store alone, and the engine: which one runs on a store is decided here, and the store knows nothing of it.
+/// Removes `engine` from the query of a URL, because stores refuse parameters that they do not know.
 fn split_engine(url: &str) -> Result<(String, EngineName), Error> {
-    let mut engine = EngineName::Objects;
-    let Some((place, query)) = url.split_once('?') else {
+    let mut engine = EngineName::Direct;
+    let Some((base, query)) = url.split_once('?') else {
         return Ok((url.to_owned(), engine));
     };
     let mut kept = Vec::new();
     for pair in query.split('&') {
         match pair.split_once('=').unwrap_or((pair, "")) {
-            ("engine", "objects") => engine = EngineName::Objects,
-            ("engine", "json") => engine = EngineName::Json,
-            ("engine", "slate") => engine = EngineName::Slate,
-            ("engine", name) => {
-                return Err(Error::UnknownEngine {
-                    name: name.chars().take(32).collect(),
-                });
-            }
+            ("engine", name) => engine = engine_name(name)?,
             _ => kept.push(pair),
         }
     }
     if kept.is_empty() {
-        return Ok((place.to_owned(), engine));
+        return Ok((base.to_owned(), engine));
     }
-    Ok((format!("{place}?{}", kept.join("&")), engine))
+    Ok((format!("{base}?{}", kept.join("&")), engine))
+}
+
+fn engine_name(name: &str) -> Result<EngineName, Error> {
+    match name {
+        "objects" => Ok(EngineName::Direct),
+        "json" => Ok(EngineName::Json),
+        #[cfg(feature = "slate")]
+        "slate" => Ok(EngineName::Slate),
+        #[cfg(not(feature = "slate"))]
+        "slate" => Err(Error::MissingFeature {
+            url: "?engine=slate",
+            feature: "slate",
+        }),
+        name => Err(Error::UnknownEngine {
+            name: name.chars().take(32).collect(),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -308,10 +392,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_environment_has_its_say_and_nonsense_is_named() {
+    async fn environment_variables_change_the_configuration_and_invalid_ones_are_named() {
         let options =
             |mode: &str| OpenOptions::new(TokioRuntime::shared()).with_var("QO_INDEX_MODE", mode);
-        let config = settings(StoreKind::Memory, &variables(&options("hybrid"))).unwrap();
+        let config = direct_config(StoreKind::Memory, &variables(&options("hybrid"))).unwrap();
         assert_eq!(config.index_mode, qo_direct::IndexMode::Hybrid);
         let opened = Connect::to("memory:").options(options("sideways")).open();
         let error = opened.await.unwrap_err();
@@ -320,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_opened_without_asking_whether_it_is_there() {
+    fn opening_a_store_sends_no_request() {
         let options = OpenOptions::new(TokioRuntime::shared())
             .with_var("AWS_ACCESS_KEY_ID", "a")
             .with_var("AWS_SECRET_ACCESS_KEY", "b");
@@ -331,15 +415,15 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_is_taken_off_the_url() {
-        use EngineName::{Json, Objects, Slate};
+    fn the_engine_is_removed_from_the_url() {
+        use EngineName::{Direct, Json, Slate};
         for (url, store, engine) in [
-            ("memory:", "memory:", Objects),
-            ("memory:?engine=objects", "memory:", Objects),
+            ("memory:", "memory:", Direct),
+            ("memory:?engine=objects", "memory:", Direct),
             ("memory:?engine=json", "memory:", Json),
             ("s3://b/p?engine=slate&region=r", "s3://b/p?region=r", Slate),
-            ("s3://b?region=r&engine=objects", "s3://b?region=r", Objects),
-            ("s3://b?region=engine", "s3://b?region=engine", Objects),
+            ("s3://b?region=r&engine=objects", "s3://b?region=r", Direct),
+            ("s3://b?region=engine", "s3://b?region=engine", Direct),
         ] {
             assert_eq!(split_engine(url).unwrap(), (store.to_owned(), engine));
         }
@@ -351,6 +435,16 @@ mod tests {
                     name: name.to_owned()
                 }
             );
+        }
+    }
+
+    #[test]
+    fn servers_are_distinguished_from_stores() {
+        for url in ["http://a:1", "https://a,https://b", "HTTP://a"] {
+            assert!(names_servers(url), "{url}");
+        }
+        for url in ["s3://http", "memory:", "sqlite:http.db", "http"] {
+            assert!(!names_servers(url), "{url}");
         }
     }
 }

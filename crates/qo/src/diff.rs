@@ -1,7 +1,7 @@
-//! What changed between two states of a task, field by field of the stored record.
+//! Differences between versions of a task, by field of the stored record.
 //!
-//! The fields are compared as the JSON text that is stored, so that a number of thirty digits differs from its neighbour, and a
-//! field that this version does not know is compared like any other.
+//! Fields are compared as stored JSON text. This keeps the precision of long numbers, and includes fields that this version of qo
+//! does not know.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,32 +10,33 @@ use qo_core::{Json, Task, TaskId, Timestamp};
 use crate::error::Error;
 use crate::queue::Queue;
 
-/// One field that is not as it was.
+/// A changed field of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FieldChange {
-    /// Its name in the stored record.
+    /// Name in the stored record.
     pub field: String,
-    /// What it was; nothing, if it was not there.
+    /// Earlier value, or `None` if the field was absent.
     pub before: Option<Json>,
-    /// What it is; nothing, if it is gone.
+    /// Later value, or `None` if the field is absent.
     pub after: Option<Json>,
 }
 
-/// One stored version of a task, and how it differs from the one before.
+/// A stored version of a task, and its changes from the version before.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct VersionStep {
-    /// The store's name for the version.
+    /// The version id that the store assigned.
     pub version: String,
-    /// When it was written, by the store's clock.
+    /// When the version was written, by the store's clock.
     pub stored_at: Timestamp,
-    /// The task as it was; nothing, for a deletion or for bytes that cannot be read.
+    /// The task, or `None` for a deletion or an unreadable object.
     pub task: Option<Task>,
-    /// What differs from the version before, by the order of field names. The oldest version that is shown, and one without
-    /// a readable neighbour before it, have none.
+    /// Changes from the version before, ordered by field name. Empty for the oldest version shown and after an unreadable version.
     pub changes: Vec<FieldChange>,
 }
 
-/// What differs between two states of a task, by the order of field names.
+/// Returns the fields that differ between two versions of a task, ordered by name.
 pub fn diff(before: &Task, after: &Task) -> Result<Vec<FieldChange>, Error> {
     let (mut before, mut after) = (fields(before)?, fields(after)?);
     let names: BTreeSet<String> = before.keys().chain(after.keys()).cloned().collect();
@@ -54,7 +55,7 @@ fn fields(task: &Task) -> Result<BTreeMap<String, Json>, Error> {
 }
 
 impl Queue {
-    /// The newest `limit` stored versions of a task, oldest first, each with what changed since the one before.
+    /// Returns the newest `limit` stored versions of a task, oldest first, each with its changes. Requires a versioned store.
     pub async fn version_steps(&self, id: TaskId, limit: usize) -> Result<Vec<VersionStep>, Error> {
         let mut steps: Vec<VersionStep> = Vec::new();
         for version in self.versions(id, limit).await? {

@@ -1,4 +1,4 @@
-//! Why something was not done: one variant per condition, each one line that says what to do.
+//! Errors: one variant per condition, each message one line that says what to do.
 
 use std::time::Duration;
 
@@ -11,152 +11,167 @@ use qo_core::time::InvalidTimestamp;
 use qo_core::{Rejection, Status, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::environment::ConfigError;
+#[cfg(feature = "remote")]
 use qo_remote::InvalidServer;
 use qo_store::StoreError;
 use qo_store::open::{CheckError, OpenError};
 use qo_store::probe::ProbeError;
+#[cfg(feature = "sqlite")]
 use qo_store::sqlite::SqliteOpenError;
 use thiserror::Error;
 
-/// Why something was not done.
+/// Error of an operation of this crate.
+///
+/// [`Error::kind`] groups the variants for programs that handle errors by category.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The store could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The store is there, but cannot be used.
+    /// The store exists but cannot be used.
     #[error(transparent)]
     Check(#[from] CheckError),
-    /// The store cannot be trusted with a queue, or could not be probed.
+    /// The store failed its probe, or could not be probed.
     #[error(transparent)]
     Probe(#[from] ProbeError),
-    /// A variable of the environment makes no sense.
+    /// An environment variable has an invalid value.
     #[error(transparent)]
     Setting(#[from] ConfigError),
-    /// The URL asks for an engine that there is not.
+    /// This build of qo lacks support for the URL.
+    #[error(
+        "this build does not support {url} in a URL: enable the Cargo feature {feature:?} of qo"
+    )]
+    MissingFeature {
+        /// The unsupported part of the URL.
+        url: &'static str,
+        /// The Cargo feature to enable.
+        feature: &'static str,
+    },
+    /// The URL names an unknown engine.
     #[error(
         "unknown engine {name:?} in the store URL: leave ?engine= out, or write engine=objects, engine=json or engine=slate"
     )]
     UnknownEngine {
-        /// The name that was given.
+        /// The given name.
         name: String,
     },
-    /// The URL names no server that can be asked.
+    /// The URL of a server is invalid.
+    #[cfg(feature = "remote")]
     #[error(transparent)]
     Server(#[from] InvalidServer),
-    /// Who leads cannot be found out.
+    /// The leader of the queue cannot be determined.
     #[error(transparent)]
     Leadership(#[from] ElectionError),
-    /// Another process has the queue open for itself, and serves nobody else.
+    /// Another process has the queue open and does not serve it to others.
     #[error(
-        "another process has this queue open for itself since {since} (last seen {} s ago), and only one can: stop it, or start `qo \
-         serve` in its place, so that all can share the queue; if it has died, try again in a minute",
+        "another process has had this queue open for itself since {since} (last heartbeat {} s ago): stop it, or run `qo serve` \
+         instead so that processes can share the queue; if it has died, try again in a minute",
         heartbeat_age.as_secs()
     )]
     QueueHeld {
-        /// Since when.
+        /// When it opened the queue.
         since: Timestamp,
-        /// How long ago it last said that it is there.
+        /// Age of its last heartbeat.
         heartbeat_age: Duration,
     },
-    /// A broker was asked for where there is none.
+    /// The queue has no broker.
     #[error(
-        "only a queue with engine=slate in its store URL has a broker; any other one can be opened by all at once"
+        "only a queue with engine=slate in its store URL has a broker; any other queue can be opened by many processes at once"
     )]
     NoBroker,
-    /// The engine did not do it.
+    /// The engine refused or failed the operation.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A queue, a task type or a worker has a name that cannot be one.
+    /// The name of a queue, a task type or a worker is invalid.
     #[error(transparent)]
     Name(#[from] InvalidName),
-    /// A tag or an idempotency key is none.
+    /// A tag or an idempotency key is invalid.
     #[error(transparent)]
     Label(#[from] InvalidLabel),
-    /// An id is none.
+    /// An id is invalid.
     #[error(transparent)]
     Id(#[from] InvalidId),
-    /// A shard is none.
+    /// A shard is invalid.
     #[error(transparent)]
     Shard(#[from] InvalidShard),
-    /// A status is none.
+    /// A status is unknown.
     #[error(transparent)]
     Status(#[from] UnknownStatus),
-    /// A time is none.
+    /// A timestamp is invalid.
     #[error(transparent)]
     Time(#[from] InvalidTimestamp),
-    /// A payload is not JSON, or nests too deep.
+    /// A payload is not JSON, or is nested too deeply.
     #[error(transparent)]
     Json(#[from] InvalidJson),
-    /// An option was given that means nothing without another one.
-    #[error("{option} means nothing without {needed}")]
+    /// An option requires another one.
+    #[error("{option} requires {needed}")]
     OptionWithout {
-        /// The option that was given.
+        /// The given option.
         option: &'static str,
-        /// The option that was not.
+        /// The missing option.
         needed: &'static str,
     },
-    /// A task did not come to its end in time.
-    #[error("task {id} is still {status} after {waited:?}; it goes on, wait for it again")]
+    /// A task did not finish in time.
+    #[error("task {id} is still {status} after {waited:?}; it continues, so wait for it again")]
     StillRunning {
         /// The task.
         id: TaskId,
-        /// What it was at the last look.
+        /// Its status when it was last read.
         status: Status,
-        /// How long was waited.
+        /// How long the caller waited.
         waited: Duration,
     },
-    /// A filter was given that no task matches.
+    /// No task matches the filter.
     #[error("no task matches; nothing was changed")]
     NothingMatched,
-    /// Two handlers of a worker do the same type.
-    #[error("two handlers do the task type {task_type:?}, by its name or by an alias; remove one")]
-    TwoHandlers {
-        /// The type.
+    /// Two handlers of a worker have the same task type.
+    #[error("two handlers have the task type {task_type:?}, as name or alias; remove one")]
+    DuplicateHandler {
+        /// The task type.
         task_type: String,
     },
-    /// A worker does nothing.
-    #[error("this worker handles no task type; give it a handler")]
+    /// A worker has no handler.
+    #[error("this worker has no handler; add one")]
     NoHandler,
-    /// A worker has a setting that makes no sense.
+    /// A setting of a worker is out of range.
     #[error("the worker's {setting} must be {allowed}")]
     WorkerSetting {
         /// The setting.
         setting: &'static str,
-        /// What it may be.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// The machine gives a worker no threads.
+    /// The operating system did not start threads for handlers.
     #[error("could not start the threads for handlers: {detail}")]
     NoThreads {
-        /// What it said.
+        /// The error of the operating system.
         detail: String,
     },
-    /// The machine does not tell of signals.
-    #[error("could not listen to signals: {detail}")]
+    /// The process cannot handle signals.
+    #[error("could not install signal handlers: {detail}")]
     NoSignals {
-        /// What it said.
+        /// The error of the operating system.
         detail: String,
     },
-    /// A worker was told to stop at once.
-    #[error("stopped at once; {running} running tasks come back when their leases have run out")]
+    /// A worker was stopped immediately.
+    #[error("stopped immediately; {running} running tasks are retried when their leases expire")]
     StoppedAtOnce {
-        /// How many tasks were running.
+        /// Number of tasks that were running.
         running: usize,
     },
-    /// A worker ended without a word: the runtime that it ran on is gone.
+    /// The runtime of a worker was shut down.
     #[error(
-        "the worker ended with the runtime that it ran on; its tasks come back when their leases have run out"
+        "the runtime of the worker was shut down; its tasks are retried when their leases expire"
     )]
     WorkerGone,
-    /// A drain came to no end.
-    #[error("stopped after {attempts} attempts; do handlers submit tasks without an end?")]
+    /// A drain did not end.
+    #[error("stopped after {attempts} attempts; do handlers submit tasks endlessly?")]
     EndlessDrain {
-        /// How many attempts there were.
+        /// Number of attempts.
         attempts: u64,
     },
-    /// An attempt is over, and its handler asked for something.
+    /// The handler of an attempt that is over made a request.
     #[error("attempt {attempt} of task {id} is over; its handler should stop")]
     AttemptOver {
         /// The task.
@@ -164,44 +179,44 @@ pub enum Error {
         /// The attempt.
         attempt: u32,
     },
-    /// So many tasks failed that the rest was not tried.
-    #[error(
-        "stopped after {failures} failures; the tasks that were not looked at are as they were"
-    )]
+    /// A bulk operation stopped because of too many failures.
+    #[error("stopped after {failures} failures; the remaining tasks are unchanged")]
     TooManyFailures {
-        /// How many there were.
+        /// Number of failures.
         failures: usize,
     },
 }
 
-/// The sort of an error, for programs that treat all of a sort alike.
+/// Category of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// What was asked makes no sense, or is out of bounds.
+    /// The request is invalid or out of range.
     BadInput,
-    /// There is no such task, or none matches.
+    /// The task does not exist, or no task matches.
     NotFound,
-    /// The task is in a state in which this cannot be done, or others keep changing it.
+    /// The task's status does not allow the operation, or other processes keep changing the task.
     Conflict,
-    /// The presented lease is no longer the current one.
+    /// The lease is no longer current.
     LeaseLost,
-    /// It took longer than was allowed.
+    /// A time limit passed.
     Timeout,
-    /// The store cannot be reached, or does not answer; trying again can help.
+    /// The store cannot be reached or does not respond. A retry can help.
     Unavailable,
-    /// The store refuses the credentials.
+    /// The store rejects the credentials.
     Denied,
-    /// The store, or its settings, lack what is needed.
+    /// The store, its settings, or this build of qo lack something that the operation needs.
     Unsupported,
-    /// What is stored is damaged.
+    /// Stored data is damaged.
     Damaged,
 }
 
 impl Error {
-    /// The sort of the error.
+    /// The category of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            #[cfg(feature = "remote")]
+            Self::Server(_) => ErrorKind::BadInput,
             Self::UnknownEngine { .. }
             | Self::Name(_)
             | Self::Label(_)
@@ -211,10 +226,9 @@ impl Error {
             | Self::Time(_)
             | Self::Json(_)
             | Self::Setting(_)
-            | Self::Server(_)
             | Self::NoBroker
             | Self::OptionWithout { .. }
-            | Self::TwoHandlers { .. }
+            | Self::DuplicateHandler { .. }
             | Self::NoHandler
             | Self::WorkerSetting { .. } => ErrorKind::BadInput,
             Self::StoppedAtOnce { .. } | Self::WorkerGone | Self::EndlessDrain { .. } => {
@@ -223,11 +237,10 @@ impl Error {
             Self::Open(error) => open_kind(error),
             Self::Check(error) => check_kind(error),
             Self::Probe(ProbeError::Untrusted(_))
+            | Self::MissingFeature { .. }
             | Self::NoThreads { .. }
             | Self::NoSignals { .. } => ErrorKind::Unsupported,
-            Self::Probe(ProbeError::Store { .. }) | Self::QueueHeld { .. } => {
-                ErrorKind::Unavailable
-            }
+            Self::Probe(_) | Self::QueueHeld { .. } => ErrorKind::Unavailable,
             Self::Engine(error) => engine_kind(error),
             Self::Leadership(error) => leadership_kind(error),
             Self::StillRunning { .. } => ErrorKind::Timeout,
@@ -243,7 +256,9 @@ fn open_kind(error: &OpenError) -> ErrorKind {
         OpenError::NoCredentials { .. } | OpenError::IncompleteCredentials { .. } => {
             ErrorKind::Denied
         }
+        #[cfg(feature = "sqlite")]
         OpenError::Sqlite(SqliteOpenError::Unwritable { .. }) => ErrorKind::Denied,
+        #[cfg(feature = "sqlite")]
         OpenError::Sqlite(SqliteOpenError::Other { .. }) => ErrorKind::Unavailable,
         _ => ErrorKind::BadInput,
     }
@@ -256,7 +271,7 @@ fn check_kind(error: &CheckError) -> ErrorKind {
         | CheckError::NotAStore { .. } => ErrorKind::BadInput,
         CheckError::Refused { .. } | CheckError::NoCredentials { .. } => ErrorKind::Denied,
         CheckError::ClockSkewed { .. } => ErrorKind::Unsupported,
-        CheckError::Unreachable { .. } | CheckError::Failed { .. } => ErrorKind::Unavailable,
+        _ => ErrorKind::Unavailable,
     }
 }
 
@@ -268,7 +283,7 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         EngineError::Contended { .. } | EngineError::QueuePaused { .. } => ErrorKind::Conflict,
         EngineError::PayloadTooLarge { .. } | EngineError::BadRequest(_) => ErrorKind::BadInput,
         EngineError::NotVersioned | EngineError::QueueFull { .. } => ErrorKind::Unsupported,
-        EngineError::NotLeader | EngineError::Closed => ErrorKind::Unavailable,
+        _ => ErrorKind::Unavailable,
     }
 }
 
@@ -276,9 +291,7 @@ fn leadership_kind(error: &ElectionError) -> ErrorKind {
     match error {
         ElectionError::Store(error) => store_kind(error),
         ElectionError::Unreadable { .. } => ErrorKind::Damaged,
-        ElectionError::Lost { .. } | ElectionError::Unconfirmed | ElectionError::Released => {
-            ErrorKind::Unavailable
-        }
+        _ => ErrorKind::Unavailable,
     }
 }
 
@@ -289,14 +302,7 @@ fn rejection_kind(rejection: &Rejection) -> ErrorKind {
         Rejection::PayloadTooLarge { .. }
         | Rejection::OutOfBounds { .. }
         | Rejection::RetryPolicy(_) => ErrorKind::BadInput,
-        Rejection::WrongStatus { .. }
-        | Rejection::NotDue { .. }
-        | Rejection::AlreadyDue { .. }
-        | Rejection::Expired { .. }
-        | Rejection::NotExpired { .. }
-        | Rejection::LeaseHolds { .. }
-        | Rejection::CancelAlreadyRequested
-        | Rejection::AttemptsUsedUp => ErrorKind::Conflict,
+        _ => ErrorKind::Conflict,
     }
 }
 
@@ -304,10 +310,10 @@ fn store_kind(error: &StoreError) -> ErrorKind {
     match error {
         StoreError::NotFound { .. } => ErrorKind::NotFound,
         StoreError::Conflict { .. } | StoreError::AlreadyExists { .. } => ErrorKind::Conflict,
-        StoreError::Throttled { .. } | StoreError::Unavailable { .. } => ErrorKind::Unavailable,
         StoreError::Denied { .. } => ErrorKind::Denied,
         StoreError::Unsupported { .. } => ErrorKind::Unsupported,
         StoreError::Corrupt { .. } => ErrorKind::Damaged,
+        _ => ErrorKind::Unavailable,
     }
 }
 

@@ -1,7 +1,6 @@
 //! A task queue whose only required infrastructure is an object store.
 //!
-//! [`connect`] opens a queue by the URL of its store: `memory:`, `sqlite:PATH`, `s3://BUCKET`, `gs://BUCKET` or
-//! `az://CONTAINER`; `http://HOST:PORT` is a queue behind another process's HTTP API. Whoever has a [`Queue`] submits tasks, looks after them, or does them:
+//! [`connect`] opens a queue by URL. With a [`Queue`] a program submits tasks, runs them, or manages them:
 //!
 //! ```
 //! use qo::{Context, TaskError, TaskInput, Worker};
@@ -29,7 +28,7 @@
 //!     .submit()
 //!     .await?;
 //!
-//! // Elsewhere, a worker. A program that does nothing else calls `run_until_signal`.
+//! // A worker, usually in another process. A program that does nothing else calls `run_until_signal`.
 //! let worker = Worker::builder(queue.clone()).handle::<Email>(send).build()?.spawn();
 //!
 //! let done = queue.wait(submitted.task.id, Duration::from_secs(30)).await?;
@@ -39,61 +38,142 @@
 //! # }
 //! ```
 //!
-//! - [`connect`], [`connect_default`], [`Connect`]: from a URL to a queue.
-//! - [`Broker`]: a process that serves a queue in broker mode to others, or stands by to do so.
-//! - [`Queue`]: everything that can be done with it. [`TaskBuilder`] is how a task is described.
-//! - [`Worker`], in [`worker`]: does tasks with typed handlers; [`testing`] has a clock that is moved by hand.
-//! - [`BulkReport`]: what came of an operation on all tasks that match a filter.
-//! - [`diff()`]: what changed between two states of a task.
-//! - [`Error`]: one variant per condition, and [`Error::kind`] for programs that only need the sort.
+//! # Where to start
+//!
+//! - [`connect`], [`connect_default`], [`Connect`]: open a queue.
+//! - [`Queue`]: every operation on tasks. [`Queue::task`] describes a new task.
+//! - [`Worker`] and the module [`worker`]: run tasks with typed handlers.
+//! - [`Error`]: one variant per condition; [`Error::kind`] groups them.
+//! - [`BulkReport`]: the result of an operation on all tasks that match a filter.
+//! - [`diff()`]: the fields that differ between two versions of a task.
+//! - [`model`], [`engine`], [`store`], [`direct`], [`election`], [`runtime`]: rarely needed types that appear in this API.
+#![cfg_attr(
+    feature = "slate",
+    doc = "- [`Broker`]: serves a queue in broker mode, or stands by."
+)]
+#![cfg_attr(
+    feature = "test-util",
+    doc = "- [`testing`]: a queue in memory with a manual clock, for tests of handlers."
+)]
+//!
+//! # URLs and cargo features
+//!
+//! | URL | queue | feature | default |
+//! | --- | --- | --- | --- |
+//! | `memory:` | in the memory of this process | | always |
+//! | `sqlite:PATH` | in an SQLite file, shared by the processes of one machine | `sqlite` | yes |
+//! | `s3://BUCKET[/PREFIX]` | in S3, or a server with its protocol | `s3` | yes |
+//! | `gs://BUCKET[/PREFIX]` | in Google Cloud Storage | `gcs` | no |
+//! | `az://CONTAINER[/PREFIX]` | in Azure Blob Storage | `azure` | no |
+//! | `http://HOST:PORT` | served by another process, with `qo serve` | `remote` | yes |
+//!
+//! Every store takes `?engine=`:
+//!
+//! | engine | mode | feature |
+//! | --- | --- | --- |
+//! | `objects` (default) | direct: one object per task, no server | |
+//! | `json` | broker: the whole queue in one JSON object | |
+//! | `slate` | broker: the queue in SlateDB, served by one process at a time | `slate` |
+//!
+//! The feature `test-util` adds the module `testing`. A URL whose feature is off gives an error that names the feature.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(feature = "slate")]
 mod broker;
 mod bulk;
 mod connect;
 mod diff;
 mod error;
 mod queue;
+#[cfg(feature = "remote")]
 mod remote;
 mod submit;
+#[cfg(any(test, feature = "test-util"))]
 pub mod testing;
 mod wait;
 pub mod worker;
 
+#[cfg(feature = "slate")]
 pub use broker::{Broker, BrokerHandle};
 pub use bulk::BulkReport;
-pub use connect::{Connect, connect, connect_default};
+pub use connect::{Connect, connect, connect_default, names_servers};
 pub use diff::{FieldChange, VersionStep, diff};
 pub use error::{Error, ErrorKind};
 pub use queue::Queue;
-pub use remote::names_servers;
 pub use submit::TaskBuilder;
 pub use worker::{
     Context, DrainReport, Hook, Outcome, StopReason, TaskError, TaskHandler, TaskInput, Worker,
     WorkerBuilder, WorkerHandle, WorkerReport,
 };
 
-pub use qo_broker::BrokerEngine;
-pub use qo_broker::{BrokerConfig, JsonConfig, SlateConfig};
+#[cfg(feature = "slate")]
+#[doc(inline)]
+pub use qo_broker::SlateConfig;
+#[doc(inline)]
+pub use qo_broker::{BrokerConfig, BrokerEngine, JsonConfig};
+#[doc(inline)]
 pub use qo_core::task::{Event, EventAction, IdempotencyScope};
+#[doc(inline)]
 pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
+#[doc(inline)]
 pub use qo_core::{
-    IdempotencyKey, Json, LeaseId, QueueName, Rejection, RetryPolicy, Shard, Status, Tag, Task,
-    TaskId, TaskType, Timestamp, TraceParent, WorkerId,
+    IdempotencyKey, Json, LeaseId, Payload, QueueName, Rejection, RetryPolicy, Shard, Status, Tag,
+    Task, TaskId, TaskType, Timestamp, TraceParent, WorkerId,
 };
-pub use qo_direct::DirectEngine;
+#[doc(inline)]
 pub use qo_direct::{
-    DirectConfig, DoctorOptions, DoctorReport, IndexMode, InitOptions, InitReport, Maintenance,
-    MaintenanceConfig, MaintenanceHandle, doctor, init,
+    DirectConfig, DirectEngine, DoctorOptions, DoctorReport, IndexMode, InitOptions, InitReport,
+    Maintenance, MaintenanceConfig, MaintenanceHandle, doctor, init,
 };
+#[doc(inline)]
 pub use qo_engine::api::{
     ClaimRequest, IdempotencyRequest, QueueStats, Stats, SubmitRequest, Submitted, TaskFilter,
     TaskPage, VersionedTask, When, WorkerInfo,
 };
+#[doc(inline)]
 pub use qo_engine::{Engine, EngineError, Operation};
+#[doc(inline)]
 pub use qo_store::probe::ProbeOptions;
+#[doc(inline)]
 pub use qo_store::{OpenOptions, StoreError};
 
-/// Locks a mutex whose data is never left half-changed, so that another thread's panic does not matter.
+/// Tasks, transitions and names: the crate `qo-core`.
+pub mod model {
+    pub use qo_core::*;
+}
+
+/// The trait that every mode implements, with its requests and events: the crate `qo-engine`.
+pub mod engine {
+    pub use qo_engine::*;
+}
+
+/// Stores, their clients, bucket administration and the probe: the crate `qo-store`, and the `object_store` that it uses.
+pub mod store {
+    pub use object_store;
+    pub use qo_store::*;
+}
+
+/// Direct mode, its maintenance, `init` and `doctor`: the crate `qo-direct`.
+pub mod direct {
+    pub use qo_direct::*;
+}
+
+#[cfg(feature = "remote")]
+#[doc(inline)]
+pub use qo_remote::InvalidServer;
+#[doc(no_inline)]
+pub use {
+    async_trait::async_trait, qo_broker::election, qo_store::runtime,
+    tokio_util::sync::CancellationToken,
+};
+
+/// Compiles and runs the program of the README as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+/// Locks a mutex and ignores poisoning: no critical section here can panic half-way through a change.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()

@@ -1,4 +1,4 @@
-//! The queue: every operation on one task, and what there is to see.
+//! The queue: operations on single tasks, lists and statistics.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,13 +19,14 @@ use qo_store::runtime::Runtime;
 
 use crate::error::Error;
 
-/// How many tasks [`Queue::list_all`] asks for at once.
+/// Page size of [`Queue::list_all`].
 const PAGE_LIMIT: usize = 500;
 
 /// A queue. Clones are cheap and share everything.
 ///
-/// Every operation is durable when it returns. Operations of a worker present the lease of their claim; with a stale one they
-/// change nothing, and fail with [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost).
+/// Every operation is durable when it returns. Operations on a claimed task take the lease id of the claim. With a stale lease they
+/// change nothing and fail with [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost). Most programs use a
+/// [`Worker`](crate::Worker), which claims, renews and completes tasks itself.
 #[derive(Clone)]
 pub struct Queue {
     engine: Arc<dyn Engine>,
@@ -33,7 +34,7 @@ pub struct Queue {
     direct: Option<Arc<Direct>>,
 }
 
-/// What direct mode has that other modes have not.
+/// What only direct mode has.
 struct Direct {
     engine: DirectEngine,
     store: Store,
@@ -41,7 +42,7 @@ struct Direct {
 }
 
 impl Queue {
-    /// A queue on any engine.
+    /// Creates a queue on any engine.
     pub fn new(engine: Arc<dyn Engine>, runtime: Arc<dyn Runtime>) -> Self {
         Self {
             engine,
@@ -50,8 +51,8 @@ impl Queue {
         }
     }
 
-    /// A queue in direct mode, on an engine that was made by hand, for instance one whose store counts its requests. The variables
-    /// that begin with `QO_` are what workers of the queue go by.
+    /// Creates a queue in direct mode on an existing engine, for instance one whose store counts requests. `environment` has the
+    /// variables that begin with `QO_`, which configure the queue's workers.
     pub fn direct(
         engine: DirectEngine,
         runtime: Arc<dyn Runtime>,
@@ -69,7 +70,7 @@ impl Queue {
         }
     }
 
-    /// The variables in whose sight direct mode was opened, if this is direct mode: those that begin with `QO_`.
+    /// The `QO_` variables with which the queue was opened, in direct mode.
     pub(crate) fn environment(&self) -> Option<&BTreeMap<String, String>> {
         self.direct.as_ref().map(|direct| &direct.environment)
     }
@@ -79,33 +80,32 @@ impl Queue {
         &self.engine
     }
 
-    /// The engine of direct mode, if this is direct mode: its monitor and its sweeper are run through it.
+    /// The engine of direct mode, if the queue uses it. [`Maintenance`](crate::Maintenance) needs it.
     pub fn objects_engine(&self) -> Option<&DirectEngine> {
         self.direct.as_ref().map(|direct| &direct.engine)
     }
 
-    /// The store, if this is direct mode.
+    /// The store, in direct mode.
     pub fn store(&self) -> Option<&Store> {
         self.direct.as_ref().map(|direct| &direct.store)
     }
 
-    /// Time, sleeping, spawning and randomness.
+    /// The source of time, timers, tasks and randomness.
     pub fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.runtime
     }
 
-    /// The time by which the queue judges.
+    /// The queue's time. Leases, delays and expiries use it.
     pub fn now(&self) -> Timestamp {
         self.engine.now()
     }
 
-    /// Adds a task. [`Queue::task`] is how most callers describe one.
+    /// Submits a task. Most callers build one with [`Queue::task`] or [`Queue::task_of`].
     pub async fn submit(&self, request: SubmitRequest) -> Result<Submitted, Error> {
         Ok(self.engine.submit(request).await?)
     }
 
-    /// Adds many tasks at once. Each has its own answer, in the order of the requests: a failure of one says nothing about
-    /// the others, and none is left out.
+    /// Submits many tasks at once. Returns one result per request, in order; each task succeeds or fails on its own.
     pub async fn submit_many(&self, requests: Vec<SubmitRequest>) -> Vec<Result<Submitted, Error>> {
         let results = self.engine.submit_many(requests).await;
         results
@@ -114,7 +114,7 @@ impl Queue {
             .collect()
     }
 
-    /// Hands out tasks that are due, the most urgent first. Each carries its lease and its attempt number.
+    /// Claims due tasks, the most urgent first. Each has a lease and an attempt number. Waits up to `wait_ms` for the first task.
     pub async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, Error> {
         Ok(self.engine.claim(request).await?)
     }
@@ -124,7 +124,7 @@ impl Queue {
         Ok(self.engine.act(id, operation).await?)
     }
 
-    /// Keeps an attempt alive. The answer tells whether a cancel was requested.
+    /// Renews the lease of an attempt. The returned task shows whether a cancel was requested.
     pub async fn renew(
         &self,
         id: TaskId,
@@ -134,7 +134,7 @@ impl Queue {
         Ok(self.engine.renew(id, lease, lease_ms).await?)
     }
 
-    /// Says how far an attempt is.
+    /// Stores the progress of an attempt.
     pub async fn progress(
         &self,
         id: TaskId,
@@ -144,7 +144,7 @@ impl Queue {
         Ok(self.engine.progress(id, lease, report).await?)
     }
 
-    /// Ends an attempt, and the task, with success.
+    /// Completes a task with an optional output.
     pub async fn complete(
         &self,
         id: TaskId,
@@ -154,67 +154,67 @@ impl Queue {
         Ok(self.engine.complete(id, lease, output).await?)
     }
 
-    /// Ends an attempt without success.
+    /// Fails an attempt. The task is retried, failed or cancelled, depending on the failure and its retries.
     pub async fn fail(&self, id: TaskId, lease: LeaseId, failure: Failure) -> Result<Task, Error> {
         Ok(self.engine.fail(id, lease, failure).await?)
     }
 
-    /// Gives a task back at once, not counted against its retries.
+    /// Returns a task to the queue at once, without using a retry.
     pub async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, Error> {
         Ok(self.engine.release(id, lease).await?)
     }
 
-    /// Puts a task off, not counted against its retries.
+    /// Returns a task to the queue with a delay, without using a retry.
     pub async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, Error> {
         Ok(self.engine.snooze(id, lease, delay_ms).await?)
     }
 
-    /// Calls a task off: a pending one at once, a running one by asking its worker.
+    /// Cancels a task: a pending one at once, a running one by a request to its worker.
     pub async fn cancel(&self, id: TaskId, reason: Option<&str>) -> Result<Task, Error> {
         Ok(self.engine.cancel(id, reason.map(str::to_owned)).await?)
     }
 
-    /// Makes a pending task due at once that would be due later.
+    /// Makes a delayed task due now.
     pub async fn run_now(&self, id: TaskId) -> Result<Task, Error> {
         Ok(self.engine.run_now(id).await?)
     }
 
-    /// Starts over a task that has come to its end.
+    /// Runs a finished task again, with all its retries.
     pub async fn replay(&self, id: TaskId) -> Result<Task, Error> {
         Ok(self.engine.replay(id).await?)
     }
 
-    /// Puts away a task that has come to its end.
+    /// Archives a finished task.
     pub async fn archive(&self, id: TaskId) -> Result<Task, Error> {
         Ok(self.engine.archive(id).await?)
     }
 
-    /// Undoes an archive.
+    /// Restores an archived task to its earlier status.
     pub async fn unarchive(&self, id: TaskId) -> Result<Task, Error> {
         Ok(self.engine.unarchive(id).await?)
     }
 
-    /// Removes a task that has come to its end, with its payloads, its index entries and its versions.
+    /// Deletes a finished task with its payloads, index entries and stored versions.
     pub async fn purge(&self, id: TaskId) -> Result<(), Error> {
         Ok(self.engine.purge(id).await?)
     }
 
-    /// A task.
+    /// Returns a task.
     pub async fn get(&self, id: TaskId) -> Result<Task, Error> {
         Ok(self.engine.get(id).await?)
     }
 
-    /// A task's input, wherever it is kept.
+    /// Returns the input of a task.
     pub async fn input(&self, task: &Task) -> Result<Json, Error> {
         Ok(self.engine.input(task).await?)
     }
 
-    /// A task's output, wherever it is kept.
+    /// Returns the output of a task, if it has one.
     pub async fn output(&self, task: &Task) -> Result<Option<Json>, Error> {
         Ok(self.engine.output(task).await?)
     }
 
-    /// Some of the tasks that match, from the place that `cursor` names, at most `limit` of them.
+    /// Lists one page of the tasks that match, at most `limit`. `cursor` is [`TaskPage::next`] of the page before.
     pub async fn list(
         &self,
         filter: &TaskFilter,
@@ -224,7 +224,7 @@ impl Queue {
         Ok(self.engine.list(filter, cursor, limit).await?)
     }
 
-    /// All tasks that match, page by page as they are taken. After an error the stream ends.
+    /// Lists all tasks that match, as a stream that reads page by page. The stream ends after an error.
     pub fn list_all(&self, filter: TaskFilter) -> impl Stream<Item = Result<Task, Error>> + Send {
         let start = Pages {
             engine: Arc::clone(&self.engine),
@@ -241,48 +241,48 @@ impl Queue {
         })
     }
 
-    /// What happened to a task, oldest first.
+    /// Returns the events of a task, oldest first.
     pub async fn history(&self, id: TaskId) -> Result<Vec<Event>, Error> {
         Ok(self.engine.history(id).await?)
     }
 
-    /// The newest `limit` stored versions of a task, oldest first, where the store keeps them.
+    /// Returns the newest `limit` stored versions of a task, oldest first. Requires a versioned store.
     pub async fn versions(&self, id: TaskId, limit: usize) -> Result<Vec<VersionedTask>, Error> {
         Ok(self.engine.versions(id, limit).await?)
     }
 
-    /// How many tasks there are.
+    /// Counts tasks by queue and status.
     pub async fn stats(&self) -> Result<Stats, Error> {
         Ok(self.engine.stats().await?)
     }
 
-    /// The workers that have said of themselves that they are there.
+    /// Returns the registered workers.
     pub async fn workers(&self) -> Result<Vec<WorkerInfo>, Error> {
         Ok(self.engine.workers().await?)
     }
 
-    /// Says that a worker is there, or still there.
+    /// Registers a worker, or updates its record.
     pub async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), Error> {
         Ok(self.engine.heartbeat(worker).await?)
     }
 
-    /// Says that a worker is gone.
+    /// Removes the record of a worker.
     pub async fn deregister(&self, worker: &WorkerId) -> Result<(), Error> {
         Ok(self.engine.deregister(worker).await?)
     }
 
-    /// Lets claims pass a queue by.
+    /// Pauses a queue: claims skip it.
     pub async fn pause(&self, queue: &QueueName) -> Result<(), Error> {
         Ok(self.engine.pause(queue).await?)
     }
 
-    /// Lets claims serve a queue again.
+    /// Resumes a paused queue.
     pub async fn resume(&self, queue: &QueueName) -> Result<(), Error> {
         Ok(self.engine.resume(queue).await?)
     }
 
-    /// Finishes what goes on in the background. Nothing is lost without it. Where this process alone has the queue open
-    /// (`?engine=slate` without a broker), the next one can open it at once; without this it waits for most of a minute.
+    /// Finishes background work. Nothing is lost without it. If this process has the queue open for itself (`?engine=slate` without
+    /// a broker), the next process can open it at once instead of after most of a minute.
     pub async fn close(&self) {
         self.engine.close().await;
     }
@@ -297,7 +297,7 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// Where a walk through all pages of a list is.
+/// Position in a list.
 struct Pages {
     engine: Arc<dyn Engine>,
     filter: TaskFilter,

@@ -1,27 +1,22 @@
-//! A queue behind the HTTP API of another process, by its URL.
+//! Opens a queue that another process serves over HTTP.
 //!
-//! | variable | what |
+//! | variable | meaning |
 //! | --- | --- |
-//! | `QO_TOKEN` | the token, where the server wants one |
-//! | `QO_CA_FILE` | certificates to trust beside those of the system, as PEM |
+//! | `QO_TOKEN` | the token, if the server requires one |
+//! | `QO_CA_FILE` | a PEM file of certificates to trust in addition to those of the system |
 
 use std::sync::Arc;
 
-use qo_remote::RemoteEngine;
-use qo_remote::{Discovery, Found, InvalidServer, RemoteConfig, Token};
+#[cfg(feature = "slate")]
+use qo_remote::{Discovery, Found};
+use qo_remote::{InvalidServer, RemoteConfig, RemoteEngine, Token};
 use qo_store::OpenOptions;
 use qo_store::runtime::Runtime;
 
 use crate::error::Error;
 use crate::queue::Queue;
 
-/// Whether a URL names servers and not a store.
-pub fn names_servers(url: &str) -> bool {
-    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
-}
-
-/// The queue of these servers. One of them is asked who it is, so that a wrong address or a wrong token is noticed here.
+/// Connects to the servers of a URL. Sends one request, so that a wrong address or token fails here.
 pub(crate) async fn open(
     url: &str,
     options: &OpenOptions,
@@ -30,7 +25,8 @@ pub(crate) async fn open(
     connect(RemoteConfig::parse(url)?, options, runtime).await
 }
 
-/// The queue of a broker that was found, and that is looked for again when it does not serve any more.
+/// Connects to a broker that was found in the store. `discovery` finds its successor.
+#[cfg(feature = "slate")]
 pub(crate) async fn open_found(
     found: &Found,
     discovery: Arc<dyn Discovery>,
@@ -49,34 +45,19 @@ async fn connect(
     runtime: Arc<dyn Runtime>,
 ) -> Result<Queue, Error> {
     config.token = options.var("QO_TOKEN").map(Token::new);
-    config.ca_pem = certificates(options)?;
+    config.ca_pem = ca_certificates(options)?;
     let engine = RemoteEngine::new(config, Arc::clone(&runtime))?;
     let info = engine.check().await?;
     tracing::debug!(?engine, version = info.version, "connected");
     Ok(Queue::new(Arc::new(engine), runtime))
 }
 
-/// The certificates to trust beside those of the system.
-pub(crate) fn certificates(options: &OpenOptions) -> Result<Option<Vec<u8>>, Error> {
+/// Reads the certificates to trust in addition to those of the system.
+pub(crate) fn ca_certificates(options: &OpenOptions) -> Result<Option<Vec<u8>>, Error> {
     let Some(path) = options.var("QO_CA_FILE") else {
         return Ok(None);
     };
     let pem = std::fs::read(path)
         .map_err(|error| InvalidServer::Certificates(format!("{path}: {error}")))?;
     Ok(Some(pem))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_are_told_from_stores() {
-        for url in ["http://a:1", "https://a,https://b", "HTTP://a"] {
-            assert!(names_servers(url), "{url}");
-        }
-        for url in ["s3://http", "memory:", "sqlite:http.db", "http"] {
-            assert!(!names_servers(url), "{url}");
-        }
-    }
 }

@@ -1,7 +1,7 @@
-//! Describing a task, word by word.
+//! Builds and submits a task.
 //!
-//! The words take plain text and plain durations, and never fail; [`TaskBuilder::build`] and [`TaskBuilder::submit`] say what is
-//! wrong with them, before anything is written.
+//! Setters take plain text and durations and never fail. [`TaskBuilder::build`] and [`TaskBuilder::submit`] validate all of them
+//! before anything is written.
 
 use std::time::Duration;
 
@@ -15,7 +15,26 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::queue::Queue;
 
-/// A task to be. What is not said has the default of the data model.
+/// Task builder, from [`Queue::task`] or [`Queue::task_of`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), qo::Error> {
+/// # let queue = qo::connect("memory:").await?;
+/// use std::time::Duration;
+///
+/// let submitted = queue
+///     .task("resize_image", &serde_json::json!({"image": 7}))?
+///     .queue("images")
+///     .delay(Duration::from_secs(60))
+///     .timeout(Duration::from_secs(300))
+///     .tag("customer:42")
+///     .submit()
+///     .await?;
+/// assert_eq!(submitted.task.queue.as_str(), "images");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is submitted before `submit`"]
 pub struct TaskBuilder {
@@ -38,7 +57,7 @@ pub struct TaskBuilder {
 }
 
 impl Queue {
-    /// Begins to describe a task. Fails if the input cannot be written as JSON.
+    /// Starts a task with an input. Fails if the input cannot be serialized as JSON.
     pub fn task(
         &self,
         task_type: impl Into<String>,
@@ -47,7 +66,7 @@ impl Queue {
         Ok(self.task_with(task_type, Json::from_value(&input)?))
     }
 
-    /// Begins to describe a task whose input is JSON already.
+    /// Starts a task whose input is already JSON.
     pub fn task_with(&self, task_type: impl Into<String>, input: Json) -> TaskBuilder {
         TaskBuilder {
             target: self.clone(),
@@ -71,97 +90,97 @@ impl Queue {
 }
 
 impl TaskBuilder {
-    /// Its own id; a second submit of the same id returns the first task and says so.
+    /// Sets the task's id. A second submit with the same id returns the first task. Default: a random id.
     pub fn id(mut self, id: TaskId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// The queue to wait in.
+    /// Sets the queue. Default: `default`.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// 0 to 9, lower first.
+    /// Sets the priority, from 0 (first) to 9 (last). Default: 5.
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Not to be claimed before this time has passed.
+    /// Delays the task: workers claim it after this time.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.available = When::InMillis(millis(delay));
         self
     }
 
-    /// Not to be claimed before this time.
+    /// Delays the task until a point in time.
     pub fn at(mut self, time: Timestamp) -> Self {
         self.available = When::At(time);
         self
     }
 
-    /// The longest time that an attempt may take, in whole seconds; what is finer is rounded up.
+    /// Limits the duration of each attempt, rounded up to whole seconds. Default: 5 minutes.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// How often it may be retried.
+    /// Sets the maximum number of retries. Default: 3.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = Some(retries);
         self
     }
 
-    /// How long it waits before a retry.
+    /// Sets the delays between retries.
     pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
         self.retry_policy = Some(policy);
         self
     }
 
-    /// What makes another submit the same as this one.
+    /// Sets the idempotency key: a second submit with the same key returns the first task.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Among which tasks the key must be unique; those of the queue, if not said.
+    /// Sets the scope in which the idempotency key is unique. Default: the queue.
     pub fn idempotency_scope(mut self, scope: IdempotencyScope) -> Self {
         self.scope = Some(scope);
         self
     }
 
-    /// How long the key holds; as long as the task is kept, if not said.
+    /// Limits how long the idempotency key is remembered. Default: as long as the task is kept.
     pub fn idempotency_window(mut self, window: Duration) -> Self {
         self.window = Some(window);
         self
     }
 
-    /// No longer worth starting once this time has passed.
+    /// Expires the task if no worker has started it within this time.
     pub fn expires_in(mut self, duration: Duration) -> Self {
         self.expires = Some(When::InMillis(millis(duration)));
         self
     }
 
-    /// No longer worth starting from this time on.
+    /// Expires the task if no worker has started it by this time.
     pub fn expires_at(mut self, time: Timestamp) -> Self {
         self.expires = Some(When::At(time));
         self
     }
 
-    /// A word to find it by. Several are kept.
+    /// Adds a tag, by which lists can be filtered.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
         self
     }
 
-    /// The trace that it is a part of; the handler finds it in the task.
+    /// Sets the W3C trace context. The handler reads it from the task.
     pub fn traceparent(mut self, parent: TraceParent) -> Self {
         self.traceparent = Some(parent);
         self
     }
 
-    /// Checks the words and gives the request, to be submitted with others by [`Queue::submit_many`].
+    /// Validates the task and returns the request, for [`Queue::submit_many`].
     pub fn build(self) -> Result<SubmitRequest, Error> {
         let mut request = SubmitRequest::new(TaskType::new(&self.task_type)?, self.input);
         request.id = self.id;
@@ -183,8 +202,8 @@ impl TaskBuilder {
                 scope: self.scope.unwrap_or_default(),
                 window_ms: self.window.map(millis),
             }),
-            None if self.scope.is_some() => return Err(needs_a_key("idempotency_scope")),
-            None if self.window.is_some() => return Err(needs_a_key("idempotency_window")),
+            None if self.scope.is_some() => return Err(requires_key("idempotency_scope")),
+            None if self.window.is_some() => return Err(requires_key("idempotency_window")),
             None => None,
         };
         for tag in &self.tags {
@@ -193,14 +212,14 @@ impl TaskBuilder {
         Ok(request)
     }
 
-    /// Submits the task.
+    /// Validates and submits the task. It is durable when this returns.
     pub async fn submit(self) -> Result<Submitted, Error> {
         let target = self.target.clone();
         target.submit(self.build()?).await
     }
 }
 
-fn needs_a_key(option: &'static str) -> Error {
+fn requires_key(option: &'static str) -> Error {
     Error::OptionWithout {
         option,
         needed: "idempotency_key",

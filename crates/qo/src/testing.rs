@@ -1,4 +1,4 @@
-//! For tests of programs that use qo: a queue in memory whose clock is moved by hand.
+//! For tests of handlers: a queue in memory with a manual clock. Needs the feature `test-util`.
 //!
 //! ```
 //! use std::time::Duration;
@@ -13,13 +13,13 @@
 //! queue.task("flaky", &())?.submit().await?;
 //! let worker = Worker::builder(queue)
 //!     .handle::<Flaky>(async |_: Flaky, context: Context| match context.attempt() {
-//!         1 => Err(TaskError::retryable("the first time never works")),
+//!         1 => Err(TaskError::retryable("the first attempt fails")),
 //!         _ => Ok(()),
 //!     })
 //!     .build()?;
 //!
 //! assert_eq!(worker.drain().await?.retried, 1);
-//! assert_eq!(worker.drain().await?.attempts(), 0); // the retry is not due
+//! assert_eq!(worker.drain().await?.attempts(), 0); // the retry is not due yet
 //! clock.advance(Duration::from_secs(2));
 //! assert_eq!(worker.drain().await?.completed, 1);
 //! # Ok(())
@@ -44,11 +44,12 @@ use crate::error::Error;
 use crate::lock;
 use crate::queue::Queue;
 
-/// A queue in memory, of nobody else, and its clock.
+/// Creates a private queue in memory, and its clock.
 ///
-/// The clock stands still until it is moved: what is due in a second is due after `clock.advance(Duration::from_secs(1))` and not
-/// before. Whatever waits for the queue's time, such as [`Queue::wait`], waits for that, too. Random numbers, and so task ids and
-/// the jitter of retries, are the same in every run. Everything runs on the tokio runtime of the caller.
+/// Time stands still until [`TestClock::advance`]: a task with a delay of one second is due after
+/// `clock.advance(Duration::from_secs(1))`. Everything that waits for the queue's time waits for that call, including
+/// [`Queue::wait`]. Random numbers, and so task ids and the jitter of retries, are the same in every run. Everything runs on the
+/// caller's tokio runtime.
 pub fn memory_queue() -> Result<(Queue, TestClock), Error> {
     let clock = TestClock::new();
     let runtime: Arc<dyn Runtime> = Arc::new(clock.clone());
@@ -64,17 +65,17 @@ pub fn memory_queue() -> Result<(Queue, TestClock), Error> {
     Ok((queue, clock))
 }
 
-/// A clock that is moved by hand. Clones are the same clock.
+/// A manual clock. Clones share the time.
 #[derive(Clone)]
 pub struct TestClock {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ClockState>>,
     started_at: Timestamp,
 }
 
-struct State {
+struct ClockState {
     elapsed: Duration,
     random: u64,
-    /// Who sleeps until when, told apart by a number.
+    /// Wakers by wake time and a unique number.
     sleepers: BTreeMap<(Duration, u64), Waker>,
     sleeps: u64,
 }
@@ -82,9 +83,9 @@ struct State {
 impl TestClock {
     fn new() -> Self {
         Self {
-            // The memory store stamps its objects with the machine's time, so that the two had better begin together.
+            // The memory store stamps objects with the system time, so the clock starts there.
             started_at: TokioRuntime::shared().now(),
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(ClockState {
                 elapsed: Duration::ZERO,
                 random: 0,
                 sleepers: BTreeMap::new(),
@@ -93,7 +94,7 @@ impl TestClock {
         }
     }
 
-    /// Moves the clock forward, and wakes who has slept long enough.
+    /// Advances the clock and wakes the sleeping futures that are due.
     pub fn advance(&self, duration: Duration) {
         let woken: Vec<Waker> = {
             let mut state = lock(&self.state);
@@ -109,7 +110,7 @@ impl TestClock {
         }
     }
 
-    /// What the clock shows.
+    /// The current time of the clock.
     pub fn now(&self) -> Timestamp {
         let elapsed_ms = u64::try_from(lock(&self.state).elapsed.as_millis()).unwrap_or(u64::MAX);
         self.started_at.plus_millis(elapsed_ms)
@@ -148,7 +149,7 @@ impl Runtime for TestClock {
     }
 
     fn random(&self) -> u64 {
-        // SplitMix64: small, and the same in every run.
+        // SplitMix64: small and deterministic.
         let mut state = lock(&self.state);
         state.random = state.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = state.random;
@@ -158,9 +159,9 @@ impl Runtime for TestClock {
     }
 }
 
-/// Waits until the clock has come to a time.
+/// Waits until the clock reaches a time.
 struct Sleep {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ClockState>>,
     key: (Duration, u64),
 }
 
@@ -190,9 +191,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn sleepers_wake_when_their_time_has_come() {
+    async fn sleeping_futures_wake_when_due() {
         let clock = TestClock::new();
-        let began = clock.now();
+        let start = clock.now();
         let mut short = clock.sleep(Duration::from_secs(1));
         let mut long = clock.sleep(Duration::from_mins(1));
         assert!((&mut short).now_or_never().is_none());
@@ -200,11 +201,8 @@ mod tests {
         clock.advance(Duration::from_secs(1));
         assert!((&mut short).now_or_never().is_some());
         assert!((&mut long).now_or_never().is_none());
-        assert_eq!(clock.now(), began.plus_millis(1_000));
+        assert_eq!(clock.now(), start.plus_millis(1_000));
         drop(long);
-        assert!(
-            lock(&clock.state).sleepers.is_empty(),
-            "nothing is left behind"
-        );
+        assert!(lock(&clock.state).sleepers.is_empty(), "no waker remains");
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for a task's end.
+//! Waits for a task to finish.
 
 use std::time::Duration;
 
@@ -7,12 +7,14 @@ use qo_core::{Task, TaskId};
 use crate::error::Error;
 use crate::queue::Queue;
 
-/// A short task is seen soon after its end; a long one costs a read every two seconds.
+/// Poll intervals: a short task is noticed soon, and a long one costs one read every two seconds.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 impl Queue {
-    /// Waits until a task has come to its end, and gives it; at most for `timeout`. The task is looked at once at least.
+    /// Waits until a task has finished, for at most `timeout`, and returns it. Reads the task at least once.
+    ///
+    /// Fails with [`Error::StillRunning`] when the time has passed; the task itself continues.
     pub async fn wait(&self, id: TaskId, timeout: Duration) -> Result<Task, Error> {
         let started = self.runtime().monotonic();
         let mut pause = PAUSE_MIN;

@@ -143,6 +143,7 @@ fn render_diff(steps: &[VersionStep], now: Timestamp, screen: &Screen) -> String
             field,
             before,
             after,
+            ..
         } in &step.changes
         {
             // Each version adds an event, which the heading already shows.

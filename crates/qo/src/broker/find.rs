@@ -1,12 +1,12 @@
-//! Finding the broker.
+//! Finds the broker.
 //!
-//! | what the record says | what a client does |
+//! | the record names | the client |
 //! | --- | --- |
-//! | nobody leads, or there never was a broker | opens the queue itself |
-//! | a leader with an address, which answers | asks it |
-//! | a leader with an address, which does not answer | waits for it, or for a standby, for [`BROKER_PATIENCE`]; then takes over by a challenge, as a standby would |
-//! | a leader without an address, with a fresh heartbeat | waits a little, in case it is a short command; then says that the queue is taken |
-//! | a leader without an address, whose heartbeat is old | takes over by a challenge |
+//! | no leader, or does not exist | opens the queue itself |
+//! | a leader with an address, which responds | connects to it |
+//! | a leader with an address, which does not respond | waits [`BROKER_TIMEOUT`] for it or a standby, then challenges it, as a standby would |
+//! | a leader without an address, with a fresh heartbeat | waits [`HOLDER_TIMEOUT`], in case it is a short command, then fails with [`Error::QueueHeld`] |
+//! | a leader without an address, with an old heartbeat | challenges it |
 
 use std::fmt;
 use std::time::Duration;
@@ -16,132 +16,132 @@ use qo_broker::election::{BrokerRecord, Holder};
 use qo_remote::{Discovery, Found};
 use qo_store::StoreClient;
 
-use super::Place;
+use super::BrokerSetup;
 use crate::error::Error;
 
-/// How long a broker that does not answer is waited for. A standby takes over in less, and a service manager starts a broker
-/// that died again: a client that were faster than both would keep them from serving.
-const BROKER_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a process that holds the queue for itself is waited for.
-const HOLDER_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a client tries in all.
-pub(super) const PATIENCE_MAX: Duration = Duration::from_mins(1);
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How long a client waits for a broker that does not respond. A standby takes over sooner, and a service manager restarts a dead
+/// broker sooner: a faster client would keep both from serving.
+const BROKER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client waits for a process that holds the queue for itself.
+const HOLDER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client tries to connect in total.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_mins(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What a client found.
-pub(super) enum Sought {
-    /// A broker that answers.
-    Broker(Found),
-    /// Nobody who leads.
-    Nobody,
+/// The result of a search.
+pub(super) enum BrokerSearch {
+    /// A broker that responds.
+    Found(Found),
+    /// No process leads.
+    NoLeader,
 }
 
-/// Looks for a broker.
-pub(super) struct Seeker<'a> {
-    place: &'a Place,
-    /// Who looks.
+/// Searches for a broker.
+pub(super) struct BrokerFinder<'a> {
+    setup: &'a BrokerSetup,
+    /// The id of this process.
     id: &'a str,
     client: StoreClient,
 }
 
-impl<'a> Seeker<'a> {
-    pub(super) fn new(place: &'a Place, id: &'a str) -> Self {
+impl<'a> BrokerFinder<'a> {
+    pub(super) fn new(setup: &'a BrokerSetup, id: &'a str) -> Self {
         Self {
-            place,
+            setup,
             id,
-            client: place.store_client(),
+            client: setup.store_client(),
         }
     }
 
-    pub(super) async fn seek(&self) -> Result<Sought, Error> {
-        let runtime = &self.place.runtime;
+    pub(super) async fn search(&self) -> Result<BrokerSearch, Error> {
+        let runtime = &self.setup.runtime;
         let started = runtime.monotonic();
-        let mut told = false;
+        let mut has_warned = false;
         loop {
             let record = BrokerRecord::read(&self.client).await?;
             let holder = record.and_then(|record| record.holder);
             let Some(holder) = holder.filter(|holder| holder.id != self.id) else {
-                return Ok(Sought::Nobody);
+                return Ok(BrokerSearch::NoLeader);
             };
             let waited = runtime.monotonic().saturating_sub(started);
-            if let Some(found) = found(&holder) {
-                if self.is_alive(&found).await {
-                    return Ok(Sought::Broker(found));
+            if let Some(broker) = address_of(&holder) {
+                if self.is_alive(&broker).await {
+                    return Ok(BrokerSearch::Found(broker));
                 }
-                if waited >= BROKER_PATIENCE {
-                    return Ok(Sought::Nobody);
+                if waited >= BROKER_TIMEOUT {
+                    return Ok(BrokerSearch::NoLeader);
                 }
-                if !told {
-                    let patience = BROKER_PATIENCE.as_secs();
+                if !has_warned {
+                    let timeout = BROKER_TIMEOUT.as_secs();
                     tracing::warn!(
-                        broker = found.url,
-                        "the broker does not answer; waiting up to {patience} s for it or a standby"
+                        broker = broker.url,
+                        "the broker does not respond; waiting up to {timeout} s for it or a standby"
                     );
-                    told = true;
+                    has_warned = true;
                 }
             } else {
                 let age = self.client.now().since(holder.heartbeat);
-                if age >= self.place.leadership.heartbeat_patience() {
-                    return Ok(Sought::Nobody);
+                if age >= self.setup.election.heartbeat_patience() {
+                    return Ok(BrokerSearch::NoLeader);
                 }
-                if waited >= HOLDER_PATIENCE {
+                if waited >= HOLDER_TIMEOUT {
                     return Err(Error::QueueHeld {
                         since: holder.since,
                         heartbeat_age: age,
                     });
                 }
             }
-            runtime.sleep(LOOK_INTERVAL).await;
+            runtime.sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn is_alive(&self, found: &Found) -> bool {
+    async fn is_alive(&self, broker: &Found) -> bool {
         tokio::select! {
             biased;
-            heard = self.place.pinger.is_alive(&found.url, &found.id) => heard,
-            () = self.place.runtime.sleep(self.place.leadership.ping_patience) => false,
+            is_alive = self.setup.pinger.is_alive(&broker.url, &broker.id) => is_alive,
+            () = self.setup.runtime.sleep(self.setup.election.ping_patience) => false,
         }
     }
 }
 
-/// Where a leader is reached.
-fn found(holder: &Holder) -> Option<Found> {
+/// The address of a leader, if it serves other processes.
+fn address_of(holder: &Holder) -> Option<Found> {
     Some(Found {
         url: holder.address.clone()?,
         id: holder.id.clone(),
     })
 }
 
-/// The broker, as the store names it: one GET each time.
-pub(super) struct InStore {
+/// Reads the broker's address from the store: one GET each time.
+pub(super) struct StoreDiscovery {
     client: StoreClient,
 }
 
-impl InStore {
+impl StoreDiscovery {
     pub(super) fn new(client: StoreClient) -> Self {
         Self { client }
     }
 }
 
 #[async_trait]
-impl Discovery for InStore {
+impl Discovery for StoreDiscovery {
     async fn find(&self) -> Result<Found, String> {
         let record = match BrokerRecord::read(&self.client).await {
             Ok(record) => record,
             Err(error) => return Err(error.to_string()),
         };
         match record.and_then(|record| record.holder) {
-            None => Err("no broker serves this queue now; start one with `qo serve`".to_owned()),
-            Some(holder) => found(&holder).ok_or_else(|| {
-                "a process that serves nobody else holds this queue now; stop it, and start `qo serve`"
+            None => Err("no broker serves this queue; start one with `qo serve`".to_owned()),
+            Some(holder) => address_of(&holder).ok_or_else(|| {
+                "another process holds this queue for itself; stop it, and start `qo serve`"
                     .to_owned()
             }),
         }
     }
 }
 
-impl fmt::Debug for InStore {
+impl fmt::Debug for StoreDiscovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("InStore")
+        f.write_str("StoreDiscovery")
     }
 }

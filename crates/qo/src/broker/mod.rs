@@ -1,11 +1,11 @@
-//! Broker mode on SlateDB: who opens the queue, who serves it, and how everybody else finds that one.
+//! Broker mode on SlateDB: election, serving, and finding the broker.
 //!
-//! `?engine=slate` is written by one process at a time. Which one that is says `meta/broker.json` in the store
-//! ([`qo_broker::election`]); this module is how processes go by it:
+//! One process at a time writes a queue with `?engine=slate`. The object `meta/broker.json` in the store names it
+//! ([`qo_broker::election`]).
 //!
-//! - [`Broker`]: a process that serves the queue to others, or stands by to do so. It names its address in the record.
-//! - [`find`]: where a client finds the broker, when it connects and whenever the broker has changed.
-//! - [`embedded`]: a client that finds nobody opens the queue itself, without an address, until it closes it.
+//! - [`Broker`]: serves the queue to other processes, or stands by. It writes its address into the record.
+//! - [`find`]: reads the broker's address, at connection and after each change of the leader.
+//! - [`embedded`]: without a broker, a client opens the queue itself, without an address, until it closes it.
 
 mod embedded;
 mod find;
@@ -14,9 +14,8 @@ mod serving;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use qo_broker::BrokerEngine;
-use qo_broker::SlateConfig;
 use qo_broker::election::{ElectionConfig, Elector, IsAlive};
+use qo_broker::{BrokerEngine, SlateConfig};
 use qo_engine::EngineError;
 use qo_remote::Ping;
 use qo_store::client::ClientConfig;
@@ -30,7 +29,7 @@ use crate::error::Error;
 use crate::queue::Queue;
 use crate::remote;
 
-/// Asks a leader over HTTP whether it is alive.
+/// Pings a leader over HTTP.
 struct HttpPing(Ping);
 
 #[async_trait]
@@ -40,18 +39,18 @@ impl IsAlive for HttpPing {
     }
 }
 
-/// What opening the queue takes, each time anew.
+/// Everything that opens the queue, as often as needed.
 #[derive(Clone)]
-pub(crate) struct Place {
-    pub(crate) store: Store,
-    pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) client: ClientConfig,
-    pub(crate) slate: SlateConfig,
-    pub(crate) leadership: ElectionConfig,
+pub(crate) struct BrokerSetup {
+    store: Store,
+    runtime: Arc<dyn Runtime>,
+    client: ClientConfig,
+    slate: SlateConfig,
+    election: ElectionConfig,
     pinger: Arc<dyn IsAlive>,
 }
 
-impl Place {
+impl BrokerSetup {
     pub(crate) fn new(
         store: Store,
         runtime: Arc<dyn Runtime>,
@@ -59,14 +58,14 @@ impl Place {
         slate: SlateConfig,
         options: &OpenOptions,
     ) -> Result<Self, Error> {
-        let ca_pem = remote::certificates(options)?;
-        let leadership = ElectionConfig::from_env(&variables(options))?;
+        let ca_pem = remote::ca_certificates(options)?;
+        let election = ElectionConfig::from_env(&variables(options))?;
         Ok(Self {
             store,
             runtime,
             client,
             slate,
-            leadership,
+            election,
             pinger: Arc::new(HttpPing(Ping::new(ca_pem.as_deref())?)),
         })
     }
@@ -84,15 +83,15 @@ impl Place {
         Elector::new(
             self.store_client(),
             Arc::clone(&self.runtime),
-            self.leadership.clone(),
+            self.election.clone(),
             Arc::clone(&self.pinger),
             None,
         )
     }
 
-    /// Opens the queue. Whoever does so has a leadership, and is the only one.
-    async fn slate(&self) -> Result<BrokerEngine, EngineError> {
-        // Opening SlateDB is a large future, and not every caller should carry it.
+    /// Opens the queue. Only the holder of the leadership may call this.
+    async fn open_slate(&self) -> Result<BrokerEngine, EngineError> {
+        // The future that opens SlateDB is large; boxing it keeps it out of the futures of all callers.
         Box::pin(BrokerEngine::slate(
             Arc::clone(&self.store.objects),
             Arc::clone(&self.store.clock),
@@ -104,27 +103,27 @@ impl Place {
     }
 }
 
-/// The queue for a client: through the broker if there is one, else opened here.
-pub(crate) async fn connect(place: &Place, options: &OpenOptions) -> Result<Queue, Error> {
-    // One name for all tries: a write of an earlier one may arrive late, and is recognised.
-    let elector = place.elector();
-    let seeker = find::Seeker::new(place, elector.id());
-    let started = place.runtime.monotonic();
+/// Connects to the broker, or opens the queue here if there is none.
+pub(crate) async fn connect(setup: &BrokerSetup, options: &OpenOptions) -> Result<Queue, Error> {
+    // One elector for all tries, so that a late write of an earlier try is recognised as its own.
+    let elector = setup.elector();
+    let finder = find::BrokerFinder::new(setup, elector.id());
+    let started = setup.runtime.monotonic();
     loop {
-        match seeker.seek().await? {
-            find::Sought::Broker(found) => {
-                let discovery = Arc::new(find::InStore::new(place.store_client()));
-                return remote::open_found(&found, discovery, options, Arc::clone(&place.runtime))
+        match finder.search().await? {
+            find::BrokerSearch::Found(broker) => {
+                let discovery = Arc::new(find::StoreDiscovery::new(setup.store_client()));
+                return remote::open_found(&broker, discovery, options, Arc::clone(&setup.runtime))
                     .await;
             }
-            find::Sought::Nobody => {
-                if let Some(queue) = embedded::open(place, &elector).await? {
+            find::BrokerSearch::NoLeader => {
+                if let Some(queue) = embedded::open(setup, &elector).await? {
                     return Ok(queue);
                 }
             }
         }
-        // Somebody else was faster, again and again.
-        if place.runtime.monotonic().saturating_sub(started) > find::PATIENCE_MAX {
+        // Other processes were faster each time.
+        if setup.runtime.monotonic().saturating_sub(started) > find::CONNECT_TIMEOUT {
             return Err(Error::Engine(EngineError::NotLeader));
         }
     }

@@ -1,10 +1,10 @@
-//! A process that serves the queue, or stands by to do so.
+//! Serves the queue, or stands by.
 //!
 //! ```text
-//! stand by ──► acquire a leadership ──► open the queue ──► serve ──► the leadership or the engine is over ──► leave the gate ──► stand by
+//! stand by ──► acquire the leadership ──► open the queue ──► serve ──► the leadership or the engine ends ──► close the gate ──► stand by
 //! ```
 //!
-//! [`LeaderGate`] has the table of what a crash after each step leaves.
+//! [`LeaderGate`] documents the state that a crash after each step leaves behind.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,70 +13,74 @@ use std::time::Duration;
 use qo_broker::election::{BrokerRecord, ElectionError, Elector, LeaderGate, Leadership};
 use tokio::sync::watch;
 
-use super::Place;
+use super::BrokerSetup;
 use crate::error::Error;
 use crate::queue::Queue;
 
-/// How long after something went wrong until the next try: another process may do better meanwhile.
-const PAUSE: Duration = Duration::from_secs(2);
+/// Pause after a failure, so that another process can take over.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
-/// A process that serves a queue in broker mode, or stands by to do so.
+/// Serves a queue in broker mode, or stands by.
+///
+/// [`Connect::open_broker`](crate::Connect::open_broker) opens one. [`Broker::run`] takes part in the election; a server checks
+/// [`Broker::handle`] before it serves a request with [`Broker::queue`].
 pub struct Broker {
-    place: Place,
+    setup: BrokerSetup,
     elector: Elector,
     gate: Arc<LeaderGate>,
 }
 
 impl Broker {
-    /// A broker that stands by. The record is read, so that one that cannot be read is noticed here.
-    pub(crate) async fn new(place: Place) -> Result<Self, Error> {
-        let elector = place.elector();
+    /// Creates a broker on standby. Reads the record, so that an unreadable one fails here.
+    pub(crate) async fn new(setup: BrokerSetup) -> Result<Self, Error> {
+        let elector = setup.elector();
         elector.current().await?;
-        let gate = Arc::new(LeaderGate::new(place.store_client()));
+        let gate = Arc::new(LeaderGate::new(setup.store_client()));
         Ok(Self {
-            place,
+            setup,
             elector,
             gate,
         })
     }
 
-    /// The queue. It answers while this process leads, and otherwise with [`NotLeader`](qo_engine::EngineError::NotLeader).
+    /// The queue. Its operations fail with [`EngineError::NotLeader`](crate::EngineError::NotLeader) while another process leads.
     pub fn queue(&self) -> Queue {
         let gate = Arc::clone(&self.gate);
-        Queue::new(gate, Arc::clone(&self.place.runtime))
+        Queue::new(gate, Arc::clone(&self.setup.runtime))
     }
 
-    /// What a server asks before it answers for the queue.
+    /// A handle with which a server checks the leadership.
     pub fn handle(&self) -> BrokerHandle {
         BrokerHandle {
             id: self.elector.id().to_owned(),
             gate: Arc::clone(&self.gate),
-            known: self.elector.known(),
+            record: self.elector.known(),
         }
     }
 
-    /// Stands by, leads, stands by again, and so on. It never ends by itself; once it was dropped, [`Broker::close`] hands over.
+    /// Takes part in the election for ever: stands by, leads, stands by again. Drop the future to stop, then call [`Broker::close`]
+    /// to hand over.
     ///
-    /// `address` is where clients and standbys reach the server that asks this broker's handle. It must serve already.
+    /// `address` is where clients and standbys reach the server that uses this broker's handle. The server must be listening.
     pub async fn run(&mut self, address: &str) {
         self.elector.set_address(Some(address.to_owned()));
         loop {
-            let went_well = match self.elector.acquire().await {
+            let is_healthy = match self.elector.acquire().await {
                 Ok(leadership) => self.lead(Arc::new(leadership), address).await,
                 Err(error) => {
-                    tracing::error!(%error, "cannot find out who leads; trying again");
+                    tracing::error!(%error, "cannot determine the leader; trying again");
                     false
                 }
             };
-            // Meanwhile clients are told who leads now, as far as that can be read.
+            // The second future updates the address that clients are redirected to.
             let _ = tokio::join!(self.gate.leave(), self.elector.current());
-            if !went_well {
-                self.place.runtime.sleep(PAUSE).await;
+            if !is_healthy {
+                self.setup.runtime.sleep(RETRY_PAUSE).await;
             }
         }
     }
 
-    /// Leads until the leadership is over, or the engine. Tells whether that was no failure of this process.
+    /// Leads until the leadership or the engine ends. Returns false if this process failed.
     async fn lead(&self, leadership: Arc<Leadership>, address: &str) -> bool {
         self.gate.begin(Arc::clone(&leadership));
         let epoch = leadership.epoch();
@@ -86,12 +90,12 @@ impl Broker {
                 tracing::warn!(epoch, %error, "lost the leadership before the queue was open");
                 return true;
             }
-            opened = self.place.slate() => opened,
+            opened = self.setup.open_slate() => opened,
         };
         let engine = match opened {
             Ok(engine) => engine,
             Err(error) => {
-                tracing::error!(epoch, %error, "cannot open the queue; giving up the leadership");
+                tracing::error!(epoch, %error, "cannot open the queue; releasing the leadership");
                 return false;
             }
         };
@@ -104,29 +108,29 @@ impl Broker {
                 true
             }
             error = engine.ended() => {
-                // An engine that was fenced out may know before the leadership does that another process leads.
+                // A fenced engine may notice before the leadership does that another process leads.
                 if let Err(lost @ ElectionError::Lost { .. }) = leadership.confirm().await {
                     tracing::warn!(epoch, error = %lost, "standing down");
                     return true;
                 }
-                tracing::error!(epoch, %error, "the queue cannot go on here; giving up the leadership");
+                tracing::error!(epoch, %error, "the engine failed; releasing the leadership");
                 false
             }
         }
     }
 
-    /// Closes the queue and gives the leadership up, so that a standby takes over at once.
+    /// Closes the queue and releases the leadership, so that a standby takes over at once.
     pub async fn close(&self) {
         self.gate.leave().await;
-        // A run that was dropped in the middle of a takeover may have written that this process leads.
+        // A run that was dropped during a takeover may have written this process into the record.
         tokio::select! {
             biased;
-            () = self.give_up() => {}
-            () = self.place.runtime.sleep(PAUSE) => {}
+            () = self.release() => {}
+            () = self.setup.runtime.sleep(RETRY_PAUSE) => {}
         }
     }
 
-    async fn give_up(&self) {
+    async fn release(&self) {
         let id = self.elector.id();
         let record = self.elector.current().await.ok().flatten();
         let is_held = record
@@ -147,34 +151,34 @@ impl fmt::Debug for Broker {
     }
 }
 
-/// What a server asks before it answers for the queue. Clones share everything.
+/// Tells a server whether this process leads. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct BrokerHandle {
     id: String,
     gate: Arc<LeaderGate>,
-    known: watch::Receiver<Option<BrokerRecord>>,
+    record: watch::Receiver<Option<BrokerRecord>>,
 }
 
 impl BrokerHandle {
-    /// Names this process.
+    /// The id of this process.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Makes sure that this process leads at this moment, and says in which epoch.
+    /// The epoch of this process, if it leads at this moment.
     pub async fn confirm(&self) -> Option<u64> {
         self.gate.confirm().await
     }
 
-    /// Returns once this process does not lead in this epoch any more.
+    /// Waits until this process no longer leads in `epoch`.
     pub async fn over(&self, epoch: u64) {
         self.gate.over(epoch).await;
     }
 
-    /// Where the leader is, if it is another process and says where.
+    /// The address of the leader, if another process leads and serves others.
     pub fn elsewhere(&self) -> Option<String> {
-        let known = self.known.borrow();
-        let holder = known.as_ref()?.holder.as_ref()?;
+        let record = self.record.borrow();
+        let holder = record.as_ref()?.holder.as_ref()?;
         (holder.id != self.id)
             .then(|| holder.address.clone())
             .flatten()

@@ -1,4 +1,4 @@
-//! One call of a handler: started where handlers run, stopped from where its supervisor is.
+//! One call of a handler: it runs on the handler threads, and the attempt's supervisor can abort it.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -15,17 +15,17 @@ use super::runner::Runner;
 use super::slots::Slot;
 use super::{Context, TaskError, TaskHandler};
 
-/// What a handler gave.
+/// The result of a handler.
 pub(super) type HandlerResult = Result<Option<Json>, TaskError>;
 
-/// A handler that was called. It is stopped at its next `await` when this is dropped.
-pub(super) struct Call {
+/// A running handler. Dropping this aborts it at its next `await`.
+pub(super) struct HandlerCall {
     result: oneshot::Receiver<HandlerResult>,
     abort: AbortHandle,
 }
 
-impl Call {
-    /// Calls a handler. The slot is held until the handler is really gone.
+impl HandlerCall {
+    /// Calls a handler. It keeps the slot until it has returned or was dropped.
     pub(super) fn start(
         runner: &Runner,
         handler: Arc<dyn TaskHandler>,
@@ -37,7 +37,7 @@ impl Call {
         let (done, result) = oneshot::channel();
         let (abort, registration) = AbortHandle::new_pair();
         let span = context.span().clone();
-        let handled = async move {
+        let handling = async move {
             if !hooks.is_empty() {
                 call_each(&hooks, |hook| hook.before(&context)).await;
             }
@@ -52,13 +52,15 @@ impl Call {
                     )))
                 }
             };
-            // Nobody waits if the attempt is over.
+            // The receiver is gone if the attempt is over.
             let _ = done.send(result);
         };
         runner.spawn(Box::pin(async move {
             let _slot = slot;
-            // Whether it was aborted is known to whoever did it.
-            let _ = Abortable::new(handled, registration).instrument(span).await;
+            // Only `HandlerCall::drop` aborts.
+            let _ = Abortable::new(handling, registration)
+                .instrument(span)
+                .await;
         }));
         Self { result, abort }
     }
@@ -66,7 +68,7 @@ impl Call {
     /// Waits for the handler's result.
     pub(super) async fn result(&mut self) -> HandlerResult {
         let result = (&mut self.result).await;
-        // Only where the threads end before the handler does, or where dropping what it held panicked.
+        // The sender was dropped: the handler threads were shut down, or a destructor of the handler panicked.
         result.unwrap_or_else(|_| {
             Err(TaskError::retryable(
                 "the handler ended without a result; its threads were stopped",
@@ -75,17 +77,17 @@ impl Call {
     }
 }
 
-impl Drop for Call {
+impl Drop for HandlerCall {
     fn drop(&mut self) {
         self.abort.abort();
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub(super) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("it did not say why")
+        .unwrap_or("no message")
 }

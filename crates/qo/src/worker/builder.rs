@@ -1,6 +1,6 @@
-//! Describing a worker, word by word.
+//! Builds a worker.
 //!
-//! The words take plain text and plain durations, and never fail; [`WorkerBuilder::build`] says what is wrong with them.
+//! Setters take plain text and durations and never fail. [`WorkerBuilder::build`] validates all of them.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -13,27 +13,27 @@ use qo_core::limits::LEASE_MAX_MS;
 use qo_core::{QueueName, Shard, TaskType, WorkerId};
 use qo_direct::{MaintenanceConfig, embeds_monitor};
 
-use super::context::States;
-use super::handler::Typed;
+use super::context::SharedValues;
+use super::handler::FunctionHandler;
 use super::run::Plan;
 use super::runner::RunIn;
 use super::{Handler, Hook, TaskHandler, TaskInput, Worker, host};
 use crate::error::Error;
 use crate::queue::Queue;
 
-/// How many tasks a worker runs at once, if not said, and at the most.
+/// Concurrent tasks: default and maximum.
 const CONCURRENCY_DEFAULT: usize = 10;
 const CONCURRENCY_MAX: usize = 10_000;
-/// The shortest lease: a third of it must be enough for a renewal.
+/// The shortest lease. A renewal must succeed within a third of it.
 const LEASE_MIN: Duration = Duration::from_millis(100);
-/// How long a stop waits for what runs, if not said, and at the most.
+/// Shutdown deadline: default and maximum.
 const SHUTDOWN_DEFAULT: Duration = Duration::from_secs(30);
 const SHUTDOWN_MAX: Duration = Duration::from_hours(24);
-/// How long a handler that is told to stop has for that, if not said, and at the most.
+/// Grace period of handlers that are asked to stop: default and maximum.
 const GRACE_DEFAULT: Duration = Duration::from_secs(5);
 const GRACE_MAX: Duration = Duration::from_hours(1);
 
-/// A worker to be. What is not said has the default that its word names.
+/// Worker builder, from [`Worker::builder`].
 #[must_use = "no worker is made before `build`"]
 pub struct WorkerBuilder {
     queue: Queue,
@@ -42,23 +42,22 @@ pub struct WorkerBuilder {
     shards: Vec<Shard>,
     handlers: Vec<Arc<dyn TaskHandler>>,
     hooks: Vec<Box<dyn Hook>>,
-    state: States,
+    state: SharedValues,
     concurrency: usize,
     lease: Option<Duration>,
     shutdown_deadline: Duration,
     grace: Duration,
     run_in: RunIn,
-    maintenance: Upkeep,
+    maintenance: MaintenanceChoice,
 }
 
-/// Who keeps the store healthy.
-enum Upkeep {
-    /// This worker, unless the environment says otherwise.
-    ByEnvironment,
-    /// This worker, so.
-    Here(MaintenanceConfig),
-    /// Somebody else.
-    Elsewhere,
+/// Whether the worker runs maintenance.
+enum MaintenanceChoice {
+    /// As the environment says; by default it does.
+    FromEnvironment,
+    /// With this configuration.
+    Enabled(MaintenanceConfig),
+    Disabled,
 }
 
 impl WorkerBuilder {
@@ -70,103 +69,104 @@ impl WorkerBuilder {
             shards: Vec::new(),
             handlers: Vec::new(),
             hooks: Vec::new(),
-            state: States::new(),
+            state: SharedValues::new(),
             concurrency: CONCURRENCY_DEFAULT,
             lease: None,
             shutdown_deadline: SHUTDOWN_DEFAULT,
             grace: GRACE_DEFAULT,
             run_in: RunIn::default(),
-            maintenance: Upkeep::ByEnvironment,
+            maintenance: MaintenanceChoice::FromEnvironment,
         }
     }
 
-    /// Its name, which no other worker has at the same time. The machine's name, the process's number and a random one, if not said.
+    /// Sets the worker's name, which must be unique among running workers. Default: host name, process id and a random number.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// The queues to take from; `default` alone, if not said, and all of them, if the list is empty.
+    /// Sets the queues to claim from. An empty list means all queues. Default: the queue `default`.
     pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.queues = Some(queues.into_iter().map(Into::into).collect());
         self
     }
 
-    /// The shards to take from; all of them, if not said. Some worker has to take from each.
+    /// Restricts the shards to claim from. Other workers must cover the rest. Default: all shards.
     pub fn shards(mut self, shards: impl IntoIterator<Item = Shard>) -> Self {
         self.shards = shards.into_iter().collect();
         self
     }
 
-    /// How many tasks it runs at once; 10, if not said.
+    /// Sets the number of concurrent tasks. Default: 10.
     pub fn concurrency(mut self, tasks: usize) -> Self {
         self.concurrency = tasks;
         self
     }
 
-    /// How long a claim holds without a renewal; the engine's default of 30 s, if not said. It is renewed at a third of it. A shorter
-    /// one brings the tasks of a dead worker back sooner and costs more writes.
+    /// Sets the duration of leases, which the worker renews after a third of it. With a shorter lease, the tasks of a dead worker
+    /// are retried sooner, at the cost of more writes. Default: the engine's 30 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// How long a stop waits for what runs; 30 s, if not said.
+    /// Limits how long a stop waits for running tasks. Default: 30 s.
     pub fn shutdown_deadline(mut self, deadline: Duration) -> Self {
         self.shutdown_deadline = deadline;
         self
     }
 
-    /// How long a handler that is told to stop has to return by itself before it is dropped; 5 s, if not said.
+    /// Sets the grace period: a handler that is asked to stop is dropped after it. Default: 5 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Does the tasks of a type with a function.
+    /// Handles the tasks of a type with an async function.
     pub fn handle<T: TaskInput>(self, function: impl Handler<T>) -> Self {
-        self.handler(Typed::<T, _>::new(function))
+        self.handler(FunctionHandler::<T, _>::new(function))
     }
 
-    /// Does the tasks of a type with an object.
+    /// Handles the tasks of a type that is known only at run time.
     pub fn handler(mut self, handler: impl TaskHandler) -> Self {
         self.handlers.push(Arc::new(handler));
         self
     }
 
-    /// Gives handlers a value, which they get from their context by its type. A second value of a type replaces the first.
+    /// Shares a value with handlers, which get it from [`Context::state`](super::Context::state). A second value of the same type
+    /// replaces the first.
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.state.insert(TypeId::of::<T>(), Arc::new(value));
         self
     }
 
-    /// Has something told of every attempt.
+    /// Adds callbacks around every attempt.
     pub fn hook(mut self, hook: impl Hook) -> Self {
         self.hooks.push(Box::new(hook));
         self
     }
 
-    /// Runs the maintenance of direct mode beside the worker, so. If not said, it runs as `QO_MONITOR_…` says, unless
+    /// Configures the maintenance of direct mode, which runs in the worker. Default: the `QO_MONITOR_…` variables, or none if
     /// `QO_NO_MONITOR` is set.
     pub fn maintenance(mut self, config: MaintenanceConfig) -> Self {
-        self.maintenance = Upkeep::Here(config);
+        self.maintenance = MaintenanceChoice::Enabled(config);
         self
     }
 
-    /// Leaves the maintenance to other processes. Some process has to run it.
+    /// Runs no maintenance in this worker. Another process must run it.
     pub fn no_maintenance(mut self) -> Self {
-        self.maintenance = Upkeep::Elsewhere;
+        self.maintenance = MaintenanceChoice::Disabled;
         self
     }
 
-    /// Runs handlers where the queue's runtime runs everything, not on threads of their own. A handler that blocks a thread then blocks
-    /// renewals, too.
+    /// Runs handlers on the queue's runtime instead of separate threads. A handler that blocks its thread then also delays lease
+    /// renewals.
     pub fn handlers_in_runtime(mut self) -> Self {
         self.run_in = RunIn::Runtime;
         self
     }
 
-    /// Checks the words and makes the worker.
+    /// Validates the settings and builds the worker.
     pub fn build(self) -> Result<Worker, Error> {
         check(
             (1..=CONCURRENCY_MAX).contains(&self.concurrency),
@@ -203,9 +203,9 @@ impl WorkerBuilder {
         });
         let id = WorkerId::new(&id)?;
         let maintenance = match self.maintenance {
-            Upkeep::Elsewhere => None,
-            Upkeep::Here(config) => Some(config),
-            Upkeep::ByEnvironment => match self.queue.environment() {
+            MaintenanceChoice::Disabled => None,
+            MaintenanceChoice::Enabled(config) => Some(config),
+            MaintenanceChoice::FromEnvironment => match self.queue.environment() {
                 Some(vars) if embeds_monitor(vars)? => Some(MaintenanceConfig::from_env(vars)?),
                 _ => None,
             },
@@ -245,14 +245,14 @@ impl fmt::Debug for WorkerBuilder {
     }
 }
 
-fn check(holds: bool, setting: &'static str, allowed: &'static str) -> Result<(), Error> {
-    if holds {
+fn check(is_valid: bool, setting: &'static str, allowed: &'static str) -> Result<(), Error> {
+    if is_valid {
         return Ok(());
     }
     Err(Error::WorkerSetting { setting, allowed })
 }
 
-/// The handlers by the types and aliases that they do.
+/// Maps task types and aliases to handlers.
 fn by_type(
     handlers: Vec<Arc<dyn TaskHandler>>,
 ) -> Result<BTreeMap<TaskType, Arc<dyn TaskHandler>>, Error> {
@@ -262,7 +262,7 @@ fn by_type(
         for name in names {
             match by_type.entry(TaskType::new(&name)?) {
                 Entry::Vacant(entry) => entry.insert(Arc::clone(&handler)),
-                Entry::Occupied(_) => return Err(Error::TwoHandlers { task_type: name }),
+                Entry::Occupied(_) => return Err(Error::DuplicateHandler { task_type: name }),
             };
         }
     }

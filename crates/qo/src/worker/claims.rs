@@ -1,8 +1,8 @@
-//! Asks for work, as much as there is room for.
+//! Claims tasks for the free slots.
 //!
-//! A claim costs requests of its own beside those of its tasks, so that one is not sent for every slot that becomes free: a claim
-//! is sent when a quarter of the slots is free, or when the first has been free for 20 ms. A claim takes a few requests, one after
-//! the other; slots that become free meanwhile do not wait for its end, and are filled by another one.
+//! Each claim costs requests beside those of its tasks. It is therefore sent when a quarter of the slots is free, or when one slot
+//! has been free for 20 ms, and not for every slot. A claim takes several requests in sequence; slots that become free meanwhile are
+//! filled by another claim.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,127 +21,131 @@ use super::run::Run;
 use super::slots::Slot;
 use crate::error::Error;
 
-/// A claim is sent when this part of the slots is free,
+/// A claim is sent when one slot in this number is free,
 const FREE_PART: usize = 4;
-/// or when one has been free for so long.
-const GATHER: Duration = Duration::from_millis(20);
-/// How many claims are on their way at once.
-const CLAIMS_AT_ONCE: usize = 4;
-/// How long a claim waits for the first task. Direct mode sends no request more for a claim that is repeated, and a claim on its
-/// way is waited for when the worker stops.
+/// or when a slot has been free for this time.
+const GATHER_TIME: Duration = Duration::from_millis(20);
+/// Maximum number of concurrent claims.
+const CLAIMS_MAX: usize = 4;
+/// How long a claim waits for its first task. A stop waits for claims under way, so it is short where repeating a claim costs no
+/// more requests, as in direct mode.
 const WAIT_DIRECT: Duration = Duration::from_secs(1);
-const WAIT_ELSEWHERE: Duration = Duration::from_secs(2);
-/// How many tasks that came too late are given back at once.
-const RELEASES_AT_ONCE: usize = 32;
+const WAIT_OTHER: Duration = Duration::from_secs(2);
+/// Maximum number of concurrent releases of tasks that were claimed during a stop.
+const RELEASES_MAX: usize = 32;
 
-/// Claims tasks and starts them, until it is told to stop. A claim on its way is never dropped: its tasks would be nobody's until
-/// their leases run out. What it brings after the stop is given back.
+/// Claims and starts tasks until `stopping` is cancelled. A claim under way is never dropped, because its tasks would be blocked
+/// until their leases expire. Tasks that arrive after the stop are released.
 pub(super) async fn claim_until(run: &Arc<Run>, stopping: &CancellationToken) {
     let mut claiming = FuturesUnordered::new();
-    let mut pace = Pace {
-        rest: Duration::ZERO,
-        pause: PAUSE_MIN,
-        told_paused: false,
+    let mut pacing = ClaimPacing {
+        delay: Duration::ZERO,
+        backoff: PAUSE_MIN,
+        has_logged_pause: false,
     };
     loop {
-        let has_room = claiming.len() < CLAIMS_AT_ONCE;
+        let can_claim = claiming.len() < CLAIMS_MAX;
         tokio::select! {
             biased;
             () = stopping.cancelled() => break,
             Some((slots, claimed)) = claiming.next() => {
-                let tasks = pace.see(run, claimed);
+                let tasks = pacing.accept(run, claimed);
                 for (task, slot) in tasks.into_iter().zip(slots) {
                     run.begin(task, slot);
                 }
             }
-            () = wait_for_room(run, pace.rest), if has_room => claiming.push(claim(run)),
+            () = wait_for_slots(run, pacing.delay), if can_claim => claiming.push(claim(run)),
         }
     }
     while let Some((_, claimed)) = claiming.next().await {
         match claimed {
-            Ok(tasks) => give_back(run, tasks).await,
-            Err(error) => tracing::debug!(%error, "the last claim brought nothing"),
+            Ok(tasks) => release_all(run, tasks).await,
+            Err(error) => tracing::debug!(%error, "the last claim failed"),
         }
     }
 }
 
-/// Claims tasks for all slots that are free. They are taken at once, so that the next claim is for others.
+/// Claims tasks for all free slots. The slots are taken before the claim is sent, so that the next claim uses others.
 fn claim(run: &Run) -> impl Future<Output = (Vec<Slot>, Result<Vec<Task>, Error>)> {
     let max = run.slots.free().min(CLAIM_MAX_TASKS);
     let slots: Vec<Slot> = (0..max).map(|_| run.slots.take()).collect();
     let wait = if run.plan.queue.objects_engine().is_some() {
         WAIT_DIRECT
     } else {
-        WAIT_ELSEWHERE
+        WAIT_OTHER
     };
     async move {
-        let claimed = run.plan.queue.claim(&run.plan.wish(max, wait)).await;
+        let claimed = run
+            .plan
+            .queue
+            .claim(&run.plan.claim_request(max, wait))
+            .await;
         (slots, claimed)
     }
 }
 
-/// How fast claims follow each other.
-struct Pace {
-    /// How long to wait before the next one.
-    rest: Duration,
-    /// How long to wait after the next failure.
-    pause: Duration,
-    told_paused: bool,
+/// The delay between claims.
+struct ClaimPacing {
+    /// Delay before the next claim.
+    delay: Duration,
+    /// Delay after the next failure.
+    backoff: Duration,
+    has_logged_pause: bool,
 }
 
-impl Pace {
-    /// The tasks that a claim has brought. After a failure the next one waits.
-    fn see(&mut self, run: &Run, claimed: Result<Vec<Task>, Error>) -> Vec<Task> {
+impl ClaimPacing {
+    /// Returns the claimed tasks. A failure delays the next claim.
+    fn accept(&mut self, run: &Run, claimed: Result<Vec<Task>, Error>) -> Vec<Task> {
         match claimed {
             Ok(tasks) => {
-                self.rest = Duration::ZERO;
-                self.pause = PAUSE_MIN;
-                self.told_paused = false;
+                self.delay = Duration::ZERO;
+                self.backoff = PAUSE_MIN;
+                self.has_logged_pause = false;
                 tasks
             }
-            // The claim has waited already.
+            // The claim itself has waited.
             Err(error @ Error::Engine(EngineError::QueuePaused { .. })) => {
-                if !self.told_paused {
-                    tracing::info!(%error, "waiting until a queue is resumed");
+                if !self.has_logged_pause {
+                    tracing::info!(%error, "waiting for a queue to be resumed");
                 }
-                self.told_paused = true;
-                self.rest = PAUSE_MIN;
+                self.has_logged_pause = true;
+                self.delay = PAUSE_MIN;
                 Vec::new()
             }
             Err(error) => {
-                let part = 0.5 + 0.5 * run.plan.runtime().random_unit();
-                self.rest = self.pause.mul_f64(part);
-                self.pause = (self.pause * 2).min(PAUSE_MAX);
-                tracing::warn!(%error, "could not claim; trying again in {:?}", self.rest);
+                let factor = 0.5 + 0.5 * run.plan.runtime().random_unit();
+                self.delay = self.backoff.mul_f64(factor);
+                self.backoff = (self.backoff * 2).min(PAUSE_MAX);
+                tracing::warn!(%error, "could not claim; trying again in {:?}", self.delay);
                 Vec::new()
             }
         }
     }
 }
 
-/// Waits until a claim is worth its requests, and for the rest that it needs.
-async fn wait_for_room(run: &Run, rest: Duration) {
-    if !rest.is_zero() {
-        run.plan.runtime().sleep(rest).await;
+/// Waits for the delay, and until a claim is worth its requests.
+async fn wait_for_slots(run: &Run, delay: Duration) {
+    if !delay.is_zero() {
+        run.plan.runtime().sleep(delay).await;
     }
     run.slots.wait_for(1).await;
     let enough = run.slots.total().div_ceil(FREE_PART);
     tokio::select! {
         biased;
         () = run.slots.wait_for(enough) => {}
-        () = run.plan.runtime().sleep(GATHER) => {}
+        () = run.plan.runtime().sleep(GATHER_TIME) => {}
     }
 }
 
-/// Gives tasks back that were claimed while the worker stopped.
-async fn give_back(run: &Run, tasks: Vec<Task>) {
+/// Releases tasks that were claimed while the worker stopped.
+async fn release_all(run: &Run, tasks: Vec<Task>) {
     futures_util::stream::iter(tasks)
-        .for_each_concurrent(RELEASES_AT_ONCE, |task| async move {
+        .for_each_concurrent(RELEASES_MAX, |task| async move {
             let Some(lease) = task.lease_id else { return };
             let outcome = match run.plan.queue.release(task.id, lease).await {
                 Ok(_) => Outcome::Released,
                 Err(error) => {
-                    tracing::warn!(id = %task.id, %error, "could not give a task back; its lease runs out by itself");
+                    tracing::warn!(id = %task.id, %error, "could not release a task; it is retried when its lease expires");
                     Outcome::Abandoned
                 }
             };

@@ -1,7 +1,7 @@
-//! What a handler knows of its attempt, and what it can ask of the attempt's supervisor.
+//! The context of a handler: its attempt, and requests to the attempt's supervisor.
 //!
-//! A handler never talks to the queue about its own attempt. What it says of its progress lies in a place where the newest
-//! report replaces older ones, and what it asks goes through a channel; the supervisor takes both when it is their turn.
+//! Only the supervisor writes to the queue for an attempt. A handler's progress goes through a watch channel, where a newer report
+//! replaces an older one, and its renewals through a queue of requests.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -18,79 +18,79 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Error;
 use crate::queue::Queue;
 
-/// How many renewals a handler can ask for before it has to wait for the first one's answer.
-const RENEWALS_WAITING_MAX: usize = 16;
+/// Capacity of the channel of renewal requests.
+const RENEWALS_QUEUED_MAX: usize = 16;
 
-/// Why an attempt is to stop.
+/// Why a handler should stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// Somebody called the task off.
+    /// The task was cancelled.
     Cancelled,
-    /// The task is no longer this attempt's, or may not be: whatever comes of it is thrown away.
+    /// Another attempt has the task, or may have it soon. The result of this attempt is discarded.
     LeaseLost,
-    /// It takes longer than the task allows.
+    /// The attempt exceeded the task's timeout.
     TimedOut,
-    /// The worker stops, and cannot wait any longer. The task is given back.
+    /// The worker stops. The task is released.
     Stopping,
 }
 
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Cancelled => "the task was called off",
+            Self::Cancelled => "the task was cancelled",
             Self::LeaseLost => "the lease is lost",
-            Self::TimedOut => "the attempt takes too long",
-            Self::Stopping => "the worker stops",
+            Self::TimedOut => "the attempt timed out",
+            Self::Stopping => "the worker is stopping",
         })
     }
 }
 
-/// An attempt, as its handler sees it. Clones are cheap and share everything.
+/// The attempt that a handler runs. Clones are cheap and share everything.
 #[derive(Clone)]
 pub struct Context {
-    inner: Arc<Inner>,
+    inner: Arc<ContextInner>,
 }
 
-struct Inner {
+struct ContextInner {
     task: Task,
     deadline: Timestamp,
     worker: WorkerId,
     queue: Queue,
-    state: Arc<States>,
+    state: Arc<SharedValues>,
     span: tracing::Span,
     token: CancellationToken,
     reason: OnceLock<StopReason>,
     progress: watch::Sender<Option<ProgressReport>>,
-    renewals: mpsc::Sender<Renewal>,
+    renewals: mpsc::Sender<RenewalReply>,
 }
 
-/// A renewal that a handler asks for, and where it waits for the answer.
-pub(super) type Renewal = oneshot::Sender<Result<(), Error>>;
+/// Where a handler waits for the result of a renewal.
+pub(super) type RenewalReply = oneshot::Sender<Result<(), Error>>;
 
-/// The supervisor's ends of what a handler says and asks.
-pub(super) struct Wishes {
+/// The supervisor's ends of a handler's channels.
+pub(super) struct HandlerRequests {
     pub(super) progress: watch::Receiver<Option<ProgressReport>>,
-    pub(super) renewals: mpsc::Receiver<Renewal>,
+    pub(super) renewals: mpsc::Receiver<RenewalReply>,
 }
 
 /// Values that handlers share, one per type.
-pub(super) type States = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
+pub(super) type SharedValues = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
 
 impl Context {
-    /// The context of an attempt that was just claimed.
+    /// The context of a newly claimed task.
     pub(super) fn new(
         task: Task,
         worker: WorkerId,
         queue: Queue,
-        state: Arc<States>,
+        state: Arc<SharedValues>,
         span: tracing::Span,
-    ) -> (Self, Wishes) {
+    ) -> (Self, HandlerRequests) {
         let (progress, reports) = watch::channel(None);
-        let (renewals, asked) = mpsc::channel(RENEWALS_WAITING_MAX);
+        let (renewals, renewal_requests) = mpsc::channel(RENEWALS_QUEUED_MAX);
         let started_at = task.started_at.unwrap_or(task.updated_at);
         let context = Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(ContextInner {
                 deadline: started_at.plus_millis(task.timeout_seconds.saturating_mul(1_000)),
                 task,
                 worker,
@@ -103,11 +103,11 @@ impl Context {
                 renewals,
             }),
         };
-        let wishes = Wishes {
+        let requests = HandlerRequests {
             progress: reports,
-            renewals: asked,
+            renewals: renewal_requests,
         };
-        (context, wishes)
+        (context, requests)
     }
 
     /// The task's id.
@@ -115,53 +115,53 @@ impl Context {
         self.inner.task.id
     }
 
-    /// The number of this attempt, from 1. It never comes again and only grows, so that another system can refuse what an
-    /// older attempt still sends: it is the fencing token.
+    /// The number of this attempt, from 1. It only grows, so that other systems can use it as a fencing token and refuse writes of
+    /// older attempts.
     pub fn attempt(&self) -> u32 {
         self.inner.task.attempt
     }
 
-    /// The task as it was when this attempt began.
+    /// The task at the start of this attempt.
     pub fn task(&self) -> &Task {
         &self.inner.task
     }
 
-    /// When the attempt has to be over, in the queue's time.
+    /// When the attempt times out, in the queue's time.
     pub fn deadline(&self) -> Timestamp {
         self.inner.deadline
     }
 
-    /// How much time is left until then.
+    /// Time left until the deadline.
     pub fn remaining(&self) -> Duration {
         self.inner.deadline.since(self.inner.queue.now())
     }
 
-    /// The worker that runs it.
+    /// The worker that runs the attempt.
     pub fn worker(&self) -> &WorkerId {
         &self.inner.worker
     }
 
-    /// The queue that the task is from, for instance to submit what follows from it.
+    /// The queue of the task, for instance to submit follow-up tasks.
     pub fn queue(&self) -> &Queue {
         &self.inner.queue
     }
 
-    /// Fires when the handler is to stop: [`Context::stop_reason`] says why. A handler that does not return within the worker's
-    /// grace is dropped at its next `await`.
+    /// Is cancelled when the handler should stop; [`Context::stop_reason`] says why. A handler that does not return within the
+    /// worker's grace period is dropped at its next `await`.
     pub fn cancellation(&self) -> &CancellationToken {
         &self.inner.token
     }
 
-    /// Why the handler is to stop, once it is.
+    /// Why the handler should stop, or `None` if it should not.
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.inner.reason.get().copied()
     }
 
-    /// Says how far the attempt is, from 0 to 100 percent. It returns at once: reports are written at most once a second, and a
-    /// newer one replaces what is not written yet. Fails if the percentage is none, or if the attempt is over.
+    /// Reports progress, from 0 to 100 percent. Returns at once: reports are written at most once a second, and a newer report
+    /// replaces one that is not written yet. Fails if the percentage is out of range or the attempt is over.
     #[expect(
         clippy::unused_async,
-        reason = "an engine may want to hold a handler back some day, without a change for its callers"
+        reason = "backpressure can be added without a change for callers"
     )]
     pub async fn progress(&self, percent: f64, message: impl Into<String>) -> Result<(), Error> {
         if !(0.0..=100.0).contains(&percent) {
@@ -185,28 +185,27 @@ impl Context {
             .map_err(|_| self.over())
     }
 
-    /// Renews the lease now and waits for that. The worker renews it anyway, in time; this is for a handler that wants to be sure
-    /// before it does something that cannot be undone.
+    /// Renews the lease now and waits for the result. The worker renews leases by itself; call this before an action that cannot be
+    /// undone, to be sure that the attempt is current.
     pub async fn renew(&self) -> Result<(), Error> {
-        let (answer, answered) = oneshot::channel();
-        let asked = self.inner.renewals.send(answer).await;
-        asked.map_err(|_| self.over())?;
-        answered.await.map_err(|_| self.over())?
+        let (reply, result) = oneshot::channel();
+        let sent = self.inner.renewals.send(reply).await;
+        sent.map_err(|_| self.over())?;
+        result.await.map_err(|_| self.over())?
     }
 
-    /// The value of a type that was given to the worker.
+    /// The value of this type that the worker was built with ([`WorkerBuilder::state`](super::WorkerBuilder::state)).
     pub fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let value = self.inner.state.get(&TypeId::of::<T>())?;
         Arc::clone(value).downcast().ok()
     }
 
-    /// The span that what the handler logs belongs to. It is entered already wherever the handler runs; enter it in tasks and threads
-    /// that the handler starts.
+    /// The tracing span of the attempt. The handler runs inside it; enter it in tasks and threads that the handler starts.
     pub fn span(&self) -> &tracing::Span {
         &self.inner.span
     }
 
-    /// Tells the handler to stop. The first reason stays.
+    /// Asks the handler to stop. The first reason is kept.
     pub(super) fn stop(&self, reason: StopReason) {
         let _ = self.inner.reason.set(reason);
         self.inner.token.cancel();

@@ -1,4 +1,4 @@
-//! What does the tasks of a type: a function with a typed input, or an object that is chosen at run time.
+//! Handlers: async functions with a typed input, or objects for types that are known only at run time.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::queue::Queue;
 use crate::submit::TaskBuilder;
 
-/// The input of a task type, as a type of Rust.
+/// The input of a task type, as a Rust type.
 ///
 /// ```
 /// #[derive(serde::Serialize, serde::Deserialize)]
@@ -27,27 +27,27 @@ use crate::submit::TaskBuilder;
 /// }
 /// ```
 pub trait TaskInput: DeserializeOwned + Send + 'static {
-    /// The task type that has this input.
+    /// The task type.
     const TYPE: &'static str;
-    /// Names that the type had before. Tasks that were submitted under them are still handled.
+    /// Former names of the task type. Tasks submitted under them are handled as well.
     const ALIASES: &'static [&'static str] = &[];
 }
 
-/// What does the tasks of one type, where the type is known only when the program runs.
+/// Handles the tasks of a type that is known only at run time. [`TaskInput`] is simpler for types known at compile time.
 #[async_trait]
 pub trait TaskHandler: Send + Sync + 'static {
-    /// The type of the tasks that it does.
+    /// The task type.
     fn task_type(&self) -> &str;
 
-    /// Other types that it does as well: earlier names.
+    /// Former names of the task type, which are handled as well.
     fn aliases(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Does one task. The input and the output are JSON texts.
+    /// Runs one task.
     ///
-    /// It runs on a thread of the worker that it may block. It may be called again for the same task, after an error, or because
-    /// its worker died: what it does elsewhere should carry the task's id and its attempt.
+    /// It may block its thread. It can be called again for the same task, after an error or a crash of the worker. Requests to other
+    /// systems should therefore carry the task's id and attempt number.
     async fn handle(&self, input: Json, context: Context) -> Result<Option<Json>, TaskError>;
 }
 
@@ -66,16 +66,20 @@ impl<H: TaskHandler + ?Sized> TaskHandler for Box<H> {
     }
 }
 
-/// A function that does tasks with an input of the type `T`. Every `async fn(T, Context) -> Result<O, E>` is one, whose output can
-/// be written as JSON and whose error is a [`TaskError`] or becomes one.
+/// An async function that handles tasks with input `T`: `async fn(T, Context) -> Result<O, E>`, where `O` is serializable and `E`
+/// converts to [`TaskError`]. Implemented for all such functions and closures.
 pub trait Handler<T>: Send + Sync + 'static {
-    /// Does one task.
-    fn call(&self, input: T, context: Context) -> BoxFuture<'static, Result<Answer, TaskError>>;
+    /// Runs one task.
+    fn call(
+        &self,
+        input: T,
+        context: Context,
+    ) -> BoxFuture<'static, Result<HandlerOutput, TaskError>>;
 }
 
-/// What a function gave: its output, or why that could not be written as JSON.
+/// The serialized output of a [`Handler`], or the error of its serialization.
 #[derive(Debug)]
-pub struct Answer(Result<Json, String>);
+pub struct HandlerOutput(Result<Json, String>);
 
 impl<T, F, R, O, E> Handler<T> for F
 where
@@ -84,10 +88,14 @@ where
     O: Serialize,
     E: Into<TaskError>,
 {
-    fn call(&self, input: T, context: Context) -> BoxFuture<'static, Result<Answer, TaskError>> {
+    fn call(
+        &self,
+        input: T,
+        context: Context,
+    ) -> BoxFuture<'static, Result<HandlerOutput, TaskError>> {
         self(input, context)
             .map(|result| match result {
-                Ok(output) => Ok(Answer(
+                Ok(output) => Ok(HandlerOutput(
                     Json::from_value(&output).map_err(|error| error.to_string()),
                 )),
                 Err(error) => Err(error.into()),
@@ -96,13 +104,13 @@ where
     }
 }
 
-/// A function as a [`TaskHandler`].
-pub(super) struct Typed<T, H> {
+/// Adapts a function to [`TaskHandler`].
+pub(super) struct FunctionHandler<T, H> {
     function: H,
     input: PhantomData<fn(T)>,
 }
 
-impl<T: TaskInput, H: Handler<T>> Typed<T, H> {
+impl<T: TaskInput, H: Handler<T>> FunctionHandler<T, H> {
     pub(super) fn new(function: H) -> Self {
         Self {
             function,
@@ -112,7 +120,7 @@ impl<T: TaskInput, H: Handler<T>> Typed<T, H> {
 }
 
 #[async_trait]
-impl<T: TaskInput, H: Handler<T>> TaskHandler for Typed<T, H> {
+impl<T: TaskInput, H: Handler<T>> TaskHandler for FunctionHandler<T, H> {
     fn task_type(&self) -> &str {
         T::TYPE
     }
@@ -122,20 +130,20 @@ impl<T: TaskInput, H: Handler<T>> TaskHandler for Typed<T, H> {
     }
 
     async fn handle(&self, input: Json, context: Context) -> Result<Option<Json>, TaskError> {
-        // The same bytes would fail again, so that no retry can help.
+        // A retry would fail on the same bytes.
         let input = serde_json::from_str(input.as_str()).map_err(|error| {
             TaskError::permanent(format_args!(
-                "the input is no {}: {error}; fix what submits it, or the handler's input type, and replay the task",
+                "invalid input for {}: {error}; fix its producer or the handler's input type, and replay the task",
                 T::TYPE
             ))
         })?;
-        let Answer(output) = self.function.call(input, context).await?;
+        let HandlerOutput(output) = self.function.call(input, context).await?;
         match output {
-            // The unit type and an absent value are written as null, and mean that there is nothing to keep.
+            // `()` and `None` serialize to null: there is no output to store.
             Ok(json) if json.as_str() == "null" => Ok(None),
             Ok(json) => Ok(Some(json)),
             Err(error) => Err(TaskError::permanent(format_args!(
-                "the output of {} cannot be written as JSON: {error}",
+                "cannot serialize the output of {} as JSON: {error}",
                 T::TYPE
             ))),
         }
@@ -143,7 +151,7 @@ impl<T: TaskInput, H: Handler<T>> TaskHandler for Typed<T, H> {
 }
 
 impl Queue {
-    /// Begins to describe a task by its typed input, whose type it has. Fails if the input cannot be written as JSON.
+    /// Starts a task with a typed input, which determines the task type. Fails if the input cannot be serialized as JSON.
     pub fn task_of<T: TaskInput + Serialize>(&self, input: &T) -> Result<TaskBuilder, Error> {
         self.task(T::TYPE, input)
     }

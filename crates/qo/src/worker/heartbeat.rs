@@ -1,4 +1,4 @@
-//! Says that the worker is there. Nothing correct rests on it: it is there to be looked at, and to spread work.
+//! Keeps the worker's record up to date. It is for display and for sharing work; correctness does not depend on it.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use qo_store::runtime::RuntimeExt;
 
 use super::run::Run;
 
-/// How often, give or take a tenth, so that workers that started together do not stay together. Not more often, because each is a
-/// write, and in a versioned bucket a version.
+/// Interval, with 10 % jitter so that workers that started together spread out. It is long because each heartbeat is a write, and
+/// a version in a versioned bucket.
 const INTERVAL: Duration = Duration::from_secs(15);
-/// How many running tasks are named.
+/// Maximum number of running tasks in the record.
 const TASKS_MAX: usize = 1_000;
 
-/// The worker's record, and what it says.
-pub(super) struct Heart {
+/// Writes the worker's record.
+pub(super) struct Heartbeat {
     started_at: Timestamp,
     host: Option<String>,
 }
 
-impl Heart {
+impl Heartbeat {
     pub(super) fn new(run: &Run, host: Option<String>) -> Self {
         Self {
             started_at: run.plan.queue.now(),
@@ -28,18 +28,18 @@ impl Heart {
         }
     }
 
-    /// Says that the worker is there.
+    /// Writes the record once.
     pub(super) async fn beat(&self, run: &Run) {
         if let Err(error) = run.plan.queue.heartbeat(&self.record(run)).await {
-            tracing::warn!(%error, "could not say that this worker is there; trying again with the next heartbeat");
+            tracing::warn!(%error, "could not write the heartbeat; trying again at the next one");
         }
     }
 
-    /// Says it again and again.
-    pub(super) async fn keep_beating(&self, run: &Run) {
+    /// Writes the record at each interval.
+    pub(super) async fn run(&self, run: &Run) {
         loop {
-            let part = 0.9 + 0.2 * run.plan.runtime().random_unit();
-            run.plan.runtime().sleep(INTERVAL.mul_f64(part)).await;
+            let factor = 0.9 + 0.2 * run.plan.runtime().random_unit();
+            run.plan.runtime().sleep(INTERVAL.mul_f64(factor)).await;
             self.beat(run).await;
         }
     }

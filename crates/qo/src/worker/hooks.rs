@@ -1,7 +1,7 @@
-//! What a program wants to hear of every attempt, whatever its type.
+//! Hooks: callbacks around every attempt of a worker.
 //!
-//! Hooks run where handlers run, and never decide anything: one that panics is logged, and one that takes longer than the
-//! worker's grace is dropped.
+//! Hooks run on the handler threads and do not affect the attempt: a panic is logged, and a hook that exceeds the worker's grace
+//! period is dropped.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use futures_util::future::BoxFuture;
 use super::attempt::panic_message;
 use super::{Context, Outcome, TaskError};
 
-/// Hears of every attempt of a worker.
+/// Callbacks around every attempt of a worker, for instance for metrics. Add one with [`WorkerBuilder::hook`](super::WorkerBuilder::hook).
 #[async_trait]
 pub trait Hook: Send + Sync + 'static {
-    /// A handler is about to be called.
+    /// Called before a handler.
     async fn before(&self, context: &Context) {
         let _ = context;
     }
 
-    /// An attempt has ended, and what came of it is written.
+    /// Called after the outcome of an attempt was stored.
     async fn after(&self, context: &Context, outcome: &Outcome) {
         let _ = (context, outcome);
     }
 
-    /// An attempt has ended with an error; [`Hook::after`] follows.
+    /// Called after an attempt with an error, before [`Hook::after`].
     async fn error(&self, context: &Context, error: &TaskError) {
         let _ = (context, error);
     }
 }
 
-/// All hooks of a worker, in the order in which they were given.
+/// All hooks of a worker, in the order in which they were added.
 pub(super) type Hooks = Arc<[Box<dyn Hook>]>;
 
-/// Calls each hook, one after the other.
+/// Calls the hooks in order.
 pub(super) async fn call_each<'a>(
     hooks: &'a Hooks,
     call: impl Fn(&'a dyn Hook) -> BoxFuture<'a, ()>,
@@ -44,7 +44,7 @@ pub(super) async fn call_each<'a>(
         let called = AssertUnwindSafe(async { call(hook.as_ref()).await }).catch_unwind();
         if let Err(panic) = called.await {
             let message = panic_message(panic.as_ref());
-            tracing::error!(message, "a hook panicked; going on without it");
+            tracing::error!(message, "a hook panicked");
         }
     }
 }

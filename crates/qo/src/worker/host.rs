@@ -1,12 +1,12 @@
-//! What this machine and this process are called.
+//! Names of the host and of workers.
 
 use qo_core::names::NAME_MAX_BYTES;
 use qo_store::runtime::{Runtime, RuntimeExt};
 
-/// How much of the host's name goes into a worker's name.
+/// Maximum length of the host's part of a worker name.
 const HOST_MAX_BYTES: usize = 32;
 
-/// The name of this machine, if it has one.
+/// The host's name, if known.
 pub(super) fn name() -> Option<String> {
     let from_file = || std::fs::read_to_string("/etc/hostname").ok();
     let from_kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
@@ -20,7 +20,7 @@ pub(super) fn name() -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// A name for a worker that was given none: where it runs, and something that no other one there has.
+/// The default name of a worker: host, process id and a random number.
 pub(super) fn worker_name(host: Option<&str>, runtime: &dyn Runtime) -> String {
     let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let host: String = host
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_host_gives_a_good_name() {
+    fn any_host_name_gives_a_valid_worker_name() {
         let runtime = TokioRuntime::shared();
         for host in [
             None,

@@ -1,4 +1,4 @@
-//! Doing tasks: a worker claims them, calls their handlers, keeps their leases, and writes what came of them.
+//! Workers: claim tasks, call their handlers, renew their leases, and store their outcomes.
 //!
 //! ```
 //! use qo::{Context, TaskError, TaskInput, Worker};
@@ -20,25 +20,25 @@
 //! queue.task_of(&Email { to: "ada@example.org".into() })?.submit().await?;
 //!
 //! let worker = Worker::builder(queue).handle::<Email>(send).build()?;
-//! let report = worker.drain().await?; // or run_until_signal(), which goes on until SIGTERM
+//! let report = worker.drain().await?; // or run_until_signal(), which runs until SIGTERM
 //! assert_eq!(report.completed, 1);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! - [`Worker`], [`WorkerBuilder`], [`WorkerHandle`]: the worker, its settings, and one that runs beside the program.
-//! - [`TaskInput`], [`TaskHandler`], [`Context`], [`TaskError`]: what a handler is made of.
-//! - [`Hook`], [`Outcome`], [`WorkerReport`]: what a program hears of its attempts.
-//!
-//! Inside, an attempt has a supervisor ([`supervisor`]), which alone talks to the queue for it; handlers run elsewhere ([`runner`]);
-//! [`claims`] brings work as there is room; [`stop`] ends it all in order. Why a crash is harmless wherever it comes is at the head of
-//! [`supervisor`].
+//! - [`Worker`], [`WorkerBuilder`], [`WorkerHandle`]: the worker, its settings, and a worker in the background.
+//! - [`TaskInput`], [`TaskHandler`], [`Context`], [`TaskError`]: handlers.
+//! - [`Hook`], [`Outcome`], [`WorkerReport`]: observing attempts.
 
+// Each attempt has a supervisor, the only one to write to the queue for it (`attempt_supervisor`). Handlers run on threads of
+// their own (`runner`). `claims` fetches tasks for free slots, and `stop` ends the worker. The head of `attempt_supervisor` shows
+// why a crash at any point is harmless.
 mod attempt;
 mod attempt_supervisor;
 mod builder;
 mod claims;
 mod context;
+mod disposition;
 mod drain;
 mod handler;
 mod heartbeat;
@@ -50,7 +50,6 @@ mod runner;
 mod slots;
 mod stop;
 mod task_error;
-mod verdict;
 
 use std::fmt;
 use std::future::Future;
@@ -63,7 +62,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use builder::WorkerBuilder;
 pub use context::{Context, StopReason};
-pub use handler::{Answer, Handler, TaskHandler, TaskInput};
+pub use handler::{Handler, HandlerOutput, TaskHandler, TaskInput};
 pub use hooks::Hook;
 pub use report::{DrainReport, Outcome, WorkerReport};
 pub use task_error::TaskError;
@@ -72,32 +71,32 @@ use crate::error::Error;
 use crate::queue::Queue;
 use run::Plan;
 
-/// Does the tasks of a queue.
+/// Runs the tasks of a queue. Build one with [`Worker::builder`].
 #[must_use = "a worker does nothing before it runs"]
 pub struct Worker {
     plan: Arc<Plan>,
 }
 
 impl Worker {
-    /// Begins to describe a worker of a queue.
+    /// Starts to build a worker of a queue.
     pub fn builder(queue: Queue) -> WorkerBuilder {
         WorkerBuilder::new(queue)
     }
 
-    /// Its name.
+    /// The worker's name.
     pub fn id(&self) -> &WorkerId {
         &self.plan.id
     }
 
-    /// Works until the process gets SIGTERM or SIGINT, and then stops in order: no new claims; what runs may go on until the
-    /// shutdown deadline; what is left is given back. A second signal stops at once, with an error that says so.
+    /// Runs until the process receives SIGTERM or SIGINT, then stops gracefully: it claims no more tasks, waits for running tasks
+    /// until the shutdown deadline, and releases the rest. A second signal stops it immediately, with [`Error::StoppedAtOnce`].
     pub async fn run_until_signal(self) -> Result<WorkerReport, Error> {
         let signals = stop::signals()?;
         stop::run(&self.plan, signals.boxed()).await
     }
 
-    /// Works until a future is ready, and then stops in order. Dropping it in the middle is like a crash: leases run out by
-    /// themselves.
+    /// Runs until a future is ready, then stops gracefully. Dropping the returned future is like a crash: the tasks are retried when
+    /// their leases expire.
     pub async fn run_until(
         self,
         stop: impl Future<Output = ()> + Send,
@@ -106,7 +105,7 @@ impl Worker {
         stop::run(&self.plan, stops.boxed()).await
     }
 
-    /// Works beside the program, until the handle is told to stop, or dropped.
+    /// Runs in the background until the handle is stopped or dropped.
     pub fn spawn(self) -> WorkerHandle {
         let stop = CancellationToken::new();
         let stop_now = CancellationToken::new();
@@ -117,7 +116,7 @@ impl Worker {
             let stops = stream::iter(stops)
                 .then(CancellationToken::cancelled_owned)
                 .chain(stream::pending());
-            // Nobody waits if the handle was dropped.
+            // The receiver is gone if the handle was dropped.
             let _ = ended.send(stop::run(&self.plan, stops.boxed()).await);
         }));
         WorkerHandle {
@@ -137,7 +136,7 @@ impl fmt::Debug for Worker {
     }
 }
 
-/// A worker that runs beside the program. It stops, in order, when this is dropped.
+/// A worker in the background. It stops gracefully when this is dropped.
 #[derive(Debug)]
 #[must_use = "the worker stops when this is dropped"]
 pub struct WorkerHandle {
@@ -147,19 +146,19 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Stops it in order, and waits for that.
+    /// Stops the worker gracefully and waits for its end.
     pub async fn stop(self) -> Result<WorkerReport, Error> {
         drop(self.stop);
         self.end.await.unwrap_or(Err(Error::WorkerGone))
     }
 
-    /// Stops it at once: what runs is left alone, and its leases run out by themselves.
+    /// Stops the worker immediately. Running tasks are abandoned and retried when their leases expire.
     pub async fn stop_now(self) -> Result<WorkerReport, Error> {
         self.stop_now.cancel();
         self.stop().await
     }
 
-    /// What makes it stop in order when it is cancelled, for instance from another task than the one that waits.
+    /// A token that stops the worker gracefully when cancelled, for instance from another task.
     pub fn stopper(&self) -> CancellationToken {
         self.stop.token().clone()
     }

@@ -1,4 +1,4 @@
-//! What came of attempts, one by one and all together.
+//! Outcomes of attempts, and their counts.
 
 use std::sync::Mutex;
 
@@ -6,36 +6,37 @@ use qo_core::{Status, Task, Timestamp};
 
 use crate::lock;
 
-/// What became of a task by an attempt, as it is written in the queue.
+/// Outcome of an attempt, as stored in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It is done.
+    /// The task completed.
     Completed,
-    /// The attempt failed, and the task comes back.
+    /// The attempt failed, and the task will be retried.
     Retried {
-        /// When.
+        /// When the retry is due.
         at: Timestamp,
     },
-    /// It has failed, for good.
+    /// The task failed permanently.
     Failed,
-    /// It was called off.
+    /// The task was cancelled.
     Cancelled,
-    /// It was put off.
+    /// The task was snoozed.
     Snoozed {
-        /// Until then.
+        /// When it is due again.
         until: Timestamp,
     },
-    /// It was given back, because the worker stops.
+    /// The task was released because the worker stopped.
     Released,
-    /// Nothing was written: the attempt was no longer the current one.
+    /// Nothing was stored: the attempt was no longer current.
     Lost,
-    /// Nothing was written: the worker stopped at once, or the store did not take it for too long. The lease runs out by itself.
+    /// Nothing was stored: the worker stopped immediately, or the store was unavailable for too long. The task is retried when its
+    /// lease expires.
     Abandoned,
 }
 
 impl Outcome {
-    /// What a failure has made of its task.
+    /// The outcome of a failed attempt, from the task after it.
     pub(super) fn of_failure(task: &Task) -> Self {
         match task.status {
             Status::Pending => Self::Retried {
@@ -47,33 +48,33 @@ impl Outcome {
     }
 }
 
-/// How many attempts came to which end.
+/// Number of attempts by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct WorkerReport {
-    /// Done.
+    /// Completed.
     pub completed: u64,
-    /// Failed, to be retried.
+    /// Failed, and will be retried.
     pub retried: u64,
-    /// Failed for good.
+    /// Failed permanently.
     pub failed: u64,
-    /// Called off.
+    /// Cancelled.
     pub cancelled: u64,
-    /// Put off.
+    /// Snoozed.
     pub snoozed: u64,
-    /// Given back.
+    /// Released.
     pub released: u64,
-    /// No longer the current attempt when they ended.
+    /// No longer current at their end.
     pub lost: u64,
-    /// Left alone: their leases run out by themselves.
+    /// Abandoned, and retried when their leases expire.
     pub abandoned: u64,
 }
 
-/// What [`Worker::drain`](super::Worker::drain) has done.
+/// Report of [`Worker::drain`](super::Worker::drain).
 pub type DrainReport = WorkerReport;
 
 impl WorkerReport {
-    /// How many attempts there were.
+    /// Total number of attempts.
     pub fn attempts(&self) -> u64 {
         self.completed
             + self.retried
@@ -85,7 +86,7 @@ impl WorkerReport {
             + self.abandoned
     }
 
-    /// How many attempts failed, for good or not.
+    /// Number of failed attempts, retried or not.
     pub fn failures(&self) -> u64 {
         self.retried + self.failed
     }
@@ -93,9 +94,9 @@ impl WorkerReport {
 
 /// Counts outcomes.
 #[derive(Default)]
-pub(super) struct Counters(Mutex<WorkerReport>);
+pub(super) struct OutcomeCounters(Mutex<WorkerReport>);
 
-impl Counters {
+impl OutcomeCounters {
     pub(super) fn count(&self, outcome: Outcome) {
         let mut report = lock(&self.0);
         let number = match outcome {

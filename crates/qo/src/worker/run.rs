@@ -1,4 +1,4 @@
-//! What the parts of a running worker share.
+//! State that the parts of a running worker share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::attempt_supervisor::AttemptSupervisor;
-use super::context::States;
+use super::context::SharedValues;
 use super::hooks::Hooks;
-use super::report::Counters;
+use super::report::OutcomeCounters;
 use super::runner::{RunIn, Runner};
-use super::slots::{Running, Slot, Slots};
+use super::slots::{RunningAttempts, Slot, Slots};
 use super::{Outcome, TaskHandler};
 use crate::error::Error;
 use crate::queue::Queue;
 
-/// A worker as it was built.
+/// The configuration of a worker.
 pub(super) struct Plan {
     pub(super) id: WorkerId,
     pub(super) queue: Queue,
-    /// The queues to take from; all of them, if empty.
+    /// The queues to claim from; all, if empty.
     pub(super) queues: Vec<QueueName>,
-    /// The shards to take from; all of them, if empty.
+    /// The shards to claim from; all, if empty.
     pub(super) shards: Vec<Shard>,
-    /// By type and by alias.
+    /// By task type and alias.
     pub(super) handlers: BTreeMap<TaskType, Arc<dyn TaskHandler>>,
     pub(super) hooks: Hooks,
-    pub(super) state: Arc<States>,
+    pub(super) state: Arc<SharedValues>,
     pub(super) concurrency: usize,
-    /// How long claims hold without a renewal; the engine's default, if there is no time.
+    /// Duration of leases; `None` for the engine's default.
     pub(super) lease_ms: Option<u64>,
     pub(super) shutdown_deadline: Duration,
     pub(super) grace: Duration,
     pub(super) run_in: RunIn,
-    /// The maintenance that runs beside it, if any.
+    /// The maintenance that runs in this worker, if any.
     pub(super) maintenance: Option<MaintenanceConfig>,
 }
 
@@ -48,8 +48,8 @@ impl Plan {
         self.queue.runtime()
     }
 
-    /// A wish for up to so many tasks.
-    pub(super) fn wish(&self, max: usize, wait: Duration) -> ClaimRequest {
+    /// A claim request for up to `max` tasks.
+    pub(super) fn claim_request(&self, max: usize, wait: Duration) -> ClaimRequest {
         ClaimRequest {
             worker: self.id.clone(),
             queues: self.queues.clone(),
@@ -62,25 +62,25 @@ impl Plan {
     }
 }
 
-/// How far a worker's stop has come, as its attempts need to know.
+/// The phase of a worker's shutdown, for its attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// They run, whether new ones are claimed or not.
+pub(super) enum ShutdownPhase {
+    /// Attempts run, whether new tasks are claimed or not.
     Running,
-    /// Handlers are told to stop, and dropped after this time.
+    /// Handlers are asked to stop, and dropped after this time.
     Stopping(Duration),
-    /// Everything ends at once, and nothing more is written.
+    /// Attempts end at once, and nothing more is stored.
     Abandoned,
 }
 
-/// A worker that runs.
+/// A running worker.
 pub(super) struct Run {
     pub(super) plan: Arc<Plan>,
     pub(super) runner: Runner,
     pub(super) slots: Slots,
-    pub(super) running: Running,
-    pub(super) counters: Counters,
-    pub(super) stage: watch::Sender<Stage>,
+    pub(super) running: RunningAttempts,
+    pub(super) counters: OutcomeCounters,
+    pub(super) phase: watch::Sender<ShutdownPhase>,
 }
 
 impl Run {
@@ -88,14 +88,14 @@ impl Run {
         Ok(Arc::new(Self {
             runner: Runner::start(run_in, plan.runtime(), plan.concurrency)?,
             slots: Slots::new(plan.concurrency),
-            running: Running::default(),
-            counters: Counters::default(),
-            stage: watch::Sender::new(Stage::Running),
+            running: RunningAttempts::default(),
+            counters: OutcomeCounters::default(),
+            phase: watch::Sender::new(ShutdownPhase::Running),
             plan: Arc::clone(plan),
         }))
     }
 
-    /// Gives a task that was just claimed a supervisor of its own.
+    /// Starts the supervisor of a claimed task.
     pub(super) fn begin(self: &Arc<Self>, task: Task, slot: Slot) {
         let span = tracing::info_span!(
             "task",
@@ -105,40 +105,40 @@ impl Run {
             queue = %task.queue,
         );
         let since = task.started_at.unwrap_or(task.updated_at);
-        let registered = self.running.register(task.id, task.attempt, since);
+        let guard = self.running.register(task.id, task.attempt, since);
         let run = Arc::clone(self);
-        let keeping = async move {
+        let supervising = async move {
             let outcome = match AttemptSupervisor::new(&run, task, slot) {
-                Some(supervisor) => supervisor.keep().await,
+                Some(supervisor) => supervisor.run().await,
                 None => Outcome::Abandoned,
             };
             run.counters.count(outcome);
-            // Nobody who waits for this attempt's end sees it uncounted.
-            drop(registered);
+            // Dropped after the count, so that the count includes every attempt that has ended.
+            drop(guard);
         };
         self.plan
             .runtime()
-            .spawn(Box::pin(keeping.instrument(span)));
+            .spawn(Box::pin(supervising.instrument(span)));
     }
 }
 
-/// Ends all attempts at once when it is dropped: whoever drops a worker that runs wants nothing to go on.
-pub(super) struct Leash(pub(super) Arc<Run>);
+/// Abandons all attempts when dropped, so that nothing continues after a running worker was dropped.
+pub(super) struct AbandonOnDrop(pub(super) Arc<Run>);
 
-impl Drop for Leash {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
-        self.0.stage.send_replace(Stage::Abandoned);
+        self.0.phase.send_replace(ShutdownPhase::Abandoned);
     }
 }
 
-/// Waits until a stage satisfies a condition.
-pub(super) async fn stage_is(
-    stage: &mut watch::Receiver<Stage>,
-    condition: impl Fn(Stage) -> bool,
-) -> Stage {
-    match stage.wait_for(|stage| condition(*stage)).await {
-        Ok(stage) => *stage,
-        // The worker is gone.
-        Err(_) => Stage::Abandoned,
+/// Waits until the phase satisfies a condition.
+pub(super) async fn wait_for_phase(
+    phase: &mut watch::Receiver<ShutdownPhase>,
+    condition: impl Fn(ShutdownPhase) -> bool,
+) -> ShutdownPhase {
+    match phase.wait_for(|phase| condition(*phase)).await {
+        Ok(phase) => *phase,
+        // The worker was dropped.
+        Err(_) => ShutdownPhase::Abandoned,
     }
 }

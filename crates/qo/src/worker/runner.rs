@@ -1,8 +1,7 @@
-//! Where handlers run.
+//! The threads on which handlers run.
 //!
-//! A handler may block its thread, whatever the documentation says. So a real worker has threads for handlers alone, and neither
-//! the renewals nor the program that the worker is part of share them. In tests and in a simulator, handlers run where everything
-//! runs, so that the runtime decides the order.
+//! Handlers may block their threads. A worker therefore runs them on threads of their own, apart from lease renewals and from the
+//! rest of the program. In tests and simulations handlers run on the queue's runtime, which then decides the order of events.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -11,16 +10,16 @@ use qo_store::runtime::{BoxFuture, Runtime};
 
 use crate::error::Error;
 
-/// Fewer threads than this would let one handler that blocks stop all others.
+/// With fewer threads, one blocking handler would stop all others.
 const THREADS_MIN: usize = 2;
 
-/// Where handlers are to run.
+/// Where handlers run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum RunIn {
-    /// On threads of the worker's own.
+    /// On separate threads of the worker.
     #[default]
     Threads,
-    /// Where the runtime runs everything.
+    /// On the queue's runtime.
     Runtime,
 }
 
@@ -30,9 +29,9 @@ pub(super) enum Runner {
     Runtime(Arc<dyn Runtime>),
 }
 
-/// A runtime of the worker's own.
+/// A tokio runtime for handlers.
 pub(super) struct Threads {
-    /// There until it is dropped.
+    /// `Some` until this is dropped.
     runtime: Option<tokio::runtime::Runtime>,
 }
 
@@ -59,12 +58,12 @@ impl Runner {
         }))
     }
 
-    /// Runs a future to its end, beside the caller.
+    /// Runs a future in the background.
     pub(super) fn spawn(&self, future: BoxFuture<()>) {
         match self {
             Self::Threads(threads) => {
                 if let Some(runtime) = &threads.runtime {
-                    // Whoever waits for the future's result sees when it is dropped.
+                    // Results are reported through channels, not through the join handle.
                     drop(runtime.spawn(future));
                 }
             }
@@ -75,7 +74,7 @@ impl Runner {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // A runtime must not be dropped where futures run, because it would wait for its threads; this does not wait.
+        // Dropping a runtime inside an async context panics, because it waits for its threads; this does not wait.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

@@ -1,4 +1,4 @@
-//! How many attempts run at once, and which.
+//! The number of concurrent attempts, and which attempts run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,21 +6,21 @@ use std::sync::Arc;
 use qo_core::{TaskId, Timestamp};
 use tokio::sync::watch;
 
-/// The places for attempts. Clones share them.
+/// Slots for attempts. Clones share them.
 #[derive(Clone)]
 pub(super) struct Slots {
     total: usize,
     free: Arc<watch::Sender<usize>>,
 }
 
-/// One place, free again when the last clone is dropped. The supervisor of an attempt holds one and its handler another: a handler
-/// that blocks a thread after its attempt is over still takes up room.
+/// A slot, free again when the last clone is dropped. The supervisor of an attempt holds one clone and its handler another: a
+/// handler that blocks a thread after its attempt ended still occupies the slot.
 #[derive(Clone)]
 pub(super) struct Slot {
-    _place: Arc<Place>,
+    _permit: Arc<SlotPermit>,
 }
 
-struct Place {
+struct SlotPermit {
     free: Arc<watch::Sender<usize>>,
 }
 
@@ -36,59 +36,59 @@ impl Slots {
         self.total
     }
 
-    /// How many are free.
+    /// Number of free slots.
     pub(super) fn free(&self) -> usize {
         *self.free.borrow()
     }
 
-    /// Waits until at least so many are free.
+    /// Waits until at least `count` slots are free.
     pub(super) async fn wait_for(&self, count: usize) {
         let mut free = self.free.subscribe();
-        // An error means that the sender is gone, which lives as long as this.
+        // Fails only if the sender is gone, and `self` holds it.
         let _ = free.wait_for(|free| *free >= count).await;
     }
 
-    /// Takes one. Only one caller of a run takes, and only after it has seen that there is one.
+    /// Takes a slot. The only caller checks first that one is free.
     pub(super) fn take(&self) -> Slot {
         self.free.send_modify(|free| *free = free.saturating_sub(1));
         Slot {
-            _place: Arc::new(Place {
+            _permit: Arc::new(SlotPermit {
                 free: Arc::clone(&self.free),
             }),
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for SlotPermit {
     fn drop(&mut self) {
         self.free.send_modify(|free| *free += 1);
     }
 }
 
-/// An attempt, among all that run. A task can be there twice: its old attempt is being stopped, and it was claimed again.
-type Entry = (TaskId, u32);
+/// A task and its attempt number. One task can have two attempts here, if it was claimed again while the old one stops.
+type AttemptKey = (TaskId, u32);
 
-/// The attempts that have a supervisor. Clones share them.
+/// The running attempts. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Running {
-    attempts: Arc<watch::Sender<BTreeMap<Entry, Timestamp>>>,
+pub(super) struct RunningAttempts {
+    attempts: Arc<watch::Sender<BTreeMap<AttemptKey, Timestamp>>>,
 }
 
-/// An attempt that has a supervisor, until this is dropped.
-pub(super) struct Registered {
-    running: Running,
-    entry: Entry,
+/// Removes an attempt from the running ones when dropped.
+pub(super) struct AttemptGuard {
+    running: RunningAttempts,
+    key: AttemptKey,
 }
 
-impl Running {
-    pub(super) fn register(&self, id: TaskId, attempt: u32, since: Timestamp) -> Registered {
-        let entry = (id, attempt);
+impl RunningAttempts {
+    pub(super) fn register(&self, id: TaskId, attempt: u32, since: Timestamp) -> AttemptGuard {
+        let key = (id, attempt);
         self.attempts.send_modify(|attempts| {
-            attempts.insert(entry, since);
+            attempts.insert(key, since);
         });
-        Registered {
+        AttemptGuard {
             running: self.clone(),
-            entry,
+            key,
         }
     }
 
@@ -96,7 +96,7 @@ impl Running {
         self.attempts.borrow().len()
     }
 
-    /// The tasks, the one that has run for longest first.
+    /// The running tasks, the longest-running first.
     pub(super) fn tasks(&self) -> Vec<TaskId> {
         let mut tasks: Vec<_> = self
             .attempts
@@ -108,18 +108,18 @@ impl Running {
         tasks.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Waits until at most so many are left.
+    /// Waits until at most `count` attempts run.
     pub(super) async fn wait_for(&self, count: usize) {
         let mut attempts = self.attempts.subscribe();
-        // An error means that the sender is gone, which lives as long as this.
+        // Fails only if the sender is gone, and `self` holds it.
         let _ = attempts.wait_for(|attempts| attempts.len() <= count).await;
     }
 }
 
-impl Drop for Registered {
+impl Drop for AttemptGuard {
     fn drop(&mut self) {
         self.running.attempts.send_modify(|attempts| {
-            attempts.remove(&self.entry);
+            attempts.remove(&self.key);
         });
     }
 }

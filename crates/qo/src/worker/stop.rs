@@ -1,13 +1,13 @@
-//! Runs a worker to its end, and ends it in order.
+//! Runs a worker and stops it gracefully.
 //!
 //! | when | what |
 //! | --- | --- |
-//! | the first stop | no new claims; a claim on its way is waited for, and what it brings is given back |
-//! | the grace before the deadline | handlers that still run are told to stop |
-//! | a fifth of the grace before the deadline | those that have not returned are dropped, and their tasks given back |
-//! | five seconds after the deadline | what the store has not taken by then is left alone: its lease runs out by itself |
-//! | the end | the worker's record is removed, its maintenance stopped, the queue closed |
-//! | the second stop, whenever it comes | everything is left alone |
+//! | first stop | no new claims; tasks of claims under way are released |
+//! | one grace period before the deadline | running handlers are asked to stop |
+//! | a fifth of the grace period before the deadline | handlers that still run are dropped, and their tasks released |
+//! | five seconds after the deadline | outcomes that the store has not accepted are abandoned: those tasks are retried when their leases expire |
+//! | end | maintenance is stopped, the worker's record removed, the queue closed |
+//! | second stop, at any time | everything is abandoned |
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,39 +19,39 @@ use qo_direct::{Maintenance, MaintenanceHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::claims::claim_until;
-use super::heartbeat::Heart;
-use super::run::{Leash, Plan, Run, Stage};
+use super::heartbeat::Heartbeat;
+use super::run::{AbandonOnDrop, Plan, Run, ShutdownPhase};
 use super::{WorkerReport, host};
 use crate::error::Error;
 
-/// How long the store has for what is left to be written after the deadline.
-const STORE_PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is said what is waited for.
-const TELL_INTERVAL: Duration = Duration::from_secs(5);
+/// Time limit for the last writes after the deadline.
+const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval of the log line about running tasks.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Runs a worker. The first item of `stops` stops it in order, the second at once.
+/// Runs a worker. The first item of `stops` stops it gracefully, the second immediately.
 pub(super) async fn run(
     plan: &Arc<Plan>,
     mut stops: BoxStream<'_, ()>,
 ) -> Result<WorkerReport, Error> {
     let run = Run::start(plan, plan.run_in)?;
-    let leash = Leash(Arc::clone(&run));
-    let heart = Heart::new(&run, host::name());
-    tracing::info!(worker = %plan.id, slots = plan.concurrency, "worker starts");
+    let guard = AbandonOnDrop(Arc::clone(&run));
+    let heartbeat = Heartbeat::new(&run, host::name());
+    tracing::info!(worker = %plan.id, slots = plan.concurrency, "worker started");
     let maintenance = start_maintenance(plan);
     let stopping = CancellationToken::new();
     let work = async {
-        // Others leave its share of the work to a worker that they know of.
-        heart.beat(&run).await;
+        // Registered before the first claim, so that other workers leave it a share of the work.
+        heartbeat.beat(&run).await;
         let claims = async {
             claim_until(&run, &stopping).await;
             run.running.wait_for(0).await;
         };
-        // What runs after the stop still belongs to a worker that is there.
+        // Heartbeats continue while tasks run after the stop.
         tokio::select! {
             biased;
             () = claims => {}
-            () = heart.keep_beating(&run) => {}
+            () = heartbeat.run(&run) => {}
         }
     };
     let mut work = std::pin::pin!(work);
@@ -63,17 +63,17 @@ pub(super) async fn run(
     stopping.cancel();
     let ending = async {
         finish(&run, work).await;
-        clear_away(&run, maintenance).await;
+        clean_up(&run, maintenance).await;
     };
-    let is_orderly = tokio::select! {
+    let is_graceful = tokio::select! {
         biased;
         () = next(&mut stops) => false,
         () = ending => true,
     };
     let running = run.running.count();
-    drop(leash);
-    if !is_orderly {
-        tracing::warn!(running, "stopped at once");
+    drop(guard);
+    if !is_graceful {
+        tracing::warn!(running, "stopped immediately");
         return Err(Error::StoppedAtOnce { running });
     }
     let report = run.counters.report();
@@ -87,14 +87,14 @@ fn start_maintenance(plan: &Plan) -> Option<MaintenanceHandle> {
     Some(Maintenance::spawn(engine, config))
 }
 
-/// Waits for the next stop; for ever, if there is none.
+/// Waits for the next stop, possibly for ever.
 async fn next(stops: &mut BoxStream<'_, ()>) {
     if stops.next().await.is_none() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Waits for what runs, and then sees to it that it ends.
+/// Waits for running tasks, and ends them at the deadline.
 async fn finish(run: &Run, mut ended: Pin<&mut impl Future<Output = ()>>) {
     let runtime = run.plan.runtime();
     let deadline = run.plan.shutdown_deadline;
@@ -105,7 +105,7 @@ async fn finish(run: &Run, mut ended: Pin<&mut impl Future<Output = ()>>) {
         if running > 0 {
             tracing::info!("waiting for {running} tasks, up to {:?}", left + grace);
         }
-        let pause = left.min(TELL_INTERVAL);
+        let pause = left.min(LOG_INTERVAL);
         tokio::select! {
             biased;
             () = &mut ended => return,
@@ -114,48 +114,49 @@ async fn finish(run: &Run, mut ended: Pin<&mut impl Future<Output = ()>>) {
     }
     let running = run.running.count();
     if running > 0 {
-        tracing::info!("telling {running} tasks to stop");
+        tracing::info!("asking {running} tasks to stop");
     }
-    run.stage.send_replace(Stage::Stopping(grace * 4 / 5));
+    run.phase
+        .send_replace(ShutdownPhase::Stopping(grace * 4 / 5));
     tokio::select! {
         biased;
         () = &mut ended => return,
-        () = runtime.sleep(grace + STORE_PATIENCE) => {}
+        () = runtime.sleep(grace + LAST_WRITES_TIMEOUT) => {}
     }
     tracing::warn!(
-        "leaving {} tasks alone; their leases run out by themselves",
+        "abandoning {} tasks; they are retried when their leases expire",
         run.running.count()
     );
-    run.stage.send_replace(Stage::Abandoned);
-    // Keepers end at once then. One that is being polled somewhere needs a moment.
+    run.phase.send_replace(ShutdownPhase::Abandoned);
+    // Supervisors end at once now, except one that is being polled at this moment.
     tokio::select! {
         biased;
         () = run.running.wait_for(0) => {}
-        () = runtime.sleep(STORE_PATIENCE) => {}
+        () = runtime.sleep(LAST_WRITES_TIMEOUT) => {}
     }
 }
 
-/// Leaves nothing behind that only looks as if the worker were there. Nothing correct rests on it.
-async fn clear_away(run: &Run, maintenance: Option<MaintenanceHandle>) {
-    let clearing = async {
+/// Removes the worker's record and closes the queue. Correctness does not depend on it.
+async fn clean_up(run: &Run, maintenance: Option<MaintenanceHandle>) {
+    let cleaning = async {
         if let Some(maintenance) = maintenance {
             maintenance.stop().await;
         }
         if let Err(error) = run.plan.queue.deregister(&run.plan.id).await {
-            tracing::warn!(%error, "could not remove this worker's record; it is forgotten in a day");
+            tracing::warn!(%error, "could not remove this worker's record; it expires in a day");
         }
         run.plan.queue.close().await;
     };
     tokio::select! {
         biased;
-        () = clearing => {}
-        () = run.plan.runtime().sleep(STORE_PATIENCE) => {
-            tracing::warn!("the store does not answer; leaving without a word");
+        () = cleaning => {}
+        () = run.plan.runtime().sleep(LAST_WRITES_TIMEOUT) => {
+            tracing::warn!("the store does not respond; the worker's record remains");
         }
     }
 }
 
-/// The signals that ask this process to stop.
+/// The signals that stop this process.
 #[cfg(unix)]
 pub(super) fn signals() -> Result<impl Stream<Item = ()> + Send, Error> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -176,17 +177,17 @@ pub(super) fn signals() -> Result<impl Stream<Item = ()> + Send, Error> {
             Some(()) = int.recv() => "SIGINT",
             else => return None,
         };
-        tracing::info!("got {name}");
+        tracing::info!("received {name}");
         Some(((), (term, int)))
     }))
 }
 
-/// The signals that ask this process to stop.
+/// The signals that stop this process.
 #[cfg(not(unix))]
 pub(super) fn signals() -> Result<impl Stream<Item = ()> + Send, Error> {
     Ok(stream::unfold((), |()| async {
         tokio::signal::ctrl_c().await.ok()?;
-        tracing::info!("got Ctrl-C");
+        tracing::info!("received Ctrl-C");
         Some(((), ()))
     }))
 }

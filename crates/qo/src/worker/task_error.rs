@@ -1,4 +1,4 @@
-//! Why a handler did not do what was asked, and what follows from it.
+//! Errors of handlers.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,35 +6,35 @@ use std::time::Duration;
 
 use qo_core::limits::{ERROR_MAX_BYTES, cut_text};
 
-/// How many sources of an error are told, so that a chain that bites its own tail ends.
+/// Maximum number of sources in a message, in case a chain of sources is cyclic.
 const SOURCES_MAX: usize = 16;
 
-/// Why a handler did not do what was asked.
+/// Error of a handler. The variant decides what happens to the task.
 ///
-/// Any error becomes a retryable one by `?`, with the chain of its sources in the text. It is no [`std::error::Error`] itself,
-/// because that would forbid this.
+/// The `?` operator converts any error to [`TaskError::Retryable`], with its chain of sources in the message. Therefore `TaskError`
+/// itself does not implement [`std::error::Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskError {
-    /// It may go well next time: the task is retried while it has retries left.
+    /// Retries the task, if it has retries left.
     Retryable(String),
-    /// It will never go well: the task has failed.
+    /// Fails the task without a retry.
     Permanent(String),
-    /// It took too long; it may go well next time.
+    /// Retries the task, and records a timeout.
     Timeout,
-    /// It cannot be done yet. The task comes back after this time, which is not counted against its retries.
+    /// Runs the task again after this time, without using a retry.
     Snooze(Duration),
-    /// It was called off.
+    /// Cancels the task.
     Cancelled,
 }
 
 impl TaskError {
-    /// It may go well next time.
+    /// Creates an error that is retried.
     pub fn retryable(message: impl fmt::Display) -> Self {
         Self::Retryable(cut(&message.to_string()))
     }
 
-    /// It will never go well.
+    /// Creates an error that fails the task without a retry.
     pub fn permanent(message: impl fmt::Display) -> Self {
         Self::Permanent(cut(&message.to_string()))
     }
@@ -44,9 +44,9 @@ impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Retryable(message) | Self::Permanent(message) => f.write_str(message),
-            Self::Timeout => f.write_str("it took too long"),
-            Self::Snooze(delay) => write!(f, "put off for {delay:?}"),
-            Self::Cancelled => f.write_str("it was called off"),
+            Self::Timeout => f.write_str("timed out"),
+            Self::Snooze(delay) => write!(f, "snoozed for {delay:?}"),
+            Self::Cancelled => f.write_str("cancelled"),
         }
     }
 }
@@ -57,23 +57,23 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for TaskError {
     }
 }
 
-/// What an error says, and what its sources say that it does not say itself.
+/// The message of an error, with those of its sources that it does not already contain.
 fn with_sources(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     for _ in 0..SOURCES_MAX {
         let Some(inner) = source else { break };
-        let said = inner.to_string();
-        if !text.contains(&said) {
+        let message = inner.to_string();
+        if !text.contains(&message) {
             text.push_str(": ");
-            text.push_str(&said);
+            text.push_str(&message);
         }
         source = inner.source();
     }
     text
 }
 
-/// Cuts a text to what a task keeps of an error, so that a large one is not carried about.
+/// Truncates a message to the length that a task stores.
 fn cut(text: &str) -> String {
     cut_text(text, ERROR_MAX_BYTES).into()
 }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn any_error_is_retryable_and_tells_its_sources() {
+    fn any_error_is_retryable_and_includes_its_sources() {
         let text = "the invoice was not sent: invalid digit found in string".to_owned();
         assert_eq!(fails(), Err(TaskError::Retryable(text)));
         assert_eq!(
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_bounded() {
+    fn messages_are_bounded() {
         let TaskError::Retryable(text) = TaskError::retryable("x".repeat(1_000_000)) else {
             panic!("a retryable error");
         };

@@ -1,17 +1,17 @@
-//! Many workers of several processes claim at once; each task is handed out once.
+//! Workers of several processes claim concurrently; each task is claimed once.
 
 use std::collections::BTreeSet;
 
 use qo::{ClaimRequest, Status, TaskFilter};
 
-use crate::place::{Place, at_once, wish};
+use crate::test_store::{TestStore, at_once, claim_request};
 
 const CLAIMERS: usize = 16;
 
-async fn scenario(place: Place) {
-    let tasks = if place.is_remote { 64 } else { 400 };
-    let client = place.connect().await;
-    one_task_for_all(&place).await;
+async fn scenario(store: TestStore) {
+    let tasks = if store.is_remote { 64 } else { 400 };
+    let client = store.connect().await;
+    race_for_one_task(&store).await;
 
     let requests = (0..tasks)
         .map(|n| client.task("crowd", &n).unwrap().build().unwrap())
@@ -22,19 +22,19 @@ async fn scenario(place: Place) {
     }
     let mut processes = Vec::new();
     for _ in 0..4 {
-        processes.push(place.connect().await);
+        processes.push(store.connect().await);
     }
     let done: Vec<_> = at_once(CLAIMERS, |n| {
         let queue = processes[n % 4].clone();
         async move {
-            let wish = ClaimRequest {
+            let request = ClaimRequest {
                 max: 4,
                 wait_ms: 2_000,
-                ..wish(&format!("worker-{n}"), "crowd")
+                ..claim_request(&format!("worker-{n}"), "crowd")
             };
             let mut done = Vec::new();
             loop {
-                let claimed = queue.claim(&wish).await.unwrap();
+                let claimed = queue.claim(&request).await.unwrap();
                 if claimed.is_empty() {
                     return done;
                 }
@@ -48,7 +48,7 @@ async fn scenario(place: Place) {
     })
     .await
     .concat();
-    assert_eq!(done.len(), tasks, "each was handed out once");
+    assert_eq!(done.len(), tasks, "each was claimed once");
     assert_eq!(done.into_iter().collect::<BTreeSet<_>>(), expected);
     let filter = TaskFilter {
         task_type: Some("crowd".parse().unwrap()),
@@ -61,19 +61,19 @@ async fn scenario(place: Place) {
     }
 }
 
-/// All race for one task, and one gets it.
-async fn one_task_for_all(place: &Place) {
-    let client = place.connect().await;
+/// All workers race for one task, and one gets it.
+async fn race_for_one_task(store: &TestStore) {
+    let client = store.connect().await;
     let task = client.task("race", &()).unwrap().submit().await.unwrap();
     let winners: Vec<_> = at_once(CLAIMERS, |n| {
-        let connection = place.connection().skip_probe();
+        let connection = store.connection().skip_probe();
         async move {
             let queue = connection.open().await.unwrap();
-            let wish = ClaimRequest {
+            let request = ClaimRequest {
                 wait_ms: 0,
-                ..wish(&format!("worker-{n}"), "race")
+                ..claim_request(&format!("worker-{n}"), "race")
             };
-            queue.claim(&wish).await.unwrap()
+            queue.claim(&request).await.unwrap()
         }
     })
     .await

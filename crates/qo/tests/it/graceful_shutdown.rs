@@ -1,15 +1,15 @@
-//! A worker that is told to stop finishes what it can, gives the rest back, and nothing is lost.
+//! A worker that stops completes some tasks and releases the rest, and none is lost.
 
 use std::collections::BTreeSet;
 
 use qo::{ClaimRequest, Status, TaskFilter, WorkerInfo};
 
-use crate::place::{Place, wish};
+use crate::test_store::{TestStore, claim_request};
 
 const TASKS: usize = 12;
 
-async fn scenario(place: Place) {
-    let client = place.connect().await;
+async fn scenario(store: TestStore) {
+    let client = store.connect().await;
     let requests = (0..TASKS)
         .map(|n| client.task("job", &n).unwrap().build().unwrap())
         .collect();
@@ -18,21 +18,21 @@ async fn scenario(place: Place) {
         submitted.insert(result.unwrap().task.id);
     }
 
-    // The first worker takes most of them, finishes two, and is told to stop.
-    let first = place.connect().await;
+    // The first worker claims most of them, completes two, and stops.
+    let first = store.connect().await;
     let info = WorkerInfo::new("first".parse().unwrap(), first.now());
     first.heartbeat(&info).await.unwrap();
-    let greedy = ClaimRequest {
+    let request = ClaimRequest {
         max: 8,
-        ..wish("first", "job")
+        ..claim_request("first", "job")
     };
-    let mut held = first.claim(&greedy).await.unwrap();
+    let mut held = first.claim(&request).await.unwrap();
     assert!(held.len() > 2, "{held:?}");
     for task in held.drain(..2) {
         let lease = task.lease_id.unwrap();
         first.complete(task.id, lease, None).await.unwrap();
     }
-    let given_back: BTreeSet<_> = held.iter().map(|task| task.id).collect();
+    let released_ids: BTreeSet<_> = held.iter().map(|task| task.id).collect();
     for task in held {
         let released = first
             .release(task.id, task.lease_id.unwrap())
@@ -48,22 +48,26 @@ async fn scenario(place: Place) {
     assert_eq!(client.workers().await.unwrap(), []);
     drop(first);
 
-    // The second worker does the rest without waiting for any lease to run out.
-    let second = place.connect().await;
+    // The second worker runs the rest without waiting for a lease to expire.
+    let second = store.connect().await;
     let mut done = BTreeSet::new();
     while done.len() < TASKS - 2 {
-        let wish = ClaimRequest {
+        let request = ClaimRequest {
             max: 8,
-            ..wish("second", "job")
+            ..claim_request("second", "job")
         };
-        let claimed = second.claim(&wish).await.unwrap();
-        assert!(!claimed.is_empty(), "lost some: {done:?}");
+        let claimed = second.claim(&request).await.unwrap();
+        assert!(!claimed.is_empty(), "tasks are lost: {done:?}");
         for task in claimed {
-            let attempt = if given_back.contains(&task.id) { 2 } else { 1 };
+            let attempt = if released_ids.contains(&task.id) {
+                2
+            } else {
+                1
+            };
             assert_eq!(task.attempt, attempt);
             let lease = task.lease_id.unwrap();
             second.complete(task.id, lease, None).await.unwrap();
-            assert!(done.insert(task.id), "done twice");
+            assert!(done.insert(task.id), "completed twice");
         }
     }
     let filter = TaskFilter {

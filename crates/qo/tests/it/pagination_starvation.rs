@@ -1,26 +1,26 @@
-//! Tasks that nobody here takes never hide the others, and a backlog deeper than a page is worked off to its end.
+//! Tasks of other types never hide a worker's own, and a backlog longer than a page is claimed to its end.
 
 use std::time::Duration;
 
 use qo::{ClaimRequest, DirectConfig, TaskFilter};
 
-use crate::place::{Place, wish};
+use crate::test_store::{TestStore, claim_request};
 
 const PAGE: usize = 10;
 
-async fn scenario(mut place: Place) {
-    let foreign: u64 = if place.is_remote { 300 } else { 5_000 };
-    // A page is much smaller than what is put in front.
-    let config = if place.is_remote {
+async fn scenario(mut store: TestStore) {
+    let foreign: u64 = if store.is_remote { 300 } else { 5_000 };
+    // A page is much smaller than the number of foreign tasks.
+    let config = if store.is_remote {
         DirectConfig::default()
     } else {
         DirectConfig::local()
     };
-    place.config = Some(DirectConfig {
+    store.config = Some(DirectConfig {
         ready_page_size: PAGE,
         ..config
     });
-    let client = place.connect().await;
+    let client = store.connect().await;
     let requests = (0..foreign)
         .map(|n| {
             let task = client.task("foreign", &n).unwrap().priority(0);
@@ -38,15 +38,18 @@ async fn scenario(mut place: Place) {
     let wanted = client.task("wanted", &()).unwrap().priority(9);
     let wanted = wanted.submit().await.unwrap().task;
 
-    let worker = place.connect().await;
+    let worker = store.connect().await;
     let started = worker.runtime().monotonic();
-    let claimed = worker.claim(&wish("worker-1", "wanted")).await.unwrap();
+    let claimed = worker
+        .claim(&claim_request("worker-1", "wanted"))
+        .await
+        .unwrap();
     let took = worker.runtime().monotonic().saturating_sub(started);
     assert_eq!(claimed.len(), 1);
     assert_eq!(claimed[0].id, wanted.id);
     assert!(took < Duration::from_secs(20), "it took {took:?}");
 
-    // Five pages of the same type, taken in bites that do not fit.
+    // Five pages of one type, claimed in numbers that do not divide a page.
     let requests = (0..5 * PAGE)
         .map(|n| client.task("deep", &n).unwrap().build().unwrap())
         .collect();
@@ -55,11 +58,11 @@ async fn scenario(mut place: Place) {
     }
     let mut done = 0;
     while done < 5 * PAGE {
-        let wish = ClaimRequest {
+        let request = ClaimRequest {
             max: 7,
-            ..wish("worker-1", "deep")
+            ..claim_request("worker-1", "deep")
         };
-        let claimed = worker.claim(&wish).await.unwrap();
+        let claimed = worker.claim(&request).await.unwrap();
         assert!(!claimed.is_empty(), "stopped after {done}");
         for task in claimed {
             worker

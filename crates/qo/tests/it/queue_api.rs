@@ -1,4 +1,4 @@
-//! What the library adds to an engine: describing tasks, waiting, walking through lists, and errors that programs can tell apart.
+//! What the library adds to an engine: the task builder, waiting, lists, and kinds of errors.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn queue() -> Queue {
 }
 
 #[tokio::test]
-async fn every_word_reaches_the_request() {
+async fn every_setting_reaches_the_request() {
     let queue = queue().await;
     let id: TaskId = "550e8400-e29b-41d4-a716-446655440000".parse().unwrap();
     let policy = RetryPolicy {
@@ -62,10 +62,10 @@ async fn every_word_reaches_the_request() {
 }
 
 #[tokio::test]
-async fn wrong_words_are_refused_and_nothing_is_written() {
+async fn invalid_settings_are_rejected_and_nothing_is_written() {
     let queue = queue().await;
     let task = || queue.task("job", &1).unwrap();
-    let refused = [
+    let results = [
         queue.task("a/b", &1).unwrap().submit().await,
         task().queue("").submit().await,
         task().tag("a\nb").submit().await,
@@ -82,20 +82,20 @@ async fn wrong_words_are_refused_and_nothing_is_written() {
         task().timeout(Duration::ZERO).submit().await,
         task().expires_in(Duration::ZERO).submit().await,
     ];
-    for answer in refused {
-        let error = answer.unwrap_err();
+    for result in results {
+        let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadInput, "{error}");
     }
-    let unserialisable = std::collections::BTreeMap::from([((1, 2), 3)]);
+    let unserializable = std::collections::BTreeMap::from([((1, 2), 3)]);
     assert!(matches!(
-        queue.task("job", &unserialisable),
+        queue.task("job", &unserializable),
         Err(Error::Json(_))
     ));
     assert_eq!(queue.count(&TaskFilter::default()).await.unwrap(), 0);
 }
 
 #[tokio::test]
-async fn waiting_ends_with_the_task_or_with_the_time() {
+async fn waiting_ends_with_the_task_or_the_timeout() {
     let queue = queue().await;
     let task = queue.task("job", &1).unwrap().submit().await.unwrap().task;
     let error = queue.wait(task.id, Duration::from_millis(250)).await;
@@ -117,7 +117,7 @@ async fn waiting_ends_with_the_task_or_with_the_time() {
 }
 
 #[tokio::test]
-async fn a_walk_through_a_list_sees_each_task_once() {
+async fn list_all_returns_each_task_once() {
     let queue = queue().await;
     // More than two pages.
     let requests = (0..1_234)

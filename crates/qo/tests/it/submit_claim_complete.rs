@@ -1,14 +1,14 @@
-//! The life of a task that goes well, seen by three processes.
+//! A task that succeeds, seen by three processes.
 
 use std::time::Duration;
 
 use qo::{Json, Status};
 use serde_json::json;
 
-use crate::place::{Place, claim_one};
+use crate::test_store::{TestStore, claim_one};
 
-async fn scenario(place: Place) {
-    let client = place.connect().await;
+async fn scenario(store: TestStore) {
+    let client = store.connect().await;
     let submitted = client
         .task("send_email", &json!({ "to": "ada@example.org" }))
         .unwrap()
@@ -22,7 +22,7 @@ async fn scenario(place: Place) {
     let id = submitted.task.id;
     assert_eq!(client.get(id).await.unwrap().status, Status::Pending);
 
-    let worker = place.connect().await;
+    let worker = store.connect().await;
     let (task, lease) = claim_one(&worker, "worker-1", "send_email").await;
     assert_eq!((task.id, task.attempt), (id, 1));
     let running = client.get(id).await.unwrap();
@@ -41,7 +41,7 @@ async fn scenario(place: Place) {
     let waited = waited.unwrap();
     assert_eq!(waited.status, Status::Completed);
     assert_eq!(client.output(&waited).await.unwrap(), Some(output));
-    let steps: Vec<_> = place
+    let steps: Vec<_> = store
         .connect()
         .await
         .history(id)

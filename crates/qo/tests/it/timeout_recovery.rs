@@ -1,20 +1,20 @@
-//! A worker dies in the middle of a task; the monitor finds out, and another worker does it.
+//! A worker dies during a task; the monitor ends the attempt, and another worker runs the task.
 
 use qo::{ClaimRequest, ErrorKind, Failure, FailureKind, Queue, RetryPolicy, Status, Task, TaskId};
 
-use crate::place::{Place, claim_one, until, wish};
+use crate::test_store::{TestStore, claim_one, claim_request, until};
 
-/// Claims with a lease that nobody renews.
-async fn claim_and_die(place: &Place) -> Task {
-    let wish = ClaimRequest {
+/// Claims with a short lease and never renews it.
+async fn claim_and_die(store: &TestStore) -> Task {
+    let request = ClaimRequest {
         lease_ms: Some(100),
-        ..wish("doomed", "long")
+        ..claim_request("doomed", "long")
     };
-    let mut claimed = place.connect().await.claim(&wish).await.unwrap();
+    let mut claimed = store.connect().await.claim(&request).await.unwrap();
     claimed.pop().unwrap()
 }
 
-/// Has the monitor look until the attempt has been ended.
+/// Runs the monitor until it has ended the attempt.
 async fn recovered(monitor: &Queue, id: TaskId) -> Task {
     until(monitor, "the monitor ends the attempt", async || {
         let engine = monitor.objects_engine().unwrap();
@@ -36,11 +36,11 @@ async fn submit(queue: &Queue, retries: u32) -> TaskId {
     task.submit().await.unwrap().task.id
 }
 
-async fn scenario(place: Place) {
-    let queue = place.connect().await;
-    let monitor = place.connect().await;
+async fn scenario(store: TestStore) {
+    let queue = store.connect().await;
+    let monitor = store.connect().await;
     let id = submit(&queue, 1).await;
-    let dead = claim_and_die(&place).await;
+    let dead = claim_and_die(&store).await;
     assert_eq!(dead.id, id);
     let returned = recovered(&monitor, id).await;
     assert_eq!(
@@ -52,27 +52,27 @@ async fn scenario(place: Place) {
     let (task, lease) = claim_one(&queue, "alive", "long").await;
     assert_eq!((task.id, task.attempt), (id, 2));
 
-    // The dead worker was not dead, but slow. Nothing that it does has an effect.
-    let zombie = place.connect().await;
+    // The worker was not dead but slow. Its operations have no effect.
+    let zombie = store.connect().await;
     let lost = dead.lease_id.unwrap();
     let failure = Failure {
         kind: FailureKind::Permanent,
         error: "zombie".into(),
     };
-    for answer in [
+    for result in [
         zombie.complete(id, lost, None).await,
         zombie.fail(id, lost, failure).await,
         zombie.renew(id, lost, None).await,
         zombie.release(id, lost).await,
     ] {
-        assert_eq!(answer.unwrap_err().kind(), ErrorKind::LeaseLost);
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::LeaseLost);
     }
     assert_eq!(queue.get(id).await.unwrap(), task);
     queue.complete(id, lease, None).await.unwrap();
 
-    // A task whose workers die more often than it may be retried is given up.
+    // A task whose workers die more often than it has retries fails.
     let poison = submit(&queue, 0).await;
-    assert_eq!(claim_and_die(&place).await.id, poison);
+    assert_eq!(claim_and_die(&store).await.id, poison);
     let ended = recovered(&monitor, poison).await;
     assert_eq!((ended.status, ended.attempt), (Status::Failed, 1));
 }

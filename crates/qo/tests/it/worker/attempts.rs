@@ -1,17 +1,17 @@
-//! What becomes of a task by what its handler returns.
+//! The effect of a handler's result on its task.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use qo::async_trait;
 use qo::testing::memory_queue;
 use qo::{Context, Json, Status, TaskError, TaskHandler, TaskInput, Worker};
 
-use super::{Job, Shop, greet, job, submit};
+use super::{Job, SharedBucket, greet, job, submit};
 
 #[tokio::test]
-async fn a_success_keeps_its_output() {
+async fn the_output_of_a_success_is_stored() {
     let (queue, _clock) = memory_queue().unwrap();
     let task = submit(&queue, "Ada").await;
     let worker = Worker::builder(queue.clone()).handle::<Job>(greet).build();
@@ -24,7 +24,7 @@ async fn a_success_keeps_its_output() {
 }
 
 #[tokio::test]
-async fn tasks_of_an_earlier_name_are_done_too() {
+async fn tasks_of_a_former_type_name_are_handled() {
     let (queue, _clock) = memory_queue().unwrap();
     let old = queue.task("old_job", &job("Grace")).unwrap();
     let old = old.submit().await.unwrap().task;
@@ -34,7 +34,11 @@ async fn tasks_of_an_earlier_name_are_done_too() {
     let done = queue.get(old.id).await.unwrap();
     assert_eq!(done.status, Status::Completed);
     let foreign = queue.get(foreign.task.id).await.unwrap();
-    assert_eq!(foreign.status, Status::Pending, "nobody asked for it");
+    assert_eq!(
+        foreign.status,
+        Status::Pending,
+        "the worker does not claim it"
+    );
 }
 
 #[tokio::test]
@@ -64,7 +68,7 @@ async fn a_panic_is_a_failed_attempt_with_its_message() {
 }
 
 #[tokio::test]
-async fn each_error_has_its_consequence() {
+async fn each_error_has_its_effect() {
     async fn fails(job: Job, _: Context) -> Result<(), TaskError> {
         match job.name.as_str() {
             "permanent" => Err(TaskError::permanent("no such customer")),
@@ -82,8 +86,8 @@ async fn each_error_has_its_consequence() {
     let worker = worker.unwrap();
     for (name, status, retry_count, text) in [
         ("permanent", Status::Failed, 0, "no such customer"),
-        ("timeout", Status::Pending, 1, "took too long"),
-        ("cancelled", Status::Cancelled, 0, "called off"),
+        ("timeout", Status::Pending, 1, "timeout"),
+        ("cancelled", Status::Cancelled, 0, "cancel"),
         ("question mark", Status::Pending, 1, "invalid digit"),
     ] {
         let task = submit(&queue, name).await;
@@ -106,18 +110,21 @@ async fn each_error_has_its_consequence() {
 }
 
 #[tokio::test]
-async fn an_input_that_does_not_fit_fails_for_good() {
+async fn an_invalid_input_fails_permanently() {
     let (queue, _clock) = memory_queue().unwrap();
     let task = queue.task(Job::TYPE, &serde_json::json!({ "nom": 1 }));
     let task = task.unwrap().submit().await.unwrap().task;
     let worker = Worker::builder(queue.clone()).handle::<Job>(greet).build();
     assert_eq!(worker.unwrap().drain().await.unwrap().failed, 1);
     let error = queue.get(task.id).await.unwrap().last_error.unwrap();
-    assert!(error.contains("no job: missing field `name`"), "{error}");
+    assert!(
+        error.contains("input for job: missing field `name`"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
-async fn an_output_that_cannot_be_kept_fails_for_good() {
+async fn an_output_that_cannot_be_stored_fails_permanently() {
     async fn nests(_: Job, _: Context) -> Result<serde_json::Value, TaskError> {
         let mut value = serde_json::json!(1);
         for _ in 0..200 {
@@ -137,24 +144,24 @@ async fn an_output_that_cannot_be_kept_fails_for_good() {
 }
 
 #[tokio::test]
-async fn an_output_that_is_too_large_fails_for_good() {
+async fn an_output_that_is_too_large_fails_permanently() {
     async fn talks(_: Job, _: Context) -> Result<String, TaskError> {
         Ok("x".repeat(2_000))
     }
-    let shop = Shop::new();
-    let queue = shop.queue_with(shop.store.clone(), 1_000);
+    let bucket = SharedBucket::new();
+    let queue = bucket.queue_with(bucket.store.clone(), 1_000);
     let task = submit(&queue, "large").await;
     let worker = Worker::builder(queue.clone()).handle::<Job>(talks).build();
     assert_eq!(worker.unwrap().drain().await.unwrap().failed, 1);
     let error = queue.get(task.id).await.unwrap().last_error.unwrap();
     assert!(
-        error.contains("output was refused") && error.contains("2002"),
+        error.contains("output was rejected") && error.contains("2002"),
         "{error}"
     );
 }
 
 #[tokio::test]
-async fn a_snooze_that_is_too_long_fails_for_good() {
+async fn a_snooze_that_is_too_long_fails_permanently() {
     async fn sleeps(_: Job, _: Context) -> Result<(), TaskError> {
         Err(TaskError::Snooze(Duration::MAX))
     }
@@ -163,7 +170,7 @@ async fn a_snooze_that_is_too_long_fails_for_good() {
     let worker = Worker::builder(queue.clone()).handle::<Job>(sleeps).build();
     assert_eq!(worker.unwrap().drain().await.unwrap().failed, 1);
     let error = queue.get(task.id).await.unwrap().last_error.unwrap();
-    assert!(error.contains("snooze was refused"), "{error}");
+    assert!(error.contains("snooze was rejected"), "{error}");
 }
 
 #[tokio::test]
@@ -171,7 +178,7 @@ async fn handlers_share_values_by_type() {
     struct Tally(AtomicU32);
     async fn counts(_: Job, context: Context) -> Result<Option<u32>, TaskError> {
         let tally = context.state::<Tally>().ok_or("no tally")?;
-        assert!(context.state::<String>().is_none(), "nobody gave one");
+        assert!(context.state::<String>().is_none(), "none was added");
         Ok(Some(tally.0.fetch_add(1, Ordering::SeqCst) + 1))
     }
     let (queue, _clock) = memory_queue().unwrap();
@@ -183,10 +190,10 @@ async fn handlers_share_values_by_type() {
     assert_eq!(worker.drain().await.unwrap().completed, 3);
 }
 
-/// A handler whose type is known only when the program runs.
+/// A handler whose type is known only at run time.
 struct Echo {
     task_type: String,
-    seen: Arc<AtomicU32>,
+    calls: Arc<AtomicU32>,
 }
 
 #[async_trait]
@@ -202,7 +209,7 @@ impl TaskHandler for Echo {
     async fn handle(&self, input: Json, context: Context) -> Result<Option<Json>, TaskError> {
         assert_eq!(context.task().attempt, context.attempt());
         assert!(context.remaining() <= Duration::from_mins(5));
-        self.seen.fetch_add(1, Ordering::SeqCst);
+        self.calls.fetch_add(1, Ordering::SeqCst);
         Ok(Some(input))
     }
 }
@@ -210,10 +217,10 @@ impl TaskHandler for Echo {
 #[tokio::test]
 async fn a_handler_can_be_an_object() {
     let (queue, _clock) = memory_queue().unwrap();
-    let seen = Arc::new(AtomicU32::new(0));
+    let calls = Arc::new(AtomicU32::new(0));
     let handler: Box<dyn TaskHandler> = Box::new(Echo {
         task_type: "echo".to_owned(),
-        seen: Arc::clone(&seen),
+        calls: Arc::clone(&calls),
     });
     let mut ids = Vec::new();
     for task_type in ["echo", "echo_v1"] {
@@ -226,5 +233,5 @@ async fn a_handler_can_be_an_object() {
         let output = queue.output(&queue.get(id).await.unwrap()).await.unwrap();
         assert_eq!(output.unwrap().as_str(), "[1,2]");
     }
-    assert_eq!(seen.load(Ordering::SeqCst), 2);
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
 }

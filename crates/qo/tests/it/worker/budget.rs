@@ -1,23 +1,23 @@
-//! What a worker costs in requests.
+//! Requests per task.
 
 use std::time::Duration;
 
+use qo::store::wrap::Operation;
 use qo::testing::memory_queue;
 use qo::{Context, TaskError, Worker};
-use qo_store::wrap::Operation;
 
-use super::{Gate, Job, Shop, job, soon, submit, while_time_passes};
+use super::{Gate, Job, SharedBucket, job, soon, submit, while_time_passes};
 
 const TASKS: u64 = 1_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_costs_five_puts_and_one_get() {
-    async fn counts(_: Job, context: Context) -> Result<(), TaskError> {
+    async fn signals(_: Job, context: Context) -> Result<(), TaskError> {
         context.state::<Gate>().ok_or("no gate")?.open();
         Ok(())
     }
-    let shop = Shop::new();
-    let (queue, counting) = shop.counted();
+    let bucket = SharedBucket::new();
+    let (queue, counting) = bucket.counted();
     let requests = (0..TASKS).map(|n| {
         let task = queue.task("job", &job(&n.to_string())).unwrap();
         task.build().unwrap()
@@ -27,7 +27,7 @@ async fn a_task_costs_five_puts_and_one_get() {
     }
     let done = Gate::default();
     let worker = Worker::builder(queue)
-        .handle::<Job>(counts)
+        .handle::<Job>(signals)
         .state(done.clone())
         .concurrency(64)
         .no_maintenance()
@@ -44,7 +44,7 @@ async fn a_task_costs_five_puts_and_one_get() {
     assert_eq!(of("tasks", Operation::Swap), 2 * TASKS, "{counts}");
     assert_eq!(of("ready", Operation::Put), TASKS, "{counts}");
     assert_eq!(of("leases", Operation::Put), TASKS, "{counts}");
-    // A list that was asked for before a batch of deletions may show their entries once more: each costs a read.
+    // A list that was requested before a batch of deletions may still contain their entries, and each costs a read.
     assert!(of("tasks", Operation::Get) <= TASKS + TASKS / 2, "{counts}");
     let rest = counts.total(Operation::Put).requests - 2 * TASKS;
     assert!(rest <= TASKS / 20, "{counts}");
@@ -54,10 +54,10 @@ async fn a_task_costs_five_puts_and_one_get() {
     );
 }
 
-/// The renewals of a minute, and a report of progress every tenth of a second.
+/// A minute of renewals, with a progress report every tenth of a second.
 #[tokio::test]
-async fn a_long_task_pays_for_renewals_and_for_one_report_a_second() {
-    async fn talks(_: Job, context: Context) -> Result<(), TaskError> {
+async fn a_long_task_writes_renewals_and_one_progress_report_a_second() {
+    async fn reports(_: Job, context: Context) -> Result<(), TaskError> {
         let runtime = context.queue().runtime();
         for step in 0..600 {
             context
@@ -69,7 +69,9 @@ async fn a_long_task_pays_for_renewals_and_for_one_report_a_second() {
     }
     let (queue, clock) = memory_queue().unwrap();
     let task = submit(&queue, "x").await;
-    let worker = Worker::builder(queue.clone()).handle::<Job>(talks).build();
+    let worker = Worker::builder(queue.clone())
+        .handle::<Job>(reports)
+        .build();
     let worker = worker.unwrap();
     let report = soon("the drain", while_time_passes(&clock, worker.drain())).await;
     assert_eq!(report.unwrap().completed, 1);

@@ -1,10 +1,10 @@
-//! What cannot be a worker is said before it runs.
+//! Invalid workers are rejected before they run.
 
 use std::time::Duration;
 
+use qo::runtime::TokioRuntime;
 use qo::testing::memory_queue;
 use qo::{Connect, Context, Error, ErrorKind, OpenOptions, TaskError, TaskInput, Worker};
-use qo_store::runtime::TokioRuntime;
 
 use super::{Job, greet};
 
@@ -27,37 +27,37 @@ async fn nothing<T>(_: T, _: Context) -> Result<(), TaskError> {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
+async fn invalid_settings_are_rejected() {
     let (queue, _clock) = memory_queue().unwrap();
     let builder = || Worker::builder(queue.clone());
-    let refused = |result: Result<Worker, Error>, text: &str| {
+    let assert_rejected = |result: Result<Worker, Error>, text: &str| {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadInput, "{error}");
         assert!(error.to_string().contains(text), "{error}");
     };
-    refused(builder().build(), "no task type");
+    assert_rejected(builder().build(), "no handler");
     let twice = builder().handle::<Job>(greet).handle::<Job>(greet);
-    refused(twice.build(), "two handlers do the task type \"job\"");
+    assert_rejected(twice.build(), "two handlers have the task type \"job\"");
     let alias = builder().handle::<Job>(greet);
     let alias = alias.handle::<Renamed>(nothing::<Renamed>);
-    refused(alias.build(), "\"old_job\"");
+    assert_rejected(alias.build(), "\"old_job\"");
     let misnamed = builder().handle::<Misnamed>(nothing::<Misnamed>);
-    refused(misnamed.build(), "no/name");
+    assert_rejected(misnamed.build(), "no/name");
 
     let good = || builder().handle::<Job>(greet);
-    refused(good().id("a b").build(), "worker id");
-    refused(good().queues(["a/b"]).build(), "queue name");
-    refused(good().concurrency(0).build(), "concurrency");
-    refused(good().concurrency(1_000_000).build(), "concurrency");
-    refused(good().lease(Duration::from_millis(1)).build(), "lease");
-    refused(good().lease(Duration::MAX).build(), "lease");
-    refused(good().grace(Duration::MAX).build(), "grace");
-    refused(good().shutdown_deadline(Duration::MAX).build(), "deadline");
+    assert_rejected(good().id("a b").build(), "worker id");
+    assert_rejected(good().queues(["a/b"]).build(), "queue name");
+    assert_rejected(good().concurrency(0).build(), "concurrency");
+    assert_rejected(good().concurrency(1_000_000).build(), "concurrency");
+    assert_rejected(good().lease(Duration::from_millis(1)).build(), "lease");
+    assert_rejected(good().lease(Duration::MAX).build(), "lease");
+    assert_rejected(good().grace(Duration::MAX).build(), "grace");
+    assert_rejected(good().shutdown_deadline(Duration::MAX).build(), "deadline");
 
     let options = OpenOptions::new(TokioRuntime::shared()).with_var("QO_NO_MONITOR", "perhaps");
     let connecting = Connect::to("memory:").options(options).open();
     let unsure = Worker::builder(connecting.await.unwrap()).handle::<Job>(greet);
-    refused(unsure.build(), "QO_NO_MONITOR");
+    assert_rejected(unsure.build(), "QO_NO_MONITOR");
 
     let worker = good().queues(["a", "b"]).build().unwrap();
     assert!(!worker.id().as_str().is_empty());

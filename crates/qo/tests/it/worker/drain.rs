@@ -1,4 +1,4 @@
-//! Doing everything that is due, with a clock that is moved by hand.
+//! Draining a queue, with a manual clock.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn grow(tree: Tree, context: Context) -> Result<(), TaskError> {
 }
 
 #[tokio::test]
-async fn what_handlers_submit_is_done_too() {
+async fn tasks_that_handlers_submit_run_too() {
     let (queue, _clock) = memory_queue().unwrap();
     let seed = queue.task(Tree::TYPE, &Tree { depth: 6 }).unwrap();
     seed.submit().await.unwrap();
@@ -70,11 +70,15 @@ async fn what_handlers_submit_is_done_too() {
     let worker = worker.unwrap();
     assert_eq!(worker.drain().await.unwrap().completed, 127);
     assert_eq!(worker.drain().await.unwrap().attempts(), 0);
-    assert_eq!(queue.workers().await.unwrap(), [], "it leaves no trace");
+    assert_eq!(
+        queue.workers().await.unwrap(),
+        [],
+        "a drain does not register a worker"
+    );
 }
 
 #[tokio::test]
-async fn delays_paused_queues_and_other_queues_are_left() {
+async fn delayed_tasks_and_paused_or_other_queues_are_left_alone() {
     let (queue, clock) = memory_queue().unwrap();
     let delayed = queue.task(Job::TYPE, &job("later")).unwrap();
     let delayed = delayed.delay(Duration::from_mins(1));

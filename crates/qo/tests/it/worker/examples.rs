@@ -1,11 +1,11 @@
-//! The examples run to their end.
+//! The examples run without errors.
 
 use super::soon;
 
 macro_rules! example {
     ($module:ident, $path:literal) => {
         #[path = $path]
-        #[allow(dead_code, reason = "only its main function is not called")]
+        #[allow(dead_code, reason = "its main function is not called")]
         mod $module;
     };
 }
@@ -32,9 +32,9 @@ async fn progress_and_a_cancel() {
 
 #[tokio::test]
 async fn a_web_application() {
-    let answer = soon("the example", web::run(false)).await.unwrap();
+    let response = soon("the example", web::run(false)).await.unwrap();
     assert!(
-        answer.contains("completed") && answer.contains("ada@example.org"),
-        "{answer}"
+        response.contains("completed") && response.contains("ada@example.org"),
+        "{response}"
     );
 }

@@ -1,28 +1,28 @@
-//! What a program hears of its attempts.
+//! Hooks around attempts.
 
 use std::sync::{Arc, Mutex};
 
-use async_trait::async_trait;
+use qo::async_trait;
 use qo::testing::memory_queue;
 use qo::{Context, Hook, Outcome, TaskError, Worker};
 
 use super::{Gate, Job, soon, submit, while_time_passes};
 
 #[derive(Clone, Default)]
-struct Diary(Arc<Mutex<Vec<String>>>);
+struct Recorder(Arc<Mutex<Vec<String>>>);
 
-impl Diary {
+impl Recorder {
     fn note(&self, context: &Context, text: &str) {
         let name: Job = match context.task().input() {
-            qo_core::Payload::Inline(json) => json.to_value().unwrap(),
-            qo_core::Payload::Stored(_) => panic!("a small input"),
+            qo::Payload::Inline(json) => json.to_value().unwrap(),
+            qo::Payload::Stored(_) => panic!("a small input"),
         };
         self.0.lock().unwrap().push(format!("{} {text}", name.name));
     }
 }
 
 #[async_trait]
-impl Hook for Diary {
+impl Hook for Recorder {
     async fn before(&self, context: &Context) {
         self.note(context, "begins");
     }
@@ -42,20 +42,20 @@ impl Hook for Diary {
     }
 }
 
-struct Clumsy;
+struct Panicking;
 
 #[async_trait]
-impl Hook for Clumsy {
+impl Hook for Panicking {
     async fn before(&self, _: &Context) {
-        panic!("not this time");
+        panic!("before");
     }
 
     async fn after(&self, _: &Context, _: &Outcome) {
-        panic!("and not this time");
+        panic!("after");
     }
 }
 
-/// Never comes back.
+/// Never returns.
 struct Stuck(Gate);
 
 #[async_trait]
@@ -75,12 +75,12 @@ async fn work(job: Job, _: Context) -> Result<(), TaskError> {
 }
 
 #[tokio::test]
-async fn hooks_hear_in_order_and_a_panic_among_them_does_no_harm() {
+async fn hooks_are_called_in_order_and_a_panic_of_one_is_harmless() {
     let (queue, _clock) = memory_queue().unwrap();
-    let diary = Diary::default();
+    let recorder = Recorder::default();
     let worker = Worker::builder(queue.clone())
-        .hook(Clumsy)
-        .hook(diary.clone())
+        .hook(Panicking)
+        .hook(recorder.clone())
         .handle::<Job>(work)
         .build()
         .unwrap();
@@ -89,7 +89,7 @@ async fn hooks_hear_in_order_and_a_panic_among_them_does_no_harm() {
         worker.drain().await.unwrap();
     }
     assert_eq!(
-        *diary.0.lock().unwrap(),
+        *recorder.0.lock().unwrap(),
         [
             "good begins",
             "good completed",
@@ -104,7 +104,7 @@ async fn hooks_hear_in_order_and_a_panic_among_them_does_no_harm() {
 }
 
 #[tokio::test]
-async fn a_hook_that_never_ends_is_dropped_after_the_grace() {
+async fn a_hook_that_never_returns_is_dropped_after_the_grace_period() {
     let (queue, clock) = memory_queue().unwrap();
     submit(&queue, "good").await;
     let gate = Gate::default();

@@ -1,4 +1,4 @@
-//! Handlers that are told to stop: by a cancel, by their deadline.
+//! Handlers that are asked to stop, by a cancel or a timeout.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,29 +8,29 @@ use qo::{Context, Queue, Status, StopReason, Task, TaskError, TaskInput, Worker}
 
 use super::{Gate, Job, job, soon, while_time_passes};
 
-/// What the handler has seen, and when it was dropped.
+/// What the handler observed, and when it was dropped.
 #[derive(Clone, Default)]
-struct Seen {
+struct Observed {
     started: Gate,
     reason: Arc<Mutex<Option<StopReason>>>,
     dropped: Gate,
 }
 
-/// Says when it is dropped.
-struct Flag(Gate);
+/// Opens a gate when dropped.
+struct OpenOnDrop(Gate);
 
-impl Drop for Flag {
+impl Drop for OpenOnDrop {
     fn drop(&mut self) {
         self.0.open();
     }
 }
 
 async fn endless(job: Job, context: Context) -> Result<String, TaskError> {
-    let seen = context.state::<Seen>().ok_or("no state")?;
-    let _flag = Flag(seen.dropped.clone());
-    seen.started.open();
+    let observed = context.state::<Observed>().ok_or("no state")?;
+    let _guard = OpenOnDrop(observed.dropped.clone());
+    observed.started.open();
     context.cancellation().cancelled().await;
-    *seen.reason.lock().unwrap() = context.stop_reason();
+    *observed.reason.lock().unwrap() = context.stop_reason();
     match job.name.as_str() {
         "obedient" => Err(TaskError::Cancelled),
         "done anyway" => Ok("just in time".to_owned()),
@@ -39,22 +39,22 @@ async fn endless(job: Job, context: Context) -> Result<String, TaskError> {
     }
 }
 
-/// Runs one task whose handler only ends when it is told to; `meanwhile` runs when it has started.
+/// Runs one task whose handler waits for a stop request; `meanwhile` runs once it has started.
 async fn run(
     name: &str,
     meanwhile: impl AsyncFnOnce(&Queue, &Task),
-) -> (Task, Seen, TestClock, Queue) {
+) -> (Task, Observed, TestClock, Queue) {
     let (queue, clock) = memory_queue().unwrap();
     let task = queue.task(Job::TYPE, &job(name)).unwrap();
     let task = task.timeout(Duration::from_mins(1)).submit().await.unwrap();
-    let seen = Seen::default();
+    let observed = Observed::default();
     let worker = Worker::builder(queue.clone())
         .handle::<Job>(endless)
-        .state(seen.clone())
+        .state(observed.clone())
         .build()
         .unwrap();
     let acting = async {
-        seen.started.wait_for(1).await;
+        observed.started.wait_for(1).await;
         meanwhile(&queue, &task.task).await;
     };
     let both = async {
@@ -62,9 +62,9 @@ async fn run(
         assert_eq!(report.unwrap().attempts(), 1);
     };
     soon("the drain", while_time_passes(&clock, both)).await;
-    assert_eq!(seen.dropped.opened(), 1, "nothing of the handler is left");
+    assert_eq!(observed.dropped.opened(), 1, "the handler was dropped");
     let ended = queue.get(task.task.id).await.unwrap();
-    (ended, seen, clock, queue)
+    (ended, observed, clock, queue)
 }
 
 async fn cancel(queue: &Queue, task: &Task) {
@@ -79,16 +79,19 @@ async fn wait(_: &Queue, _: &Task) {}
 #[tokio::test]
 async fn a_cancel_reaches_the_handler() {
     for name in ["obedient", "stubborn"] {
-        let (task, seen, clock, _) = run(name, cancel).await;
+        let (task, observed, clock, _) = run(name, cancel).await;
         assert_eq!(task.status, Status::Cancelled, "{name}");
-        assert_eq!(*seen.reason.lock().unwrap(), Some(StopReason::Cancelled));
+        assert_eq!(
+            *observed.reason.lock().unwrap(),
+            Some(StopReason::Cancelled)
+        );
         let took = clock.now().since(task.started_at.unwrap());
         assert!(took < Duration::from_secs(30), "{name}: {took:?}");
     }
 }
 
 #[tokio::test]
-async fn what_is_done_or_spoilt_keeps_its_outcome_in_spite_of_a_cancel() {
+async fn a_success_or_permanent_failure_wins_over_a_cancel() {
     let (task, _, _, queue) = run("done anyway", cancel).await;
     assert_eq!(task.status, Status::Completed);
     let output = queue.output(&task).await.unwrap().unwrap();
@@ -98,15 +101,15 @@ async fn what_is_done_or_spoilt_keeps_its_outcome_in_spite_of_a_cancel() {
 }
 
 #[tokio::test]
-async fn a_deadline_ends_the_attempt() {
+async fn a_timeout_ends_the_attempt() {
     for name in ["obedient", "stubborn"] {
-        let (task, seen, _, _) = run(name, wait).await;
+        let (task, observed, _, _) = run(name, wait).await;
         assert_eq!(
             (task.status, task.retry_count),
             (Status::Pending, 1),
             "{name}"
         );
-        assert_eq!(*seen.reason.lock().unwrap(), Some(StopReason::TimedOut));
+        assert_eq!(*observed.reason.lock().unwrap(), Some(StopReason::TimedOut));
         assert_eq!(task.last_error.as_deref(), Some("timed out after 60 s"));
         let ended = task.events.last().unwrap().at;
         let took = ended.since(task.events[1].at);
@@ -116,33 +119,33 @@ async fn a_deadline_ends_the_attempt() {
 }
 
 #[tokio::test]
-async fn what_is_done_a_moment_late_counts() {
+async fn a_success_within_the_grace_period_counts() {
     let (task, ..) = run("done anyway", wait).await;
     assert_eq!(task.status, Status::Completed);
 }
 
 #[tokio::test]
-async fn a_handler_can_renew_and_report_and_hears_when_it_is_too_late() {
-    type Kept = Arc<Mutex<Option<Context>>>;
+async fn a_handler_can_renew_and_report_progress_until_the_attempt_is_over() {
+    type SavedContext = Arc<Mutex<Option<Context>>>;
     async fn reports(_: Job, context: Context) -> Result<(), TaskError> {
-        let keep = context.state::<Kept>().ok_or("no state")?;
+        let saved = context.state::<SavedContext>().ok_or("no state")?;
         context.renew().await?;
         assert!(context.progress(101.0, "too much").await.is_err());
         assert!(context.progress(f64::NAN, "").await.is_err());
         for percent in 0..=100 {
             context.progress(f64::from(percent), "on it").await?;
         }
-        *keep.lock().unwrap() = Some(context.clone());
+        *saved.lock().unwrap() = Some(context.clone());
         context.renew().await?;
         Ok(())
     }
     let (queue, _clock) = memory_queue().unwrap();
     let task = super::submit(&queue, "x").await;
-    let kept = Kept::default();
+    let saved = SavedContext::default();
     let worker = Worker::builder(queue.clone()).handle::<Job>(reports);
-    let worker = worker.state(Arc::clone(&kept)).build().unwrap();
+    let worker = worker.state(Arc::clone(&saved)).build().unwrap();
     assert_eq!(worker.drain().await.unwrap().completed, 1);
-    let late = kept.lock().unwrap().take().unwrap();
+    let late = saved.lock().unwrap().take().unwrap();
     let error = late.renew().await.unwrap_err();
     assert_eq!(error.kind(), qo::ErrorKind::LeaseLost, "{error}");
     assert!(late.progress(100.0, "done").await.is_err());

@@ -1,29 +1,29 @@
-//! Where a scenario runs: a store, to which any number of processes can connect.
+//! The store of a scenario, to which any number of processes can connect.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use qo::runtime::{Runtime, TokioRuntime};
 use qo::{ClaimRequest, Connect, DirectConfig, LeaseId, OpenOptions, Queue, Task};
-use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_testkit::SeaweedFs;
 use tempfile::TempDir;
 
-/// How long anything may take that should happen at once.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for anything that should happen soon.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) struct Place {
+pub(crate) struct TestStore {
     url: String,
     options: OpenOptions,
     runtime: Arc<dyn Runtime>,
-    /// Settings of the engine; what `connect` chooses, if there are none.
+    /// Configuration of direct mode; `None` for the default.
     pub(crate) config: Option<DirectConfig>,
-    /// Whether requests go through a network, so that fewer must do.
+    /// Whether requests go through a network, so that tests should send fewer.
     pub(crate) is_remote: bool,
-    /// Where its file is, removed with the place.
+    /// The folder of the file, removed at the end of the test.
     folder: Option<TempDir>,
 }
 
-impl Place {
+impl TestStore {
     fn new(url: String) -> Self {
         let runtime = TokioRuntime::shared();
         Self {
@@ -36,16 +36,16 @@ impl Place {
         }
     }
 
-    /// One that all connections of one name share.
+    /// A store in memory, shared by all connections with the same name.
     pub(crate) fn memory(name: &str) -> Self {
         Self::new(format!("memory:{}", name.replace(':', ".")))
     }
 
     pub(crate) fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut place = Self::new(format!("sqlite:{}", folder.path().join("qo.db").display()));
-        place.folder = Some(folder);
-        place
+        let mut store = Self::new(format!("sqlite:{}", folder.path().join("qo.db").display()));
+        store.folder = Some(folder);
+        store
     }
 
     pub(crate) fn seaweedfs() -> Self {
@@ -59,36 +59,36 @@ impl Place {
     }
 
     fn bucket(server: &SeaweedFs, bucket: &str) -> Self {
-        let mut place = Self::new(format!("s3://{bucket}?engine=objects"));
-        place.options = place
+        let mut store = Self::new(format!("s3://{bucket}?engine=objects"));
+        store.options = store
             .options
             .with_var("S3_ENDPOINT", server.endpoint())
             .with_var("S3_REGION", "us-east-1")
             .with_var("AWS_ACCESS_KEY_ID", server.access_key())
             .with_var("AWS_SECRET_ACCESS_KEY", server.secret_key());
-        place.is_remote = true;
-        place
+        store.is_remote = true;
+        store
     }
 
-    /// A connection to be, of a new process.
+    /// The connection builder of a new process.
     pub(crate) fn connection(&self) -> Connect {
         let connection = Connect::to(self.url.as_str())
             .options(self.options.clone())
             .runtime(Arc::clone(&self.runtime));
         match &self.config {
-            Some(config) => connection.objects(config.clone()),
+            Some(config) => connection.direct(config.clone()),
             None => connection,
         }
     }
 
-    /// A new process. The store is known to be good, and probed by another test.
+    /// The queue of a new process. Another test probes the store.
     pub(crate) async fn connect(&self) -> Queue {
         self.connection().skip_probe().open().await.unwrap()
     }
 }
 
-/// A wish for work of one type in the default queue, that waits.
-pub(crate) fn wish(worker: &str, task_type: &str) -> ClaimRequest {
+/// A claim request for one type in the default queue, which waits.
+pub(crate) fn claim_request(worker: &str, task_type: &str) -> ClaimRequest {
     ClaimRequest {
         wait_ms: 20_000,
         ..ClaimRequest::new(worker.parse().unwrap(), vec![task_type.parse().unwrap()])
@@ -97,34 +97,37 @@ pub(crate) fn wish(worker: &str, task_type: &str) -> ClaimRequest {
 
 /// The next task of a type, and its lease.
 pub(crate) async fn claim_one(queue: &Queue, worker: &str, task_type: &str) -> (Task, LeaseId) {
-    let mut tasks = queue.claim(&wish(worker, task_type)).await.unwrap();
-    assert_eq!(tasks.len(), 1, "one is there, and one was asked for");
+    let mut tasks = queue
+        .claim(&claim_request(worker, task_type))
+        .await
+        .unwrap();
+    assert_eq!(tasks.len(), 1, "one task is due, and one was requested");
     let task = tasks.remove(0);
     let lease = task.lease_id.unwrap();
     (task, lease)
 }
 
-/// Looks again and again until something is there.
+/// Polls until `poll` returns a value.
 pub(crate) async fn until<T>(
     queue: &Queue,
     what: &str,
-    mut look: impl AsyncFnMut() -> Option<T>,
+    mut poll: impl AsyncFnMut() -> Option<T>,
 ) -> T {
     let runtime = queue.runtime();
-    let deadline = runtime.monotonic() + PATIENCE;
+    let deadline = runtime.monotonic() + TIMEOUT;
     loop {
-        if let Some(found) = look().await {
-            return found;
+        if let Some(value) = poll().await {
+            return value;
         }
         assert!(
             runtime.monotonic() < deadline,
-            "waited in vain until {what}"
+            "timed out waiting until {what}"
         );
         runtime.sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Runs the same thing many times at once, on all threads, and returns what each gave.
+/// Runs futures concurrently on all threads, and returns their results.
 pub(crate) async fn at_once<T, F>(count: usize, each: impl Fn(usize) -> F) -> Vec<T>
 where
     T: Send + 'static,
