@@ -50,7 +50,7 @@ Usage: cargo xtask sim [--engine NAME] [--seeds N | --hours N] [--from SEED] [--
        cargo xtask sim [--engine NAME] --seed SEED [--trace] [--mutant NAME] [--without KINDS] [--only FAULTS]
                        [--tasks N] [--workers N] [--clients N] [--trust-first-refusal true|false]
        cargo xtask sim [--engine NAME] --mutants
-       cargo xtask sim [--engine NAME] --mutant NAME [--known SEED]
+       cargo xtask sim [--engine NAME] --mutant NAME
 
   --engine NAME    direct, json or slate; otherwise each seed runs on all of them in turn, and --seed on direct
   --seeds N        so many seeds (1,000 unless told)
@@ -61,7 +61,6 @@ Usage: cargo xtask sim [--engine NAME] [--seeds N | --hours N] [--from SEED] [--
   --trace          with all that happened, also if it does not fail
   --mutants        hunts for every planted bug, and prints a table of the seeds that found them
   --mutant NAME    hunts for one, or plants it into the run of --seed
-  --known SEED     begins the hunt with this seed
   --without KINDS  leaves kinds of faults out: lost-answer,crash
   --only FAULTS    lets only these faults strike, as a failure names them
   --trust-first-refusal true|false
@@ -99,6 +98,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
                     "--from" => from = number(&name, &value)?,
                     "--hours" => hours = Some(hours_of(&value)?),
                     "--mutant" => mutant = Some(value),
+                    // `cargo xtask` passes the seed that found the bug before.
                     "--known" => known = Some(number(&name, &value)?),
                     "--without" => changes.push(Change::Without(kinds(&value)?)),
                     "--only" => changes.push(Change::Only(value)),
