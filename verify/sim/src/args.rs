@@ -48,9 +48,9 @@ Runs the simulator: real engines on a simulated store, in virtual time, under fa
 
 Usage: cargo xtask sim [--engine NAME] [--seeds N | --hours N] [--from SEED] [--json]
        cargo xtask sim [--engine NAME] --seed SEED [--trace] [--mutant NAME] [--without KINDS] [--only FAULTS]
-                       [--tasks N] [--workers N] [--clients N]
+                       [--tasks N] [--workers N] [--clients N] [--trust-first-refusal true|false]
        cargo xtask sim [--engine NAME] --mutants
-       cargo xtask sim [--engine NAME] --mutant NAME [--known SEED]
+       cargo xtask sim [--engine NAME] --mutant NAME
 
   --engine NAME    direct, json or slate; otherwise each seed runs on all of them in turn, and --seed on direct
   --seeds N        so many seeds (1,000 unless told)
@@ -61,9 +61,10 @@ Usage: cargo xtask sim [--engine NAME] [--seeds N | --hours N] [--from SEED] [--
   --trace          with all that happened, also if it does not fail
   --mutants        hunts for every planted bug, and prints a table of the seeds that found them
   --mutant NAME    hunts for one, or plants it into the run of --seed
-  --known SEED     begins the hunt with this seed
   --without KINDS  leaves kinds of faults out: lost-answer,crash
   --only FAULTS    lets only these faults strike, as a failure names them
+  --trust-first-refusal true|false
+                   whether clients take a refusal of the first try as final, the default outside the simulator
 ";
 
 /// Reads the command line, without the program's name.
@@ -97,9 +98,13 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Invocatio
                     "--from" => from = number(&name, &value)?,
                     "--hours" => hours = Some(hours_of(&value)?),
                     "--mutant" => mutant = Some(value),
+                    // `cargo xtask` passes the seed that found the bug before.
                     "--known" => known = Some(number(&name, &value)?),
                     "--without" => changes.push(Change::Without(kinds(&value)?)),
                     "--only" => changes.push(Change::Only(value)),
+                    "--trust-first-refusal" => {
+                        changes.push(Change::TrustFirstRefusal(truth(&name, &value)?));
+                    }
                     "--tasks" => changes.push(Change::Tasks(number(&name, &value)?)),
                     "--workers" => changes.push(Change::Workers(number(&name, &value)?)),
                     "--clients" => changes.push(Change::Clients(number(&name, &value)?)),
@@ -160,6 +165,7 @@ fn engine_of(name: &str) -> Result<&'static str, String> {
 enum Change {
     Without(Vec<FaultKind>),
     Only(String),
+    TrustFirstRefusal(bool),
     Tasks(u64),
     Workers(u64),
     Clients(u64),
@@ -177,6 +183,7 @@ impl Change {
                 let ids = ids.split(',').filter(|id| !id.is_empty());
                 plan.only = Some(ids.map(str::to_owned).collect());
             }
+            Self::TrustFirstRefusal(trust) => plan.trust_first_refusal = trust,
             Self::Tasks(count) => plan.tasks = count,
             Self::Workers(count) => plan.workers = count,
             Self::Clients(count) => plan.clients = count,
@@ -188,6 +195,12 @@ fn number(name: &str, value: &str) -> Result<u64, String> {
     value
         .parse()
         .map_err(|_| format!("`{name}` needs a whole number, not {value:?}"))
+}
+
+fn truth(name: &str, value: &str) -> Result<bool, String> {
+    value
+        .parse()
+        .map_err(|_| format!("`{name}` needs true or false, not {value:?}"))
 }
 
 fn hours_of(value: &str) -> Result<Duration, String> {
@@ -226,6 +239,7 @@ mod tests {
         plan.faults.remove(&kind);
         plan.only = Some(["w1.2#3".to_owned(), "c1.1!crash".to_owned()].into());
         plan.tasks = 2;
+        plan.trust_first_refusal = !plan.trust_first_refusal;
         let line = qo_sim::campaign::command(&plan, "json", Some("no-sweeper"));
         let line = line.replace('\'', "");
         let line = line.strip_prefix("cargo xtask sim ").unwrap();
@@ -274,6 +288,7 @@ mod tests {
             ("--sed 1", "--sed"),
             ("--seed", "needs a value"),
             ("--seed x", "whole number"),
+            ("--seed 1 --trust-first-refusal x", "true or false"),
             ("--seed 1 --seeds 2", "enough"),
             ("--hours -1", "0 to 10000"),
             ("--tasks 3", "needs --seed"),

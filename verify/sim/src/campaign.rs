@@ -255,6 +255,9 @@ pub fn command(plan: &Plan, engine: &str, mutant: Option<&str>) -> String {
         let ids: Vec<&str> = only.iter().map(String::as_str).collect();
         let _ = write!(text, " --only '{}'", ids.join(","));
     }
+    if plan.trust_first_refusal != full.trust_first_refusal {
+        let _ = write!(text, " --trust-first-refusal {}", plan.trust_first_refusal);
+    }
     for (name, now, before) in [
         ("tasks", plan.tasks, full.tasks),
         ("workers", plan.workers, full.workers),

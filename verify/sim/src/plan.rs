@@ -29,6 +29,8 @@ pub struct Plan {
     pub sweep_seconds: u64,
     /// How long a request, and an answer, are on their way, in microseconds.
     pub latency_us: (u64, u64),
+    /// Whether clients take a refusal of the first try as final, as they do by default, or read the object back.
+    pub trust_first_refusal: bool,
     /// If there is such a list, only these faults strike.
     pub only: Option<BTreeSet<String>>,
 }
@@ -68,6 +70,7 @@ impl Plan {
                 [20, 60, 300][usize::try_from(dice.below(3)).unwrap_or_default()]
             },
             latency_us: (500, slowest_us),
+            trust_first_refusal: dice.chance(0.5),
             only: None,
         }
     }
@@ -103,6 +106,9 @@ impl fmt::Display for Plan {
             self.trouble.as_secs(),
             self.latency_us.1 / 1_000
         )?;
+        if !self.trust_first_refusal {
+            f.write_str(", first refusals are read back")?;
+        }
         for (kind, rate) in &self.faults {
             write!(f, ", {kind} {:.1} %", rate * 100.0)?;
         }
@@ -123,5 +129,7 @@ mod tests {
             assert!((20..150).contains(&with), "{kind}: {with}");
         }
         assert!(plans.iter().filter(|plan| plan.is_calm()).count() >= 25);
+        let trusting = plans.iter().filter(|plan| plan.trust_first_refusal).count();
+        assert!((80..120).contains(&trusting), "{trusting}");
     }
 }

@@ -40,12 +40,13 @@ struct Hunt {
 /// What a hunt found: the seed, and the promise that was broken.
 type Catch = Option<(u64, String)>;
 
-/// Whether these arguments to `cargo xtask sim` concern planted bugs.
+/// Whether these arguments to `cargo xtask sim` need planted bugs.
 pub(crate) fn concerns(arguments: &[OsString]) -> bool {
-    arguments
-        .iter()
-        .filter_map(|word| word.to_str())
-        .any(|word| word == "--mutants" || word == "--mutant" || word.starts_with("--mutant="))
+    let has = |names: &[&str]| {
+        let mut words = arguments.iter().filter_map(|word| word.to_str());
+        words.any(|word| names.contains(&word.split('=').next().unwrap_or(word)))
+    };
+    has(&["--mutants", "--mutant"]) && !has(&["--help", "-h"])
 }
 
 /// Runs `cargo xtask sim` with planted bugs.
@@ -73,6 +74,9 @@ pub(crate) fn sim(arguments: &[OsString]) -> Result<ExitCode> {
         return Ok(exit_code(status.success()));
     }
     let engine = option("--engine");
+    if let Some(word) = unknown(arguments) {
+        bail!("`{word}` cannot be combined with the hunt for planted bugs");
+    }
     let mut hunts = hunts(&patches);
     hunts.retain(|hunt| {
         let is_chosen = |choice: &Option<String>, name: &str| {
@@ -109,7 +113,7 @@ pub(crate) fn step() -> Result<Verdict> {
     build(&patches)?;
     let mut tests = cargo()?;
     tests.args(BUILD);
-    println!("$ {}", typed(&tests));
+    println!("target/mutants/tree$ {}", typed(&tests));
     let status = tests.status().context("cannot run cargo")?;
     if !status.success() {
         return Ok(verdict(&tests, status));
@@ -176,7 +180,7 @@ fn build(patches: &[Patch]) -> Result<()> {
     tree::update(&root(), &copy(), patches)?;
     let mut command = cargo()?;
     command.args(BUILD).arg("--no-run");
-    println!("$ {}", typed(&command));
+    println!("target/mutants/tree$ {}", typed(&command));
     if !command.status().context("cannot run cargo")?.success() {
         bail!(
             "the tree with planted bugs, {}, cannot be built",
@@ -262,6 +266,22 @@ fn missed(hunts: &[Hunt], caught: &[Catch]) -> Vec<String> {
         .collect()
 }
 
+/// The first word that a hunt does not understand.
+fn unknown(arguments: &[OsString]) -> Option<String> {
+    let mut words = arguments.iter().map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        match word.as_ref() {
+            "--mutants" => {}
+            "--mutant" | "--engine" => {
+                words.next();
+            }
+            other if other.starts_with("--mutant=") || other.starts_with("--engine=") => {}
+            other => return Some(other.to_owned()),
+        }
+    }
+    None
+}
+
 /// The value of an option, in either form.
 fn option(arguments: &[OsString], name: &str) -> Option<String> {
     let mut words = arguments.iter().filter_map(|word| word.to_str());
@@ -334,7 +354,13 @@ mod tests {
         ] {
             assert!(concerns(&words(line)), "{line}");
         }
-        assert!(!concerns(&words("--seeds 7")));
+        for line in ["--seeds 7", "--mutants --help"] {
+            assert!(!concerns(&words(line)), "{line}");
+        }
+        assert_eq!(unknown(&words("--mutants --engine=json")), None);
+        assert_eq!(unknown(&words("--mutant a --engine json")), None);
+        let wrong = unknown(&words("--mutants --seeds 7"));
+        assert_eq!(wrong.as_deref(), Some("--seeds"));
         let line = words("--engine=json --mutant no-sweeper");
         assert_eq!(option(&line, "--engine").as_deref(), Some("json"));
         assert_eq!(option(&line, "--mutant").as_deref(), Some("no-sweeper"));

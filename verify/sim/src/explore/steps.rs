@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use qo_core::{Json, TaskId};
 use qo_engine::api::{ClaimRequest, SubmitRequest};
+use qo_store::client::ClientConfig;
 
 use crate::actor::{Caller, TYPES};
 use crate::broker::Wire;
@@ -197,6 +198,7 @@ impl Play {
             clock,
             runtime: Arc::clone(&runtime) as _,
             sweep_interval: Duration::from_mins(5),
+            client: ClientConfig::default(),
         });
         let caller = Caller::new(
             process,

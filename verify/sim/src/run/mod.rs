@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use qo_core::task::decode;
 use qo_core::{QueueName, TaskId};
+use qo_store::client::ClientConfig;
 
 use crate::actor::Errands;
 use crate::broker::{Hub, Wire};
@@ -359,6 +360,10 @@ impl Stage {
             clock,
             runtime: Arc::clone(&runtime) as _,
             sweep_interval: Duration::from_secs(self.plan.sweep_seconds),
+            client: ClientConfig {
+                trust_first_refusal: self.plan.trust_first_refusal,
+                ..ClientConfig::default()
+            },
         };
         lock(&self.state).lives.push(Lived {
             process,

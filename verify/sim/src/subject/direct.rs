@@ -9,7 +9,6 @@ use qo_core::{Payload, Task, TaskId};
 use qo_direct::DirectEngine;
 use qo_direct::{DirectConfig, Maintenance, MaintenanceConfig, SweepNext};
 use qo_store::StoreClient;
-use qo_store::client::ClientConfig;
 
 use super::{Host, Running, Subject, Work};
 use crate::store::{Bucket, Written};
@@ -25,11 +24,7 @@ impl Direct {
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
             Arc::clone(&seat.runtime),
-            ClientConfig {
-                // A write that is applied twice is refused the second time.
-                trust_first_refusal: false,
-                ..ClientConfig::default()
-            },
+            seat.client.clone(),
         );
         DirectEngine::new(
             client,

@@ -9,7 +9,6 @@ use qo_broker::{BrokerEngine, JsonConfig};
 use qo_core::Task;
 use qo_core::TaskId;
 use qo_core::keys::Key;
-use qo_store::client::ClientConfig;
 
 use super::{Host, Running, Subject, Work};
 use crate::store::{Bucket, Written};
@@ -34,7 +33,7 @@ impl Subject for Json {
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
             Arc::clone(&seat.runtime),
-            ClientConfig::default(),
+            seat.client.clone(),
             JsonConfig {
                 // What a run has done is judged at its end, so that nothing may be forgotten until then.
                 finished_keep: Duration::from_hours(24 * 30),

@@ -16,6 +16,7 @@ use object_store::ObjectStore;
 use qo_broker::BrokerEngine;
 use qo_core::{Task, TaskId};
 use qo_engine::{Engine, EngineError};
+use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::{BoxFuture, Runtime};
 
@@ -48,6 +49,8 @@ pub struct Host {
     pub runtime: Arc<dyn Runtime>,
     /// How often background work looks at everything.
     pub sweep_interval: Duration,
+    /// How requests to the store are made.
+    pub client: ClientConfig,
     /// The way to the brokers, where the engine has some.
     pub wire: Wire,
 }

@@ -4,9 +4,11 @@
 
 use std::sync::Arc;
 
-use qo_sim::campaign::{Totals, explain, run_seed};
+use qo_sim::campaign::{Totals, explain};
 use qo_sim::check::Step;
 use qo_sim::faults::FaultKind;
+use qo_sim::plan::Plan;
+use qo_sim::run::run;
 use qo_sim::subject::{Subject, from_name};
 
 const SEEDS: u64 = 500;
@@ -18,11 +20,11 @@ const STEPS: usize = 14;
 /// An engine and a seed a line, with what it has shown.
 const FAILED_ONCE: &str = include_str!("../../seeds.txt");
 
-fn campaign(engine: &str, seeds: impl Iterator<Item = u64>) -> Totals {
+fn campaign(engine: &str, plans: impl Iterator<Item = Plan>) -> Totals {
     let subject: Arc<dyn Subject> = from_name(engine).unwrap();
     let mut totals = Totals::default();
-    for seed in seeds {
-        let outcome = run_seed(seed, &subject);
+    for plan in plans {
+        let outcome = run(&plan, Arc::clone(&subject), false);
         assert!(
             outcome.found.0.is_empty(),
             "{}",
@@ -35,7 +37,8 @@ fn campaign(engine: &str, seeds: impl Iterator<Item = u64>) -> Totals {
 }
 
 fn part(engine: &str, number: u64) {
-    let totals = campaign(engine, (0..SEEDS).filter(|seed| seed % PARTS == number));
+    let seeds = (0..SEEDS).filter(|seed| seed % PARTS == number);
+    let totals = campaign(engine, seeds.map(Plan::of));
     // A campaign in which something never happens proves nothing about it.
     let common = totals.steps.keys().filter(|step| **step != Step::TakenBack);
     assert_eq!(common.count(), STEPS, "{totals}");
@@ -60,7 +63,14 @@ fn failed_once(engine: &str) {
         let seed = rest.split_whitespace().next().unwrap();
         (name == engine).then(|| seed.parse().unwrap())
     });
-    campaign(engine, seeds);
+    // What a seed has shown may depend on whether first refusals are trusted.
+    let plans = seeds.flat_map(|seed| {
+        [true, false].map(|trust_first_refusal| Plan {
+            trust_first_refusal,
+            ..Plan::of(seed)
+        })
+    });
+    campaign(engine, plans);
 }
 
 #[test]

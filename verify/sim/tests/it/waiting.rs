@@ -13,6 +13,7 @@ use qo_sim::sched::{Scheduler, SimRuntime};
 use qo_sim::store::{Bucket, BucketSettings, Link, Verb};
 use qo_sim::subject::{Direct, Host, Subject};
 use qo_sim::trace::Trace;
+use qo_store::client::ClientConfig;
 
 /// How many futures may be polled for each request. Without a pause, it would be thousands.
 const POLLS_PER_REQUEST: u64 = 100;
@@ -37,6 +38,7 @@ fn many_claims_of_one_process_wait_without_a_loop() {
         clock,
         runtime: SimRuntime::of(&scheduler, process),
         sweep_interval: Duration::from_mins(5),
+        client: ClientConfig::default(),
         wire,
     });
     let worker: WorkerId = "worker".parse().unwrap();

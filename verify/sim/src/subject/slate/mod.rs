@@ -13,7 +13,6 @@ use qo_broker::{BrokerEngine, SlateConfig};
 use qo_core::keys::Key;
 use qo_core::{Task, TaskId};
 use qo_engine::{Engine, EngineError};
-use qo_store::client::ClientConfig;
 use qo_store::runtime::BoxFuture;
 
 use super::{Host, Running, Subject, Work};
@@ -57,11 +56,7 @@ impl Subject for Slate {
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
             Arc::clone(&seat.runtime),
-            ClientConfig {
-                // A write that is applied twice is refused the second time.
-                trust_first_refusal: false,
-                ..ClientConfig::default()
-            },
+            seat.client.clone(),
             SlateConfig {
                 // SlateDB wakes up so often, whether or not there is something to write, and every time costs a run its time.
                 flush_interval: Duration::from_millis(50),
