@@ -6,7 +6,7 @@
 
 use qo_core::Timestamp;
 use qo_store::admin::BucketAdmin;
-use qo_store::browser::{BrowserCredentials, BrowserPlace, BrowserRights, SessionWish};
+use qo_store::browser::{BrowserCredentials, BrowserRights, BucketLocation, SessionRequest};
 use qo_store::{Store, StoreError};
 use serde::Serialize;
 use thiserror::Error;
@@ -18,7 +18,7 @@ use crate::deploy::FOLDER;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkWish {
     /// What the session may do, for how long, and in which role.
-    pub session: SessionWish,
+    pub session: SessionRequest,
     /// Whether keys that do not end by themselves may be handed over where there is no session.
     pub allow_long_lived: bool,
     /// Where the dashboard is; in the bucket's own `ui/`, if not said.
@@ -91,7 +91,8 @@ struct Handover<'a> {
 /// Makes a link.
 pub async fn link(store: &Store, wish: &LinkWish) -> Result<Link, LinkError> {
     let admin = store.admin.as_deref();
-    let Some((admin, place)) = admin.and_then(|admin| Some((admin, admin.browser_place()?))) else {
+    let Some((admin, place)) = admin.and_then(|admin| Some((admin, admin.browser_location()?)))
+    else {
         return Err(LinkError::NoBrowser {
             store: store.description.clone(),
         });
@@ -141,7 +142,7 @@ async fn credentials(
     Ok(own)
 }
 
-fn address(place: &BrowserPlace, credentials: &BrowserCredentials, wish: &LinkWish) -> String {
+fn address(place: &BucketLocation, credentials: &BrowserCredentials, wish: &LinkWish) -> String {
     let page = wish
         .page
         .clone()

@@ -1,6 +1,6 @@
 //! `qo ui deploy` and `qo ui link`.
 
-use qo_store::browser::{BrowserRights, SessionWish};
+use qo_store::browser::{BrowserRights, SessionRequest};
 use qo_ui::{DeployError, DeployReport, LinkError, LinkWish};
 
 use crate::args::{UiArgs, UiCommand, UiDeployArgs, UiLinkArgs};
@@ -56,7 +56,7 @@ async fn link(args: &UiLinkArgs, session: &mut Session) -> Result<(), Failure> {
         return Err(Failure::bad_input("--for must be 15 minutes to 12 hours"));
     }
     let wish = LinkWish {
-        session: SessionWish {
+        session: SessionRequest {
             rights: if args.read_only {
                 BrowserRights::Read
             } else {

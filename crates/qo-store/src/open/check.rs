@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use thiserror::Error;
 
 use super::process::CredentialProcessError;
-use crate::http_layer::CredentialEndpointSilent;
+use crate::http_layer::CredentialEndpointUnreachable;
 use crate::response::{self, ResponseError};
 use crate::store::{CredentialSource, Store, StoreKind};
 
@@ -116,7 +116,7 @@ fn classify(store: &Store, error: &object_store::Error) -> CheckError {
         credentials: store.credentials.clone(),
     };
     match response::find(error) {
-        Some(ResponseError::NoAnswer { detail }) => CheckError::Unreachable {
+        Some(ResponseError::NoResponse { detail }) => CheckError::Unreachable {
             store: name(),
             endpoint: store.endpoint.clone(),
             detail: detail.clone(),
@@ -173,7 +173,7 @@ fn classify(store: &Store, error: &object_store::Error) -> CheckError {
 fn credential_failure(error: &object_store::Error) -> Option<String> {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(current) = cause {
-        if let Some(silent) = current.downcast_ref::<CredentialEndpointSilent>() {
+        if let Some(silent) = current.downcast_ref::<CredentialEndpointUnreachable>() {
             return Some(silent.to_string());
         }
         if let Some(failed) = current.downcast_ref::<CredentialProcessError>() {

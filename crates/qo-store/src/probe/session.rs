@@ -254,14 +254,14 @@ fn silence(detail: &str) -> Error {
     let detail = detail.to_owned();
     Error::Generic {
         store: "probe",
-        source: Box::new(ResponseError::NoAnswer { detail }),
+        source: Box::new(ResponseError::NoResponse { detail }),
     }
 }
 
 /// Whether the same request may well succeed a moment later.
 fn is_transient(error: &Error) -> bool {
     match response::find(error) {
-        Some(ResponseError::NoAnswer { .. }) => true,
+        Some(ResponseError::NoResponse { .. }) => true,
         Some(ResponseError::Status { status, .. }) => is_transient_status(*status),
         None => matches!(error, Error::Generic { .. } | Error::JoinError { .. }),
     }
@@ -280,7 +280,7 @@ pub(super) fn classify(answer: Result<PutResult>) -> Result<Answer, ProbeError> 
     let denied = || ProbeError::store("writing an object", &error);
     if let Some(failed) = response::find(&error) {
         return match failed {
-            ResponseError::NoAnswer { .. } => Ok(Answer::Unclear(describe(&error))),
+            ResponseError::NoResponse { .. } => Ok(Answer::Unclear(describe(&error))),
             ResponseError::Status { status: 412, .. } => Ok(Answer::Refused),
             // Azure answers a create of what exists with 409, and others a lost race: their codes differ.
             ResponseError::Status {

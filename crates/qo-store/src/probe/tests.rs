@@ -159,7 +159,7 @@ async fn a_store_that_sometimes_fails_but_never_lies_is_trusted() {
         };
         for kind in [
             FaultKind::LostRequest,
-            FaultKind::LostAnswer,
+            FaultKind::LostResponse,
             FaultKind::LateApply,
             FaultKind::Conflict,
             FaultKind::ErrorAfterApply,

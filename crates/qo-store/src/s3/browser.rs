@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::request::{Answer, Request, failure_of};
 use super::{S3Admin, encoding::percent_encode};
-use crate::browser::{BrowserCredentials, BrowserPlace, BrowserRights, SessionWish};
+use crate::browser::{BrowserCredentials, BrowserRights, BucketLocation, SessionRequest};
 use crate::error::StoreError;
 use crate::http_layer::{read_bounded, read_error};
 
@@ -46,7 +46,7 @@ struct SessionCredentials {
 }
 
 impl S3Admin {
-    pub(super) fn place(&self) -> BrowserPlace {
+    pub(super) fn place(&self) -> BucketLocation {
         let settings = &self.settings;
         let bucket = settings.bucket.clone();
         let path_style = settings.bucket_url.strip_suffix(&format!("/{bucket}"));
@@ -58,7 +58,7 @@ impl S3Admin {
             },
             str::to_owned,
         );
-        BrowserPlace {
+        BucketLocation {
             endpoint,
             virtual_host: path_style.is_none(),
             bucket,
@@ -81,7 +81,7 @@ impl S3Admin {
 
     pub(super) async fn make_session(
         &self,
-        wish: &SessionWish,
+        wish: &SessionRequest,
     ) -> Result<BrowserCredentials, StoreError> {
         let place = self.place();
         let is_aws = place.endpoint.ends_with(".amazonaws.com");
@@ -213,7 +213,7 @@ impl S3Admin {
 }
 
 /// Limits a session to the queue's place in the bucket.
-fn session_policy(place: &BrowserPlace, rights: BrowserRights) -> Value {
+fn session_policy(place: &BucketLocation, rights: BrowserRights) -> Value {
     let bucket = format!("arn:aws:s3:::{}", place.bucket);
     let objects = if place.prefix.is_empty() {
         format!("{bucket}/*")

@@ -22,7 +22,7 @@ use object_store::path::Path as ObjectPath;
 
 use self::request::{Answer, Request};
 use crate::admin::{BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning};
-use crate::browser::{BrowserCredentials, BrowserPlace, SessionWish};
+use crate::browser::{BrowserCredentials, BucketLocation, SessionRequest};
 use crate::error::StoreError;
 use crate::runtime::Runtime;
 
@@ -147,7 +147,7 @@ impl S3Admin {
 
 #[async_trait]
 impl BucketAdmin for S3Admin {
-    fn browser_place(&self) -> Option<BrowserPlace> {
+    fn browser_location(&self) -> Option<BucketLocation> {
         Some(self.place())
     }
 
@@ -155,7 +155,10 @@ impl BucketAdmin for S3Admin {
         self.credentials_as_they_are().await
     }
 
-    async fn browser_session(&self, wish: &SessionWish) -> Result<BrowserCredentials, StoreError> {
+    async fn browser_session(
+        &self,
+        wish: &SessionRequest,
+    ) -> Result<BrowserCredentials, StoreError> {
         self.make_session(wish).await
     }
 

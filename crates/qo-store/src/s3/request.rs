@@ -104,7 +104,7 @@ impl S3AdminSettings {
                 operation: request.operation,
                 detail: "the answer is larger than 64 MiB".to_owned(),
             }),
-            Err(error) => Ok(Err(ResponseError::NoAnswer {
+            Err(error) => Ok(Err(ResponseError::NoResponse {
                 detail: format!("the answer broke off: {error}"),
             })),
         }
@@ -220,7 +220,7 @@ pub(super) fn failure_of(error: &HttpError) -> ResponseError {
         .source()
         .and_then(|source| source.downcast_ref::<ResponseError>())
         .cloned()
-        .unwrap_or_else(|| ResponseError::NoAnswer {
+        .unwrap_or_else(|| ResponseError::NoResponse {
             detail: error.to_string(),
         })
 }
@@ -248,7 +248,7 @@ fn is_throttling(failure: &ResponseError) -> bool {
 /// Whether sending the same again can end otherwise.
 fn may_pass(failure: &ResponseError) -> bool {
     match failure {
-        ResponseError::NoAnswer { .. } => true,
+        ResponseError::NoResponse { .. } => true,
         // Two settings written at once collide with 409 OperationAborted.
         ResponseError::Status { status, .. } => {
             matches!(status, 408 | 409 | 429 | 500 | 502 | 503 | 504)

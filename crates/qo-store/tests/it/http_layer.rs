@@ -118,7 +118,7 @@ async fn a_huge_answer_is_not_read_to_its_end() {
 async fn silence_says_whether_the_request_can_have_been_sent() {
     let server = FakeServer::scripted(vec![Response::silent()]).await;
     let error = create(&*s3(&server).objects).await;
-    let Some(ResponseError::NoAnswer { detail }) = response::find(&error) else {
+    let Some(ResponseError::NoResponse { detail }) = response::find(&error) else {
         panic!("expected silence, found {error:?}");
     };
     assert!(
@@ -136,7 +136,7 @@ async fn silence_says_whether_the_request_can_have_been_sent() {
     )
     .unwrap();
     let error = create(&*store.objects).await;
-    let Some(ResponseError::NoAnswer { detail }) = response::find(&error) else {
+    let Some(ResponseError::NoResponse { detail }) = response::find(&error) else {
         panic!("expected silence, found {error:?}");
     };
     assert!(
@@ -155,7 +155,7 @@ async fn a_request_is_not_waited_for_for_ever() {
     );
     let store = open(&url, &s3_options().with_var("AWS_TIMEOUT", "200ms")).unwrap();
     let error = create(&*store.objects).await;
-    let Some(ResponseError::NoAnswer { detail }) = response::find(&error) else {
+    let Some(ResponseError::NoResponse { detail }) = response::find(&error) else {
         panic!("expected silence, found {error:?}");
     };
     assert!(
@@ -171,7 +171,7 @@ async fn a_server_without_a_certificate_is_not_spoken_to() {
     let endpoint = server.endpoint.replace("http:", "https:");
     let store = open(&format!("s3://bucket?endpoint={endpoint}"), &s3_options()).unwrap();
     let error = create(&*store.objects).await;
-    let Some(ResponseError::NoAnswer { detail }) = response::find(&error) else {
+    let Some(ResponseError::NoResponse { detail }) = response::find(&error) else {
         panic!("expected silence, found {error:?}");
     };
     assert!(detail.ends_with("; the request was not sent"), "{detail}");

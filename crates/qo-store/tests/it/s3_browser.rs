@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use qo_store::admin::BucketAdmin;
-use qo_store::browser::{BrowserRights, SessionWish};
+use qo_store::browser::{BrowserRights, SessionRequest};
 use qo_store::{StoreError, open};
 use serde_json::Value;
 
@@ -22,8 +22,8 @@ fn on(server: &FakeServer) -> Arc<dyn BucketAdmin> {
     ))
 }
 
-fn wish(role: Option<&str>) -> SessionWish {
-    SessionWish {
+fn wish(role: Option<&str>) -> SessionRequest {
+    SessionRequest {
         rights: BrowserRights::Read,
         seconds: 900,
         role: role.map(str::to_owned),
@@ -33,7 +33,7 @@ fn wish(role: Option<&str>) -> SessionWish {
 #[test]
 fn the_place_is_the_one_that_a_browser_addresses() {
     let aws = admin("s3://my-bucket/p?region=eu-central-1")
-        .browser_place()
+        .browser_location()
         .unwrap();
     assert_eq!(aws.endpoint, "https://s3.eu-central-1.amazonaws.com");
     assert!(aws.virtual_host);
@@ -42,7 +42,7 @@ fn the_place_is_the_one_that_a_browser_addresses() {
         "https://my-bucket.s3.eu-central-1.amazonaws.com/p/ui/index.html"
     );
     let own = admin("s3://my-bucket?endpoint=http://127.0.0.1:9000")
-        .browser_place()
+        .browser_location()
         .unwrap();
     assert_eq!(own.endpoint, "http://127.0.0.1:9000");
     assert!(!own.virtual_host);

@@ -8,26 +8,26 @@ use crate::response::{self, ResponseError};
 use crate::wrap::testing::PausableRuntime;
 use crate::wrap::{CountingStore, Delay, LatencyStore};
 
-struct Rig {
+struct TestStore {
     runtime: Arc<dyn Runtime>,
     memory: Arc<InMemory>,
     store: Arc<FaultStore>,
 }
 
-fn rig_seeded(plan: FaultPlan, seed: u64) -> Rig {
+fn seeded_store(plan: FaultPlan, seed: u64) -> TestStore {
     let runtime = PausableRuntime::shared();
     let memory = Arc::new(InMemory::new());
     let inner = Arc::clone(&memory) as Arc<dyn ObjectStore>;
     let store = FaultStore::new(inner, Arc::clone(&runtime), plan, seed);
-    Rig {
+    TestStore {
         runtime,
         memory,
         store: Arc::new(store),
     }
 }
 
-fn rig(plan: FaultPlan) -> Rig {
-    rig_seeded(plan, 1)
+fn test_store(plan: FaultPlan) -> TestStore {
+    seeded_store(plan, 1)
 }
 
 fn key() -> Path {
@@ -37,12 +37,12 @@ fn key() -> Path {
 fn status_of(error: &Error) -> Option<u16> {
     match response::find(error) {
         Some(ResponseError::Status { status, .. }) => Some(*status),
-        Some(ResponseError::NoAnswer { .. }) => None,
-        None => panic!("not a failed answer: {error:?}"),
+        Some(ResponseError::NoResponse { .. }) => None,
+        None => panic!("not an error response: {error:?}"),
     }
 }
 
-impl Rig {
+impl TestStore {
     async fn create(&self, body: &'static str) -> Result<PutResult> {
         let create = PutMode::Create.into();
         self.store.put_opts(&key(), body.into(), create).await
@@ -76,10 +76,12 @@ impl Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_request_changes_nothing_and_a_lost_answer_hides_what_it_did() {
-    let rig = rig(FaultPlan::none()
-        .at(1, FaultKind::LostRequest)
-        .at(2, FaultKind::LostAnswer));
+async fn a_lost_request_is_not_applied_and_a_lost_response_is() {
+    let rig = test_store(
+        FaultPlan::none()
+            .at(1, FaultKind::LostRequest)
+            .at(2, FaultKind::LostResponse),
+    );
     assert_eq!(status_of(&rig.create("a").await.unwrap_err()), None);
     assert_eq!(rig.stored().await, None);
     assert_eq!(status_of(&rig.create("b").await.unwrap_err()), None);
@@ -90,9 +92,11 @@ async fn a_lost_request_changes_nothing_and_a_lost_answer_hides_what_it_did() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_write_keeps_its_condition() {
-    let rig = rig(FaultPlan::none()
-        .at(2, FaultKind::LateApply)
-        .at(4, FaultKind::LateApply));
+    let rig = test_store(
+        FaultPlan::none()
+            .at(2, FaultKind::LateApply)
+            .at(4, FaultKind::LateApply),
+    );
     let first = rig.create("first").await.unwrap();
     let started = rig.runtime.monotonic();
     assert_eq!(
@@ -102,13 +106,13 @@ async fn a_late_write_keeps_its_condition() {
     assert_eq!(
         rig.runtime.monotonic(),
         started,
-        "the caller is told at once"
+        "the caller must get its error at once"
     );
     assert_eq!(rig.stored().await.unwrap(), "first");
     rig.runtime.sleep(Duration::from_secs(3)).await;
     assert_eq!(rig.stored().await.unwrap(), "late");
 
-    // Somebody else's write comes between, so the late one must fail.
+    // Another write comes first, so the late one must fail.
     let mode = PutMode::Overwrite.into();
     let current = rig
         .store
@@ -123,18 +127,20 @@ async fn a_late_write_keeps_its_condition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_create_is_refused_by_itself() {
-    let rig = rig(FaultPlan::none().at(1, FaultKind::DuplicateApply));
+async fn a_duplicate_create_refuses_itself() {
+    let rig = test_store(FaultPlan::none().at(1, FaultKind::DuplicateApply));
     let refused = rig.create("a").await.unwrap_err();
     assert!(matches!(refused, Error::AlreadyExists { .. }));
     assert_eq!(rig.stored().await.unwrap(), "a");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_changes_nothing_and_a_500_hides_what_it_did() {
-    let rig = rig(FaultPlan::none()
-        .at(1, FaultKind::Conflict)
-        .at(2, FaultKind::ErrorAfterApply));
+async fn a_conflict_is_not_applied_and_a_500_is() {
+    let rig = test_store(
+        FaultPlan::none()
+            .at(1, FaultKind::Conflict)
+            .at(2, FaultKind::ErrorAfterApply),
+    );
     assert_eq!(status_of(&rig.create("a").await.unwrap_err()), Some(409));
     assert_eq!(rig.stored().await, None);
     assert_eq!(status_of(&rig.create("b").await.unwrap_err()), Some(500));
@@ -142,8 +148,8 @@ async fn a_conflict_changes_nothing_and_a_500_hides_what_it_did() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_fails_everything_until_it_is_over() {
-    let rig = rig(FaultPlan {
+async fn a_burst_fails_every_request() {
+    let rig = test_store(FaultPlan {
         burst: Duration::from_secs(1),
         ..FaultPlan::none().at(1, FaultKind::Unavailable)
     });
@@ -166,12 +172,12 @@ async fn a_burst_fails_everything_until_it_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_list_shows_the_past() {
+async fn a_stale_list_shows_an_earlier_state() {
     let stale = FaultPlan {
         stale_by: Duration::from_secs(1),
         ..FaultPlan::always(FaultKind::StaleList)
     };
-    let rig = rig(stale);
+    let rig = test_store(stale);
     let put = async |name: &str| rig.store.put(&Path::from(name), "x".into()).await.unwrap();
     let old = Path::from("a/old");
     put("a/old").await;
@@ -193,7 +199,7 @@ async fn a_stale_list_shows_the_past() {
 
 #[tokio::test(start_paused = true)]
 async fn a_torn_body_is_shorter_than_its_size() {
-    let rig = rig(FaultPlan::always(FaultKind::TornRead));
+    let rig = test_store(FaultPlan::always(FaultKind::TornRead));
     rig.create("0123456789").await.unwrap();
     let answer = rig.store.get(&key()).await.unwrap();
     let size = answer.meta.size;
@@ -207,8 +213,8 @@ async fn a_torn_body_is_shorter_than_its_size() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ignored_condition_lets_everybody_write() {
-    let rig = rig(FaultPlan::always(FaultKind::IgnoredCondition));
+async fn an_ignored_condition_lets_every_write_through() {
+    let rig = test_store(FaultPlan::always(FaultKind::IgnoredCondition));
     let first = rig.create("a").await.unwrap();
     rig.create("b").await.unwrap();
     rig.swap(&first, "c").await.unwrap();
@@ -219,7 +225,7 @@ async fn an_ignored_condition_lets_everybody_write() {
 
 #[tokio::test(start_paused = true)]
 async fn a_non_atomic_condition_holds_alone_and_breaks_in_a_race() {
-    let rig = rig(FaultPlan::always(FaultKind::NonAtomicCondition));
+    let rig = test_store(FaultPlan::always(FaultKind::NonAtomicCondition));
     let first = rig.create("a").await.unwrap();
     let refused = rig.create("b").await.unwrap_err();
     assert!(matches!(refused, Error::AlreadyExists { .. }));
@@ -232,8 +238,8 @@ async fn a_non_atomic_condition_holds_alone_and_breaks_in_a_race() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_happens_after_a_crash_until_the_revival() {
-    let rig = rig(FaultPlan::none().at(2, FaultKind::Crash));
+async fn nothing_is_applied_between_crash_and_revival() {
+    let rig = test_store(FaultPlan::none().at(2, FaultKind::Crash));
     let first = rig.create("a").await.unwrap();
     assert!(!rig.store.is_crashed());
     for _ in 0..2 {
@@ -249,8 +255,8 @@ async fn nothing_happens_after_a_crash_until_the_revival() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletes_copies_and_parts_suffer_too() {
-    let rig = rig(FaultPlan::none());
+async fn faults_affect_deletes_copies_and_uploads() {
+    let rig = test_store(FaultPlan::none());
     rig.create("a").await.unwrap();
     let lost = |kind| FaultPlan::none().at(1, kind);
     rig.store.set_plan(lost(FaultKind::LostRequest));
@@ -258,7 +264,7 @@ async fn deletes_copies_and_parts_suffer_too() {
     assert!(rig.stored().await.is_some());
 
     let copy = Path::from("copy");
-    rig.store.set_plan(lost(FaultKind::LostAnswer));
+    rig.store.set_plan(lost(FaultKind::LostResponse));
     rig.store.copy(&key(), &copy).await.unwrap_err();
     assert!(rig.memory.head(&copy).await.is_ok());
 
@@ -268,11 +274,11 @@ async fn deletes_copies_and_parts_suffer_too() {
     rig.runtime.sleep(Duration::from_secs(3)).await;
     assert!(rig.stored().await.is_none());
 
-    // The start, a part that is lost and sent again, and an end whose answer is lost.
+    // The start, a part that is lost and sent again, and a completion whose response is lost.
     rig.store.set_plan(
         FaultPlan::none()
             .at(2, FaultKind::LostRequest)
-            .at(4, FaultKind::LostAnswer),
+            .at(4, FaultKind::LostResponse),
     );
     let mut upload = rig.store.put_multipart(&key()).await.unwrap();
     upload.put_part("part".into()).await.unwrap_err();
@@ -284,7 +290,7 @@ async fn deletes_copies_and_parts_suffer_too() {
     assert_eq!(status_of(&started.unwrap_err()), Some(503));
 }
 
-/// A fixed mixture of requests, whose outcomes do not matter.
+/// A fixed sequence of requests whose results do not matter.
 async fn exercise(store: &FaultStore) {
     for n in 0..300 {
         let key = Path::from(format!("tasks/{}", n % 7));
@@ -305,7 +311,7 @@ async fn exercise(store: &FaultStore) {
 #[tokio::test(start_paused = true)]
 async fn the_same_seed_and_order_give_the_same_faults() {
     let plan = || {
-        let mut plan = FaultPlan::none().at(17, FaultKind::LostAnswer);
+        let mut plan = FaultPlan::none().at(17, FaultKind::LostResponse);
         let rates = FaultKind::ALL
             .into_iter()
             .filter(|kind| *kind != FaultKind::Crash);
@@ -314,7 +320,7 @@ async fn the_same_seed_and_order_give_the_same_faults() {
         plan
     };
     let run = async |seed| {
-        let rig = rig_seeded(plan(), seed);
+        let rig = seeded_store(plan(), seed);
         exercise(&rig.store).await;
         assert_eq!(rig.store.requests(), 300);
         rig.store.log()
@@ -326,11 +332,11 @@ async fn the_same_seed_and_order_give_the_same_faults() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_strike_at_their_rate_and_only_where_they_may() {
-    let rule = FaultRule::new(FaultKind::LostAnswer, 0.25)
+async fn rules_apply_at_their_rate_to_matching_requests() {
+    let rule = FaultRule::new(FaultKind::LostResponse, 0.25)
         .on([Operation::Put])
         .under(["tasks/"]);
-    let rig = rig(FaultPlan::none().with(rule));
+    let rig = test_store(FaultPlan::none().with(rule));
     for _ in 0..1_000 {
         drop(rig.store.put(&key(), "x".into()).await);
         rig.store
@@ -339,13 +345,13 @@ async fn rules_strike_at_their_rate_and_only_where_they_may() {
             .unwrap();
         rig.store.get(&key()).await.unwrap();
     }
-    let strikes = rig.strikes(FaultKind::LostAnswer);
+    let strikes = rig.strikes(FaultKind::LostResponse);
     assert!((200..300).contains(&strikes), "{strikes}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_log_is_bounded_and_the_counters_are_not() {
-    let rig = rig(FaultPlan::always(FaultKind::LostRequest));
+    let rig = test_store(FaultPlan::always(FaultKind::LostRequest));
     for _ in 0..10_001 {
         rig.store.get(&key()).await.unwrap_err();
     }
@@ -360,7 +366,7 @@ async fn the_wrappers_stack() {
     let delay = Delay::Fixed(Duration::from_millis(40));
     let slow = Arc::new(LatencyStore::new(memory, Arc::clone(&runtime), delay, 1));
     let plan = FaultPlan::none()
-        .at(2, FaultKind::LostAnswer)
+        .at(2, FaultKind::LostResponse)
         .at(3, FaultKind::Conflict);
     let faulty = Arc::new(FaultStore::new(slow, Arc::clone(&runtime), plan, 1));
     let store = CountingStore::new(Arc::clone(&faulty) as Arc<dyn ObjectStore>);
@@ -375,7 +381,7 @@ async fn the_wrappers_stack() {
         .unwrap_err();
     let body = store.get(&key()).await.unwrap().bytes().await.unwrap();
     assert_eq!(body, "b");
-    // The conflict never went out, so it took no time.
+    // The conflict was never sent, so it took no time.
     assert_eq!(runtime.monotonic(), Duration::from_millis(3 * 40));
     let counts = store.counts();
     assert_eq!(counts.requests(), 4);

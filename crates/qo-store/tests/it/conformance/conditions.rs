@@ -13,7 +13,7 @@ pub(super) async fn creates_only_where_nothing_is(store: &StoreUnderTest) -> Out
         .client
         .create(&key, record(1, first, &[]), &first)
         .await;
-    assert!(matches!(written, Ok(Written::Answered(_))), "{written:?}");
+    assert!(matches!(written, Ok(Written::Confirmed(_))), "{written:?}");
     let again = store
         .client
         .create(&key, record(1, second, &[]), &second)
@@ -44,7 +44,7 @@ pub(super) async fn creates_only_where_nothing_is(store: &StoreUnderTest) -> Out
         .client
         .create(&key, record(1, second, &[]), &second)
         .await;
-    assert!(matches!(anew, Ok(Written::Answered(_))), "{anew:?}");
+    assert!(matches!(anew, Ok(Written::Confirmed(_))), "{anew:?}");
     Outcome::Passed
 }
 
@@ -91,7 +91,7 @@ pub(super) async fn swaps_only_what_is_expected(store: &StoreUnderTest) -> Outco
         .client
         .swap(&key, record(3, third, &[second]), &object.tag, &third)
         .await;
-    assert!(matches!(swapped, Ok(Written::Answered(_))), "{swapped:?}");
+    assert!(matches!(swapped, Ok(Written::Confirmed(_))), "{swapped:?}");
     Outcome::Passed
 }
 

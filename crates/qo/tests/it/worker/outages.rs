@@ -63,7 +63,7 @@ async fn an_outcome_is_written_when_the_store_is_back() {
 
 #[tokio::test]
 async fn an_outcome_whose_answer_was_lost_is_recognised() {
-    completes_in_spite_of(FaultKind::LostAnswer).await;
+    completes_in_spite_of(FaultKind::LostResponse).await;
 }
 
 #[tokio::test]
