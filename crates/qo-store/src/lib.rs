@@ -19,12 +19,15 @@ pub mod clock;
 pub mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
+#[cfg(feature = "cloud")]
 mod http_layer;
 pub mod open;
 pub mod probe;
 pub mod response;
 pub mod runtime;
+#[cfg(feature = "s3")]
 pub mod s3;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod store;
 pub mod wrap;
@@ -32,5 +35,6 @@ pub mod wrap;
 pub use client::StoreClient;
 pub use error::StoreError;
 pub use open::{OpenError, OpenOptions, check, open, open_default};
+#[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use store::{CredentialSource, Store, StoreKind, StoreSource};

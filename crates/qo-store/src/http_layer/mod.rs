@@ -38,7 +38,9 @@ use crate::clock::StoreClock;
 use crate::response::ResponseError;
 use crate::runtime::{Moment, Runtime, RuntimeExt};
 
-pub(crate) use error_response::{read_bounded, read_error};
+#[cfg(feature = "s3")]
+pub(crate) use error_response::read_bounded;
+pub(crate) use error_response::read_error;
 
 /// The timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,11 +11,14 @@
 
 pub mod counting;
 pub mod counts;
+#[cfg(any(test, feature = "test-util"))]
 pub mod faults;
+#[cfg(any(test, feature = "test-util"))]
 pub mod latency;
 pub mod logging;
 pub mod prices;
 
+#[cfg(any(test, feature = "test-util"))]
 mod batches;
 mod operation;
 #[cfg(test)]
@@ -23,7 +26,9 @@ pub(crate) mod testing;
 
 pub use counting::{CountingStore, RequestCounter};
 pub use counts::{Counts, Tally};
+#[cfg(any(test, feature = "test-util"))]
 pub use faults::{FaultKind, FaultPlan, FaultRule, FaultStore, InjectedFault};
+#[cfg(any(test, feature = "test-util"))]
 pub use latency::{Delay, LatencyStore};
 pub use logging::LoggingStore;
 pub use operation::Operation;

@@ -413,7 +413,7 @@ async fn azure_refuses_what_is_not_signed_by_its_account() {
     assert!(
         error
             .to_string()
-            .contains("refused the credentials (NoAuthenticationInformation): check the key in AZURE_STORAGE_ACCOUNT_KEY"),
+            .contains("rejected the credentials (NoAuthenticationInformation): check the key in AZURE_STORAGE_ACCOUNT_KEY"),
         "{error}"
     );
 }

@@ -269,7 +269,7 @@ fn every_refusal_of_s3_is_one_line_that_says_what_to_do() {
     );
     assert_eq!(
         refusal("s3://b?profile=odd", &options),
-        "AWS profile \"odd\": its aws_access_key_id cannot be used: it has a blank, a line break or a character outside of ASCII"
+        "AWS profile \"odd\": its aws_access_key_id cannot be used: it contains a space, a line break or a non-ASCII character"
     );
     assert_eq!(
         refusal("s3://b", &empty().with_var("AWS_SECRET_ACCESS_KEY", "s")),
@@ -280,7 +280,7 @@ fn every_refusal_of_s3_is_one_line_that_says_what_to_do() {
             "s3://b",
             &s3_options().with_var("AWS_SESSION_TOKEN", "a\nb")
         ),
-        "the environment variable AWS_SESSION_TOKEN cannot be used: it has a blank, a line break or a character outside of ASCII"
+        "the environment variable AWS_SESSION_TOKEN cannot be used: it contains a space, a line break or a non-ASCII character"
     );
     assert_eq!(
         refusal(
@@ -332,7 +332,7 @@ fn every_refusal_of_the_others_is_one_line_too() {
             "gs://b",
             &empty().with_var("GOOGLE_SERVICE_ACCOUNT", "/nonexistent/key.json")
         ),
-        "cannot read /nonexistent/key.json: GOOGLE_SERVICE_ACCOUNT names it, and it is not there"
+        "cannot read /nonexistent/key.json: the file in GOOGLE_SERVICE_ACCOUNT does not exist"
     );
     assert_eq!(
         refusal(
@@ -363,7 +363,7 @@ async fn what_a_check_finds_is_one_line_that_says_what_to_do() {
     );
     assert_eq!(
         found(Response::new(404)).await,
-        "s3://b at SERVER: what answers there knows no such bucket and gives no reason: check that the endpoint is that of a store, and the bucket's name"
+        "s3://b at SERVER: the endpoint returned 404 without a reason: check that it is the endpoint of a store, and check the bucket's name"
     );
     for (status, code) in [
         (403, "InvalidAccessKeyId"),
@@ -374,7 +374,7 @@ async fn what_a_check_finds_is_one_line_that_says_what_to_do() {
         assert_eq!(
             found(Response::error(status, code)).await,
             format!(
-                "s3://b at SERVER: the store refused the credentials ({code}): check the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and that they may list, read and write this bucket"
+                "s3://b at SERVER: the store rejected the credentials ({code}): check the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and that they may list, read and write this bucket"
             )
         );
     }
@@ -391,11 +391,11 @@ async fn what_a_check_finds_is_one_line_that_says_what_to_do() {
     );
     assert_eq!(
         found(Response::error(400, "AuthorizationHeaderMalformed")).await,
-        "s3://b at SERVER: the bucket is in another region (the store answered 400 AuthorizationHeaderMalformed: because of AuthorizationHeaderMalformed): set AWS_REGION, or ?region= in the store URL"
+        "s3://b at SERVER: the bucket is in another region (the store returned 400 AuthorizationHeaderMalformed: because of AuthorizationHeaderMalformed): set AWS_REGION, or ?region= in the store URL"
     );
     assert_eq!(
         found(Response::error(500, "InternalError")).await,
-        "s3://b at SERVER: the store answered 500 InternalError: because of InternalError"
+        "s3://b at SERVER: the store returned 500 InternalError: because of InternalError"
     );
 }
 
@@ -429,7 +429,7 @@ async fn credentials_that_cannot_be_had_are_said_to_be_missing() {
     assert_eq!(
         text.replace(&server.endpoint, "SERVER"),
         format!(
-            "s3://b at SERVER: the machine's metadata service gave no credentials (the credential endpoint {silent} did not answer): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile with AWS_PROFILE"
+            "s3://b at SERVER: the machine's metadata service returned no credentials (the credential endpoint {silent} did not respond): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile with AWS_PROFILE"
         )
     );
     let (_home, options) = home("[default]\ncredential_process = exit 7\n", "");
@@ -438,7 +438,7 @@ async fn credentials_that_cannot_be_had_are_said_to_be_missing() {
         .unwrap_err()
         .to_string();
     assert!(
-        text.contains("the credential_process of AWS profile \"default\" gave no credentials"),
+        text.contains("the credential_process of AWS profile \"default\" returned no credentials"),
         "{text}"
     );
     assert_eq!(server.requests().len(), 0);
@@ -475,7 +475,7 @@ async fn a_real_server_tells_wrong_from_right() {
     .unwrap();
     let text = check(&wrong).await.unwrap_err().to_string();
     assert!(
-        text.contains("the store refused the credentials (SignatureDoesNotMatch)"),
+        text.contains("the store rejected the credentials (SignatureDoesNotMatch)"),
         "{text}"
     );
     let unknown = open(
@@ -485,7 +485,7 @@ async fn a_real_server_tells_wrong_from_right() {
     .unwrap();
     let text = check(&unknown).await.unwrap_err().to_string();
     assert!(
-        text.contains("the store refused the credentials (InvalidAccessKeyId)"),
+        text.contains("the store rejected the credentials (InvalidAccessKeyId)"),
         "{text}"
     );
 }

@@ -151,7 +151,7 @@ fn a_missing_bucket_and_wrong_credentials_are_one_line() {
     let bucket = server.unique_bucket("example").unwrap();
     let text = complaint(&[&format!("s3://{bucket}")], &environment("wrong"));
     assert!(
-        text.contains("the store refused the credentials (SignatureDoesNotMatch): check the environment variables"),
+        text.contains("the store rejected the credentials (SignatureDoesNotMatch): check the environment variables"),
         "{text}"
     );
     let trusted = run(
