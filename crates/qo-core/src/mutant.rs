@@ -1,103 +1,105 @@
-//! Planted bugs: what the code would be like with a mistake in it, so that the simulator can show that it finds such mistakes.
+//! Planted bugs, so that the simulator can prove that it finds such mistakes.
 //!
-//! Each mistake is one variant of [`Mutant`], and the place where it would be made asks [`planted`]. Without the feature `mutants`, which
-//! only the simulator switches on, the answer is a constant no, and the compiler leaves the mistake out. With it, one mistake at a time can
-//! be switched on for the current thread.
+//! Each bug is a variant of [`Mutant`], and the code that would contain it calls [`planted`]. Without the feature
+//! `mutants`, which only the simulator enables, that is a constant `false`, and the compiler removes the bug. With
+//! it, one bug at a time can be enabled for the current thread.
 
-/// A mistake.
+/// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Mutant {
-    /// A completion does not present its lease: whoever was ever handed the task may end it.
+    /// A completion does not check its lease, so any earlier holder of the task can complete it.
     UnfencedCompletion,
-    /// A renewal does not, either.
+    /// A renewal does not check its lease.
     UnfencedRenewal,
-    /// An attempt counts when it fails, not when it is claimed.
+    /// An attempt is counted when it fails, not when it is claimed.
     AttemptCountedAtFailure,
-    /// A lease that ran out is not counted against the retries.
+    /// An expired lease does not count as a retry.
     LeaseExpiryUncounted,
-    /// A task is retried however often it has failed.
+    /// A task is retried without limit.
     RetriesWithoutEnd,
-    /// A cancel that was requested while a task ran is forgotten when the task comes back.
+    /// A cancel requested while a task runs is forgotten when the task becomes pending again.
     CancelForgotten,
-    /// A task that has come to its end can be cancelled.
+    /// A finished task can be cancelled.
     TerminalCancelled,
-    /// A task is claimed although it has expired.
+    /// An expired task can be claimed.
     ExpiredClaimed,
-    /// A task is claimed although it is not due.
+    /// A task can be claimed before it is due.
     ClaimedEarly,
-    /// A refusal of a repeated write is taken for somebody else's success, without a look.
+    /// A refusal of a resent write is treated as another writer's success, without reading back.
     OwnRefusalReadAsLost,
-    /// 409 is taken for 'somebody else was first'.
+    /// A 409 is treated as another writer's success.
     ConflictReadAsRefusal,
-    /// A write without an answer is taken for one that did not happen.
+    /// A write without a response is treated as not applied.
     DoubtReadAsFailure,
-    /// A write without an answer is taken for one that happened.
+    /// A write without a response is treated as applied.
     DoubtReadAsSuccess,
-    /// A write that is repeated has no condition any more.
+    /// A resent write has no condition.
     RepeatedWithoutCondition,
-    /// A body that ends early is taken for the whole.
+    /// A truncated body is treated as complete.
     TornReadTaken,
-    /// The store's time is carried on by the wall clock, and that somebody has set it is not noticed.
+    /// Store time is derived from the wall clock, so setting the clock goes unnoticed.
     StoreTimeByWallClock,
     /// A submit is acknowledged before it is stored.
     AcknowledgedEarly,
-    /// A submit without an answer is repeated with a new id.
+    /// A submit without a response is repeated with a new id.
     NewIdAfterDoubt,
-    /// A task is written whether or not there is one of its id.
+    /// A task is written even if one with its id exists.
     UnconditionalSubmit,
-    /// A submit that finds the record of its key creates a task of its own, if that record's task is not there.
+    /// A submit that finds a record of its idempotency key creates a second task if the recorded task does not
+    /// exist.
     KeyHolderIgnored,
     /// A large input is written after the task that refers to it.
     PayloadAfterRecord,
-    /// A large output is named by its task, not by its attempt.
+    /// The key of a large output contains the task but not the attempt.
     OutputNamedByTask,
-    /// Leases are judged by the local clock.
+    /// Lease expiry uses the local clock.
     LeaseJudgedByLocalClock,
-    /// Leases are judged by their minute alone.
+    /// Lease expiry uses only the minute.
     LeaseJudgedByMinute,
-    /// Nobody looks for leases that have run out.
+    /// Expired leases are never detected.
     NoMonitor,
-    /// Nobody looks for tasks without an entry.
+    /// Tasks without an index entry are never detected.
     NoSweeper,
-    /// A read that failed is taken for 'there is none', so that entries are deleted whose task could not be read.
+    /// A failed read is treated as a missing object, so entries are deleted whose task could not be read.
     FailedReadTakenForAbsence,
-    /// Tasks that become due stay in the later index.
+    /// Due tasks stay in the `later` index.
     NoPromotion,
-    /// A task that comes back gets no ready entry.
+    /// A task that becomes pending again gets no ready entry.
     ReadyEntryForgotten,
-    /// Every claim lists.
+    /// Every claim sends a list request.
     ListPerClaim,
-    /// A renewal says that it was done, and the lease runs out as if there were none.
+    /// A renewal reports success, but the lease still expires.
     RenewalWithoutEffect,
-    /// A replay begins to count attempts anew, so that a fencing token comes twice.
+    /// A replay resets the attempt number, so a fencing token is issued twice.
     AttemptResetByReplay,
-    /// A new task gets its ready entry before it is there, and whoever finds the entry first deletes it.
+    /// The ready entry of a new task is written before the task, and a worker that finds it early deletes it.
     ReadyEntryBeforeTask,
-    /// Broker mode answers before the write that holds the change is durable.
+    /// The broker replies before the write with the change is durable.
     AnsweredBeforeDurable,
-    /// Broker mode takes a group whose write others came before for one that is stored.
+    /// The broker treats a group that lost its race as stored.
     LostRaceTakenForWon,
-    /// Broker mode goes on with a state that holds the changes of a write that failed.
+    /// The broker continues with a state that contains the changes of a failed write.
     FailedWriteBuiltUpon,
-    /// Broker mode answers from what it remembers, without making sure that nobody else has written since, or has taken over.
+    /// The broker replies from memory without confirming that it still leads and that no other process has
+    /// written.
     AnsweredUnconfirmed,
-    /// Broker mode ends leases by the middle of what the store's time can be, without a margin.
+    /// The broker expires leases by the midpoint of the store's possible time, without a margin.
     LeaseJudgedByMiddle,
-    /// A refused swap of the one object is taken for somebody else's success, without a look.
+    /// A refused swap of the state object is treated as another writer's success, without reading back.
     RefusedSwapTakenForLost,
-    /// A doubtful write of the one object is recognised only as long as nobody has written since.
+    /// A doubtful write of the state object is recognised only while it is the newest.
     BuiltUponUnrecognised,
-    /// The database is not asked for tasks that have come to their end, so that an id or a key can come twice.
+    /// Finished tasks in the database are not looked up, so an id or key can be used twice.
     EndedTaskForgotten,
-    /// A task that comes to its end stays among the live ones in the database, and comes back with the next broker.
+    /// A finished task stays among the live ones in the database and reappears with the next broker.
     LiveRecordLeft,
-    /// Broker mode answers what was read behind a write that then failed.
+    /// The broker returns data read after a write that then failed.
     AnsweredBehindFailure,
 }
 
 impl Mutant {
-    /// Every mistake.
+    /// Every planted bug.
     pub const ALL: [Self; 43] = [
         Self::UnfencedCompletion,
         Self::UnfencedRenewal,
@@ -155,12 +157,12 @@ mod switch {
         static PLANTED: Cell<Option<Mutant>> = const { Cell::new(None) };
     }
 
-    /// Whether this mistake is made now.
+    /// Whether this bug is enabled on the current thread.
     pub fn planted(mutant: Mutant) -> bool {
         PLANTED.get() == Some(mutant)
     }
 
-    /// Makes a mistake on this thread, or none.
+    /// Enables a bug on this thread, or none.
     pub fn plant(mutant: Option<Mutant>) {
         PLANTED.set(mutant);
     }
@@ -169,13 +171,10 @@ mod switch {
 #[cfg(feature = "mutants")]
 pub use switch::{plant, planted};
 
-/// Whether this mistake is made now: never.
+/// Whether this bug is enabled: never.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "nothing of it may be left in what ships"
-)]
+#[expect(clippy::inline_always, reason = "release builds must not contain it")]
 pub const fn planted(_mutant: Mutant) -> bool {
     false
 }

@@ -9,6 +9,7 @@ use thiserror::Error;
 /// No variant contains credentials. Messages keep the status and error code of a response, and drop its headers and
 /// signed URLs.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// No object has this key.
     #[error("no object at {key}")]

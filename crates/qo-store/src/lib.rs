@@ -12,6 +12,10 @@
 //! - [`runtime`]: time, spawning and randomness behind one trait, so that a simulator can replace them.
 //! - [`wrap`]: stores that count or log requests and, with the feature `test-util`, delay or fail them.
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 pub mod admin;
 pub mod browser;
 pub mod client;

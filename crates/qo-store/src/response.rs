@@ -11,6 +11,7 @@ use thiserror::Error;
 
 /// The root cause of an [`object_store::Error`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ResponseError {
     /// The store returned an error response.
     #[error("the store returned {status}{}: {message}", code.as_deref().map(|code| format!(" {code}")).unwrap_or_default())]

@@ -225,9 +225,7 @@ impl Error {
             Self::Probe(ProbeError::Untrusted(_))
             | Self::NoThreads { .. }
             | Self::NoSignals { .. } => ErrorKind::Unsupported,
-            Self::Probe(ProbeError::Store { .. }) | Self::QueueHeld { .. } => {
-                ErrorKind::Unavailable
-            }
+            Self::Probe(_) | Self::QueueHeld { .. } => ErrorKind::Unavailable,
             Self::Engine(error) => engine_kind(error),
             Self::Leadership(error) => leadership_kind(error),
             Self::StillRunning { .. } => ErrorKind::Timeout,
@@ -245,6 +243,7 @@ fn open_kind(error: &OpenError) -> ErrorKind {
         }
         OpenError::Sqlite(SqliteOpenError::Unwritable { .. }) => ErrorKind::Denied,
         OpenError::Sqlite(SqliteOpenError::Other { .. }) => ErrorKind::Unavailable,
+        OpenError::MissingFeature { .. } => ErrorKind::Unsupported,
         _ => ErrorKind::BadInput,
     }
 }
@@ -256,7 +255,7 @@ fn check_kind(error: &CheckError) -> ErrorKind {
         | CheckError::NotAStore { .. } => ErrorKind::BadInput,
         CheckError::Refused { .. } | CheckError::NoCredentials { .. } => ErrorKind::Denied,
         CheckError::ClockSkewed { .. } => ErrorKind::Unsupported,
-        CheckError::Unreachable { .. } | CheckError::Failed { .. } => ErrorKind::Unavailable,
+        _ => ErrorKind::Unavailable,
     }
 }
 
@@ -304,10 +303,10 @@ fn store_kind(error: &StoreError) -> ErrorKind {
     match error {
         StoreError::NotFound { .. } => ErrorKind::NotFound,
         StoreError::Conflict { .. } | StoreError::AlreadyExists { .. } => ErrorKind::Conflict,
-        StoreError::Throttled { .. } | StoreError::Unavailable { .. } => ErrorKind::Unavailable,
         StoreError::Denied { .. } => ErrorKind::Denied,
         StoreError::Unsupported { .. } => ErrorKind::Unsupported,
         StoreError::Corrupt { .. } => ErrorKind::Damaged,
+        _ => ErrorKind::Unavailable,
     }
 }
 

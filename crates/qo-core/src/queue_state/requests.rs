@@ -1,15 +1,15 @@
-//! The outcomes of recent commands, so that a repeat of one has no further effect.
+//! The outcomes of recent commands, so that repeating one has no further effect.
 //!
-//! A caller whose answer was lost sends the same command again, under the same operation id. What it then gets is what it
-//! would have got the first time. The memory is bounded: a repeat that comes after tens of thousands of other commands is
-//! judged by the state alone, which still refuses a second submit of an id and a second completion of a lease.
+//! A caller whose response was lost sends the same command again with the same operation id, and gets the original
+//! outcome. The memory is bounded: a repeat after tens of thousands of other commands is evaluated against the
+//! current state, which still rejects a second submit of an id and a second completion of a lease.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Outcome;
 use crate::id::OpId;
 
-/// How many outcomes are remembered.
+/// The number of remembered outcomes.
 pub const REQUESTS_REMEMBERED: usize = 65_536;
 
 #[derive(Debug, Clone)]

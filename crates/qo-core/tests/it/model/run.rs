@@ -1,4 +1,4 @@
-//! Drives the state machine and the model side by side.
+//! Runs the state machine and the model side by side.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,20 @@ const TYPES: [&str; 2] = ["send_email", "resize"];
 const IDS: u64 = 12;
 const LEASE_MS: u64 = 60_000;
 
-pub(crate) struct Run {
+pub(crate) struct ModelRun {
     state: QueueState,
     model: Model,
     now: i64,
     ops: u64,
     leases: u64,
-    /// Every lease that was ever given out, and the task that it was for.
+    /// Every lease that was issued, and its task.
     given: Vec<(u64, u64)>,
     submitted: BTreeSet<u64>,
     purged: BTreeSet<u64>,
     history: Vec<(StateCommand, Outcome)>,
 }
 
-impl Run {
+impl ModelRun {
     pub(crate) fn new() -> Self {
         Self {
             state: QueueState::new(),
@@ -87,17 +87,17 @@ impl Run {
         };
         let (outcome, changes) = self.state.apply(command.clone(), at(self.now));
         if !allowed {
-            // Promise 4.
+            // Guarantee 4.
             for task in before {
                 assert_eq!(
                     self.state.task(task.id),
                     Some(&task),
-                    "a terminal task changed"
+                    "a finished task changed"
                 );
             }
         }
         if matches!(outcome, Outcome::Rejected(_)) {
-            assert!(changes.is_empty(), "a rejected command changed something");
+            assert!(changes.is_empty(), "a rejected command must change nothing");
         } else if !changes.is_empty() {
             self.history.push((command, outcome.clone()));
         }
@@ -210,7 +210,7 @@ impl Run {
         Ok(expected)
     }
 
-    /// Something that a worker does with a lease that it was given once, whether or not it is still its own.
+    /// A worker action with a lease that was issued at some point, current or not.
     fn worker(&mut self, kind: u8, a: u8, b: u8) -> Result<(), String> {
         // The newest leases are the most interesting ones.
         let Some(&(number, task)) = self
@@ -402,7 +402,7 @@ impl Run {
         if accepted {
             self.model.tasks.retain(|task| task.id != number);
             self.purged.insert(number);
-            // The id may be used again; what was given out for it is another task's business.
+            // The id may be used again, and leases of the old task then belong to another task.
             self.given.retain(|(_, task)| *task != number);
             same(&outcome, &Outcome::Purged { id: id(number) })
         } else {
@@ -412,7 +412,7 @@ impl Run {
         }
     }
 
-    /// The same command once more, as after a lost answer.
+    /// Repeats a command, as after a lost response.
     fn repeat(&mut self, a: u8) -> Result<(), String> {
         let Some((command, first)) = self
             .history
@@ -424,12 +424,12 @@ impl Run {
         };
         let (outcome, changes) = self.state.apply(command.clone(), at(self.now));
         if !changes.is_empty() {
-            return Err(format!("a repeat changed {changes:?}"));
+            return Err(format!("a repeated command changed {changes:?}"));
         }
         same(&outcome, first)
     }
 
-    /// Compares every task with the model, and checks the promises that can be seen in a single state.
+    /// Compares every task with the model, and checks the guarantees that are visible in a single state.
     fn compare(&self) -> Result<(), String> {
         if self.state.len() != self.model.tasks.len() {
             return Err(format!(
@@ -473,13 +473,13 @@ impl Run {
                     expected.id, task.available_at
                 ));
             }
-            // Promise 3: no two attempts share a claim, and an attempt has one exactly while it runs.
+            // Guarantee 3: no two attempts share a lease, and an attempt has one exactly while it runs.
             if running != task.lease_id.is_some()
                 || task.lease_id.is_some_and(|lease| !leases.insert(lease))
             {
                 return Err(format!("task {} has the wrong lease", expected.id));
             }
-            // Promise 6.
+            // Guarantee 6.
             if task.attempt > 1 + expected.explained {
                 return Err(format!(
                     "task {} has {} attempts without a reason",
@@ -487,7 +487,7 @@ impl Run {
                 ));
             }
         }
-        // Promise 1.
+        // Guarantee 1.
         for number in self.submitted.difference(&self.purged) {
             if self.state.task(id(*number)).is_none() {
                 return Err(format!("the submitted task {number} is lost"));
@@ -496,10 +496,11 @@ impl Run {
         Ok(())
     }
 
-    /// Lets the faults stop and the workers work: everything must come to its end, and the indexes must still be right.
+    /// Stops the faults and lets the workers work: everything must finish, and the indexes must still be
+    /// consistent.
     pub(crate) fn drain(&mut self) -> Result<(), String> {
         self.state.check_consistency()?;
-        // Promise 2: among the holders of one key, at most one is within its window.
+        // Guarantee 2: among the holders of one key, at most one is within its validity.
         for queue in QUEUES {
             for key in 0..3 {
                 let name = format!("key-{key}");
@@ -519,7 +520,7 @@ impl Run {
         for queue in 0..2 {
             self.pause(queue);
         }
-        // Promise 5: each round moves time past every lease and every wait.
+        // Guarantee 5: each round moves time past every lease and every delay.
         for _ in 0..8 {
             self.now += 120_000;
             self.expire();

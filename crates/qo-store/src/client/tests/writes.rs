@@ -332,7 +332,7 @@ async fn a_write_without_its_operation_id_is_in_doubt() {
         (Status(409, "", false), WriteEnd::Lost),
     ] {
         let (store, client) = scripted();
-        store.then_with_other_writer(fault, OtherWriter::Writes("somebody's".into()));
+        store.then_with_other_writer(fault, OtherWriter::Writes("another writer's".into()));
         let result = client.create(KEY, "plain".into(), &op(1)).await;
         assert_eq!(write_end(&result), expected, "{fault:?}");
     }

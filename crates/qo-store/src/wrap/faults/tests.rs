@@ -8,26 +8,26 @@ use crate::response::{self, ResponseError};
 use crate::wrap::testing::PausableRuntime;
 use crate::wrap::{CountingStore, Delay, LatencyStore};
 
-struct TestStore {
+struct FaultFixture {
     runtime: Arc<dyn Runtime>,
     memory: Arc<InMemory>,
     store: Arc<FaultStore>,
 }
 
-fn seeded_store(plan: FaultPlan, seed: u64) -> TestStore {
+fn seeded_fixture(plan: FaultPlan, seed: u64) -> FaultFixture {
     let runtime = PausableRuntime::shared();
     let memory = Arc::new(InMemory::new());
     let inner = Arc::clone(&memory) as Arc<dyn ObjectStore>;
     let store = FaultStore::new(inner, Arc::clone(&runtime), plan, seed);
-    TestStore {
+    FaultFixture {
         runtime,
         memory,
         store: Arc::new(store),
     }
 }
 
-fn test_store(plan: FaultPlan) -> TestStore {
-    seeded_store(plan, 1)
+fn fixture(plan: FaultPlan) -> FaultFixture {
+    seeded_fixture(plan, 1)
 }
 
 fn key() -> Path {
@@ -42,7 +42,7 @@ fn status_of(error: &Error) -> Option<u16> {
     }
 }
 
-impl TestStore {
+impl FaultFixture {
     async fn create(&self, body: &'static str) -> Result<PutResult> {
         let create = PutMode::Create.into();
         self.store.put_opts(&key(), body.into(), create).await
@@ -77,98 +77,107 @@ impl TestStore {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_request_is_not_applied_and_a_lost_response_is() {
-    let rig = test_store(
+    let fixture = fixture(
         FaultPlan::none()
             .at(1, FaultKind::LostRequest)
             .at(2, FaultKind::LostResponse),
     );
-    assert_eq!(status_of(&rig.create("a").await.unwrap_err()), None);
-    assert_eq!(rig.stored().await, None);
-    assert_eq!(status_of(&rig.create("b").await.unwrap_err()), None);
-    assert_eq!(rig.stored().await.unwrap(), "b");
-    let refused = rig.create("c").await.unwrap_err();
+    assert_eq!(status_of(&fixture.create("a").await.unwrap_err()), None);
+    assert_eq!(fixture.stored().await, None);
+    assert_eq!(status_of(&fixture.create("b").await.unwrap_err()), None);
+    assert_eq!(fixture.stored().await.unwrap(), "b");
+    let refused = fixture.create("c").await.unwrap_err();
     assert!(matches!(refused, Error::AlreadyExists { .. }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_late_write_keeps_its_condition() {
-    let rig = test_store(
+    let fixture = fixture(
         FaultPlan::none()
             .at(2, FaultKind::LateApply)
             .at(4, FaultKind::LateApply),
     );
-    let first = rig.create("first").await.unwrap();
-    let started = rig.runtime.monotonic();
+    let first = fixture.create("first").await.unwrap();
+    let started = fixture.runtime.monotonic();
     assert_eq!(
-        status_of(&rig.swap(&first, "late").await.unwrap_err()),
+        status_of(&fixture.swap(&first, "late").await.unwrap_err()),
         None
     );
     assert_eq!(
-        rig.runtime.monotonic(),
+        fixture.runtime.monotonic(),
         started,
         "the caller must get its error at once"
     );
-    assert_eq!(rig.stored().await.unwrap(), "first");
-    rig.runtime.sleep(Duration::from_secs(3)).await;
-    assert_eq!(rig.stored().await.unwrap(), "late");
+    assert_eq!(fixture.stored().await.unwrap(), "first");
+    fixture.runtime.sleep(Duration::from_secs(3)).await;
+    assert_eq!(fixture.stored().await.unwrap(), "late");
 
     // Another write comes first, so the late one must fail.
     let mode = PutMode::Overwrite.into();
-    let current = rig
+    let current = fixture
         .store
         .put_opts(&key(), "now".into(), mode)
         .await
         .unwrap();
-    rig.swap(&current, "later").await.unwrap_err();
-    rig.memory.put(&key(), "other".into()).await.unwrap();
-    rig.runtime.sleep(Duration::from_secs(3)).await;
-    assert_eq!(rig.stored().await.unwrap(), "other");
-    assert_eq!(rig.strikes(FaultKind::LateApply), 2);
+    fixture.swap(&current, "later").await.unwrap_err();
+    fixture.memory.put(&key(), "other".into()).await.unwrap();
+    fixture.runtime.sleep(Duration::from_secs(3)).await;
+    assert_eq!(fixture.stored().await.unwrap(), "other");
+    assert_eq!(fixture.strikes(FaultKind::LateApply), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_create_refuses_itself() {
-    let rig = test_store(FaultPlan::none().at(1, FaultKind::DuplicateApply));
-    let refused = rig.create("a").await.unwrap_err();
+    let fixture = fixture(FaultPlan::none().at(1, FaultKind::DuplicateApply));
+    let refused = fixture.create("a").await.unwrap_err();
     assert!(matches!(refused, Error::AlreadyExists { .. }));
-    assert_eq!(rig.stored().await.unwrap(), "a");
+    assert_eq!(fixture.stored().await.unwrap(), "a");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_not_applied_and_a_500_is() {
-    let rig = test_store(
+    let fixture = fixture(
         FaultPlan::none()
             .at(1, FaultKind::Conflict)
             .at(2, FaultKind::ErrorAfterApply),
     );
-    assert_eq!(status_of(&rig.create("a").await.unwrap_err()), Some(409));
-    assert_eq!(rig.stored().await, None);
-    assert_eq!(status_of(&rig.create("b").await.unwrap_err()), Some(500));
-    assert_eq!(rig.stored().await.unwrap(), "b");
+    assert_eq!(
+        status_of(&fixture.create("a").await.unwrap_err()),
+        Some(409)
+    );
+    assert_eq!(fixture.stored().await, None);
+    assert_eq!(
+        status_of(&fixture.create("b").await.unwrap_err()),
+        Some(500)
+    );
+    assert_eq!(fixture.stored().await.unwrap(), "b");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_burst_fails_every_request() {
-    let rig = test_store(FaultPlan {
+    let fixture = fixture(FaultPlan {
         burst: Duration::from_secs(1),
         ..FaultPlan::none().at(1, FaultKind::Unavailable)
     });
-    assert_eq!(status_of(&rig.create("a").await.unwrap_err()), Some(503));
-    rig.runtime.sleep(Duration::from_millis(900)).await;
     assert_eq!(
-        status_of(&rig.store.get(&key()).await.unwrap_err()),
+        status_of(&fixture.create("a").await.unwrap_err()),
         Some(503)
     );
-    let listed = rig.store.list(None).next().await.unwrap();
+    fixture.runtime.sleep(Duration::from_millis(900)).await;
+    assert_eq!(
+        status_of(&fixture.store.get(&key()).await.unwrap_err()),
+        Some(503)
+    );
+    let listed = fixture.store.list(None).next().await.unwrap();
     assert_eq!(status_of(&listed.unwrap_err()), Some(503));
     assert_eq!(
-        status_of(&rig.store.delete(&key()).await.unwrap_err()),
+        status_of(&fixture.store.delete(&key()).await.unwrap_err()),
         Some(503)
     );
-    assert_eq!(rig.stored().await, None);
-    rig.runtime.sleep(Duration::from_millis(100)).await;
-    rig.create("b").await.unwrap();
-    assert_eq!(rig.strikes(FaultKind::Unavailable), 4);
+    assert_eq!(fixture.stored().await, None);
+    fixture.runtime.sleep(Duration::from_millis(100)).await;
+    fixture.create("b").await.unwrap();
+    assert_eq!(fixture.strikes(FaultKind::Unavailable), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,116 +186,136 @@ async fn a_stale_list_shows_an_earlier_state() {
         stale_by: Duration::from_secs(1),
         ..FaultPlan::always(FaultKind::StaleList)
     };
-    let rig = test_store(stale);
-    let put = async |name: &str| rig.store.put(&Path::from(name), "x".into()).await.unwrap();
+    let fixture = fixture(stale);
+    let put = async |name: &str| {
+        fixture
+            .store
+            .put(&Path::from(name), "x".into())
+            .await
+            .unwrap()
+    };
     let old = Path::from("a/old");
     put("a/old").await;
-    rig.runtime.sleep(Duration::from_secs(2)).await;
+    fixture.runtime.sleep(Duration::from_secs(2)).await;
     put("a/new").await;
     put("b/new").await;
-    rig.store.delete(&old).await.unwrap();
-    assert_eq!(rig.listed().await, ["a/old"]);
-    let level = rig.store.list_with_delimiter(None).await.unwrap();
+    fixture.store.delete(&old).await.unwrap();
+    assert_eq!(fixture.listed().await, ["a/old"]);
+    let level = fixture.store.list_with_delimiter(None).await.unwrap();
     assert_eq!(level.common_prefixes, [Path::from("a")]);
     let below = Path::from("a");
-    let entries = rig.store.list_with_offset(Some(&below), &old).count().await;
+    let entries = fixture
+        .store
+        .list_with_offset(Some(&below), &old)
+        .count()
+        .await;
     assert_eq!(entries, 0);
-    rig.runtime.sleep(Duration::from_secs(1)).await;
-    assert_eq!(rig.listed().await, ["a/new", "b/new"]);
-    let level = rig.store.list_with_delimiter(Some(&below)).await.unwrap();
+    fixture.runtime.sleep(Duration::from_secs(1)).await;
+    assert_eq!(fixture.listed().await, ["a/new", "b/new"]);
+    let level = fixture
+        .store
+        .list_with_delimiter(Some(&below))
+        .await
+        .unwrap();
     assert_eq!(level.objects.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_torn_body_is_shorter_than_its_size() {
-    let rig = test_store(FaultPlan::always(FaultKind::TornRead));
-    rig.create("0123456789").await.unwrap();
-    let answer = rig.store.get(&key()).await.unwrap();
-    let size = answer.meta.size;
-    let body = answer.bytes().await.unwrap();
+    let fixture = fixture(FaultPlan::always(FaultKind::TornRead));
+    fixture.create("0123456789").await.unwrap();
+    let response = fixture.store.get(&key()).await.unwrap();
+    let size = response.meta.size;
+    let body = response.bytes().await.unwrap();
     assert_eq!(size, 10);
     assert!(
         body.len() < 10 && b"0123456789".starts_with(&body),
         "{body:?}"
     );
-    assert_eq!(rig.store.head(&key()).await.unwrap().size, 10);
+    assert_eq!(fixture.store.head(&key()).await.unwrap().size, 10);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_ignored_condition_lets_every_write_through() {
-    let rig = test_store(FaultPlan::always(FaultKind::IgnoredCondition));
-    let first = rig.create("a").await.unwrap();
-    rig.create("b").await.unwrap();
-    rig.swap(&first, "c").await.unwrap();
-    rig.swap(&first, "d").await.unwrap();
-    assert_eq!(rig.stored().await.unwrap(), "d");
-    assert_eq!(rig.strikes(FaultKind::IgnoredCondition), 4);
+    let fixture = fixture(FaultPlan::always(FaultKind::IgnoredCondition));
+    let first = fixture.create("a").await.unwrap();
+    fixture.create("b").await.unwrap();
+    fixture.swap(&first, "c").await.unwrap();
+    fixture.swap(&first, "d").await.unwrap();
+    assert_eq!(fixture.stored().await.unwrap(), "d");
+    assert_eq!(fixture.strikes(FaultKind::IgnoredCondition), 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_non_atomic_condition_holds_alone_and_breaks_in_a_race() {
-    let rig = test_store(FaultPlan::always(FaultKind::NonAtomicCondition));
-    let first = rig.create("a").await.unwrap();
-    let refused = rig.create("b").await.unwrap_err();
+    let fixture = fixture(FaultPlan::always(FaultKind::NonAtomicCondition));
+    let first = fixture.create("a").await.unwrap();
+    let refused = fixture.create("b").await.unwrap_err();
     assert!(matches!(refused, Error::AlreadyExists { .. }));
-    let second = rig.swap(&first, "c").await.unwrap();
-    let refused = rig.swap(&first, "d").await.unwrap_err();
+    let second = fixture.swap(&first, "c").await.unwrap();
+    let refused = fixture.swap(&first, "d").await.unwrap_err();
     assert!(matches!(refused, Error::Precondition { .. }));
     let (one, other) =
-        futures_util::future::join(rig.swap(&second, "e"), rig.swap(&second, "f")).await;
+        futures_util::future::join(fixture.swap(&second, "e"), fixture.swap(&second, "f")).await;
     assert!(one.is_ok() && other.is_ok(), "both win");
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_applied_between_crash_and_revival() {
-    let rig = test_store(FaultPlan::none().at(2, FaultKind::Crash));
-    let first = rig.create("a").await.unwrap();
-    assert!(!rig.store.is_crashed());
+    let fixture = fixture(FaultPlan::none().at(2, FaultKind::Crash));
+    let first = fixture.create("a").await.unwrap();
+    assert!(!fixture.store.is_crashed());
     for _ in 0..2 {
-        assert_eq!(status_of(&rig.swap(&first, "b").await.unwrap_err()), None);
+        assert_eq!(
+            status_of(&fixture.swap(&first, "b").await.unwrap_err()),
+            None
+        );
     }
-    assert_eq!(status_of(&rig.store.get(&key()).await.unwrap_err()), None);
-    assert!(rig.store.is_crashed());
-    assert_eq!(rig.stored().await.unwrap(), "a");
-    rig.store.revive();
-    rig.swap(&first, "c").await.unwrap();
-    rig.store.crash();
-    rig.create("d").await.unwrap_err();
+    assert_eq!(
+        status_of(&fixture.store.get(&key()).await.unwrap_err()),
+        None
+    );
+    assert!(fixture.store.is_crashed());
+    assert_eq!(fixture.stored().await.unwrap(), "a");
+    fixture.store.revive();
+    fixture.swap(&first, "c").await.unwrap();
+    fixture.store.crash();
+    fixture.create("d").await.unwrap_err();
 }
 
 #[tokio::test(start_paused = true)]
 async fn faults_affect_deletes_copies_and_uploads() {
-    let rig = test_store(FaultPlan::none());
-    rig.create("a").await.unwrap();
+    let fixture = fixture(FaultPlan::none());
+    fixture.create("a").await.unwrap();
     let lost = |kind| FaultPlan::none().at(1, kind);
-    rig.store.set_plan(lost(FaultKind::LostRequest));
-    rig.store.delete(&key()).await.unwrap_err();
-    assert!(rig.stored().await.is_some());
+    fixture.store.set_plan(lost(FaultKind::LostRequest));
+    fixture.store.delete(&key()).await.unwrap_err();
+    assert!(fixture.stored().await.is_some());
 
     let copy = Path::from("copy");
-    rig.store.set_plan(lost(FaultKind::LostResponse));
-    rig.store.copy(&key(), &copy).await.unwrap_err();
-    assert!(rig.memory.head(&copy).await.is_ok());
+    fixture.store.set_plan(lost(FaultKind::LostResponse));
+    fixture.store.copy(&key(), &copy).await.unwrap_err();
+    assert!(fixture.memory.head(&copy).await.is_ok());
 
-    rig.store.set_plan(lost(FaultKind::LateApply));
-    rig.store.delete(&key()).await.unwrap_err();
-    assert!(rig.stored().await.is_some());
-    rig.runtime.sleep(Duration::from_secs(3)).await;
-    assert!(rig.stored().await.is_none());
+    fixture.store.set_plan(lost(FaultKind::LateApply));
+    fixture.store.delete(&key()).await.unwrap_err();
+    assert!(fixture.stored().await.is_some());
+    fixture.runtime.sleep(Duration::from_secs(3)).await;
+    assert!(fixture.stored().await.is_none());
 
     // The start, a part that is lost and sent again, and a completion whose response is lost.
-    rig.store.set_plan(
+    fixture.store.set_plan(
         FaultPlan::none()
             .at(2, FaultKind::LostRequest)
             .at(4, FaultKind::LostResponse),
     );
-    let mut upload = rig.store.put_multipart(&key()).await.unwrap();
+    let mut upload = fixture.store.put_multipart(&key()).await.unwrap();
     upload.put_part("part".into()).await.unwrap_err();
     upload.put_part("part".into()).await.unwrap();
     upload.complete().await.unwrap_err();
-    assert_eq!(rig.stored().await.unwrap(), "part");
-    rig.store.set_plan(lost(FaultKind::Unavailable));
-    let started = rig.store.put_multipart(&key()).await;
+    assert_eq!(fixture.stored().await.unwrap(), "part");
+    fixture.store.set_plan(lost(FaultKind::Unavailable));
+    let started = fixture.store.put_multipart(&key()).await;
     assert_eq!(status_of(&started.unwrap_err()), Some(503));
 }
 
@@ -320,10 +349,10 @@ async fn the_same_seed_and_order_give_the_same_faults() {
         plan
     };
     let run = async |seed| {
-        let rig = seeded_store(plan(), seed);
-        exercise(&rig.store).await;
-        assert_eq!(rig.store.requests(), 300);
-        rig.store.log()
+        let fixture = seeded_fixture(plan(), seed);
+        exercise(&fixture.store).await;
+        assert_eq!(fixture.store.requests(), 300);
+        fixture.store.log()
     };
     let log = run(3).await;
     assert!(log.len() > 50, "{}", log.len());
@@ -336,27 +365,28 @@ async fn rules_apply_at_their_rate_to_matching_requests() {
     let rule = FaultRule::new(FaultKind::LostResponse, 0.25)
         .on([Operation::Put])
         .under(["tasks/"]);
-    let rig = test_store(FaultPlan::none().with(rule));
+    let fixture = fixture(FaultPlan::none().with(rule));
     for _ in 0..1_000 {
-        drop(rig.store.put(&key(), "x".into()).await);
-        rig.store
+        drop(fixture.store.put(&key(), "x".into()).await);
+        fixture
+            .store
             .put(&Path::from("ready/k"), "x".into())
             .await
             .unwrap();
-        rig.store.get(&key()).await.unwrap();
+        fixture.store.get(&key()).await.unwrap();
     }
-    let strikes = rig.strikes(FaultKind::LostResponse);
+    let strikes = fixture.strikes(FaultKind::LostResponse);
     assert!((200..300).contains(&strikes), "{strikes}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_log_is_bounded_and_the_counters_are_not() {
-    let rig = test_store(FaultPlan::always(FaultKind::LostRequest));
+    let fixture = fixture(FaultPlan::always(FaultKind::LostRequest));
     for _ in 0..10_001 {
-        rig.store.get(&key()).await.unwrap_err();
+        fixture.store.get(&key()).await.unwrap_err();
     }
-    assert_eq!(rig.store.log().len(), 10_000);
-    assert_eq!(rig.strikes(FaultKind::LostRequest), 10_001);
+    assert_eq!(fixture.store.log().len(), 10_000);
+    assert_eq!(fixture.strikes(FaultKind::LostRequest), 10_001);
 }
 
 #[tokio::test(start_paused = true)]
