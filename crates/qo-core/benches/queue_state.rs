@@ -1,14 +1,14 @@
-//! What a command costs at depth, and what a task costs in memory.
+//! The cost of a command at different depths, and the memory of a task.
 //!
-//! `cargo bench -p qo-core`. The rates at one thousand and at one million pending tasks stand side by side: their ratio is what
-//! shows that a command costs the logarithm of the depth. The memory is the growth of the resident set while one million tasks
-//! are added, payloads subtracted.
+//! Run with `cargo bench -p qo-core`. It prints the rates at one thousand and one million pending tasks. Their ratio
+//! shows that the cost of a command is logarithmic in the depth. The memory is the growth of the resident set while
+//! one million tasks are added, minus the payloads.
 
 #![allow(
     missing_docs,
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "a benchmark stops loudly, reads the clock and asks the kernel for its memory"
+    reason = "a benchmark may panic, read the clock and query its memory"
 )]
 
 use std::hint::black_box;
@@ -38,7 +38,7 @@ impl Bench {
         bench
     }
 
-    /// 128 bits that are spread like random ones and the same in every run.
+    /// 128 deterministic bits that are distributed like random ones.
     fn bits(&mut self) -> u128 {
         self.counter += 1;
         u128::from(self.counter).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
@@ -58,13 +58,13 @@ impl Bench {
         let text = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES - 2));
         let input = Payload::Inline(Json::parse(text).unwrap());
         let id = TaskId::from_random(self.bits());
-        // Each name is parsed anew, as it is when commands arrive over a network: nothing is shared by luck.
+        // Each name is parsed again, like commands from a network: nothing is shared by accident.
         let mut submission = Submission::new(id, "send_email".parse().unwrap(), input);
         submission.priority = u8::try_from(self.counter % 10).unwrap();
         black_box(self.apply(Request::Submit(Box::new(submission))));
     }
 
-    /// Claims one task, completes it and drops it, as a broker does.
+    /// Claims one task, completes it and drops it, like a broker.
     fn work(&mut self) {
         let lease = LeaseId::from_random(self.bits());
         let outcome = self.apply(Request::Claim(Claim {
@@ -91,7 +91,7 @@ impl Bench {
     }
 }
 
-/// The resident set of this process, in bytes.
+/// The resident set of this process in bytes.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm
@@ -114,13 +114,13 @@ fn memory() -> Bench {
     );
     println!(
         "limit: 1024 bytes beyond the payload: {}",
-        if beyond <= 1_024 { "kept" } else { "BROKEN" }
+        if beyond <= 1_024 { "met" } else { "EXCEEDED" }
     );
     println!(
         "added in {elapsed:.1?}, {:.0} submits/s",
         1e6 / elapsed.as_secs_f64()
     );
-    assert!(beyond <= 1_024, "a task takes more memory than it may");
+    assert!(beyond <= 1_024, "a task exceeds its memory limit");
     bench
 }
 

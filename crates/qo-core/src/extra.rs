@@ -1,17 +1,17 @@
 //! Fields that this version does not know.
 //!
-//! Old and new versions of qo share a bucket while a fleet is being updated. A record that an old version rewrites must not
-//! lose what a new one put there, so every stored record carries its unknown fields along.
+//! Old and new versions of qo share a bucket during a rolling update. When an old version rewrites a record, fields
+//! from a newer version must survive, so every stored record keeps its unknown fields.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The unknown fields of one record. Having none, which is the rule, costs one word of memory.
+/// The unknown fields of a record. The common case of none takes one word of memory.
 #[expect(
     clippy::box_collection,
-    reason = "a map is three words, and a task holds several of these"
+    reason = "a map is three words, and a task has several of these"
 )]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Extra(Option<Box<BTreeMap<String, Value>>>);
@@ -31,12 +31,12 @@ impl Extra {
         fields.insert(name.to_owned(), value);
     }
 
-    /// How many unknown fields there are.
+    /// The number of unknown fields.
     pub fn len(&self) -> usize {
         self.0.as_deref().map_or(0, BTreeMap::len)
     }
 
-    /// Whether there are none.
+    /// Whether there are no unknown fields.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! Identifiers: tasks, leases, operations, and the shard that a task's id puts it in.
+//! Identifiers of tasks, leases and operations, and the shard of a task.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,12 +23,12 @@ macro_rules! uuid_newtype {
         pub struct $name(Uuid);
 
         impl $name {
-            /// Makes an identifier of 128 random bits that the caller drew, marked as a version 4 UUID.
+            /// Creates a version 4 UUID from 128 random bits of the caller.
             pub fn from_random(random: u128) -> Self {
                 Self(uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid())
             }
 
-            /// Reads an identifier from its sixteen bytes.
+            /// Creates an identifier from its sixteen bytes.
             pub fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(Uuid::from_bytes(bytes))
             }
@@ -54,7 +54,8 @@ macro_rules! uuid_newtype {
         impl FromStr for $name {
             type Err = InvalidId;
 
-            /// Accepts the hyphenated form alone, because the identifier's text is part of keys: one spelling, one object.
+            /// Accepts only the hyphenated form, because ids are part of keys: each object must have one
+            /// spelling.
             fn from_str(text: &str) -> Result<Self, InvalidId> {
                 let invalid = || InvalidId {
                     kind: $kind,
@@ -70,29 +71,29 @@ macro_rules! uuid_newtype {
 }
 
 uuid_newtype!(
-    /// Names a task for its whole life.
+    /// Identifies a task.
     TaskId,
     "task id"
 );
 uuid_newtype!(
-    /// Names one claim of a task. Whoever changes a running task's outcome must present it.
+    /// Identifies one claim of a task. Changing a running task's result requires it.
     LeaseId,
     "lease id"
 );
 uuid_newtype!(
-    /// Names one write, so that its author can recognise it after an answer was lost.
+    /// Identifies one write, so that its author can recognise it after a lost response.
     OpId,
     "operation id"
 );
 
 impl TaskId {
-    /// The shard that holds this task: the first hexadecimal digit of the id.
+    /// The shard of this task: the first hexadecimal digit of the id.
     pub fn shard(&self) -> Shard {
         Shard(self.0.as_bytes()[0] >> 4)
     }
 }
 
-/// One of the sixteen parts that the tasks are spread over.
+/// One of the sixteen partitions of the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard(u8);
 
@@ -104,7 +105,7 @@ pub struct InvalidShard {
 }
 
 impl Shard {
-    /// How many shards there are.
+    /// The number of shards.
     pub const COUNT: u8 = 16;
 
     /// All shards, in order.

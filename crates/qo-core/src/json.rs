@@ -1,7 +1,7 @@
-//! A JSON text that is carried, not interpreted.
+//! JSON text that is passed through without interpretation.
 //!
-//! qo moves payloads and never looks inside. Keeping the text as it came costs no parsing on the way, loses no digit of a
-//! large number, and lets every clone share one allocation.
+//! qo moves payloads without reading them. Keeping the original text avoids parsing, preserves all digits of large
+//! numbers, and lets clones share one allocation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,21 +13,22 @@ use thiserror::Error;
 
 use crate::limits::JSON_MAX_DEPTH;
 
-/// A well-formed JSON text, shared by all of its clones.
+/// A well-formed JSON text. Clones share it.
 #[derive(Clone)]
 pub struct Json(Arc<Text>);
 
-/// Holds the text where it was read to: putting it beside the count of its clones would copy it.
+/// Keeps the text in its own allocation: storing it next to the reference count would copy it.
 struct Text(Box<RawValue>);
 
-/// Why a text cannot be a payload.
+/// Why a text is not a valid payload.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum InvalidJson {
     /// It is not JSON.
-    #[error("this is not JSON: {0}")]
+    #[error("invalid JSON: {0}")]
     Syntax(String),
-    /// It nests too deep for readers to be safe.
-    #[error("this JSON nests deeper than {JSON_MAX_DEPTH} levels")]
+    /// It nests too deeply.
+    #[error("the JSON nests deeper than {JSON_MAX_DEPTH} levels")]
     TooDeep,
 }
 
@@ -37,10 +38,10 @@ impl Json {
         Self::of(RawValue::NULL.to_owned())
     }
 
-    /// Checks the text and keeps it as it is.
+    /// Validates the text and keeps it unchanged.
     pub fn parse(text: impl Into<String>) -> Result<Self, InvalidJson> {
         let text = text.into();
-        // Room that nobody needs would stay with the text for as long as a task holds it: allocators shrink in place.
+        // Spare capacity would stay allocated as long as the task. Allocators shrink in place.
         let text = if text.capacity() > text.len() {
             text.as_str().to_owned()
         } else {
@@ -58,8 +59,7 @@ impl Json {
         Self(Arc::new(Text(raw)))
     }
 
-    /// Makes sure that it nests no deeper than readers can bear. Whatever was read as a part of a larger text has not been looked at
-    /// for that.
+    /// Checks that it does not nest too deeply. Text that was read as part of a larger text has not been checked.
     pub fn check_depth(&self) -> Result<(), InvalidJson> {
         if depth(self.as_str().as_bytes()) > JSON_MAX_DEPTH {
             return Err(InvalidJson::TooDeep);
@@ -67,7 +67,7 @@ impl Json {
         Ok(())
     }
 
-    /// Writes a value as JSON.
+    /// Serializes a value as JSON.
     pub fn from_value(value: &impl Serialize) -> Result<Self, InvalidJson> {
         let text =
             serde_json::to_string(value).map_err(|error| InvalidJson::Syntax(error.to_string()))?;
@@ -79,18 +79,18 @@ impl Json {
         self.0.0.get()
     }
 
-    /// The text's length in bytes.
+    /// The length of the text in bytes.
     pub fn size(&self) -> usize {
         self.as_str().len()
     }
 
-    /// Reads the text as a value.
+    /// Deserializes the text.
     pub fn to_value<T: DeserializeOwned>(&self) -> Result<T, InvalidJson> {
         serde_json::from_str(self.as_str()).map_err(|error| InvalidJson::Syntax(error.to_string()))
     }
 }
 
-/// How deep a well-formed JSON text nests.
+/// The nesting depth of a well-formed JSON text.
 fn depth(text: &[u8]) -> usize {
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0_usize, false, false);
     for byte in text {
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_kept_to_the_byte() {
+    fn the_text_is_kept_verbatim() {
         let text = r#"{"n": 123456789012345678901234567890.10, "z":1 ,"a":2}"#;
         let json = Json::parse(text).unwrap();
         assert_eq!(json.as_str(), text);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_refused() {
+    fn invalid_json_is_rejected() {
         for bad in ["", "{", "nul", "[1,]", "{\"a\" 1}", "1 2", "\"\u{1}\""] {
             assert!(
                 matches!(Json::parse(bad), Err(InvalidJson::Syntax(_))),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_bounded_and_brackets_in_texts_do_not_count() {
+    fn nesting_is_bounded_and_brackets_in_strings_do_not_count() {
         let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
         assert!(Json::parse(nested(JSON_MAX_DEPTH)).is_ok());
         assert_eq!(

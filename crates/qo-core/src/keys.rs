@@ -1,38 +1,40 @@
-//! Where a task's objects live in a bucket.
+//! The keys of qo's objects in a bucket.
 //!
 //! | key | holds |
 //! | --- | --- |
-//! | `tasks/{shard}/{id}.json` | the task: the one source of truth |
-//! | `ready/{queue}/{type}/{priority}/{available_at_ms}/{id}` | says that a task is due |
-//! | `later/{available_at_ms}/{id}/{queue}/{type}/{priority}` | says that a task will be due |
-//! | `leases/{shard}/{minute}/{id}/{attempt}` | says that a task is running, by the minute in which its lease runs out |
+//! | `tasks/{shard}/{id}.json` | the task: the single source of truth |
+//! | `ready/{queue}/{type}/{priority}/{available_at_ms}/{id}` | marks a due task |
+//! | `later/{available_at_ms}/{id}/{queue}/{type}/{priority}` | marks a task that will be due |
+//! | `leases/{shard}/{minute}/{id}/{attempt}` | marks a running task, by the minute in which its lease expires |
 //! | `workers/{worker}.json` | a worker's record |
-//! | `data/{shard}/{id}/input-{sha256}.json` | an input that is too large for the record |
-//! | `data/{shard}/{id}/output-{attempt}.json` | an output that is too large for the record |
-//! | `keys/{sha256}.json` | which task an idempotency key stands for, by the hash of the key in its scope |
-//! | `meta/signal.json` | changes whenever something was submitted |
-//! | `meta/queues.json` | which queues are paused |
+//! | `data/{shard}/{id}/input-{sha256}.json` | an input too large for the record |
+//! | `data/{shard}/{id}/output-{attempt}.json` | an output too large for the record |
+//! | `keys/{sha256}.json` | the task of an idempotency key, by the hash of the key and its scope |
+//! | `meta/signal.json` | changes with every submit |
+//! | `meta/queues.json` | the paused queues |
 //! | `meta/claims.json` | changes while tasks are being claimed |
-//! | `meta/sweep.json` | how far the sweeper is |
+//! | `meta/sweep.json` | the sweeper's position |
 //! | `meta/tokens.json` | the tokens of the HTTP API, without their secrets |
-//! | `quarantine/{key}` | an object that cannot be read, moved out of the way, with its reason beside it |
+//! | `quarantine/{key}` | an unreadable object, moved aside with the reason |
 //!
-//! Why they are laid out so:
-//! - **ready**: a worker lists the prefix of a queue and a type that it serves, so that tasks of others never stand in its
-//!   way, and a page from the front is the most urgent work there is: lower priority number first, then older first. There
-//!   is no shard in it: an idle worker would pay sixteen LISTs to see one task.
-//! - **later**: what is not due yet stands apart, so that no list of due work wades through it. The time comes first, so
-//!   that one LIST from the front, whatever the queue and the type, shows all that falls due next; whoever sees that an
-//!   entry is due moves it to `ready`. The time is exact to the millisecond: nobody has to read the task to know when.
-//!   The id stands before the names, because some stores list a folder `a` before its neighbour `a-b`, out of order.
-//! - **leases**: a minute, not a time, so that a renewal mostly finds its entry in place and costs no index write.
-//! - **No index key is used twice**: a task's due time only grows, and a lease is named by its attempt. So the deletion of an
-//!   old entry, however late it arrives, never takes a new one away.
-//! - **input**: named by its content, so that a second submit of an id with another input cannot overwrite the first one's.
-//! - **output**: named by its attempt, so that a worker that lost its lease cannot overwrite the output of a newer attempt.
+//! Reasons for this layout:
+//! - **ready**: a worker lists the prefix of a queue and a type that it serves, so other tasks do not get in its way.
+//!   The first page is the most urgent work: lower priority number first, then older first. There is no shard,
+//!   because an idle worker would need sixteen LISTs to see one task.
+//! - **later**: tasks that are not due yet are separate, so that listing due work does not skip through them. The
+//!   time comes first, so that one LIST from the front shows what becomes due next, for all queues and types. A
+//!   process that finds a due entry moves it to `ready`. The time has millisecond precision, so the task need not be
+//!   read. The id precedes the names, because some stores list a folder `a` before its sibling `a-b`, out of order.
+//! - **leases**: a minute, not a time, so that most renewals leave the entry in place and need no index write.
+//! - **No index key is used twice**: a task's due time only grows, and a lease key contains the attempt. A late
+//!   deletion of an old entry therefore never removes a new one.
+//! - **input**: the key contains the content's hash, so that a second submit of an id with another input cannot
+//!   overwrite the first one's.
+//! - **output**: the key contains the attempt, so that a worker that lost its lease cannot overwrite the output of a
+//!   newer attempt.
 //!
-//! Times and minutes are fixed-width numbers, so that their order as text is their order in time. Every other part is a
-//! validated name or an id; payloads never enter a key.
+//! Times and minutes are fixed-width numbers, so that they sort as text in time order. Every other part is a
+//! validated name or an id. Payloads are never part of a key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -50,13 +52,13 @@ use crate::time::Timestamp;
 pub enum Key {
     /// The task's record.
     Task(TaskId),
-    /// The entry of a task that is due.
+    /// The index entry of a due task.
     Ready(IndexEntry),
-    /// The entry of a task that will be due.
+    /// The index entry of a task that will be due.
     Later(IndexEntry),
-    /// The entry of a running task.
+    /// The index entry of a running task.
     Lease {
-        /// The minute since 1970 in which the lease runs out.
+        /// The minute since 1970 in which the lease expires.
         minute: u64,
         /// The task.
         id: TaskId,
@@ -65,30 +67,30 @@ pub enum Key {
     },
     /// A worker's record.
     Worker(WorkerId),
-    /// An input that is too large for the record.
+    /// An input too large for the record.
     Input {
         /// The task.
         id: TaskId,
-        /// What it hashes to.
+        /// The digest of the input.
         sha256: Sha256,
     },
-    /// An output that is too large for the record.
+    /// An output too large for the record.
     Output {
         /// The task.
         id: TaskId,
-        /// The attempt that made it.
+        /// The attempt that produced it.
         attempt: u32,
     },
-    /// Which task an idempotency key stands for.
+    /// The task of an idempotency key.
     Idempotency(Sha256),
 }
 
-/// What the ready and later indexes say of a pending task.
+/// An entry of the ready or later index for a pending task.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IndexEntry {
-    /// The queue that it waits in.
+    /// The task's queue.
     pub queue: QueueName,
-    /// The kind of work.
+    /// The task's type.
     pub task_type: TaskType,
     /// 0 to 9, lower first.
     pub priority: u8,
@@ -110,7 +112,7 @@ impl IndexEntry {
         }
     }
 
-    /// The key under which this entry belongs at `now`.
+    /// The key of this entry at `now`.
     pub fn key(self, now: Timestamp) -> Key {
         if self.available_at <= now {
             Key::Ready(self)
@@ -120,7 +122,7 @@ impl IndexEntry {
     }
 }
 
-/// The prefix of the tasks of one shard.
+/// The prefix of the tasks in one shard.
 pub fn tasks_prefix(shard: Shard) -> String {
     format!("tasks/{shard}")
 }
@@ -133,12 +135,12 @@ pub fn ready_prefix(queue: &QueueName, task_type: &TaskType) -> String {
 /// The prefix of all tasks that will be due.
 pub const LATER_PREFIX: &str = "later";
 
-/// The prefix of the running tasks of one shard.
+/// The prefix of the running tasks in one shard.
 pub fn leases_prefix(shard: Shard) -> String {
     format!("leases/{shard}")
 }
 
-/// The prefix of the workers' records.
+/// The prefix of the worker records.
 pub const WORKERS_PREFIX: &str = "workers";
 
 /// The prefix of all running tasks.
@@ -147,28 +149,28 @@ pub const LEASES_PREFIX: &str = "leases";
 /// The prefix of all tasks.
 pub const TASKS_PREFIX: &str = "tasks";
 
-/// The prefix of all tasks that are due.
+/// The prefix of all due tasks.
 pub const READY_PREFIX: &str = "ready";
 
-/// Changes whenever something was submitted.
+/// Changes with every submit.
 pub const SIGNAL_KEY: &str = "meta/signal.json";
 
-/// Which queues are paused.
+/// The paused queues.
 pub const QUEUES_KEY: &str = "meta/queues.json";
 
 /// Changes while tasks are being claimed.
 pub const CLAIMS_KEY: &str = "meta/claims.json";
 
-/// How far the sweeper is.
+/// The sweeper's position.
 pub const SWEEP_KEY: &str = "meta/sweep.json";
 
-/// Which broker leads.
+/// The leading broker.
 pub const BROKER_KEY: &str = "meta/broker.json";
 
 /// The prefix of all large payloads.
 pub const DATA_PREFIX: &str = "data";
 
-/// The prefix of what cannot be read.
+/// The prefix of unreadable objects.
 pub const QUARANTINE_PREFIX: &str = "quarantine";
 
 /// The prefix of one task's large payloads.
@@ -213,9 +215,9 @@ impl fmt::Display for Key {
     }
 }
 
-/// A text that is not a key of qo's.
+/// Why a text is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text:?} is not a key of qo's")]
+#[error("{text:?} is not a qo key")]
 pub struct UnknownKey {
     text: String,
 }
@@ -223,7 +225,8 @@ pub struct UnknownKey {
 impl FromStr for Key {
     type Err = UnknownKey;
 
-    /// Reads a key back. Only what [`fmt::Display`] writes is accepted: two spellings of one key would be two objects.
+    /// Parses a key. Accepts only the output of [`fmt::Display`], because two spellings of one key would be two
+    /// objects.
     fn from_str(text: &str) -> Result<Self, UnknownKey> {
         read(text)
             .filter(|key| key.to_string() == text)
@@ -315,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_look_as_documented() {
+    fn keys_match_the_documentation() {
         let id = entry(5, 0).id;
         let keys = [
             (
@@ -368,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_ready_keys_is_the_order_of_service() {
+    fn ready_keys_sort_in_service_order() {
         let keys = [
             entry(0, 99),
             entry(0, 100),
@@ -381,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_later_keys_is_the_order_in_time() {
+    fn later_keys_sort_in_time_order() {
         let keys = [
             entry(9, 99),
             entry(0, 100),
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_ready_from_the_millisecond_on_at_which_it_is_due() {
+    fn an_entry_is_ready_from_its_due_millisecond() {
         let at = Timestamp::from_millis(1_000);
         assert!(matches!(entry(5, 1_000).key(at), Key::Ready(_)));
         assert!(matches!(entry(5, 1_001).key(at), Key::Later(_)));
@@ -425,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_keys() {
+    fn invalid_keys_are_rejected() {
         for bad in [
             "",
             "tasks",

@@ -1,13 +1,13 @@
-//! The rules of qo, and nothing else.
+//! The rules of qo: tasks, transitions, queue state and keys.
 //!
-//! Everything in this crate is a pure function of its arguments: no I/O, no tokio, no clock and no randomness. The engines
-//! bring time, identifiers and jitter as values and make the results durable.
+//! Everything in this crate is a pure function of its arguments: no I/O, no tokio, no clock and no randomness.
+//! Engines pass in time, identifiers and jitter as values, and make the results durable.
 //!
-//! - [`task`]: the record, and its stored form.
-//! - [`transition`]: every change that a task can undergo, and why one is refused.
-//! - [`queue_state`]: all live tasks in memory with their indexes, for engines that keep them there.
-//! - [`keys`]: where the objects of a task live in a bucket.
-//! - [`names`], [`id`], [`time`], [`trace`], [`json`], [`payload`], [`retry`], [`limits`]: what the above is made of.
+//! - [`task`]: the task record and its stored form.
+//! - [`transition`]: every change of a task, and the reasons for rejecting one.
+//! - [`queue_state`]: all live tasks in memory with their indexes, for engines that hold the queue in memory.
+//! - [`keys`]: the keys of a task's objects in a bucket.
+//! - [`names`], [`id`], [`time`], [`trace`], [`json`], [`payload`], [`retry`], [`limits`]: the building blocks.
 
 pub mod extra;
 pub mod id;

@@ -1,52 +1,54 @@
-//! A limit on everything that a caller can make larger.
+//! Limits on everything that a caller can make larger.
 
-/// The largest payload, in bytes, that is kept inside the task's own record. A larger one is stored as an object of its own.
+/// The maximum size of a payload inside the task's record, in bytes. A larger one is stored as a separate object.
 pub const INLINE_PAYLOAD_MAX_BYTES: usize = 64 * 1024;
 
-/// The largest payload that is stored at all.
+/// The maximum size of any payload, in bytes.
 pub const STORED_PAYLOAD_MAX_BYTES: u64 = 256 * 1024 * 1024;
 
-/// How deep a JSON payload may nest, so that no reader runs out of stack.
+/// The maximum nesting depth of a JSON payload, so that no reader overflows its stack.
 pub const JSON_MAX_DEPTH: usize = 128;
 
-/// The longest error text that a task keeps; what is longer is cut.
+/// The maximum size of a task's error text, in bytes. A longer text is truncated.
 pub const ERROR_MAX_BYTES: usize = 4 * 1024;
 
-/// The longest error text that an event keeps; what is longer is cut. The newest one is in full in `last_error`.
+/// The maximum size of an event's error text, in bytes. A longer text is truncated. `last_error` has the full text of
+/// the newest one.
 pub const EVENT_ERROR_MAX_BYTES: usize = 512;
 
-/// How many events a task keeps; older ones are dropped and counted.
+/// The maximum number of events of a task. Older ones are dropped and counted.
 pub const EVENTS_MAX: usize = 64;
 
-/// The longest message that goes with a progress report; what is longer is cut.
+/// The maximum size of a progress message, in bytes. A longer one is truncated.
 pub const PROGRESS_MESSAGE_MAX_BYTES: usize = 256;
 
-/// How many tags a task can have.
+/// The maximum number of tags of a task.
 pub const TAGS_MAX: usize = 16;
 
-/// The longest time that an attempt may take.
+/// The maximum timeout of an attempt.
 pub const TIMEOUT_MAX_SECONDS: u64 = 30 * 24 * 60 * 60;
 
-/// How often a task can be retried.
+/// The maximum number of retries.
 pub const RETRIES_MAX: u32 = 10_000;
 
-/// The longest pause between two attempts, and the longest snooze.
+/// The maximum delay between two attempts, and the maximum snooze.
 pub const DELAY_MAX_MS: u64 = 365 * 24 * 60 * 60 * 1_000;
 
-/// The longest lease.
+/// The maximum duration of a lease.
 pub const LEASE_MAX_MS: u64 = TIMEOUT_MAX_SECONDS * 1_000;
 
-/// The highest that anything is counted: the largest number that every reader of JSON gets right. Nobody counts so far, and a stored number
-/// beyond it would have no next one.
+/// The maximum of every counter: the largest integer that all JSON readers represent exactly. A stored counter beyond
+/// it is rejected, so that incrementing never overflows.
 pub const COUNT_MAX: u64 = (1 << 53) - 1;
 
-/// The largest record that is decoded: two inline payloads, a full history, and room for what a later version adds.
+/// The maximum size of a record to decode: two inline payloads, a full history, and room for fields of later
+/// versions.
 pub const RECORD_MAX_BYTES: usize = 1024 * 1024;
 
-/// How many tasks one claim can hand out.
+/// The maximum number of tasks in one claim.
 pub const CLAIM_MAX_TASKS: usize = 1_000;
 
-/// Cuts a text at `max_bytes` or before, between two characters, and says that it was cut.
+/// Truncates a text to at most `max_bytes`, between two characters, and marks the cut.
 pub fn cut_text(text: &str, max_bytes: usize) -> Box<str> {
     const MARK: &str = "…";
     if text.len() <= max_bytes {
@@ -64,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_between_characters() {
+    fn texts_are_truncated_between_characters() {
         assert_eq!(&*cut_text("short", 5), "short");
         assert_eq!(&*cut_text("longer", 5), "lo…");
         for max in 3..40 {

@@ -1,7 +1,7 @@
-//! Names that users choose and that enter keys, each a validated newtype.
+//! User-chosen names that are part of keys, as validated newtypes.
 //!
-//! A name that is part of a key must be the same text in every store, must not contain a separator, and must not be able to
-//! climb out of its prefix. So all of them share one strict alphabet.
+//! A name in a key must be the same text in every store, must not contain a separator, and must not escape its
+//! prefix. All names therefore share one strict alphabet.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The longest name, in bytes.
+/// The maximum length of a name in bytes.
 pub const NAME_MAX_BYTES: usize = 64;
 
 /// Why a text is not a name.
@@ -44,7 +44,7 @@ fn check_name(kind: &'static str, text: &str) -> Result<(), InvalidName> {
     })
 }
 
-/// Makes a newtype of text that was checked: whoever holds one need not check again.
+/// Defines a newtype of validated text.
 macro_rules! checked_text {
     ($(#[$doc:meta])* $name:ident, $error:ident, $check:expr) => {
         $(#[$doc])*
@@ -52,7 +52,7 @@ macro_rules! checked_text {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks the text and keeps it.
+            /// Validates the text.
             pub fn new(text: &str) -> Result<Self, $error> {
                 $check(text)?;
                 Ok(Self(text.into()))
@@ -100,26 +100,26 @@ macro_rules! checked_text {
 }
 
 checked_text!(
-    /// What kind of work a task is, such as `send_email`. It selects the handler.
+    /// The kind of work of a task, such as `send_email`. It selects the handler.
     TaskType,
     InvalidName,
     |text| check_name("task type", text)
 );
 checked_text!(
-    /// The queue that a task waits in.
+    /// The queue of a task.
     QueueName,
     InvalidName,
     |text| check_name("queue name", text)
 );
 checked_text!(
-    /// Names a worker process.
+    /// The name of a worker process.
     WorkerId,
     InvalidName,
     |text| check_name("worker id", text)
 );
 
 impl Default for QueueName {
-    /// The queue of tasks that name none.
+    /// The queue of tasks without an explicit one.
     fn default() -> Self {
         Self("default".into())
     }
@@ -134,9 +134,9 @@ pub struct InvalidLabel {
     max: usize,
 }
 
-/// The longest tag, in bytes.
+/// The maximum length of a tag in bytes.
 pub const TAG_MAX_BYTES: usize = 64;
-/// The longest idempotency key, in bytes.
+/// The maximum length of an idempotency key in bytes.
 pub const IDEMPOTENCY_KEY_MAX_BYTES: usize = 256;
 
 fn check_label(kind: &'static str, text: &str, max: usize) -> Result<(), InvalidLabel> {
@@ -148,13 +148,13 @@ fn check_label(kind: &'static str, text: &str, max: usize) -> Result<(), Invalid
 }
 
 checked_text!(
-    /// A word that a user attaches to a task, to find it again. It never enters a key.
+    /// A user-defined label of a task, for searching. It is never part of a key.
     Tag,
     InvalidLabel,
     |text| check_label("a tag", text, TAG_MAX_BYTES)
 );
 checked_text!(
-    /// What makes two submits the same. It never enters a key as it is.
+    /// Identifies duplicate submits. It is never part of a key verbatim.
     IdempotencyKey,
     InvalidLabel,
     |text| check_label("an idempotency key", text, IDEMPOTENCY_KEY_MAX_BYTES)
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_the_alphabet_are_accepted() {
+    fn valid_names_are_accepted() {
         let longest = "x".repeat(NAME_MAX_BYTES);
         for good in ["a", "send_email", "v1.2-beta", "0", "a.b", longest.as_str()] {
             assert_eq!(TaskType::new(good).unwrap().as_str(), good);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn invalid_names_are_rejected() {
         let too_long = "x".repeat(NAME_MAX_BYTES + 1);
         for bad in [
             "",
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_is_wrong_and_what_is_right() {
+    fn an_error_says_what_is_wrong_and_what_is_expected() {
         let text = TaskType::new("a/b").unwrap_err().to_string();
         assert!(
             text.contains("task type") && text.contains("not allowed") && text.contains("1 to 64"),

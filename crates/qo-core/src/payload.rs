@@ -1,4 +1,4 @@
-//! A task's input or output: inside the record, or beside it.
+//! A task's input or output, inside the record or in a separate object.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use crate::json::Json;
 pub enum Payload {
     /// Inside the task's record.
     Inline(Json),
-    /// In an object of its own, named by the task's id.
+    /// In a separate object, whose key contains the task's id.
     Stored(PayloadRef),
 }
 
@@ -28,12 +28,12 @@ impl Payload {
     }
 }
 
-/// Says what the bytes of a payload are that is stored beside the record, so that a reader can tell whether it got them.
+/// Size and digest of a payload in a separate object, so that a reader can verify it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PayloadRef {
-    /// How many bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// What they hash to.
+    /// The digest of the bytes.
     pub sha256: Sha256,
     /// Fields of later versions.
     #[serde(flatten)]
@@ -61,7 +61,7 @@ pub struct Sha256([u8; 32]);
 pub struct InvalidSha256;
 
 impl Sha256 {
-    /// Takes a digest that was computed elsewhere.
+    /// Creates a digest from its bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }

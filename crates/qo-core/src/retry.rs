@@ -1,4 +1,4 @@
-//! How long a failed task waits before its next attempt.
+//! The delay of a failed task before its next attempt.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -9,32 +9,32 @@ use crate::limits::{DELAY_MAX_MS, RETRIES_MAX};
 /// Exponential backoff with jitter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetryPolicy {
-    /// The wait before the first retry.
+    /// The delay before the first retry.
     pub initial_interval_ms: u64,
-    /// The longest wait, jitter included.
+    /// The maximum delay, including jitter.
     pub max_interval_ms: u64,
-    /// How much longer each wait is than the one before.
+    /// The factor from one delay to the next.
     pub multiplier: f64,
-    /// How far a wait may be off, either way, as a part of itself: 0.25 is plus or minus a quarter.
+    /// The maximum deviation of a delay in either direction, as a fraction: 0.25 is plus or minus 25%.
     pub jitter_percent: f64,
     /// Fields of later versions.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// Why a retry policy makes no sense.
+/// Why a retry policy is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidRetryPolicy {
-    /// A wait is longer than a year.
-    #[error("a retry interval is at most a year ({DELAY_MAX_MS} ms)")]
+    /// A delay is longer than a year.
+    #[error("a retry interval must be at most a year ({DELAY_MAX_MS} ms)")]
     IntervalTooLong,
-    /// The first wait is longer than the longest.
+    /// The first delay exceeds the maximum.
     #[error("initial_interval_ms must not be larger than max_interval_ms")]
     InitialAboveMax,
-    /// Waits would shrink, or the factor is no number.
+    /// The multiplier is below 1, too large or not a number.
     #[error("multiplier must be a number from 1 to 100")]
     Multiplier,
-    /// The jitter is not a part.
+    /// The jitter is not a fraction.
     #[error("jitter_percent must be a number from 0 to 1 (0.25 is plus or minus 25%)")]
     Jitter,
 }
@@ -46,7 +46,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// What a task gets where its submit names nothing.
+    /// The policy of tasks that are submitted without one.
     pub const DEFAULT: Self = Self {
         initial_interval_ms: 1_000,
         max_interval_ms: 60_000,
@@ -55,7 +55,7 @@ impl RetryPolicy {
         extra: Extra::NONE,
     };
 
-    /// Checks that the policy makes sense.
+    /// Validates the policy.
     pub fn validate(&self) -> Result<(), InvalidRetryPolicy> {
         if self.max_interval_ms > DELAY_MAX_MS {
             return Err(InvalidRetryPolicy::IntervalTooLong);
@@ -72,18 +72,18 @@ impl RetryPolicy {
         Ok(())
     }
 
-    /// The wait before retry number `retry`, counted from 0.
+    /// The delay before retry number `retry`, counted from 0.
     ///
-    /// It uses plain multiplication only, whose result is the same on every machine: replicas must agree on it.
+    /// It uses only multiplication, whose result is the same on every machine, because replicas must agree on it.
     pub fn backoff_ms(&self, retry: u32, jitter: Jitter) -> u64 {
         #[expect(
             clippy::cast_precision_loss,
-            reason = "a year of milliseconds fits into a double"
+            reason = "a year of milliseconds fits in a double"
         )]
         let max_ms = self.max_interval_ms.min(DELAY_MAX_MS) as f64;
         #[expect(
             clippy::cast_precision_loss,
-            reason = "it is cut to the longest wait just below"
+            reason = "it is limited to the maximum delay below"
         )]
         let mut wait_ms = (self.initial_interval_ms as f64).min(max_ms);
         if self.multiplier > 1.0 && wait_ms > 0.0 {
@@ -100,37 +100,38 @@ impl RetryPolicy {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "it is between 0 and a year of milliseconds, and a fraction of one is of no use"
+            reason = "it is between 0 and a year of milliseconds, and fractions do not matter"
         )]
         let whole_ms = jittered_ms as u64;
         whole_ms
     }
 }
 
-/// A random value that the caller drew, from which waits are spread.
+/// A random value from the caller that spreads delays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Jitter(u32);
 
 impl Jitter {
-    /// The wait as it is, neither shortened nor prolonged.
+    /// No jitter.
     pub const NONE: Self = Self(1 << 31);
 
-    /// Takes 32 random bits.
+    /// Creates a jitter from 32 random bits.
     pub fn new(random: u32) -> Self {
         Self(random)
     }
 
-    /// Derives the jitter of the `index`-th of many tasks that one command moves, so that they do not all come back at once.
+    /// The jitter of the `index`-th of many tasks that one command moves, so that they do not all become due at
+    /// once.
     #[must_use]
     pub fn nth(self, index: usize) -> Self {
-        // The finaliser of SplitMix64: cheap, and every bit of the input moves about half of the bits of the result.
+        // The finalizer of SplitMix64: cheap, and every input bit affects about half of the output bits.
         let mut mixed = (u64::from(self.0) << 32) ^ index as u64;
         mixed = mixed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "32 of the 64 mixed bits are wanted"
+            reason = "32 of the 64 mixed bits are enough"
         )]
         let low = (mixed ^ (mixed >> 31)) as u32;
         Self(low)
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_up_to_the_longest() {
+    fn delays_double_up_to_the_maximum() {
         let waits: Vec<_> = (0..8)
             .map(|retry| plain().backoff_ms(retry, Jitter::NONE))
             .collect();
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_stays_in_its_bounds_and_uses_them() {
+    fn jitter_stays_within_its_bounds_and_reaches_them() {
         let policy = RetryPolicy {
             max_interval_ms: 10_000,
             ..RetryPolicy::default()
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_policies_are_refused() {
+    fn invalid_policies_are_rejected() {
         let with = |change: fn(&mut RetryPolicy)| {
             let mut policy = RetryPolicy::default();
             change(&mut policy);
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_was_stored_unchecked_does_no_harm() {
+    fn an_invalid_stored_policy_is_harmless() {
         let hostile = RetryPolicy {
             initial_interval_ms: u64::MAX,
             max_interval_ms: u64::MAX,

@@ -1,7 +1,7 @@
-//! Points in time, to the millisecond.
+//! Timestamps with millisecond precision.
 //!
-//! Milliseconds are what the stored records, the browser's clock and the leases need; one unit everywhere means that a
-//! record written by the dashboard equals one written here, byte for byte.
+//! Stored records, the browser's clock and leases all use milliseconds. With one unit everywhere, a record written by
+//! the dashboard equals one written here, byte for byte.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -12,14 +12,14 @@ use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A point in time between the years 1970 and 9999, in milliseconds, in UTC.
+/// A time between the years 1970 and 9999, in milliseconds, in UTC.
 ///
-/// It is kept as the number of milliseconds plus one, which is never zero: so a time that may be absent takes no more memory
-/// than one that is there, and a task holds several of those.
+/// It is stored as the number of milliseconds plus one, which is never zero. An optional time therefore takes no
+/// extra memory, and a task has several of those.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(NonZeroU64);
 
-/// A text that is not a point in time that qo can keep.
+/// Why a text is not a timestamp.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "{text:?} is not a time: expected RFC 3339 between 1970 and 9999, such as 2026-01-31T12:00:00Z"
@@ -29,12 +29,12 @@ pub struct InvalidTimestamp {
 }
 
 impl Timestamp {
-    /// 1970-01-01T00:00:00Z, the earliest time that qo keeps.
+    /// 1970-01-01T00:00:00Z, the earliest time.
     pub const MIN: Self = Self(NonZeroU64::MIN);
-    /// The last millisecond of the year 9999, the latest time that qo keeps.
+    /// The last millisecond of the year 9999, the latest time.
     pub const MAX: Self = Self(NonZeroU64::MIN.saturating_add(253_402_300_799_999));
 
-    /// The time so many milliseconds after 1970; what lies outside the range becomes its nearest end.
+    /// The time `millis` milliseconds after 1970, clamped to the range.
     pub fn from_millis(millis: i64) -> Self {
         let millis = u64::try_from(millis).unwrap_or(0);
         Self(NonZeroU64::MIN.saturating_add(millis).min(Self::MAX.0))
@@ -49,7 +49,7 @@ impl Timestamp {
         self.0.get() - 1
     }
 
-    /// Whole minutes since 1970: the bucket that this time falls into in a key.
+    /// Whole minutes since 1970, as used in keys.
     pub fn minute(self) -> u64 {
         self.millis() / 60_000
     }
@@ -66,13 +66,13 @@ impl Timestamp {
         Self(NonZeroU64::MIN.saturating_add(self.millis().saturating_sub(millis)))
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// The time since `earlier`; zero if that is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.millis().saturating_sub(earlier.millis()))
     }
 }
 
-/// The form in which times are written, with its digits to be filled in.
+/// The format of a timestamp, with digits to fill in.
 const FORM: [u8; 24] = *b"0000-00-00T00:00:00.000Z";
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
@@ -83,7 +83,7 @@ impl fmt::Debug for Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// Written by hand: a record holds several times, and a general formatter takes longer than all the rest of it.
+    /// Written by hand, because a record has several times and a general formatter would dominate its cost.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.millis();
         let (year, month, day) = date_of(millis / DAY_MS);
@@ -100,25 +100,25 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Writes a number with as many digits as there is room for.
+/// Writes a number, filling all of `room`.
 fn put_digits(room: &mut [u8], mut number: u64) {
     for digit in room.iter_mut().rev() {
-        // A remainder of ten fits into a byte.
+        // A remainder of ten fits in a byte.
         *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
         number /= 10;
     }
 }
 
-/// The year, month and day so many days after 1970-01-01.
+/// The year, month and day `days_since_1970` days after 1970-01-01.
 ///
-/// Counted in years that begin in March, so that the day that leap years add is the last one: then the months have 31, 30, 31, 30 and
-/// 31 days, over and over, and the days before one are a linear function of its number.
+/// It counts in years that begin in March, so that a leap day is the last day of the year. The months then repeat the
+/// pattern of 31, 30, 31, 30 and 31 days, and the days before a month are a linear function of its number.
 fn date_of(days_since_1970: u64) -> (u64, u64, u64) {
     const DAYS_PER_400_YEARS: u64 = 146_097;
-    // 0000-03-01 was so many days before 1970-01-01.
+    // The number of days from 0000-03-01 to 1970-01-01.
     let days = days_since_1970 + 719_468;
     let (cycle, of_cycle) = (days / DAYS_PER_400_YEARS, days % DAYS_PER_400_YEARS);
-    // Leap days before this one, taken out of the count: one in 4 years, but not one in 100, but one in 400.
+    // Subtract the leap days before this one: one every 4 years, except every 100, but again every 400.
     let leaps = of_cycle / 1_460 + of_cycle / 146_096;
     let year_of_cycle = (of_cycle + of_cycle / 36_524 - leaps) / 365;
     let of_year = of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
@@ -132,7 +132,7 @@ fn date_of(days_since_1970: u64) -> (u64, u64, u64) {
 impl FromStr for Timestamp {
     type Err = InvalidTimestamp;
 
-    /// Accepts any RFC 3339 time; what is finer than a millisecond is cut off.
+    /// Accepts any RFC 3339 time. Digits beyond milliseconds are truncated.
     fn from_str(text: &str) -> Result<Self, InvalidTimestamp> {
         DateTime::parse_from_rfc3339(text)
             .ok()
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_is_written_as_the_calendar_has_it() {
+    fn every_day_matches_the_calendar() {
         let days = Timestamp::MAX.as_millis() / 86_400_000;
         for day in 0..=days {
             let millis = day * 86_400_000 + (day * 7_919_333) % 86_400_000;
@@ -198,13 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn other_offsets_and_finer_digits_are_understood() {
+    fn other_offsets_and_finer_digits_are_accepted() {
         let time: Timestamp = "2025-11-15T21:34:00.123999+01:00".parse().unwrap();
         assert_eq!(time.to_string(), "2025-11-15T20:34:00.123Z");
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_rejected() {
         for bad in [
             "",
             "yesterday",

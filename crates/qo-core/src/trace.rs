@@ -1,7 +1,7 @@
 //! The W3C trace context that a task carries from its submit to its handler.
 //!
-//! Only the header `traceparent` is kept: it is what joins two spans. It is checked when it comes in, because it is written into
-//! records and handed to other programs.
+//! Only the header `traceparent` is kept, because it is what links two spans. It is validated on input, because it is
+//! written into records and passed to other programs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,10 +13,10 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceParent(Box<str>);
 
-/// A text that is not a `traceparent`.
+/// Why a text is not a `traceparent`.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "this is not a traceparent: expected 00-, 32 hexadecimal digits, -, 16 of them, -, and 2 of them, such as \
+    "not a traceparent: expected 00-TRACE-SPAN-FLAGS with 32, 16 and 2 hexadecimal digits, such as \
      00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 )]
 pub struct InvalidTraceParent;
@@ -27,7 +27,7 @@ impl TraceParent {
         &self.0
     }
 
-    /// The trace's id: 32 hexadecimal digits.
+    /// The trace id: 32 hexadecimal digits.
     pub fn trace_id(&self) -> &str {
         &self.0[3..35]
     }
@@ -36,7 +36,7 @@ impl TraceParent {
 impl FromStr for TraceParent {
     type Err = InvalidTraceParent;
 
-    /// Accepts version 00, the only one that says how it reads to its end.
+    /// Accepts version 00, the only version with a complete definition.
     fn from_str(text: &str) -> Result<Self, InvalidTraceParent> {
         let parts: Vec<&str> = text.split('-').collect();
         let &[version, trace, span, flags] = parts.as_slice() else {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn invalid_traceparents_are_rejected() {
         let zero_trace = format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32));
         let zero_span = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", "0".repeat(16));
         let upper = GOOD.to_uppercase();

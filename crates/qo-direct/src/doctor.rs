@@ -245,7 +245,7 @@ impl Visit<'_> {
             Ok(verdict) => verdict,
             Err(error) => return DoctorCheck::new(NAME, Health::Failed, error.to_string()),
         };
-        probe::remember(objects, self.runtime, &options, &verdict).await;
+        probe::save_report(objects, self.runtime, &options, &verdict).await;
         let figures = verdict.figures.clone();
         let check = if verdict.trusted {
             let said = format!(

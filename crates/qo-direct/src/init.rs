@@ -13,7 +13,7 @@
 use std::fmt;
 
 use qo_store::admin::{BucketAdmin, CorsRule, LifecycleRule, Versioning};
-use qo_store::probe::{self, ProbeError, ProbeOptions, Verdict};
+use qo_store::probe::{self, ProbeError, ProbeOptions, ProbeReport};
 use qo_store::runtime::Runtime;
 use qo_store::{Store, StoreError};
 use serde::Serialize;
@@ -172,7 +172,7 @@ pub async fn init(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -
 
 /// The bucket as it is now must be trusted before anything is changed about it.
 async fn trust(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -> Ended {
-    let remembered = probe::recall(&store.objects, runtime, &options.probe).await;
+    let remembered = probe::load_report(&store.objects, runtime, &options.probe).await;
     let was_trusted = matches!(&remembered, Ok(Some(verdict)) if verdict.trusted);
     if options.dry_run {
         return if was_trusted {
@@ -207,7 +207,7 @@ async fn trust(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -> E
     }
 }
 
-fn races(verdict: &Verdict) -> String {
+fn races(verdict: &ProbeReport) -> String {
     let figures = &verdict.figures;
     format!(
         "{} races of up to {} writers had one winner each",
@@ -251,7 +251,7 @@ async fn versioning(
     let probed = probe::probe(&store.objects, Some(admin), runtime, &options.probe).await;
     let problem = match probed {
         Ok(verdict) => {
-            probe::remember(&store.objects, runtime, &options.probe, &verdict).await;
+            probe::save_report(&store.objects, runtime, &options.probe, &verdict).await;
             if verdict.trusted {
                 let detail = format!("the bucket keeps versions from now on; {}", races(&verdict));
                 return ended(InitOutcome::Done, detail);

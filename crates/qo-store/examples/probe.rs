@@ -1,5 +1,5 @@
-//! Shows whether a store can be trusted with a queue: opens it, asks it whether it can be used at all, and races
-//! conditional writes in it. Everything that it writes it removes again.
+//! Checks whether a store is safe for a queue: opens it, checks that it is usable, and races conditional writes in
+//! it. It removes everything that it writes.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -7,22 +7,22 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
-use qo_store::probe::{Check, Outcome, ProbeError, ProbeOptions, Verdict, probe};
+use qo_store::probe::{Check, CheckOutcome, ProbeError, ProbeOptions, ProbeReport, probe};
 use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::wrap::{FaultKind, FaultPlan, FaultStore};
 use qo_store::{OpenOptions, Store, StoreSource, check, open, open_default};
 
 const HELP: &str = "\
-Shows whether a store can be trusted with a queue.
+Checks whether a store is safe for a queue.
 
 Usage: cargo run --release --example probe -- [URL] [--json] [--fault KIND]
 
   URL            memory:, sqlite:PATH, s3://BUCKET[/PREFIX], gs://BUCKET[/PREFIX] or az://CONTAINER[/PREFIX].
                  Without one: the URL in QO_STORE, else the bucket in S3_BUCKET, else an SQLite file in your data directory
-  --json         print the verdict as JSON
-  --fault KIND   break the store on purpose, to see what the probe says: ignored-condition, non-atomic-condition, ...
+  --json         print the report as JSON
+  --fault KIND   inject a fault, to see what the probe reports: ignored-condition, non-atomic-condition, ...
 
-Ends with 0 if the store can be trusted, 1 if it cannot, 2 if that could not be found out.
+Exits with 0 if the store can be trusted, 1 if it cannot, 2 if that could not be determined.
 ";
 
 const TRUSTED: u8 = 0;
@@ -33,7 +33,7 @@ const UNKNOWN: u8 = 2;
 async fn main() -> ExitCode {
     let code = match Arguments::parse(std::env::args().skip(1)) {
         Ok(None) => {
-            say(HELP);
+            print(HELP);
             Ok(TRUSTED)
         }
         Ok(Some(arguments)) => run(&arguments).await,
@@ -46,7 +46,7 @@ async fn main() -> ExitCode {
     .into()
 }
 
-/// What was asked for.
+/// The command line.
 #[derive(Default)]
 struct Arguments {
     url: Option<String>,
@@ -55,7 +55,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Nothing, if help was asked for. A mistake is one line that says what to do.
+    /// `None` if help was requested. An error is one line that says what to do.
     fn parse(mut given: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut arguments = Self::default();
         while let Some(argument) = given.next() {
@@ -67,7 +67,7 @@ impl Arguments {
                     return Err(format!("unknown option {option}: see --help"));
                 }
                 _ if arguments.url.is_some() => {
-                    return Err("more than one store was given: name one".to_owned());
+                    return Err("more than one store was given: give only one".to_owned());
                 }
                 _ => arguments.url = Some(argument),
             }
@@ -98,27 +98,27 @@ async fn run(arguments: &Arguments) -> Result<u8, String> {
     let store = opened.map_err(|error| error.to_string())?;
     let paint = Paint::for_stdout();
     if !arguments.is_json {
-        say(&heading(&store, paint));
+        print(&heading(&store, paint));
     } else if let StoreSource::DataDirectory(path) = &store.source {
-        eprintln!("probe: no store was given: this is {}", path.display());
+        eprintln!("probe: no store was given: using {}", path.display());
     }
     check(&store).await.map_err(|error| error.to_string())?;
 
-    let verdict = judge(&store, arguments.fault, &runtime).await?;
+    let report = run_probe(&store, arguments.fault, &runtime).await?;
     if arguments.is_json {
-        let json = serde_json::to_string_pretty(&verdict).map_err(|error| error.to_string())?;
-        say(&format!("{json}\n"));
+        let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
+        print(&format!("{json}\n"));
     } else {
-        say(&report(&verdict, paint));
+        print(&render(&report, paint));
     }
-    Ok(if verdict.trusted { TRUSTED } else { UNTRUSTED })
+    Ok(if report.trusted { TRUSTED } else { UNTRUSTED })
 }
 
-async fn judge(
+async fn run_probe(
     store: &Store,
     fault: Option<FaultKind>,
     runtime: &Arc<dyn Runtime>,
-) -> Result<Verdict, String> {
+) -> Result<ProbeReport, String> {
     let objects: Arc<dyn ObjectStore> = match fault {
         None => Arc::clone(&store.objects),
         Some(kind) => Arc::new(FaultStore::new(
@@ -148,24 +148,24 @@ fn heading(store: &Store, paint: Paint) -> String {
     ];
     let mut text = String::new();
     for (name, value) in rows {
-        // Writing into a string cannot fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(text, "{}{value}", paint.bold(&format!("{name:<13}")));
     }
     text
 }
 
-fn report(verdict: &Verdict, paint: Paint) -> String {
-    let figures = &verdict.figures;
-    let versioning = format!("{:?}", verdict.versioning).to_lowercase();
+fn render(report: &ProbeReport, paint: Paint) -> String {
+    let figures = &report.figures;
+    let versioning = format!("{:?}", report.versioning).to_lowercase();
     let mut text = format!("{}{versioning}\n\n", paint.bold("versioning   "));
-    let width = |cell: fn(&Check) -> usize| verdict.checks.iter().map(cell).max().unwrap_or(0);
+    let width = |cell: fn(&Check) -> usize| report.checks.iter().map(cell).max().unwrap_or(0);
     let name_width = width(|check| check.name.name().len());
-    for check in &verdict.checks {
+    for check in &report.checks {
         let (word, code) = match check.outcome {
-            Outcome::Passed => ("ok", GREEN),
-            Outcome::Failed if check.required => ("FAILED", RED),
-            Outcome::Failed => ("lacking", YELLOW),
-            Outcome::Skipped => ("skipped", YELLOW),
+            CheckOutcome::Passed => ("ok", GREEN),
+            CheckOutcome::Failed if check.required => ("FAILED", RED),
+            CheckOutcome::Failed => ("missing", YELLOW),
+            CheckOutcome::Skipped => ("skipped", YELLOW),
         };
         let word = paint.with(code, &format!("{word:<8}"));
         let _ = writeln!(
@@ -183,18 +183,18 @@ fn report(verdict: &Verdict, paint: Paint) -> String {
         figures.requests,
         figures.duration_ms
     );
-    if verdict.trusted {
+    if report.trusted {
         let _ = writeln!(text, "{}", paint.with(GREEN, "This store can be trusted."));
     } else {
-        let refusal = ProbeError::Untrusted(Box::new(verdict.clone()));
+        let refusal = ProbeError::Untrusted(Box::new(report.clone()));
         let _ = writeln!(text, "{}", paint.with(RED, "This store cannot be trusted:"));
         let _ = writeln!(text, "{refusal}");
     }
     text
 }
 
-/// Prints. Whoever reads may have gone (`| head`), which is no reason to fail.
-fn say(text: &str) {
+/// Prints to standard output. A closed pipe (`| head`) is not an error.
+fn print(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
 
@@ -203,7 +203,7 @@ const RED: &str = "1;31";
 const GREEN: &str = "32";
 const YELLOW: &str = "33";
 
-/// Colours: on a terminal only, and never where `NO_COLOR` is set.
+/// Colours: only on a terminal, and never if `NO_COLOR` is set.
 #[derive(Clone, Copy)]
 struct Paint {
     is_on: bool,

@@ -1,28 +1,28 @@
-//! What a browser needs to call a bucket by itself: where it is, and credentials that end soon.
+//! Direct access to a bucket from a browser: the bucket's location, and short-lived credentials.
 
 use std::fmt;
 
 use qo_core::Timestamp;
 
-/// Where a bucket is, as a browser addresses it.
+/// The location of a bucket as a browser addresses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BrowserPlace {
+pub struct BucketLocation {
     /// The server, without the bucket.
     pub endpoint: String,
     /// The bucket.
     pub bucket: String,
-    /// What all keys of the queue start with; empty where there is none.
+    /// The common prefix of the queue's keys; empty if there is none.
     pub prefix: String,
-    /// The region that signatures name.
+    /// The region for request signatures.
     pub region: String,
-    /// Whether the bucket is part of the server's name.
+    /// Whether the bucket is part of the host name.
     pub virtual_host: bool,
-    /// What a slash and a key within the bucket are appended to.
+    /// The base URL of the bucket. Append a slash and a key.
     pub bucket_url: String,
 }
 
-impl BrowserPlace {
-    /// The address of an object, by its key below the prefix.
+impl BucketLocation {
+    /// The URL of an object, given its key below the prefix.
     pub fn url_of(&self, key: &str) -> String {
         if self.prefix.is_empty() {
             format!("{}/{key}", self.bucket_url)
@@ -32,36 +32,36 @@ impl BrowserPlace {
     }
 }
 
-/// What a session may do.
+/// The permissions of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrowserRights {
     /// List and read.
     Read,
-    /// Write and delete, too.
+    /// Also write and delete.
     Operate,
 }
 
-/// A session to be.
+/// A request for a browser session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionWish {
-    /// What it may do.
+pub struct SessionRequest {
+    /// The permissions of the session.
     pub rights: BrowserRights,
-    /// How long it lasts.
+    /// Its lifetime in seconds.
     pub seconds: u32,
-    /// The role that it has; without one, the caller's own rights are narrowed.
+    /// The role to assume. Without one, the session has a subset of the caller's own permissions.
     pub role: Option<String>,
 }
 
-/// Credentials to hand over. They are never printed.
+/// Credentials for a browser. `Debug` does not print them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BrowserCredentials {
-    /// Names the key.
+    /// The access key id.
     pub access_key_id: String,
-    /// The key.
+    /// The secret access key.
     pub secret_access_key: String,
-    /// Makes it a session, where it is one.
+    /// The session token, if these are session credentials.
     pub session_token: Option<String>,
-    /// When it ends, if that is known.
+    /// The expiry time, if known.
     pub expires_at: Option<Timestamp>,
 }
 

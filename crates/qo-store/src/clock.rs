@@ -1,17 +1,17 @@
-//! The store's clock, as seen through its answers.
+//! An estimate of the store's clock, from the `Date` header of its responses.
 //!
-//! Workers on different machines must agree on what time it is, and the one clock that they share is the store's. Every
-//! answer of an HTTP store carries a `Date` with whole seconds. If the request left when the local clock showed `sent` and the
-//! answer came when it showed `received`, then the store's clock showed a time in `[date, date + 1 s)` at some moment between the
-//! two, so that the offset `store - local` lies in `[date - received, date + 1 s - sent]`. The intersection of these
-//! intervals over many answers is far narrower than a second. When a new interval does not meet the intersection, the store's
-//! clock has jumped, and the estimate starts anew from that answer.
+//! Workers on different machines must agree on the time, and the only clock that they share is the store's. Every
+//! response of an HTTP store has a `Date` header in whole seconds. If a request was sent at local time `sent` and its
+//! response arrived at local time `received`, the store's clock was in `[date, date + 1 s)` at some moment between
+//! the two. The offset `store - local` is therefore in `[date - received, date + 1 s - sent]`. The intersection of
+//! these intervals over many responses is far narrower than a second. A new interval that does not overlap the
+//! intersection means that the store's clock has jumped. The estimate then restarts from that response.
 //!
-//! The local clock of all this is the monotonic one, so that nobody who sets the wall clock, whenever it may be, moves the store's time.
-//! A process that is stopped and continued does not move it either, because the monotonic clock goes on meanwhile. On a machine
-//! that was suspended as a whole it stood still (on Linux): the store's time is then too early until the next answer, whose interval lies
-//! beyond the intersection. Too early is harmless: what has run out is ended later. Before the first answer, and with stores that tell no
-//! time, the wall clock is believed.
+//! The local clock is the monotonic one, so setting the wall clock does not affect the store's time. Stopping and
+//! continuing the process does not affect it either, because the monotonic clock keeps running. While a machine is
+//! suspended, the monotonic clock may stop (it does on Linux). The store's time is then too early until the next
+//! response, whose interval lies beyond the intersection. Too early is safe: leases only expire later. The wall clock
+//! is used before the first response, and for stores that send no time.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -25,7 +25,7 @@ use crate::runtime::Moment;
 #[derive(Debug, Default)]
 pub struct StoreClock {
     estimate: Mutex<Option<Estimate>>,
-    /// The latest time that was told, in milliseconds.
+    /// The latest time returned by `now`, in milliseconds.
     latest_ms: AtomicI64,
 }
 
@@ -36,18 +36,19 @@ struct Estimate {
     high_ms: i64,
     /// When the bounds were last widened for drift, by the monotonic clock.
     at: Duration,
-    /// `wall - monotonic` at the last answer.
+    /// `wall - monotonic` at the last response.
     wall_ahead_ms: i64,
 }
 
-/// How far the two clocks may drift apart while nothing is measured: 200 parts per million, several times worse than a
+/// The assumed drift between the two clocks without measurements: 200 parts per million, several times worse than a
 /// quartz clock without NTP.
 const DRIFT_PER_MILLION: i64 = 200;
 
-/// How far a better estimate moves the store's time back at the most: the `Date` of an answer has whole seconds.
+/// The largest backward step that `now` hides. A better estimate can lower the store's time by this much, because
+/// `Date` has whole seconds.
 const STEP_BACK_MAX_MS: i64 = 2_000;
 
-/// What a `Date` leaves open.
+/// The precision of a `Date` header.
 const DATE_PRECISION_MS: i64 = 1_000;
 
 impl Estimate {
@@ -55,13 +56,13 @@ impl Estimate {
         self.low_ms.midpoint(self.high_ms)
     }
 
-    /// How far the clocks may have drifted apart since the bounds were last widened.
+    /// The possible drift since the bounds were last widened.
     fn drift_ms(&self, now: Duration) -> i64 {
         let elapsed_ms = millis(now.saturating_sub(self.at));
         elapsed_ms.saturating_mul(DRIFT_PER_MILLION) / 1_000_000
     }
 
-    /// What is known after one more answer.
+    /// The estimate after one more response.
     fn narrowed(&self, fresh: Self) -> Self {
         let drift_ms = self.drift_ms(fresh.at);
         let low_ms = (self.low_ms - drift_ms).max(fresh.low_ms);
@@ -72,7 +73,8 @@ impl Estimate {
         Self {
             low_ms,
             high_ms,
-            // Keep the old moment until a drift can be measured from it, so that many quick answers still add up to one.
+            // Keep the old moment until its drift is at least a millisecond, so that the drift of many
+            // quick responses adds up.
             at: if drift_ms > 0 { fresh.at } else { self.at },
             wall_ahead_ms: fresh.wall_ahead_ms,
         }
@@ -80,17 +82,17 @@ impl Estimate {
 }
 
 impl StoreClock {
-    /// A clock that knows no offset yet and trusts the local wall clock until it does.
+    /// A clock without an estimate. It returns the local wall clock until the first observation.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Learns from one answer: the moments around the request, and the `Date` in the answer, which has whole seconds.
+    /// Records the `Date` of a response, which has whole seconds, and the moments around its request.
     pub fn observe(&self, sent: Moment, received: Moment, date: Timestamp) {
         self.learn(sent, received, date, DATE_PRECISION_MS);
     }
 
-    /// Learns from one answer that tells the time to the millisecond.
+    /// Records a time with millisecond precision and the moments around its request.
     pub fn observe_exact(&self, sent: Moment, received: Moment, time: Timestamp) {
         self.learn(sent, received, time, 1);
     }
@@ -98,7 +100,7 @@ impl StoreClock {
     fn learn(&self, sent: Moment, received: Moment, shown: Timestamp, precision_ms: i64) {
         let (sent_ms, received_ms) = (millis(sent.steady), millis(received.steady));
         if received_ms < sent_ms {
-            // These moments are of two runtimes, and say nothing of this request.
+            // The moments come from two runtimes and cannot be compared.
             return;
         }
         let shown_ms = shown.as_millis();
@@ -114,9 +116,11 @@ impl StoreClock {
         *estimate = Some(estimate.map_or(fresh, |known| known.narrowed(fresh)));
     }
 
-    /// The store's time: the middle of what is possible. Each answer sharpens what is known of it, which can move it back a little;
-    /// then it stands still until it is caught up with, so that nothing that happened lies in the future. A clock that was set
-    /// back by more is followed.
+    /// The store's time: the midpoint of the possible interval.
+    ///
+    /// A better estimate can be slightly earlier than the previous one. In that case the returned time stays
+    /// constant until the estimate catches up, so that no recorded event is in the future. A larger backward jump
+    /// of the store's clock is followed.
     pub fn now(&self, at: Moment) -> Timestamp {
         let known = *self.lock();
         let now_ms = known.map_or(at.wall.as_millis(), |known| {
@@ -133,7 +137,7 @@ impl StoreClock {
         Timestamp::from_millis(now_ms)
     }
 
-    /// The earliest that the store's time can be. Whoever ends something because its time is over must judge by this.
+    /// The earliest possible store time. Use it to decide that a deadline has passed.
     pub fn earliest(&self, at: Moment) -> Timestamp {
         let known = *self.lock();
         let earliest_ms = known.map_or(at.wall.as_millis(), |known| {
@@ -143,15 +147,15 @@ impl StoreClock {
         Timestamp::from_millis(earliest_ms)
     }
 
-    /// How far the store's clock is ahead of the local wall clock, as that was at the last answer, in milliseconds: the middle of
-    /// what is possible, 0 before the first answer.
+    /// How far the store's clock is ahead of the local wall clock as of the last response, in milliseconds: the
+    /// midpoint of the possible interval. 0 before the first response.
     pub fn offset_ms(&self) -> i64 {
         self.lock().map_or(0, |known| {
             known.middle_ms().saturating_sub(known.wall_ahead_ms)
         })
     }
 
-    /// How far off the offset may be, either way, in milliseconds; `None` before the first answer.
+    /// The maximum error of the offset in either direction, in milliseconds. `None` before the first response.
     pub fn uncertainty_ms(&self) -> Option<u64> {
         self.lock()
             .map(|known| known.high_ms.abs_diff(known.low_ms).div_ceil(2))
@@ -174,12 +178,12 @@ mod tests {
 
     const BEGIN_MS: i64 = 1_700_000_000_000;
 
-    /// So many milliseconds after the beginning, on a machine whose wall clock is right.
+    /// The moment `steady_ms` after the start, with a correct wall clock.
     fn at(steady_ms: i64) -> Moment {
         set_ahead(steady_ms, 0)
     }
 
-    /// The same, with a wall clock that somebody has set.
+    /// The same moment with a wall clock that is `ahead_ms` ahead.
     fn set_ahead(steady_ms: i64, ahead_ms: i64) -> Moment {
         Moment {
             wall: Timestamp::from_millis(BEGIN_MS + steady_ms + ahead_ms),
@@ -187,19 +191,19 @@ mod tests {
         }
     }
 
-    /// What a store whose clock is `offset_ms` ahead shows.
+    /// The time of a store whose clock is `offset_ms` ahead.
     fn shown(served_ms: i64, offset_ms: i64) -> Timestamp {
         Timestamp::from_millis(BEGIN_MS + served_ms + offset_ms)
     }
 
-    /// What it answers to a request that it served then.
+    /// The `Date` header of a response served at that time.
     fn date(served_ms: i64, offset_ms: i64) -> Timestamp {
         let shown_ms = shown(served_ms, offset_ms).as_millis();
         Timestamp::from_millis(shown_ms - shown_ms.rem_euclid(1_000))
     }
 
     #[test]
-    fn trusts_the_wall_clock_before_the_first_answer() {
+    fn uses_the_wall_clock_before_the_first_response() {
         let clock = StoreClock::new();
         assert_eq!(clock.now(at(5)), at(5).wall);
         assert_eq!(clock.earliest(at(5)), at(5).wall);
@@ -209,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn many_answers_narrow_the_offset_to_the_round_trip() {
+    fn many_responses_narrow_the_offset_to_the_round_trip() {
         for offset in [-90_000, -501, 0, 37, 90_000] {
             let clock = StoreClock::new();
             for request in 0..200 {
@@ -228,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn of_answers_to_the_millisecond_the_fastest_decides() {
+    fn the_fastest_response_with_millisecond_precision_decides() {
         for offset in [-90_000, 0, 90_000] {
             let clock = StoreClock::new();
             for (sent, took) in [(0, 900), (1_000, 4), (2_000, 700)] {
@@ -241,18 +245,18 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_that_is_set_moves_nothing_whenever_it_is() {
+    fn setting_the_wall_clock_does_not_affect_store_time() {
         for ahead in [-60_000, -1_900, -700, 700, 2_010, 60_000] {
             let clock = StoreClock::new();
             clock.observe(at(0), at(30), date(10, 0));
             let before = clock.now(at(1_000));
-            // Between two answers,
+            // Between two responses,
             assert_eq!(clock.now(set_ahead(1_000, ahead)), before);
             assert!(clock.earliest(set_ahead(1_000, ahead)) <= shown(1_000, 0));
-            // while a request is under way,
+            // while a request is in flight,
             clock.observe(at(2_000), set_ahead(2_040, ahead), date(2_020, 0));
             assert!(clock.earliest(set_ahead(2_040, ahead)) <= shown(2_040, 0));
-            // and between the answer and whoever judges by it.
+            // and between a response and its use.
             clock.observe(at(3_000), at(3_040), date(3_020, 0));
             let now = clock.now(set_ahead(3_050, ahead));
             assert!(now.as_millis().abs_diff(shown(3_050, 0).as_millis()) <= 600);
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_is_to_the_wall_clock_as_it_was_at_the_last_answer() {
+    fn the_offset_is_relative_to_the_wall_clock_at_the_last_response() {
         let clock = StoreClock::new();
         clock.observe(at(0), at(30), date(10, 0));
         clock.observe(
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_of_the_stores_clock_starts_the_estimate_anew() {
+    fn a_jump_of_the_stores_clock_restarts_the_estimate() {
         let clock = StoreClock::new();
         clock.observe(at(0), at(30), date(10, 0));
         clock.observe(at(1_000), at(1_030), date(1_010, 60_000));
@@ -281,10 +285,10 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_was_suspended_is_behind_until_the_next_answer() {
+    fn a_suspended_machine_is_behind_until_the_next_response() {
         let clock = StoreClock::new();
         clock.observe(at(0), at(30), date(10, 0));
-        // An hour passes, and only the wall clock and the store's have noticed.
+        // An hour passes on the wall clock and the store's clock, but not on the monotonic clock.
         let woken = set_ahead(1_000, 3_600_000);
         assert!(clock.now(woken) < shown(1_000, 3_600_000));
         clock.observe(woken, set_ahead(1_030, 3_600_000), date(1_010, 3_600_000));
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_nobody_answers_the_earlier_it_may_be() {
+    fn the_earliest_time_drifts_back_without_responses() {
         let clock = StoreClock::new();
         clock.observe_exact(at(0), at(2), shown(1, 0));
         let hour = at(3_600_000);
@@ -315,9 +319,10 @@ mod tests {
     }
 
     #[test]
-    fn time_stands_still_while_a_better_estimate_catches_up_and_follows_a_real_step_back() {
+    fn time_never_goes_back_for_a_better_estimate_but_follows_a_real_step_back() {
         let clock = StoreClock::new();
-        // The first answer allows an offset of up to a second; the second one shows that it is next to none.
+        // The first response allows an offset of up to a second. The second one shows that it is close to
+        // zero.
         clock.observe(at(0), at(0), shown(0, 0));
         let early = clock.now(at(0));
         assert!(early > shown(0, 0));
@@ -326,8 +331,8 @@ mod tests {
         assert!(clock.earliest(at(0)) <= shown(0, 0));
         assert!(clock.now(at(2_000)) > early);
 
-        let told = clock.now(at(2_000));
+        let before = clock.now(at(2_000));
         clock.observe(at(2_000), at(2_000), shown(2_000, -60_000));
-        assert!(clock.now(at(2_000)) < told.minus_millis(50_000));
+        assert!(clock.now(at(2_000)) < before.minus_millis(50_000));
     }
 }

@@ -1,76 +1,77 @@
-//! What can go wrong with a store, one variant per condition that a caller treats differently.
+//! Store errors, one variant per condition that callers handle differently.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// Why a request to a store did not do what was asked.
+/// Why a store request failed.
 ///
-/// No variant ever carries a credential: messages from below pass through [`StoreError`]'s constructors, which keep the
-/// status and the code of an answer and drop its headers and signed addresses.
+/// No variant contains credentials. Messages keep the status and error code of a response, and drop its headers and
+/// signed URLs.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum StoreError {
-    /// There is no object under this key.
-    #[error("there is no object at {key}")]
+    /// No object has this key.
+    #[error("no object at {key}")]
     NotFound {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
     },
-    /// The object changed since the caller read it: somebody else's write won.
-    #[error("{key} was changed by somebody else")]
+    /// The object changed since the caller read it: another write won.
+    #[error("{key} was changed by another writer")]
     Conflict {
         /// The key of the contended object.
         key: String,
     },
-    /// A create found an object in its place.
-    #[error("there is already an object at {key}")]
+    /// An object with this key already exists.
+    #[error("an object already exists at {key}")]
     AlreadyExists {
-        /// The key that is taken.
+        /// The existing key.
         key: String,
     },
-    /// The store asked to be asked less often, for longer than the retry budget.
+    /// The store throttled the request for longer than the retry budget.
     #[error(
         "the store is throttling requests ({detail}); gave up on {key} after {attempts} attempts"
     )]
     Throttled {
-        /// The key, or the prefix, of the request.
+        /// The key or prefix of the request.
         key: String,
-        /// What the store said.
+        /// The store's message.
         detail: String,
-        /// How many times the request was sent.
+        /// The number of times the request was sent.
         attempts: u32,
     },
-    /// The store could not be reached, or answered with a failure of its own, for longer than the retry budget.
+    /// The store was unreachable, or returned server errors, for longer than the retry budget.
     #[error("the store is unavailable ({detail}); gave up on {key} after {attempts} attempts in {elapsed:?}{}", if *in_doubt { ", and the write may still take effect" } else { "" })]
     Unavailable {
-        /// The key, or the prefix, of the request.
+        /// The key or prefix of the request.
         key: String,
-        /// What happened last.
+        /// The last failure.
         detail: String,
-        /// How many times the request was sent.
+        /// The number of times the request was sent.
         attempts: u32,
-        /// How long it was tried.
+        /// The time spent on all attempts.
         elapsed: Duration,
-        /// Whether a write may have been applied, or may yet be, although no answer said so.
+        /// Whether a write may have been applied, or may still be applied, although no response confirmed it.
         in_doubt: bool,
     },
-    /// The store refuses these credentials, or they lack a permission.
-    #[error("the store refused access to {key}: {detail}")]
+    /// The store rejected the credentials, or they lack a permission.
+    #[error("the store denied access to {key}: {detail}")]
     Denied {
-        /// The key, or the bucket, of the request.
+        /// The key or bucket of the request.
         key: String,
-        /// The store's own code for the refusal.
+        /// The store's error code.
         detail: String,
     },
-    /// The store cannot do what was asked.
+    /// The store does not support the operation.
     #[error("the store does not support {operation}: {detail}")]
     Unsupported {
-        /// What was asked.
+        /// The operation.
         operation: &'static str,
-        /// Why not, and what to do instead.
+        /// The reason and the alternative.
         detail: String,
     },
-    /// What is stored cannot be what was written: a short body, a wrong digest, a record that does not parse.
+    /// The stored bytes are invalid: a truncated body, a wrong digest or a record that does not parse.
     #[error("the object at {key} is damaged: {detail}")]
     Corrupt {
         /// The key of the damaged object.

@@ -1,4 +1,4 @@
-//! What the fuzzers of this crate run. Each function takes any bytes, and panics where something does not hold.
+//! Fuzz targets of this crate. Each takes arbitrary bytes and panics when a property does not hold.
 
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
@@ -6,30 +6,30 @@ use crate::open::FuzzedAddress as Address;
 
 pub use crate::s3::fuzz::s3_documents;
 
-/// The URL of a store. Nothing is opened.
+/// Parses a store URL without opening the store.
 ///
-/// What is refused is refused with a sentence that does not repeat the URL, which may hold a password.
+/// An error message must not repeat the URL, which may contain a password.
 pub fn store_url(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
     match Address::parse(text) {
         Ok(address) => {
-            // It is read the same way twice.
+            // Parsing is deterministic.
             let again = format!("{:?}", Address::parse(text));
             assert_eq!(again, format!("Ok({address:?})"));
         }
         Err(error) => {
-            let said = error.to_string();
-            assert!(!said.is_empty());
+            let message = error.to_string();
+            assert!(!message.is_empty());
             if let Some((_, password)) = userinfo(text) {
-                assert!(!said.contains(password), "{said}");
+                assert!(!message.contains(password), "{message}");
             }
         }
     }
 }
 
-/// The name and the password in a URL, if they are long enough not to be in a sentence by chance.
+/// The user name and password in a URL, if the password is too long to occur in a message by chance.
 fn userinfo(text: &str) -> Option<(&str, &str)> {
     let (userinfo, _) = text.split_once("://")?.1.split_once('@')?;
     let (name, password) = userinfo.split_once(':')?;

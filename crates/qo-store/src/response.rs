@@ -1,36 +1,37 @@
-//! What a store's answer said when it was not a success: the part of it that decides what happens next.
+//! The failure response of a store, in enough detail to decide how to proceed.
 //!
-//! `object_store` folds most failed answers into [`object_store::Error::Generic`] and keeps the reason as text. qo must tell
-//! a 409 from a 500 and both from silence, because each asks for another reaction. So the layer that speaks HTTP, and the
-//! wrapper that injects faults, put a [`ResponseError`] at the bottom of the error's chain of sources, and [`find`] gets it
-//! back. A fault is thereby classified exactly as the real failure that it stands for.
+//! `object_store` turns most failed responses into [`object_store::Error::Generic`] and keeps the reason only as
+//! text. qo must distinguish a 409 from a 500, and both from a missing response, because it handles each differently.
+//! The HTTP layer and the fault-injecting wrapper therefore put a [`ResponseError`] at the end of the error's source
+//! chain, and [`find`] retrieves it. An injected fault is thus classified exactly like the real failure.
 
 use std::error::Error as StdError;
 
 use thiserror::Error;
 
-/// The failure at the bottom of an [`object_store::Error`].
+/// The root cause of an [`object_store::Error`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ResponseError {
-    /// The store answered, and the answer was not a success.
-    #[error("the store answered {status}{}: {message}", code.as_deref().map(|code| format!(" {code}")).unwrap_or_default())]
+    /// The store returned an error response.
+    #[error("the store returned {status}{}: {message}", code.as_deref().map(|code| format!(" {code}")).unwrap_or_default())]
     Status {
         /// The HTTP status.
         status: u16,
-        /// The store's own code, such as `SlowDown`, where the answer had one.
+        /// The store's error code, such as `SlowDown`, if the response has one.
         code: Option<String>,
-        /// The store's words, without addresses, headers or credentials.
+        /// The store's message, without URLs, headers or credentials.
         message: String,
     },
-    /// No answer came: the request may have been applied, may not have been, or may yet be.
-    #[error("no answer from the store: {detail}")]
-    NoAnswer {
+    /// No response arrived. The request may have been applied, or may still be applied.
+    #[error("no response from the store: {detail}")]
+    NoResponse {
         /// What happened instead.
         detail: String,
     },
 }
 
-/// The [`ResponseError`] that caused this error, if there is one.
+/// Finds the [`ResponseError`] in the source chain of an error.
 pub fn find(error: &object_store::Error) -> Option<&ResponseError> {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(current) = cause {
@@ -89,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn says_what_the_store_said() {
+    fn prints_the_status_code_and_message() {
         assert_eq!(
             conflict().to_string(),
-            "the store answered 409 ConditionalRequestConflict: try again"
+            "the store returned 409 ConditionalRequestConflict: try again"
         );
-        let silent = ResponseError::NoAnswer {
+        let silent = ResponseError::NoResponse {
             detail: "timed out".to_owned(),
         };
-        assert_eq!(silent.to_string(), "no answer from the store: timed out");
+        assert_eq!(silent.to_string(), "no response from the store: timed out");
     }
 }

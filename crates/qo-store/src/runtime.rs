@@ -1,8 +1,8 @@
-//! The one seam to the outside runtime: time, sleeping, spawning and randomness.
+//! The interface to the runtime: time, sleeping, spawning and randomness.
 //!
-//! Stores, engines and workers take all four from a [`Runtime`] that they are given at construction. In production that is
-//! [`TokioRuntime`]; the simulator gives its own, and so drives the very code that ships. The lint that bans clocks and
-//! randomness elsewhere is in `clippy.toml`.
+//! Stores, engines and workers receive a [`Runtime`] at construction. In production it is [`TokioRuntime`]. The
+//! simulator supplies its own and thereby runs the code that ships. A lint in `clippy.toml` bans clocks and random
+//! numbers elsewhere.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -12,30 +12,30 @@ use std::time::Duration;
 
 use qo_core::{LeaseId, OpId, TaskId, Timestamp};
 
-/// A future that owns what it needs.
+/// A boxed future without borrowed data.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Time, sleeping, spawning and randomness.
 pub trait Runtime: Debug + Send + Sync + 'static {
-    /// What the local wall clock shows. It may jump; nothing safe may rest on it.
+    /// The local wall clock. It may jump, so safety must not depend on it.
     fn now(&self) -> Timestamp;
 
-    /// Time since some fixed point in this process. It never goes back and cannot be set; use it to measure how long something took.
-    /// It goes on while the process is stopped. Whether it does while the whole machine is suspended depends on the system: on
-    /// Linux it stands still.
+    /// Time since a fixed point in this process. It never goes backwards and cannot be set, so use it to measure
+    /// durations. It advances while the process is stopped. Whether it advances while the machine is suspended
+    /// depends on the system; on Linux it does not.
     fn monotonic(&self) -> Duration;
 
-    /// Waits.
+    /// Sleeps.
     fn sleep(&self, duration: Duration) -> BoxFuture<()>;
 
-    /// Runs a future beside the caller. It is dropped, not awaited, when the process ends.
+    /// Runs a future in the background. When the process ends, the future is dropped, not awaited.
     fn spawn(&self, future: BoxFuture<()>);
 
     /// 64 random bits.
     fn random(&self) -> u64;
 }
 
-/// What both local clocks show at one moment.
+/// Readings of both local clocks at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// The wall clock, which can be set.
@@ -44,9 +44,9 @@ pub struct Moment {
     pub steady: Duration,
 }
 
-/// What every [`Runtime`] can do with its clocks and its random bits.
+/// Helpers for every [`Runtime`].
 pub trait RuntimeExt: Runtime {
-    /// What both local clocks show.
+    /// Reads both local clocks.
     fn moment(&self) -> Moment {
         Moment {
             wall: self.now(),
@@ -61,7 +61,7 @@ pub trait RuntimeExt: Runtime {
 
     /// A random number from 0 up to, not including, 1.
     fn random_unit(&self) -> f64 {
-        // The 53 bits that a double can hold exactly.
+        // The 53 bits that a double represents exactly.
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit into a double")]
         let numerator = (self.random() >> 11) as f64;
         numerator / 9_007_199_254_740_992.0
@@ -90,22 +90,28 @@ pub trait RuntimeExt: Runtime {
 
 impl<W: Runtime + ?Sized> RuntimeExt for W {}
 
-/// The real runtime: the machine's clocks and random numbers, and the tokio runtime that the caller runs in.
+/// The production runtime: the machine's clocks and random numbers, and the caller's tokio runtime.
 #[derive(Debug)]
 pub struct TokioRuntime(());
 
-/// Where the monotonic clock begins. All of a process's runtimes share it, so that what one has measured means the same to another.
-#[expect(clippy::disallowed_methods, reason = "this is the seam")]
+/// The origin of the monotonic clock. All runtimes of a process share it, so their readings are comparable.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this implements the runtime interface"
+)]
 static STARTED: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
 
 impl TokioRuntime {
-    /// The real runtime, ready to be shared.
+    /// The production runtime in an `Arc`.
     pub fn shared() -> Arc<dyn Runtime> {
         Arc::new(Self(()))
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the seam")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this implements the runtime interface"
+)]
 impl Runtime for TokioRuntime {
     fn now(&self) -> Timestamp {
         let since_1970 = std::time::SystemTime::now()
@@ -147,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn all_worlds_of_a_process_have_one_monotonic_clock() {
+    fn all_runtimes_of_a_process_share_one_monotonic_clock() {
         let (one, other) = (TokioRuntime::shared(), TokioRuntime::shared());
         let times = [&one, &other, &one, &other].map(|runtime| runtime.monotonic());
         assert!(times.is_sorted(), "{times:?}");

@@ -1,4 +1,4 @@
-//! An opened store: its objects, its administration and its clock, with a description that is safe to print.
+//! An opened store: its objects, bucket administration, clock, and a printable description.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use object_store::ObjectStore;
 use crate::admin::BucketAdmin;
 use crate::clock::StoreClock;
 
-/// What sort of store it is.
+/// The kind of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreKind {
-    /// The memory of this process.
+    /// In the memory of this process.
     Memory,
     /// An SQLite file.
     Sqlite,
-    /// S3, or a server that speaks its protocol.
+    /// S3, or a server with an S3-compatible API.
     S3,
     /// Google Cloud Storage.
     Gcs,
@@ -24,27 +24,27 @@ pub enum StoreKind {
     Azure,
 }
 
-/// What decided which store was opened.
+/// How the store was selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreSource {
-    /// A URL that the caller gave.
+    /// A URL from the caller.
     Url,
     /// The environment variable `QO_STORE`.
     QoStore,
     /// The environment variable `S3_BUCKET`.
     S3Bucket,
-    /// Nothing was given: the SQLite file in the user's data directory.
+    /// The default: the SQLite file in the user's data directory.
     DataDirectory(PathBuf),
 }
 
-/// Where the credentials come from. Never the credentials themselves.
+/// The source of the credentials, without the credentials themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CredentialSource {
-    /// The store needs none.
+    /// The store needs no credentials.
     None,
     /// `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.
     AwsEnvironment,
-    /// The keys of a profile in the AWS configuration files.
+    /// The access keys of a profile in the AWS configuration files.
     AwsProfile(String),
     /// The `credential_process` of a profile in the AWS configuration files.
     AwsProcess(String),
@@ -52,9 +52,9 @@ pub enum CredentialSource {
     AwsWebIdentity,
     /// The credential endpoint of the container.
     AwsContainer,
-    /// The role of the machine, from its metadata service.
+    /// The machine's role, from its metadata service.
     AwsInstance,
-    /// A variable or a file that Google's tools read.
+    /// A variable or file that Google's tools read.
     Google(&'static str),
     /// A variable that Azure's tools read.
     Azure(&'static str),
@@ -84,26 +84,26 @@ impl fmt::Display for CredentialSource {
 pub struct Store {
     /// The objects, below the prefix of the URL.
     pub objects: Arc<dyn ObjectStore>,
-    /// Versions and bucket settings, where the store has them.
+    /// Versions and bucket settings, if the store supports them.
     pub admin: Option<Arc<dyn BucketAdmin>>,
-    /// The store's time.
+    /// The estimate of the store's clock.
     pub clock: Arc<StoreClock>,
-    /// The scheme, the bucket, the prefix and the endpoint's host: safe to print.
+    /// The scheme, bucket, prefix and endpoint host. Safe to print.
     pub description: String,
-    /// What sort of store it is.
+    /// The kind of store.
     pub kind: StoreKind,
-    /// What decided that it is this one.
+    /// How the store was selected.
     pub source: StoreSource,
-    /// Where its credentials come from.
+    /// The source of its credentials.
     pub credentials: CredentialSource,
-    /// The bucket or container; empty where there is none.
+    /// The bucket or container; empty for local stores.
     pub bucket: String,
-    /// The endpoint's scheme, host and port; empty where there is none.
+    /// The endpoint's scheme, host and port; empty for local stores.
     pub endpoint: String,
 }
 
 impl fmt::Debug for Store {
-    /// Leaves the objects and the administration out: what lies below them holds credentials.
+    /// Omits `objects` and `admin`, which contain credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store")
             .field("description", &self.description)

@@ -65,7 +65,7 @@ pub async fn deploy(store: &Store, public: bool) -> Result<DeployReport, DeployE
         files: ALL.len(),
         written,
         url: admin
-            .and_then(BucketAdmin::browser_place)
+            .and_then(BucketAdmin::browser_location)
             .map(|location| location.url_of(&format!("{FOLDER}/{INDEX}"))),
         public: is_public,
     })

@@ -6,7 +6,7 @@
 
 use qo_core::Timestamp;
 use qo_store::admin::BucketAdmin;
-use qo_store::browser::{BrowserCredentials, BrowserPlace, BrowserRights, SessionWish};
+use qo_store::browser::{BrowserCredentials, BrowserRights, BucketLocation, SessionRequest};
 use qo_store::{Store, StoreError};
 use serde::Serialize;
 use thiserror::Error;
@@ -18,7 +18,7 @@ use crate::deploy::FOLDER;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkRequest {
     /// Rights, lifetime and role of the session.
-    pub session: SessionWish,
+    pub session: SessionRequest,
     /// Whether the link may contain long-lived keys if no session can be issued.
     pub allow_long_lived: bool,
     /// URL of the dashboard; by default the bucket's `ui/`.
@@ -91,7 +91,7 @@ struct LinkPayload<'a> {
 /// Creates a link.
 pub async fn link(store: &Store, request: &LinkRequest) -> Result<Link, LinkError> {
     let admin = store.admin.as_deref();
-    let Some((admin, location)) = admin.and_then(|admin| Some((admin, admin.browser_place()?)))
+    let Some((admin, location)) = admin.and_then(|admin| Some((admin, admin.browser_location()?)))
     else {
         return Err(LinkError::NoBrowser {
             store: store.description.clone(),
@@ -144,7 +144,7 @@ async fn credentials(
 }
 
 fn link_url(
-    location: &BrowserPlace,
+    location: &BucketLocation,
     credentials: &BrowserCredentials,
     request: &LinkRequest,
 ) -> String {

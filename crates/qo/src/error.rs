@@ -260,6 +260,7 @@ fn open_kind(error: &OpenError) -> ErrorKind {
         OpenError::Sqlite(SqliteOpenError::Unwritable { .. }) => ErrorKind::Denied,
         #[cfg(feature = "sqlite")]
         OpenError::Sqlite(SqliteOpenError::Other { .. }) => ErrorKind::Unavailable,
+        OpenError::MissingFeature { .. } => ErrorKind::Unsupported,
         _ => ErrorKind::BadInput,
     }
 }

@@ -256,7 +256,7 @@ async fn never_two_leaders_at_once_on_a_poor_network() {
         let scene = Scene::new();
         let plan = [
             FaultKind::LostRequest,
-            FaultKind::LostAnswer,
+            FaultKind::LostResponse,
             FaultKind::LateApply,
             FaultKind::Conflict,
             FaultKind::ErrorAfterApply,

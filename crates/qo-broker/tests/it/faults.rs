@@ -18,7 +18,7 @@ use super::place::{Journal, PATIENCE, all_tasks, job, memory, wish};
 pub(super) fn plan(rate: f64) -> FaultPlan {
     [
         FaultKind::LostRequest,
-        FaultKind::LostAnswer,
+        FaultKind::LostResponse,
         FaultKind::LateApply,
         FaultKind::DuplicateApply,
         FaultKind::Conflict,

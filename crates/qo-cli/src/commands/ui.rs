@@ -1,6 +1,6 @@
 //! `qo ui deploy` and `qo ui link`.
 
-use qo_store::browser::{BrowserRights, SessionWish};
+use qo_store::browser::{BrowserRights, SessionRequest};
 use qo_ui::{DeployError, DeployReport, LinkError, LinkRequest};
 
 use crate::args::{UiArgs, UiCommand, UiDeployArgs, UiLinkArgs};
@@ -60,7 +60,7 @@ async fn link(args: &UiLinkArgs, session: &mut Session) -> Result<(), Failure> {
         ));
     }
     let request = LinkRequest {
-        session: SessionWish {
+        session: SessionRequest {
             rights: if args.read_only {
                 BrowserRights::Read
             } else {

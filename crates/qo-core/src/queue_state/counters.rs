@@ -1,27 +1,27 @@
-//! How many tasks there are, per queue, status and type.
+//! Task counts per queue, status and type.
 
 use std::collections::BTreeMap;
 
 use crate::names::{QueueName, TaskType};
 use crate::task::Status;
 
-/// How many tasks there are per status.
+/// Task counts per status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StatusCounts([u64; Status::ALL.len()]);
 
 impl StatusCounts {
-    /// How many tasks have this status.
+    /// The number of tasks with this status.
     pub fn of(&self, status: Status) -> u64 {
         self.0[status as usize]
     }
 
-    /// How many tasks there are.
+    /// The number of tasks.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 }
 
-/// How many tasks there are, per queue, status and type.
+/// Task counts per queue, status and type.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counters {
     queues: BTreeMap<QueueName, QueueCounts>,
@@ -49,7 +49,7 @@ impl Counters {
             .map(|(queue, counts)| (queue, &counts.statuses))
     }
 
-    /// How many tasks of each type a queue has, by their status.
+    /// The counts of each type in a queue.
     pub fn types(&self, queue: &QueueName) -> impl Iterator<Item = (&TaskType, &StatusCounts)> {
         self.queues
             .get(queue)
@@ -57,7 +57,7 @@ impl Counters {
             .flat_map(|counts| &counts.types)
     }
 
-    /// The counts of all queues together.
+    /// The counts of all queues.
     pub fn total(&self) -> StatusCounts {
         let mut total = StatusCounts::default();
         for counts in self.queues.values() {
@@ -68,7 +68,7 @@ impl Counters {
         total
     }
 
-    /// The same names in the copies that are kept here, so that a million tasks of one queue share its name.
+    /// The shared copies of these names, so that a million tasks of one queue share its name.
     pub(super) fn shared_names(
         &self,
         queue: &QueueName,
@@ -87,7 +87,7 @@ impl Counters {
     }
 
     pub(super) fn add(&mut self, queue: &QueueName, task_type: &TaskType, status: Status) {
-        // Looking first spares a clone of the name for every change of a queue that is known.
+        // Looking up first avoids cloning the name of a known queue on every change.
         let counts = match self.queues.get_mut(queue) {
             Some(counts) => counts,
             None => self.queues.entry(queue.clone()).or_default(),

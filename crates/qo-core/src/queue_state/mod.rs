@@ -1,10 +1,10 @@
 //! All live tasks of one queue space in memory, as a deterministic state machine.
 //!
-//! The broker and the cluster apply the same commands in the same order and arrive at the same state, because nothing here
-//! depends on anything but the arguments: time, ids and jitter come with the command, and every index is ordered.
+//! The broker and the cluster apply the same commands in the same order and reach the same state, because the result
+//! depends only on the arguments: time, ids and jitter are part of the command, and every index is ordered.
 //!
-//! What a command costs grows with the logarithm of the number of tasks, whatever the depth of the queue, and with the
-//! number of tasks that it moves. A claim adds the number of queues and types that it asks for.
+//! The cost of a command is logarithmic in the number of tasks and linear in the number of tasks that it moves. A
+//! claim also costs the number of queues and types that it requests.
 //!
 //! | index | order | serves |
 //! | --- | --- | --- |
@@ -12,7 +12,7 @@
 //! | `ready` | queue, type, then priority, available_at, submit order | claims |
 //! | `leases` | lease_expires_at | [`Request::ExpireLeases`] |
 //! | `expiries` | expires_at of pending tasks | [`Request::ExpireLeases`] |
-//! | `ended` | completed_at of tasks that have come to their end | engines that keep those for a while |
+//! | `ended` | completed_at of finished tasks | engines that keep those for a while |
 //! | `keys` | idempotency key in its scope | submits |
 
 mod command;
@@ -37,13 +37,13 @@ use crate::task::{ScopedKey, Status, Task};
 use crate::time::Timestamp;
 use crate::transition::{Action, Command, Rejection, Submission, submit};
 
-/// How many expired tasks a claim clears out of its way before it leaves the rest to [`Request::ExpireLeases`].
+/// The number of expired tasks that a claim cancels before it leaves the rest to [`Request::ExpireLeases`].
 const EXPIRED_PER_CLAIM: usize = 1_000;
 
 /// All live tasks of one queue space.
 #[derive(Debug, Clone, Default)]
 pub struct QueueState {
-    /// Shared with the answers that are on their way to callers, so that nothing is copied in order to be told.
+    /// Shared with responses to callers, so that nothing is copied for them.
     tasks: BTreeMap<TaskId, Arc<Task>>,
     ready: ReadyIndex,
     leases: BTreeSet<(Timestamp, TaskId)>,
@@ -61,7 +61,7 @@ impl QueueState {
         Self::default()
     }
 
-    /// Carries out a command.
+    /// Applies a command.
     pub fn apply(&mut self, command: StateCommand, now: Timestamp) -> (Outcome, Changes) {
         let StateCommand { op, request } = command;
         let mut changes = Changes::default();
@@ -89,42 +89,42 @@ impl QueueState {
         self.tasks.get(&id).map(Arc::as_ref)
     }
 
-    /// A task by its id, as it is now: what happens to it afterwards happens to a copy.
+    /// A task by its id. Later changes happen to a copy.
     pub fn shared(&self, id: TaskId) -> Option<Arc<Task>> {
         self.tasks.get(&id).cloned()
     }
 
-    /// All tasks, in the order of their ids.
+    /// All tasks, ordered by id.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.tasks.values().map(Arc::as_ref)
     }
 
-    /// How many tasks there are.
+    /// The number of tasks.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tasks.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// How many tasks there are per queue and status.
+    /// The number of tasks per queue and status.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Whether claims pass a queue by.
+    /// Whether a queue is paused.
     pub fn is_paused(&self, queue: &QueueName) -> bool {
         self.paused.contains(queue)
     }
 
-    /// The queues that claims pass by.
+    /// The paused queues, which claims skip.
     pub fn paused(&self) -> &BTreeSet<QueueName> {
         &self.paused
     }
 
-    /// The tasks after this one, in the order of their ids; all of them, if there is none.
+    /// The tasks after this id, ordered by id; all tasks if it is `None`.
     pub fn tasks_after(&self, id: Option<TaskId>) -> impl Iterator<Item = &Task> {
         let start = id.map_or(Bound::Unbounded, Bound::Excluded);
         self.tasks
@@ -132,22 +132,22 @@ impl QueueState {
             .map(|(_, task)| task.as_ref())
     }
 
-    /// The task that holds an idempotency key, or held it last.
+    /// The current or last holder of an idempotency key.
     pub fn key_holder(&self, key: &ScopedKey) -> Option<TaskId> {
         self.keys.get(key).copied()
     }
 
-    /// The tasks that have come to their end, those that did so first before the others.
+    /// The finished tasks, ordered by when they finished.
     pub fn ended(&self) -> impl ExactSizeIterator<Item = (Timestamp, TaskId)> {
         self.ended.iter().copied()
     }
 
-    /// The newest place in the order of submits that was given out.
+    /// The last assigned sequence number.
     pub fn last_sequence(&self) -> u64 {
         self.last_sequence
     }
 
-    /// How many tasks of these queues and types a claim could hand out, counted up to `limit`.
+    /// The number of claimable tasks of these queues and types, counted up to `limit`.
     pub fn count_due(
         &self,
         queues: &[QueueName],
@@ -159,20 +159,20 @@ impl QueueState {
             .count_due(queues, types, &self.paused, now, limit)
     }
 
-    /// When the oldest of a queue's due tasks was due.
+    /// The due time of a queue's oldest due task.
     pub fn oldest_due(&self, queue: &QueueName, now: Timestamp) -> Option<Timestamp> {
         self.ready.oldest_due(queue, now)
     }
 
-    /// When the next task falls due that is not due yet.
+    /// When the next task becomes due.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         self.ready.next_due(now)
     }
 
-    /// When the next lease has run out by the margin, or the next pending task expires: when [`Request::ExpireLeases`] is
-    /// next of use.
+    /// When [`Request::ExpireLeases`] is next useful: when the next lease has expired by the margin, or the next
+    /// pending task expires.
     pub fn next_expiry(&self, lease_margin_ms: u64) -> Option<Timestamp> {
-        // A lease still holds at its very end.
+        // A lease is still valid at its exact end.
         let lease = self
             .leases
             .first()
@@ -181,7 +181,7 @@ impl QueueState {
         lease.into_iter().chain(expiry).min()
     }
 
-    /// Takes in a task that was stored. Returns false, and changes nothing, if its id is already there.
+    /// Loads a stored task. Returns false, and changes nothing, if the id already exists.
     pub fn load(&mut self, mut task: Task) -> bool {
         if self.tasks.contains_key(&task.id) {
             return false;
@@ -191,7 +191,8 @@ impl QueueState {
             task.sequence = self.last_sequence;
         }
         self.last_sequence = self.last_sequence.max(task.sequence);
-        // Stored tasks come in any order, and a key belongs to the task that was submitted with it last.
+        // Stored tasks are loaded in any order, and a key belongs to the task that was submitted with it
+        // last.
         let newer_holder = task.scoped_key().and_then(|key| {
             let holder = *self.keys.get(&key)?;
             (self.task(holder)?.sequence > task.sequence).then_some((key, holder))
@@ -203,19 +204,19 @@ impl QueueState {
         true
     }
 
-    /// Takes in what is stored beside the tasks: which queues are paused, and the newest place in the order of submits.
+    /// Restores the state that is stored beside the tasks: the paused queues and the last sequence number.
     pub fn restore(&mut self, paused: BTreeSet<QueueName>, last_sequence: u64) {
         self.paused = paused;
         self.last_sequence = self.last_sequence.max(last_sequence);
     }
 
-    /// Drops a task from memory, whatever its status, because what is stored of it is no longer what is known here.
+    /// Removes a task of any status from memory, because the stored task has diverged from it.
     pub fn unload(&mut self, id: TaskId) -> Option<Arc<Task>> {
         self.remove(id)
     }
 
-    /// Drops a task that has come to its end from memory and hands it over, for engines that keep those elsewhere.
-    /// Returns nothing for a task that is still alive.
+    /// Removes a finished task from memory and returns it, for engines that keep finished tasks elsewhere.
+    /// Returns `None` for a live task.
     pub fn forget(&mut self, id: TaskId) -> Option<Arc<Task>> {
         self.tasks
             .get(&id)
@@ -252,7 +253,7 @@ impl QueueState {
         }
     }
 
-    /// The task that a submission would be a second copy of: the one of its id, or the one that holds its key.
+    /// The existing task that a submission would duplicate: the one with its id, or the holder of its key.
     fn same_submit(&self, submission: &Submission, now: Timestamp) -> Option<TaskId> {
         if self.tasks.contains_key(&submission.id) {
             return Some(submission.id);
@@ -288,7 +289,8 @@ impl QueueState {
                 let is_claim = matches!(action, Action::Claim { .. });
                 match self.change(id, Command { op, action }, now) {
                     Ok(()) => changes.tasks.push(id),
-                    // A due task can be claimed, so only a senseless claim is refused, and then every one of it is.
+                    // A due task can be claimed, so only an invalid claim is rejected, and then
+                    // as a whole.
                     Err(rejection) => return Outcome::Rejected(rejection),
                 }
                 if is_claim {
@@ -325,7 +327,7 @@ impl QueueState {
         now: Timestamp,
         changes: &mut Changes,
     ) -> Outcome {
-        // A lease has run out when its time is past, a task has expired when its time has come: see the task's own tests.
+        // A lease has expired after its time, a task at its time. The tests of the task show this.
         let dead = self.leases.iter().take_while(|(at, _)| *at < ended_before);
         let stale = self.expiries.iter().take_while(|(at, _)| *at <= now);
         let due: Vec<_> = dead.chain(stale).take(limit).map(|(_, id)| *id).collect();
@@ -370,7 +372,7 @@ impl QueueState {
         Outcome::Purged { id }
     }
 
-    /// Changes one task and moves it in the indexes, or changes nothing.
+    /// Changes one task and its index entries, or nothing.
     fn change(&mut self, id: TaskId, command: Command, now: Timestamp) -> Result<(), Rejection> {
         let task = self.tasks.get_mut(&id).ok_or(Rejection::NotFound { id })?;
         let task = Arc::make_mut(task);
@@ -397,7 +399,7 @@ impl QueueState {
     fn remove(&mut self, id: TaskId) -> Option<Arc<Task>> {
         let task = self.tasks.remove(&id)?;
         self.unplace(&task.queue, &task.task_type, id, Place::of(&task));
-        // The key may have passed on to a later task after its window.
+        // The key may belong to a later task after its validity ended.
         if let Some(key) = task.scoped_key()
             && self.keys.get(&key) == Some(&id)
         {
@@ -432,7 +434,7 @@ impl QueueState {
         }
     }
 
-    /// Checks every index against the tasks. It is slow, and for tests.
+    /// Checks every index against the tasks. Slow; for tests.
     pub fn check_consistency(&self) -> Result<(), String> {
         let mut rebuilt = Self::new();
         for task in self.tasks() {

@@ -1,10 +1,10 @@
-//! Where a task stands in the indexes, as its record alone tells.
+//! The position of a task in the indexes, derived from its record.
 
 use super::ready::ReadyPlace;
 use crate::task::{Status, Task};
 use crate::time::Timestamp;
 
-/// Where a task stands in the indexes.
+/// The position of a task in the indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) status: Status,

@@ -1,8 +1,7 @@
-//! Which pending task is next.
+//! The order in which pending tasks are served.
 //!
-//! Each queue and type has a lane of its own, so that tasks that nobody asks for never stand in the way of those that
-//! somebody does. Within a lane each priority is ordered by due time and submit order, so that what is not due yet stands
-//! behind all that is, and is never looked at.
+//! Each queue and type has its own lane, so tasks that no worker requests never block others. Within a lane each
+//! priority is ordered by due time and submit order, so tasks that are not due come last and are never visited.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -12,7 +11,7 @@ use crate::names::{QueueName, TaskType};
 use crate::task::PRIORITY_MAX;
 use crate::time::Timestamp;
 
-/// Where a pending task stands in its lane.
+/// The position of a pending task in its lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadyPlace {
     pub(super) priority: u8,
@@ -33,7 +32,7 @@ type Line = BTreeMap<Turn, TaskId>;
 /// The tasks of one queue and type, by priority.
 type Lane = BTreeMap<u8, Line>;
 
-/// All pending tasks in the order in which they are to be served.
+/// All pending tasks in service order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ReadyIndex {
     lanes: BTreeMap<QueueName, BTreeMap<TaskType, Lane>>,
@@ -47,7 +46,7 @@ impl ReadyIndex {
         place: ReadyPlace,
         id: TaskId,
     ) {
-        // Looking first spares clones of the names wherever they are known.
+        // Looking up first avoids cloning known names.
         let types = match self.lanes.get_mut(queue) {
             Some(types) => types,
             None => self.lanes.entry(queue.clone()).or_default(),
@@ -61,7 +60,7 @@ impl ReadyIndex {
             .insert(place.turn(), id);
     }
 
-    /// Removes a task, and whatever is empty without it, so that names that are no longer used cost nothing.
+    /// Removes a task and any map that becomes empty, so that unused names take no memory.
     pub(super) fn remove(&mut self, queue: &QueueName, task_type: &TaskType, place: ReadyPlace) {
         let Some(types) = self.lanes.get_mut(queue) else {
             return;
@@ -84,7 +83,7 @@ impl ReadyIndex {
         }
     }
 
-    /// The first `limit` tasks that are due, of these queues and types; an empty list stands for all of them.
+    /// The first `limit` due tasks of these queues and types. An empty list means all.
     pub(super) fn due(
         &self,
         queues: &[QueueName],
@@ -110,7 +109,7 @@ impl ReadyIndex {
         due
     }
 
-    /// How many tasks are due, of these queues and types, counted up to `limit`.
+    /// The number of due tasks of these queues and types, counted up to `limit`.
     pub(super) fn count_due(
         &self,
         queues: &[QueueName],
@@ -129,7 +128,7 @@ impl ReadyIndex {
             .count()
     }
 
-    /// When the oldest of a queue's due tasks was due.
+    /// The due time of a queue's oldest due task.
     pub(super) fn oldest_due(&self, queue: &QueueName, now: Timestamp) -> Option<Timestamp> {
         self.lanes
             .get(queue)?
@@ -140,7 +139,7 @@ impl ReadyIndex {
             .min()
     }
 
-    /// When the next task falls due that is not due yet.
+    /// When the next task becomes due.
     pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         self.lanes
             .values()
@@ -152,12 +151,12 @@ impl ReadyIndex {
     }
 }
 
-/// The entries of these names, or all entries.
+/// The entries with these names, or all entries.
 fn select<'a, N: Ord, V>(map: &'a BTreeMap<N, V>, names: &'a [N]) -> Vec<(&'a N, &'a V)> {
     if names.is_empty() {
         return map.iter().collect();
     }
-    // A name that is given twice must not hand out its tasks twice.
+    // A repeated name must not return its tasks twice.
     let names: BTreeSet<&N> = names.iter().collect();
     names
         .into_iter()
@@ -165,7 +164,7 @@ fn select<'a, N: Ord, V>(map: &'a BTreeMap<N, V>, names: &'a [N]) -> Vec<(&'a N,
         .collect()
 }
 
-/// Merges the due tasks of one priority's lines into `due`, in order, until it holds `limit`.
+/// Merges the due tasks of one priority's lines into `due`, in order, until it has `limit` tasks.
 fn merge_due<'a>(
     lines: impl Iterator<Item = &'a Line>,
     now: Timestamp,

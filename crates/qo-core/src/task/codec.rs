@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::{PRIORITY_MAX, Status, Task};
 use crate::limits::{COUNT_MAX, RECORD_MAX_BYTES};
 
-/// Why bytes are not a task that this version can work with.
+/// Why bytes are not a task that this version can use.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// It is larger than any record that qo writes.
@@ -17,15 +17,15 @@ pub enum DecodeError {
     /// It is not the JSON of a task.
     #[error("the record does not parse: {0}")]
     Syntax(String),
-    /// It parses, but no sequence of transitions leads to it.
+    /// It parses, but no sequence of transitions produces it.
     #[error("the record contradicts itself: {0}")]
     Inconsistent(&'static str),
 }
 
-/// What most records take beside their payloads: room for it is made at once, because growing costs more than the rest.
+/// The typical size of a record without payloads. Reserving it at once avoids reallocations.
 const RECORD_BYTES: usize = 1_024;
 
-/// Writes a task as it is stored.
+/// Encodes a task for storage.
 pub fn encode(task: &Task) -> Result<Vec<u8>, DecodeError> {
     let mut bytes = Vec::with_capacity(RECORD_BYTES + task.inline_bytes());
     serde_json::to_writer(&mut bytes, task)
@@ -33,7 +33,7 @@ pub fn encode(task: &Task) -> Result<Vec<u8>, DecodeError> {
     Ok(bytes)
 }
 
-/// Reads a task that was stored. The bytes may be anything.
+/// Decodes a stored task from untrusted bytes.
 pub fn decode(bytes: &[u8]) -> Result<Task, DecodeError> {
     if bytes.len() > RECORD_MAX_BYTES {
         return Err(DecodeError::TooLarge { size: bytes.len() });

@@ -22,88 +22,88 @@ use crate::payload::{Payload, PayloadRef};
 use crate::time::Timestamp;
 use crate::trace::TraceParent;
 
-/// The lowest priority number is served first.
+/// The highest priority number. Lower numbers are served first.
 pub const PRIORITY_MAX: u8 = 9;
-/// The priority of tasks that name none.
+/// The default priority.
 pub const PRIORITY_DEFAULT: u8 = 5;
-/// The longest time that an attempt may take where the submit names none.
+/// The default timeout of an attempt.
 pub const TIMEOUT_DEFAULT_SECONDS: u64 = 300;
-/// How often a task is retried where the submit names nothing.
+/// The default number of retries.
 pub const RETRIES_DEFAULT: u32 = 3;
 
-/// A unit of work, and everything that is known of it.
+/// A unit of work and its complete state.
 ///
-/// The fields carry the names that they have in the stored JSON. Only the transitions of this crate change them.
+/// The fields have the same names as in the stored JSON. Only the transitions of this crate change them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Its name, for ever.
+    /// Its permanent id.
     pub id: TaskId,
     /// The kind of work; selects the handler.
     pub task_type: TaskType,
-    /// The part of the store that holds it: the first digit of the id.
+    /// Its shard: the first digit of the id.
     pub shard: Shard,
-    /// The queue that it waits in.
+    /// Its queue.
     #[serde(default)]
     pub queue: QueueName,
-    /// 0 to 9, lower first.
+    /// The priority, 0 to 9; lower is served first.
     #[serde(default = "default_priority")]
     pub priority: u8,
-    /// Where it is in its life.
+    /// Its current status.
     pub status: Status,
 
-    /// How many changes this record has seen. It makes the bytes of any two states differ.
+    /// The number of changes of this record. It makes the bytes of any two states differ.
     #[serde(default)]
     pub revision: u64,
     /// The operation that wrote this revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub op_id: Option<OpId>,
-    /// The place in the order of submits, given by the engines that keep all tasks in memory; 0 elsewhere.
+    /// The submit order, assigned by engines that hold all tasks in memory; 0 otherwise.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sequence: u64,
 
-    /// When it can be claimed.
+    /// When it becomes claimable.
     pub available_at: Timestamp,
-    /// A pending task past this time is cancelled instead of claimed.
+    /// A pending task is cancelled after this time instead of claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// When the current attempt was claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// When the current attempt counts as dead unless it is renewed.
+    /// When the lease of the current attempt expires unless renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_expires_at: Option<Timestamp>,
 
-    /// The input, where it is small enough to be kept here.
+    /// The input, if it is small enough for the record.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "present"
     )]
     input: Option<Json>,
-    /// What the input is, where it is kept in an object of its own.
+    /// A reference to the input, if it is in a separate object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     input_ref: Option<Box<PayloadRef>>,
-    /// The output, where it is small enough to be kept here.
+    /// The output, if it is small enough for the record.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "present"
     )]
     output: Option<Json>,
-    /// What the output is, where it is kept in an object of its own.
+    /// A reference to the output, if it is in a separate object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output_ref: Option<Box<PayloadRef>>,
 
-    /// The longest time that an attempt may take.
+    /// The maximum duration of an attempt.
     #[serde(default = "default_timeout_seconds")]
     pub timeout_seconds: u64,
-    /// How often it may be retried.
+    /// The maximum number of retries.
     #[serde(default = "default_max_retries")]
     pub max_retries: u32,
-    /// How often it has been.
+    /// The number of retries so far.
     #[serde(default)]
     pub retry_count: u32,
-    /// How long it waits before a retry.
+    /// The delay before a retry.
     #[serde(default)]
     pub retry_policy: TaskRetryPolicy,
 
@@ -111,49 +111,49 @@ pub struct Task {
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Timestamp,
-    /// When it came to its end.
+    /// When it finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
 
-    /// Who runs the current attempt.
+    /// The worker of the current attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<WorkerId>,
-    /// The claim of the current attempt.
+    /// The lease of the current attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_id: Option<LeaseId>,
-    /// How often it has been claimed. It never goes down: it is the fencing token.
+    /// The number of claims so far. It never decreases: it is the fencing token.
     #[serde(default)]
     pub attempt: u32,
-    /// What went wrong last.
+    /// The last error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<Box<str>>,
 
-    /// What makes another submit the same as this one's.
+    /// Identifies duplicate submits of this task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<IdempotencyKey>,
-    /// Among which tasks the key must be unique.
+    /// The scope in which the key must be unique.
     #[serde(default, skip_serializing_if = "is_default")]
     pub idempotency_scope: IdempotencyScope,
-    /// Until when the key holds; as long as the task is kept, where there is no time.
+    /// The end of the key's validity. Without one, the key is valid as long as the task is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_until: Option<Timestamp>,
-    /// Words to find it by.
+    /// User-defined labels for searching.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Tag>,
-    /// The trace that the submit was a part of, for the handler to go on with.
+    /// The trace of the submit, to be continued by the handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<TraceParent>,
-    /// How far the current attempt says it is.
+    /// The progress reported by the current attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Box<Progress>>,
-    /// Somebody asked the running attempt to stop.
+    /// Whether the running attempt was asked to stop.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cancel_requested: bool,
 
-    /// What happened to it, oldest first, bounded.
+    /// The history, oldest first, bounded.
     #[serde(default)]
     pub events: History,
-    /// How many older events were dropped.
+    /// The number of dropped older events.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub events_dropped: u64,
 
@@ -162,22 +162,22 @@ pub struct Task {
     pub extra: Extra,
 }
 
-/// How far an attempt says it is.
+/// The progress reported by an attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// 0 to 100.
     pub percent: f64,
-    /// What it is doing.
+    /// A message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Box<str>>,
-    /// When it said so.
+    /// When it was reported.
     pub at: Timestamp,
     /// Fields of later versions.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// Among which tasks an idempotency key must be unique.
+/// The scope in which an idempotency key must be unique.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -192,7 +192,7 @@ pub enum IdempotencyScope {
     Global,
 }
 
-/// What a task of the given scope, queue and type shares its idempotency key with.
+/// An idempotency key with its scope.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScopedKey {
     queue: Option<QueueName>,
@@ -201,7 +201,7 @@ pub struct ScopedKey {
 }
 
 impl ScopedKey {
-    /// Puts a key into its scope.
+    /// Combines a key with its scope.
     pub fn new(
         scope: IdempotencyScope,
         queue: &QueueName,
@@ -215,16 +215,16 @@ impl ScopedKey {
         }
     }
 
-    /// The key and its scope as one text, which no other key and scope have. Stores name objects by it, so it never changes.
+    /// The key and its scope as one unique text. Stores name objects by it, so it must never change.
     pub fn canonical(&self) -> String {
         let queue = self.queue.as_ref().map_or("", QueueName::as_str);
         let task_type = self.task_type.as_ref().map_or("", TaskType::as_str);
-        // Names hold no slash, so that the first two end the scope whatever the key holds.
+        // Names contain no slash, so the first two slashes delimit the scope, whatever the key contains.
         format!("{queue}/{task_type}/{}", self.key)
     }
 }
 
-/// What a new task starts with; [`crate::transition::submit`] fills in the rest.
+/// The initial values of a task; [`crate::transition::submit`] sets the rest.
 pub(crate) struct NewTask {
     pub(crate) id: TaskId,
     pub(crate) task_type: TaskType,
@@ -280,19 +280,19 @@ impl Task {
         }
     }
 
-    /// The input; `null` where the record has none.
+    /// The input; `null` if the record has none.
     pub fn input(&self) -> Payload {
         join(self.input.as_ref(), self.input_ref.as_deref())
             .unwrap_or_else(|| Payload::Inline(Json::null()))
     }
 
-    /// The input, if it is kept in the record.
+    /// The input, if it is in the record.
     pub fn inline_input(&self) -> Option<&Json> {
         self.input.as_ref()
     }
 
-    /// Gives a task that was stored without its input its input back. A record that says that its input is elsewhere is believed: with
-    /// two inputs it could not be read again.
+    /// Restores the input of a task that was stored without it. If the record refers to a separate input object,
+    /// it is unchanged: a record with two inputs could not be read.
     #[must_use]
     pub fn with_input(mut self, input: Json) -> Self {
         if self.input_ref.is_none() {
@@ -301,24 +301,25 @@ impl Task {
         self
     }
 
-    /// The record alone, for whoever knows the input already. An input that is kept in an object of its own is named all the same.
+    /// The record without its inline input, for a caller that already has it. A reference to a separate input
+    /// object stays.
     #[must_use]
     pub fn without_input(mut self) -> Self {
         self.input = None;
         self
     }
 
-    /// Whether the record says what its input is.
+    /// Whether the record contains or refers to its input.
     pub fn names_input(&self) -> bool {
         self.input.is_some() || self.input_ref.is_some()
     }
 
-    /// The output, once there is one.
+    /// The output, if there is one.
     pub fn output(&self) -> Option<Payload> {
         join(self.output.as_ref(), self.output_ref.as_deref())
     }
 
-    /// How large the payloads are that are kept here.
+    /// The total size of the inline payloads.
     fn inline_bytes(&self) -> usize {
         let payloads = [&self.input, &self.output];
         payloads.into_iter().flatten().map(Json::size).sum()
@@ -335,7 +336,7 @@ impl Task {
             .map(|key| ScopedKey::new(self.idempotency_scope, &self.queue, &self.task_type, key))
     }
 
-    /// Whether the idempotency key still stands for this task.
+    /// Whether the idempotency key is still valid at `now`.
     pub fn key_holds(&self, now: Timestamp) -> bool {
         self.idempotency_key.is_some() && self.idempotency_until.is_none_or(|until| now < until)
     }
@@ -345,13 +346,13 @@ impl Task {
         self.status == Status::Pending && self.available_at <= now && !self.is_expired(now)
     }
 
-    /// Whether the task waited longer than it is worth.
+    /// Whether the pending task has expired.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.status == Status::Pending
             && self.expires_at.is_some_and(|expires_at| expires_at <= now)
     }
 
-    /// Whether the current attempt's lease has run out.
+    /// Whether the lease of the current attempt has expired.
     pub fn is_lease_expired(&self, now: Timestamp) -> bool {
         self.status == Status::Running
             && self
@@ -359,7 +360,7 @@ impl Task {
                 .is_none_or(|expires_at| expires_at < now)
     }
 
-    /// Whether an operation wrote this record, or one that this record was built upon.
+    /// Whether the operation wrote this record or an earlier revision of it.
     pub fn carries(&self, op: OpId) -> bool {
         self.op_id == Some(op) || self.events.iter().any(|event| event.op_id == Some(op))
     }
@@ -381,7 +382,7 @@ fn join(inline: Option<&Json>, stored: Option<&PayloadRef>) -> Option<Payload> {
     }
 }
 
-/// Reads a field that is there as what it says, `null` included: `null` is an input like any other.
+/// Deserializes a present field as it is, including `null`, which is a valid input.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(deserializer).map(Some)
 }

@@ -1,4 +1,4 @@
-//! A task's retry policy, which takes no room where it is the default's.
+//! A task's retry policy, which takes no memory if it is the default.
 //!
 //! A queue keeps all waiting tasks in memory, and nearly all of them have the default policy.
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::retry::RetryPolicy;
 
-/// The retry policy of one task, used as the [`RetryPolicy`] that it stands for.
+/// The retry policy of one task. It dereferences to [`RetryPolicy`].
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(from = "RetryPolicy", into = "RetryPolicy")]
 pub struct TaskRetryPolicy(Option<Box<RetryPolicy>>);

@@ -1,4 +1,4 @@
-//! Where a task is in its life.
+//! The status of a task.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,21 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Where a task is in its life.
+/// The status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Waits to be claimed.
+    /// Waiting to be claimed.
     Pending,
-    /// An attempt is under way.
+    /// An attempt is in progress.
     Running,
-    /// Done.
+    /// Succeeded.
     Completed,
-    /// Given up: the dead letter.
+    /// Failed permanently: the dead letter state.
     Failed,
-    /// Put away by somebody after its end.
+    /// Archived after it finished.
     Archived,
-    /// Called off, or no longer worth doing.
+    /// Cancelled or expired.
     Cancelled,
 }
 
@@ -32,7 +32,7 @@ pub struct UnknownStatus {
 }
 
 impl Status {
-    /// Every status, in the order of a life.
+    /// Every status, in life cycle order.
     pub const ALL: [Self; 6] = [
         Self::Pending,
         Self::Running,
@@ -42,12 +42,12 @@ impl Status {
         Self::Archived,
     ];
 
-    /// Whether the task has come to its end, and only an explicit replay, archive or unarchive changes it.
+    /// Whether the task is finished. Only an explicit replay, archive or unarchive changes it then.
     pub fn is_terminal(self) -> bool {
         !matches!(self, Self::Pending | Self::Running)
     }
 
-    /// The status as it is stored and typed.
+    /// The status in its stored and displayed form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",

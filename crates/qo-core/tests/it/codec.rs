@@ -61,7 +61,7 @@ fn fields_of_later_versions_survive_the_compact_form() {
 }
 
 #[test]
-fn a_compact_record_that_is_cut_off_or_too_long_is_refused() {
+fn a_truncated_or_extended_compact_record_is_rejected() {
     let bytes = encode_compact(&full(), true).unwrap();
     for end in 0..bytes.len() {
         assert!(decode_compact(&bytes[..end]).is_err(), "{end}");
@@ -76,7 +76,7 @@ fn a_compact_record_that_is_cut_off_or_too_long_is_refused() {
 }
 
 #[test]
-fn the_record_has_the_names_of_the_data_model() {
+fn the_record_has_the_documented_field_names() {
     let task = full();
     let record: serde_json::Value = serde_json::from_slice(&encode(&task).unwrap()).unwrap();
     for name in [
@@ -122,7 +122,7 @@ fn the_record_has_the_names_of_the_data_model() {
 }
 
 #[test]
-fn a_record_of_the_first_specification_is_understood() {
+fn a_minimal_record_is_accepted() {
     let text = r#"{
         "id": "550e8400-e29b-41d4-a716-446655440000", "task_type": "send_email", "shard": "5", "status": "pending",
         "available_at": "2026-01-01T00:00:00Z", "lease_expires_at": null, "input": null, "output": null,
@@ -171,11 +171,11 @@ fn unknown_fields_survive_a_read_modify_write_at_every_level() {
     assert_eq!(written["status"], "completed");
 }
 
-/// Damage to a record.
+/// A modification of a record.
 type Change<'a> = &'a dyn Fn(&mut serde_json::Value);
 
 #[test]
-fn contradictions_are_refused() {
+fn inconsistent_records_are_rejected() {
     let with = |status: Status, change: Change| {
         let mut record = serde_json::from_slice(&encode(&in_status(status)).unwrap()).unwrap();
         change(&mut record);
@@ -219,7 +219,7 @@ fn contradictions_are_refused() {
     );
 }
 
-/// Does everything that can be done to a task: whatever was decoded must bear it.
+/// Applies every action to a task. Anything that was decoded must withstand it.
 fn exercise(task: &Task) {
     let lease = task.lease_id.unwrap_or(lease(1));
     for action in [
@@ -250,7 +250,7 @@ fn exercise(task: &Task) {
     ] {
         let mut copy = task.clone();
         if copy.apply(Command { op: op(77), action }, at(0)).is_ok() {
-            // What a transition makes must be readable again.
+            // The result of a transition must be readable again.
             assert_eq!(decode(&encode(&copy).unwrap()).unwrap(), copy);
             assert_eq!(
                 decode_compact(&encode_compact(&copy, true).unwrap()).unwrap(),
@@ -264,7 +264,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_decoded_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(task) = decode(&bytes) {
             exercise(&task);
         }
@@ -274,7 +274,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_record_is_decoded_or_refused(
+    fn a_damaged_record_is_decoded_or_rejected(
         status in 0..6_usize,
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in any::<prop::sample::Index>(),
@@ -296,7 +296,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_numbers_do_no_harm(
+    fn hostile_numbers_are_harmless(
         attempt in 0..u32::MAX - 1, retry_count in 0..u32::MAX - 1, max_retries in any::<u32>(),
         timeout_seconds in any::<u64>(), initial in any::<u64>(), max in any::<u64>(),
         multiplier in any::<f64>(), jitter in any::<f64>(), dropped in 0..COUNT_MAX - 1,

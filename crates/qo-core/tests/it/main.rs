@@ -1,10 +1,10 @@
-//! The tests of qo-core that look at it from outside, in one binary.
+//! Tests of the public interface of qo-core, in one binary.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test that cannot go on should stop loudly"
+    reason = "a test that cannot continue should panic"
 )]
 
 mod codec;

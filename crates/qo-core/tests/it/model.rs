@@ -1,23 +1,23 @@
-//! Random command sequences against a simple reference model, and the promises of the design.
+//! Random command sequences against a simple reference model, and the promises.
 //!
-//! The model is a list of tasks that every question scans. It shares no code with the state machine beyond the names of the
-//! statuses. After each command the outcome, every task and the promises are compared:
+//! The model is a list of tasks that every query scans. It shares no code with the state machine except the status
+//! names. After each command, the outcome, every task and these promises are checked:
 //!
-//! 1. a submit that was acknowledged is never lost;
-//! 2. one task per task id and per idempotency key;
-//! 3. at any time at most one attempt is current, and only it can change the outcome;
-//! 4. a terminal task changes only by a replay, an archive or an unarchive;
-//! 5. when faults stop, every task reaches its end;
-//! 6. attempts exceed one only where a failure, an expired lease, a release, a snooze or a replay explains it.
+//! 1. an acknowledged submit is never lost;
+//! 2. there is one task per task id and per idempotency key;
+//! 3. at most one attempt is current at any time, and only it can change the result;
+//! 4. a finished task changes only by a replay, an archive or an unarchive;
+//! 5. when faults stop, every task finishes;
+//! 6. a task has more than one attempt only after a failure, an expired lease, a release, a snooze or a replay.
 
 mod reference;
 mod run;
 
 use proptest::prelude::*;
 
-use self::run::Run;
+use self::run::ModelRun;
 
-/// One command in a form that shrinks well: what to do, two choices, and how much time has passed.
+/// A command in a form that shrinks well: the kind, two choices, and the elapsed time.
 type Step = (u8, u8, u8, u16);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -25,14 +25,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn check(steps: &[Step]) -> Result<(), TestCaseError> {
-    let mut run = Run::new();
+    let mut run = ModelRun::new();
     for step in steps {
         run.step(*step).map_err(TestCaseError::fail)?;
     }
     run.drain().map_err(TestCaseError::fail)
 }
 
-/// Two halves of the 20,000 sequences, so that both cores have work.
+/// Two halves of the 20,000 sequences, so that two cores can share the work.
 mod sequences {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The queue space, by example.
+//! The queue state by example.
 
 use qo_core::queue_state::{Claim, Outcome, Request, StateCommand};
 use qo_core::transition::Idempotency;
@@ -87,7 +87,7 @@ fn claims_follow_priority_then_due_time_then_submit_order() {
 }
 
 #[test]
-fn what_nobody_asks_for_stands_in_nobodys_way() {
+fn unrequested_tasks_do_not_block_others() {
     let mut space = Space::new();
     for number in 0..50 {
         let foreign = Submission {
@@ -113,7 +113,7 @@ fn what_nobody_asks_for_stands_in_nobodys_way() {
 }
 
 #[test]
-fn a_paused_queue_is_passed_by() {
+fn a_paused_queue_is_skipped() {
     let mut space = Space::new();
     space.submit(submission(1), at(0));
     let queue = || "default".parse().unwrap();
@@ -166,7 +166,7 @@ fn one_task_per_id_and_per_key_in_its_window() {
 }
 
 #[test]
-fn a_rejected_command_may_be_sent_again() {
+fn a_rejected_command_may_be_repeated() {
     let mut space = Space::new();
     let act = |action| Request::Task { id: id(1), action };
     let missing = Outcome::Rejected(Rejection::NotFound { id: id(1) });
@@ -225,7 +225,7 @@ fn leases_and_expiries_end_by_command() {
 }
 
 #[test]
-fn a_margin_puts_off_the_end_of_a_lease_but_not_of_a_pending_task() {
+fn a_margin_delays_the_expiry_of_leases_but_not_of_pending_tasks() {
     let mut space = Space::new();
     space.submit(submission(1), at(0));
     space.claim(&[], &[], 1, at(0));
@@ -247,7 +247,7 @@ fn a_margin_puts_off_the_end_of_a_lease_but_not_of_a_pending_task() {
 }
 
 #[test]
-fn the_state_tells_what_is_due_and_what_has_ended() {
+fn the_state_reports_due_and_finished_tasks() {
     let mut space = Space::new();
     let later = Submission {
         available_at: Some(at(5_000)),
@@ -280,7 +280,7 @@ fn the_state_tells_what_is_due_and_what_has_ended() {
 }
 
 #[test]
-fn a_claim_clears_expired_tasks_out_of_its_way() {
+fn a_claim_cancels_expired_tasks() {
     let mut space = Space::new();
     for number in 0..20 {
         let perishable = Submission {
@@ -296,7 +296,7 @@ fn a_claim_clears_expired_tasks_out_of_its_way() {
 }
 
 #[test]
-fn only_ended_tasks_are_purged_or_forgotten() {
+fn only_finished_tasks_are_purged_or_forgotten() {
     let mut space = Space::new();
     space.submit(submission(1), at(0));
     let alive = Rejection::WrongStatus {
@@ -328,7 +328,7 @@ fn only_ended_tasks_are_purged_or_forgotten() {
 }
 
 #[test]
-fn a_loaded_space_serves_in_the_same_order() {
+fn a_loaded_state_serves_in_the_same_order() {
     let mut space = Space::new();
     for number in [5, 3, 9, 1] {
         space.submit(submission(number), at(0));
@@ -345,7 +345,7 @@ fn a_loaded_space_serves_in_the_same_order() {
 }
 
 #[test]
-fn a_senseless_claim_is_rejected_whole() {
+fn an_invalid_claim_is_rejected_as_a_whole() {
     let mut space = Space::new();
     space.submit(submission(1), at(0));
     let claim = Claim {

@@ -1,4 +1,4 @@
-//! Keeps `docs/reference/state-machine.md` equal to the code.
+//! Keeps `docs/reference/state-machine.md` in sync with the code.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -76,7 +76,7 @@ fn actions() -> Vec<(&'static str, Action)> {
     ]
 }
 
-/// The table of all transitions, found by trying every action on every kind of task.
+/// The table of all transitions, computed by trying every action on every kind of task.
 fn table() -> String {
     let mut table = String::from("| action |");
     for status in Status::ALL {
@@ -88,7 +88,7 @@ fn table() -> String {
     for (name, action) in actions() {
         write!(table, "| {name} |").unwrap();
         for status in Status::ALL {
-            // Late enough for every lease and every expiry to be past.
+            // Late enough for every lease and every task to have expired.
             let reached: BTreeSet<Status> = variants(status)
                 .into_iter()
                 .filter_map(|mut task| {
@@ -119,7 +119,7 @@ fn table() -> String {
     clippy::disallowed_methods,
     reason = "the test reads and writes a document"
 )]
-fn the_documented_table_is_what_the_code_does() {
+fn the_documented_table_matches_the_code() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../docs/reference/state-machine.md"

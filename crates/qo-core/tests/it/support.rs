@@ -1,4 +1,4 @@
-//! Short ways to make what the tests need.
+//! Test helpers.
 
 use qo_core::transition::{Failure, FailureKind, submit};
 use qo_core::{
@@ -6,7 +6,7 @@ use qo_core::{
     Timestamp,
 };
 
-/// A point in time, so many milliseconds after the tests' beginning.
+/// The time `millis` milliseconds after the start of the tests.
 pub(crate) fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(1_800_000_000_000 + millis)
 }
@@ -35,17 +35,17 @@ pub(crate) fn submission(number: u64) -> Submission {
     )
 }
 
-/// A task that was submitted at time 0.
+/// A task submitted at time 0.
 pub(crate) fn pending() -> Task {
     submit(submission(1), op(1), at(0)).unwrap()
 }
 
-/// A task that was claimed with lease 1 for 60 s at time 0.
+/// A task claimed with lease 1 for 60 s at time 0.
 pub(crate) fn running() -> Task {
     after(pending(), claim(1))
 }
 
-/// A task in any status.
+/// A task with this status.
 pub(crate) fn in_status(status: Status) -> Task {
     match status {
         Status::Pending => pending(),
@@ -97,7 +97,7 @@ pub(crate) fn fail(number: u64, kind: FailureKind) -> Action {
     }
 }
 
-/// A running task in which every field of the record is used.
+/// A running task that uses every field of the record.
 pub(crate) fn full() -> Task {
     use qo_core::transition::{Idempotency, ProgressReport};
     let submission = Submission {

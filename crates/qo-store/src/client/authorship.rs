@@ -1,23 +1,24 @@
-//! Recognising one's own write in what is stored.
+//! Recognising the client's own write in a stored record.
 //!
-//! Every record that qo writes under a condition names the operation that wrote it: `op_id` for the newest write, and for
-//! the ones before it `op_id` in each of its `events`, or the list `recent_ops`. After an answer was lost, the stored record
-//! therefore still tells whether the write was applied, even when somebody has since built upon it.
+//! Every record that qo writes conditionally contains the id of the operation that wrote it: `op_id` for the newest
+//! write, and for earlier writes the `op_id` of each of its `events`, or the list `recent_ops`. If a response was
+//! lost, the stored record still shows whether the write was applied, even if another writer has changed the record
+//! since.
 //!
-//! Only these three fields are looked at, each on its own, so that a record which is odd elsewhere is still recognised. The
-//! bytes come from outside: whatever does not parse is simply not ours. Nothing is copied, the work is linear in the
+//! Only these three fields are parsed, each on its own, so a record that is unusual elsewhere is still recognised.
+//! The bytes are untrusted: anything that does not parse is not ours. Nothing is copied, the work is linear in the
 //! body's length, and the client bounds that length before it reads a body.
 
 use qo_core::OpId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// What a stored record says about an operation.
+/// How a stored record refers to an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authorship {
-    /// The operation wrote what is stored now.
+    /// The operation wrote the current state.
     Latest,
-    /// The operation wrote an earlier state, and what is stored now was made from that.
+    /// The operation wrote an earlier state from which the current one was derived.
     BuiltUpon,
 }
 
@@ -37,19 +38,19 @@ struct Event<'a> {
     op_id: Option<&'a RawValue>,
 }
 
-/// Whether the JSON record in `body` carries the operation `op`, and how. Bytes that are no such record carry none.
+/// Whether the JSON record in `body` contains the operation `op`, and how. Other bytes contain no operation.
 pub fn carries_operation(body: &[u8], op: &OpId) -> Option<Authorship> {
     let record: Record<'_> = serde_json::from_slice(body).ok()?;
-    if names(record.op_id, op) {
+    if is_op(record.op_id, op) {
         return Some(Authorship::Latest);
     }
     let in_events = elements(record.events).into_iter().any(|event| {
-        serde_json::from_str::<Event<'_>>(event.get()).is_ok_and(|event| names(event.op_id, op))
+        serde_json::from_str::<Event<'_>>(event.get()).is_ok_and(|event| is_op(event.op_id, op))
     });
     let built_upon = in_events
         || elements(record.recent_ops)
             .into_iter()
-            .any(|recent| names(Some(recent), op));
+            .any(|recent| is_op(Some(recent), op));
     built_upon.then_some(Authorship::BuiltUpon)
 }
 
@@ -58,7 +59,7 @@ fn elements(list: Option<&RawValue>) -> Vec<&RawValue> {
         .unwrap_or_default()
 }
 
-fn names(value: Option<&RawValue>, op: &OpId) -> bool {
+fn is_op(value: Option<&RawValue>, op: &OpId) -> bool {
     value
         .and_then(|value| serde_json::from_str::<OpId>(value.get()).ok())
         .is_some_and(|found| found == *op)
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_wrote_twice_counts_by_its_newest_write() {
+    fn an_operation_that_wrote_twice_is_the_latest() {
         let body = format!(
             r#"{{"op_id":"{0}","events":[{{"op_id":"{0}"}}],"recent_ops":["{0}"]}}"#,
             op(1)
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_bytes_carry_nothing() {
+    fn hostile_bytes_contain_no_operation() {
         let deep = "[".repeat(100_000);
         let twice = format!(r#"{{"op_id":"{0}","op_id":"{0}"}}"#, op(1));
         for body in [
@@ -140,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_fail(body in proptest::collection::vec(any::<u8>(), 0..256)) {
+        fn arbitrary_bytes_do_not_panic(body in proptest::collection::vec(any::<u8>(), 0..256)) {
             prop_assert_eq!(carries_operation(&body, &op(1)), None);
         }
     }

@@ -1,9 +1,9 @@
-//! What a failed request means for what happens next.
+//! Classification of failed requests.
 //!
-//! `object_store` has errors for what its callers usually ask; qo must also tell "this was not applied" from "nobody
-//! knows". The layer below puts a [`ResponseError`] into the error's chain wherever an answer said more than the error
-//! itself; it decides where it is present. An error that nothing is known about is a doubtful one, because that costs a read
-//! at worst, while the opposite mistake loses a write.
+//! `object_store` has errors for what its callers usually need. qo must also distinguish "not applied" from
+//! "unknown". The layer below puts a [`ResponseError`] into the source chain if the response said more than the error
+//! itself, and that takes precedence. An unknown error is treated as doubtful: that costs at most one read, while the
+//! opposite mistake loses a write.
 
 use object_store::Error;
 
@@ -11,38 +11,39 @@ use super::retry::Budget;
 use crate::error::StoreError;
 use crate::response::{self, ResponseError};
 
-/// What a failed request means.
+/// The meaning of a failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// Nothing is stored there.
+    /// The object does not exist.
     NotFound,
-    /// What is stored is what the caller already has.
+    /// The object is unchanged since the caller's read.
     NotModified,
-    /// The condition of a write did not hold; this try was not applied.
+    /// The condition of a write did not hold. This attempt was not applied.
     ConditionFailed,
-    /// 409: another write was in flight; this try was not applied, and says nothing about what is stored.
+    /// 409: another write was in flight. This attempt was not applied, and the stored state is unknown.
     Contended(String),
-    /// The store shed the request before doing anything, by its contract.
+    /// The store rejected the request before processing it, by contract.
     Throttled {
         detail: String,
-        /// Whether it said so in so many words. A bare 503 may also come from a proxy that lost the answer.
+        /// Whether the store explicitly asked to slow down. A bare 503 may also come from a proxy that lost
+        /// the response.
         explicit: bool,
     },
-    /// Nobody knows whether the request was applied, or will be.
+    /// Unknown whether the request was applied or will be.
     Doubtful(String),
-    /// A body of another length than its object has.
+    /// The body is shorter or longer than the object.
     Torn(String),
-    /// The credentials are refused, or the bucket is not there for them.
+    /// The credentials were rejected, or the bucket is not visible to them.
     Denied(String),
-    /// Asking again would give the same refusal.
+    /// A retry would be rejected the same way.
     Unsupported(String),
 }
 
-/// Longer texts from outside are cut to this many characters.
+/// Longer messages from the store are truncated to this many characters.
 const DETAIL_CHARS_MAX: usize = 300;
 
 impl Failure {
-    /// What this error means.
+    /// Classifies an error.
     pub(super) fn of(error: &Error) -> Self {
         if let Some(response) = response::find(error) {
             return Self::of_response(response);
@@ -63,21 +64,21 @@ impl Failure {
     }
 
     fn of_response(response: &ResponseError) -> Self {
-        let said = detail(response);
+        let message = detail(response);
         let ResponseError::Status { status, code, .. } = response else {
-            return Self::Doubtful(said);
+            return Self::Doubtful(message);
         };
         let code = code.as_deref().unwrap_or_default();
         match (*status, code) {
             (304, _) => Self::NotModified,
-            // The one 409 that is definite: Azure's way to say that a create found a blob.
+            // Azure returns 409 when a create finds a blob. Every other 409 is indefinite.
             (412, _) | (409, "BlobAlreadyExists") => Self::ConditionFailed,
-            (409, _) => Self::Contended(said),
-            // S3 says 400 when a connection was too slow.
-            (408, _) | (400, "RequestTimeout") => Self::Doubtful(said),
-            // A missing bucket is mended by no retry and no other key. S3 says 400 when a token is stale or for another
-            // region. A stale token is not retried: the credential provider renews its own in time, so this one is fixed
-            // and stays stale.
+            (409, _) => Self::Contended(message),
+            // S3 returns 400 when a connection is too slow.
+            (408, _) | (400, "RequestTimeout") => Self::Doubtful(message),
+            // A missing bucket cannot be fixed by a retry or another key. S3 returns 400 for a stale
+            // token and for one of another region. A stale token is not retried: the credential provider
+            // renews its own tokens in time, so this one is fixed and stays stale.
             (404, "NoSuchBucket" | "ContainerNotFound")
             | (401 | 403, _)
             | (
@@ -86,22 +87,22 @@ impl Failure {
                 | "InvalidToken"
                 | "TokenRefreshRequired"
                 | "AuthorizationHeaderMalformed",
-            ) => Self::Denied(said),
+            ) => Self::Denied(message),
             (404, _) => Self::NotFound,
             (429, _) => Self::Throttled {
-                detail: said,
+                detail: message,
                 explicit: true,
             },
             (503, code) => Self::Throttled {
-                detail: said,
+                detail: message,
                 explicit: code.starts_with("SlowDown") || code == "ServerBusy",
             },
-            (300..=499 | 501, _) => Self::Unsupported(said),
-            _ => Self::Doubtful(said),
+            (300..=499 | 501, _) => Self::Unsupported(message),
+            _ => Self::Doubtful(message),
         }
     }
 
-    /// Whether the same request may fare better later.
+    /// Whether a retry may succeed.
     pub(super) fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -109,12 +110,12 @@ impl Failure {
         )
     }
 
-    /// Whether the store asked to be left alone for a while.
+    /// Whether the store asked to slow down.
     pub(super) fn is_throttled(&self) -> bool {
         matches!(self, Self::Throttled { .. })
     }
 
-    /// Whether a write that was answered so may have been applied, or may yet be.
+    /// Whether a write with this failure may have been applied or may still be.
     pub(super) fn may_have_applied(&self) -> bool {
         matches!(
             self,
@@ -126,7 +127,7 @@ impl Failure {
         )
     }
 
-    /// What the caller is told when this failure is the last word.
+    /// The error to return when there are no more retries.
     pub(super) fn give_up(
         self,
         operation: &'static str,
@@ -154,7 +155,7 @@ impl Failure {
             | Self::Denied(detail)
             | Self::Unsupported(detail) => unavailable(key, detail, budget, in_doubt),
             Self::ConditionFailed | Self::NotModified => {
-                let detail = "the store refused a condition that holds".to_owned();
+                let detail = "the store rejected a condition that holds".to_owned();
                 unavailable(key, detail, budget, in_doubt)
             }
         }
@@ -171,7 +172,7 @@ fn unavailable(key: String, detail: String, budget: &Budget<'_>, in_doubt: bool)
     }
 }
 
-/// The error's words, cut to a sane length and without the query of any address, where a signature could be.
+/// The error's message, truncated, and without URL queries, which could contain a signature.
 fn detail(error: &dyn std::fmt::Display) -> String {
     let text = error.to_string();
     let mut kept = String::new();
@@ -192,7 +193,7 @@ fn detail(error: &dyn std::fmt::Display) -> String {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, code: &str) -> Error {
+    fn response(status: u16, code: &str) -> Error {
         Error::Generic {
             store: "test",
             source: Box::new(ResponseError::Status {
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_its_meaning() {
+    fn every_status_is_classified() {
         for (status, code, meaning) in [
             (304, "", "not modified"),
             (301, "PermanentRedirect", "unsupported"),
@@ -252,25 +253,25 @@ mod tests {
             (503, "", "shed"),
             (504, "", "doubtful"),
         ] {
-            let failure = Failure::of(&answer(status, code));
+            let failure = Failure::of(&response(status, code));
             assert_eq!(kind(&failure), meaning, "{status} {code}");
         }
     }
 
     #[test]
-    fn a_409_is_never_taken_for_an_object_that_exists() {
+    fn a_409_never_means_that_the_object_exists() {
         let dressed_up = Error::AlreadyExists {
             path: "k".to_owned(),
-            source: Box::new(answer(409, "ConditionalRequestConflict")),
+            source: Box::new(response(409, "ConditionalRequestConflict")),
         };
         assert_eq!(kind(&Failure::of(&dressed_up)), "contended");
     }
 
     #[test]
-    fn silence_and_unknown_errors_are_doubtful() {
-        let silence = Error::Generic {
+    fn missing_responses_and_unknown_errors_are_doubtful() {
+        let no_response = Error::Generic {
             store: "test",
-            source: Box::new(ResponseError::NoAnswer {
+            source: Box::new(ResponseError::NoResponse {
                 detail: "timed out".to_owned(),
             }),
         };
@@ -278,7 +279,7 @@ mod tests {
             store: "test",
             source: "surprise".into(),
         };
-        for error in [silence, unknown] {
+        for error in [no_response, unknown] {
             let failure = Failure::of(&error);
             assert_eq!(kind(&failure), "doubtful");
             assert!(failure.may_have_applied() && failure.is_transient());
@@ -286,9 +287,9 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_of_a_refusal_is_kept() {
-        let Failure::Denied(detail) = Failure::of(&answer(403, "RequestTimeTooSkewed")) else {
-            panic!("a 403 is a refusal");
+    fn the_reason_of_a_denial_is_kept() {
+        let Failure::Denied(detail) = Failure::of(&response(403, "RequestTimeTooSkewed")) else {
+            panic!("a 403 must be a denial");
         };
         assert!(detail.contains("RequestTimeTooSkewed"), "{detail}");
     }

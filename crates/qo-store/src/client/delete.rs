@@ -1,7 +1,7 @@
-//! Deleting many objects, with the fate of each one known.
+//! Deleting many objects, with a result for each.
 //!
-//! A delete may be repeated: it has no condition, and what is not there counts as deleted. One that was given up on may
-//! still arrive later, so a key that was deleted is not used again for something else.
+//! A delete is idempotent: it has no condition, and a missing object counts as deleted. A delete that was given up on
+//! may still arrive later, so a deleted key must not be reused for something else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,19 +14,19 @@ use super::classify::Failure;
 use super::{StoreClient, key_path};
 use crate::error::StoreError;
 
-/// What one request can delete on S3.
+/// The maximum number of keys that one S3 request deletes.
 const BATCH_KEYS_MAX: usize = 1_000;
 
-/// The objects that could not be deleted; all others are gone.
+/// The objects that could not be deleted. All others are gone.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("could not delete {} objects, the first because {}", failed.len(), failed.first().map(|(_, error)| error.to_string()).unwrap_or_default())]
+#[error("could not delete {} objects; the first error: {}", failed.len(), failed.first().map(|(_, error)| error.to_string()).unwrap_or_default())]
 pub struct DeleteFailures {
-    /// Each key with its reason, in the order of the keys. Never empty.
+    /// Each key with its error, in key order. Never empty.
     pub failed: Vec<(String, StoreError)>,
 }
 
-/// What is left of a batch, by key, each with why it is still there.
-type Left = BTreeMap<Path, Failure>;
+/// The keys of a batch that remain, each with its failure.
+type Remaining = BTreeMap<Path, Failure>;
 
 pub(super) async fn delete_many(
     client: &StoreClient,
@@ -53,11 +53,11 @@ pub(super) async fn delete_many(
     Err(DeleteFailures { failed })
 }
 
-/// Deletes one batch, asking again only for what is left and may still go.
+/// Deletes one batch, retrying only the keys that remain and may still succeed.
 async fn delete_batch(client: &StoreClient, mut batch: Vec<Path>) -> Vec<(String, StoreError)> {
     let mut budget = client.budget();
     let mut failed = Vec::new();
-    // What an earlier try may have deleted stays in doubt, whatever a later one is told.
+    // A key that an earlier attempt may have deleted stays in doubt, whatever later attempts return.
     let mut doubtful: BTreeSet<Path> = BTreeSet::new();
     loop {
         let left = delete_once(client, budget.next_timeout(), &batch).await;
@@ -65,10 +65,10 @@ async fn delete_batch(client: &StoreClient, mut batch: Vec<Path>) -> Vec<(String
             .iter()
             .filter(|(_, failure)| failure.may_have_applied());
         doubtful.extend(in_doubt.map(|(path, _)| path.clone()));
-        let (transient, refused): (Left, Left) = left
+        let (transient, refused): (Remaining, Remaining) = left
             .into_iter()
             .partition(|(_, failure)| failure.is_transient());
-        let mut give_up = |left: Left, budget: &_| {
+        let mut give_up = |left: Remaining, budget: &_| {
             failed.extend(left.into_iter().map(|(path, failure)| {
                 let in_doubt = doubtful.contains(&path);
                 let error = failure.give_up("delete_many", path.as_ref(), budget, in_doubt);
@@ -85,47 +85,49 @@ async fn delete_batch(client: &StoreClient, mut batch: Vec<Path>) -> Vec<(String
     }
 }
 
-/// Asks once, and returns what is left.
-async fn delete_once(client: &StoreClient, timeout: Duration, batch: &[Path]) -> Left {
+/// Sends one request and returns the remaining keys.
+async fn delete_once(client: &StoreClient, timeout: Duration, batch: &[Path]) -> Remaining {
     let paths: Vec<_> = batch.iter().cloned().map(Ok).collect();
     let mut left: BTreeSet<&Path> = batch.iter().collect();
     let mut results = client
         .objects()
         .delete_stream(futures_util::stream::iter(paths).boxed());
-    // Stores answer in the order of the keys, one result each; only a request that fails as a whole gives fewer.
-    let mut answers: Vec<Option<Failure>> = Vec::with_capacity(batch.len());
+    // Stores return one result per key, in key order. There are fewer only if the request fails as a whole.
+    let mut replies: Vec<Option<Failure>> = Vec::with_capacity(batch.len());
     let reading = async {
         while let Some(result) = results.next().await {
             match result {
                 Ok(path) => {
                     left.remove(&path);
-                    answers.push(None);
+                    replies.push(None);
                 }
-                Err(error) => answers.push(Some(of_delete(&error))),
+                Err(error) => replies.push(Some(of_delete(&error))),
             }
-            if answers.len() >= batch.len() {
+            if replies.len() >= batch.len() {
                 break;
             }
         }
     };
-    let timed_out = client.answer_within(timeout, reading).await.err();
-    let one_each = answers.len() == batch.len();
+    let timed_out = client.with_timeout(timeout, reading).await.err();
+    let one_each = replies.len() == batch.len();
     let whole = timed_out
-        .or_else(|| answers.iter().rev().find_map(Clone::clone))
-        .unwrap_or_else(|| Failure::Doubtful("the store did not say what it deleted".to_owned()));
+        .or_else(|| replies.iter().rev().find_map(Clone::clone))
+        .unwrap_or_else(|| {
+            Failure::Doubtful("the store did not report what it deleted".to_owned())
+        });
     batch
         .iter()
         .enumerate()
         .filter(|(_, path)| left.contains(path))
         .map(|(index, path)| {
-            let own = answers.get(index).filter(|_| one_each).cloned().flatten();
+            let own = replies.get(index).filter(|_| one_each).cloned().flatten();
             (path.clone(), own.unwrap_or_else(|| whole.clone()))
         })
         .filter(|(_, failure)| !(one_each && *failure == Failure::NotFound))
         .collect()
 }
 
-/// S3 answers a batch with a code per key, which `object_store` keeps only as text.
+/// S3 returns an error code per key, which `object_store` keeps only as text.
 fn of_delete(error: &object_store::Error) -> Failure {
     match Failure::of(error) {
         Failure::Doubtful(text) if text.contains("AccessDenied") => Failure::Denied(text),

@@ -1,4 +1,4 @@
-//! The names directly below a prefix that have something below themselves.
+//! The names directly below a prefix that have objects below them.
 
 use futures_util::TryFutureExt;
 use object_store::path::Path;
@@ -15,7 +15,7 @@ pub(super) async fn folders(client: &StoreClient, prefix: &str) -> Result<Vec<St
                 .objects()
                 .list_with_delimiter(Some(&path))
                 .map_err(|error| Failure::of(&error));
-            async move { client.answer_within(timeout, request).await? }
+            async move { client.with_timeout(timeout, request).await? }
         })
         .await?;
     Ok(listed

@@ -1,68 +1,69 @@
-//! The store, in exactly the words that qo needs: create, swap, put, get, page, delete.
+//! A store client with the operations that qo needs: create, swap, put, get, page, delete.
 //!
-//! # Why a client of its own
+//! # Why qo has its own client
 //!
-//! A queue stands on one question: did my conditional write happen? Between the question and the answer are networks,
-//! proxies and servers that lose requests, lose answers, deliver late, deliver twice, and fail after they did the work. The
-//! client turns all of that into three honest outcomes: it happened, it did not and will not, or nobody can tell yet
-//! ([`StoreError::Unavailable`] with `in_doubt`). It can do so because every record carries the id of the operation that
-//! wrote it (see [`authorship`]), so that the store itself is the witness.
+//! The queue depends on one question: was my conditional write applied? Networks, proxies and servers lose requests and
+//! responses, deliver them late or twice, and fail after doing the work. The client reduces all of this to three results:
+//! the write was applied, it was not and never will be, or it is unknown ([`StoreError::Unavailable`] with `in_doubt`).
+//! This works because every record contains the id of the operation that wrote it (see [`authorship`]), so reading the
+//! stored record settles the question.
 //!
-//! # From answer to action
+//! # From response to action
 //!
-//! For [`create`](StoreClient::create) (`If-None-Match: *`) and [`swap`](StoreClient::swap) (`If-Match`). "Unsure" means
-//! that an earlier try of the same operation got no definite answer.
+//! These tables apply to [`create`](StoreClient::create) (`If-None-Match: *`) and [`swap`](StoreClient::swap)
+//! (`If-Match`). "Unsure" means that an earlier attempt of the same operation got no definite response.
 //!
-//! | answer | action | why that is right |
+//! | response | action | reason |
 //! | --- | --- | --- |
-//! | success | done | the condition held when the store applied it |
-//! | 412, or "exists", at once | `Conflict` / `AlreadyExists`, no read | no try of ours can have made the condition fail |
-//! | 404 to a swap, at once | `Conflict` | AWS says 404 where others say 412: what was expected is gone |
-//! | 412, "exists" or 404 when unsure | read back | the condition may have failed because of our own first write |
-//! | no answer, timeout, 5xx | read back | applied, not applied, or still on its way |
-//! | 409 | read back | another write was in flight; it is neither "exists" nor a failure |
-//! | 429, 503 | wait longer, send again, now unsure | by contract nothing was applied, so a read would only double the load of a store that asks for less; if the contract was broken, the condition fails and the 412 is read back |
-//! | 400, 401, 403, unsupported | that error, never again | it would be the same; when unsure, it is read back first |
+//! | success | done | the condition held when the store applied the write |
+//! | 412 or "exists" on the first attempt | `Conflict` / `AlreadyExists`, no read | no attempt of ours can have made the condition fail |
+//! | 404 to a swap on the first attempt | `Conflict` | AWS returns 404 where others return 412: the expected object is gone |
+//! | 412, "exists" or 404 when unsure | read back | our own first write may have made the condition fail |
+//! | no response, timeout, 5xx | read back | applied, not applied, or still in flight |
+//! | 409 | read back | another write was in flight; it means neither "exists" nor failure |
+//! | 429, 503 | wait longer, resend, now unsure | by contract nothing was applied, so a read would only add load to an overloaded store; if the store broke the contract, the condition fails and the 412 is read back |
+//! | 400, 401, 403, unsupported | return that error, no retry | a retry would fail the same way; when unsure, read back first |
 //!
-//! Then, from what the read found:
+//! Then, depending on what the read returned:
 //!
-//! | stored | action | why that is right |
+//! | stored | action | reason |
 //! | --- | --- | --- |
-//! | our operation id, as the newest | success, with the tag read | it was applied, once: a second copy of a conditional write fails its condition |
-//! | our operation id, in the history | success, without a tag | it was applied, and somebody built upon it |
-//! | a swap finds the expected tag, a create finds nothing | send the same bytes with the same id again | nothing was applied so far. If the first copy arrives late, it makes the second fail with 412, or fails itself; either way one is applied, and the id in it is ours |
-//! | something else | `Conflict` / `AlreadyExists` | the condition can never hold again, so a late copy fails too |
-//! | a swap finds nothing | `Conflict`, or in doubt where a try may have been applied | whoever deleted it may have seen our write |
+//! | our operation id, as the newest | success, with the tag just read | the write was applied exactly once: a second copy of a conditional write fails its condition |
+//! | our operation id, in the history | success, without a tag | the write was applied, and another writer has since replaced it |
+//! | a swap finds the expected tag, a create finds nothing | resend the same bytes with the same id | nothing was applied so far. If the first copy arrives late, it makes the second fail with 412, or fails itself. Either way exactly one is applied, and it contains our id |
+//! | anything else | `Conflict` / `AlreadyExists` | the condition can never hold again, so a late copy fails too |
+//! | a swap finds nothing | `Conflict`, or in doubt if an attempt may have been applied | the object may have been deleted after our write |
 //! | the read fails | read again within the budget, then in doubt | |
 //!
-//! The whole takes at most `budget + settle` of [`RetryConfig`] (40 s); what is still open then is reported as in doubt, and
-//! the caller, who knows the operation id, can look for it later.
+//! An operation takes at most `budget + settle` of [`RetryConfig`] (40 s). A write that is still unsettled then is
+//! reported as in doubt. The caller knows the operation id and can look for it later.
 //!
-//! Four things are asked of the callers:
-//! - The body of a conditional write carries its operation id, and keeps those of earlier ones for longer than writes stay
-//!   unsettled. A body that does not is never reported as lost or won by guesswork: it is in doubt.
-//! - Bytes differ from one write to the next, which the record's revision sees to. Entity tags are hashes of the content, so
-//!   a record that returned to its old bytes would let a late write pass `If-Match`.
-//! - A key that is made by `create` is not deleted while its creation may be in flight, or the creation may be repeated.
+//! Callers must ensure that:
+//! - The body of a conditional write contains its operation id, and keeps the ids of earlier writes for longer than a
+//!   write can stay unsettled. If a body lacks the id, the client does not guess: the write is in doubt.
+//! - No two writes have the same bytes. The record's revision ensures this. Entity tags are content hashes, so a record
+//!   that returned to its old bytes would let a late write pass `If-Match`.
+//! - A key written by `create` is not deleted while its creation may be in flight. Otherwise a late copy could create it
+//!   again.
 //! - Dropping the future of a write leaves that write in doubt.
 //!
-//! The transport below must not repeat a conditional write by itself, or a first 412 could be the answer to its own second
-//! copy. qo's does not; a proxy on the way may (nginx repeats a PUT when one of its upstreams breaks off). For such places,
-//! [`ClientConfig::trust_first_refusal`] makes every refusal be read back.
+//! The transport below must not resend a conditional write by itself. Otherwise the first 412 could be the response to
+//! its own second copy. qo's transport does not, but a proxy may: nginx resends a PUT when an upstream breaks off. In such
+//! an environment, disable [`ClientConfig::trust_first_refusal`], so that every refusal is read back.
 //!
 //! # Requests
 //!
-//! | operation | requests | when its answer is lost |
+//! | operation | requests | if the response is lost |
 //! | --- | --- | --- |
-//! | `create`, `swap` | 1 PUT | + 1 GET, and + 1 PUT if it had not been applied |
-//! | `create`, `swap`, throttled | 1 PUT per try | + 1 GET only if a condition then fails |
+//! | `create`, `swap` | 1 PUT | + 1 GET, and + 1 PUT if the write was not applied |
+//! | `create`, `swap`, throttled | 1 PUT per attempt | + 1 GET only if a condition then fails |
 //! | `put` | 1 PUT | + 1 PUT |
 //! | `get`, `get_if_changed` | 1 GET | + 1 GET |
 //! | `page` | 1 LIST | + 1 LIST |
-//! | `delete_many` | 1 DELETE per 1,000 keys on S3 | + 1 for the keys that are left |
+//! | `delete_many` | 1 DELETE per 1,000 keys on S3 | + 1 for the remaining keys |
 //!
-//! `page` takes at most 1,000 keys of a stream that asks the store for pages of 1,000, and drops the stream without asking
-//! for more. (Azure cannot start a listing at a key: there the pages before `after` are listed and skipped.)
+//! `page` reads at most 1,000 keys of a stream that requests pages of 1,000 keys, and drops the stream before it requests
+//! another page. (Azure cannot start a listing at a key: the pages before `after` are listed and skipped.)
 
 mod authorship;
 mod classify;
@@ -102,20 +103,21 @@ use classify::Failure;
 use retry::Budget;
 use settle::Condition;
 
-/// Finds an operation in a stored body.
+/// Looks for an operation id in a stored body.
 pub type Recognise = fn(body: &[u8], op: &OpId) -> Option<Authorship>;
 
-/// What a client can be told about how to work.
+/// Configuration of a [`StoreClient`].
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
-    /// How to try again.
+    /// Retry settings.
     pub retry: RetryConfig,
-    /// How an own write is recognised in what is stored.
+    /// How the client recognises its own write in a stored body.
     pub recognise: Recognise,
-    /// A larger object is not read.
+    /// Larger objects are not read.
     pub object_bytes_max: u64,
-    /// Whether a refusal of the first try is final. Something between here and the store that repeats requests by itself
-    /// can make it the answer to a second copy; where there is such a thing, say no, and each refusal costs one read more.
+    /// Whether a refusal of the first attempt is final. If a proxy between the client and the store resends
+    /// requests, the refusal may be the response to a second copy. In that case set this to false; each refusal
+    /// then costs one more read.
     pub trust_first_refusal: bool,
 }
 
@@ -130,28 +132,28 @@ impl Default for ClientConfig {
     }
 }
 
-/// An object as it was read.
+/// An object as read from the store.
 #[derive(Debug, Clone)]
 pub struct Object {
     /// Its bytes.
     pub body: Bytes,
-    /// Names this state of it.
+    /// Identifies this state of the object.
     pub tag: Tag,
     /// When it was written, by the store's clock.
     pub last_modified: Timestamp,
 }
 
-/// How many short bodies in a row make an object damaged rather than a connection poor.
+/// After this many consecutive short bodies, the object counts as damaged.
 const TORN_READS_MAX: u32 = 3;
 
-/// A store with qo's vocabulary. Clones share everything.
+/// A store client. Clones share all state.
 #[derive(Debug, Clone)]
 pub struct StoreClient {
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClientShared {
     objects: Arc<dyn ObjectStore>,
     clock: Arc<StoreClock>,
     runtime: Arc<dyn Runtime>,
@@ -159,7 +161,8 @@ struct Shared {
 }
 
 impl StoreClient {
-    /// A client of `objects`, whose own retries must be off. `clock` is what the layer below feeds with the store's answers.
+    /// A client of `objects`, whose own retries must be off. `clock` is the clock that the layer below updates
+    /// from responses.
     pub fn new(
         objects: Arc<dyn ObjectStore>,
         clock: Arc<StoreClock>,
@@ -167,7 +170,7 @@ impl StoreClient {
         config: ClientConfig,
     ) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ClientShared {
                 objects,
                 clock,
                 runtime,
@@ -176,22 +179,22 @@ impl StoreClient {
         }
     }
 
-    /// The store's time, which does not go back because it gets to be known better: [`StoreClock::now`].
+    /// The store's time: [`StoreClock::now`]. It does not go back when the estimate improves.
     pub fn now(&self) -> Timestamp {
         self.shared.clock.now(self.shared.runtime.moment())
     }
 
-    /// The earliest that the store's time can be: what is past by this has passed, however little is known of the store's clock.
+    /// The earliest possible store time. A deadline before it has certainly passed.
     pub fn earliest_now(&self) -> Timestamp {
         self.shared.clock.earliest(self.shared.runtime.moment())
     }
 
-    /// Writes an object where there is none. `body` carries `op`.
+    /// Creates an object. Fails if one exists. `body` must contain `op`.
     pub async fn create(&self, key: &str, body: Bytes, op: &OpId) -> Result<Written, StoreError> {
         settle::write(self, "create", key, body, Condition::Absent, op).await
     }
 
-    /// Replaces an object, if it still is what `tag` names. `body` carries `op`.
+    /// Replaces an object if it is still in the state that `tag` identifies. `body` must contain `op`.
     pub async fn swap(
         &self,
         key: &str,
@@ -202,8 +205,8 @@ impl StoreClient {
         settle::write(self, "swap", key, body, Condition::Unchanged(tag), op).await
     }
 
-    /// Writes an object whatever is there. A write that was given up on may still arrive, after later ones: use it only
-    /// where that does no harm.
+    /// Writes an object unconditionally. A write that was given up on may still arrive after later ones, so use
+    /// this only where that is harmless.
     pub async fn put(&self, key: &str, body: Bytes) -> Result<Tag, StoreError> {
         let path = key_path(key)?;
         let payload = PutPayload::from(body);
@@ -213,7 +216,7 @@ impl StoreClient {
                 let path = &path;
                 async move {
                     let request = self.objects().put(path, payload);
-                    match self.answer_within(timeout, request).await? {
+                    match self.with_timeout(timeout, request).await? {
                         Ok(result) => Ok(result),
                         Err(error) => Err(without_bucket(Failure::of(&error))),
                     }
@@ -232,7 +235,7 @@ impl StoreClient {
         .await
     }
 
-    /// Reads an object unless it still is what `tag` names.
+    /// Reads an object unless it is still in the state that `tag` identifies.
     pub async fn get_if_changed(&self, key: &str, tag: &Tag) -> Result<Option<Object>, StoreError> {
         let path = key_path(key)?;
         let options = GetOptions::new().with_if_none_match(tag.e_tag());
@@ -241,7 +244,7 @@ impl StoreClient {
             let path = &path;
             async move {
                 match self.get_once(timeout, path, options).await {
-                    // A store that ignores the condition sends the object that the caller has.
+                    // A store that ignores the condition returns the object that the caller already has.
                     Ok(object) => Ok((!object.tag.matches(tag)).then_some(object)),
                     Err(Failure::NotModified) => Ok(None),
                     Err(failure) => Err(failure),
@@ -251,15 +254,15 @@ impl StoreClient {
         .await
     }
 
-    /// Up to `limit` objects under `prefix`, in the order of their keys, from the first one after `after`.
+    /// Up to `limit` objects under `prefix`, in key order, starting after the key `after`.
     ///
-    /// The prefix is whole path segments: `a/b` holds `a/b/c` but neither `a/b` nor `a/bc`; the empty one holds everything.
-    /// The limit is taken as at least 1 and at most [`PAGE_LIMIT_MAX`].
+    /// The prefix consists of whole path segments: `a/b` includes `a/b/c` but neither `a/b` nor `a/bc`. The empty
+    /// prefix includes everything. The limit is clamped to 1..=[`PAGE_LIMIT_MAX`].
     ///
-    /// Some stores keep folders apart and list the folder `a` before its neighbours `a-b` and `a.b`, although `a/` sorts
-    /// behind them (SeaweedFS 4.47 does). A page that shows this is refused as unsupported, because a listing that goes on
-    /// after its last key could miss some. Keys that are listed together must therefore not have a folder whose name, with
-    /// a character before `/` behind it (such as `-` or `.`), begins the name of a neighbour.
+    /// Some stores keep folders separately and list folder `a` before its siblings `a-b` and `a.b`, although `a/`
+    /// sorts after them (SeaweedFS 4.47 does). Such a page is rejected as unsupported, because continuing after
+    /// its last key could skip keys. Keys that are listed together must therefore not include a folder whose
+    /// name, followed by a character that sorts before `/` (such as `-` or `.`), is a prefix of a sibling's name.
     pub async fn page(
         &self,
         prefix: &str,
@@ -269,12 +272,12 @@ impl StoreClient {
         page::page(self, prefix, after, limit).await
     }
 
-    /// The names directly below `prefix` that have objects below themselves: one LIST, if there are few.
+    /// The names directly below `prefix` that have objects below them. One LIST request, if there are few.
     pub async fn folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
         folders::folders(self, prefix).await
     }
 
-    /// Deletes objects. Those that are not there count as deleted; those that could not be deleted are named one by one.
+    /// Deletes objects. Missing objects count as deleted. The error lists each object that could not be deleted.
     pub async fn delete_many(&self, keys: &[String]) -> Result<(), DeleteFailures> {
         delete::delete_many(self, keys).await
     }
@@ -291,7 +294,7 @@ impl StoreClient {
         Budget::new(self.shared.runtime.as_ref(), &self.shared.config.retry)
     }
 
-    /// Sends a request that may be repeated at will, until it succeeds, cannot succeed, or the budget is used up.
+    /// Sends an idempotent request until it succeeds, fails permanently, or exhausts the budget.
     async fn retrying<T, Sent>(
         &self,
         operation: &'static str,
@@ -318,11 +321,11 @@ impl StoreClient {
             if !again {
                 return Err(failure.give_up(operation, key, &budget, in_doubt));
             }
-            tracing::debug!(operation, key, ?failure, "trying again");
+            tracing::debug!(operation, key, ?failure, "retrying");
         }
     }
 
-    /// One read, whole or failed.
+    /// One read attempt. Returns the complete object or fails.
     async fn get_once(
         &self,
         timeout: Duration,
@@ -339,38 +342,38 @@ impl StoreClient {
             let max = self.config().object_bytes_max;
             if meta.size > max {
                 return Err(Failure::Unsupported(format!(
-                    "{path} has {} bytes, more than the {max} that a client reads",
+                    "{path} has {} bytes, more than the limit of {max}",
                     meta.size
                 )));
             }
             let tag = Tag::of_meta(&meta)
-                .ok_or_else(|| Failure::Unsupported("the store names no ETag".to_owned()))?;
+                .ok_or_else(|| Failure::Unsupported("the store returns no ETag".to_owned()))?;
             Ok(Object {
                 body: whole_body(result.into_stream(), meta.size).await?,
                 tag,
                 last_modified: Timestamp::from_millis(meta.last_modified.timestamp_millis()),
             })
         };
-        self.answer_within(timeout, read).await?
+        self.with_timeout(timeout, read).await?
     }
 
-    /// Waits for an answer, but not for ever: a store that hangs gives a doubtful one.
-    async fn answer_within<T>(
+    /// Waits for a response, but not forever: after `timeout` the request is in doubt.
+    async fn with_timeout<T>(
         &self,
         timeout: Duration,
         request: impl Future<Output = T>,
     ) -> Result<T, Failure> {
         tokio::select! {
             biased;
-            answer = request => Ok(answer),
+            response = request => Ok(response),
             () = self.shared.runtime.sleep(timeout) => Err(Failure::Doubtful(format!(
-                "no answer within {timeout:?}"
+                "no response within {timeout:?}"
             ))),
         }
     }
 }
 
-/// The body, if it has the length that its object has. One chunk is passed on as it is, without a copy.
+/// Reads the body and checks its length. A single chunk is returned without copying.
 async fn whole_body(
     mut stream: impl futures_util::Stream<Item = object_store::Result<Bytes>> + Unpin,
     size: u64,
@@ -395,9 +398,7 @@ async fn whole_body(
         }
     }
     if length != size {
-        return Err(Failure::Torn(format!(
-            "read {length} bytes of an object of {size}"
-        )));
+        return Err(Failure::Torn(format!("read {length} of {size} bytes")));
     }
     Ok(if joined.is_empty() {
         first
@@ -406,7 +407,7 @@ async fn whole_body(
     })
 }
 
-/// The path of a key. Keys are passed on as they are, so what would have to be changed is refused.
+/// Converts a key to a path. Keys are used verbatim, so a key that would need normalizing is rejected.
 fn key_path(key: &str) -> Result<Path, StoreError> {
     match Path::parse(key) {
         Ok(path) if path.as_ref() == key && !key.is_empty() => Ok(path),
@@ -427,11 +428,11 @@ fn bad_key(key: &str, reason: &str) -> StoreError {
 fn no_tag(operation: &'static str) -> StoreError {
     StoreError::Unsupported {
         operation,
-        detail: "the store names neither an ETag nor a version of what it wrote".to_owned(),
+        detail: "the store returns neither an ETag nor a version for writes".to_owned(),
     }
 }
 
-/// A write finds no key to be missing, only its bucket.
+/// For a write, "not found" means that the bucket does not exist.
 fn without_bucket(failure: Failure) -> Failure {
     match failure {
         Failure::NotFound => Failure::Denied("the bucket does not exist".to_owned()),

@@ -1,4 +1,4 @@
-//! One page of a listing, in the order of the keys, for one LIST request.
+//! One page of a listing in key order, with one LIST request.
 
 use std::time::Duration;
 
@@ -12,39 +12,39 @@ use super::tag::Tag;
 use super::{StoreClient, bad_key};
 use crate::error::StoreError;
 
-/// The most entries in one page: what one LIST request yields on S3.
+/// The maximum number of entries in a page: the number that one LIST request returns on S3.
 pub const PAGE_LIMIT_MAX: usize = 1_000;
 
-/// An object as a listing shows it.
+/// An object in a listing.
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// Its key.
     pub key: String,
     /// Its size in bytes.
     pub size: u64,
-    /// Names this state of it. See [`Tag`] for what a listing's tag is good for.
+    /// Identifies this state of the object. See [`Tag`] for the limits of tags from listings.
     pub tag: Tag,
     /// When it was written, by the store's clock.
     pub last_modified: Timestamp,
 }
 
-/// A part of a listing.
+/// One page of a listing.
 #[derive(Debug, Clone)]
 pub struct Page {
-    /// In the order of their keys.
+    /// The entries, in key order.
     pub entries: Vec<Entry>,
     /// The `after` of the next page, if there may be one.
     pub next: Option<String>,
 }
 
-/// What to list.
+/// The parameters of a listing.
 struct Listing<'a> {
     prefix: Option<Path>,
-    /// The prefix with its slash, which every key in the listing starts with.
+    /// The prefix with a trailing slash. Every key in the listing starts with it.
     folder: String,
-    /// Keys up to this one are left out.
+    /// Keys up to and including this one are excluded.
     after: Option<&'a str>,
-    /// Where the store may start.
+    /// The offset sent to the store.
     offset: Option<Path>,
     limit: usize,
 }
@@ -61,13 +61,13 @@ pub(super) async fn page(
     } else {
         format!("{prefix_path}/")
     };
-    // What sorts before every key of the prefix excludes nothing. It is not sent either, because SeaweedFS 4.47 then
-    // lists nothing, or what is outside of the prefix.
+    // An `after` that sorts before every key of the prefix excludes nothing. It is not sent, because SeaweedFS
+    // 4.47 would then list nothing, or keys outside the prefix.
     let after = after.filter(|after| *after > folder.as_str());
     if let Some(after) = after
         && !after.starts_with(&folder)
     {
-        // It sorts behind every key of the prefix.
+        // It sorts after every key of the prefix.
         return Ok(Page {
             entries: Vec::new(),
             next: None,
@@ -102,12 +102,12 @@ async fn page_once(
         None => client.objects().list(prefix),
     };
     let metas: Vec<ObjectMeta> = client
-        .answer_within(
+        .with_timeout(
             timeout,
             stream
                 .map_err(|error| Failure::of(&error))
-                .try_take_while(|meta| std::future::ready(Ok(!listing.is_left_by(meta))))
-                .try_filter(|meta| std::future::ready(listing.holds(meta)))
+                .try_take_while(|meta| std::future::ready(Ok(!listing.is_past(meta))))
+                .try_filter(|meta| std::future::ready(listing.includes(meta)))
                 .take(listing.limit)
                 .try_collect(),
         )
@@ -117,7 +117,7 @@ async fn page_once(
         .all(|pair| pair[0].location < pair[1].location);
     if !ordered {
         return Err(Failure::Unsupported(
-            "the store does not list keys in order, as S3 directory buckets do not".to_owned(),
+            "the store does not list keys in order (S3 directory buckets do not)".to_owned(),
         ));
     }
     let next = metas
@@ -132,14 +132,14 @@ async fn page_once(
 }
 
 impl Listing<'_> {
-    /// Whether this key is behind all those of the prefix. A listing that does not end there must not lead through the
-    /// whole bucket.
-    fn is_left_by(&self, meta: &ObjectMeta) -> bool {
+    /// Whether this key sorts after all keys of the prefix. The listing ends there, even if the store continues
+    /// through the whole bucket.
+    fn is_past(&self, meta: &ObjectMeta) -> bool {
         let key = meta.location.as_ref();
         key > self.folder.as_str() && !key.starts_with(&self.folder)
     }
 
-    fn holds(&self, meta: &ObjectMeta) -> bool {
+    fn includes(&self, meta: &ObjectMeta) -> bool {
         let key = meta.location.as_ref();
         key.starts_with(&self.folder) && self.after.is_none_or(|after| key > after)
     }
@@ -147,7 +147,7 @@ impl Listing<'_> {
 
 fn entry(meta: ObjectMeta) -> Result<Entry, Failure> {
     let tag = Tag::of_meta(&meta)
-        .ok_or_else(|| Failure::Unsupported("the store lists no ETags".to_owned()))?;
+        .ok_or_else(|| Failure::Unsupported("the store returns no ETags in listings".to_owned()))?;
     Ok(Entry {
         key: meta.location.into(),
         size: meta.size,

@@ -1,29 +1,30 @@
-//! How often, and for how long, a request is tried again.
+//! Retry timing.
 //!
-//! The pause before try `n + 1` is drawn from the whole of `0 ..= min(cap, base * 2^n)`: full jitter, so that clients which
-//! failed together do not come back together. A store that asked to be left alone gets a larger base. A request ends
-//! with its time or its tries, whichever runs out first, and no pause is begun that would outlast the time.
+//! The pause before attempt `n + 1` is uniform in `0 ..= min(cap, base * 2^n)`: full jitter, so that clients which
+//! failed together do not retry together. After throttling, the base is larger. An operation ends when its time or
+//! its attempts run out, whichever comes first. A pause that would exceed the remaining time is not started.
 
 use std::time::Duration;
 
 use crate::runtime::{Runtime, RuntimeExt};
 
-/// How a client tries again.
+/// Retry settings of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryConfig {
-    /// The longest first pause.
+    /// The maximum of the first pause.
     pub base: Duration,
-    /// The longest first pause after the store asked for fewer requests.
+    /// The maximum of the first pause after the store throttled a request.
     pub throttled_base: Duration,
-    /// The longest pause of all.
+    /// The maximum of every pause.
     pub cap: Duration,
-    /// How long one operation may take, pauses included.
+    /// The time limit of one operation, including pauses.
     pub budget: Duration,
-    /// How many times one request may be sent.
+    /// The maximum number of attempts.
     pub attempts_max: u32,
-    /// How long to wait for one answer before it counts as lost. Less than the budget, so that one lost packet is not the end.
+    /// How long to wait for one response. It is less than the budget, so that a lost packet does not end the
+    /// operation.
     pub request_timeout: Duration,
-    /// How long a write in doubt may still be looked for when the budget is used up.
+    /// Additional time to settle a write in doubt after the budget is exhausted.
     pub settle: Duration,
 }
 
@@ -41,7 +42,7 @@ impl Default for RetryConfig {
     }
 }
 
-/// What one operation may still spend.
+/// The remaining time and attempts of one operation.
 #[derive(Debug)]
 pub(super) struct Budget<'a> {
     runtime: &'a dyn Runtime,
@@ -63,7 +64,7 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// The budget for finding out what became of a write: the rest of the operation's, and never too little for a read.
+    /// The budget for settling a write: the rest of the operation's time, but at least `settle`.
     pub(super) fn for_settling(&self) -> Self {
         Self {
             started: self.runtime.monotonic(),
@@ -73,23 +74,23 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Counts one more request, and says how long its answer may take.
+    /// Counts one more attempt and returns its timeout.
     pub(super) fn next_timeout(&mut self) -> Duration {
         self.attempts += 1;
         self.config.request_timeout.min(self.remaining())
     }
 
-    /// How many requests were sent.
+    /// The number of attempts so far.
     pub(super) fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// How long the operation has taken.
+    /// The time spent so far.
     pub(super) fn elapsed(&self) -> Duration {
         self.runtime.monotonic().saturating_sub(self.started)
     }
 
-    /// Waits before the next try. False, at once, if there is to be none.
+    /// Waits before the next attempt. Returns false immediately if the budget is exhausted.
     pub(super) async fn pause(&self, throttled: bool) -> bool {
         if self.attempts >= self.config.attempts_max {
             return false;
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_fill_the_whole_of_a_doubling_range_up_to_the_cap() {
+    async fn pauses_are_spread_over_a_doubling_range_up_to_the_cap() {
         let runtime = PausableRuntime::new(1);
         let config = config();
         for (throttled, sent, longest_ms) in [
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ends_with_its_time_and_never_sleeps_past_it() {
+    async fn ends_when_time_runs_out_and_never_sleeps_past_it() {
         let runtime = PausableRuntime::new(2);
         let config = config();
         let mut budget = Budget::new(&runtime, &config);
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ends_with_its_tries() {
+    async fn ends_when_attempts_run_out() {
         let runtime = PausableRuntime::new(3);
         let config = RetryConfig {
             attempts_max: 3,

@@ -1,4 +1,5 @@
-//! Conditional writes: sending them, and finding out what became of them. The rules are in the [module above](super).
+//! Conditional writes: sending them, and determining whether they were applied. The rules are in the [parent
+//! module](super).
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -15,44 +16,44 @@ use crate::error::StoreError;
 /// How a conditional write is known to have been applied.
 #[derive(Debug, Clone)]
 pub enum Written {
-    /// The store said so, and named what it wrote.
-    Answered(Tag),
-    /// No answer said so, but a read found this write to be the newest.
+    /// The store confirmed it and returned the tag.
+    Confirmed(Tag),
+    /// The response was lost, but a read found this write as the newest.
     Recognised(Tag),
-    /// No answer said so, but a read found what somebody has since made of this write. To go on, read again.
+    /// The response was lost, and another writer has since changed the object. Read it again to continue.
     BuiltUpon,
 }
 
 impl Written {
-    /// Names the written state, if that is still the newest.
+    /// The tag of the written state, if it is still the newest.
     pub fn tag(&self) -> Option<&Tag> {
         match self {
-            Self::Answered(tag) | Self::Recognised(tag) => Some(tag),
+            Self::Confirmed(tag) | Self::Recognised(tag) => Some(tag),
             Self::BuiltUpon => None,
         }
     }
 }
 
-/// What must hold for a write to be applied.
+/// The condition of a write.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Condition<'a> {
     /// There is no object.
     Absent,
-    /// The object is what this tag names.
+    /// The object is in the state that this tag identifies.
     Unchanged(&'a Tag),
 }
 
-/// What a read says about a write in doubt.
-enum Verdict {
+/// What reading back shows about a write in doubt.
+enum ReadBack {
     /// It was applied.
     Applied(Written),
-    /// What it was made for is still there: it was not applied so far.
+    /// The object is unchanged: the write was not applied so far.
     Untouched,
-    /// Its condition can never hold again, and it was not applied.
+    /// The write was not applied, and its condition can never hold again.
     Lost,
-    /// Its condition can never hold again, and the traces that would tell whether it was applied are gone.
+    /// The condition can never hold again, and the stored object does not show whether the write was applied.
     Untraceable,
-    /// Nothing could be read.
+    /// The read failed.
     Unread(Failure),
 }
 
@@ -66,7 +67,7 @@ struct Write<'a> {
     op: &'a OpId,
 }
 
-/// Writes under a condition, and settles what the answers leave open.
+/// Sends a conditional write and determines whether it was applied.
 pub(super) async fn write(
     client: &StoreClient,
     operation: &'static str,
@@ -92,7 +93,8 @@ pub(super) async fn write(
 impl Write<'_> {
     async fn run(&self) -> Result<Written, StoreError> {
         let mut budget = self.client.budget();
-        // Whether an earlier try got no definite answer, and whether one may have been applied or may yet be.
+        // Whether an earlier attempt got no definite response, and whether one may have been applied or may
+        // still be.
         let mut unsure = false;
         let mut maybe_applied = false;
         loop {
@@ -105,7 +107,7 @@ impl Write<'_> {
                 if self.client.config().trust_first_refusal {
                     return Err(self.lost());
                 }
-                // What refused may have been a first copy of this very request.
+                // A first copy of this request may have been applied and made this one fail.
                 maybe_applied = true;
             }
             if !refused && !unsure && !failure.is_transient() {
@@ -117,29 +119,29 @@ impl Write<'_> {
                 operation = self.operation,
                 key = self.key,
                 ?failure,
-                "unsure"
+                "write in doubt"
             );
 
             if !failure.is_throttled()
-                && let Some(end) = self.settle(&budget, maybe_applied).await
+                && let Some(result) = self.settle(&budget, maybe_applied).await
             {
-                return end;
+                return result;
             }
             if (refused || failure.is_transient()) && budget.pause(failure.is_throttled()).await {
                 continue;
             }
-            // Throttled tries were not read back so far; what came before them may still be found.
+            // Throttled attempts were not read back, but an earlier attempt may have been applied.
             if failure.is_throttled()
                 && maybe_applied
-                && let Some(end) = self.settle(&budget, maybe_applied).await
+                && let Some(result) = self.settle(&budget, maybe_applied).await
             {
-                return end;
+                return result;
             }
             return Err(failure.give_up(self.operation, self.key, &budget, maybe_applied));
         }
     }
 
-    /// One try. The outer result is whether there was a definite success.
+    /// One attempt. The outer result is whether the store definitely applied the write.
     async fn send(&self, budget: &mut Budget<'_>) -> Result<Result<Written, StoreError>, Failure> {
         let mode = match self.condition {
             Condition::Absent => PutMode::Create,
@@ -151,12 +153,12 @@ impl Write<'_> {
             PutOptions::from(mode),
         );
         let timeout = budget.next_timeout();
-        match self.client.answer_within(timeout, request).await? {
+        match self.client.with_timeout(timeout, request).await? {
             Ok(result) => Ok(Tag::of_put(result)
-                .map(Written::Answered)
+                .map(Written::Confirmed)
                 .ok_or_else(|| no_tag(self.operation))),
             Err(error) => Err(match (Failure::of(&error), self.condition) {
-                // If-None-Match is 304 to some.
+                // Some stores return 304 for a failed If-None-Match.
                 (Failure::NotModified, _) | (Failure::NotFound, Condition::Unchanged(_)) => {
                     Failure::ConditionFailed
                 }
@@ -172,22 +174,23 @@ impl Write<'_> {
         maybe_applied: bool,
     ) -> Option<Result<Written, StoreError>> {
         match self.read_back(budget.for_settling()).await {
-            Verdict::Applied(written) => Some(Ok(written)),
-            Verdict::Untouched => None,
-            Verdict::Untraceable if maybe_applied => {
+            ReadBack::Applied(written) => Some(Ok(written)),
+            ReadBack::Untouched => None,
+            ReadBack::Untraceable if maybe_applied => {
                 let failure = Failure::Doubtful(
-                    "the object was replaced or deleted, and does not tell by whom".to_owned(),
+                    "the object was replaced or deleted, and it is unknown by which write"
+                        .to_owned(),
                 );
                 Some(Err(failure.give_up(self.operation, self.key, budget, true)))
             }
-            Verdict::Lost | Verdict::Untraceable => Some(Err(self.lost())),
-            Verdict::Unread(failure) => {
+            ReadBack::Lost | ReadBack::Untraceable => Some(Err(self.lost())),
+            ReadBack::Unread(failure) => {
                 Some(Err(failure.give_up(self.operation, self.key, budget, true)))
             }
         }
     }
 
-    async fn read_back(&self, mut budget: Budget<'_>) -> Verdict {
+    async fn read_back(&self, mut budget: Budget<'_>) -> ReadBack {
         loop {
             let timeout = budget.next_timeout();
             let read = self
@@ -195,34 +198,35 @@ impl Write<'_> {
                 .get_once(timeout, &self.path, GetOptions::default());
             match (read.await, self.condition) {
                 (Ok(object), _) => return self.judge(object),
-                (Err(Failure::NotFound), Condition::Absent) => return Verdict::Untouched,
-                (Err(Failure::NotFound), Condition::Unchanged(_)) => return Verdict::Untraceable,
+                (Err(Failure::NotFound), Condition::Absent) => return ReadBack::Untouched,
+                (Err(Failure::NotFound), Condition::Unchanged(_)) => return ReadBack::Untraceable,
                 (Err(failure), _) => {
                     if !failure.is_transient() || !budget.pause(failure.is_throttled()).await {
-                        return Verdict::Unread(failure);
+                        return ReadBack::Unread(failure);
                     }
                 }
             }
         }
     }
 
-    fn judge(&self, stored: Object) -> Verdict {
-        // The expected tag comes first: as long as it stands, sending again is safe, whatever the body says.
+    fn judge(&self, stored: Object) -> ReadBack {
+        // Compare the expected tag first: while it matches, sending again is safe, whatever the body
+        // contains.
         if let Condition::Unchanged(expected) = self.condition
             && stored.tag.matches(expected)
         {
-            return Verdict::Untouched;
+            return ReadBack::Untouched;
         }
         let recognise = self.client.config().recognise;
         match recognise(&stored.body, self.op) {
-            Some(Authorship::Latest) => Verdict::Applied(Written::Recognised(stored.tag)),
-            Some(Authorship::BuiltUpon) => Verdict::Applied(Written::BuiltUpon),
-            None if recognise(&self.body, self.op).is_some() => Verdict::Lost,
-            None => Verdict::Untraceable,
+            Some(Authorship::Latest) => ReadBack::Applied(Written::Recognised(stored.tag)),
+            Some(Authorship::BuiltUpon) => ReadBack::Applied(Written::BuiltUpon),
+            None if recognise(&self.body, self.op).is_some() => ReadBack::Lost,
+            None => ReadBack::Untraceable,
         }
     }
 
-    /// Somebody else's write won.
+    /// The error for a write that lost to another writer.
     fn lost(&self) -> StoreError {
         let key = self.key.to_owned();
         match self.condition {

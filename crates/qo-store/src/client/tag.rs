@@ -1,14 +1,14 @@
-//! A name for one state of one object, by which a later write says what it expects to find.
+//! An identifier of one state of an object, used as the condition of a later write.
 
 use object_store::{ObjectMeta, PutResult, UpdateVersion};
 
-/// Names one state of one object.
+/// Identifies one state of one object.
 ///
-/// It keeps both names that a store may give, because stores differ in which one they compare: S3 and Azure the entity tag,
-/// Google Cloud Storage the version. Both are kept as the server sent them. A tag from a listing has no version on most
-/// stores: compare it with [`Tag::matches`], but read the object before a swap.
+/// It contains both the entity tag and the version, because stores compare different ones: S3 and Azure compare the
+/// entity tag, Google Cloud Storage the version. Both are kept verbatim. On most stores a tag from a listing has no
+/// version: compare it with [`Tag::matches`], but read the object before a swap.
 ///
-/// There is deliberately no `==`: tags of the same state may differ in quoting and in whether a version is known.
+/// `==` is deliberately missing: tags of the same state may differ in quoting and in whether the version is known.
 #[derive(Debug, Clone, Hash)]
 pub struct Tag {
     e_tag: Option<String>,
@@ -16,7 +16,8 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// A tag of what the server sent; `None` if it sent neither, so that nothing could be compared.
+    /// A tag from the values in a response. `None` if the response has neither, because then nothing could be
+    /// compared.
     pub fn new(e_tag: Option<String>, version: Option<String>) -> Option<Self> {
         (e_tag.is_some() || version.is_some()).then_some(Self { e_tag, version })
     }
@@ -31,7 +32,7 @@ impl Tag {
         self.version.as_deref()
     }
 
-    /// Whether both name the same state, however they are quoted. Whatever both know must agree.
+    /// Whether both tags identify the same state, ignoring quotes. Values that both have must be equal.
     pub fn matches(&self, other: &Self) -> bool {
         let e_tags = self.e_tag.as_deref().zip(other.e_tag.as_deref());
         let versions = self.version.as_deref().zip(other.version.as_deref());
@@ -57,7 +58,7 @@ impl Tag {
     }
 }
 
-/// The entity tag without the weak mark and the quotes, which some stores send in one answer and not in another.
+/// The entity tag without the weak prefix and quotes, which some stores send inconsistently.
 fn bare(e_tag: &str) -> &str {
     let strong = e_tag.strip_prefix("W/").unwrap_or(e_tag);
     strong
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_the_weak_mark_do_not_matter() {
+    fn quotes_and_the_weak_prefix_are_ignored() {
         let plain = tag(Some("abc"), None);
         for same in ["abc", "\"abc\"", "W/\"abc\""] {
             assert!(plain.matches(&tag(Some(same), None)), "{same}");
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_both_know_must_agree() {
+    fn values_in_both_tags_must_be_equal() {
         let both = tag(Some("a"), Some("1"));
         assert!(both.matches(&tag(Some("a"), None)));
         assert!(both.matches(&tag(None, Some("1"))));
@@ -97,12 +98,12 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_names_nothing_gives_no_tag() {
+    fn neither_value_gives_no_tag() {
         assert!(Tag::new(None, None).is_none());
     }
 
     #[test]
-    fn a_swap_sends_both_names_as_the_server_gave_them() {
+    fn a_swap_sends_both_values_verbatim() {
         let expected = tag(Some("W/\"a\""), Some("7")).expected();
         assert_eq!(expected.e_tag.as_deref(), Some("W/\"a\""));
         assert_eq!(expected.version.as_deref(), Some("7"));

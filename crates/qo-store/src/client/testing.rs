@@ -1,4 +1,4 @@
-//! What the client's tests stand on: a store whose answers are scripted.
+//! A store with scripted responses for the client's tests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -21,44 +21,44 @@ use crate::runtime::{Runtime, RuntimeExt};
 /// What happens to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Nothing: it is applied and answered.
+    /// It is applied and answered normally.
     None,
-    /// It never arrives, and no answer comes.
+    /// It never arrives, and no response comes.
     LostRequest,
-    /// It is applied, and no answer comes.
-    LostAnswer,
-    /// No answer comes, and it is applied so much later.
+    /// It is applied, and the response is lost.
+    LostResponse,
+    /// No response comes, and it is applied after this delay.
     Late(Duration),
-    /// It is applied and answered, and a second copy arrives so much later.
+    /// It is applied and answered, and a second copy arrives after this delay.
     Twice(Duration),
-    /// It is answered with this status and code, after it was applied or instead.
+    /// It returns this status and code, after being applied if the flag is set.
     Status(u16, &'static str, bool),
-    /// No answer ever comes, though it may be applied.
+    /// No response ever comes. It is applied if the flag is set.
     Hang(bool),
-    /// A read ends early.
+    /// The body of a read is truncated.
     Torn,
 }
 
-/// What somebody else does right after a request was dealt with.
+/// What another writer does right after a request.
 #[derive(Debug, Clone)]
-pub(super) enum Meddling {
-    /// Writes these bytes there.
+pub(super) enum OtherWriter {
+    /// Writes these bytes.
     Writes(Bytes),
-    /// Deletes what is there.
+    /// Deletes the object.
     Deletes,
 }
 
 type Chooser = Box<dyn Fn(&'static str) -> Fault + Send + Sync>;
 
-/// A store in memory whose next answers are scripted, or chosen by a function, and which remembers what it was asked.
+/// An in-memory store whose next responses are scripted or chosen by a function. It records its requests.
 pub(super) struct ScriptedStore {
     pub(super) inner: InMemory,
-    script: Mutex<VecDeque<(Fault, Option<Meddling>)>>,
+    script: Mutex<VecDeque<(Fault, Option<OtherWriter>)>>,
     choose: Option<Chooser>,
     calls: Mutex<Vec<&'static str>>,
     runtime: Arc<dyn Runtime>,
     latency: Option<Duration>,
-    pub(super) names_no_tags: bool,
+    pub(super) omits_tags: bool,
 }
 
 impl ScriptedStore {
@@ -70,11 +70,11 @@ impl ScriptedStore {
             calls: Mutex::default(),
             runtime,
             latency: None,
-            names_no_tags: false,
+            omits_tags: false,
         }
     }
 
-    /// A store that asks `choose` what to do with each request, and takes up to `latency` before and after applying it.
+    /// A store that calls `choose` for each request, and takes up to `latency` before and after applying it.
     pub(super) fn choosing(runtime: Arc<dyn Runtime>, latency: Duration, choose: Chooser) -> Self {
         Self {
             choose: Some(choose),
@@ -83,27 +83,27 @@ impl ScriptedStore {
         }
     }
 
-    /// Adds to the script.
+    /// Appends to the script.
     pub(super) fn then(&self, fault: Fault) -> &Self {
         self.script.lock().unwrap().push_back((fault, None));
         self
     }
 
-    /// Adds to the script what happens to a request, and what somebody else does right after it.
-    pub(super) fn then_meddled(&self, fault: Fault, meddling: Meddling) -> &Self {
+    /// Appends a fault, and what another writer does right after the request.
+    pub(super) fn then_with_other_writer(&self, fault: Fault, other_writer: OtherWriter) -> &Self {
         self.script
             .lock()
             .unwrap()
-            .push_back((fault, Some(meddling)));
+            .push_back((fault, Some(other_writer)));
         self
     }
 
-    /// What was asked since this was last called.
+    /// The requests since the last call.
     pub(super) fn calls(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
 
-    async fn begin(&self, call: &'static str) -> (Fault, Option<Meddling>) {
+    async fn begin(&self, call: &'static str) -> (Fault, Option<OtherWriter>) {
         self.calls.lock().unwrap().push(call);
         let scripted = self.script.lock().unwrap().pop_front();
         let chosen = scripted.unwrap_or_else(|| {
@@ -113,11 +113,11 @@ impl ScriptedStore {
                 .map_or(Fault::None, |choose| choose(call));
             (fault, None)
         });
-        self.dawdle().await;
+        self.delay().await;
         chosen
     }
 
-    async fn dawdle(&self) {
+    async fn delay(&self) {
         if let Some(latency) = self.latency {
             let most_us = u64::try_from(latency.as_micros()).unwrap();
             let pause = Duration::from_micros(self.runtime.random_below(most_us));
@@ -125,18 +125,18 @@ impl ScriptedStore {
         }
     }
 
-    async fn meddle(&self, location: &Path, meddling: Option<Meddling>) {
-        match meddling {
-            Some(Meddling::Writes(body)) => {
+    async fn run_other_writer(&self, location: &Path, other_writer: Option<OtherWriter>) {
+        match other_writer {
+            Some(OtherWriter::Writes(body)) => {
                 self.inner.put(location, body.into()).await.unwrap();
             }
-            Some(Meddling::Deletes) => self.inner.delete(location).await.unwrap(),
+            Some(OtherWriter::Deletes) => self.inner.delete(location).await.unwrap(),
             None => {}
         }
     }
 }
 
-/// An answer with this status, as the layer below would make it.
+/// An error response with this status, as the HTTP layer would return it.
 pub(super) fn status(status: u16, code: &str) -> object_store::Error {
     object_store::Error::Generic {
         store: "scripted",
@@ -148,10 +148,10 @@ pub(super) fn status(status: u16, code: &str) -> object_store::Error {
     }
 }
 
-fn no_answer() -> object_store::Error {
+fn no_response() -> object_store::Error {
     object_store::Error::Generic {
         store: "scripted",
-        source: Box::new(ResponseError::NoAnswer {
+        source: Box::new(ResponseError::NoResponse {
             detail: "scripted".to_owned(),
         }),
     }
@@ -177,7 +177,7 @@ impl ObjectStore for ScriptedStore {
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
-        let (fault, meddling) = self.begin("PUT").await;
+        let (fault, other_writer) = self.begin("PUT").await;
         let late = {
             let (inner, runtime) = (self.inner.clone(), Arc::clone(&self.runtime));
             let (location, payload, opts) = (location.clone(), payload.clone(), opts.clone());
@@ -185,7 +185,7 @@ impl ObjectStore for ScriptedStore {
                 let sleep = runtime.sleep(delay);
                 runtime.spawn(Box::pin(async move {
                     sleep.await;
-                    // Nobody waits for this answer.
+                    // The response is discarded.
                     let _ = inner.put_opts(&location, payload, opts).await;
                 }));
             }
@@ -193,20 +193,21 @@ impl ObjectStore for ScriptedStore {
         let apply = || self.inner.put_opts(location, payload.clone(), opts.clone());
         let result = match fault {
             Fault::None => apply().await,
-            Fault::LostRequest | Fault::Torn => Err(no_answer()),
-            Fault::LostAnswer => apply().await.and(Err(no_answer())),
+            Fault::LostRequest | Fault::Torn => Err(no_response()),
+            Fault::LostResponse => apply().await.and(Err(no_response())),
             Fault::Late(delay) => {
                 late(delay);
-                Err(no_answer())
+                Err(no_response())
             }
             Fault::Twice(delay) => {
-                let answer = apply().await;
+                let result = apply().await;
                 late(delay);
-                answer
+                result
             }
             Fault::Status(code, text, applied) => {
                 if applied {
-                    // Like a server that fails after the work: a failed condition is what it reports first.
+                    // Like a server that fails after doing the work, it reports a failed
+                    // condition first.
                     apply().await?;
                 }
                 Err(status(code, text))
@@ -215,14 +216,14 @@ impl ObjectStore for ScriptedStore {
                 if applied {
                     let _ = apply().await;
                 }
-                self.meddle(location, meddling).await;
+                self.run_other_writer(location, other_writer).await;
                 return std::future::pending().await;
             }
         };
-        self.meddle(location, meddling).await;
-        self.dawdle().await;
+        self.run_other_writer(location, other_writer).await;
+        self.delay().await;
         let mut result = result?;
-        if self.names_no_tags {
+        if self.omits_tags {
             result.e_tag = None;
         }
         Ok(result)
@@ -237,17 +238,17 @@ impl ObjectStore for ScriptedStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let (fault, meddling) = self.begin("GET").await;
+        let (fault, other_writer) = self.begin("GET").await;
         let result = self.inner.get_opts(location, options).await;
-        self.meddle(location, meddling).await;
-        self.dawdle().await;
+        self.run_other_writer(location, other_writer).await;
+        self.delay().await;
         match fault {
-            Fault::LostRequest | Fault::LostAnswer | Fault::Late(_) => Err(no_answer()),
+            Fault::LostRequest | Fault::LostResponse | Fault::Late(_) => Err(no_response()),
             Fault::Status(code, text, _) => Err(status(code, text)),
             Fault::Hang(_) => std::future::pending().await,
             Fault::None | Fault::Twice(_) | Fault::Torn => {
                 let mut result = result?;
-                if self.names_no_tags {
+                if self.omits_tags {
                     result.meta.e_tag = None;
                 }
                 if fault == Fault::Torn {
@@ -264,7 +265,7 @@ impl ObjectStore for ScriptedStore {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        // One scripted fault per key, as a store answers that deletes key by key.
+        // One scripted fault per key, like a store that deletes keys one by one.
         let script = std::mem::take(&mut *self.script.lock().unwrap());
         self.calls.lock().unwrap().push("DELETE");
         let inner = self.inner.clone();

@@ -1,4 +1,4 @@
-//! Every row of the tables in the [module's documentation](super), and the property that they are for.
+//! Tests of every row of the tables in the [module's documentation](super).
 
 mod counter;
 mod reads;
@@ -39,7 +39,7 @@ fn op(number: u128) -> OpId {
     OpId::from_random(number)
 }
 
-/// A record that the operation `newest` wrote after the operations `earlier`.
+/// A record that operation `newest` wrote after the operations `earlier`.
 fn record(newest: u128, earlier: &[u128]) -> Bytes {
     let recent: Vec<_> = earlier.iter().map(|number| op(*number)).collect();
     let record = serde_json::json!({
@@ -50,14 +50,14 @@ fn record(newest: u128, earlier: &[u128]) -> Bytes {
     record.to_string().into()
 }
 
-/// Creates the object, and forgets the request.
+/// Creates the object and clears the recorded requests.
 async fn created(store: &ScriptedStore, client: &StoreClient) -> Tag {
     let written = client.create(KEY, record(100, &[]), &op(100)).await;
     store.calls();
     written.unwrap().tag().unwrap().clone()
 }
 
-/// The longest that a write may take.
+/// The maximum duration of a write.
 fn longest() -> Duration {
     let retry = ClientConfig::default().retry;
     retry.budget + retry.settle

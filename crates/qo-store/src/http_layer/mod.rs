@@ -1,20 +1,22 @@
-//! The HTTP layer below `object_store`: it learns the store's time and keeps a failed answer exact.
+//! The HTTP layer below `object_store`: it reads the store's time and preserves error responses.
 //!
-//! `object_store` asks an [`HttpConnector`] for its connections. This one wraps the crate's own (reqwest over rustls) and
-//! does four things on the way:
+//! `object_store` gets its connections from an [`HttpConnector`]. This one wraps the crate's own (reqwest over
+//! rustls) and does four things:
 //!
-//! - The `Date` of each answer of the store moves the [`StoreClock`].
-//! - An answer that `object_store` would retry or misname becomes a [`ResponseError::Status`] at the bottom of the error:
-//!   a 409 on a create is 'try again', not 'exists', and a 500 on a conditional write must not be sent a second time by
-//!   anybody but qo's own retry loop. Answers whose meaning is right there pass untouched: success, 304, 404, 412, 416.
-//!   (A 401 does not: of a list, `object_store` keeps only its text.)
-//! - A request without an answer becomes a [`ResponseError::NoAnswer`] that says whether it can have been sent.
-//! - Each request is logged at debug level, by method and path alone: never a header, a query or an address with a signature.
+//! - It updates the [`StoreClock`] from the `Date` of each response of the store.
+//! - It turns a response that `object_store` would retry or misinterpret into a [`ResponseError::Status`] at the end
+//!   of the source chain. A 409 on a create means "try again", not "exists", and only qo's own retry loop may resend
+//!   a conditional write after a 500. Responses that `object_store` interprets correctly pass unchanged: success,
+//!   304, 404, 412, 416. (A 401 does not, because `object_store` keeps only its text for a list.)
+//! - It turns a missing response into a [`ResponseError::NoResponse`] that says whether the request may have been
+//!   sent.
+//! - It logs each request at debug level with its method and path, but without headers, queries or signed URLs.
 //!
-//! The store is told from credential endpoints (instance metadata, token services) by its authority, not by the presence
-//! of an `authorization` header: Azure's SAS tokens travel without one, and the pod identity agent of EKS gets one.
+//! The store is distinguished from credential endpoints (instance metadata, token services) by its authority, not by
+//! the presence of an `authorization` header: requests with Azure SAS tokens have none, and the pod identity agent of
+//! EKS gets one.
 
-mod answer;
+mod error_response;
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -36,18 +38,21 @@ use crate::clock::StoreClock;
 use crate::response::ResponseError;
 use crate::runtime::{Moment, Runtime, RuntimeExt};
 
-pub(crate) use answer::{read_bounded, read_error};
+#[cfg(feature = "s3")]
+pub(crate) use error_response::read_bounded;
+pub(crate) use error_response::read_error;
 
-/// How long a connection may take to be made.
+/// The timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a whole request may take, its answer's body included.
+/// The timeout of a whole request, including the response body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an unused connection is kept. Stores close theirs after about as long, and a request on a closed one fails.
+/// How long an idle connection is kept. Stores close idle connections after about as long, and a request on a closed
+/// one fails.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// How many unused connections are kept.
+/// The number of idle connections kept.
 const POOL_MAX_IDLE: usize = 64;
 
-/// The settings of every connection: HTTP/1.1, bounded in time.
+/// The options of every connection: HTTP/1.1 with timeouts.
 pub(crate) fn client_options(allow_http: bool) -> ClientOptions {
     ClientOptions::new()
         .with_user_agent(http::HeaderValue::from_static(concat!(
@@ -62,20 +67,20 @@ pub(crate) fn client_options(allow_http: bool) -> ClientOptions {
         .with_allow_http(allow_http)
 }
 
-/// A credential endpoint that did not answer: what keeps a request from being signed, and so from being sent.
+/// A credential endpoint did not respond, so a request could not be signed or sent.
 #[derive(Debug, Error)]
-#[error("the credential endpoint {authority} did not answer")]
-pub(crate) struct CredentialEndpointSilent {
+#[error("the credential endpoint {authority} did not respond")]
+pub(crate) struct CredentialEndpointUnreachable {
     authority: String,
     source: ResponseError,
 }
 
-/// Makes connections that feed the clock and keep failed answers exact.
+/// Creates connections that update the clock and preserve error responses.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreConnector {
     runtime: Arc<dyn Runtime>,
     clock: Arc<StoreClock>,
-    /// Host and, where it is not the scheme's own, port of the store.
+    /// Host of the store, with its port unless that is the scheme's default.
     authority: Arc<str>,
 }
 
@@ -91,7 +96,8 @@ impl StoreConnector {
 
 impl HttpConnector for StoreConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // reqwest takes its cryptography from the process. An error means that somebody has set one already: keep theirs.
+        // reqwest uses the process-wide crypto provider. An error means that the application has installed
+        // one: keep it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let inner = connect_with_roots(options)?;
         Ok(HttpClient::new(StoreHttp {
@@ -101,8 +107,8 @@ impl HttpConnector for StoreConnector {
     }
 }
 
-/// A client with the system's trusted certificates. Where plain HTTP is allowed, a system that has none, as a bare
-/// container, gets a client that trusts nobody: it serves HTTP, and refuses HTTPS when it comes to that.
+/// A client with the system's trusted certificates. If plain HTTP is allowed and the system has no certificates, as
+/// in a bare container, the client trusts no certificate: it works over HTTP, and every HTTPS connection fails.
 fn connect_with_roots(options: &ClientOptions) -> object_store::Result<HttpClient> {
     let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp);
     match ReqwestConnector::default().connect(options) {
@@ -110,7 +116,7 @@ fn connect_with_roots(options: &ClientOptions) -> object_store::Result<HttpClien
             let options = options.clone().with_no_system_certificates(true);
             ReqwestConnector::default().connect(&options)
         }
-        outcome => outcome,
+        result => result,
     }
 }
 
@@ -122,7 +128,7 @@ struct StoreHttp {
 
 impl StoreHttp {
     fn learn_time(&self, sent: Moment, received: Moment, headers: &HeaderMap) {
-        // An answer with an age comes from a cache, and so does its date.
+        // A response with an age comes from a cache, and so does its date.
         if headers.contains_key(AGE) {
             return;
         }
@@ -149,50 +155,50 @@ impl HttpService for StoreHttp {
         let to_store = *authority == *self.connector.authority;
         let method = request.method().clone();
         let path = request.uri().path().to_owned();
-        let is_list = request.uri().query().is_some_and(asks_for_a_list);
+        let is_list = request.uri().query().is_some_and(is_list_query);
         let sent = runtime.moment();
-        let outcome = self.inner.execute(request).await;
+        let result = self.inner.execute(request).await;
         let received = runtime.moment();
         let elapsed_ms = received.steady.saturating_sub(sent.steady).as_millis();
-        match outcome {
+        match result {
             Err(error) => {
-                let silent = no_answer(&error);
-                debug!(%method, path, elapsed_ms, %silent, "no answer");
+                let missing = no_response(&error);
+                debug!(%method, path, elapsed_ms, error = %missing, "no response");
                 Err(if to_store {
-                    HttpError::new(error.kind(), silent)
+                    HttpError::new(error.kind(), missing)
                 } else {
                     HttpError::new(
                         error.kind(),
-                        CredentialEndpointSilent {
+                        CredentialEndpointUnreachable {
                             authority,
-                            source: silent,
+                            source: missing,
                         },
                     )
                 })
             }
             Ok(response) => {
                 let status = response.status();
-                debug!(%method, path, status = status.as_u16(), elapsed_ms, "answer");
+                debug!(%method, path, status = status.as_u16(), elapsed_ms, "response");
                 if !to_store {
                     return Ok(response);
                 }
                 self.learn_time(sent, received, response.headers());
-                if means_what_it_says(status) {
+                if is_interpreted_by_status(status) {
                     return Ok(response);
                 }
                 let (response, error) = read_error(response).await;
-                if object_store_knows_better(&error, is_list) {
+                if is_interpreted_by_code(&error, is_list) {
                     return Ok(response);
                 }
-                debug!(%method, path, %error, "refused");
+                debug!(%method, path, %error, "error response");
                 Err(HttpError::new(HttpErrorKind::Unknown, error))
             }
         }
     }
 }
 
-/// Whether `object_store` draws the right conclusion from this status alone, without a look at the body.
-fn means_what_it_says(status: StatusCode) -> bool {
+/// Whether `object_store` interprets this status correctly without reading the body.
+fn is_interpreted_by_status(status: StatusCode) -> bool {
     status.is_success()
         || matches!(
             status,
@@ -202,16 +208,16 @@ fn means_what_it_says(status: StatusCode) -> bool {
         )
 }
 
-/// Whether a query is that of a list, on S3 and GCS or on Azure.
-fn asks_for_a_list(query: &str) -> bool {
+/// Whether the query is a list request of S3, GCS or Azure.
+fn is_list_query(query: &str) -> bool {
     query
         .split('&')
         .any(|part| part.starts_with("list-type=") || part == "comp=list")
 }
 
-/// Whether the answer passes after a look at its code: a 404 that is about an object and not about the bucket, as that to a
-/// list always is, and the 409 with which Azure says that a created blob exists.
-fn object_store_knows_better(error: &ResponseError, is_list: bool) -> bool {
+/// Whether `object_store` interprets this error correctly: a 404 about an object rather than the bucket (a 404 to a
+/// list is always about the bucket), and the 409 that Azure returns when a blob to be created exists.
+fn is_interpreted_by_code(error: &ResponseError, is_list: bool) -> bool {
     match error {
         ResponseError::Status {
             status: 404, code, ..
@@ -229,13 +235,13 @@ fn object_store_knows_better(error: &ResponseError, is_list: bool) -> bool {
     }
 }
 
-/// Says why there is no answer, and whether the request can have reached the store.
-fn no_answer(error: &HttpError) -> ResponseError {
+/// Describes why there is no response, and whether the request may have reached the store.
+fn no_response(error: &HttpError) -> ResponseError {
     let mut root: &(dyn StdError + 'static) = error;
     let mut connecting = error.kind() == HttpErrorKind::Connect;
     while let Some(source) = root.source() {
         if let Some(source) = source.downcast_ref::<reqwest::Error>() {
-            // A connection that timed out counts as a timeout, not as a failed connection, in the kind.
+            // A connect timeout has the kind `Timeout`, not `Connect`.
             connecting |= source.is_connect();
         }
         root = source;
@@ -250,7 +256,7 @@ fn no_answer(error: &HttpError) -> ResponseError {
     } else {
         "the request may have been applied"
     };
-    ResponseError::NoAnswer {
+    ResponseError::NoResponse {
         detail: format!("{what} ({root}); {sent}"),
     }
 }

@@ -1,8 +1,10 @@
-//! Store URLs, taken apart.
+//! Parsing of store URLs.
 //!
-//! Parsed here and not by a URL library, because `memory:NAME` and `sqlite:PATH` are no hierarchical URLs, and because
-//! every part must be refused or kept exactly: a bucket name goes into a host name, a prefix into keys.
+//! This does not use a URL library, because `memory:NAME` and `sqlite:PATH` are not hierarchical URLs, and because every
+//! part must be kept verbatim or rejected: a bucket name becomes part of a host name, a prefix part of keys.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use object_store::path::Path as ObjectPath;
@@ -10,36 +12,34 @@ use url::form_urlencoded;
 
 use super::error::OpenError;
 
-/// The longest URL that is looked at.
+/// The maximum length of a URL.
 const MAX_URL_BYTES: usize = 4096;
-/// The longest prefix: keys of 1024 bytes must still fit behind it.
+/// The maximum length of a prefix. It leaves room for qo's keys within the 1,024 bytes of an S3 key.
 const MAX_PREFIX_BYTES: usize = 512;
-/// The longest bucket name of any store is 63, or 222 with dots in GCS.
+/// The maximum length of a bucket name: 63 on most stores, 222 with dots on GCS.
 const MAX_BUCKET_BYTES: usize = 222;
 
-/// A store URL, taken apart and valid.
+/// A parsed and valid store URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
-    /// A new store in memory, or the process's one of this name.
+    /// A new in-memory store, or the existing one of this name.
     Memory { name: Option<String> },
-    /// A file.
+    /// An SQLite file.
     Sqlite { path: PathBuf },
-    /// A bucket.
+    /// A bucket in a cloud.
     Bucket(BucketAddress),
 }
 
-/// A bucket in a cloud.
+/// The address of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BucketAddress {
     pub(crate) cloud: Cloud,
     pub(crate) bucket: String,
     pub(crate) prefix: ObjectPath,
-    pub(crate) endpoint: Option<String>,
-    pub(crate) region: Option<String>,
-    pub(crate) profile: Option<String>,
+    pub(crate) parameters: BTreeMap<String, String>,
 }
 
-/// Whose bucket it is.
+/// The provider of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cloud {
     S3,
@@ -56,11 +56,35 @@ impl Cloud {
         }
     }
 
+    #[cfg(not(all(feature = "s3", feature = "gcs", feature = "azure")))]
+    pub(crate) fn feature(self) -> &'static str {
+        match self {
+            Self::S3 => "s3",
+            Self::Gcs => "gcs",
+            Self::Azure => "azure",
+        }
+    }
+
+    fn has_parameter(self, name: &str) -> bool {
+        name == "endpoint" || (self == Self::S3 && matches!(name, "region" | "profile"))
+    }
+
     fn known_parameters(self) -> &'static str {
         match self {
-            Self::S3 => "known are endpoint, region and profile",
-            Self::Gcs | Self::Azure => "only endpoint is known",
+            Self::S3 => "use endpoint, region or profile",
+            Self::Gcs | Self::Azure => "the only parameter is endpoint",
         }
+    }
+}
+
+impl fmt::Display for BucketAddress {
+    /// The URL without its parameters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.cloud.scheme(), self.bucket)?;
+        if !self.prefix.as_ref().is_empty() {
+            write!(f, "/{}", self.prefix)?;
+        }
+        Ok(())
     }
 }
 
@@ -114,13 +138,13 @@ fn parse_memory(rest: &str) -> Result<Address, OpenError> {
 
 fn parse_sqlite(rest: &str) -> Result<Address, OpenError> {
     let rest = no_parameters("sqlite", rest)?;
-    // `sqlite:///a/b` is how others write an absolute path.
+    // Other tools write an absolute path as `sqlite:///a/b`.
     let path = match rest.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,
         Some(_) => {
             return Err(OpenError::MalformedUrl {
                 scheme: "sqlite",
-                reason: "write sqlite:PATH, with at most one slash before an absolute path",
+                reason: "write sqlite:PATH, with one slash before an absolute path",
             });
         }
         None => rest,
@@ -128,25 +152,25 @@ fn parse_sqlite(rest: &str) -> Result<Address, OpenError> {
     if path.is_empty() || path.ends_with('/') || path.contains('\0') {
         return Err(OpenError::MalformedUrl {
             scheme: "sqlite",
-            reason: "it names no file: write sqlite:PATH, such as sqlite:qo.db",
+            reason: "it has no file name: write sqlite:PATH, such as sqlite:qo.db",
         });
     }
     Ok(Address::Sqlite { path: path.into() })
 }
 
-/// The text before a `?`, after which there may be nothing for this kind of store.
+/// The text before a `?`. Fails if parameters follow.
 fn no_parameters<'a>(scheme: &'static str, rest: &'a str) -> Result<&'a str, OpenError> {
     let Some((before, query)) = rest.split_once('?') else {
         return Ok(rest);
     };
     match form_urlencoded::parse(query.as_bytes()).next() {
         None => Ok(before),
-        Some((name, _)) => Err(unknown_parameter(scheme, &name, "it takes none")),
+        Some((name, _)) => Err(unknown_parameter(scheme, &name, "it takes no parameters")),
     }
 }
 
 fn unknown_parameter(scheme: &'static str, name: &str, known: &'static str) -> OpenError {
-    // What is no name may be the second half of a password with a question mark in it, and is not repeated.
+    // Anything else may be the second half of a password that contains a question mark, and must not be repeated.
     let is_name = name
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
@@ -164,17 +188,17 @@ fn unknown_parameter(scheme: &'static str, name: &str, known: &'static str) -> O
 fn parse_bucket(cloud: Cloud, rest: &str) -> Result<Address, OpenError> {
     let scheme = cloud.scheme();
     let malformed = |reason| OpenError::MalformedUrl { scheme, reason };
-    let rest = rest.strip_prefix("//").ok_or_else(|| {
-        malformed("two slashes belong between the scheme and the bucket, as in s3://BUCKET")
-    })?;
+    let rest = rest
+        .strip_prefix("//")
+        .ok_or_else(|| malformed("write two slashes after the scheme, as in s3://BUCKET"))?;
     if rest.contains('#') {
-        return Err(malformed("it may have no '#'"));
+        return Err(malformed("'#' is not allowed"));
     }
-    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+    let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
     if bucket.contains('@') {
         return Err(malformed(
-            "credentials do not belong into it; give them in the environment or in a profile",
+            "it must not contain credentials; set them in the environment or in a profile",
         ));
     }
     if bucket.is_empty() {
@@ -187,7 +211,7 @@ fn parse_bucket(cloud: Cloud, rest: &str) -> Result<Address, OpenError> {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
     if !is_bucket {
         return Err(malformed(
-            "a bucket name has letters, digits, '-', '_' and '.' only; an endpoint goes into ?endpoint=",
+            "a bucket name consists of letters, digits, '-', '_' and '.'; set the endpoint with ?endpoint=",
         ));
     }
     let prefix = prefix.trim_end_matches('/');
@@ -196,77 +220,30 @@ fn parse_bucket(cloud: Cloud, rest: &str) -> Result<Address, OpenError> {
         .filter(|prefix| prefix.as_ref().len() <= MAX_PREFIX_BYTES)
         .ok_or_else(|| {
             malformed(
-                "its prefix has an empty part, a part '.' or '..', or is longer than 512 bytes",
+                "the prefix has an empty segment, a segment '.' or '..', or more than 512 bytes",
             )
         })?;
     let mut address = BucketAddress {
         cloud,
         bucket: bucket.to_owned(),
         prefix,
-        endpoint: None,
-        region: None,
-        profile: None,
+        parameters: BTreeMap::new(),
     };
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        let slot = match (cloud, name.as_ref()) {
-            (_, "endpoint") => &mut address.endpoint,
-            (Cloud::S3, "region") => &mut address.region,
-            (Cloud::S3, "profile") => &mut address.profile,
-            _ => return Err(unknown_parameter(scheme, &name, cloud.known_parameters())),
-        };
-        if value.is_empty() || slot.is_some() {
-            return Err(malformed("each parameter may be given once, and not empty"));
+        if !cloud.has_parameter(&name) {
+            return Err(unknown_parameter(scheme, &name, cloud.known_parameters()));
         }
-        *slot = Some(value.into_owned());
-    }
-    Ok(Address::Bucket(address))
-}
-
-/// An endpoint: `http` or `https`, a host, perhaps a port and a path, and nothing else.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Endpoint {
-    /// As it was given, without a slash at its end.
-    pub(crate) url: String,
-    /// Host and port, as they stand in a request.
-    pub(crate) authority: String,
-    /// Whether it is plain HTTP.
-    pub(crate) is_http: bool,
-}
-
-impl Endpoint {
-    pub(crate) fn parse(setting: &str, text: &str) -> Result<Self, OpenError> {
-        let bad = |reason| OpenError::BadSetting {
-            setting: setting.to_owned(),
-            reason,
-        };
-        let shape = "expected an endpoint such as https://s3.example.org or http://127.0.0.1:9000";
-        let uri: http::Uri = text.parse().map_err(|_| bad(shape))?;
-        let authority = uri.authority().ok_or_else(|| bad(shape))?;
-        if authority.as_str().contains('@') {
-            return Err(bad(
-                "an endpoint holds no credentials; give them in the environment or in a profile",
+        let is_empty = value.is_empty();
+        let previous = address
+            .parameters
+            .insert(name.into_owned(), value.into_owned());
+        if is_empty || previous.is_some() {
+            return Err(malformed(
+                "a parameter must be given at most once and must not be empty",
             ));
         }
-        let is_http = match uri.scheme_str() {
-            Some("http") => true,
-            Some("https") => false,
-            _ => return Err(bad(shape)),
-        };
-        if uri.query().is_some() || text.contains('#') || url::Url::parse(text).is_err() {
-            return Err(bad(shape));
-        }
-        Ok(Self {
-            url: text.trim_end_matches('/').to_owned(),
-            authority: authority.as_str().to_owned(),
-            is_http,
-        })
     }
-
-    /// Scheme, host and port: what is safe and useful to print.
-    pub(crate) fn origin(&self) -> String {
-        let scheme = if self.is_http { "http" } else { "https" };
-        format!("{scheme}://{}", self.authority)
-    }
+    Ok(Address::Bucket(address))
 }
 
 #[cfg(test)]
@@ -278,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_password_is_not_repeated() {
+    fn part_of_a_password_is_not_repeated() {
         let error = Address::parse("s3://user:pa?ssword@bucket").unwrap_err();
         assert!(!error.to_string().contains("ssword"), "{error}");
         let error = Address::parse("s3://bucket?regoin=x").unwrap_err();
@@ -317,13 +294,22 @@ mod tests {
             "s3://my-bucket/a/b%20c/?endpoint=http%3A%2F%2F127.0.0.1%3A9000&region=eu-west-1&profile=dev",
         )
         .unwrap() else {
-            panic!("a bucket");
+            panic!("expected a bucket");
         };
         assert_eq!(address.bucket, "my-bucket");
         assert_eq!(address.prefix.as_ref(), "a/b c");
-        assert_eq!(address.endpoint.as_deref(), Some("http://127.0.0.1:9000"));
-        assert_eq!(address.region.as_deref(), Some("eu-west-1"));
-        assert_eq!(address.profile.as_deref(), Some("dev"));
+        assert_eq!(
+            address.parameters.get("endpoint").map(String::as_str),
+            Some("http://127.0.0.1:9000")
+        );
+        assert_eq!(
+            address.parameters.get("region").map(String::as_str),
+            Some("eu-west-1")
+        );
+        assert_eq!(
+            address.parameters.get("profile").map(String::as_str),
+            Some("dev")
+        );
         assert!(matches!(
             Address::parse("gs://b"),
             Ok(Address::Bucket(BucketAddress {
@@ -334,19 +320,19 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_one_clear_line() {
+    fn every_error_is_one_clear_line() {
         for (url, text) in [
             (
                 "",
-                "this is not a store URL: give one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER",
+                "not a store URL: use one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER",
             ),
             (
                 "bucket",
-                "this is not a store URL: give one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER",
+                "not a store URL: use one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER",
             ),
             (
                 "/a:b",
-                "this is not a store URL: give one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER",
+                "not a store URL: use one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER",
             ),
             (
                 "redis://u:secret@h",
@@ -354,59 +340,59 @@ mod tests {
             ),
             (
                 "s3://",
-                "the store URL names no bucket: write s3://BUCKET or s3://BUCKET/PREFIX",
+                "the store URL has no bucket: write s3://BUCKET or s3://BUCKET/PREFIX",
             ),
             (
                 "az:///x",
-                "the store URL names no bucket: write az://BUCKET or az://BUCKET/PREFIX",
+                "the store URL has no bucket: write az://BUCKET or az://BUCKET/PREFIX",
             ),
             (
                 "s3:bucket",
-                "the s3: store URL is malformed: two slashes belong between the scheme and the bucket, as in s3://BUCKET",
+                "the s3: store URL is malformed: write two slashes after the scheme, as in s3://BUCKET",
             ),
             (
                 "s3://id:secret@b",
-                "the s3: store URL is malformed: credentials do not belong into it; give them in the environment or in a profile",
+                "the s3: store URL is malformed: it must not contain credentials; set them in the environment or in a profile",
             ),
             (
                 "s3://b:9000/x",
-                "the s3: store URL is malformed: a bucket name has letters, digits, '-', '_' and '.' only; an endpoint goes into ?endpoint=",
+                "the s3: store URL is malformed: a bucket name consists of letters, digits, '-', '_' and '.'; set the endpoint with ?endpoint=",
             ),
             (
                 "s3://b/a//c",
-                "the s3: store URL is malformed: its prefix has an empty part, a part '.' or '..', or is longer than 512 bytes",
+                "the s3: store URL is malformed: the prefix has an empty segment, a segment '.' or '..', or more than 512 bytes",
             ),
             (
                 "s3://b/a/../c",
-                "the s3: store URL is malformed: its prefix has an empty part, a part '.' or '..', or is longer than 512 bytes",
+                "the s3: store URL is malformed: the prefix has an empty segment, a segment '.' or '..', or more than 512 bytes",
             ),
             (
                 "s3://b#x",
-                "the s3: store URL is malformed: it may have no '#'",
+                "the s3: store URL is malformed: '#' is not allowed",
             ),
             (
                 "s3://b?engine=direct",
-                "unknown parameter \"engine\" in the s3: store URL: known are endpoint, region and profile",
+                "unknown parameter \"engine\" in the s3: store URL: use endpoint, region or profile",
             ),
             (
                 "gs://b?region=x",
-                "unknown parameter \"region\" in the gs: store URL: only endpoint is known",
+                "unknown parameter \"region\" in the gs: store URL: the only parameter is endpoint",
             ),
             (
                 "s3://b?region=a&region=b",
-                "the s3: store URL is malformed: each parameter may be given once, and not empty",
+                "the s3: store URL is malformed: a parameter must be given at most once and must not be empty",
             ),
             (
                 "sqlite:",
-                "the sqlite: store URL is malformed: it names no file: write sqlite:PATH, such as sqlite:qo.db",
+                "the sqlite: store URL is malformed: it has no file name: write sqlite:PATH, such as sqlite:qo.db",
             ),
             (
                 "sqlite://a",
-                "the sqlite: store URL is malformed: write sqlite:PATH, with at most one slash before an absolute path",
+                "the sqlite: store URL is malformed: write sqlite:PATH, with one slash before an absolute path",
             ),
             (
                 "sqlite:a?mode=ro",
-                "unknown parameter \"mode\" in the sqlite: store URL: it takes none",
+                "unknown parameter \"mode\" in the sqlite: store URL: it takes no parameters",
             ),
             (
                 "memory:a/b",
@@ -421,29 +407,5 @@ mod tests {
             Err(OpenError::NotAUrl)
         );
         assert!(Address::parse(&format!("s3://{}", "é".repeat(2_047))).is_err());
-    }
-
-    #[test]
-    fn endpoints() {
-        let endpoint = Endpoint::parse("S3_ENDPOINT", "http://127.0.0.1:9000/").unwrap();
-        assert_eq!(endpoint.url, "http://127.0.0.1:9000");
-        assert_eq!(endpoint.authority, "127.0.0.1:9000");
-        assert!(endpoint.is_http);
-        assert_eq!(endpoint.origin(), "http://127.0.0.1:9000");
-        for bad in [
-            "",
-            "127.0.0.1:9000",
-            "ftp://a",
-            "https://",
-            "https://a?b=c",
-            "https://a#b",
-            "http://u:secret@h",
-        ] {
-            let error = Endpoint::parse("S3_ENDPOINT", bad)
-                .expect_err(bad)
-                .to_string();
-            assert!(error.starts_with("S3_ENDPOINT cannot be used: "), "{error}");
-            assert!(!error.contains("secret"));
-        }
     }
 }

@@ -1,7 +1,7 @@
-//! Whose credentials sign the requests to S3.
+//! The credentials that sign requests to S3.
 //!
-//! They come from the first of: the profile that the URL names, the keys in the environment, the profile of `AWS_PROFILE`
-//! or `default`, a web identity, the container, the machine. The last three are fetched by the client below.
+//! They come from the first available of: the profile in the URL, the keys in the environment, the profile in
+//! `AWS_PROFILE` or `default`, a web identity, the container, the machine. `object_store` fetches the last three.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use object_store::StaticCredentialProvider;
 use object_store::aws::{AwsCredential, AwsCredentialProvider};
 
 use super::address::BucketAddress;
+use super::cloud::is_header_value;
 use super::error::OpenError;
 use super::options::OpenOptions;
 use super::process::ProcessCredentials;
 use super::profile::{Profile, ProfileFiles};
-use super::usable_in_a_header;
 use crate::store::CredentialSource;
 
-/// A profile with its name, and whether its credentials are to be used before those of the environment.
+/// A profile with its name, and whether it takes precedence over credentials in the environment.
 pub(super) struct NamedProfile {
     name: String,
     pub(super) profile: Profile,
@@ -46,20 +46,20 @@ pub(super) fn find_profile(
                 config_file: files.config.clone(),
             })
     };
-    if let Some(name) = &address.profile {
+    if let Some(name) = address.parameter("profile") {
         return required(name, true);
     }
     if let Some(name) = options.var("AWS_PROFILE") {
         return required(name, false);
     }
     match named("default", false) {
-        // Nobody asked for the file, and with keys in the environment nobody needs it.
+        // The file was not requested, and with keys in the environment it is not needed.
         Err(_) if options.var("AWS_ACCESS_KEY_ID").is_some() => Ok(None),
-        outcome => outcome,
+        result => result,
     }
 }
 
-/// Where the credentials come from, and the provider if it is not one that the client below makes itself.
+/// The source of the credentials, and their provider unless `object_store` creates it.
 pub(super) struct Credentials {
     pub(super) source: CredentialSource,
     pub(super) provider: Option<AwsCredentialProvider>,
@@ -95,7 +95,7 @@ pub(super) fn credentials(
             provider: Some(provider),
         });
     }
-    let left_to_the_builder = |source| {
+    let without_provider = |source| {
         Ok(Credentials {
             source,
             provider: None,
@@ -114,27 +114,27 @@ pub(super) fn credentials(
         match of_profile(profile, options) {
             Ok(Some(credentials)) => return Ok(credentials),
             Ok(None) => {}
-            // A default profile that nobody named does not stand in the way of a role that somebody gave.
+            // An unsupported default profile is ignored if a role is configured.
             Err(OpenError::UnsupportedProfile { .. })
                 if (web_identity || container) && options.var("AWS_PROFILE").is_none() => {}
             Err(error) => return Err(error),
         }
     }
     if web_identity {
-        left_to_the_builder(CredentialSource::AwsWebIdentity)
+        without_provider(CredentialSource::AwsWebIdentity)
     } else if container {
-        left_to_the_builder(CredentialSource::AwsContainer)
+        without_provider(CredentialSource::AwsContainer)
     } else if options.flag("AWS_EC2_METADATA_DISABLED") {
         Err(OpenError::NoCredentials {
             store: store.to_owned(),
             advice: "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile with AWS_PROFILE",
         })
     } else {
-        left_to_the_builder(CredentialSource::AwsInstance)
+        without_provider(CredentialSource::AwsInstance)
     }
 }
 
-/// The credentials of a profile; `None` where it has none.
+/// The credentials of a profile, or `None` if it has none.
 fn of_profile(
     named: &NamedProfile,
     options: &OpenOptions,
@@ -175,16 +175,16 @@ fn of_profile(
         }))
 }
 
-/// A pair of keys, both of them or none, in characters that a header can hold.
+/// A provider of a pair of keys. Both must be set or neither, and they must be valid header values.
 fn keys(
     key_id: Option<&str>,
     secret: Option<&str>,
     token: Option<&str>,
-    place: &str,
+    origin: &str,
     names: [&str; 3],
 ) -> Result<Option<AwsCredentialProvider>, OpenError> {
     let incomplete = |present: &str, missing: &str| OpenError::IncompleteCredentials {
-        present: format!("{place} {present}"),
+        present: format!("{origin} {present}"),
         missing: missing.to_owned(),
     };
     let (key_id, secret_key) = match (key_id, secret) {
@@ -194,10 +194,10 @@ fn keys(
         (Some(key_id), Some(secret)) => (key_id, secret),
     };
     for (name, value) in [(names[0], Some(key_id)), (names[2], token)] {
-        if !value.is_none_or(usable_in_a_header) {
+        if !value.is_none_or(is_header_value) {
             return Err(OpenError::BadSetting {
-                setting: format!("{place} {name}"),
-                reason: "it has a blank, a line break or a character outside of ASCII",
+                setting: format!("{origin} {name}"),
+                reason: "it contains a space, a line break or a non-ASCII character",
             });
         }
     }

@@ -1,19 +1,20 @@
 //! Opening a container on Azure Blob Storage.
 //!
-//! The client below reads the variables of Azure's tools. The account's name must be among them, because it is part of
-//! the server's name and of every signature.
+//! `object_store` reads the variables of Azure's tools. The account name is required, because it is part of the host name
+//! and of every signature.
 
 use object_store::ClientConfigKey;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
-use super::address::{BucketAddress, Endpoint};
+use super::address::BucketAddress;
+use super::cloud::{Connection, describe, is_header_value, no_retries, wrap};
+use super::endpoint::Endpoint;
 use super::error::OpenError;
 use super::options::OpenOptions;
-use super::{Line, describe, dress, no_retries, usable_in_a_header};
 use crate::http_layer::client_options;
 use crate::store::{CredentialSource, Store, StoreKind, StoreSource};
 
-/// The variables with credentials, in the order in which the client below looks at them, and what to call each.
+/// The variables with credentials, in the order in which `object_store` reads them, and a description of each.
 const CREDENTIALS: [(&str, &str); 7] = [
     (
         "AZURE_STORAGE_TOKEN",
@@ -54,13 +55,13 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
     let endpoint = endpoint(address, options, account, emulator)?;
     let description = describe(address, &endpoint);
     let http_options = client_options(endpoint.is_http);
-    let line = Line::new(options, &endpoint, http_options, &description, "AZURE")?;
+    let connection = Connection::new(options, &endpoint, http_options, &description, "AZURE")?;
     let mut builder = MicrosoftAzureBuilder::new()
-        .with_client_options(line.http_options)
+        .with_client_options(connection.http_options)
         .with_retry(no_retries());
     for (name, value) in options.vars_with_prefix("AZURE_") {
         if let Ok(key) = name.to_ascii_lowercase().parse()
-            && is_left_to_the_builder(key)
+            && is_passed_on(key)
         {
             builder = builder.with_config(key, value);
         }
@@ -72,7 +73,7 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
         .with_account(account)
         .with_use_emulator(emulator)
         .with_container_name(&address.bucket)
-        .with_http_connector(line.connector)
+        .with_http_connector(connection.connector)
         .build()
         .map_err(|_| OpenError::BadSettings {
             store: description.clone(),
@@ -83,9 +84,9 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
         .find(|(name, _)| options.var(name).is_some())
         .map_or(FALLBACK_SOURCE, |(_, source)| source);
     Ok(Store {
-        objects: dress(client, &address.prefix, &description),
+        objects: wrap(client, &address.prefix, &description),
         admin: None,
-        clock: line.clock,
+        clock: connection.clock,
         description,
         kind: StoreKind::Azure,
         source: StoreSource::Url,
@@ -95,7 +96,7 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
     })
 }
 
-fn is_left_to_the_builder(key: AzureConfigKey) -> bool {
+fn is_passed_on(key: AzureConfigKey) -> bool {
     !matches!(
         key,
         AzureConfigKey::AccountName
@@ -114,7 +115,7 @@ fn account<'a>(
     emulator: bool,
 ) -> Result<&'a str, OpenError> {
     match options.var("AZURE_STORAGE_ACCOUNT_NAME") {
-        Some(account) if usable_in_a_header(account) => Ok(account),
+        Some(account) if is_header_value(account) => Ok(account),
         Some(_) => Err(OpenError::BadSetting {
             setting: "AZURE_STORAGE_ACCOUNT_NAME".to_owned(),
             reason: "expected the name of a storage account: lower-case letters and digits",
@@ -134,15 +135,14 @@ fn endpoint(
     emulator: bool,
 ) -> Result<Endpoint, OpenError> {
     if emulator {
-        // The client below reads this variable itself; read here it tells which host is the store.
+        // `object_store` reads this variable itself. Here it identifies the host of the store.
         let url = options.var("AZURITE_BLOB_STORAGE_URL");
         return Endpoint::parse("AZURITE_BLOB_STORAGE_URL", url.unwrap_or(EMULATOR_ENDPOINT));
     }
     let default = format!("https://{account}.blob.core.windows.net");
     let variable = |name: &'static str| options.var(name).map(|value| (name, value));
     let (setting, url) = address
-        .endpoint
-        .as_deref()
+        .parameter("endpoint")
         .map(|endpoint| ("the parameter endpoint", endpoint))
         .or_else(|| variable("AZURE_STORAGE_ENDPOINT"))
         .or_else(|| variable("AZURE_ENDPOINT"))

@@ -1,19 +1,22 @@
-//! One cheap request that finds out whether an opened store can be used, and says what to do if not.
+//! Checks with one cheap request whether an opened store is usable, and reports what to do if it is not.
 
 use std::error::Error as StdError;
 
 use futures_util::StreamExt;
 use thiserror::Error;
 
+#[cfg(feature = "s3")]
 use super::process::CredentialProcessError;
-use crate::http_layer::CredentialEndpointSilent;
+#[cfg(feature = "cloud")]
+use crate::http_layer::CredentialEndpointUnreachable;
 use crate::response::{self, ResponseError};
 use crate::store::{CredentialSource, Store, StoreKind};
 
-/// Why a store cannot be used. None of these holds a credential.
+/// Why a store is unusable. No variant contains credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum CheckError {
-    /// The bucket is not there.
+    /// The bucket does not exist.
     #[error(
         "{store}: there is no bucket {bucket:?}: create it with '{command}', or name another one"
     )]
@@ -22,34 +25,34 @@ pub enum CheckError {
         store: String,
         /// The bucket's name.
         bucket: String,
-        /// How to create it.
+        /// The command that creates it.
         command: String,
     },
-    /// The store refuses the credentials.
+    /// The store rejected the credentials.
     #[error(
-        "{store}: the store refused the credentials ({code}): check {credentials}, and that they may list, read and write this bucket"
+        "{store}: the store rejected the credentials ({code}): check {credentials}, and that they may list, read and write this bucket"
     )]
     Refused {
         /// The store's description.
         store: String,
-        /// The store's own code, or the status.
+        /// The store's error code, or the status.
         code: String,
-        /// Where the credentials come from.
+        /// The source of the credentials.
         credentials: CredentialSource,
     },
-    /// No credentials could be had.
-    #[error("{store}: {credentials} gave no credentials ({detail}): {advice}")]
+    /// No credentials were available.
+    #[error("{store}: {credentials} returned no credentials ({detail}): {advice}")]
     NoCredentials {
         /// The store's description.
         store: String,
-        /// Where they were looked for.
+        /// The source of the credentials.
         credentials: CredentialSource,
-        /// What happened there.
+        /// What failed.
         detail: String,
         /// What to do.
         advice: &'static str,
     },
-    /// Nobody answers at the endpoint.
+    /// The endpoint does not respond.
     #[error("{store}: cannot reach {endpoint}: {detail}: check the endpoint and the network")]
     Unreachable {
         /// The store's description.
@@ -61,12 +64,12 @@ pub enum CheckError {
     },
     /// The local clock is too far off for the store to accept a signature.
     #[error(
-        "{store}: this machine's clock differs from the store's by {difference_seconds} s, and the store accepts no more than 900 s: set the clock right"
+        "{store}: this machine's clock differs from the store's by {difference_seconds} s, and the store accepts at most 900 s: correct the clock"
     )]
     ClockSkewed {
         /// The store's description.
         store: String,
-        /// The difference, without a sign, in seconds.
+        /// The absolute difference in seconds.
         difference_seconds: u64,
     },
     /// The bucket is in another region.
@@ -76,18 +79,18 @@ pub enum CheckError {
     WrongRegion {
         /// The store's description.
         store: String,
-        /// What the store said.
+        /// The store's message.
         detail: String,
     },
-    /// Something answers 404, but not as a store does.
+    /// The endpoint returned a 404 that does not look like a store's.
     #[error(
-        "{store}: what answers there knows no such bucket and gives no reason: check that the endpoint is that of a store, and the bucket's name"
+        "{store}: the endpoint returned 404 without a reason: check that it is the endpoint of a store, and check the bucket's name"
     )]
     NotAStore {
         /// The store's description.
         store: String,
     },
-    /// Something else went wrong.
+    /// Another failure.
     #[error("{store}: {detail}")]
     Failed {
         /// The store's description.
@@ -97,7 +100,7 @@ pub enum CheckError {
     },
 }
 
-/// Lists a page of the store, to find out whether it can be used.
+/// Checks that a store is usable, by listing one page.
 pub async fn check(store: &Store) -> Result<(), CheckError> {
     match store.objects.list(None).next().await {
         None | Some(Ok(_)) => Ok(()),
@@ -110,18 +113,18 @@ fn classify(store: &Store, error: &object_store::Error) -> CheckError {
     if let Some(detail) = credential_failure(error) {
         return no_credentials(store, detail);
     }
-    let refused = |code: String| CheckError::Refused {
+    let rejected = |code: String| CheckError::Refused {
         store: name(),
         code,
         credentials: store.credentials.clone(),
     };
     match response::find(error) {
-        Some(ResponseError::NoAnswer { detail }) => CheckError::Unreachable {
+        Some(ResponseError::NoResponse { detail }) => CheckError::Unreachable {
             store: name(),
             endpoint: store.endpoint.clone(),
             detail: detail.clone(),
         },
-        Some(answer @ ResponseError::Status { status, code, .. }) => {
+        Some(response @ ResponseError::Status { status, code, .. }) => {
             let code = code.as_deref().unwrap_or_default();
             match (code, status) {
                 ("", 404) => CheckError::NotAStore { store: name() },
@@ -133,9 +136,9 @@ fn classify(store: &Store, error: &object_store::Error) -> CheckError {
                 ("AuthorizationHeaderMalformed" | "PermanentRedirect" | "TemporaryRedirect", _)
                 | (_, 301 | 307) => CheckError::WrongRegion {
                     store: name(),
-                    detail: answer.to_string(),
+                    detail: response.to_string(),
                 },
-                ("", 401 | 403) => refused(status.to_string()),
+                ("", 401 | 403) => rejected(status.to_string()),
                 (
                     "InvalidAccessKeyId"
                     | "SignatureDoesNotMatch"
@@ -146,20 +149,20 @@ fn classify(store: &Store, error: &object_store::Error) -> CheckError {
                     | "TokenRefreshRequired",
                     _,
                 )
-                | (_, 401 | 403) => refused(code.to_owned()),
+                | (_, 401 | 403) => rejected(code.to_owned()),
                 _ => CheckError::Failed {
                     store: name(),
-                    detail: answer.to_string(),
+                    detail: response.to_string(),
                 },
             }
         }
         None => match error {
             object_store::Error::NotFound { .. } => no_bucket(store),
-            object_store::Error::Unauthenticated { .. } => refused("401".to_owned()),
-            object_store::Error::PermissionDenied { .. } => refused("403".to_owned()),
+            object_store::Error::Unauthenticated { .. } => rejected("401".to_owned()),
+            object_store::Error::PermissionDenied { .. } => rejected("403".to_owned()),
             _ if fetches_credentials(&store.credentials) => {
-                // The text could quote an answer of the credential endpoint.
-                no_credentials(store, "its answer could not be used".to_owned())
+                // The text could quote a response of the credential endpoint.
+                no_credentials(store, "its response is invalid".to_owned())
             }
             _ => CheckError::Failed {
                 store: name(),
@@ -169,13 +172,15 @@ fn classify(store: &Store, error: &object_store::Error) -> CheckError {
     }
 }
 
-/// What kept the credentials from being had, if that is what failed.
+/// The failure to get credentials, if that caused the error.
 fn credential_failure(error: &object_store::Error) -> Option<String> {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(current) = cause {
-        if let Some(silent) = current.downcast_ref::<CredentialEndpointSilent>() {
-            return Some(silent.to_string());
+        #[cfg(feature = "cloud")]
+        if let Some(endpoint) = current.downcast_ref::<CredentialEndpointUnreachable>() {
+            return Some(endpoint.to_string());
         }
+        #[cfg(feature = "s3")]
         if let Some(failed) = current.downcast_ref::<CredentialProcessError>() {
             return Some(failed.to_string());
         }
@@ -184,7 +189,7 @@ fn credential_failure(error: &object_store::Error) -> Option<String> {
     None
 }
 
-/// Whether credentials come from an answer of somebody, so that a failure can be theirs.
+/// Whether the credentials come from another server, which may have failed.
 fn fetches_credentials(source: &CredentialSource) -> bool {
     match source {
         CredentialSource::AwsWebIdentity

@@ -1,63 +1,77 @@
-//! Why a store could not be opened: one variant per condition, each one line that says what to do.
+//! Errors of opening a store. Each message is one line that says what to do.
 //!
-//! No variant holds a whole URL, a value of a variable, or a line of a file, because each of these can hold a credential.
+//! No variant contains a whole URL, the value of a variable or a line of a file, because each of these may contain
+//! credentials.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
+#[cfg(feature = "sqlite")]
 use crate::sqlite::SqliteOpenError;
 
 /// Why a store could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The text has no scheme.
     #[error(
-        "this is not a store URL: give one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER"
+        "not a store URL: use one of memory:, sqlite:PATH, s3://BUCKET, gs://BUCKET, az://CONTAINER"
     )]
     NotAUrl,
-    /// The scheme is none that qo knows.
+    /// The scheme is unknown.
     #[error("unknown store scheme {scheme:?}: use one of memory:, sqlite:, s3:, gs:, az:")]
     UnknownScheme {
-        /// The scheme that was given.
+        /// The scheme of the URL.
         scheme: String,
     },
-    /// The URL names no bucket.
-    #[error("the store URL names no bucket: write {scheme}://BUCKET or {scheme}://BUCKET/PREFIX")]
+    /// This build of qo lacks support for the scheme.
+    #[error(
+        "this build does not support {scheme}: stores: enable the Cargo feature {feature:?} of qo-store"
+    )]
+    MissingFeature {
+        /// The scheme of the URL.
+        scheme: &'static str,
+        /// The Cargo feature to enable.
+        feature: &'static str,
+    },
+    /// The URL has no bucket.
+    #[error("the store URL has no bucket: write {scheme}://BUCKET or {scheme}://BUCKET/PREFIX")]
     MissingBucket {
-        /// The scheme that was given.
+        /// The scheme of the URL.
         scheme: &'static str,
     },
-    /// The URL has another fault.
+    /// The URL is malformed.
     #[error("the {scheme}: store URL is malformed: {reason}")]
     MalformedUrl {
-        /// The scheme that was given.
+        /// The scheme of the URL.
         scheme: &'static str,
         /// What is wrong with it, and what to write instead.
         reason: &'static str,
     },
-    /// The URL has a parameter that this kind of store does not know.
+    /// The URL has a parameter that this kind of store does not have.
     #[error("unknown parameter {name:?} in the {scheme}: store URL: {known}")]
     UnknownParameter {
-        /// The scheme that was given.
+        /// The scheme of the URL.
         scheme: &'static str,
         /// The parameter's name.
         name: String,
-        /// The names that are known, as a sentence.
+        /// The valid parameters, as a sentence.
         known: &'static str,
     },
-    /// A setting, from the URL or from a variable or a profile, cannot be used.
+    /// A setting from the URL, a variable or a profile is invalid.
     #[error("{setting} cannot be used: {reason}")]
     BadSetting {
-        /// Where the setting comes from.
+        /// The source of the setting.
         setting: String,
-        /// What is wrong with it, and what to give instead.
+        /// What is wrong with it, and what is expected.
         reason: &'static str,
     },
-    /// The SQLite file cannot be opened or made.
+    /// The SQLite file cannot be opened or created.
+    #[cfg(feature = "sqlite")]
     #[error(transparent)]
     Sqlite(#[from] SqliteOpenError),
-    /// Nothing was given, and there is no home directory to put a file into.
+    /// No store was given, and there is no home directory for the default file.
     #[error(
         "no store was given and there is no home directory: set QO_STORE, for example to sqlite:/var/lib/qo/qo.db"
     )]
@@ -70,7 +84,7 @@ pub enum OpenError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A profile was named that no file has.
+    /// The requested profile does not exist.
     #[error(
         "there is no AWS profile {profile:?} in {} or {}: add it with 'aws configure --profile {profile}', or name another one",
         credentials_file.display(),
@@ -84,7 +98,7 @@ pub enum OpenError {
         /// The configuration file that was searched.
         config_file: PathBuf,
     },
-    /// A profile gets its credentials in a way that qo does not know.
+    /// A profile gets its credentials in a way that qo does not support.
     #[error(
         "AWS profile {profile:?} uses {what}, which qo does not support: run 'aws configure export-credentials --profile {profile} --format env' and use its output, or give the profile a credential_process"
     )]
@@ -94,36 +108,36 @@ pub enum OpenError {
         /// The setting that is not supported.
         what: &'static str,
     },
-    /// Half of a pair of keys is missing.
+    /// One of a pair of keys is missing.
     #[error("{present} is set but {missing} is not: set both, or neither")]
     IncompleteCredentials {
-        /// What is there.
+        /// The setting that is present.
         present: String,
-        /// What is not.
+        /// The setting that is missing.
         missing: String,
     },
-    /// There are no credentials, and nowhere to get them from.
+    /// There are no credentials.
     #[error("there are no credentials for {store}: {advice}")]
     NoCredentials {
-        /// The store that wants them.
+        /// The store.
         store: String,
         /// What to do.
         advice: &'static str,
     },
-    /// There are no certificates to check the store's with.
+    /// The system's trusted certificates cannot be loaded.
     #[error(
-        "cannot connect to {store} safely: this system's trusted certificates cannot be loaded; install its package ca-certificates, or set SSL_CERT_FILE"
+        "cannot connect to {store} safely: this system's trusted certificates cannot be loaded; install the package ca-certificates, or set SSL_CERT_FILE"
     )]
     NoCertificates {
         /// The store.
         store: String,
     },
-    /// The client below refused the settings, for a reason that may hold one of their values.
+    /// `object_store` rejected the settings. The reason is omitted, because it may contain one of the values.
     #[error("the settings for {store} cannot be used: check the {family}_* environment variables")]
     BadSettings {
         /// The store.
         store: String,
-        /// The family of variables that it reads.
+        /// The prefix of the variables to check.
         family: &'static str,
     },
 }

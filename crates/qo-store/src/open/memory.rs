@@ -8,7 +8,7 @@ use object_store::memory::InMemory;
 use crate::clock::StoreClock;
 use crate::store::{CredentialSource, Store, StoreKind, StoreSource};
 
-/// The stores that have a name: they live as long as the process, as their user expects of a name.
+/// The named stores. They live as long as the process, so that a name always refers to the same store.
 static NAMED: Mutex<BTreeMap<String, Arc<InMemory>>> = Mutex::new(BTreeMap::new());
 
 pub(super) fn open(name: Option<&str>) -> Store {

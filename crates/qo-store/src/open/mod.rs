@@ -2,44 +2,54 @@
 //!
 //! | URL | store |
 //! | --- | --- |
-//! | `memory:` | the memory of this process, a new store each time; `memory:NAME` is the same one each time |
+//! | `memory:` | in the memory of this process, a new store each time; `memory:NAME` opens the same one each time |
 //! | `sqlite:PATH` | an SQLite file |
-//! | `s3://BUCKET[/PREFIX]` | S3, or a server that speaks its protocol: `?endpoint=`, `?region=`, `?profile=` |
+//! | `s3://BUCKET[/PREFIX]` | S3, or a server with an S3-compatible API: `?endpoint=`, `?region=`, `?profile=` |
 //! | `gs://BUCKET[/PREFIX]` | Google Cloud Storage: `?endpoint=` |
 //! | `az://CONTAINER[/PREFIX]` | Azure Blob Storage: `?endpoint=` |
 //!
-//! A parameter that is not listed is refused, `engine` included: which engine runs on a store is decided above, and must
-//! be taken off the URL there, lest somebody believes in a choice that had no effect.
+//! Unknown parameters are rejected, including `engine`: the caller selects the engine and must remove that parameter from
+//! the URL, so that it is never silently ignored.
 //!
-//! Opening sends no request. [`check`] sends one, and turns what can be wrong with a bucket or with its credentials into
-//! a line that says what to do.
+//! Every kind except `memory:` needs a Cargo feature: `sqlite`, `s3`, `gcs` or `azure`. Without it, the URL is rejected
+//! with [`OpenError::MissingFeature`].
+//!
+//! Opening sends no request. [`check`] sends one, and reports problems with the bucket or its credentials together with
+//! what to do about them.
 
 mod address;
+#[cfg(feature = "s3")]
 mod aws_credentials;
+#[cfg(feature = "azure")]
 mod azure;
 mod check;
+#[cfg(feature = "cloud")]
+mod cloud;
+#[cfg(any(feature = "s3", feature = "gcs"))]
+mod config_file;
+#[cfg(feature = "cloud")]
+mod endpoint;
 mod error;
+#[cfg(feature = "gcs")]
 mod gcs;
 mod memory;
+#[cfg(feature = "cloud")]
 mod opaque;
 mod options;
+#[cfg(feature = "s3")]
 mod process;
+#[cfg(feature = "s3")]
 mod profile;
+#[cfg(feature = "s3")]
 mod s3;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "sqlite")]
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use object_store::client::{HttpClient, HttpConnector};
-use object_store::path::Path as ObjectPath;
-use object_store::prefix::PrefixStore;
-use object_store::{ClientOptions, ObjectStore, RetryConfig};
-
-use self::address::{Address, BucketAddress, Cloud, Endpoint};
-use self::opaque::OpaqueStore;
-use crate::clock::StoreClock;
-use crate::http_layer::StoreConnector;
+use self::address::Address;
 use crate::store::{Store, StoreSource};
 use crate::wrap::CountingStore;
 
@@ -50,24 +60,43 @@ pub use self::check::{CheckError, check};
 pub use self::error::OpenError;
 pub use self::options::OpenOptions;
 
+#[cfg(not(feature = "sqlite"))]
+const SQLITE_MISSING: OpenError = OpenError::MissingFeature {
+    scheme: "sqlite",
+    feature: "sqlite",
+};
+
 /// Opens the store at a URL. No request is sent.
 pub fn open(url: &str, options: &OpenOptions) -> Result<Store, OpenError> {
     let store = match Address::parse(url)? {
         Address::Memory { name } => memory::open(name.as_deref()),
+        #[cfg(feature = "sqlite")]
         Address::Sqlite { path } => {
-            let path = profile::expand_home(options, &path.to_string_lossy());
+            let path = options.expand_home(&path.to_string_lossy());
             sqlite::open(&path, options)?
         }
+        #[cfg(not(feature = "sqlite"))]
+        Address::Sqlite { .. } => return Err(SQLITE_MISSING),
         Address::Bucket(address) => match address.cloud {
-            Cloud::S3 => s3::open(&address, options)?,
-            Cloud::Gcs => gcs::open(&address, options)?,
-            Cloud::Azure => azure::open(&address, options)?,
+            #[cfg(feature = "s3")]
+            address::Cloud::S3 => s3::open(&address, options)?,
+            #[cfg(feature = "gcs")]
+            address::Cloud::Gcs => gcs::open(&address, options)?,
+            #[cfg(feature = "azure")]
+            address::Cloud::Azure => azure::open(&address, options)?,
+            #[cfg(not(all(feature = "s3", feature = "gcs", feature = "azure")))]
+            cloud => {
+                return Err(OpenError::MissingFeature {
+                    scheme: cloud.scheme(),
+                    feature: cloud.feature(),
+                });
+            }
         },
     };
     Ok(counted(store, options))
 }
 
-/// The store, with its requests counted if somebody wants to know.
+/// Adds request counting, if the options ask for it.
 fn counted(store: Store, options: &OpenOptions) -> Store {
     match options.counter() {
         None => store,
@@ -78,8 +107,8 @@ fn counted(store: Store, options: &OpenOptions) -> Store {
     }
 }
 
-/// Opens the store that the environment names: the URL in `QO_STORE`, else the bucket in `S3_BUCKET`, else an SQLite file
-/// in the user's data directory, which is made if need be. [`Store::source`] says which it was.
+/// Opens the store from the environment: the URL in `QO_STORE`, else the bucket in `S3_BUCKET`, else an SQLite file in the
+/// user's data directory, which is created if necessary. [`Store::source`] is the one that was used.
 pub fn open_default(options: &OpenOptions) -> Result<Store, OpenError> {
     if let Some(url) = options.var("QO_STORE") {
         let store = open(url, options)?;
@@ -95,6 +124,11 @@ pub fn open_default(options: &OpenOptions) -> Result<Store, OpenError> {
             ..store
         });
     }
+    open_data_directory(options)
+}
+
+#[cfg(feature = "sqlite")]
+fn open_data_directory(options: &OpenOptions) -> Result<Store, OpenError> {
     let path = default_path(options)?;
     let store = sqlite::open(&path, options)?;
     Ok(Store {
@@ -103,9 +137,15 @@ pub fn open_default(options: &OpenOptions) -> Result<Store, OpenError> {
     })
 }
 
-/// Where the SQLite file is when nothing is given.
+#[cfg(not(feature = "sqlite"))]
+fn open_data_directory(_: &OpenOptions) -> Result<Store, OpenError> {
+    Err(SQLITE_MISSING)
+}
+
+/// The path of the default SQLite file.
+#[cfg(feature = "sqlite")]
 fn default_path(options: &OpenOptions) -> Result<PathBuf, OpenError> {
-    // The specification of the XDG directories says to ignore a relative path.
+    // The XDG base directory specification requires ignoring a relative path.
     let xdg = options
         .var("XDG_DATA_HOME")
         .map(PathBuf::from)
@@ -128,84 +168,30 @@ fn default_path(options: &OpenOptions) -> Result<PathBuf, OpenError> {
     Ok(data.join("qo").join("qo.db"))
 }
 
-/// No retries below qo's own loop: it alone knows whether a request may be sent twice.
-fn no_retries() -> RetryConfig {
-    RetryConfig {
-        max_retries: 0,
-        ..RetryConfig::default()
-    }
-}
+#[cfg(all(test, not(all(feature = "sqlite", feature = "cloud"))))]
+mod tests {
+    use super::*;
+    use crate::wrap::testing::PausableRuntime;
 
-/// What the client of a cloud talks through.
-struct Line {
-    clock: Arc<StoreClock>,
-    connector: StoreConnector,
-    http_options: ClientOptions,
-    /// A connection, made to see before all else whether there can be one.
-    client: HttpClient,
-}
-
-impl Line {
-    fn new(
-        options: &OpenOptions,
-        endpoint: &Endpoint,
-        http_options: ClientOptions,
-        store: &str,
-        family: &'static str,
-    ) -> Result<Self, OpenError> {
-        let clock = Arc::new(StoreClock::new());
-        let connector = StoreConnector::new(
-            Arc::clone(options.runtime()),
-            Arc::clone(&clock),
-            &endpoint.authority,
-        );
-        let client = connector.connect(&http_options).map_err(|error| {
-            let store = store.to_owned();
-            match error {
-                // What reqwest says. Of all that it is told here, only the system's certificates can displease it.
-                object_store::Error::Generic {
-                    store: "HTTP client",
-                    ..
-                } => OpenError::NoCertificates { store },
-                _ => OpenError::BadSettings { store, family },
+    #[tokio::test]
+    async fn a_missing_feature_is_reported_with_its_name() {
+        let options = OpenOptions::new(PausableRuntime::shared());
+        for (url, feature, is_enabled) in [
+            ("sqlite:qo.db", "sqlite", cfg!(feature = "sqlite")),
+            ("s3://bucket", "s3", cfg!(feature = "s3")),
+            ("gs://bucket", "gcs", cfg!(feature = "gcs")),
+            ("az://bucket", "azure", cfg!(feature = "azure")),
+        ] {
+            if is_enabled {
+                continue;
             }
-        })?;
-        Ok(Self {
-            clock,
-            connector,
-            http_options,
-            client,
-        })
+            let error = open(url, &options).unwrap_err();
+            assert!(
+                matches!(error, OpenError::MissingFeature { feature: missing, .. } if missing == feature),
+                "{error}"
+            );
+            assert!(error.to_string().contains(feature), "{error}");
+        }
+        assert!(open("memory:", &options).is_ok());
     }
-}
-
-/// Puts a cloud's client below the prefix of the URL, and out of sight of `Debug`.
-fn dress<S: ObjectStore>(client: S, prefix: &ObjectPath, name: &str) -> Arc<dyn ObjectStore> {
-    if prefix.as_ref().is_empty() {
-        Arc::new(OpaqueStore::new(client, name.to_owned()))
-    } else {
-        let client = PrefixStore::new(client, prefix.clone());
-        Arc::new(OpaqueStore::new(client, name.to_owned()))
-    }
-}
-
-/// The store as the user may read it: no parameter of the URL, and of the endpoint only its host.
-fn describe(address: &BucketAddress, endpoint: &Endpoint) -> String {
-    let slash = if address.prefix.as_ref().is_empty() {
-        ""
-    } else {
-        "/"
-    };
-    format!(
-        "{}://{}{slash}{} at {}",
-        address.cloud.scheme(),
-        address.bucket,
-        address.prefix,
-        endpoint.origin()
-    )
-}
-
-/// Whether a text can stand in a header: the client below panics on one that cannot.
-fn usable_in_a_header(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -1,7 +1,7 @@
-//! A store that shows its name instead of what is inside.
+//! A store whose `Debug` output is only its name.
 //!
-//! The clients of `object_store` print their configuration in `Debug`, with key ids and tokens in it. Anything may print
-//! a store, a panic included, so that the clients stay inside of this.
+//! The clients of `object_store` print their configuration in `Debug`, including key ids and tokens. Anything may print a
+//! store, for example a panic message, so this wrapper hides the client.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 
-/// A store that prints as its name.
+/// A store that prints only its name.
 pub(crate) struct OpaqueStore<S> {
     inner: S,
     name: String,

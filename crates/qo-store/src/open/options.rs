@@ -1,17 +1,18 @@
-//! What opening a store may look at: the environment, as a map, and the runtime.
+//! Options for opening a store: the environment, as a map, and the runtime.
 //!
-//! Nothing else in this crate reads the process environment, so that a test gives its own and two stores of one process
-//! can differ.
+//! Nothing else in this crate reads the process environment. Tests can supply their own, and two stores of one process
+//! can use different ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
+#[cfg(any(feature = "sqlite", feature = "s3", feature = "gcs"))]
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::runtime::Runtime;
 use crate::wrap::RequestCounter;
 
-/// The surroundings in which a store is opened.
+/// Options for opening a store.
 #[derive(Clone)]
 pub struct OpenOptions {
     runtime: Arc<dyn Runtime>,
@@ -20,7 +21,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// An empty environment.
+    /// Options with an empty environment.
     pub fn new(runtime: Arc<dyn Runtime>) -> Self {
         Self {
             runtime,
@@ -29,7 +30,7 @@ impl OpenOptions {
         }
     }
 
-    /// The environment of this process. Variables that are not text are left out.
+    /// Options with the environment of this process. Variables that are not UTF-8 are omitted.
     pub fn from_env(runtime: Arc<dyn Runtime>) -> Self {
         Self {
             runtime,
@@ -49,24 +50,24 @@ impl OpenOptions {
         self
     }
 
-    /// Counts the requests to everything that is opened.
+    /// Counts all requests to the opened stores.
     #[must_use]
     pub fn counted_by(mut self, counter: RequestCounter) -> Self {
         self.counter = Some(counter);
         self
     }
 
-    /// Who counts requests, if somebody does.
+    /// The request counter, if any.
     pub(super) fn counter(&self) -> Option<&RequestCounter> {
         self.counter.as_ref()
     }
 
-    /// Time and randomness for what is opened.
-    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+    /// The runtime of the opened stores.
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.runtime
     }
 
-    /// A variable that is set and not empty: the tools whose variables these are take an empty one for none.
+    /// The value of a variable, or `None` if it is unset or empty. The AWS, Google and Azure tools treat both alike.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.env
             .get(name)
@@ -75,12 +76,13 @@ impl OpenOptions {
     }
 
     /// Whether a variable is set to `true` or `1`.
+    #[cfg(any(feature = "s3", feature = "azure"))]
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.var(name)
             .is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"))
     }
 
-    /// The variables whose name starts with `prefix`, and that are not empty.
+    /// The non-empty variables whose names start with `prefix`.
     pub fn vars_with_prefix(&self, prefix: &'static str) -> impl Iterator<Item = (&str, &str)> {
         self.env
             .iter()
@@ -89,14 +91,24 @@ impl OpenOptions {
     }
 
     /// The user's home directory.
+    #[cfg(any(feature = "sqlite", feature = "s3", feature = "gcs"))]
     pub(crate) fn home(&self) -> Option<PathBuf> {
         let name = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
         self.var(name).map(PathBuf::from)
     }
+
+    /// Expands a leading `~/`.
+    #[cfg(any(feature = "sqlite", feature = "s3", feature = "gcs"))]
+    pub(crate) fn expand_home(&self, path: &str) -> PathBuf {
+        match (path.strip_prefix("~/"), self.home()) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => path.into(),
+        }
+    }
 }
 
 impl fmt::Debug for OpenOptions {
-    /// Names the variables and keeps their values to itself.
+    /// Prints the names of the variables without their values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenOptions")
             .field("env", &self.env.keys().collect::<Vec<_>>())

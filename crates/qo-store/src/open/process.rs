@@ -1,8 +1,8 @@
 //! Credentials from a program: the `credential_process` of an AWS profile.
 //!
-//! The program is run by the shell, as the AWS tools do, and prints a JSON object of version 1. Its output and its time
-//! are bounded. What it gave is kept until shortly before it expires. Only one caller runs the program; the others wait
-//! for what it gives.
+//! The shell runs the program, as with the AWS tools, and the program prints a JSON object of version 1. Its output and
+//! its run time are bounded. The credentials are cached until shortly before they expire. Only one caller runs the program
+//! at a time; the others wait for its result.
 
 use std::fmt;
 use std::io::Read;
@@ -18,20 +18,20 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::sync::Mutex;
 
-use super::usable_in_a_header;
+use super::cloud::is_header_value;
 use crate::runtime::Runtime;
 
-/// How long the program may take.
+/// The time limit of the program.
 const TIMEOUT: Duration = Duration::from_mins(1);
-/// How long the program may live on after it closed its output.
+/// How often to poll for the program's exit after it has closed its output.
 const EXIT_POLLS: u32 = 100;
 const EXIT_POLL: Duration = Duration::from_millis(20);
-/// How much the program may print.
+/// The size limit of the program's output.
 const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
-/// How long before they expire credentials are replaced.
+/// Credentials are renewed this long before they expire.
 const REFRESH_BEFORE_MS: u64 = 5 * 60 * 1000;
 
-/// Why the program gave no credentials. It holds nothing of what the program printed.
+/// Why the program returned no credentials. Contains none of the program's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum ProcessError {
     #[error("it could not be started")]
@@ -43,14 +43,14 @@ pub(crate) enum ProcessError {
     #[error("it failed")]
     Failed,
     #[error("its output is not the JSON object of version 1 with AccessKeyId and SecretAccessKey")]
-    NotUnderstood,
-    #[error("the credentials that it gave have expired")]
+    Malformed,
+    #[error("the credentials have expired")]
     Expired,
 }
 
-/// The failure of a credential process, with the profile that names it.
+/// The failure of a credential process, with its profile.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("the credential_process of AWS profile {profile:?} gave no credentials: {cause}")]
+#[error("the credential_process of AWS profile {profile:?} returned no credentials: {cause}")]
 pub(crate) struct CredentialProcessError {
     profile: String,
     cause: ProcessError,
@@ -66,21 +66,21 @@ struct Output {
     expiration: Option<String>,
 }
 
-struct Held {
+struct CachedCredential {
     credential: Arc<AwsCredential>,
     expires: Option<Timestamp>,
 }
 
-/// Runs a program for credentials, and keeps them while they last.
+/// Runs a program for credentials and caches them until they expire.
 pub(crate) struct ProcessCredentials {
     profile: String,
     command: String,
     runtime: Arc<dyn Runtime>,
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<CachedCredential>>,
 }
 
 impl fmt::Debug for ProcessCredentials {
-    /// The command line can hold a secret as well.
+    /// Omits the command line, which may contain a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProcessCredentials")
             .field("profile", &self.profile)
@@ -98,7 +98,7 @@ impl ProcessCredentials {
         }
     }
 
-    async fn fetch(&self) -> Result<Held, ProcessError> {
+    async fn fetch(&self) -> Result<CachedCredential, ProcessError> {
         let command = self.command.clone();
         let output = tokio::task::spawn_blocking(move || run(&command, TIMEOUT))
             .await
@@ -142,23 +142,20 @@ impl CredentialProvider for ProcessCredentials {
     }
 }
 
-fn parse(output: &[u8]) -> Result<Held, ProcessError> {
-    let output: Output = serde_json::from_slice(output).map_err(|_| ProcessError::NotUnderstood)?;
+fn parse(output: &[u8]) -> Result<CachedCredential, ProcessError> {
+    let output: Output = serde_json::from_slice(output).map_err(|_| ProcessError::Malformed)?;
     let usable = output.version == 1
-        && usable_in_a_header(&output.access_key_id)
+        && is_header_value(&output.access_key_id)
         && !output.secret_access_key.is_empty()
-        && output
-            .session_token
-            .as_deref()
-            .is_none_or(usable_in_a_header);
+        && output.session_token.as_deref().is_none_or(is_header_value);
     if !usable {
-        return Err(ProcessError::NotUnderstood);
+        return Err(ProcessError::Malformed);
     }
     let expires = output
         .expiration
-        .map(|text| text.parse().map_err(|_| ProcessError::NotUnderstood))
+        .map(|text| text.parse().map_err(|_| ProcessError::Malformed))
         .transpose()?;
-    Ok(Held {
+    Ok(CachedCredential {
         credential: Arc::new(AwsCredential {
             key_id: output.access_key_id,
             secret_key: output.secret_access_key,
@@ -168,7 +165,7 @@ fn parse(output: &[u8]) -> Result<Held, ProcessError> {
     })
 }
 
-/// Runs a command line and gives what it printed.
+/// Runs a command line and returns its output.
 fn run(command: &str, timeout: Duration) -> Result<Vec<u8>, ProcessError> {
     let (shell, flag) = if cfg!(windows) {
         ("cmd", "/C")
@@ -180,13 +177,13 @@ fn run(command: &str, timeout: Duration) -> Result<Vec<u8>, ProcessError> {
         .arg(command)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        // Programs ask the user for a second factor here.
+        // Programs prompt the user for a second factor here.
         .stderr(Stdio::inherit())
         .spawn()
         .map_err(|_| ProcessError::NotStarted)?;
     let (sender, receiver) = mpsc::channel();
     let stdout = child.stdout.take();
-    // A thread of its own, because a read of a pipe cannot be given a time limit.
+    // In a separate thread, because a read of a pipe has no timeout.
     std::thread::spawn(move || {
         let mut output = Vec::new();
         let read = stdout.map(|stdout| stdout.take(MAX_OUTPUT_BYTES + 1).read_to_end(&mut output));
@@ -214,8 +211,8 @@ fn run(command: &str, timeout: Duration) -> Result<Vec<u8>, ProcessError> {
         }
     };
     if outcome.is_err() {
-        // It may have ended by itself; then both of these fail, which is as good. A program that the shell started lives
-        // on until it writes into the closed pipe, as it would under the AWS tools.
+        // Both calls fail harmlessly if the process has already ended. A program that the shell started keeps running
+        // until it writes to the closed pipe, as it would with the AWS tools.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -268,13 +265,16 @@ mod tests {
         let expiring = provider(&print(&format!(r#","Expiration":"{soon}""#)));
         expiring.get_credential().await.unwrap();
         expiring.get_credential().await.unwrap();
-        assert_eq!(runs(), 3, "what expires within five minutes is not reused");
+        assert_eq!(
+            runs(),
+            3,
+            "credentials that expire within five minutes are not reused"
+        );
     }
 
     #[tokio::test]
     async fn every_failure_is_one_line_without_the_output() {
-        let head =
-            "Generic S3 error: the credential_process of AWS profile \"dev\" gave no credentials: ";
+        let head = "Generic S3 error: the credential_process of AWS profile \"dev\" returned no credentials: ";
         for (command, cause) in [
             ("echo SECRET; exit 3", "it failed"),
             ("echo SECRET", "its output is not"),
@@ -288,7 +288,7 @@ mod tests {
             ),
             (
                 r#"echo '{"Version":1,"AccessKeyId":"I","SecretAccessKey":"SECRET","Expiration":"2001-01-01T00:00:00Z"}'"#,
-                "the credentials that it gave have expired",
+                "the credentials have expired",
             ),
             ("head -c 70000 /dev/zero", "it printed more than 64 KiB"),
         ] {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_hangs_is_ended() {
+    fn a_hanging_program_is_killed() {
         assert_eq!(
             run("exec sleep 600", Duration::from_millis(50)),
             Err(ProcessError::TimedOut)

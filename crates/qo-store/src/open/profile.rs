@@ -1,20 +1,16 @@
 //! Profiles in the AWS configuration files.
 //!
-//! The format is the INI dialect of the AWS tools: `[name]` in the credentials file, `[profile name]` and `[default]` in
-//! the configuration file; `#` and `;` start a comment at the start of a line, and after white space in a value; a line
-//! that starts with white space continues the property above it, and nothing that qo reads is nested, so that it is
-//! skipped. A property of the credentials file wins over the same one of the configuration file.
+//! The format is the INI dialect of the AWS tools. Sections are `[name]` in the credentials file, and `[profile name]` and
+//! `[default]` in the configuration file. `#` and `;` start a comment at the start of a line, and after white space in a
+//! value. A line that starts with white space continues the property above it; such lines are skipped, because nothing
+//! that qo reads is nested. The credentials file takes precedence over the configuration file.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use super::config_file::read_text;
 use super::error::OpenError;
 use super::options::OpenOptions;
-
-/// Far more than such a file ever has.
-const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// The properties of one profile, from both files.
 #[derive(Default)]
@@ -31,11 +27,11 @@ impl Profile {
             .filter(|value| !value.is_empty())
     }
 
-    /// How this profile gets its credentials, if not by keys or by a process: the setting that says so.
+    /// The setting by which this profile gets its credentials, if qo does not support it.
     pub(crate) fn unsupported(&self) -> Option<&'static str> {
         if self.get("role_arn").is_some() {
-            // A role goes before the keys, which are then those of the one who assumes it. Using the keys themselves
-            // would act as somebody else than the user meant.
+            // A role takes precedence over keys, which are then those of the caller that assumes it. Using the keys
+            // directly would act as the wrong identity.
             return Some("role_arn (a role to assume)");
         }
         if self.get("aws_access_key_id").is_some() || self.get("credential_process").is_some() {
@@ -51,7 +47,7 @@ impl Profile {
     }
 }
 
-/// The two files, as the environment names them.
+/// The paths of the two files.
 #[derive(Debug)]
 pub(crate) struct ProfileFiles {
     pub(crate) credentials: PathBuf,
@@ -59,19 +55,19 @@ pub(crate) struct ProfileFiles {
 }
 
 impl ProfileFiles {
-    /// Where the AWS tools look. Without a home directory, a relative path that will not be there.
+    /// The paths that the AWS tools use. Without a home directory they are relative and do not exist.
     pub(crate) fn locate(options: &OpenOptions) -> Self {
-        let place = |variable: &str, name: &str| match options.var(variable) {
-            Some(path) => expand_home(options, path),
+        let locate = |variable: &str, name: &str| match options.var(variable) {
+            Some(path) => options.expand_home(path),
             None => options.home().unwrap_or_default().join(".aws").join(name),
         };
         Self {
-            credentials: place("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
-            config: place("AWS_CONFIG_FILE", "config"),
+            credentials: locate("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
+            config: locate("AWS_CONFIG_FILE", "config"),
         }
     }
 
-    /// The profile of this name, or `None` where no file has it.
+    /// The profile with this name, or `None` if neither file has it.
     pub(crate) fn profile(&self, name: &str) -> Result<Option<Profile>, OpenError> {
         let mut found = None;
         for (path, is_config) in [(&self.config, true), (&self.credentials, false)] {
@@ -91,20 +87,12 @@ impl ProfileFiles {
     }
 }
 
-/// A path that may start with `~/`, as the AWS tools allow it.
-pub(crate) fn expand_home(options: &OpenOptions, path: &str) -> PathBuf {
-    match (path.strip_prefix("~/"), options.home()) {
-        (Some(rest), Some(home)) => home.join(rest),
-        _ => path.into(),
-    }
-}
-
 fn is_named(section: &str, name: &str, is_config: bool) -> bool {
     let mut words = section.split_whitespace();
     match (words.next(), words.next(), words.next()) {
         (Some(only), None, None) => only == name && (!is_config || name == "default"),
         (Some("profile"), Some(second), None) => is_config && unquote(second) == name,
-        // A quoted name may have blanks.
+        // A quoted name may contain spaces.
         (Some("profile"), Some(_), Some(_)) => {
             is_config
                 && section
@@ -122,32 +110,8 @@ fn unquote(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-/// The text of a file; `None` where there is none.
-pub(crate) fn read_text(path: &Path) -> Result<Option<String>, OpenError> {
-    let unreadable = |reason: String| OpenError::UnreadableFile {
-        path: path.to_owned(),
-        reason,
-    };
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unreadable(error.to_string())),
-    };
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| unreadable(error.to_string()))?;
-    if u64::try_from(bytes.len()).is_ok_and(|read| read > MAX_FILE_BYTES) {
-        return Err(unreadable("it is larger than 1 MiB".to_owned()));
-    }
-    // The error of the conversion holds the bytes, and those may be a key.
-    let text =
-        String::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8 text".to_owned()))?;
-    Ok(Some(text))
-}
-
-/// Calls back for each section, and for each property with its section. What is not understood is skipped, as the
-/// AWS tools do: a fault in one profile must not lock the user out of the others.
+/// Calls `visit` for each section, and for each property with its section. Malformed lines are skipped, as the AWS tools
+/// do: an error in one profile must not make the others unusable.
 fn parse(text: &str, mut visit: impl FnMut(&str, Option<(String, &str)>)) {
     let mut section = None;
     let mut has_property = false;
@@ -237,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_indented_first_property_is_one() {
+    fn an_indented_first_property_is_read() {
         let (_directory, files) = files(b"[default]\n  aws_access_key_id = ID\n", b"");
         assert_eq!(get(&files, "default", "aws_access_key_id").unwrap(), "ID");
     }
@@ -254,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_files_are_refused_or_skipped() {
+    fn hostile_files_are_rejected_or_skipped() {
         let (_directory, binary) = files(b"[default]\naws_secret_access_key = SECRET\xff\xfe", b"");
         let error = binary.profile("default").err().unwrap().to_string();
         assert!(
@@ -263,7 +227,7 @@ mod tests {
         );
         assert!(!error.contains("SECRET"));
 
-        let huge = vec![b'a'; usize::try_from(MAX_FILE_BYTES).unwrap() + 1];
+        let huge = vec![b'a'; 1024 * 1024 + 1];
         let (_directory, huge) = files(b"", &huge);
         let error = huge.profile("default").err().unwrap().to_string();
         assert!(
@@ -288,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_named() {
+    fn unsupported_settings_are_reported() {
         let (_directory, files) = files(
             b"[keys]\naws_access_key_id=a\nsso_session=s\n[role]\nrole_arn=r\naws_access_key_id=a\n",
             b"[profile sso]\nsso_session=s\n[profile process]\ncredential_process=x\n[profile region]\nregion=r\n",

@@ -1,19 +1,20 @@
-//! Opening a bucket on S3, or on a server that speaks its protocol.
+//! Opening a bucket on S3, or on a server with an S3-compatible API.
 //!
-//! Settings come, in this order, from the URL, from the variables of qo's own (`S3_ENDPOINT`, `S3_REGION`), from those of
-//! the AWS tools, and from the profile.
+//! Settings come from, in this order: the URL, qo's own variables (`S3_ENDPOINT`, `S3_REGION`), the variables of the AWS
+//! tools, and the profile.
 
 use std::sync::Arc;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{ClientConfigKey, ClientOptions};
 
-use super::address::{BucketAddress, Endpoint};
+use super::address::BucketAddress;
 use super::aws_credentials::{NamedProfile, credentials, find_profile};
+use super::cloud::{Connection, describe, no_retries, wrap};
+use super::endpoint::Endpoint;
 use super::error::OpenError;
 use super::options::OpenOptions;
 use super::profile::ProfileFiles;
-use super::{Line, describe, dress, no_retries};
 use crate::http_layer::client_options;
 use crate::s3::{S3Admin, S3AdminSettings};
 use crate::store::{Store, StoreKind, StoreSource};
@@ -25,18 +26,24 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
     let profile = find_profile(address, options, &files)?;
     let region = region(address, options, profile.as_ref())?;
     let given_endpoint = endpoint(address, options, profile.as_ref())?;
-    let place = Place::new(&address.bucket, &region, given_endpoint.as_ref(), options)?;
-    let description = describe(address, &place.endpoint);
+    let location = BucketEndpoint::new(&address.bucket, &region, given_endpoint.as_ref(), options)?;
+    let description = describe(address, &location.endpoint);
     let credentials = credentials(options, profile.as_ref(), &description)?;
 
-    let http_options = http_options(options, &place.endpoint);
-    let line = Line::new(options, &place.endpoint, http_options, &description, "AWS")?;
+    let http_options = http_options(options, &location.endpoint);
+    let connection = Connection::new(
+        options,
+        &location.endpoint,
+        http_options,
+        &description,
+        "AWS",
+    )?;
     let mut builder = AmazonS3Builder::new()
-        .with_client_options(line.http_options)
+        .with_client_options(connection.http_options)
         .with_retry(no_retries());
     for (name, value) in options.vars_with_prefix("AWS_") {
         if let Ok(key) = name.to_ascii_lowercase().parse()
-            && is_left_to_the_builder(key)
+            && is_passed_on(key)
         {
             builder = builder.with_config(key, value);
         }
@@ -50,45 +57,45 @@ pub(super) fn open(address: &BucketAddress, options: &OpenOptions) -> Result<Sto
     let client = builder
         .with_bucket_name(&address.bucket)
         .with_region(&region)
-        .with_virtual_hosted_style_request(place.virtual_hosted)
-        .with_http_connector(line.connector)
+        .with_virtual_hosted_style_request(location.virtual_hosted)
+        .with_http_connector(connection.connector)
         .build()
         .map_err(|_| OpenError::BadSettings {
             store: description.clone(),
             family: "AWS",
         })?;
     let admin = S3Admin::new(S3AdminSettings {
-        client: line.client,
+        client: connection.client,
         credentials: Arc::clone(client.credentials()),
         region,
         bucket: address.bucket.clone(),
-        bucket_url: place.bucket_url,
+        bucket_url: location.bucket_url,
         prefix: address.prefix.clone(),
         runtime: Arc::clone(options.runtime()),
     });
     Ok(Store {
-        objects: dress(client, &address.prefix, &description),
+        objects: wrap(client, &address.prefix, &description),
         admin: Some(Arc::new(admin)),
-        clock: line.clock,
+        clock: connection.clock,
         description,
         kind: StoreKind::S3,
         source: StoreSource::Url,
         credentials: credentials.source,
         bucket: address.bucket.clone(),
-        endpoint: place.endpoint.origin(),
+        endpoint: location.endpoint.origin(),
     })
 }
 
-/// Where requests about the bucket go.
-struct Place {
-    /// The server, with the bucket in its host name where that is the style.
+/// The server and URL of a bucket.
+struct BucketEndpoint {
+    /// The server. Its host name includes the bucket for virtual-hosted requests.
     endpoint: Endpoint,
-    /// What a key is appended to.
+    /// The base URL of the bucket's keys.
     bucket_url: String,
     virtual_hosted: bool,
 }
 
-impl Place {
+impl BucketEndpoint {
     fn new(
         bucket: &str,
         region: &str,
@@ -96,7 +103,8 @@ impl Place {
         options: &OpenOptions,
     ) -> Result<Self, OpenError> {
         if let Some(endpoint) = endpoint {
-            // Few servers besides AWS have a name per bucket; who has says so, and gives that name.
+            // Few servers besides AWS have a host name per bucket. Such a setup must set this variable, and an endpoint
+            // with the bucket in its name.
             let virtual_hosted = options.flag("AWS_VIRTUAL_HOSTED_STYLE_REQUEST");
             let bucket_url = if virtual_hosted {
                 endpoint.url.clone()
@@ -109,8 +117,8 @@ impl Place {
                 virtual_hosted,
             });
         }
-        // The certificate of AWS covers one label before the service's name, so that a dot in the bucket breaks it, and
-        // old buckets have names that are no labels.
+        // The certificate of AWS covers a single label before the service's name, so a bucket name with a dot does not
+        // match it. Some old buckets have names that are not valid labels.
         let virtual_hosted = bucket
             .bytes()
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
@@ -136,8 +144,7 @@ fn region(
 ) -> Result<String, OpenError> {
     let variable = |name: &'static str| options.var(name).map(|value| (name, value));
     let (setting, region) = address
-        .region
-        .as_deref()
+        .parameter("region")
         .map(|region| ("the parameter region", region))
         .or_else(|| variable("S3_REGION"))
         .or_else(|| variable("AWS_REGION"))
@@ -164,8 +171,7 @@ fn endpoint(
 ) -> Result<Option<Endpoint>, OpenError> {
     let variable = |name: &'static str| options.var(name).map(|value| (name, value));
     address
-        .endpoint
-        .as_deref()
+        .parameter("endpoint")
         .map(|endpoint| ("the parameter endpoint", endpoint))
         .or_else(|| variable("S3_ENDPOINT"))
         .or_else(|| variable("AWS_ENDPOINT_URL_S3"))
@@ -178,9 +184,9 @@ fn endpoint(
         .transpose()
 }
 
-/// The variables that the client below understands better: roles, containers, encryption, proxies. What is decided here
-/// stays out, and so does what would take away conditional writes or signatures.
-fn is_left_to_the_builder(key: AmazonS3ConfigKey) -> bool {
+/// Whether a variable is passed to `object_store`: roles, containers, encryption, proxies. Excluded are settings that are
+/// decided here, and those that would disable conditional writes or signatures.
+fn is_passed_on(key: AmazonS3ConfigKey) -> bool {
     !matches!(
         key,
         AmazonS3ConfigKey::AccessKeyId
@@ -199,7 +205,7 @@ fn is_left_to_the_builder(key: AmazonS3ConfigKey) -> bool {
     )
 }
 
-/// The settings of connections, proxies and timeouts among them, for the objects and the administration alike.
+/// The connection options, including proxies and timeouts, for both objects and administration.
 fn http_options(options: &OpenOptions, endpoint: &Endpoint) -> ClientOptions {
     let mut http_options = client_options(endpoint.is_http);
     for (name, value) in options.vars_with_prefix("AWS_") {

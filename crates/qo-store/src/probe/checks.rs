@@ -1,7 +1,7 @@
-//! What a single caller can find out: whether conditions are honoured at all, and whether lists and deletes tell the truth.
+//! Checks by a single caller: whether conditions are honoured at all, and whether lists and deletes are correct.
 //!
-//! Each part works on fresh keys. An unclear answer (a 5xx, silence, 'try again') proves nothing either way, so the part is
-//! made again from the start, with other keys, a few times.
+//! Each group of checks uses new keys. An unclear response (a 5xx, no response, "try again") proves nothing, so the
+//! group is repeated with other keys a few times.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use object_store::{Error, GetOptions, PutMode, UpdateVersion};
 use qo_core::Timestamp;
 
 use super::ProbeError;
-use super::session::{Answer, Session, describe};
-use super::verdict::{Check, CheckName};
+use super::report::{Check, CheckName};
+use super::session::{Session, WriteReply, describe};
 
-/// How often a part is made before an unclear answer counts as the store's failure.
+/// The maximum number of times a group is repeated.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// How long to wait before a part is made again.
+/// The delay before a group is repeated.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// What a 404 to a write means.
-const NO_BUCKET: &str = "there is no such bucket";
+/// The meaning of a 404 to a write.
+const NO_BUCKET: &str = "the bucket does not exist";
 
-/// What the parts found.
+/// The results of the groups.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) checks: Vec<Check>,
@@ -45,11 +45,11 @@ impl Findings {
     fn has_failed(&self, name: CheckName) -> bool {
         self.checks
             .iter()
-            .any(|check| check.name == name && check.outcome == super::Outcome::Failed)
+            .any(|check| check.name == name && check.outcome == super::CheckOutcome::Failed)
     }
 }
 
-/// Why a part ended early.
+/// Why a group ended early.
 enum Interruption {
     Unclear(String),
     Fatal(ProbeError),
@@ -61,21 +61,21 @@ impl From<ProbeError> for Interruption {
     }
 }
 
-type Part<T> = Result<T, Interruption>;
+type GroupResult<T> = Result<T, Interruption>;
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum CheckGroup {
     Conditions,
     Listing,
     ConditionalGet,
 }
 
-/// Makes all parts at once; they share no key.
+/// Runs all groups concurrently. They share no keys.
 pub(super) async fn single_caller(session: &Session<'_>) -> Result<Findings, ProbeError> {
     let (mut all, listing, get) = try_join3(
-        settle(session, Kind::Conditions),
-        settle(session, Kind::Listing),
-        settle(session, Kind::ConditionalGet),
+        settle(session, CheckGroup::Conditions),
+        settle(session, CheckGroup::Listing),
+        settle(session, CheckGroup::ConditionalGet),
     )
     .await?;
     all.store_time = listing.store_time;
@@ -84,13 +84,13 @@ pub(super) async fn single_caller(session: &Session<'_>) -> Result<Findings, Pro
     Ok(all)
 }
 
-async fn settle(session: &Session<'_>, kind: Kind) -> Result<Findings, ProbeError> {
+async fn settle(session: &Session<'_>, group: CheckGroup) -> Result<Findings, ProbeError> {
     let mut attempt = 1;
     loop {
-        let found = match kind {
-            Kind::Conditions => Box::pin(conditions(session, attempt)).await,
-            Kind::Listing => Box::pin(listing(session, attempt)).await,
-            Kind::ConditionalGet => Box::pin(conditional_get(session, attempt)).await,
+        let found = match group {
+            CheckGroup::Conditions => Box::pin(conditions(session, attempt)).await,
+            CheckGroup::Listing => Box::pin(listing(session, attempt)).await,
+            CheckGroup::ConditionalGet => Box::pin(conditional_get(session, attempt)).await,
         };
         match found {
             Ok(findings) => return Ok(findings),
@@ -107,20 +107,20 @@ async fn settle(session: &Session<'_>, kind: Kind) -> Result<Findings, ProbeErro
     }
 }
 
-/// A plain write, which every store must be able to do.
-async fn put(session: &Session<'_>, key: &Path, body: Bytes) -> Part<UpdateVersion> {
+/// An unconditional write, which every store must support.
+async fn put(session: &Session<'_>, key: &Path, body: Bytes) -> GroupResult<UpdateVersion> {
     let detail = match session.write(key, body, PutMode::Overwrite).await? {
-        Answer::Done(tag) => return Ok(tag),
-        Answer::Unclear(detail) => return Err(Interruption::Unclear(detail)),
-        Answer::Missing => NO_BUCKET.to_owned(),
-        Answer::Refused => "the store refuses a write that has no condition".to_owned(),
-        Answer::Unsupported(detail) => detail,
+        WriteReply::Done(tag) => return Ok(tag),
+        WriteReply::Unclear(detail) => return Err(Interruption::Unclear(detail)),
+        WriteReply::Missing => NO_BUCKET.to_owned(),
+        WriteReply::Refused => "the store refuses an unconditional write".to_owned(),
+        WriteReply::Unsupported(detail) => detail,
     };
     let doing = "writing an object";
     Err(Interruption::Fatal(ProbeError::Store { doing, detail }))
 }
 
-async fn conditions(session: &Session<'_>, attempt: u32) -> Part<Findings> {
+async fn conditions(session: &Session<'_>, attempt: u32) -> GroupResult<Findings> {
     let mut found = Findings::default();
     let key = session.key(&format!("conditions-{attempt}"));
     let missing = session.key(&format!("missing-{attempt}"));
@@ -153,145 +153,144 @@ async fn conditions(session: &Session<'_>, attempt: u32) -> Part<Findings> {
     }
 
     let equal = session.write(&key, body, PutMode::Update(second.clone()));
-    if let Answer::Done(tag) = equal.await? {
+    if let WriteReply::Done(tag) = equal.await? {
         let changes = tag.e_tag != second.e_tag;
         found.equal_bytes_change_tag = Some(changes);
         let reason = if changes {
-            "equal bytes written again get another tag"
+            "rewriting equal bytes changes the tag"
         } else {
-            "equal bytes written again keep their tag, which qo's revisions allow for"
+            "rewriting equal bytes keeps the tag, which qo's revisions allow for"
         };
         found.pass(CheckName::EqualBytes, reason);
     }
     Ok(found)
 }
 
-/// Creates a key and then again. The tag of what is stored, unless creates do not work at all.
+/// Creates a key twice. Returns the tag of the stored object, or `None` if creates do not work.
 async fn create_twice(
     session: &Session<'_>,
     key: &Path,
     found: &mut Findings,
-) -> Part<Option<UpdateVersion>> {
+) -> GroupResult<Option<UpdateVersion>> {
     let name = CheckName::CreateRefusesExisting;
     let first = session.write(key, Bytes::from_static(b"first"), PutMode::Create);
     let tag = match first.await? {
-        Answer::Done(tag) => tag,
-        Answer::Unclear(detail) => return Err(Interruption::Unclear(detail)),
-        Answer::Missing => {
+        WriteReply::Done(tag) => tag,
+        WriteReply::Unclear(detail) => return Err(Interruption::Unclear(detail)),
+        WriteReply::Missing => {
             return Err(Interruption::Fatal(ProbeError::Store {
                 doing: "writing the first object",
                 detail: NO_BUCKET.to_owned(),
             }));
         }
-        Answer::Refused => {
-            found.fail(name, "a create of a key that nobody ever used was refused");
+        WriteReply::Refused => {
+            found.fail(name, "a create of an unused key was refused");
             return Ok(None);
         }
-        Answer::Unsupported(detail) => {
-            let reason = format!("the store does not do creates under a condition: {detail}");
+        WriteReply::Unsupported(detail) => {
+            let reason = format!("the store does not support conditional creates: {detail}");
             found.fail(name, reason);
             return Ok(None);
         }
     };
     let again = session.write(key, Bytes::from_static(b"again"), PutMode::Create);
     Ok(Some(match again.await? {
-        Answer::Refused => {
+        WriteReply::Refused => {
             found.pass(name, "a create of an existing key is refused");
             tag
         }
-        Answer::Unclear(detail) => return Err(Interruption::Unclear(detail)),
-        Answer::Done(replaced) => {
+        WriteReply::Unclear(detail) => return Err(Interruption::Unclear(detail)),
+        WriteReply::Done(replaced) => {
             found.fail(
                 name,
                 "a create replaced an existing object: If-None-Match is ignored",
             );
             replaced
         }
-        Answer::Missing | Answer::Unsupported(_) => {
+        WriteReply::Missing | WriteReply::Unsupported(_) => {
             found.fail(
                 name,
-                "a create of an existing key failed in a way that means nothing",
+                "a create of an existing key failed with an unexpected error",
             );
             tag
         }
     }))
 }
 
-/// Swaps with the current tag. The new tag, unless swaps do not work at all.
+/// Swaps with the current tag. Returns the new tag, or `None` if swaps do not work.
 async fn swap(
     session: &Session<'_>,
     key: &Path,
     body: &Bytes,
     current: &UpdateVersion,
     found: &mut Findings,
-) -> Part<Option<UpdateVersion>> {
+) -> GroupResult<Option<UpdateVersion>> {
     let name = CheckName::SwapAcceptsCurrentTag;
     let swap = session.write(key, body.clone(), PutMode::Update(current.clone()));
     match swap.await? {
-        Answer::Done(tag) if tag == *current => {
+        WriteReply::Done(tag) if tag == *current => {
             found.fail(name, "a swap changed the bytes but not the tag");
         }
-        Answer::Done(tag) => {
+        WriteReply::Done(tag) => {
             found.pass(
                 name,
-                "a swap with the current tag is done and changes the tag",
+                "a swap with the current tag succeeds and changes the tag",
             );
             return Ok(Some(tag));
         }
-        Answer::Unclear(detail) => return Err(Interruption::Unclear(detail)),
-        Answer::Refused | Answer::Missing => {
+        WriteReply::Unclear(detail) => return Err(Interruption::Unclear(detail)),
+        WriteReply::Refused | WriteReply::Missing => {
             found.fail(
                 name,
                 "a swap with the tag that the last write returned was refused",
             );
         }
-        Answer::Unsupported(detail) => {
-            let reason = format!("the store does not do swaps under a condition: {detail}");
+        WriteReply::Unsupported(detail) => {
+            let reason = format!("the store does not support conditional swaps: {detail}");
             found.fail(name, reason);
         }
     }
     Ok(None)
 }
 
-/// Notes whether a swap that must be refused was, and changed nothing.
-fn refusal(name: CheckName, answer: Answer, is_unharmed: bool, found: &mut Findings) -> Part<()> {
-    match answer {
-        Answer::Refused | Answer::Missing if is_unharmed => {
+/// Records whether a swap was refused as required and changed nothing.
+fn refusal(
+    name: CheckName,
+    reply: WriteReply,
+    is_unharmed: bool,
+    found: &mut Findings,
+) -> GroupResult<()> {
+    match reply {
+        WriteReply::Refused | WriteReply::Missing if is_unharmed => {
             let reason = if name == CheckName::SwapRefusesMissing {
-                "a swap where nothing is is refused and makes nothing"
+                "a swap of a missing object is refused and creates nothing"
             } else {
                 "a swap with an outdated tag is refused and changes nothing"
             };
             found.pass(name, reason);
         }
-        Answer::Refused | Answer::Missing => {
-            found.fail(
-                name,
-                "a swap was refused, and yet what is stored is not what was there",
-            );
+        WriteReply::Refused | WriteReply::Missing => {
+            found.fail(name, "a swap was refused, but the object changed");
         }
-        Answer::Done(_) if name == CheckName::SwapRefusesMissing => {
-            found.fail(
-                name,
-                "a swap made an object where none was: If-Match is ignored",
-            );
+        WriteReply::Done(_) if name == CheckName::SwapRefusesMissing => {
+            found.fail(name, "a swap created a missing object: If-Match is ignored");
         }
-        Answer::Done(_) => {
+        WriteReply::Done(_) => {
             let reason = "a swap with an outdated tag replaced a newer object: If-Match is ignored";
             found.fail(name, reason);
         }
-        Answer::Unclear(detail) => return Err(Interruption::Unclear(detail)),
-        Answer::Unsupported(detail) => {
+        WriteReply::Unclear(detail) => return Err(Interruption::Unclear(detail)),
+        WriteReply::Unsupported(detail) => {
             found.fail(
                 name,
-                format!("a swap failed in a way that means nothing: {detail}"),
+                format!("a swap failed with an unexpected error: {detail}"),
             );
         }
     }
     Ok(())
 }
 
-async fn listing(session: &Session<'_>, attempt: u32) -> Part<Findings> {
+async fn listing(session: &Session<'_>, attempt: u32) -> GroupResult<Findings> {
     let mut found = Findings::default();
     let directory = session.directory.clone().join(format!("listing-{attempt}"));
     let keys = ["a", "b", "c"].map(|name| session.key(&format!("listing-{attempt}/{name}")));
@@ -311,7 +310,7 @@ async fn listing(session: &Session<'_>, attempt: u32) -> Part<Findings> {
     found.store_time = latest.max().map(Timestamp::from_millis);
     let shown: BTreeSet<&Path> = listed.iter().map(|meta| &meta.location).collect();
     if !keys.iter().all(|key| shown.contains(key)) {
-        found.fail(list, "a list does not show an object that was just written");
+        found.fail(list, "a list omits an object that was just written");
     }
 
     let batch = CheckName::BatchDelete;
@@ -319,7 +318,7 @@ async fn listing(session: &Session<'_>, attempt: u32) -> Part<Findings> {
         found.fail(
             batch,
             format!(
-                "deleting three objects at once failed: {}",
+                "deleting three objects in one request failed: {}",
                 describe(&error)
             ),
         );
@@ -330,59 +329,53 @@ async fn listing(session: &Session<'_>, attempt: u32) -> Part<Findings> {
         found.fail(batch, "an object can still be read after it was deleted");
         return Ok(found);
     }
-    found.pass(batch, "objects deleted at once are gone");
+    found.pass(batch, "objects deleted in one request are gone");
     if !listed.is_empty() {
-        found.fail(list, "a list still shows an object that was just deleted");
+        found.fail(list, "a list includes an object that was just deleted");
     }
     if !found.has_failed(list) {
-        found.pass(
-            list,
-            "a list shows what was just written and not what was just deleted",
-        );
+        found.pass(list, "lists include new objects and omit deleted ones");
     }
     Ok(found)
 }
 
-async fn conditional_get(session: &Session<'_>, attempt: u32) -> Part<Findings> {
+async fn conditional_get(session: &Session<'_>, attempt: u32) -> GroupResult<Findings> {
     let mut found = Findings::default();
     let name = CheckName::ConditionalGet;
     let key = session.key(&format!("get-{attempt}"));
     let Some(tag) = put(session, &key, Bytes::from_static(b"old")).await?.e_tag else {
-        found.fail(name, "the store names no tag for what it stores");
+        found.fail(name, "the store returns no ETag");
         return Ok(found);
     };
     let options = GetOptions::new().with_if_none_match(Some(tag));
     let unchanged = session.read_if(&key, &options).await;
     put(session, &key, Bytes::from_static(b"new")).await?;
     let changed = session.read_if(&key, &options).await;
-    // To hide a change is not a missing convenience: an idle worker would never wake.
+    // A hidden change is fatal, because an idle worker would never wake up.
     let hidden = |reason: &str| Check {
         required: true,
         ..Check::failed(name, reason)
     };
     match (unchanged, changed) {
         (_, Err(Error::NotModified { .. })) => {
-            let reason = "the store says 'not modified' of an object that was replaced";
+            let reason = "the store returns 'not modified' for a replaced object";
             found.checks.push(hidden(reason));
         }
         (_, Ok(stored)) if stored.body != "new" => {
-            let reason = "a read returns older bytes than the last write stored";
+            let reason = "a read returns older bytes than the last write";
             found.checks.push(hidden(reason));
         }
         (Err(Error::NotModified { .. }), Ok(_)) => {
-            found.pass(name, "a read can ask for changes alone");
+            found.pass(name, "conditional reads work");
         }
         (Ok(_), Ok(_)) => {
             let reason =
-                "the store sends an unchanged object again, which makes an idle worker dearer";
+                "the store sends unchanged objects again, which makes idle workers more expensive";
             found.fail(name, reason);
         }
         (Err(error), Ok(_)) | (_, Err(error)) => {
             let detail = describe(&error);
-            found.fail(
-                name,
-                format!("a read that asks for changes alone fails: {detail}"),
-            );
+            found.fail(name, format!("a conditional read failed: {detail}"));
         }
     }
     Ok(found)

@@ -1,8 +1,8 @@
-//! The removal of what probes leave behind.
+//! Removal of the objects of probes.
 //!
-//! A probe removes its own keys whatever it found. One that is killed in the middle leaves them; the next probe removes
-//! what is older than an hour, by the store's clock, and no probe that still runs is that old. A failure to remove is no
-//! reason to fail: the keys are small, apart from all others, and the next probe tries again.
+//! A probe always removes its own keys. A probe that is killed leaves them behind. The next probe removes those older
+//! than an hour by the store's clock; no running probe is that old. A failed removal is not an error: the keys are
+//! small and separate from all others, and the next probe tries again.
 
 use futures_util::stream::{self, StreamExt};
 use object_store::ObjectMeta;
@@ -10,24 +10,24 @@ use object_store::path::Path;
 use qo_core::Timestamp;
 
 use super::PROBE_PREFIX;
+use super::report::ProbedVersioning;
 use super::session::{Session, describe};
-use super::verdict::ProbedVersioning;
 
-/// How old a leftover must be.
+/// The minimum age of leftovers.
 const LEFTOVER_AGE_MS: u64 = 60 * 60 * 1_000;
 
-/// How many versions of one key are removed.
+/// The maximum number of versions removed per key.
 const VERSIONS_MAX: usize = 1_000;
 
-/// How many requests that remove versions run at once.
+/// The number of concurrent version removals.
 const REMOVALS_AT_ONCE: usize = 8;
 
-/// Removes the keys of this probe, with their versions where the bucket keeps them.
+/// Removes the keys of this probe, including their versions in a versioned bucket.
 pub(super) async fn own(session: &Session<'_>, versioning: ProbedVersioning) {
     remove(session, &session.keys(), versioning).await;
 }
 
-/// Removes what earlier probes left, up to one page of it.
+/// Removes up to one page of keys that earlier probes left behind.
 pub(super) async fn leftovers(
     session: &Session<'_>,
     store_time: Timestamp,
@@ -35,7 +35,7 @@ pub(super) async fn leftovers(
 ) {
     match session.list(&Path::from(PROBE_PREFIX)).await {
         Ok(listed) => remove(session, &older(&listed, store_time), versioning).await,
-        Err(error) => tracing::debug!(%error, "cannot look for leftovers of earlier probes"),
+        Err(error) => tracing::debug!(%error, "cannot list leftovers of earlier probes"),
     }
 }
 
@@ -76,7 +76,7 @@ async fn remove_versions(session: &Session<'_>, key: &Path) {
         }
     };
     for version in versions {
-        // Versions are clutter, not a reason to make a start-up wait.
+        // Removing versions must not delay the start.
         if session.elapsed() > session.budget * 3 / 2 {
             return;
         }

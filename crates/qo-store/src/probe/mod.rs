@@ -1,28 +1,28 @@
-//! The probe: whether a bucket can be trusted with a queue.
+//! The probe: checks whether a bucket is safe for a queue.
 //!
-//! qo's safety rests on conditional writes, and not every store that accepts them honours them: some ignore the condition,
-//! some check it and then write whatever happened in between, some are right until versioning is switched on. None of that
-//! shows in a version number or a document, so qo tries it, in the very bucket, before its first use.
+//! qo relies on conditional writes, and not every store that accepts them honours them. Some ignore the condition.
+//! Some check it and then write regardless of what happened in between. Some are correct until versioning is enabled.
+//! Version numbers and documentation do not show this, so qo tests the bucket itself before its first use.
 //!
 //! ```text
-//! conditions, lists, conditional reads     checks.rs      one caller: is the condition honoured at all?
+//! conditions, lists, conditional reads     checks.rs      one caller: are conditions honoured at all?
 //!        |
-//! races of 2, 4 ... 32 writers             schedule.rs    as many as fit into the budget
-//!        |                                 race.rs        one round, and what it proves
-//! verdict                                  verdict.rs     remembered by memory.rs
+//! races of 2, 4 ... 32 writers             schedule.rs    as many as fit in the budget
+//!        |                                 race.rs        one round and its result
+//! report                                   report.rs      stored by stored_report.rs
 //!        |
-//! removal of everything written            cleanup.rs     whatever was found
+//! removal of everything written            cleanup.rs     always
 //! ```
 //!
-//! All keys are below `probe/{random}/`, so that probes of several processes do not meet.
+//! All keys are below `probe/{random}/`, so that concurrent probes do not interfere.
 
 mod checks;
 mod cleanup;
-mod memory;
 mod race;
+mod report;
 mod schedule;
 mod session;
-mod verdict;
+mod stored_report;
 
 #[cfg(test)]
 mod tests;
@@ -33,25 +33,27 @@ use std::time::Duration;
 use object_store::ObjectStore;
 use thiserror::Error;
 
-pub use memory::{VERDICT_KEY, ensure_trusted, recall, remember};
-pub use verdict::{Check, CheckName, Figures, Outcome, ProbedVersioning, VERDICT_FORMAT, Verdict};
+pub use report::{
+    Check, CheckName, CheckOutcome, Figures, ProbeReport, ProbedVersioning, REPORT_FORMAT,
+};
+pub use stored_report::{REPORT_KEY, ensure_trusted, load_report, save_report};
 
 use self::session::Session;
 use crate::admin::BucketAdmin;
 use crate::runtime::Runtime;
 
-/// Where probes write.
+/// The key prefix of probes.
 const PROBE_PREFIX: &str = "probe";
 
-/// How much a probe may do.
+/// Limits of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeOptions {
-    /// How long it may take, and how long any one request may. Where single requests are so slow that not even the first
-    /// checks fit, those and one small race are made all the same.
+    /// The time limit of the probe and of each request. If requests are too slow for the basic checks to fit,
+    /// those checks and one small race run anyway.
     pub budget: Duration,
-    /// The most writers that race at once; at least 2 do, at most 32.
+    /// The maximum number of concurrent writers, from 2 to 32.
     pub writers_max: u32,
-    /// How many races of each size and kind are made at most.
+    /// The maximum number of races of each size and kind.
     pub rounds_max: u32,
 }
 
@@ -67,30 +69,32 @@ impl Default for ProbeOptions {
 
 /// Why a bucket cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ProbeError {
-    /// The store answers, but not as qo needs it.
+    /// The store responds, but not as qo requires.
     #[error("{}", .0.refusal())]
-    Untrusted(Box<Verdict>),
-    /// The store could not be probed, so nothing is known about it.
-    #[error("the store could not be probed: {doing} failed: {detail}")]
+    Untrusted(Box<ProbeReport>),
+    /// The store could not be probed.
+    #[error("cannot probe the store: {doing} failed: {detail}")]
     Store {
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
-        /// What happened.
+        /// The failure.
         detail: String,
     },
 }
 
 /// Probes a bucket.
 ///
-/// The verdict holds for the bucket's present versioning, which `admin` tells, if there is one. An error means that the
-/// store could not be reached, or denied access; a store that answers wrongly is no error, but a verdict.
+/// The report is valid for the bucket's current versioning, which is read from `admin` if there is one. An error
+/// means that the store is unreachable or denied access. A store that behaves incorrectly gives a report, not an
+/// error.
 pub async fn probe(
     objects: &Arc<dyn ObjectStore>,
     admin: Option<&dyn BucketAdmin>,
     runtime: &dyn Runtime,
     options: &ProbeOptions,
-) -> Result<Verdict, ProbeError> {
+) -> Result<ProbeReport, ProbeError> {
     let session = Session::new(objects, admin, runtime, options.budget);
     let versioning = versioning(admin).await;
     let found = examine(&session, options, versioning).await;
@@ -104,9 +108,9 @@ pub async fn probe(
     figures.duration_ms = u64::try_from(session.elapsed().as_millis()).unwrap_or(u64::MAX);
     let checks = std::mem::take(&mut found.checks);
     let probed_at = runtime.now();
-    let verdict = Verdict::judge(&checks, versioning, figures, probed_at, found.store_time);
-    tracing::debug!(trusted = verdict.trusted, "probed the bucket");
-    Ok(verdict)
+    let report = ProbeReport::new(&checks, versioning, figures, probed_at, found.store_time);
+    tracing::debug!(trusted = report.trusted, "probed the bucket");
+    Ok(report)
 }
 
 async fn examine(
@@ -116,11 +120,12 @@ async fn examine(
 ) -> Result<(checks::Findings, Figures), ProbeError> {
     let mut found = checks::single_caller(session).await?;
     let mut checks = found.checks.iter();
-    if checks.any(|check| check.required && check.outcome == Outcome::Failed) {
-        // Where one caller alone can break a condition, a race proves nothing more.
+    if checks.any(|check| check.required && check.outcome == CheckOutcome::Failed) {
+        // If a single caller can break a condition, a race proves nothing more.
         return Ok((found, Figures::default()));
     }
-    // What comes after the races: the last list, the counter's check, two deletes and a list, and the verdict.
+    // The requests after the races: the last list, the counter's check, two deletes and a list, and storing the
+    // report.
     let requests_after = if versioning == ProbedVersioning::Unknown || session.admin.is_none() {
         6
     } else {
@@ -134,7 +139,7 @@ async fn examine(
     Ok((found, races.figures))
 }
 
-/// Whether the bucket keeps versions, as far as that can be found out.
+/// The bucket's versioning, if known.
 async fn versioning(admin: Option<&dyn BucketAdmin>) -> ProbedVersioning {
     let Some(admin) = admin else {
         return ProbedVersioning::Unknown;
@@ -142,7 +147,7 @@ async fn versioning(admin: Option<&dyn BucketAdmin>) -> ProbedVersioning {
     match admin.versioning().await {
         Ok(versioning) => Some(versioning).into(),
         Err(error) => {
-            tracing::debug!(%error, "cannot find out whether the bucket keeps versions");
+            tracing::debug!(%error, "cannot read the bucket's versioning");
             ProbedVersioning::Unknown
         }
     }

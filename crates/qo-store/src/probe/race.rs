@@ -1,7 +1,8 @@
-//! Races: the only way to find a condition that is checked and then, not at the same moment, acted upon.
+//! Races: the only way to detect a store that checks a condition and applies the write later.
 //!
-//! A round sends one conditional write from each of N writers at once and then reads what is stored. [`judge`] says what the
-//! round proves. A writer has won if it was told so, and only then; a writer without a clear answer may have won or not.
+//! A round sends one conditional write from each of N writers concurrently and then reads the object. [`judge`]
+//! evaluates the round. A writer has won only if the store confirmed its write. A writer with an unclear response may
+//! or may not have won.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,31 +14,31 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Barrier, oneshot};
 
 use super::ProbeError;
-use super::session::{Answer, Session, classify};
+use super::session::{Session, WriteReply, classify};
 
-/// How often the object that is raced for is created before its failure counts.
+/// The maximum number of attempts to create the contended object.
 const START_ATTEMPTS_MAX: u32 = 4;
 
-/// How long to wait before it is created again.
+/// The delay between these attempts.
 const START_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// What one round proves.
+/// The result of one round.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Judgement {
+pub(super) enum RoundResult {
     /// Exactly one writer won, and its bytes are stored.
     Decided,
-    /// Nobody won, and nothing contradicts that; it proves nothing.
+    /// No writer won, and nothing contradicts that. The round proves nothing.
     Undecided(String),
-    /// The store is wrong.
+    /// The store is incorrect.
     Broken {
-        /// How many writers were told that they had won.
+        /// The number of writers whose write was confirmed.
         winners: u32,
         /// What is wrong.
         reason: String,
     },
 }
 
-/// What a writer writes. The value counts the swaps, and the rest makes the bytes of any two writers differ.
+/// The body of a write. The value counts the swaps; the other fields make the bytes of any two writers differ.
 #[derive(Debug, Serialize, Deserialize)]
 struct Entry {
     value: u64,
@@ -45,7 +46,7 @@ struct Entry {
     writer: u32,
 }
 
-/// The bytes of each writer of a round.
+/// The bodies of all writers of a round.
 fn entries(writers: u32, round: u32, value: u64) -> Result<Vec<Bytes>, ProbeError> {
     (0..writers)
         .map(|writer| {
@@ -55,7 +56,7 @@ fn entries(writers: u32, round: u32, value: u64) -> Result<Vec<Bytes>, ProbeErro
                 writer,
             };
             let json = serde_json::to_vec(&entry).map_err(|error| ProbeError::Store {
-                doing: "writing an entry of a race",
+                doing: "serializing an entry of a race",
                 detail: error.to_string(),
             })?;
             Ok(Bytes::from(json))
@@ -63,115 +64,117 @@ fn entries(writers: u32, round: u32, value: u64) -> Result<Vec<Bytes>, ProbeErro
         .collect()
 }
 
-/// Sends one write of each writer at the same moment, and waits for every answer, but not longer than `limit`.
+/// Sends one write per writer concurrently and waits for all responses, at most `limit`.
 async fn race(
     session: &Session<'_>,
     key: &Path,
     mode: &PutMode,
     bodies: &[Bytes],
     limit: Duration,
-) -> Result<Vec<Answer>, ProbeError> {
+) -> Result<Vec<WriteReply>, ProbeError> {
     let start = Arc::new(Barrier::new(bodies.len()));
-    let mut answers = Vec::with_capacity(bodies.len());
+    let mut replies = Vec::with_capacity(bodies.len());
     for body in bodies {
         let write = session.detached_write(key.clone(), body.clone(), mode.clone(), limit);
         let start = Arc::clone(&start);
         let (send, receive) = oneshot::channel();
         session.runtime.spawn(Box::pin(async move {
             start.wait().await;
-            // Nobody waits for the answer any more if the probe itself was abandoned.
+            // The receiver is gone if the probe was dropped.
             let _ = send.send(write.await);
         }));
-        answers.push(receive);
+        replies.push(receive);
     }
-    let mut classified = Vec::with_capacity(answers.len());
-    for answer in answers {
-        classified.push(match answer.await {
-            Ok(answer) => classify(answer)?,
-            Err(_) => Answer::Unclear("the request was abandoned".to_owned()),
+    let mut classified = Vec::with_capacity(replies.len());
+    for reply in replies {
+        classified.push(match reply.await {
+            Ok(reply) => classify(reply)?,
+            Err(_) => WriteReply::Unclear("the request was abandoned".to_owned()),
         });
     }
     Ok(classified)
 }
 
-/// Judges one round by its answers, by what is stored after it, by what was stored before, and by what writers of earlier
-/// rounds never got an answer to, and so may have been stored since.
+/// Evaluates one round from its responses, the stored bytes before and after it, and the writes of earlier rounds
+/// that got no response and may have been applied since.
 fn judge(
     bodies: &[Bytes],
-    answers: &[Answer],
+    replies: &[WriteReply],
     before: Option<&Bytes>,
     stored: Option<&Bytes>,
     pending: &[Bytes],
-) -> Judgement {
-    let of = |wanted: fn(&Answer) -> bool| {
-        let writers = bodies.iter().zip(answers);
+) -> RoundResult {
+    let of = |wanted: fn(&WriteReply) -> bool| {
+        let writers = bodies.iter().zip(replies);
         writers
-            .filter(move |(_, answer)| wanted(answer))
+            .filter(move |(_, reply)| wanted(reply))
             .map(|(body, _)| body)
     };
-    let winners = || of(|answer| matches!(answer, Answer::Done(_)));
+    let winners = || of(|reply| matches!(reply, WriteReply::Done(_)));
     let count = u32::try_from(winners().count()).unwrap_or(u32::MAX);
-    let broken = |reason: String| Judgement::Broken {
+    let broken = |reason: String| RoundResult::Broken {
         winners: count,
         reason,
     };
     match count {
         0 => {}
-        1 if winners().next() == stored => return Judgement::Decided,
+        1 if winners().next() == stored => return RoundResult::Decided,
         1 => {
-            return broken("the winner of a race is not the one whose bytes are stored".to_owned());
+            return broken("the stored bytes are not those of the winner of a race".to_owned());
         }
         _ => {
             let writers = bodies.len();
             return broken(format!(
-                "{count} of {writers} writers won a race that one can win"
+                "{count} of {writers} writers won a race that only one can win"
             ));
         }
     }
-    let unclear = of(|answer| matches!(answer, Answer::Unclear(_)));
+    let unclear = of(|reply| matches!(reply, WriteReply::Unclear(_)));
     if stored != before && !unclear.chain(pending).any(|body| Some(body) == stored) {
-        return broken("every writer was refused, and yet one of them was stored".to_owned());
+        return broken("every writer was refused, but the bytes of one are stored".to_owned());
     }
-    let details = answers.iter().find_map(|answer| match answer {
-        Answer::Unclear(detail) | Answer::Unsupported(detail) => Some(detail.clone()),
+    let details = replies.iter().find_map(|reply| match reply {
+        WriteReply::Unclear(detail) | WriteReply::Unsupported(detail) => Some(detail.clone()),
         _ => None,
     });
-    Judgement::Undecided(details.unwrap_or_else(|| "every writer was refused".to_owned()))
+    RoundResult::Undecided(details.unwrap_or_else(|| "every writer was refused".to_owned()))
 }
 
-/// One round of creates, on a key of its own.
+/// One round of creates on a new key.
 pub(super) async fn create_round(
     session: &Session<'_>,
     writers: u32,
     round: u32,
     limit: Duration,
-) -> Result<(Path, Judgement), ProbeError> {
+) -> Result<(Path, RoundResult), ProbeError> {
     let key = session.key(&format!("create-{round}"));
     let bodies = entries(writers, round, 1)?;
-    let answers = race(session, &key, &PutMode::Create, &bodies, limit).await?;
+    let replies = race(session, &key, &PutMode::Create, &bodies, limit).await?;
     let stored = session.read(&key).await?.map(|stored| stored.body);
-    Ok((key, judge(&bodies, &answers, None, stored.as_ref(), &[])))
+    Ok((key, judge(&bodies, &replies, None, stored.as_ref(), &[])))
 }
 
-/// The object that all rounds of swaps contend for.
+/// The object that all swap rounds contend for.
 pub(super) struct Counter {
     key: Path,
     tag: UpdateVersion,
     body: Bytes,
     value: u64,
-    /// Writes without an answer since the last change. Once another write has changed the object, their tag is outdated.
+    /// Writes without a response since the last change. Once another write changes the object, their tag is
+    /// outdated.
     pending: Vec<Bytes>,
 }
 
 impl Counter {
-    /// Makes the object. It is created under a condition and never twice, so that a late first try cannot undo a swap.
+    /// Creates the object. Each attempt uses a new key and a condition, so that a late first attempt cannot undo
+    /// a swap.
     pub(super) async fn start(session: &Session<'_>) -> Result<Self, ProbeError> {
         let mut detail = String::new();
         for attempt in 0..START_ATTEMPTS_MAX {
             let key = session.key(&format!("counter-{attempt}"));
             let body = entries(1, 0, 0)?.swap_remove(0);
             match session.write(&key, body.clone(), PutMode::Create).await? {
-                Answer::Done(tag) => {
+                WriteReply::Done(tag) => {
                     return Ok(Self {
                         key,
                         tag,
@@ -180,12 +183,14 @@ impl Counter {
                         pending: Vec::new(),
                     });
                 }
-                Answer::Unclear(words) | Answer::Unsupported(words) => detail = words,
-                Answer::Refused | Answer::Missing => "a create was refused".clone_into(&mut detail),
+                WriteReply::Unclear(words) | WriteReply::Unsupported(words) => detail = words,
+                WriteReply::Refused | WriteReply::Missing => {
+                    "a create was refused".clone_into(&mut detail)
+                }
             }
             session.runtime.sleep(START_RETRY_DELAY).await;
         }
-        let doing = "creating the object that is raced for";
+        let doing = "creating the contended object";
         Err(ProbeError::Store { doing, detail })
     }
 
@@ -196,21 +201,21 @@ impl Counter {
         writers: u32,
         round: u32,
         limit: Duration,
-    ) -> Result<Judgement, ProbeError> {
+    ) -> Result<RoundResult, ProbeError> {
         let bodies = entries(writers, round, self.value + 1)?;
         let mode = PutMode::Update(self.tag.clone());
-        let answers = race(session, &self.key, &mode, &bodies, limit).await?;
+        let replies = race(session, &self.key, &mode, &bodies, limit).await?;
         let Some(stored) = session.read(&self.key).await? else {
-            return Ok(Judgement::Broken {
+            return Ok(RoundResult::Broken {
                 winners: 0,
-                reason: "an object vanished while it was being swapped".to_owned(),
+                reason: "the object disappeared during swaps".to_owned(),
             });
         };
         let (before, after) = (Some(&self.body), Some(&stored.body));
-        let judgement = judge(&bodies, &answers, before, after, &self.pending);
+        let result = judge(&bodies, &replies, before, after, &self.pending);
         if stored.body == self.body {
-            let unclear = bodies.iter().zip(&answers);
-            let unclear = unclear.filter(|(_, answer)| matches!(answer, Answer::Unclear(_)));
+            let unclear = bodies.iter().zip(&replies);
+            let unclear = unclear.filter(|(_, reply)| matches!(reply, WriteReply::Unclear(_)));
             self.pending.extend(unclear.map(|(body, _)| body.clone()));
         } else {
             self.value += 1;
@@ -221,10 +226,10 @@ impl Counter {
             e_tag: stored.meta.e_tag,
             version: stored.meta.version,
         };
-        Ok(judgement)
+        Ok(result)
     }
 
-    /// Whether the stored value is the number of swaps that took effect; if not, what is wrong.
+    /// Checks that the stored value equals the number of successful swaps. Returns what is wrong.
     pub(super) async fn verify(&self, session: &Session<'_>) -> Result<Option<String>, ProbeError> {
         let stored = session.read(&self.key).await?;
         let entry = stored.and_then(|stored| serde_json::from_slice::<Entry>(&stored.body).ok());
@@ -234,10 +239,10 @@ impl Counter {
             Some(entry) => {
                 let value = entry.value;
                 Some(format!(
-                    "{expected} swaps took effect, and yet {value} are stored"
+                    "{expected} swaps took effect, but the stored counter is {value}"
                 ))
             }
-            None => Some("the object that was swapped is gone or damaged".to_owned()),
+            None => Some("the swapped object is missing or damaged".to_owned()),
         })
     }
 }
@@ -246,66 +251,67 @@ impl Counter {
 mod tests {
     use super::*;
 
-    fn done() -> Answer {
-        Answer::Done(UpdateVersion {
+    fn done() -> WriteReply {
+        WriteReply::Done(UpdateVersion {
             e_tag: None,
             version: None,
         })
     }
 
-    fn unclear() -> Answer {
-        Answer::Unclear("503".to_owned())
+    fn unclear() -> WriteReply {
+        WriteReply::Unclear("503".to_owned())
     }
 
-    fn judged(answers: &[Answer], stored: Option<usize>) -> Judgement {
-        let bodies = entries(u32::try_from(answers.len()).unwrap(), 1, 1).unwrap();
+    fn judged(replies: &[WriteReply], stored: Option<usize>) -> RoundResult {
+        let bodies = entries(u32::try_from(replies.len()).unwrap(), 1, 1).unwrap();
         let before = Bytes::from_static(b"before");
         let stored = stored.map_or(&before, |writer| &bodies[writer]);
-        judge(&bodies, answers, Some(&before), Some(stored), &[])
+        judge(&bodies, replies, Some(&before), Some(stored), &[])
     }
 
     #[test]
     fn one_winner_whose_bytes_are_stored_decides() {
         assert_eq!(
-            judged(&[Answer::Refused, done()], Some(1)),
-            Judgement::Decided
+            judged(&[WriteReply::Refused, done()], Some(1)),
+            RoundResult::Decided
         );
-        assert_eq!(judged(&[unclear(), done()], Some(1)), Judgement::Decided);
+        assert_eq!(judged(&[unclear(), done()], Some(1)), RoundResult::Decided);
     }
 
     #[test]
-    fn wrong_answers_are_never_excused() {
-        let broken = |answers: &[Answer], stored| match judged(answers, stored) {
-            Judgement::Broken { winners, .. } => Some(winners),
+    fn incorrect_replies_are_never_excused() {
+        let broken = |replies: &[WriteReply], stored| match judged(replies, stored) {
+            RoundResult::Broken { winners, .. } => Some(winners),
             _ => None,
         };
         assert_eq!(broken(&[done(), done()], Some(1)), Some(2));
         assert_eq!(broken(&[done(), unclear()], Some(1)), Some(1));
-        assert_eq!(broken(&[done(), Answer::Refused], None), Some(1));
+        assert_eq!(broken(&[done(), WriteReply::Refused], None), Some(1));
         assert_eq!(
-            broken(&[Answer::Refused, Answer::Refused], Some(0)),
+            broken(&[WriteReply::Refused, WriteReply::Refused], Some(0)),
             Some(0)
         );
-        assert_eq!(broken(&[Answer::Refused, unclear()], Some(0)), Some(0));
+        assert_eq!(broken(&[WriteReply::Refused, unclear()], Some(0)), Some(0));
     }
 
     #[test]
     fn a_round_without_a_winner_proves_nothing() {
-        let undecided =
-            |answers: &[Answer], stored| matches!(judged(answers, stored), Judgement::Undecided(_));
-        assert!(undecided(&[unclear(), Answer::Refused], None));
-        assert!(undecided(&[unclear(), Answer::Refused], Some(0)));
-        assert!(undecided(&[Answer::Refused, Answer::Refused], None));
+        let undecided = |replies: &[WriteReply], stored| {
+            matches!(judged(replies, stored), RoundResult::Undecided(_))
+        };
+        assert!(undecided(&[unclear(), WriteReply::Refused], None));
+        assert!(undecided(&[unclear(), WriteReply::Refused], Some(0)));
+        assert!(undecided(&[WriteReply::Refused, WriteReply::Refused], None));
     }
 
     #[test]
     fn a_write_of_an_earlier_round_may_arrive_late() {
         let earlier = entries(2, 1, 1).unwrap();
         let bodies = entries(2, 2, 1).unwrap();
-        let answers = [Answer::Refused, Answer::Refused];
-        let judged = |pending: &[Bytes]| judge(&bodies, &answers, None, Some(&earlier[0]), pending);
-        assert!(matches!(judged(&earlier), Judgement::Undecided(_)));
-        assert!(matches!(judged(&[]), Judgement::Broken { .. }));
+        let replies = [WriteReply::Refused, WriteReply::Refused];
+        let judged = |pending: &[Bytes]| judge(&bodies, &replies, None, Some(&earlier[0]), pending);
+        assert!(matches!(judged(&earlier), RoundResult::Undecided(_)));
+        assert!(matches!(judged(&[]), RoundResult::Broken { .. }));
     }
 
     #[test]

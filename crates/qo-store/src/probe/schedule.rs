@@ -1,25 +1,26 @@
-//! How many writers race, and how often, within the time that there is.
+//! How many writers race, and how often, within the time limit.
 //!
-//! Rounds go from few writers to many and start over, so that the largest race comes early and every further pass adds
-//! evidence at each size. A round starts only if, by what rounds of its size took so far, or twice what a smaller size took,
-//! it ends in time. Where contention is settled by waiting, a small round can be lucky and the next one take long after
-//! all: so a round is cut at the deadline, and its missing answers are unclear ones. The very first round of each contest
-//! is always made, and to its end: a verdict without any race is none.
+//! Rounds go from few writers to many and start over, so that the largest race comes early and every further pass
+//! adds evidence at each size. A round starts only if it is expected to end in time. The estimate is the longest
+//! round of its size, or twice that of the smaller sizes. Where writers wait for each other, a small round can be
+//! fast by luck and the next one slow. A round is therefore cut off at the deadline, and its missing responses count
+//! as unclear. The first round of each contest always runs to its end, because a report without any race is
+//! worthless.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use object_store::path::Path;
 
-use super::race::{Counter, Judgement, create_round};
+use super::race::{Counter, RoundResult, create_round};
+use super::report::{Check, CheckName, Figures};
 use super::session::Session;
-use super::verdict::{Check, CheckName, Figures};
 use super::{ProbeError, ProbeOptions};
 
-/// How many writers race at once.
+/// The numbers of concurrent writers.
 const SIZES: [u32; 5] = [2, 4, 8, 16, 32];
 
-/// How often in a row a round may end without a winner before its size is given up.
+/// After this many consecutive rounds without a winner, a size is abandoned.
 const UNDECIDED_MAX: u32 = 3;
 
 /// The rounds of one kind, creates or swaps.
@@ -30,14 +31,14 @@ struct Contest {
     winners_max: u32,
     writers_max: u32,
     broken: Option<String>,
-    /// Sizes from this one on are given up.
+    /// This size and larger ones are abandoned.
     ceiling: Option<usize>,
     costs: [Option<Duration>; SIZES.len()],
     detail: String,
 }
 
 impl Contest {
-    /// How long a round of this size may take, if it may start `left` before the deadline.
+    /// The time limit of a round of this size, or `None` if it must not start `left` before the deadline.
     fn limit(&self, size: usize, left: Duration, budget: Duration) -> Option<Duration> {
         if self.broken.is_some() || self.ceiling.is_some_and(|ceiling| size >= ceiling) {
             return None;
@@ -45,7 +46,7 @@ impl Contest {
         let estimate = match self.costs[size] {
             Some(known) => known,
             None if size == 0 => return Some(budget),
-            // If the next smaller size was never made, this one is out of reach.
+            // If the next smaller size never ran, this one is out of reach.
             None => {
                 self.costs[size - 1]?;
                 self.costs[..size].iter().flatten().max()?.saturating_mul(2)
@@ -54,25 +55,25 @@ impl Contest {
         (estimate <= left && !left.is_zero()).then_some(left)
     }
 
-    /// Notes a round; whether it should be made again at once.
-    fn note(&mut self, size: usize, took: Duration, judgement: Judgement, streak: u32) -> bool {
+    /// Records a round. Returns whether to repeat it immediately.
+    fn note(&mut self, size: usize, took: Duration, result: RoundResult, streak: u32) -> bool {
         let cost = &mut self.costs[size];
         *cost = Some(cost.map_or(took, |known| known.max(took)));
-        match judgement {
-            Judgement::Decided => {
+        match result {
+            RoundResult::Decided => {
                 self.decided += 1;
                 self.winners_max = self.winners_max.max(1);
                 self.writers_max = self.writers_max.max(SIZES[size]);
                 false
             }
-            Judgement::Broken { winners, reason } => {
+            RoundResult::Broken { winners, reason } => {
                 self.decided += 1;
                 self.winners_max = self.winners_max.max(winners);
                 self.writers_max = self.writers_max.max(SIZES[size]);
                 self.broken = Some(reason);
                 false
             }
-            Judgement::Undecided(detail) => {
+            RoundResult::Undecided(detail) => {
                 self.undecided += 1;
                 self.detail = detail;
                 if streak + 1 >= UNDECIDED_MAX {
@@ -88,7 +89,7 @@ impl Contest {
             Some(reason) => Check::failed(name, reason.clone()),
             None if self.decided == 0 => {
                 let detail = &self.detail;
-                Check::failed(name, format!("no race ever had a winner: {detail}"))
+                Check::failed(name, format!("no race had a winner: {detail}"))
             }
             None => {
                 let (decided, writers) = (self.decided, self.writers_max);
@@ -100,13 +101,13 @@ impl Contest {
     }
 }
 
-/// What the races found.
+/// The results of all races.
 pub(super) struct Races {
     pub(super) checks: Vec<Check>,
     pub(super) figures: Figures,
 }
 
-/// Races creates and swaps until the options' rounds are made or the time of `deadline` has come.
+/// Races creates and swaps until all rounds are done or `deadline` has passed.
 pub(super) async fn races(
     session: &Session<'_>,
     options: &ProbeOptions,
@@ -135,12 +136,12 @@ pub(super) async fn races(
                 };
                 round += 1;
                 let started = session.elapsed();
-                let (key, judgement) = create_round(session, *writers, round, limit).await?;
-                if judgement == Judgement::Decided {
+                let (key, result) = create_round(session, *writers, round, limit).await?;
+                if result == RoundResult::Decided {
                     made.insert(key);
                 }
                 let took = session.elapsed().saturating_sub(started);
-                if !creates.note(size, took, judgement, streak) {
+                if !creates.note(size, took, result, streak) {
                     break;
                 }
             }
@@ -150,9 +151,9 @@ pub(super) async fn races(
                 };
                 round += 1;
                 let started = session.elapsed();
-                let judgement = counter.swap_round(session, *writers, round, limit).await?;
+                let result = counter.swap_round(session, *writers, round, limit).await?;
                 let took = session.elapsed().saturating_sub(started);
-                if !swaps.note(size, took, judgement, streak) {
+                if !swaps.note(size, took, result, streak) {
                     break;
                 }
             }
@@ -171,7 +172,7 @@ pub(super) async fn races(
         checks.push(match counter.verify(session).await? {
             None => Check::passed(
                 CheckName::SwapCounter,
-                "as many swaps are stored as took effect",
+                "the stored counter equals the number of successful swaps",
             ),
             Some(reason) => Check::failed(CheckName::SwapCounter, reason),
         });
@@ -187,7 +188,7 @@ pub(super) async fn races(
     Ok(Races { checks, figures })
 }
 
-/// A failed check if a list lacks one of the keys that the races made.
+/// A failed check if a list omits one of the created keys.
 async fn missing_from_list(
     session: &Session<'_>,
     made: &BTreeSet<Path>,
@@ -196,7 +197,7 @@ async fn missing_from_list(
     let shown: BTreeSet<_> = listed.into_iter().map(|meta| meta.location).collect();
     let is_complete = made.iter().all(|key| shown.contains(key));
     Ok((!is_complete).then(|| {
-        let reason = "a list does not show an object that was just created";
+        let reason = "a list omits an object that was just created";
         Check::failed(CheckName::ListIsCurrent, reason)
     }))
 }
@@ -208,36 +209,36 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn the_first_round_is_always_made_and_larger_ones_only_in_time() {
+    fn the_first_round_always_runs_and_larger_ones_only_in_time() {
         let mut contest = Contest::default();
         let limit = |contest: &Contest, size, left| contest.limit(size, left, 10 * SECOND);
         assert_eq!(limit(&contest, 0, Duration::ZERO), Some(10 * SECOND));
         let unmade = limit(&contest, 1, 100 * SECOND);
-        assert_eq!(unmade, None, "the smaller size comes first");
-        contest.note(0, SECOND, Judgement::Decided, 0);
+        assert_eq!(unmade, None, "the smaller size must come first");
+        contest.note(0, SECOND, RoundResult::Decided, 0);
         assert_eq!(limit(&contest, 0, SECOND / 2), None);
         assert_eq!(limit(&contest, 1, 2 * SECOND), Some(2 * SECOND));
         assert_eq!(limit(&contest, 1, SECOND), None);
-        contest.note(1, SECOND / 10, Judgement::Decided, 0);
+        contest.note(1, SECOND / 10, RoundResult::Decided, 0);
         let lucky = limit(&contest, 2, SECOND);
         assert_eq!(
             lucky, None,
-            "a larger size takes no less than a smaller one"
+            "a larger size takes at least as long as a smaller one"
         );
     }
 
     #[test]
-    fn a_size_that_never_decides_is_given_up() {
+    fn a_size_that_never_decides_is_abandoned() {
         let mut contest = Contest::default();
-        contest.note(0, SECOND, Judgement::Decided, 0);
-        let undecided = || Judgement::Undecided("503".to_owned());
+        contest.note(0, SECOND, RoundResult::Decided, 0);
+        let undecided = || RoundResult::Undecided("503".to_owned());
         assert!(contest.note(1, SECOND, undecided(), 0));
         assert!(contest.note(1, SECOND, undecided(), 1));
         assert!(!contest.note(1, SECOND, undecided(), 2));
         assert_eq!(contest.limit(1, 100 * SECOND, SECOND), None);
         assert!(contest.limit(0, 100 * SECOND, SECOND).is_some());
         let check = contest.check(CheckName::SwapRace);
-        assert_eq!(check.outcome, super::super::Outcome::Passed);
+        assert_eq!(check.outcome, super::super::CheckOutcome::Passed);
         assert!(check.reason.contains("up to 2 writers"), "{}", check.reason);
     }
 }

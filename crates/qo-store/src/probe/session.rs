@@ -1,8 +1,8 @@
-//! The requests of one probe: counted, limited in time, and retried only where a retry cannot hide a wrong answer.
+//! The requests of one probe: counted, time-limited, and retried only if a retry cannot hide an incorrect response.
 //!
-//! Reads, lists and deletes are retried after a 5xx or silence. A write never is: after a retry, a refusal could be the first
-//! try's own doing, and a first try that arrives late could undo what came after. Its caller gets the unclear answer and
-//! starts over with a fresh key.
+//! Reads, lists and deletes are retried after a 5xx or a missing response. Writes are not: after a retry, the first
+//! attempt could cause the refusal, and a late first attempt could undo later writes. The caller gets the unclear
+//! response and starts over with a new key.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -24,34 +24,34 @@ use crate::admin::BucketAdmin;
 use crate::response::{self, ResponseError};
 use crate::runtime::{BoxFuture, Runtime, RuntimeExt};
 
-/// How often a plain request is sent before its failure counts.
+/// The maximum number of attempts of a retried request.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// How long to wait before the second attempt; it doubles from then on.
+/// The delay before the second attempt. It doubles with each attempt.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// How many entries are read of any list.
+/// The maximum number of entries read from a list.
 const LIST_MAX: usize = 1_000;
 
-/// How many characters of a store's words are passed on.
+/// The maximum length of a store's message.
 const DETAIL_CHARS_MAX: usize = 200;
 
-/// How a store answered a write.
+/// The response to a write.
 #[derive(Debug)]
-pub(super) enum Answer {
-    /// It was done, and this names what is stored now.
+pub(super) enum WriteReply {
+    /// It was applied; this is the new tag.
     Done(UpdateVersion),
     /// Its condition did not hold.
     Refused,
-    /// There is no such object, or no such bucket.
+    /// The object or the bucket does not exist.
     Missing,
-    /// It may have been done or not: silence, a failure of the store, or 'try again'.
+    /// It may have been applied or not: no response, a server error, or "try again".
     Unclear(String),
-    /// The store does not do such writes.
+    /// The store does not support such writes.
     Unsupported(String),
 }
 
-/// An object as it was read.
+/// An object as read.
 pub(super) struct Stored {
     pub(super) body: Bytes,
     pub(super) meta: ObjectMeta,
@@ -100,13 +100,13 @@ impl<'a> Session<'a> {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// How long a request outside of a race took so far, on average.
+    /// The average duration of a request outside of races.
     pub(super) fn typical(&self) -> Duration {
         let timed = self.timed.load(Ordering::Relaxed).max(1);
         Duration::from_micros(self.timed_micros.load(Ordering::Relaxed) / timed)
     }
 
-    /// A key of this probe, remembered so that it is removed at the end.
+    /// A key of this probe, recorded for the cleanup.
     pub(super) fn key(&self, name: &str) -> Path {
         let key = Path::from(format!("{}/{name}", self.directory));
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,18 +120,18 @@ impl<'a> Session<'a> {
         keys.iter().cloned().collect()
     }
 
-    /// One write, sent once.
+    /// Sends one write without retries.
     pub(super) async fn write(
         &self,
         key: &Path,
         body: Bytes,
         mode: PutMode,
-    ) -> Result<Answer, ProbeError> {
+    ) -> Result<WriteReply, ProbeError> {
         let request = self.objects.put_opts(key, body.into(), mode.into());
         classify(self.once(request).await)
     }
 
-    /// The same write as a future of its own, which can run beside others, given up after `limit`.
+    /// The same write as an owned future that can run concurrently, with a time limit.
     pub(super) fn detached_write(
         &self,
         key: Path,
@@ -148,18 +148,18 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// An unconditional write that may as well be done twice, or late.
+    /// An unconditional write that is safe to apply twice or late.
     pub(super) async fn put(&self, key: &Path, body: Bytes) -> Result<(), ProbeError> {
         let put = || {
             let body = body.clone().into();
             self.objects.put_opts(key, body, PutMode::Overwrite.into())
         };
-        let answer = self.retried(put).await;
-        answer.map_err(|error| ProbeError::store("writing an object", &error))?;
+        let result = self.retried(put).await;
+        result.map_err(|error| ProbeError::store("writing an object", &error))?;
         Ok(())
     }
 
-    /// What is stored, or nothing.
+    /// Reads an object; `None` if it does not exist.
     pub(super) async fn read(&self, key: &Path) -> Result<Option<Stored>, ProbeError> {
         match self.read_if(key, &GetOptions::default()).await {
             Ok(stored) => Ok(Some(stored)),
@@ -170,37 +170,37 @@ impl<'a> Session<'a> {
 
     pub(super) async fn read_if(&self, key: &Path, options: &GetOptions) -> Result<Stored> {
         let get = || async {
-            let answer = self.objects.get_opts(key, options.clone()).await?;
-            let meta = answer.meta.clone();
-            if meta.size > super::memory::VERDICT_BYTES_MAX {
-                // Nothing that the probe wrote is that large, so it need not be read to be called wrong.
+            let response = self.objects.get_opts(key, options.clone()).await?;
+            let meta = response.meta.clone();
+            if meta.size > super::stored_report::REPORT_BYTES_MAX {
+                // The probe writes nothing this large, so the object is wrong and need not be read.
                 let body = Bytes::new();
                 return Ok(Stored { body, meta });
             }
-            let body = answer.bytes().await?;
+            let body = response.bytes().await?;
             if body.len() as u64 != meta.size {
-                // The way to the store broke, which says nothing about what it holds.
-                return Err(silence("the body ended early"));
+                // The connection failed, which says nothing about the stored object.
+                return Err(no_response("the body ended early"));
             }
             Ok(Stored { body, meta })
         };
         self.retried(get).await
     }
 
-    /// What a list shows below a prefix, up to 1,000 entries.
+    /// Lists a prefix, up to 1,000 entries.
     pub(super) async fn list(&self, prefix: &Path) -> Result<Vec<ObjectMeta>, ProbeError> {
         let list = || self.objects.list(Some(prefix)).take(LIST_MAX).try_collect();
         let listed = self.retried(list).await;
         listed.map_err(|error| ProbeError::store("listing objects", &error))
     }
 
-    /// Deletes in one batch. Stores differ in whether it is an error that a key is not there; here it is none.
+    /// Deletes keys in one batch. Missing keys are not an error, although some stores report them as one.
     pub(super) async fn delete(&self, keys: &[Path]) -> Result<()> {
         let delete = || async {
             let keys = stream::iter(keys.to_vec()).map(Ok).boxed();
-            let mut answers = self.objects.delete_stream(keys);
-            while let Some(answer) = answers.next().await {
-                match answer {
+            let mut results = self.objects.delete_stream(keys);
+            while let Some(result) = results.next().await {
+                match result {
                     Ok(_) | Err(Error::NotFound { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -213,12 +213,12 @@ impl<'a> Session<'a> {
     async fn once<T>(&self, request: impl Future<Output = Result<T>> + Send) -> Result<T> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let sent = self.runtime.monotonic();
-        let answer = within(self.runtime.sleep(self.budget), request).await;
+        let response = within(self.runtime.sleep(self.budget), request).await;
         let took = self.runtime.monotonic().saturating_sub(sent);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.timed.fetch_add(1, Ordering::Relaxed);
         self.timed_micros.fetch_add(micros, Ordering::Relaxed);
-        answer
+        response
     }
 
     async fn retried<T, R>(&self, request: impl Fn() -> R + Send + Sync) -> Result<T>
@@ -239,29 +239,29 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The answer, or silence once the limit has passed.
+/// The response, or an error after the time limit.
 async fn within<T>(
     limit: BoxFuture<()>,
     request: impl Future<Output = Result<T>> + Send,
 ) -> Result<T> {
     match select(pin!(request), limit).await {
-        Either::Left((answer, _)) => answer,
-        Either::Right(((), _)) => Err(silence("the time limit passed")),
+        Either::Left((response, _)) => response,
+        Either::Right(((), _)) => Err(no_response("the time limit was exceeded")),
     }
 }
 
-fn silence(detail: &str) -> Error {
+fn no_response(detail: &str) -> Error {
     let detail = detail.to_owned();
     Error::Generic {
         store: "probe",
-        source: Box::new(ResponseError::NoAnswer { detail }),
+        source: Box::new(ResponseError::NoResponse { detail }),
     }
 }
 
-/// Whether the same request may well succeed a moment later.
+/// Whether a retry may succeed.
 fn is_transient(error: &Error) -> bool {
     match response::find(error) {
-        Some(ResponseError::NoAnswer { .. }) => true,
+        Some(ResponseError::NoResponse { .. }) => true,
         Some(ResponseError::Status { status, .. }) => is_transient_status(*status),
         None => matches!(error, Error::Generic { .. } | Error::JoinError { .. }),
     }
@@ -271,18 +271,19 @@ fn is_transient_status(status: u16) -> bool {
     matches!(status, 408 | 409 | 429 | 500 | 502..=599)
 }
 
-/// What an answer to a write means.
-pub(super) fn classify(answer: Result<PutResult>) -> Result<Answer, ProbeError> {
-    let error = match answer {
-        Ok(done) => return Ok(Answer::Done(done.into())),
+/// Classifies the response to a write.
+pub(super) fn classify(result: Result<PutResult>) -> Result<WriteReply, ProbeError> {
+    let error = match result {
+        Ok(done) => return Ok(WriteReply::Done(done.into())),
         Err(error) => error,
     };
     let denied = || ProbeError::store("writing an object", &error);
     if let Some(failed) = response::find(&error) {
         return match failed {
-            ResponseError::NoAnswer { .. } => Ok(Answer::Unclear(describe(&error))),
-            ResponseError::Status { status: 412, .. } => Ok(Answer::Refused),
-            // Azure answers a create of what exists with 409, and others a lost race: their codes differ.
+            ResponseError::NoResponse { .. } => Ok(WriteReply::Unclear(describe(&error))),
+            ResponseError::Status { status: 412, .. } => Ok(WriteReply::Refused),
+            // Azure returns 409 for a create of an existing blob, others for a lost race. Their codes
+            // differ.
             ResponseError::Status {
                 status: 409, code, ..
             } if matches!(error, Error::AlreadyExists { .. })
@@ -291,28 +292,30 @@ pub(super) fn classify(answer: Result<PutResult>) -> Result<Answer, ProbeError> 
                     Some("ConditionalRequestConflict" | "OperationAborted")
                 ) =>
             {
-                Ok(Answer::Refused)
+                Ok(WriteReply::Refused)
             }
-            ResponseError::Status { status: 404, .. } => Ok(Answer::Missing),
+            ResponseError::Status { status: 404, .. } => Ok(WriteReply::Missing),
             ResponseError::Status {
                 status: 401 | 403, ..
             } => Err(denied()),
             ResponseError::Status { status, .. } if is_transient_status(*status) => {
-                Ok(Answer::Unclear(describe(&error)))
+                Ok(WriteReply::Unclear(describe(&error)))
             }
-            ResponseError::Status { .. } => Ok(Answer::Unsupported(describe(&error))),
+            ResponseError::Status { .. } => Ok(WriteReply::Unsupported(describe(&error))),
         };
     }
     match error {
-        Error::AlreadyExists { .. } | Error::Precondition { .. } => Ok(Answer::Refused),
-        Error::NotFound { .. } => Ok(Answer::Missing),
+        Error::AlreadyExists { .. } | Error::Precondition { .. } => Ok(WriteReply::Refused),
+        Error::NotFound { .. } => Ok(WriteReply::Missing),
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Err(denied()),
-        Error::Generic { .. } | Error::JoinError { .. } => Ok(Answer::Unclear(describe(&error))),
-        _ => Ok(Answer::Unsupported(describe(&error))),
+        Error::Generic { .. } | Error::JoinError { .. } => {
+            Ok(WriteReply::Unclear(describe(&error)))
+        }
+        _ => Ok(WriteReply::Unsupported(describe(&error))),
     }
 }
 
-/// An error in the store's words, without the query of an address, where signatures are.
+/// The store's message, without the query of a URL, which may contain a signature.
 pub(super) fn describe(error: &Error) -> String {
     let words = match response::find(error) {
         Some(failed) => failed.to_string(),
@@ -342,8 +345,8 @@ mod tests {
     }
 
     #[test]
-    fn answers_mean_what_stores_mean_by_them() {
-        let unclear = |error| matches!(classify(Err(error)), Ok(Answer::Unclear(_)));
+    fn responses_are_classified() {
+        let unclear = |error| matches!(classify(Err(error)), Ok(WriteReply::Unclear(_)));
         for (number, code) in [
             (409, "ConditionalRequestConflict"),
             (429, "SlowDown"),
@@ -358,16 +361,16 @@ mod tests {
         };
         assert!(unclear(exists("ConditionalRequestConflict")));
         let blob = classify(Err(exists("BlobAlreadyExists")));
-        assert!(matches!(blob, Ok(Answer::Refused)));
+        assert!(matches!(blob, Ok(WriteReply::Refused)));
         let refused = classify(Err(generic(status(412, "PreconditionFailed"))));
-        assert!(matches!(refused, Ok(Answer::Refused)));
+        assert!(matches!(refused, Ok(WriteReply::Refused)));
         let unsupported = classify(Err(generic(status(501, "NotImplemented"))));
-        assert!(matches!(unsupported, Ok(Answer::Unsupported(_))));
+        assert!(matches!(unsupported, Ok(WriteReply::Unsupported(_))));
         assert!(classify(Err(generic(status(403, "AccessDenied")))).is_err());
     }
 
     #[test]
-    fn a_signature_in_an_address_is_not_passed_on() {
+    fn a_signature_in_a_url_is_removed() {
         let error = Error::Generic {
             store: "test",
             source: "cannot reach https://host/key?sig=secret".into(),

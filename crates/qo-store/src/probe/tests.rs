@@ -1,4 +1,4 @@
-mod odd_stores;
+mod faulty_stores;
 
 use std::sync::atomic::AtomicU32;
 
@@ -8,7 +8,7 @@ use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 
-use self::odd_stores::{FragileBucket, OddStore, SlowLock};
+use self::faulty_stores::{FragileBucket, OddStore, SlowLock};
 use super::*;
 use crate::admin::Versioning;
 use crate::runtime::TokioRuntime;
@@ -39,24 +39,24 @@ async fn keys(memory: &InMemory) -> Vec<String> {
         .collect()
 }
 
-/// Probes memory with this plan of faults and checks that nothing is left behind.
-async fn probe_with(plan: FaultPlan) -> Verdict {
+/// Probes an in-memory store with these faults and checks that no keys remain.
+async fn probe_with(plan: FaultPlan) -> ProbeReport {
     let runtime = PausableRuntime::shared();
     let memory = memory();
     let objects = faulty(&memory, &runtime, plan, 1) as Arc<dyn ObjectStore>;
-    let verdict = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
+    let report = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
         .await
         .unwrap();
     assert_eq!(keys(&memory).await, [""; 0]);
-    verdict
+    report
 }
 
-fn failed(verdict: &Verdict) -> Vec<CheckName> {
-    verdict.failures().map(|check| check.name).collect()
+fn failed(report: &ProbeReport) -> Vec<CheckName> {
+    report.failures().map(|check| check.name).collect()
 }
 
 #[test]
-fn the_probe_can_run_in_a_task_of_its_own() {
+fn the_probe_is_send() {
     fn is_send<T: Send>(_: &T) {}
     let runtime = TokioRuntime::shared();
     let objects = memory() as Arc<dyn ObjectStore>;
@@ -65,38 +65,38 @@ fn the_probe_can_run_in_a_task_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn memory_is_trusted_in_no_time_with_real_threads() {
+async fn memory_is_trusted_with_real_threads() {
     let runtime = TokioRuntime::shared();
     let memory = memory();
     let objects = Arc::clone(&memory) as Arc<dyn ObjectStore>;
-    let verdict = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
+    let report = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
         .await
         .unwrap();
-    assert!(verdict.trusted, "{verdict}");
+    assert!(report.trusted, "{report}");
     assert!(
-        verdict
+        report
             .checks
             .iter()
-            .all(|check| check.outcome == Outcome::Passed)
+            .all(|check| check.outcome == CheckOutcome::Passed)
     );
-    let figures = &verdict.figures;
+    let figures = &report.figures;
     assert_eq!((figures.writers_max, figures.winners_max), (32, 1));
     assert_eq!((figures.create_rounds, figures.swap_rounds), (40, 40));
-    assert!(figures.duration_ms < 1_000, "{verdict}");
+    assert!(figures.duration_ms < 1_000, "{report}");
     assert_eq!(keys(&memory).await, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ignored_condition_is_found_by_one_caller() {
-    let verdict = probe_with(FaultPlan::always(FaultKind::IgnoredCondition)).await;
-    assert!(!verdict.trusted);
+async fn an_ignored_condition_is_detected_by_one_caller() {
+    let report = probe_with(FaultPlan::always(FaultKind::IgnoredCondition)).await;
+    assert!(!report.trusted);
     let names = [
         CheckName::CreateRefusesExisting,
         CheckName::SwapRefusesStaleTag,
         CheckName::SwapRefusesMissing,
     ];
-    assert_eq!(failed(&verdict), names);
-    let refusal = ProbeError::Untrusted(Box::new(verdict)).to_string();
+    assert_eq!(failed(&report), names);
+    let refusal = ProbeError::Untrusted(Box::new(report)).to_string();
     assert!(
         refusal.contains("If-None-Match is ignored (create_refuses_existing)"),
         "{refusal}"
@@ -105,52 +105,52 @@ async fn an_ignored_condition_is_found_by_one_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_condition_that_is_ignored_for_swaps_alone_is_found() {
+async fn a_condition_ignored_only_for_swaps_is_detected() {
     let rule = FaultRule::new(FaultKind::IgnoredCondition, 1.0).on([Operation::Swap]);
-    let verdict = probe_with(FaultPlan::none().with(rule)).await;
+    let report = probe_with(FaultPlan::none().with(rule)).await;
     let names = [
         CheckName::SwapRefusesStaleTag,
         CheckName::SwapRefusesMissing,
     ];
-    assert_eq!(failed(&verdict), names);
+    assert_eq!(failed(&report), names);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_non_atomic_condition_is_found_by_the_races_alone() {
-    let verdict = probe_with(FaultPlan::always(FaultKind::NonAtomicCondition)).await;
+async fn a_non_atomic_condition_is_detected_only_by_races() {
+    let report = probe_with(FaultPlan::always(FaultKind::NonAtomicCondition)).await;
     assert_eq!(
-        failed(&verdict),
+        failed(&report),
         [CheckName::CreateRace, CheckName::SwapRace]
     );
-    assert_eq!(verdict.figures.winners_max, 2);
-    let create = verdict
+    assert_eq!(report.figures.winners_max, 2);
+    let create = report
         .checks
         .iter()
         .find(|check| check.name == CheckName::CreateRace);
     assert_eq!(
         create.unwrap().reason,
-        "2 of 2 writers won a race that one can win"
+        "2 of 2 writers won a race that only one can win"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_condition_that_rarely_breaks_is_found_in_many_races() {
+async fn a_rarely_broken_condition_is_detected_by_many_races() {
     let rule = FaultRule::new(FaultKind::NonAtomicCondition, 0.05);
-    let verdict = probe_with(FaultPlan::none().with(rule)).await;
-    assert!(!verdict.trusted, "{verdict}");
+    let report = probe_with(FaultPlan::none().with(rule)).await;
+    assert!(!report.trusted, "{report}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_list_is_found() {
-    let verdict = probe_with(FaultPlan::always(FaultKind::StaleList)).await;
-    assert_eq!(failed(&verdict), [CheckName::ListIsCurrent]);
+async fn a_stale_list_is_detected() {
+    let report = probe_with(FaultPlan::always(FaultKind::StaleList)).await;
+    assert_eq!(failed(&report), [CheckName::ListIsCurrent]);
     let rarely = FaultRule::new(FaultKind::StaleList, 0.3);
-    let verdict = probe_with(FaultPlan::none().with(rarely)).await;
-    assert_eq!(failed(&verdict), [CheckName::ListIsCurrent]);
+    let report = probe_with(FaultPlan::none().with(rarely)).await;
+    assert_eq!(failed(&report), [CheckName::ListIsCurrent]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_sometimes_fails_but_never_lies_is_trusted() {
+async fn a_store_with_failures_but_correct_responses_is_trusted() {
     for seed in 0..40 {
         let runtime = PausableRuntime::shared();
         let mut plan = FaultPlan {
@@ -159,7 +159,7 @@ async fn a_store_that_sometimes_fails_but_never_lies_is_trusted() {
         };
         for kind in [
             FaultKind::LostRequest,
-            FaultKind::LostAnswer,
+            FaultKind::LostResponse,
             FaultKind::LateApply,
             FaultKind::Conflict,
             FaultKind::ErrorAfterApply,
@@ -170,16 +170,16 @@ async fn a_store_that_sometimes_fails_but_never_lies_is_trusted() {
         }
         let objects = faulty(&memory(), &runtime, plan, seed) as Arc<dyn ObjectStore>;
         let options = ProbeOptions::default();
-        let verdict = probe(&objects, None, runtime.as_ref(), &options)
+        let report = probe(&objects, None, runtime.as_ref(), &options)
             .await
             .unwrap();
-        assert!(verdict.trusted, "seed {seed}: {verdict}");
-        assert_eq!(verdict.figures.winners_max, 1);
+        assert!(report.trusted, "seed {seed}: {report}");
+        assert_eq!(report.figures.winners_max, 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_is_removed_even_if_the_probe_cannot_finish() {
+async fn all_keys_are_removed_even_if_the_probe_fails() {
     let runtime = PausableRuntime::shared();
     let memory = memory();
     let rule = FaultRule::new(FaultKind::LostRequest, 1.0).on([Operation::Get]);
@@ -189,40 +189,40 @@ async fn everything_is_removed_even_if_the_probe_cannot_finish() {
         .await
         .unwrap_err();
     assert!(matches!(error, ProbeError::Store { .. }), "{error}");
-    assert!(error.to_string().contains("no answer"), "{error}");
+    assert!(error.to_string().contains("no response"), "{error}");
     assert_eq!(keys(&memory).await, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_budget_holds_on_a_slow_store() {
+async fn the_time_limit_holds_on_a_slow_store() {
     let runtime = PausableRuntime::shared();
     let delay = Delay::Fixed(Duration::from_millis(300));
     let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
     let objects = Arc::new(slow) as Arc<dyn ObjectStore>;
     let options = ProbeOptions::default();
-    let verdict = ensure_trusted(&objects, None, runtime.as_ref(), &options)
+    let report = ensure_trusted(&objects, None, runtime.as_ref(), &options)
         .await
         .unwrap();
-    assert!(verdict.trusted);
-    assert!(verdict.figures.writers_max >= 8, "{verdict}");
+    assert!(report.trusted);
+    assert!(report.figures.writers_max >= 8, "{report}");
     assert!(
         runtime.monotonic() <= options.budget,
-        "{:?}: {verdict}",
+        "{:?}: {report}",
         runtime.monotonic()
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_so_slow_that_nothing_fits_still_gets_one_race_of_each_kind() {
+async fn a_very_slow_store_still_gets_one_race_of_each_kind() {
     let runtime = PausableRuntime::shared();
     let delay = Delay::Fixed(Duration::from_secs(3));
     let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
     let objects = Arc::new(slow) as Arc<dyn ObjectStore>;
-    let verdict = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
+    let report = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
         .await
         .unwrap();
-    assert!(verdict.trusted, "{verdict}");
-    let figures = &verdict.figures;
+    assert!(report.trusted, "{report}");
+    let figures = &report.figures;
     assert_eq!(
         (
             figures.create_rounds,
@@ -233,7 +233,7 @@ async fn a_store_so_slow_that_nothing_fits_still_gets_one_race_of_each_kind() {
     );
 }
 
-/// A store whose writers to one key wait for each other, except for the first lucky ones.
+/// A store whose writers to one key wait for each other, except for the first `lucky` ones.
 fn contended(runtime: &Arc<dyn Runtime>, wait: Duration, lucky: u32) -> Arc<dyn ObjectStore> {
     Arc::new(OddStore {
         lock: Some(SlowLock {
@@ -247,38 +247,38 @@ fn contended(runtime: &Arc<dyn Runtime>, wait: Duration, lucky: u32) -> Arc<dyn 
 }
 
 #[tokio::test(start_paused = true)]
-async fn fan_out_stays_small_where_a_contended_key_is_slow() {
+async fn races_stay_small_if_a_contended_key_is_slow() {
     let runtime = PausableRuntime::shared();
     let objects = contended(&runtime, Duration::from_millis(500), 0);
     let options = ProbeOptions::default();
-    let verdict = probe(&objects, None, runtime.as_ref(), &options)
+    let report = probe(&objects, None, runtime.as_ref(), &options)
         .await
         .unwrap();
-    assert!(verdict.trusted, "{verdict}");
-    assert!(verdict.figures.writers_max <= 8, "{verdict}");
+    assert!(report.trusted, "{report}");
+    assert!(report.figures.writers_max <= 8, "{report}");
     assert!(
         runtime.monotonic() <= options.budget,
-        "{:?}: {verdict}",
+        "{:?}: {report}",
         runtime.monotonic()
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_round_that_is_far_slower_than_its_smaller_ones_is_cut() {
+async fn a_round_far_slower_than_smaller_ones_is_cut_off() {
     let runtime = PausableRuntime::shared();
     let objects = contended(&runtime, Duration::from_secs(2), 30);
     let options = ProbeOptions::default();
-    let verdict = probe(&objects, None, runtime.as_ref(), &options)
+    let report = probe(&objects, None, runtime.as_ref(), &options)
         .await
         .unwrap();
-    assert!(verdict.trusted, "{verdict}");
-    assert!(verdict.figures.writers_max >= 8, "{verdict}");
+    assert!(report.trusted, "{report}");
+    assert!(report.figures.writers_max >= 8, "{report}");
     let took = runtime.monotonic();
-    assert!(took <= options.budget, "{took:?}: {verdict}");
+    assert!(took <= options.budget, "{took:?}: {report}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_store_is_an_error_and_not_a_verdict() {
+async fn a_store_without_responses_is_an_error_and_not_a_report() {
     let runtime = PausableRuntime::shared();
     let store = faulty(
         &memory(),
@@ -292,7 +292,7 @@ async fn a_silent_store_is_an_error_and_not_a_verdict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_remembered_verdict_costs_one_get() {
+async fn a_stored_report_costs_one_get() {
     let runtime = PausableRuntime::shared();
     let memory = memory();
     let counting = Arc::new(CountingStore::new(memory.clone()));
@@ -301,7 +301,7 @@ async fn a_remembered_verdict_costs_one_get() {
     let first = ensure_trusted(&objects, None, runtime.as_ref(), &options)
         .await
         .unwrap();
-    assert_eq!(keys(&memory).await, [VERDICT_KEY]);
+    assert_eq!(keys(&memory).await, [REPORT_KEY]);
     let before = counting.counts();
     let second = ensure_trusted(&objects, None, runtime.as_ref(), &options)
         .await
@@ -313,43 +313,45 @@ async fn a_remembered_verdict_costs_one_get() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_verdict_that_cannot_be_believed_is_made_anew() {
+async fn an_invalid_stored_report_is_replaced() {
     let runtime = PausableRuntime::shared();
     let memory = memory();
     let objects = memory.clone() as Arc<dyn ObjectStore>;
     let options = ProbeOptions::default();
     let ensure = || ensure_trusted(&objects, None, runtime.as_ref(), &options);
     let good = ensure().await.unwrap();
-    let with = |change: fn(&mut Verdict)| {
-        let mut verdict = good.clone();
-        change(&mut verdict);
-        Bytes::from(serde_json::to_vec(&verdict).unwrap())
+    let with = |change: fn(&mut ProbeReport)| {
+        let mut report = good.clone();
+        change(&mut report);
+        Bytes::from(serde_json::to_vec(&report).unwrap())
     };
     for (what, bytes) in [
         ("damaged", Bytes::from_static(b"{\"format\":1,")),
         ("hostile", Bytes::from(vec![b'['; 1_000_000])),
-        ("of another form", with(|verdict| verdict.format = 2)),
-        ("untrusted", with(|verdict| verdict.trusted = false)),
+        ("of another form", with(|report| report.format = 2)),
+        ("untrusted", with(|report| report.trusted = false)),
         (
             "copied",
-            with(|verdict| {
-                verdict.store_time = verdict.store_time.map(|time| time.minus_millis(3_600_000));
+            with(|report| {
+                report.store_time = report.store_time.map(|time| time.minus_millis(3_600_000));
             }),
         ),
-        ("without a time", with(|verdict| verdict.store_time = None)),
+        ("without a time", with(|report| report.store_time = None)),
     ] {
-        let key = Path::from(VERDICT_KEY);
+        let key = Path::from(REPORT_KEY);
         memory.put(&key, bytes.into()).await.unwrap();
         runtime.sleep(Duration::from_secs(1)).await;
         let again = ensure().await.unwrap();
         assert!(again.probed_at > good.probed_at, "{what}");
-        let remembered = recall(&objects, runtime.as_ref(), &options).await.unwrap();
-        assert_eq!(remembered, Some(again), "{what}");
+        let stored = load_report(&objects, runtime.as_ref(), &options)
+            .await
+            .unwrap();
+        assert_eq!(stored, Some(again), "{what}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_untrusted_bucket_is_refused_each_time() {
+async fn an_untrusted_bucket_is_rejected_each_time() {
     let runtime = PausableRuntime::shared();
     let memory = memory();
     let plan = FaultPlan::always(FaultKind::IgnoredCondition);
@@ -359,12 +361,14 @@ async fn an_untrusted_bucket_is_refused_each_time() {
         let refused = ensure_trusted(&objects, None, runtime.as_ref(), &options).await;
         assert!(matches!(refused, Err(ProbeError::Untrusted(_))));
     }
-    let remembered = recall(&objects, runtime.as_ref(), &options).await.unwrap();
-    assert!(!remembered.unwrap().trusted);
+    let stored = load_report(&objects, runtime.as_ref(), &options)
+        .await
+        .unwrap();
+    assert!(!stored.unwrap().trusted);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_breaks_once_versioning_is_on_is_found_although_it_was_trusted_before() {
+async fn a_trusted_store_that_breaks_with_versioning_is_detected() {
     let runtime = PausableRuntime::shared();
     let memory = memory();
     let store = faulty(&memory, &runtime, FaultPlan::none(), 1);
@@ -372,9 +376,9 @@ async fn a_store_that_breaks_once_versioning_is_on_is_found_although_it_was_trus
     let admin = FragileBucket::new(store);
     let options = ProbeOptions::default();
     let ensure = || ensure_trusted(&objects, Some(&admin), runtime.as_ref(), &options);
-    let verdict = ensure().await.unwrap();
-    assert_eq!(verdict.versioning, ProbedVersioning::Off);
-    assert_eq!(ensure().await.unwrap(), verdict, "remembered");
+    let report = ensure().await.unwrap();
+    assert_eq!(report.versioning, ProbedVersioning::Off);
+    assert_eq!(ensure().await.unwrap(), report, "stored");
 
     admin.set_versioning(Versioning::On).await.unwrap();
     let Err(ProbeError::Untrusted(refused)) = ensure().await else {
@@ -392,7 +396,7 @@ async fn a_store_that_breaks_once_versioning_is_on_is_found_although_it_was_trus
 }
 
 #[tokio::test(start_paused = true)]
-async fn leftovers_of_a_probe_that_died_are_removed_once_they_are_old() {
+async fn old_leftovers_of_a_killed_probe_are_removed() {
     let runtime = PausableRuntime::shared();
     let memory = memory();
     for name in ["probe/old/k", "probe/young/k", "tasks/old/k"] {
@@ -403,28 +407,28 @@ async fn leftovers_of_a_probe_that_died_are_removed_once_they_are_old() {
         ..OddStore::new(Arc::clone(&memory))
     };
     let objects = Arc::new(store) as Arc<dyn ObjectStore>;
-    let verdict = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
+    let report = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
         .await
         .unwrap();
-    assert!(verdict.trusted, "{verdict}");
+    assert!(report.trusted, "{report}");
     assert_eq!(keys(&memory).await, ["probe/young/k", "tasks/old/k"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_without_conditional_reads_is_trusted_all_the_same() {
+async fn a_store_without_conditional_reads_is_trusted() {
     let runtime = PausableRuntime::shared();
     let store = OddStore {
         sends_unchanged: true,
         ..OddStore::new(memory())
     };
     let objects = Arc::new(store) as Arc<dyn ObjectStore>;
-    let verdict = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
+    let report = probe(&objects, None, runtime.as_ref(), &ProbeOptions::default())
         .await
         .unwrap();
-    assert!(verdict.trusted, "{verdict}");
-    let get = verdict
+    assert!(report.trusted, "{report}");
+    let get = report
         .checks
         .iter()
         .find(|check| check.name == CheckName::ConditionalGet);
-    assert_eq!(get.unwrap().outcome, Outcome::Failed);
+    assert_eq!(get.unwrap().outcome, CheckOutcome::Failed);
 }

@@ -1,8 +1,8 @@
-//! What a browser needs to call an S3 bucket by itself: its place, short sessions, and a folder that everybody may read.
+//! Direct access to an S3 bucket from a browser: its location, short-lived sessions, and a publicly readable folder.
 //!
-//! Sessions come from the Security Token Service: that of AWS for its own buckets, the bucket's server for others, where some
-//! have one. `AssumeRole` takes a role; `GetFederationToken` narrows the rights of a user's own long-lived keys, and is AWS's
-//! alone. Either way a policy of the session's own limits it to the queue's place in the bucket.
+//! Sessions come from the Security Token Service: that of AWS for its own buckets, the bucket's server for others, if
+//! it has one. `AssumeRole` takes a role. `GetFederationToken`, which only AWS has, derives a session from a user's
+//! long-lived keys. In both cases a session policy limits the session to the queue's part of the bucket.
 
 use bytes::Bytes;
 use http::Method;
@@ -12,20 +12,20 @@ use quick_xml::de::from_str;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::request::{Answer, Request, failure_of};
+use super::request::{AdminReply, Request, failure_of};
 use super::{S3Admin, encoding::percent_encode};
-use crate::browser::{BrowserCredentials, BrowserPlace, BrowserRights, SessionWish};
+use crate::browser::{BrowserCredentials, BrowserRights, BucketLocation, SessionRequest};
 use crate::error::StoreError;
 use crate::http_layer::{read_bounded, read_error};
 
-const SESSION: &str = "making a session";
-const PUBLISHING: &str = "letting everybody read the dashboard";
-/// The name of qo's statement in a bucket's policy. AWS allows letters and digits only.
+const SESSION: &str = "creating a browser session";
+const PUBLISHING: &str = "making the dashboard publicly readable";
+/// The id of qo's statement in the bucket's policy. AWS allows only letters and digits.
 const STATEMENT: &str = "QoDashboard";
-const ANSWER_MAX_BYTES: usize = 256 * 1024;
+const RESPONSE_MAX_BYTES: usize = 256 * 1024;
 
 #[derive(Deserialize)]
-struct SessionAnswer {
+struct SessionResponse {
     #[serde(alias = "AssumeRoleResult", alias = "GetFederationTokenResult")]
     result: SessionResult,
 }
@@ -46,7 +46,7 @@ struct SessionCredentials {
 }
 
 impl S3Admin {
-    pub(super) fn place(&self) -> BrowserPlace {
+    pub(super) fn location(&self) -> BucketLocation {
         let settings = &self.settings;
         let bucket = settings.bucket.clone();
         let path_style = settings.bucket_url.strip_suffix(&format!("/{bucket}"));
@@ -58,7 +58,7 @@ impl S3Admin {
             },
             str::to_owned,
         );
-        BrowserPlace {
+        BucketLocation {
             endpoint,
             virtual_host: path_style.is_none(),
             bucket,
@@ -68,9 +68,9 @@ impl S3Admin {
         }
     }
 
-    pub(super) async fn credentials_as_they_are(&self) -> Result<BrowserCredentials, StoreError> {
+    pub(super) async fn signing_credentials(&self) -> Result<BrowserCredentials, StoreError> {
         let credential = self.settings.credentials.get_credential().await;
-        let credential = credential.map_err(|_| self.denied("no credentials could be had"))?;
+        let credential = credential.map_err(|_| self.denied("no credentials are available"))?;
         Ok(BrowserCredentials {
             access_key_id: credential.key_id.clone(),
             secret_access_key: credential.secret_key.clone(),
@@ -79,20 +79,21 @@ impl S3Admin {
         })
     }
 
-    pub(super) async fn make_session(
+    pub(super) async fn create_session(
         &self,
-        wish: &SessionWish,
+        request: &SessionRequest,
     ) -> Result<BrowserCredentials, StoreError> {
-        let place = self.place();
-        let is_aws = place.endpoint.ends_with(".amazonaws.com");
-        // Servers other than AWS know one way, and without a role narrow the caller's own rights by it.
-        let (action, name) = if is_aws && wish.role.is_none() {
+        let location = self.location();
+        let is_aws = location.endpoint.ends_with(".amazonaws.com");
+        // Servers other than AWS only support `AssumeRole`. Without a role, it gives a subset of the caller's
+        // own permissions.
+        let (action, name) = if is_aws && request.role.is_none() {
             ("GetFederationToken", "Name")
         } else {
             ("AssumeRole", "RoleSessionName")
         };
-        let seconds = wish.seconds.to_string();
-        let policy = session_policy(&place, wish.rights).to_string();
+        let seconds = request.seconds.to_string();
+        let policy = session_policy(&location, request.rights).to_string();
         let mut form = vec![
             ("Action", action),
             ("Version", "2011-06-15"),
@@ -100,18 +101,18 @@ impl S3Admin {
             ("DurationSeconds", &seconds),
             ("Policy", &policy),
         ];
-        if let Some(role) = &wish.role {
+        if let Some(role) = &request.role {
             form.push(("RoleArn", role));
         }
         let url = if is_aws {
-            format!("https://sts.{}.amazonaws.com/", place.region)
+            format!("https://sts.{}.amazonaws.com/", location.region)
         } else {
-            format!("{}/", place.endpoint)
+            format!("{}/", location.endpoint)
         };
-        let answer = self.ask_for_session(&url, &form).await?;
-        let text = String::from_utf8_lossy(&answer);
-        let answer: SessionAnswer = from_str(&text).map_err(|_| self.damaged("the session"))?;
-        let credentials = answer.result.credentials;
+        let response = self.request_session(&url, &form).await?;
+        let text = String::from_utf8_lossy(&response);
+        let response: SessionResponse = from_str(&text).map_err(|_| self.damaged("the session"))?;
+        let credentials = response.result.credentials;
         Ok(BrowserCredentials {
             expires_at: credentials.expiration.parse().ok(),
             access_key_id: credentials.access_key_id,
@@ -120,7 +121,7 @@ impl S3Admin {
         })
     }
 
-    async fn ask_for_session(&self, url: &str, form: &[(&str, &str)]) -> Result<Bytes, StoreError> {
+    async fn request_session(&self, url: &str, form: &[(&str, &str)]) -> Result<Bytes, StoreError> {
         let cannot = |detail: String| StoreError::Unsupported {
             operation: SESSION,
             detail,
@@ -130,13 +131,13 @@ impl S3Admin {
             .map(|(name, value)| format!("{name}={}", percent_encode(value, false)))
             .collect();
         let credential = self.settings.credentials.get_credential().await;
-        let credential = credential.map_err(|_| self.denied("no credentials could be had"))?;
+        let credential = credential.map_err(|_| self.denied("no credentials are available"))?;
         let mut request = http::Request::builder()
             .method(Method::POST)
             .uri(url)
             .header("content-type", "application/x-www-form-urlencoded")
             .body(HttpRequestBody::from(Bytes::from(pairs.join("&"))))
-            .map_err(|_| cannot("the service has no valid address".to_owned()))?;
+            .map_err(|_| cannot("the service has no valid URL".to_owned()))?;
         AwsAuthorizer::new(&credential, "sts", &self.settings.region)
             .try_authorize(&mut request, None)
             .map_err(|_| cannot("the request could not be signed".to_owned()))?;
@@ -147,14 +148,14 @@ impl S3Admin {
         if !response.status().is_success() {
             return Err(cannot(read_error(response).await.1.to_string()));
         }
-        match read_bounded(response.into_body(), ANSWER_MAX_BYTES).await {
+        match read_bounded(response.into_body(), RESPONSE_MAX_BYTES).await {
             Ok((body, false)) => Ok(body),
             Ok((_, true)) => Err(self.damaged("the session")),
-            Err(error) => Err(cannot(format!("the answer broke off: {error}"))),
+            Err(error) => Err(cannot(format!("the response was interrupted: {error}"))),
         }
     }
 
-    /// Adds a statement to the bucket's policy. What others have put there stays.
+    /// Adds a statement to the bucket's policy. Other statements stay.
     pub(super) async fn make_readable(&self, folder: &str) -> Result<bool, StoreError> {
         let resource = format!(
             "arn:aws:s3:::{}/{}/*",
@@ -182,7 +183,8 @@ impl S3Admin {
         if statements.contains(&ours) {
             return Ok(false);
         }
-        // A queue under another prefix of the bucket has its own folder, so that resources are added, not replaced.
+        // A queue under another prefix of the bucket has its own folder, so resources are added, not
+        // replaced.
         match statements.iter_mut().find(|one| one["Sid"] == STATEMENT) {
             Some(one) => match one.get_mut("Resource").and_then(Value::as_array_mut) {
                 Some(list) if list.contains(&json!(resource)) => return Ok(false),
@@ -199,8 +201,8 @@ impl S3Admin {
             operation: PUBLISHING,
         };
         match self.settings.send(&request).await? {
-            Answer::Body(_) => Ok(true),
-            Answer::Refused { status, code } => Err(self.refused(PUBLISHING, status, &code)),
+            AdminReply::Body(_) => Ok(true),
+            AdminReply::Refused { status, code } => Err(self.refused(PUBLISHING, status, &code)),
         }
     }
 
@@ -212,13 +214,13 @@ impl S3Admin {
     }
 }
 
-/// Limits a session to the queue's place in the bucket.
-fn session_policy(place: &BrowserPlace, rights: BrowserRights) -> Value {
-    let bucket = format!("arn:aws:s3:::{}", place.bucket);
-    let objects = if place.prefix.is_empty() {
+/// Limits a session to the queue's part of the bucket.
+fn session_policy(location: &BucketLocation, rights: BrowserRights) -> Value {
+    let bucket = format!("arn:aws:s3:::{}", location.bucket);
+    let objects = if location.prefix.is_empty() {
         format!("{bucket}/*")
     } else {
-        format!("{bucket}/{}/*", place.prefix)
+        format!("{bucket}/{}/*", location.prefix)
     };
     let on_objects: &[&str] = match rights {
         BrowserRights::Read => &["s3:GetObject", "s3:GetObjectVersion"],

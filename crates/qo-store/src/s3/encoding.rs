@@ -1,6 +1,6 @@
-//! The two encodings that signed requests need: percent signs in addresses, base64 in checksums.
+//! The encodings of signed requests: percent-encoding in URLs, base64 in checksums.
 
-/// Encodes all but the unreserved characters, and slashes if they are to stay: the one form that a signature is made over.
+/// Encodes all but the unreserved characters and, optionally, slashes: the canonical form for signatures.
 pub(super) fn percent_encode(text: &str, keep_slashes: bool) -> String {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let mut encoded = String::with_capacity(text.len());
@@ -19,7 +19,8 @@ pub(super) fn percent_encode(text: &str, keep_slashes: bool) -> String {
     encoded
 }
 
-/// Decodes what S3 makes of a key under `encoding-type=url`, where a blank is a plus sign. What is no encoding stays.
+/// Decodes a key from a list with `encoding-type=url`, in which a space is a plus sign. Invalid sequences stay
+/// unchanged.
 pub(super) fn percent_decode(text: &str) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -28,7 +29,7 @@ pub(super) fn percent_decode(text: &str) -> String {
         rest = tail;
         match (first, digit(0), digit(1)) {
             (b'%', Some(high), Some(low)) => {
-                // Two digits of four bits always fit.
+                // Two hexadecimal digits always fit in a byte.
                 decoded.push(u8::try_from(high * 16 + low).unwrap_or(b'%'));
                 rest = &tail[2..];
             }

@@ -1,8 +1,8 @@
 //! Lifecycle rules as XML.
 //!
-//! A bucket has one document with all rules, and whoever changes one puts them all. A rule that another wrote may say
-//! things that [`LifecycleRule`] cannot, so that each stored rule is kept as its own text beside what qo understands of
-//! it, and goes back word for word.
+//! A bucket has one document with all rules, so changing one rule rewrites all. Rules from other tools may use
+//! features that [`LifecycleRule`] lacks. Each stored rule is therefore kept as its original text, which is written
+//! back verbatim.
 
 use bytes::Bytes;
 use quick_xml::Reader;
@@ -13,27 +13,27 @@ use serde::Deserialize;
 use super::xml::{NAMESPACE, element};
 use crate::admin::LifecycleRule;
 
-/// A rule as the bucket has it.
+/// A rule as stored in the bucket.
 #[derive(Debug)]
 pub(super) struct StoredRule {
-    /// Its name, where it has one.
+    /// Its id, if it has one.
     pub(super) id: Option<String>,
-    /// Its element, word for word.
+    /// Its XML element, verbatim.
     pub(super) xml: String,
-    /// What it says, where qo can say the same.
-    pub(super) known: Option<LifecycleRule>,
+    /// The parsed rule, if [`LifecycleRule`] can express it.
+    pub(super) parsed: Option<LifecycleRule>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct RuleId {
     #[serde(rename = "ID")]
     id: Option<String>,
 }
 
-/// Everything that [`LifecycleRule`] can say, and nothing else: an unknown element makes the rule another's.
+/// Exactly the features of [`LifecycleRule`]. A rule with any other element is not parsed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct RuleXml {
     #[serde(rename = "ID", default)]
     id: String,
     #[serde(rename = "Status")]
@@ -83,14 +83,14 @@ struct Abort {
 pub(super) fn parse(body: &Bytes) -> Option<Vec<StoredRule>> {
     let text = std::str::from_utf8(body).ok()?;
     let rules = elements(text, "Rule")?.into_iter().map(|xml| StoredRule {
-        id: from_str::<Named>(xml).ok().and_then(|rule| rule.id),
-        known: from_str::<Known>(xml).ok().and_then(understand),
+        id: from_str::<RuleId>(xml).ok().and_then(|rule| rule.id),
+        parsed: from_str::<RuleXml>(xml).ok().and_then(to_rule),
         xml: xml.to_owned(),
     });
     Some(rules.collect())
 }
 
-/// The texts of the elements of this name right below the root.
+/// The texts of the elements with this name directly below the root.
 fn elements<'a>(text: &'a str, name: &str) -> Option<Vec<&'a str>> {
     let mut reader = Reader::from_str(text);
     let mut found = Vec::new();
@@ -121,7 +121,7 @@ fn elements<'a>(text: &'a str, name: &str) -> Option<Vec<&'a str>> {
     (depth == 0).then_some(found)
 }
 
-fn understand(rule: Known) -> Option<LifecycleRule> {
+fn to_rule(rule: RuleXml) -> Option<LifecycleRule> {
     if rule.status != "Enabled" {
         return None;
     }
@@ -141,7 +141,7 @@ fn understand(rule: Known) -> Option<LifecycleRule> {
     })
 }
 
-/// The rule with its prefix as the store's user sees it; `None` where it is for keys outside of the store.
+/// The rule with its prefix relative to the store's prefix. `None` if it applies to keys outside the store.
 pub(super) fn under_prefix(
     rule: LifecycleRule,
     strip: impl Fn(&str) -> Option<String>,
@@ -150,10 +150,10 @@ pub(super) fn under_prefix(
     Some(LifecycleRule { prefix, ..rule })
 }
 
-/// The document with these rules and, word for word, the kept ones.
+/// The document with these rules and, verbatim, the kept ones.
 ///
-/// S3 takes either days or delete markers in one expiration. Where both are asked for the days go in, because S3 then
-/// removes delete markers that hide nothing by itself.
+/// An expiration in S3 has either days or delete markers. If both are requested, the days are written, because S3
+/// then also removes delete markers that hide no version.
 pub(super) fn write(rules: &[LifecycleRule], kept: &[String]) -> String {
     let mut document = format!(r#"<LifecycleConfiguration xmlns="{NAMESPACE}">"#);
     for rule in rules {
@@ -231,12 +231,15 @@ mod tests {
         };
         let rules = vec![rule("qo-index"), days];
         let stored = parse(&Bytes::from(write(&rules, &[]))).unwrap();
-        let known: Vec<_> = stored.into_iter().map(|rule| rule.known.unwrap()).collect();
+        let known: Vec<_> = stored
+            .into_iter()
+            .map(|rule| rule.parsed.unwrap())
+            .collect();
         assert_eq!(known, rules);
     }
 
     #[test]
-    fn the_rules_of_others_are_kept_word_for_word() {
+    fn rules_of_other_tools_are_kept_verbatim() {
         let foreign = r"<Rule><ID>cold &amp; cheap</ID><Filter><And><Prefix>a</Prefix><Tag><Key>k</Key><Value>v</Value></Tag></And></Filter><Status>Enabled</Status><Transition><Days>30</Days><StorageClass>GLACIER</StorageClass></Transition></Rule>";
         let disabled = "<Rule>\n <ID>off</ID> <Prefix/> <Status>Disabled</Status><Expiration><Days>1</Days></Expiration></Rule>";
         let document = format!(
@@ -245,7 +248,7 @@ mod tests {
         let stored = parse(&Bytes::from(document)).unwrap();
         assert_eq!(stored.len(), 2);
         assert_eq!(stored[0].id.as_deref(), Some("cold & cheap"));
-        assert!(stored.iter().all(|rule| rule.known.is_none()));
+        assert!(stored.iter().all(|rule| rule.parsed.is_none()));
         let kept: Vec<String> = stored.into_iter().map(|rule| rule.xml).collect();
         assert_eq!(kept, [foreign, disabled]);
         let again = write(&[rule("qo-index")], &kept);
@@ -254,10 +257,10 @@ mod tests {
     }
 
     #[test]
-    fn older_rules_name_their_prefix_outside_of_a_filter() {
+    fn old_rules_have_their_prefix_outside_of_a_filter() {
         let document = "<LifecycleConfiguration><Rule><ID>a</ID><Prefix>logs/</Prefix><Status>Enabled</Status><Expiration><Days>3</Days></Expiration></Rule></LifecycleConfiguration>";
         let stored = parse(&Bytes::from(document)).unwrap();
-        let known = stored[0].known.as_ref().unwrap();
+        let known = stored[0].parsed.as_ref().unwrap();
         assert_eq!(
             (known.prefix.as_str(), known.expire_days),
             ("logs/", Some(3))

@@ -1,6 +1,6 @@
 //! Versions, versioning, CORS and lifecycle rules of an S3 bucket.
 //!
-//! The requests are signed with `object_store`'s own signer and go through the same HTTP layer as the objects.
+//! Requests are signed with the signer of `object_store` and use the same HTTP layer as object requests.
 
 mod browser;
 mod encoding;
@@ -20,22 +20,22 @@ use object_store::aws::AwsCredentialProvider;
 use object_store::client::HttpClient;
 use object_store::path::Path as ObjectPath;
 
-use self::request::{Answer, Request};
+use self::request::{AdminReply, Request};
 use crate::admin::{BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning};
-use crate::browser::{BrowserCredentials, BrowserPlace, SessionWish};
+use crate::browser::{BrowserCredentials, BucketLocation, SessionRequest};
 use crate::error::StoreError;
 use crate::runtime::Runtime;
 
-/// The most versions that S3 lists at once.
+/// The maximum number of versions in one page.
 const MAX_PAGE: usize = 1000;
 
-/// What the administration of a bucket needs.
+/// The settings of the administration of a bucket.
 pub(crate) struct S3AdminSettings {
     pub(crate) client: HttpClient,
     pub(crate) credentials: AwsCredentialProvider,
     pub(crate) region: String,
     pub(crate) bucket: String,
-    /// What a slash and a key are appended to.
+    /// The base URL of the bucket. Append a slash and a key.
     pub(crate) bucket_url: String,
     pub(crate) prefix: ObjectPath,
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -50,7 +50,7 @@ impl S3AdminSettings {
         }
     }
 
-    /// The key as the caller knows it, if it is below the store's prefix.
+    /// The key without the store's prefix, if it has the prefix.
     fn without_prefix<'a>(&self, key: &'a str) -> Option<&'a str> {
         if self.prefix.as_ref().is_empty() {
             return Some(key);
@@ -65,7 +65,7 @@ pub struct S3Admin {
 }
 
 impl fmt::Debug for S3Admin {
-    /// The credentials stay out.
+    /// Omits the credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("S3Admin")
             .field("bucket", &self.settings.bucket)
@@ -79,7 +79,7 @@ impl S3Admin {
         Self { settings }
     }
 
-    /// One setting of the bucket, as XML; `None` where the store says with `absent` that it is not set.
+    /// Reads a bucket setting as XML. `None` if the store reports with the code `absent` that it is not set.
     async fn setting(
         &self,
         name: &'static str,
@@ -94,13 +94,13 @@ impl S3Admin {
             operation,
         };
         match self.settings.send(&request).await? {
-            Answer::Body(body) => Ok(Some(body)),
-            Answer::Refused { code, .. } if code == absent => Ok(None),
-            Answer::Refused { status, code } => Err(self.refused(operation, status, &code)),
+            AdminReply::Body(body) => Ok(Some(body)),
+            AdminReply::Refused { code, .. } if code == absent => Ok(None),
+            AdminReply::Refused { status, code } => Err(self.refused(operation, status, &code)),
         }
     }
 
-    /// Puts a setting of the bucket, or removes it where there is no document.
+    /// Writes a bucket setting, or removes it if there is no document.
     async fn put_setting(
         &self,
         name: &'static str,
@@ -119,12 +119,12 @@ impl S3Admin {
             operation,
         };
         match self.settings.send(&request).await? {
-            Answer::Body(_) => Ok(()),
-            Answer::Refused { status, code } => Err(self.refused(operation, status, &code)),
+            AdminReply::Body(_) => Ok(()),
+            AdminReply::Refused { status, code } => Err(self.refused(operation, status, &code)),
         }
     }
 
-    /// What a 404 or a 405 about the bucket itself means.
+    /// The error for a 404 or 405 about the bucket itself.
     fn refused(&self, operation: &'static str, status: u16, code: &str) -> StoreError {
         if code == "NoSuchBucket" {
             return StoreError::NotFound {
@@ -133,30 +133,33 @@ impl S3Admin {
         }
         StoreError::Unsupported {
             operation,
-            detail: format!("the store answered {status} {code}"),
+            detail: format!("the store returned {status} {code}"),
         }
     }
 
     fn damaged(&self, what: &str) -> StoreError {
         StoreError::Corrupt {
             key: self.settings.name_of(""),
-            detail: format!("{what} that the store sent cannot be understood"),
+            detail: format!("the store sent {what} in an unexpected format"),
         }
     }
 }
 
 #[async_trait]
 impl BucketAdmin for S3Admin {
-    fn browser_place(&self) -> Option<BrowserPlace> {
-        Some(self.place())
+    fn browser_location(&self) -> Option<BucketLocation> {
+        Some(self.location())
     }
 
     async fn own_credentials(&self) -> Result<BrowserCredentials, StoreError> {
-        self.credentials_as_they_are().await
+        self.signing_credentials().await
     }
 
-    async fn browser_session(&self, wish: &SessionWish) -> Result<BrowserCredentials, StoreError> {
-        self.make_session(wish).await
+    async fn browser_session(
+        &self,
+        request: &SessionRequest,
+    ) -> Result<BrowserCredentials, StoreError> {
+        self.create_session(request).await
     }
 
     async fn publish(&self, folder: &str) -> Result<bool, StoreError> {
@@ -168,7 +171,7 @@ impl BucketAdmin for S3Admin {
         let full_key = self.settings.full_key(key);
         let mut versions: Vec<ObjectVersion> = Vec::new();
         let mut marker: Option<(String, String)> = None;
-        // One more than asked for tells whether there are more.
+        // One more than requested shows whether there are more.
         let wanted = limit.saturating_add(1);
         while versions.len() < wanted {
             let page_size = (wanted - versions.len()).min(MAX_PAGE).to_string();
@@ -189,14 +192,15 @@ impl BucketAdmin for S3Admin {
                 operation: OPERATION,
             };
             let body = match self.settings.send(&request).await? {
-                Answer::Body(body) => body,
-                Answer::Refused { status, code } => {
+                AdminReply::Body(body) => body,
+                AdminReply::Refused { status, code } => {
                     return Err(self.refused(OPERATION, status, &code));
                 }
             };
             let page =
                 xml::parse_versions(&body).ok_or_else(|| self.damaged("the list of versions"))?;
-            // The key itself comes before all keys that it is a prefix of, so that another key ends its versions.
+            // A key sorts before all keys that it is a prefix of, so another key marks the end of its
+            // versions.
             let others = page.entries.iter().any(|entry| entry.key != full_key);
             versions.extend(
                 page.entries
@@ -210,7 +214,8 @@ impl BucketAdmin for S3Admin {
             }
             marker = next;
         }
-        // Some servers list the delete markers apart. The sort is stable, so that equal times keep the server's order.
+        // Some servers list delete markers separately. The sort is stable, so equal times keep the server's
+        // order.
         versions.sort_by_key(|version| {
             (
                 std::cmp::Reverse(version.is_latest),
@@ -234,9 +239,9 @@ impl BucketAdmin for S3Admin {
             operation: "getting a version",
         };
         match self.settings.send(&request).await? {
-            Answer::Body(body) => Ok(body),
-            // 405 is the answer to the read of a delete marker, which has no bytes.
-            Answer::Refused { .. } => Err(StoreError::NotFound {
+            AdminReply::Body(body) => Ok(body),
+            // A read of a delete marker, which has no bytes, returns 405.
+            AdminReply::Refused { .. } => Err(StoreError::NotFound {
                 key: format!("{key} version {version}"),
             }),
         }
@@ -252,9 +257,9 @@ impl BucketAdmin for S3Admin {
             operation: OPERATION,
         };
         match self.settings.send(&request).await? {
-            Answer::Body(_) => Ok(()),
-            Answer::Refused { status: 404, code } if code != "NoSuchBucket" => Ok(()),
-            Answer::Refused { status, code } => Err(self.refused(OPERATION, status, &code)),
+            AdminReply::Body(_) => Ok(()),
+            AdminReply::Refused { status: 404, code } if code != "NoSuchBucket" => Ok(()),
+            AdminReply::Refused { status, code } => Err(self.refused(OPERATION, status, &code)),
         }
     }
 
@@ -267,7 +272,8 @@ impl BucketAdmin for S3Admin {
     }
 
     async fn set_versioning(&self, versioning: Versioning) -> Result<(), StoreError> {
-        // S3 cannot go back to 'never on', and writing 'suspended' where it was never on would only feign that it was.
+        // S3 cannot return to 'never enabled', and writing 'suspended' to a bucket that never had versioning
+        // would be misleading.
         if versioning == Versioning::Off && self.versioning().await? == Versioning::Off {
             return Ok(());
         }
@@ -301,16 +307,16 @@ impl BucketAdmin for S3Admin {
             .await?
             .into_iter()
             .filter_map(|rule| {
-                lifecycle::under_prefix(rule.known?, |prefix| {
+                lifecycle::under_prefix(rule.parsed?, |prefix| {
                     self.settings.without_prefix(prefix).map(str::to_owned)
                 })
             })
             .collect())
     }
 
-    /// Replaces the rules that [`S3Admin::lifecycle`] shows. Rules that qo cannot express, such as those that move objects
-    /// to colder storage, and rules for keys outside of the store's prefix, stay as they are unless one of the same
-    /// name is given. A crash between the read and the write leaves the rules as they were.
+    /// Replaces the rules that [`S3Admin::lifecycle`] returns. Other rules stay unless one with the same id is
+    /// given: rules that qo cannot express, such as transitions to colder storage, and rules for keys outside the
+    /// store's prefix. A crash between the read and the write leaves the rules unchanged.
     async fn set_lifecycle(&self, rules: &[LifecycleRule]) -> Result<(), StoreError> {
         let kept: Vec<String> = self
             .stored_lifecycle()
@@ -318,7 +324,7 @@ impl BucketAdmin for S3Admin {
             .into_iter()
             .filter(|stored| {
                 let is_shown = stored
-                    .known
+                    .parsed
                     .as_ref()
                     .is_some_and(|rule| self.settings.without_prefix(&rule.prefix).is_some());
                 !is_shown

@@ -1,8 +1,8 @@
-//! Signed requests to S3 that `object_store` does not know, with a small retry.
+//! Signed S3 requests that `object_store` lacks, with a simple retry.
 //!
-//! Everything sent from here is idempotent: reads, whole settings that are put in place of what was there, and the removal
-//! of one version that has a name. A request that is applied twice, or applied and then reported as failed, therefore does
-//! no harm, and the retry needs no read-back.
+//! All of these requests are idempotent: reads, replacements of whole settings, and removals of one version by id.
+//! Applying a request twice, or applying it and reporting a failure, is therefore harmless, and the retry needs no
+//! read-back.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -20,53 +20,53 @@ use crate::http_layer::{read_bounded, read_error};
 use crate::response::ResponseError;
 use crate::runtime::RuntimeExt;
 
-/// How often a request is sent before its failure is reported.
+/// The maximum number of attempts.
 const MAX_ATTEMPTS: u32 = 4;
-/// The longest pause before the second attempt; it doubles with each further one.
+/// The maximum pause before the second attempt. It doubles with each attempt.
 const FIRST_PAUSE_MS: u64 = 100;
-/// The largest answer that is read: a stored object, or a page of versions.
-const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
+/// The maximum size of a response: a stored object, or a page of versions.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
-/// What to send.
+/// A request.
 pub(super) struct Request<'a> {
     pub(super) method: Method,
-    /// The key within the bucket, prefix included; empty for the bucket itself.
+    /// The key in the bucket, including the prefix; empty for the bucket itself.
     pub(super) key: &'a str,
-    /// Names and values; a name alone where the value is empty.
+    /// Names and values. A parameter with an empty value is sent as its name alone.
     pub(super) query: &'a [(&'a str, &'a str)],
-    /// The XML document to put.
+    /// The XML document to send.
     pub(super) body: Option<String>,
-    /// What this is, for an error.
+    /// The operation, for error messages.
     pub(super) operation: &'static str,
 }
 
-/// What came of it: the body, or the status and the code of a refusal.
-pub(super) enum Answer {
+/// The response: a body, or the status and code of a refusal.
+pub(super) enum AdminReply {
     Body(Bytes),
     Refused { status: u16, code: String },
 }
 
 impl S3AdminSettings {
-    /// Sends a request until it is answered or the attempts are used up. A refusal whose meaning depends on what was
-    /// asked, 404 and 405, is given back; every other one is an error.
-    pub(super) async fn send(&self, request: &Request<'_>) -> Result<Answer, StoreError> {
+    /// Sends a request until it gets a response or the attempts are exhausted. 404 and 405 are returned, because
+    /// their meaning depends on the request. Every other error response is an error.
+    pub(super) async fn send(&self, request: &Request<'_>) -> Result<AdminReply, StoreError> {
         let started = self.runtime.monotonic();
         let mut attempts = 0;
         loop {
             attempts += 1;
             let failure = match self.send_once(request).await? {
-                Ok(body) => return Ok(Answer::Body(body)),
+                Ok(body) => return Ok(AdminReply::Body(body)),
                 Err(failure) => failure,
             };
             if let ResponseError::Status { status, code, .. } = &failure
                 && let 404 | 405 = status
             {
-                return Ok(Answer::Refused {
+                return Ok(AdminReply::Refused {
                     status: *status,
                     code: code.clone().unwrap_or_default(),
                 });
             }
-            if attempts < MAX_ATTEMPTS && may_pass(&failure) {
+            if attempts < MAX_ATTEMPTS && is_transient(&failure) {
                 let bound_ms = FIRST_PAUSE_MS << (attempts - 1);
                 let pause_ms = self.runtime.random_below(bound_ms + 1);
                 self.runtime.sleep(Duration::from_millis(pause_ms)).await;
@@ -81,7 +81,7 @@ impl S3AdminSettings {
         &self,
         request: &Request<'_>,
     ) -> Result<Result<Bytes, ResponseError>, StoreError> {
-        // Signed anew each time: a signature holds the time, and credentials expire.
+        // Signed for each attempt, because a signature contains the time and credentials expire.
         let signed = self.sign(request).await?;
         let response = match self.client.execute(signed).await {
             Ok(response) => response,
@@ -98,14 +98,14 @@ impl S3AdminSettings {
         request: &Request<'_>,
         response: HttpResponse,
     ) -> Result<Result<Bytes, ResponseError>, StoreError> {
-        match read_bounded(response.into_body(), MAX_ANSWER_BYTES).await {
+        match read_bounded(response.into_body(), MAX_RESPONSE_BYTES).await {
             Ok((body, false)) => Ok(Ok(body)),
             Ok((_, true)) => Err(StoreError::Unsupported {
                 operation: request.operation,
-                detail: "the answer is larger than 64 MiB".to_owned(),
+                detail: "the response is larger than 64 MiB".to_owned(),
             }),
-            Err(error) => Ok(Err(ResponseError::NoAnswer {
-                detail: format!("the answer broke off: {error}"),
+            Err(error) => Ok(Err(ResponseError::NoResponse {
+                detail: format!("the response was interrupted: {error}"),
             })),
         }
     }
@@ -119,8 +119,8 @@ impl S3AdminSettings {
             in_doubt: false,
         };
         let credential = self.credentials.get_credential().await.map_err(|_| {
-            // The error may quote what a credential endpoint answered.
-            cannot("no credentials could be had".to_owned())
+            // The error may quote the response of a credential endpoint.
+            cannot("no credentials are available".to_owned())
         })?;
         let mut address = self.bucket_url.clone();
         if !request.key.is_empty() {
@@ -140,7 +140,7 @@ impl S3AdminSettings {
             .method(request.method.clone())
             .uri(address);
         if let Some(body) = &body {
-            // AWS takes no lifecycle or CORS document without a checksum.
+            // AWS requires a checksum for lifecycle and CORS documents.
             let checksum = base64(digest(&SHA256, body).as_ref());
             builder = builder
                 .header("x-amz-checksum-sha256", checksum)
@@ -150,14 +150,14 @@ impl S3AdminSettings {
         let body = body.map_or_else(HttpRequestBody::empty, HttpRequestBody::from);
         let mut signed = builder
             .body(body)
-            .map_err(|_| cannot("the key makes no valid address".to_owned()))?;
+            .map_err(|_| cannot("the key gives no valid URL".to_owned()))?;
         AwsAuthorizer::new(&credential, "s3", &self.region)
             .try_authorize(&mut signed, None)
             .map_err(|_| cannot("the request could not be signed".to_owned()))?;
         Ok(signed)
     }
 
-    /// What an error calls this key: the key as the caller knows it, or the bucket.
+    /// The name of a key in errors: the key without the prefix, or the bucket.
     pub(super) fn name_of(&self, key: &str) -> String {
         if key.is_empty() {
             format!("bucket {}", self.bucket)
@@ -220,7 +220,7 @@ pub(super) fn failure_of(error: &HttpError) -> ResponseError {
         .source()
         .and_then(|source| source.downcast_ref::<ResponseError>())
         .cloned()
-        .unwrap_or_else(|| ResponseError::NoAnswer {
+        .unwrap_or_else(|| ResponseError::NoResponse {
             detail: error.to_string(),
         })
 }
@@ -245,11 +245,11 @@ fn is_throttling(failure: &ResponseError) -> bool {
     )
 }
 
-/// Whether sending the same again can end otherwise.
-fn may_pass(failure: &ResponseError) -> bool {
+/// Whether a retry may succeed.
+fn is_transient(failure: &ResponseError) -> bool {
     match failure {
-        ResponseError::NoAnswer { .. } => true,
-        // Two settings written at once collide with 409 OperationAborted.
+        ResponseError::NoResponse { .. } => true,
+        // Two concurrent writes of settings conflict with 409 OperationAborted.
         ResponseError::Status { status, .. } => {
             matches!(status, 408 | 409 | 429 | 500 | 502 | 503 | 504)
         }

@@ -1,6 +1,6 @@
 //! The XML documents of S3: versions, versioning and CORS rules.
 //!
-//! A document that does not parse gives `None`: its text came from outside and goes into no error.
+//! A document that does not parse gives `None`. Its text is untrusted and never becomes part of an error.
 
 use bytes::Bytes;
 use quick_xml::de::from_str;
@@ -12,7 +12,7 @@ use crate::admin::{CorsRule, ObjectVersion, Versioning};
 
 pub(super) const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
 
-/// Appends an element with a text, escaped.
+/// Appends an element with escaped text.
 pub(super) fn element(document: &mut String, name: &str, text: &str) {
     document.push('<');
     document.push_str(name);
@@ -23,22 +23,22 @@ pub(super) fn element(document: &mut String, name: &str, text: &str) {
     document.push('>');
 }
 
-/// One version of some key.
+/// One version of a key.
 #[derive(Debug)]
 pub(super) struct VersionEntry {
     pub(super) key: String,
     pub(super) version: ObjectVersion,
 }
 
-/// One page of versions, in the order of the store.
+/// One page of versions, in the store's order.
 #[derive(Debug)]
 pub(super) struct VersionPage {
     pub(super) entries: Vec<VersionEntry>,
-    /// The key and the version to go on after, where there is more.
+    /// The key and version to continue after, if there are more.
     pub(super) next: Option<(String, String)>,
 }
 
-/// Versions and delete markers are mixed, and their order is the answer: so they are variants of one list.
+/// Versions and delete markers are interleaved, and their order matters, so they are variants of one list.
 #[derive(Deserialize)]
 struct ListVersionsResult {
     #[serde(rename = "$value", default)]

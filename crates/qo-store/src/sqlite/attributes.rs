@@ -1,4 +1,4 @@
-//! An object's attributes as one JSON object in a column.
+//! An object's attributes as a JSON object in a column.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use object_store::{Attribute, AttributeValue, Attributes};
 
 use super::error::{SqliteError, damaged};
 
-/// The longest encoded form, in bytes. S3 allows 2 KiB for the user's own and as much for the rest.
+/// The maximum length of the JSON in bytes. S3 allows 2 KiB for user metadata and as much for the rest.
 const ENCODED_LENGTH_LIMIT: usize = 8 * 1024;
 
-/// Sets the user's own attributes apart from those that HTTP knows.
+/// Distinguishes user metadata from the HTTP attributes.
 const METADATA_PREFIX: &str = "metadata:";
 
-/// The JSON form, or `None` where there are no attributes.
+/// Encodes attributes as JSON; `None` if there are none.
 pub(super) fn encode(attributes: &Attributes) -> Result<Option<String>, SqliteError> {
     if attributes.is_empty() {
         return Ok(None);
@@ -29,7 +29,7 @@ pub(super) fn encode(attributes: &Attributes) -> Result<Option<String>, SqliteEr
             Attribute::Metadata(name) => format!("{METADATA_PREFIX}{name}"),
             unknown => {
                 return Err(SqliteError::Attributes {
-                    detail: format!("{unknown:?} is not known here"),
+                    detail: format!("{unknown:?} is not supported"),
                 });
             }
         };
@@ -41,7 +41,7 @@ pub(super) fn encode(attributes: &Attributes) -> Result<Option<String>, SqliteEr
     if encoded.len() > ENCODED_LENGTH_LIMIT {
         return Err(SqliteError::Attributes {
             detail: format!(
-                "they take {} bytes, more than the {ENCODED_LENGTH_LIMIT} that are possible",
+                "they take {} bytes, more than the limit of {ENCODED_LENGTH_LIMIT}",
                 encoded.len()
             ),
         });
@@ -49,13 +49,13 @@ pub(super) fn encode(attributes: &Attributes) -> Result<Option<String>, SqliteEr
     Ok(Some(encoded))
 }
 
-/// The attributes of a stored column.
+/// Decodes the attributes of a stored column.
 pub(super) fn decode(encoded: Option<&str>) -> rusqlite::Result<Attributes> {
     let Some(encoded) = encoded else {
         return Ok(Attributes::new());
     };
     let named: BTreeMap<String, String> = serde_json::from_str(encoded)
-        .map_err(|error| damaged(format!("attributes that do not parse: {error}")))?;
+        .map_err(|error| damaged(format!("attributes do not parse: {error}")))?;
     named
         .into_iter()
         .map(|(name, value)| {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_damaged_is_refused() {
+    fn oversized_or_damaged_attributes_are_rejected() {
         let long = Attributes::from_iter([(Attribute::ContentType, "x".repeat(9_000))]);
         assert!(matches!(encode(&long), Err(SqliteError::Attributes { .. })));
         for bad in ["", "[]", "{\"unknown\":\"x\"}", "{\"content-type\":1}"] {

@@ -1,9 +1,9 @@
-//! Keeps the write-ahead log from growing without end.
+//! Keeps the write-ahead log from growing without bounds.
 //!
-//! SQLite copies the log back into the database after every few thousand pages, and starts it anew when everything was
-//! copied and nobody reads from it. Where several processes write all the time, that moment never comes by itself: while
-//! one copies, another appends. So when the log is far larger than it should be, the writer asks for the moment: it keeps
-//! others from writing until the rest is copied and the readers of the log are through, and then empties it.
+//! SQLite copies the log into the database every few thousand pages, and restarts it when everything was copied and
+//! no reader uses it. If several processes write continuously, that never happens: while one copies, another appends.
+//! When the log is far too large, the writer therefore blocks other writers until the rest is copied and the readers
+//! are done, and then truncates the log.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use rusqlite::Connection;
 
 use super::connection::connect;
 
-/// A log larger than this is emptied.
+/// A larger log is truncated.
 const LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
-/// How long emptying waits for others, in attempts half a millisecond apart. A reader that stays for longer, such as a
-/// shell that somebody left open, must not hold up the writes.
+/// How many attempts, half a millisecond apart, truncating waits for others. A long-lived reader, such as an open
+/// SQLite shell, must not block writes.
 const ATTEMPTS_MAX: i32 = 400;
 
 /// Watches the size of the log.
@@ -24,7 +24,7 @@ pub(super) struct LogGuard {
     database: PathBuf,
     log: PathBuf,
     bytes_max: u64,
-    /// The size at which to act next: larger than the limit after an attempt that failed.
+    /// The size at which to act next. After a failed attempt it exceeds the limit.
     threshold_bytes: u64,
 }
 
@@ -43,24 +43,25 @@ impl LogGuard {
         }
     }
 
-    /// Empties the log if it is too large and others let it. To be called outside of a transaction.
+    /// Truncates the log if it is too large and other processes permit it. Must be called outside of a
+    /// transaction.
     pub(super) fn check(&mut self) {
         let bytes = fs::metadata(&self.log).map_or(0, |log| log.len());
         if bytes < self.threshold_bytes {
             return;
         }
-        self.threshold_bytes = match self.empty() {
+        self.threshold_bytes = match self.truncate() {
             Ok(true) => self.bytes_max,
             Ok(false) => bytes.saturating_add(self.bytes_max),
             Err(error) => {
-                tracing::warn!(%error, bytes, "the write-ahead log could not be emptied");
+                tracing::warn!(%error, bytes, "the write-ahead log could not be truncated");
                 bytes.saturating_add(self.bytes_max)
             }
         };
     }
 
-    /// Returns whether it is empty. A connection of its own can be less patient than the writer's.
-    fn empty(&self) -> rusqlite::Result<bool> {
+    /// Returns whether the log is empty. Uses a separate connection with a shorter wait than the writer's.
+    fn truncate(&self) -> rusqlite::Result<bool> {
         let connection = connect(&self.database, |attempts| {
             std::thread::sleep(std::time::Duration::from_micros(500));
             attempts < ATTEMPTS_MAX
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_log_is_emptied_unless_somebody_reads_it() {
+    fn a_large_log_is_truncated_unless_it_has_a_reader() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("qo.db");
         let writer = open_database(&path).unwrap();
@@ -94,7 +95,7 @@ mod tests {
 
         write(&writer, 1);
         guard.check();
-        assert!(log_bytes() > 0, "a small log is left alone");
+        assert!(log_bytes() > 0, "a small log must be left alone");
         for id in 2..6 {
             write(&writer, id);
         }
@@ -114,11 +115,11 @@ mod tests {
             write(&writer, id);
         }
         guard.check();
-        assert!(log_bytes() > 200_000, "the reader still needs it");
+        assert!(log_bytes() > 200_000, "a reader still needs the log");
         assert_eq!(count(&snapshot), 6);
         assert!(
             guard.threshold_bytes > log_bytes(),
-            "not tried at every write"
+            "must not be tried at every write"
         );
         drop(snapshot);
         for id in 12..16 {

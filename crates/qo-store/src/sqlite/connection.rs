@@ -1,4 +1,4 @@
-//! Connections to the file: how they wait for each other, and the pool of those that read.
+//! Connections to the file, their lock handling, and the pool of read connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,26 +9,26 @@ use tokio::sync::Semaphore;
 
 use super::error::SqliteError;
 
-/// The size of a page of a new file. Large objects go through fewer pages so, which is where most of the time of writing one goes;
-/// a write of a small one touches a handful of pages, whatever their size, and then waits for the disk.
+/// The page size of a new file. Large pages speed up writing large objects, whose cost depends on the number of
+/// pages. A small write touches a handful of pages of any size and then waits for the disk.
 pub(super) const PAGE_BYTES: i64 = 16 * 1024;
 
-/// How long a connection waits for other processes before it gives up.
+/// How long a connection waits for the lock.
 pub(super) const LOCK_WAIT_LIMIT: Duration = Duration::from_secs(30);
 
-/// The longest pause between two attempts at a lock.
+/// The maximum pause between two attempts to lock.
 const LOCK_PAUSE_MAX: Duration = Duration::from_millis(2);
 
-/// How many reads run at once. More would only wait for each other's turn at the disk.
+/// The number of concurrent reads. More would only compete for the disk.
 const READERS_MAX: usize = 4;
 
-/// Statements that a connection keeps prepared: more than there are in this module.
+/// The number of cached prepared statements: more than this module uses.
 const STATEMENTS_MAX: usize = 64;
 
-/// Opens one connection, which asks `wait` whether to try again when others have the lock. This neither reads the file nor
-/// says anything about its content.
+/// Opens a connection. `wait` decides whether to retry when the file is locked. This does not read the file or check
+/// its contents.
 pub(super) fn connect(path: &Path, wait: fn(i32) -> bool) -> rusqlite::Result<Connection> {
-    // Without the flag for URIs, a path is a path, whatever it starts with.
+    // Without the URI flag, every path is taken literally.
     let mut connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -40,24 +40,24 @@ pub(super) fn connect(path: &Path, wait: fn(i32) -> bool) -> rusqlite::Result<Co
     Ok(connection)
 }
 
-/// Settings that a connection loses when it is closed.
+/// Settings that apply per connection.
 pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
-    // FULL flushes the log at every commit: without it, a power failure could undo writes that were acknowledged.
+    // FULL flushes the log at every commit. Without it, a power failure could undo acknowledged writes.
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // A checkpoint costs flushes of its own, so it should be worth them (16 MiB of pages).
+    // A checkpoint has its own flushes, so it runs only every 16 MiB of pages.
     connection.pragma_update(None, "wal_autocheckpoint", 16 * 1024 * 1024 / PAGE_BYTES)?;
-    // What a burst of writes left of the log is given back at the next checkpoint.
+    // After a burst of writes, the next checkpoint truncates the log.
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
-    // Negative: in KiB.
+    // Negative values are in KiB.
     connection.pragma_update(None, "cache_size", -16 * 1024)?;
     Ok(())
 }
 
-/// Waits a little before SQLite's next attempt at a lock, or tells it to give up.
+/// Pauses before SQLite's next attempt to lock, or tells it to give up.
 ///
-/// SQLite's own handler soon pauses for 100 ms at a time. Locks here are held for as long as one flush takes, so a waiter
-/// that sleeps so long starves among others that come fresh. The attempts are counted and not timed, because a blocking
-/// callback has no other clock to ask.
+/// SQLite's built-in handler soon pauses for 100 ms at a time. Locks here are held only for one flush, so a
+/// connection that sleeps that long starves among newcomers. Attempts are counted instead of timed, because a
+/// blocking callback has no access to the runtime's clock.
 pub(super) fn wait_for_lock(attempts: i32) -> bool {
     match lock_pause(attempts) {
         Some(pause) => {
@@ -68,7 +68,7 @@ pub(super) fn wait_for_lock(attempts: i32) -> bool {
     }
 }
 
-/// The pause after so many failed attempts, or `None` when together they have taken [`LOCK_WAIT_LIMIT`].
+/// The pause after this many failed attempts, or `None` once all pauses add up to [`LOCK_WAIT_LIMIT`].
 pub(super) fn lock_pause(attempts: i32) -> Option<Duration> {
     let attempts = u32::try_from(attempts).unwrap_or(0);
     let attempts_max = LOCK_WAIT_LIMIT.as_millis() / LOCK_PAUSE_MAX.as_millis();
@@ -78,7 +78,7 @@ pub(super) fn lock_pause(attempts: i32) -> Option<Duration> {
     Some(Duration::from_micros(100 << attempts.min(6)).min(LOCK_PAUSE_MAX))
 }
 
-/// Whether an error says that somebody else has the lock.
+/// Whether the error means that the file is locked.
 pub(super) fn is_locked(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -90,7 +90,7 @@ pub(super) fn is_locked(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// The connections that read, opened when they are first needed.
+/// The read connections, opened on first use.
 pub(super) struct ReaderPool {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
@@ -106,7 +106,7 @@ impl ReaderPool {
         }
     }
 
-    /// Runs `work` on a thread for blocking work, in one transaction: all that it reads is of the same moment.
+    /// Runs `work` on a blocking thread in one transaction, so that all its reads see the same snapshot.
     pub(super) async fn read<T, F>(self: &Arc<Self>, work: F) -> Result<T, SqliteError>
     where
         T: Send + 'static,
@@ -120,7 +120,7 @@ impl ReaderPool {
             })?;
         let pool = Arc::clone(self);
         let task = tokio::task::spawn_blocking(move || {
-            // The permit lives as long as the work, even when the caller has gone.
+            // The permit lives as long as the work, even if the caller is gone.
             let _permit = permit;
             let connection = pool.take()?;
             let result = {
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_is_waited_for_as_long_as_promised() {
+    fn the_lock_wait_matches_its_limit() {
         let mut total = Duration::ZERO;
         let mut attempts = 0;
         while let Some(pause) = lock_pause(attempts) {

@@ -1,4 +1,4 @@
-//! What can go wrong with the file, in words that say what to do.
+//! Errors of the SQLite store.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,79 +11,83 @@ use crate::error::StoreError;
 
 /// Why a database could not be opened. Each message is one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum SqliteOpenError {
-    /// The file exists and is no SQLite database.
-    #[error("{} is not an SQLite database: choose another path, or move that file away", path.display())]
+    /// The file exists and is not an SQLite database.
+    #[error("{} is not an SQLite database: choose another path, or move the file", path.display())]
     NotADatabase {
         /// The file.
         path: PathBuf,
     },
     /// The file is an SQLite database that belongs to another program.
-    #[error("{} is an SQLite database of another program: choose another path for qo's", path.display())]
+    #[error("{} is an SQLite database of another program: choose another path for qo", path.display())]
     ForeignDatabase {
         /// The file.
         path: PathBuf,
     },
     /// A later release of qo wrote the file.
-    #[error("{} was written by a newer qo (schema {found}, this one knows {supported}): update qo, or choose another path", path.display())]
+    #[error("{} was written by a newer qo (schema {found}, this version supports {supported}): update qo, or choose another path", path.display())]
     NewerSchema {
         /// The file.
         path: PathBuf,
-        /// The schema that the file has.
+        /// The schema version of the file.
         found: i64,
-        /// The newest schema that this release knows.
+        /// The newest schema version that this release supports.
         supported: i64,
     },
-    /// The file, or the directory for it, cannot be created or written.
-    #[error("cannot write {}: {reason}; choose a path in a directory that you may write to", path.display())]
+    /// The file or its directory cannot be created or written.
+    #[error("cannot write {}: {reason}; choose a path in a writable directory", path.display())]
     Unwritable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's message.
         reason: String,
     },
-    /// Anything else.
+    /// Another error.
     #[error("cannot open the database {}: {reason}", path.display())]
     Other {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// SQLite's message.
         reason: String,
     },
 }
 
-/// Why a read or a write of an open database failed. It is the source of an [`object_store::Error::Generic`].
+/// Why a read or write failed. It is the source of an [`object_store::Error::Generic`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum SqliteError {
-    /// Other processes held the lock for longer than the time that a write waits.
-    #[error("the database stayed locked by other processes for more than {} s", super::connection::LOCK_WAIT_LIMIT.as_secs())]
+    /// Other processes held the lock for too long.
+    #[error("the database was locked by other processes for more than {} s", super::connection::LOCK_WAIT_LIMIT.as_secs())]
     Busy,
     /// There is no space left for the database.
-    #[error("the disk that holds the database is full: free some space")]
+    #[error("the disk of the database is full: free some space")]
     DiskFull,
     /// The operating system failed to read or write the file.
     #[error("the database file could not be read or written: {detail}")]
     Io {
-        /// What SQLite said.
+        /// SQLite's message.
         detail: String,
     },
-    /// The file's content makes no sense.
+    /// The contents of the file are invalid.
     #[error("the database file is damaged: {detail}")]
     Corrupt {
         /// What is wrong.
         detail: String,
     },
-    /// The file may only be read.
-    #[error("the database file is read-only: make it, and its directory, writable")]
+    /// The file is read-only.
+    #[error("the database file is read-only: make the file and its directory writable")]
     ReadOnly,
-    /// The object is larger than the store takes.
-    #[error("an object of {size} bytes is too large: SQLite stores take up to {OBJECT_SIZE_LIMIT}")]
+    /// The object exceeds the size limit.
+    #[error(
+        "an object of {size} bytes is too large: the limit of SQLite stores is {OBJECT_SIZE_LIMIT}"
+    )]
     TooLarge {
-        /// The size that was asked for, or what of it had arrived when it was refused.
+        /// The size of the object, or of the part that had arrived.
         size: usize,
     },
     /// The key is empty or too long.
-    #[error("a key of {length} bytes is not possible: keys have 1 to {KEY_LENGTH_LIMIT} bytes")]
+    #[error("a key of {length} bytes is invalid: keys have 1 to {KEY_LENGTH_LIMIT} bytes")]
     KeyLength {
         /// The key's length in bytes.
         length: usize,
@@ -91,22 +95,22 @@ pub enum SqliteError {
     /// The object's attributes cannot be stored.
     #[error("the attributes cannot be stored: {detail}")]
     Attributes {
-        /// Why not.
+        /// The reason.
         detail: String,
     },
-    /// A conditional write named neither an entity tag nor a version.
-    #[error("a conditional write needs the entity tag or the version that it expects")]
+    /// A conditional write has neither an entity tag nor a version.
+    #[error("a conditional write needs an entity tag or a version")]
     MissingTag,
-    /// An upload that was completed or aborted cannot be used again.
-    #[error("the upload is over: it was completed or aborted")]
-    UploadOver,
-    /// The writer's thread is gone.
-    #[error("the store's writer has stopped: open the store again")]
+    /// The upload was already completed or aborted.
+    #[error("the upload was already completed or aborted")]
+    UploadFinished,
+    /// The writer thread has stopped.
+    #[error("the writer thread has stopped: open the store again")]
     WriterStopped,
-    /// Anything else.
+    /// Another error.
     #[error("SQLite failed: {detail}")]
     Other {
-        /// What SQLite said.
+        /// SQLite's message.
         detail: String,
     },
 }
@@ -139,7 +143,7 @@ impl From<SqliteError> for object_store::Error {
 }
 
 impl SqliteError {
-    /// The same in qo's own words, for a request about `key` that took `elapsed`.
+    /// Converts to a [`StoreError`] of a request for `key` that took `elapsed`.
     pub(super) fn into_store_error(
         self,
         key: &str,
@@ -156,14 +160,15 @@ impl SqliteError {
                 detail,
                 attempts: 1,
                 elapsed,
-                // A failed commit says that nothing was kept, but a failing disk may be wrong about that.
+                // A failed commit means that nothing was stored, but a failing disk may be wrong
+                // about that.
                 in_doubt: is_write && matches!(self, Self::Io { .. } | Self::WriterStopped),
             },
         }
     }
 }
 
-/// The error for rows that contradict each other.
+/// The error for inconsistent rows.
 pub(super) fn damaged(detail: String) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(
         rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
@@ -180,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_that_call_for_different_actions_stay_apart() {
+    fn sqlite_codes_map_to_distinct_errors() {
         use rusqlite::ffi;
         assert_eq!(sqlite(ffi::SQLITE_BUSY), SqliteError::Busy);
         assert_eq!(sqlite(ffi::SQLITE_FULL), SqliteError::DiskFull);

@@ -1,13 +1,13 @@
-//! Group commit: all writes of the process go through one thread, and those that wait together are committed together.
+//! Group commit: one thread handles all writes of the process and commits concurrent ones together.
 //!
-//! A flush to disk costs the same for one write as for hundreds. The thread takes whatever is in the queue, applies it in
-//! order in one immediate transaction, commits once, and only then answers everybody. While it flushes, the next group
-//! gathers by itself, so that no timer is needed and a lone write never waits.
+//! A flush costs the same for one write as for hundreds. The thread takes all queued writes, applies them in order in
+//! one immediate transaction, commits once, and then replies to all callers. While it flushes, the next group
+//! accumulates, so no timer is needed and a single write never waits.
 //!
-//! Within a group a job sees what the jobs before it did, just as if each had been a transaction of its own. A job whose
-//! condition does not hold has written nothing and fails alone, by what it returns. When SQLite itself fails, nothing of
-//! the group is kept and everybody is told, including those whose condition did not hold: they may have been refused
-//! because of a write that is now undone.
+//! Within a group, a job sees the effects of earlier jobs, as if each were a transaction of its own. A job whose
+//! condition fails has written nothing and fails alone, through its return value. If SQLite itself fails, the whole
+//! group is rolled back and every caller gets the error, including those whose condition failed: the reason may have
+//! been a write that is now undone.
 
 use std::io;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use super::error::SqliteError;
 use super::write::WriteTransaction;
 use crate::runtime::Runtime;
 
-/// How many writes may wait before their callers do.
+/// How many writes may be queued before callers wait.
 const QUEUE_LENGTH: usize = 1024;
 
-/// How many writes one commit takes.
+/// The maximum number of writes in one commit.
 const GROUP_LENGTH_MAX: usize = 1024;
 
-/// A group takes no further write once it holds so many bytes, which bounds the log and the time of one commit.
+/// A group with this many bytes takes no further write. This bounds the log and the duration of a commit.
 const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The way to the writer's thread, which ends when this is dropped.
+/// The queue of the writer thread. Dropping it ends the thread.
 pub(super) struct WriteQueue {
     jobs: mpsc::Sender<Box<dyn Job>>,
 }
@@ -43,39 +43,39 @@ impl WriteQueue {
         Ok(Self { jobs })
     }
 
-    /// Has `work` done as a part of the next commit, and returns what it returned once that is durable.
+    /// Runs `work` as part of the next commit and returns its result once that is durable.
     ///
-    /// `bytes` is how much it writes. The work must not write anything before it refuses.
+    /// `bytes` is the amount of data it writes. The work must not write anything before it rejects.
     pub(super) async fn write<T, F>(&self, bytes: usize, work: F) -> Result<T, SqliteError>
     where
         T: Send + 'static,
         F: FnOnce(&mut WriteTransaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
+        let (reply, receiver) = oneshot::channel();
         let job = Box::new(Pending {
             bytes,
             work: Some(work),
-            outcome: None,
+            result: None,
             reply,
         });
         self.jobs
             .send(job)
             .await
             .map_err(|_| SqliteError::WriterStopped)?;
-        answer.await.map_err(|_| SqliteError::WriterStopped)?
+        receiver.await.map_err(|_| SqliteError::WriterStopped)?
     }
 }
 
 trait Job: Send {
     fn bytes(&self) -> usize;
     fn apply(&mut self, transaction: &mut WriteTransaction<'_>) -> rusqlite::Result<()>;
-    fn answer(self: Box<Self>, committed: Result<(), SqliteError>);
+    fn reply(self: Box<Self>, committed: Result<(), SqliteError>);
 }
 
 struct Pending<T, F> {
     bytes: usize,
     work: Option<F>,
-    outcome: Option<T>,
+    result: Option<T>,
     reply: oneshot::Sender<Result<T, SqliteError>>,
 }
 
@@ -90,16 +90,16 @@ where
 
     fn apply(&mut self, transaction: &mut WriteTransaction<'_>) -> rusqlite::Result<()> {
         if let Some(work) = self.work.take() {
-            self.outcome = Some(work(transaction)?);
+            self.result = Some(work(transaction)?);
         }
         Ok(())
     }
 
-    fn answer(self: Box<Self>, committed: Result<(), SqliteError>) {
-        let Self { outcome, reply, .. } = *self;
-        let answer = committed.and_then(|()| outcome.ok_or(SqliteError::WriterStopped));
-        // A caller that has gone needs no answer.
-        let _ = reply.send(answer);
+    fn reply(self: Box<Self>, committed: Result<(), SqliteError>) {
+        let Self { result, reply, .. } = *self;
+        let result = committed.and_then(|()| result.ok_or(SqliteError::WriterStopped));
+        // The caller may be gone.
+        let _ = reply.send(result);
     }
 }
 
@@ -122,7 +122,7 @@ fn write_groups(
             tracing::warn!(%error, writes = group.len(), "a group of writes failed");
         }
         for job in group {
-            job.answer(committed.clone());
+            job.reply(committed.clone());
         }
         log.check();
     }
@@ -134,7 +134,7 @@ fn commit(
     group: &mut [Box<dyn Job>],
 ) -> rusqlite::Result<()> {
     if !connection.is_autocommit() {
-        // The rollback of an earlier group failed with the group; without this no other could begin.
+        // Roll back first: if the rollback of an earlier group failed, no transaction could begin.
         connection.execute_batch("ROLLBACK")?;
     }
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
@@ -163,7 +163,7 @@ mod tests {
         WriteQueue::start(connection, TokioRuntime::shared()).unwrap()
     }
 
-    /// Holds the writer's thread inside a job until told to go on, so that what is queued meanwhile forms one group.
+    /// Blocks the writer thread inside a job until released, so that jobs queued meanwhile form one group.
     async fn hold(queue: &Arc<WriteQueue>) -> (sync_mpsc::Sender<()>, BoxedTask) {
         let (go_on, wait) = sync_mpsc::channel::<()>();
         let (started, has_started) = oneshot::channel();
@@ -190,7 +190,7 @@ mod tests {
     type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
     #[tokio::test]
-    async fn a_failure_undoes_the_whole_group_and_tells_everybody() {
+    async fn a_failure_rolls_back_the_group_and_fails_every_caller() {
         let directory = tempfile::tempdir().unwrap();
         let queue = Arc::new(queue_on(&directory));
         let (go_on, held) = hold(&queue).await;
@@ -200,7 +200,7 @@ mod tests {
         });
         let later = queue.write(1, |tx| tx.current("good").map(|found| found.is_some()));
         let ((), good, bad, later, ()) = tokio::join!(held, good, bad, later, async {
-            // By now the other three have been polled, in order, and are in the queue.
+            // By now the other three have been polled in order and are in the queue.
             go_on.send(()).unwrap();
         });
         for refused in [good.map(|_| ()), bad, later.map(|_| ())] {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_together_is_committed_together_and_in_order() {
+    async fn concurrent_writes_are_committed_together_and_in_order() {
         let directory = tempfile::tempdir().unwrap();
         let queue = Arc::new(queue_on(&directory));
         let (go_on, held) = hold(&queue).await;
@@ -262,7 +262,7 @@ mod tests {
             .await
             .unwrap();
         drop(queue);
-        // The last connection to close takes the log with it.
+        // Closing the last connection removes the log.
         let log = directory.path().join("qo.db-wal");
         while log.exists() {
             tokio::task::yield_now().await;

@@ -1,8 +1,8 @@
-//! Applying the lifecycle rules.
+//! Applies the lifecycle rules.
 //!
-//! A bucket in the cloud does this by itself; a file has to be told. Candidates are found by reading pages of keys, which
-//! holds up no writer, and are removed in small transactions that check again: what was written anew in the meantime stays.
-//! A crash between two of these transactions leaves some candidates for the next call.
+//! A bucket in the cloud does this automatically; a file needs a call. Candidates are found by reading pages of keys,
+//! which does not block writers. They are removed in small transactions that check again, so objects written in the
+//! meantime stay. A crash between two transactions leaves the remaining candidates for the next call.
 
 use qo_core::Timestamp;
 use rusqlite::{Connection, params};
@@ -12,24 +12,24 @@ use super::write::WriteTransaction;
 use crate::admin::{BucketAdmin, LifecycleRule};
 use crate::error::StoreError;
 
-/// How many rows are read, and at most removed, at once.
+/// The number of rows read, and at most removed, at once.
 const PAGE_LENGTH: usize = 1000;
 
-/// How much one call removes.
+/// The maximum number of rows that one call removes.
 const REMOVALS_MAX: u64 = 10_000;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// What one call of [`SqliteStore::apply_lifecycle`] did.
+/// The result of [`SqliteStore::apply_lifecycle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LifecycleReport {
-    /// Objects that had reached their age.
+    /// The number of expired objects.
     pub expired_objects: u64,
-    /// Versions that had been replaced for long enough.
+    /// The number of expired noncurrent versions.
     pub expired_versions: u64,
-    /// Delete markers that hid nothing any more.
+    /// The number of removed delete markers that hid no version.
     pub expired_delete_markers: u64,
-    /// Whether all was done; if not, call again.
+    /// Whether everything was removed. If not, call again.
     pub is_complete: bool,
 }
 
@@ -39,7 +39,7 @@ impl LifecycleReport {
     }
 }
 
-/// What a rule looks for. Each is one pass over the keys that start with the rule's prefix.
+/// What a rule removes. Each is one pass over the keys with the rule's prefix.
 #[derive(Debug, Clone, Copy)]
 enum Pass {
     Objects { before_ms: i64 },
@@ -47,7 +47,7 @@ enum Pass {
     DeleteMarkers,
 }
 
-/// A row that a pass went over, and whether it is to go.
+/// A row that a pass visited, and whether to remove it.
 struct Candidate {
     key: String,
     generation: i64,
@@ -55,10 +55,10 @@ struct Candidate {
 }
 
 impl SqliteStore {
-    /// Removes what the lifecycle rules say, as of `now`.
+    /// Applies the lifecycle rules as of `now`.
     ///
-    /// Objects expire as if they were deleted, so that a versioned database keeps them as versions. Unfinished uploads
-    /// leave nothing in the file, so `abort_multipart_days` has nothing to do. One call removes up to 10,000 rows.
+    /// An expired object is deleted, so a versioned database keeps it as a version. `abort_multipart_days` has no
+    /// effect, because unfinished uploads leave nothing in the file. One call removes up to 10,000 rows.
     pub async fn apply_lifecycle(&self, now: Timestamp) -> Result<LifecycleReport, StoreError> {
         let mut report = LifecycleReport::default();
         for rule in self.lifecycle().await? {
@@ -72,7 +72,7 @@ impl SqliteStore {
         Ok(report)
     }
 
-    /// Returns whether the pass came to its end.
+    /// Returns whether the pass is complete.
     async fn apply_pass(
         &self,
         prefix: &str,
@@ -116,7 +116,7 @@ impl SqliteStore {
     }
 }
 
-/// In this order, what one pass leaves behind is what the next one takes.
+/// In this order, each pass can remove what the previous one produced.
 fn passes(rule: &LifecycleRule, now: Timestamp) -> Vec<Pass> {
     let before_ms = |days: u32| {
         now.minus_millis(u64::from(days).saturating_mul(DAY_MS))
@@ -139,7 +139,7 @@ fn passes(rule: &LifecycleRule, now: Timestamp) -> Vec<Pass> {
     passes
 }
 
-/// The next rows after one, in the order of keys. The first call starts before the first key with the prefix.
+/// The next rows in key order. The first call starts before the first key with the prefix.
 fn candidates(
     connection: &Connection,
     pass: Pass,
@@ -179,7 +179,7 @@ fn candidates(
         .collect()
 }
 
-/// Removes what is still there. A version or a marker is named by its generation, so it cannot have become something else.
+/// Removes the rows that still exist. A version or marker is identified by its generation, so it cannot have changed.
 fn remove(tx: &mut WriteTransaction<'_>, pass: Pass, due: &[Candidate]) -> rusqlite::Result<u64> {
     let mut removed = 0;
     for row in due {

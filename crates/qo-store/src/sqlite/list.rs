@@ -1,8 +1,9 @@
-//! Listing, as range scans over the keys.
+//! Listing as range scans over the keys.
 //!
-//! Keys are compared byte by byte, as `object_store` compares paths. A prefix names whole segments: what is under `a/b` are
-//! the keys from `a/b/` up to, not including, `a/b0`, because `0` is the character after `/`. A scan is read in pages, each
-//! from a snapshot of its own; between two pages no connection is held, however slowly the stream is read.
+//! Keys are compared byte by byte, like paths in `object_store`. A prefix consists of whole segments: the keys under
+//! `a/b` are those from `a/b/` up to, but not including, `a/b0`, because `0` is the character after `/`. A scan is
+//! read in pages, each from its own snapshot. No connection is held between two pages, however slowly the stream is
+//! read.
 
 use std::sync::Arc;
 
@@ -17,14 +18,14 @@ use super::connection::ReaderPool;
 use super::error::{SqliteError, damaged};
 use super::read::meta;
 
-/// How many keys are read, and held in memory, at once.
+/// The number of keys read and held in memory at once.
 const PAGE_LENGTH: usize = 1000;
 
-/// The keys under a prefix, without the key that equals it.
+/// The keys under a prefix, excluding the key equal to it.
 struct Span {
-    /// What all keys start with: the prefix and a slash, or nothing.
+    /// The common start of all keys: the prefix and a slash, or nothing.
     base: String,
-    /// The first key past the span.
+    /// The first key after the span.
     end: Value,
 }
 
@@ -33,7 +34,7 @@ impl Span {
         match prefix.map(AsRef::<str>::as_ref) {
             None | Some("") => Self {
                 base: String::new(),
-                // To SQLite every text is less than every blob.
+                // In SQLite every text is less than every blob.
                 end: Value::Blob(Vec::new()),
             },
             Some(prefix) => Self {
@@ -44,19 +45,19 @@ impl Span {
     }
 }
 
-/// The first text that is greater than everything in a directory.
+/// The first text that is greater than every key in a directory.
 fn after_directory(directory: &str) -> String {
     format!("{directory}0")
 }
 
-/// All objects under a prefix whose key is greater than `offset`.
+/// All objects under a prefix with keys greater than `offset`.
 pub(super) fn list(
     readers: Arc<ReaderPool>,
     prefix: Option<&Path>,
     offset: Option<&Path>,
 ) -> BoxStream<'static, Result<ObjectMeta>> {
     let span = Span::of(prefix);
-    // No key equals the base, since no path ends in a slash.
+    // No key equals the base, because no path ends with a slash.
     let after = match offset {
         Some(offset) if offset.as_ref() > span.base.as_str() => offset.as_ref().to_owned(),
         _ => span.base,
@@ -101,7 +102,7 @@ fn listed(row: &rusqlite::Row<'_>) -> rusqlite::Result<ObjectMeta> {
     Ok(meta(location, row.get(1)?, row.get(2)?, size))
 }
 
-/// The objects directly under a prefix, and the directories beside them.
+/// The objects directly under a prefix, and its subdirectories.
 pub(super) async fn list_directory(
     readers: &Arc<ReaderPool>,
     prefix: Option<&Path>,
@@ -113,7 +114,7 @@ pub(super) async fn list_directory(
         .map_err(|error: SqliteError| error.into())
 }
 
-/// Leaps over each directory instead of reading what is in it.
+/// Skips over each subdirectory instead of reading its contents.
 fn directory(connection: &Connection, span: &Span) -> rusqlite::Result<ListResult> {
     let mut statement = connection.prepare_cached(
         "SELECT key, generation, last_modified_ms, size FROM objects

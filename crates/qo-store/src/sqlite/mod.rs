@@ -1,20 +1,20 @@
-//! One SQLite file as an object store.
+//! An object store in an SQLite file.
 //!
-//! [`SqliteStore`] is what qo runs on when nothing is configured. Any number of processes on one machine may open the same
-//! file: SQLite's write-ahead log gives each of them consistent reads, and every write is part of an immediate
-//! transaction, so that checking a condition and acting on it cannot be interleaved with anybody else's write.
+//! [`SqliteStore`] is the default store of qo. Any number of processes on one machine may open the same file.
+//! SQLite's write-ahead log gives each of them consistent reads, and every write is part of an immediate transaction,
+//! so that no other write can come between checking a condition and acting on it.
 //!
-//! - **Durable on return.** The log is flushed (`synchronous = FULL`) before a write is answered.
-//! - **Group commit.** Writes that wait at the same time share one transaction and one flush (`group`).
-//! - **Entity tags never repeat.** A tag is the object's generation, a number that the file counts up with every write,
-//!   whatever the bytes are. Compare-and-swap is therefore immune to a value that changed and changed back. The same
-//!   number is the object's version. Only [`BucketAdmin::delete_version`](crate::admin::BucketAdmin::delete_version) of
-//!   the newest version brings an older generation back, together with the very version that it names.
-//! - **A crash is harmless at every point.** Each write is one transaction or a part of one: after a crash, SQLite finds
-//!   all of it or nothing of it. Opening a new file takes two steps, see `schema`.
+//! - **Durable on return.** The log is flushed (`synchronous = FULL`) before a write returns.
+//! - **Group commit.** Concurrent writes share one transaction and one flush (`group`).
+//! - **Entity tags never repeat.** A tag is the object's generation, a counter in the file that every write
+//!   increments, whatever the bytes are. Compare-and-swap is therefore immune to a value that changed and changed
+//!   back. The generation is also the object's version. Only
+//!   [`BucketAdmin::delete_version`](crate::admin::BucketAdmin::delete_version) of the newest version restores an
+//!   older generation, together with the version that it identifies.
+//! - **Crash safe.** Each write is one transaction or part of one: after a crash, SQLite finds all of it or none.
+//!   Opening a new file takes two steps, see `schema`.
 //!
-//! A caller that stops waiting for a write (by dropping its future) does not undo it: as with a store behind a network,
-//! the write may take effect or not.
+//! Dropping the future of a write does not undo it: as with a remote store, the write may or may not take effect.
 
 mod attributes;
 mod checkpoint;
@@ -43,19 +43,19 @@ use group::WriteQueue;
 pub use error::{SqliteError, SqliteOpenError};
 pub use lifecycle::LifecycleReport;
 
-/// The largest object, in bytes.
+/// The maximum size of an object in bytes.
 pub const OBJECT_SIZE_LIMIT: usize = 64 * 1024 * 1024;
 
-/// The longest key, in bytes, as in S3.
+/// The maximum length of a key in bytes, as in S3.
 pub const KEY_LENGTH_LIMIT: usize = 1024;
 
-/// An object store in one SQLite file. Clones share the same connections.
+/// An object store in an SQLite file. Clones share the same connections.
 #[derive(Clone)]
 pub struct SqliteStore {
     inner: Arc<Inner>,
 }
 
-/// When the last clone is gone the queue closes, and with it the writer's thread ends.
+/// Dropping the last clone closes the queue, which ends the writer thread.
 struct Inner {
     path: PathBuf,
     runtime: Arc<dyn Runtime>,
@@ -64,12 +64,12 @@ struct Inner {
 }
 
 impl SqliteStore {
-    /// Opens the database at `path`, and creates it, and the directory that it is in, if they are missing.
+    /// Opens the database at `path`, creating it and its directory if they do not exist.
     ///
-    /// On Unix a new file is readable and writable by its owner alone.
+    /// On Unix, only the owner can read and write a new file.
     pub fn open(path: &Path, runtime: Arc<dyn Runtime>) -> Result<Self, SqliteOpenError> {
-        // A relative path would name another file once the process changes its directory, and SQLite has names of its own,
-        // such as `:memory:`, that are no paths at all.
+        // A relative path would refer to another file after a change of directory, and SQLite has special
+        // names, such as `:memory:`, that are not paths.
         let path = &std::path::absolute(path).map_err(|error| SqliteOpenError::Unwritable {
             path: path.to_owned(),
             reason: error.to_string(),
@@ -78,7 +78,7 @@ impl SqliteStore {
         let writes = WriteQueue::start(connection, Arc::clone(&runtime)).map_err(|error| {
             SqliteOpenError::Other {
                 path: path.to_owned(),
-                reason: format!("cannot start the writer's thread: {error}"),
+                reason: format!("cannot start the writer thread: {error}"),
             }
         })?;
         Ok(Self {
@@ -91,7 +91,7 @@ impl SqliteStore {
         })
     }
 
-    /// The file that this store is in.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.inner.path
     }

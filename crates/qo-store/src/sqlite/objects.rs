@@ -1,4 +1,4 @@
-//! The `object_store` trait.
+//! The `ObjectStore` implementation.
 
 use std::ops::Range;
 
@@ -20,10 +20,10 @@ use super::upload::Upload;
 use super::write::{Current, WriteTransaction};
 use super::{KEY_LENGTH_LIMIT, OBJECT_SIZE_LIMIT, SqliteStore, attributes, list, read};
 
-/// How many keys are deleted in one transaction, as many as S3 takes in one request.
+/// The number of keys deleted in one transaction, as in one S3 request.
 const DELETE_BATCH_LENGTH: usize = 1000;
 
-/// Tags of the `TagSet` kind are accepted and not kept: the trait has no way to read them.
+/// Tags (`TagSet`) are accepted but not stored: the trait has no way to read them.
 #[async_trait]
 impl ObjectStore for SqliteStore {
     async fn put_opts(
@@ -81,7 +81,8 @@ impl ObjectStore for SqliteStore {
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
         let store = self.clone();
-        // What is ready goes together: a list's page becomes one transaction, a lone key does not wait for others.
+        // Ready keys are deleted together: a page of a list becomes one transaction, and a single key does
+        // not wait.
         locations
             .ready_chunks(DELETE_BATCH_LENGTH)
             .then(move |batch| delete_batch(store.clone(), batch))
@@ -115,7 +116,7 @@ impl ObjectStore for SqliteStore {
             .await?
     }
 
-    /// Moves in one transaction: nobody sees both, or neither.
+    /// Moves in one transaction: no reader sees both objects or neither.
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
         check_key(to)?;
         let must_create = options.target_mode == RenameTargetMode::Create;
@@ -158,7 +159,7 @@ fn check_key(location: &Path) -> Result<(), SqliteError> {
     }
 }
 
-/// The outer result is SQLite's and concerns the whole group; the inner one is this caller's.
+/// The outer result is SQLite's and concerns the whole group. The inner one is this caller's.
 fn put(
     tx: &mut WriteTransaction<'_>,
     location: &Path,
@@ -183,7 +184,7 @@ fn put(
     }))
 }
 
-/// Why an update must not happen. What counts is the tag, or the version where there is no tag; here they are the same.
+/// Why an update is refused. The tag is compared, or the version if there is no tag; here they are equal.
 fn refuse_update(
     location: &Path,
     expected: &UpdateVersion,
@@ -199,7 +200,7 @@ fn refuse_update(
             if tag == *expected {
                 return None;
             }
-            format!("the tag is {tag} and not {expected}")
+            format!("the tag is {tag}, not {expected}")
         }
     };
     Some(Error::Precondition {
@@ -215,7 +216,7 @@ fn copy(
     must_create: bool,
 ) -> rusqlite::Result<Result<()>> {
     if must_create && tx.current(to.as_ref())?.is_some() {
-        // A missing source is reported first, as other stores do.
+        // A missing source is reported first, as by other stores.
         return Ok(Err(match tx.current(from.as_ref())? {
             Some(_) => already_exists(to),
             None => not_found(from),
@@ -273,8 +274,8 @@ async fn delete_batch(store: SqliteStore, batch: Vec<Result<Path>>) -> Vec<Resul
         .collect()
 }
 
-/// What a read found.
-struct Found {
+/// The result of a read.
+struct ReadObject {
     meta: ObjectMeta,
     range: Range<u64>,
     attributes: Attributes,
@@ -285,7 +286,7 @@ fn get(
     connection: &Connection,
     location: &Path,
     options: &GetOptions,
-) -> rusqlite::Result<Result<Found>> {
+) -> rusqlite::Result<Result<ReadObject>> {
     let key: &str = location.as_ref();
     let stored = match &options.version {
         Some(version) => read::find_version(connection, key, version)?,
@@ -307,7 +308,7 @@ fn get(
     } else {
         read::read_range(connection, stored.generation, &range)?
     };
-    Ok(Ok(Found {
+    Ok(Ok(ReadObject {
         meta,
         range,
         attributes: attributes::decode(stored.attributes.as_deref())?,
@@ -346,13 +347,13 @@ fn resolve(range: Option<&GetRange>, size: u64) -> Result<Range<u64>> {
 fn not_found(location: &Path) -> Error {
     Error::NotFound {
         path: location.to_string(),
-        source: "the database has no such object".into(),
+        source: "the object does not exist".into(),
     }
 }
 
 fn already_exists(location: &Path) -> Error {
     Error::AlreadyExists {
         path: location.to_string(),
-        source: "the database has such an object".into(),
+        source: "the object already exists".into(),
     }
 }

@@ -1,4 +1,4 @@
-//! Reading one object, within one snapshot.
+//! Reading one object within one snapshot.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ impl Stored {
     }
 }
 
-/// An object's description; its generation is both its tag and its version.
+/// The metadata of an object. Its generation is both its tag and its version.
 pub(super) fn meta(
     location: Path,
     generation: i64,
@@ -44,7 +44,7 @@ pub(super) fn meta(
     let tag = generation.to_string();
     ObjectMeta {
         location,
-        // Whatever is stored came from a `Timestamp`, all of which have a date.
+        // Stored times come from a `Timestamp`, and all of those have a date.
         last_modified: DateTime::<Utc>::from_timestamp_millis(last_modified_ms).unwrap_or_default(),
         size,
         e_tag: Some(tag.clone()),
@@ -52,7 +52,7 @@ pub(super) fn meta(
     }
 }
 
-/// What a plain read of `key` finds.
+/// The current object of `key`.
 pub(super) fn find(connection: &Connection, key: &str) -> rusqlite::Result<Option<Stored>> {
     connection
         .prepare_cached(
@@ -62,7 +62,7 @@ pub(super) fn find(connection: &Connection, key: &str) -> rusqlite::Result<Optio
         .optional()
 }
 
-/// One version of `key`, unless it marks a deletion. A text that no version can have finds nothing.
+/// One version of `key`, unless it is a delete marker. An invalid version text finds nothing.
 pub(super) fn find_version(
     connection: &Connection,
     key: &str,
@@ -83,7 +83,7 @@ pub(super) fn find_version(
         .optional()
 }
 
-/// The generation that a version names. One spelling, one version: `007` names none.
+/// Parses a version into its generation. Each version has exactly one spelling: `007` is invalid.
 pub(super) fn parse_version(version: &str) -> Option<i64> {
     version
         .parse::<i64>()
@@ -91,7 +91,7 @@ pub(super) fn parse_version(version: &str) -> Option<i64> {
         .filter(|generation| *generation > 0 && generation.to_string() == version)
 }
 
-/// A part of an object's bytes, piece by piece. Only the chunks that it touches are read.
+/// Reads a range of an object's bytes in pieces. Only the chunks in the range are read.
 pub(super) fn read_range(
     connection: &Connection,
     generation: i64,
@@ -105,7 +105,7 @@ pub(super) fn read_range(
     let id_of = |offset: u64| {
         i64::try_from(offset / chunk_size)
             .map(|chunk| first_id + chunk)
-            .map_err(|_| damaged(format!("a size of more than {offset} bytes")))
+            .map_err(|_| damaged(format!("the size exceeds {offset} bytes")))
     };
     let mut statement = connection
         .prepare_cached("SELECT id, bytes FROM bodies WHERE id BETWEEN ?1 AND ?2 ORDER BY id")?;
@@ -121,14 +121,14 @@ pub(super) fn read_range(
     }
     if position != range.end {
         return Err(damaged(format!(
-            "generation {generation} lacks the bytes from {position} to {}",
+            "generation {generation} is missing the bytes from {position} to {}",
             range.end
         )));
     }
     Ok(pieces)
 }
 
-/// What of a chunk lies between two offsets of the object.
+/// The part of a chunk between two offsets of the object.
 fn clip(chunk: &Bytes, chunk_start: u64, start: u64, end: u64) -> Bytes {
     let within = |offset: u64| {
         usize::try_from(offset.saturating_sub(chunk_start))
@@ -137,7 +137,7 @@ fn clip(chunk: &Bytes, chunk_start: u64, start: u64, end: u64) -> Bytes {
     chunk.slice(within(start)..within(end))
 }
 
-/// The same in one piece.
+/// Reads a range in one piece.
 pub(super) fn read_bytes(
     connection: &Connection,
     generation: i64,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_across_chunks_are_exact_and_a_missing_chunk_is_noticed() {
+    fn ranges_across_chunks_are_exact_and_a_missing_chunk_is_detected() {
         let directory = tempfile::tempdir().unwrap();
         let connection = open_database(&directory.path().join("qo.db")).unwrap();
         let body: Bytes = (0..CHUNK_SIZE * 2 + 1000)

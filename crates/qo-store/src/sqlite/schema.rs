@@ -1,15 +1,16 @@
-//! The tables, and how a file becomes, or is recognised as, a database of qo.
+//! The tables, and how a file is created or recognised as a qo database.
 //!
-//! - `bucket` is one row: the last generation given out, whether versions are kept, and the rules.
-//! - `objects` is what a plain read or list sees: one row per key, without the bytes, so that a list reads little.
-//! - `versions` is what was replaced, and delete markers. A marker that is the newest version of its key is the only kind
-//!   of row whose `noncurrent_since_ms` is null. The row in `objects`, if there is one, is newer than all of these.
-//! - `bodies` is the bytes, in chunks, found by generation: making a version current or not never moves them. Generations
-//!   grow, so that new bytes are appended at the table's end. An empty object has no row here.
+//! - `bucket` has one row: the last generation, the versioning, and the rules.
+//! - `objects` is what a plain read or list sees: one row per key, without the bytes, so that lists are fast.
+//! - `versions` has replaced versions and delete markers. Only a delete marker that is the newest version of its key
+//!   has a null `noncurrent_since_ms`. The row in `objects`, if any, is newer than all of these.
+//! - `bodies` has the bytes, in chunks by generation, so they never move when a version becomes current or
+//!   noncurrent. Generations grow, so new bytes are appended at the end of the table. An empty object has no row
+//!   here.
 //!
-//! A new file is made ready in two steps, and any number of processes may try at once. Switching to the write-ahead log
-//! comes first; a crash after it leaves an empty database, which counts as new. Then one transaction checks again that
-//! the database is empty, creates the tables and marks the file as qo's; a crash leaves all of it or nothing.
+//! A new file is created in two steps, and any number of processes may do so at once. The first step switches to the
+//! write-ahead log. A crash after it leaves an empty database, which counts as new. The second step is one
+//! transaction that checks again that the database is empty, creates the tables and marks the file as qo's.
 
 use std::fs;
 use std::path::Path;
@@ -19,10 +20,10 @@ use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use super::connection::{PAGE_BYTES, configure, connect, is_locked, lock_pause, wait_for_lock};
 use super::error::SqliteOpenError;
 
-/// Marks a file as qo's: `qoob` in ASCII.
+/// Identifies a qo file: `qoob` in ASCII.
 const APPLICATION_ID: i64 = 0x716f_6f62;
 
-/// The newest schema that this code knows.
+/// The newest schema version that this code supports.
 const SCHEMA_VERSION: i64 = 1;
 
 const CREATE_TABLES: &str = "
@@ -59,7 +60,7 @@ CREATE TABLE bodies (
 );
 ";
 
-/// What a file turned out to be.
+/// The contents of a file.
 enum Content {
     New,
     Current,
@@ -67,7 +68,7 @@ enum Content {
     Foreign,
 }
 
-/// Opens the file for writing, after creating or checking what is in it.
+/// Opens the file for writing, after creating or checking its contents.
 pub(super) fn open_database(path: &Path) -> Result<Connection, SqliteOpenError> {
     let unwritable = |error: &std::io::Error| SqliteOpenError::Unwritable {
         path: path.to_owned(),
@@ -88,7 +89,8 @@ pub(super) fn open_database(path: &Path) -> Result<Connection, SqliteOpenError> 
         match prepare(path, is_missing) {
             Ok(Prepared::Ready(connection)) => return Ok(connection),
             Ok(Prepared::Refused(refusal)) => return Err(refusal),
-            // The switch to the write-ahead log fails at once, without asking the busy handler, while others use the file.
+            // While others use the file, the switch to the write-ahead log fails at once, without calling
+            // the busy handler.
             Err(error) if is_locked(&error) => match lock_pause(attempts) {
                 Some(pause) => std::thread::sleep(pause),
                 None => return Err(explain(path, &error)),
@@ -130,7 +132,7 @@ fn prepare(path: &Path, is_missing: bool) -> rusqlite::Result<Prepared> {
             reason: "the file is read-only".to_owned(),
         }));
     }
-    // It holds for a new file, and is passed over for any other.
+    // Takes effect only for a new file.
     connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
@@ -138,7 +140,7 @@ fn prepare(path: &Path, is_missing: bool) -> rusqlite::Result<Prepared> {
         return Ok(Prepared::Refused(SqliteOpenError::Other {
             path: path.to_owned(),
             reason: format!(
-                "its file system cannot hold a write-ahead log (journal mode {mode}): choose a path on a local disk"
+                "its file system does not support a write-ahead log (journal mode {mode}): choose a path on a local disk"
             ),
         }));
     }
@@ -152,7 +154,7 @@ fn create_tables_if_new(connection: &mut Connection) -> rusqlite::Result<()> {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Somebody else may have created them while this waited for its turn.
+    // Another process may have created them in the meantime.
     if matches!(inspect(&transaction)?, Content::New) {
         transaction.execute_batch(CREATE_TABLES)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -162,7 +164,7 @@ fn create_tables_if_new(connection: &mut Connection) -> rusqlite::Result<()> {
 }
 
 fn inspect(connection: &Connection) -> rusqlite::Result<Content> {
-    // One statement, so that all of it is of the same moment.
+    // A single statement, so that all values are from one snapshot.
     let (application, version, tables): (i64, i64, i64) = connection.query_row(
         "SELECT a.application_id, u.user_version, (SELECT count(*) FROM sqlite_schema)
          FROM pragma_application_id AS a, pragma_user_version AS u",
@@ -177,15 +179,15 @@ fn inspect(connection: &Connection) -> rusqlite::Result<Content> {
     })
 }
 
-/// The tasks in the file are nobody else's business. The log beside it inherits the mode.
+/// Restricts the file to its owner, because tasks may be confidential. The log inherits the mode.
 ///
-/// The mode is set by name: to open the file here and close it again would drop the locks that other connections of this
-/// process hold, because a POSIX lock belongs to the process and any close releases it.
+/// The mode is set by path. Opening and closing the file here would release the locks of this process's other
+/// connections, because any close releases all POSIX locks of the process.
 fn restrict_to_owner(path: &Path) {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // Some file systems have no modes; the database works without.
+        // Some file systems have no modes. The database works without them.
         let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o600));
     }
     #[cfg(not(unix))]
@@ -209,13 +211,13 @@ fn explain(path: &Path, error: &rusqlite::Error) -> SqliteOpenError {
     }
 }
 
-/// What the operating system says about creating a file there, which SQLite keeps to itself.
+/// The operating system's reason why a file cannot be created, which SQLite does not report.
 ///
-/// A file that exists is not opened to find out, see [`restrict_to_owner`].
+/// An existing file is not opened for this, see [`restrict_to_owner`].
 fn system_reason(path: &Path) -> Option<String> {
     if path.exists() {
         return Some(
-            "the file belongs to somebody else, or it or its directory is read-only".to_owned(),
+            "the file belongs to another user, or it or its directory is read-only".to_owned(),
         );
     }
     fs::OpenOptions::new()
@@ -238,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_file_becomes_a_database_that_is_recognised() {
+    fn a_new_file_becomes_a_recognised_database() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("deep/er/qo.db");
         drop(open_database(&path).unwrap());

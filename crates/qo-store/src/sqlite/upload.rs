@@ -1,8 +1,8 @@
-//! Uploads in parts.
+//! Multipart uploads.
 //!
-//! The parts stay in memory, which costs no more than a put of the same object would, and completing is that put: atomic,
-//! and one transaction. Nothing is stored before, so an upload that was aborted, forgotten or cut short by a crash leaves
-//! nothing to clean up.
+//! The parts stay in memory, which costs no more than a put of the same object. Completing the upload is that put:
+//! one atomic transaction. Nothing is stored before, so an upload that is aborted, abandoned or interrupted by a
+//! crash needs no cleanup.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,10 +16,10 @@ use object_store::{
 use super::error::SqliteError;
 use super::{OBJECT_SIZE_LIMIT, SqliteStore};
 
-/// How many parts an upload may have, as in S3.
+/// The maximum number of parts, as in S3.
 const PARTS_MAX: usize = 10_000;
 
-/// An upload that is under way.
+/// An upload in progress.
 #[derive(Debug)]
 pub(super) struct Upload {
     store: SqliteStore,
@@ -30,10 +30,10 @@ pub(super) struct Upload {
 
 #[derive(Debug, Default)]
 struct Parts {
-    /// In the order in which they were started; empty until they are awaited.
+    /// In the order in which they were started; `None` until awaited.
     arrived: Vec<Option<PutPayload>>,
     size: usize,
-    is_over: bool,
+    is_finished: bool,
 }
 
 impl Upload {
@@ -54,8 +54,8 @@ fn lock(parts: &Mutex<Parts>) -> MutexGuard<'_, Parts> {
 #[async_trait]
 impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        // The place is taken now and filled when the part is awaited, in whatever order that happens.
-        let place = {
+        // The slot is reserved now and filled when the part is awaited, in any order.
+        let index = {
             let mut parts = lock(&self.parts);
             parts.arrived.push(None);
             parts.arrived.len() - 1
@@ -63,21 +63,21 @@ impl MultipartUpload for Upload {
         let parts = Arc::clone(&self.parts);
         Box::pin(async move {
             let mut parts = lock(&parts);
-            if parts.is_over {
-                return Err(SqliteError::UploadOver.into());
+            if parts.is_finished {
+                return Err(SqliteError::UploadFinished.into());
             }
             let size = parts.size.saturating_add(data.content_length());
             if size > OBJECT_SIZE_LIMIT {
                 return Err(SqliteError::TooLarge { size }.into());
             }
-            if place >= PARTS_MAX {
+            if index >= PARTS_MAX {
                 return Err(SqliteError::Other {
                     detail: format!("an upload has at most {PARTS_MAX} parts"),
                 }
                 .into());
             }
             parts.size = size;
-            if let Some(slot) = parts.arrived.get_mut(place) {
+            if let Some(slot) = parts.arrived.get_mut(index) {
                 *slot = Some(data);
             }
             Ok(())
@@ -87,8 +87,8 @@ impl MultipartUpload for Upload {
     async fn complete(&mut self) -> Result<PutResult> {
         let body = {
             let mut parts = lock(&self.parts);
-            if parts.is_over {
-                return Err(SqliteError::UploadOver.into());
+            if parts.is_finished {
+                return Err(SqliteError::UploadFinished.into());
             }
             let mut body = BytesMut::with_capacity(parts.size);
             for (index, part) in parts.arrived.iter().enumerate() {
@@ -102,8 +102,8 @@ impl MultipartUpload for Upload {
                     body.extend_from_slice(piece);
                 }
             }
-            // The parts are kept until the write is durable, so that a failed completion can be tried again.
-            parts.is_over = true;
+            // The parts are kept until the write is durable, so that a failed completion can be retried.
+            parts.is_finished = true;
             body.freeze()
         };
         let put = self
@@ -114,14 +114,14 @@ impl MultipartUpload for Upload {
         if put.is_ok() {
             parts.arrived = Vec::new();
         } else {
-            parts.is_over = false;
+            parts.is_finished = false;
         }
         put
     }
 
     async fn abort(&mut self) -> Result<()> {
         *lock(&self.parts) = Parts {
-            is_over: true,
+            is_finished: true,
             ..Parts::default()
         };
         Ok(())

@@ -1,4 +1,4 @@
-//! Versions, and the settings of the bucket that the file stands for.
+//! Versions and bucket settings.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use super::{SqliteStore, read, rules};
 use crate::admin::{BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning};
 use crate::error::StoreError;
 
-/// How many versions one call lists, as in S3.
+/// The maximum number of versions in one list, as in S3.
 const VERSIONS_MAX: usize = 1000;
 
-/// How many rules a bucket may have, as in S3.
+/// The maximum number of rules, as in S3.
 const CORS_RULES_MAX: usize = 100;
 const LIFECYCLE_RULES_MAX: usize = 1000;
 
-/// What errors about the bucket itself name as their key.
+/// The key in errors about the database itself.
 const WHOLE_BUCKET: &str = "the database";
 
-/// CORS rules are kept and returned and have no effect, since no browser talks to a file. Lifecycle rules take effect when
-/// [`SqliteStore::apply_lifecycle`] is called: a file has no process of its own that would do it.
+/// CORS rules are stored and returned but have no effect, because browsers do not access a file. Lifecycle rules take
+/// effect when [`SqliteStore::apply_lifecycle`] is called.
 #[async_trait]
 impl BucketAdmin for SqliteStore {
     async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError> {
@@ -94,7 +94,7 @@ impl BucketAdmin for SqliteStore {
     }
 
     async fn set_cors(&self, rules: &[CorsRule]) -> Result<(), StoreError> {
-        check_count("so many CORS rules", rules.len(), CORS_RULES_MAX)?;
+        check_count("this number of CORS rules", rules.len(), CORS_RULES_MAX)?;
         let json = rules::encode_cors(rules).map_err(|error| unencodable("CORS rules", &error))?;
         self.admin_write(WHOLE_BUCKET, move |tx| tx.set_cors(&json))
             .await
@@ -111,7 +111,11 @@ impl BucketAdmin for SqliteStore {
     }
 
     async fn set_lifecycle(&self, rules: &[LifecycleRule]) -> Result<(), StoreError> {
-        check_count("so many lifecycle rules", rules.len(), LIFECYCLE_RULES_MAX)?;
+        check_count(
+            "this number of lifecycle rules",
+            rules.len(),
+            LIFECYCLE_RULES_MAX,
+        )?;
         let json = rules::encode_lifecycle(rules)
             .map_err(|error| unencodable("lifecycle rules", &error))?;
         self.admin_write(WHOLE_BUCKET, move |tx| tx.set_lifecycle(&json))
@@ -120,7 +124,7 @@ impl BucketAdmin for SqliteStore {
 }
 
 impl SqliteStore {
-    /// A read whose errors are qo's.
+    /// A read with errors converted to [`StoreError`].
     pub(super) async fn admin_read<T, F>(&self, key: &str, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -134,7 +138,7 @@ impl SqliteStore {
             .map_err(|error| self.admin_error(key, error, started, false))
     }
 
-    /// A write whose errors are qo's.
+    /// A write with errors converted to [`StoreError`].
     pub(super) async fn admin_write<T, F>(&self, key: &str, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -166,7 +170,7 @@ fn check_count(operation: &'static str, count: usize, limit: usize) -> Result<()
     }
     Err(StoreError::Unsupported {
         operation,
-        detail: format!("{count} were given, and {limit} are possible"),
+        detail: format!("{count} rules, the limit is {limit}"),
     })
 }
 
@@ -189,7 +193,7 @@ fn list_versions(
          FROM versions WHERE key = ?1
          ORDER BY 1 DESC LIMIT ?2",
     )?;
-    // One more than wanted tells whether there are more.
+    // One more than requested shows whether there are more.
     let with_one_more = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut versions = statement
         .query_map(params![key, with_one_more], |row| {

@@ -1,12 +1,12 @@
-//! What can be written, within one transaction of a group.
+//! The write operations within one transaction of a group.
 //!
-//! Generations are counted in memory and stored once per transaction. Everything that a key loses goes through
-//! `WriteTransaction::retire`, the one place that knows whether versions are kept:
+//! Generations are counted in memory and stored once per transaction. Everything that is replaced or deleted goes
+//! through `WriteTransaction::retire`, the only function that handles versioning:
 //!
-//! - off: what is replaced is gone.
+//! - off: a replaced object is gone.
 //! - on: it becomes a version, and a deletion becomes a delete marker.
-//! - suspended: as S3 does it, a key has at most one version that was written while versioning was not on. A write
-//!   replaces that one and keeps all others.
+//! - suspended: as in S3, a key has at most one version that was written while versioning was not on. A write
+//!   replaces that version and keeps all others.
 
 use bytes::Bytes;
 use qo_core::Timestamp;
@@ -15,13 +15,14 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::error::damaged;
 use crate::admin::Versioning;
 
-/// How many bytes one row of `bodies` holds.
+/// The number of bytes in one row of `bodies`.
 pub(super) const CHUNK_SIZE: usize = 256 * 1024;
 
-/// How many rows of `bodies` one generation may have; the row's id is the generation times this plus the chunk's number.
+/// The maximum number of rows of `bodies` per generation. The row id is the generation times this, plus the chunk
+/// number.
 pub(super) const CHUNKS_MAX: i64 = 256;
 
-/// A group's transaction.
+/// The transaction of a group.
 pub(super) struct WriteTransaction<'c> {
     connection: &'c Connection,
     now_ms: i64,
@@ -31,7 +32,7 @@ pub(super) struct WriteTransaction<'c> {
     has_changes: bool,
 }
 
-/// What a plain read of a key finds, as far as a write needs to know.
+/// The current object of a key, as far as a write needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Current {
     pub(super) generation: i64,
@@ -54,7 +55,7 @@ impl<'c> WriteTransaction<'c> {
         })
     }
 
-    /// Stores the counter; says whether there is anything to commit.
+    /// Stores the generation counter. Returns whether there is anything to commit.
     pub(super) fn finish(self) -> rusqlite::Result<bool> {
         if self.last_generation != self.stored_generation {
             self.run(
@@ -65,7 +66,7 @@ impl<'c> WriteTransaction<'c> {
         Ok(self.has_changes)
     }
 
-    /// What is under `key` now.
+    /// The current object of `key`.
     pub(super) fn current(&self, key: &str) -> rusqlite::Result<Option<Current>> {
         self.connection
             .prepare_cached("SELECT generation, unversioned FROM objects WHERE key = ?1")?
@@ -78,7 +79,7 @@ impl<'c> WriteTransaction<'c> {
             .optional()
     }
 
-    /// Writes an object, whatever was there, and returns its generation.
+    /// Writes an object unconditionally and returns its generation.
     pub(super) fn put(
         &mut self,
         key: &str,
@@ -97,7 +98,7 @@ impl<'c> WriteTransaction<'c> {
         Ok(generation)
     }
 
-    /// Writes a copy of what is under `from`; returns whether there is anything.
+    /// Copies the object `from`. Returns whether it exists.
     pub(super) fn copy(&mut self, from: &str, to: &str) -> rusqlite::Result<bool> {
         let source: Option<(i64, i64, Option<String>)> = self
             .connection
@@ -118,10 +119,10 @@ impl<'c> WriteTransaction<'c> {
         Ok(true)
     }
 
-    /// Deletes an object; returns whether there was one.
+    /// Deletes an object. Returns whether it existed.
     ///
-    /// Where versions are kept, a delete marker takes its place. Unlike in S3, deleting what is not there leaves no marker:
-    /// it would only be rubbish.
+    /// If versions are kept, a delete marker replaces it. Unlike in S3, deleting a missing object leaves no
+    /// marker, which would serve no purpose.
     pub(super) fn delete(&mut self, key: &str) -> rusqlite::Result<bool> {
         let Some(current) = self.current(key)? else {
             return Ok(false);
@@ -140,7 +141,7 @@ impl<'c> WriteTransaction<'c> {
         Ok(true)
     }
 
-    /// Deletes an object unless it was written again since `generation`; returns whether it did.
+    /// Deletes an object unless it was rewritten since `generation`. Returns whether it was deleted.
     pub(super) fn delete_generation(
         &mut self,
         key: &str,
@@ -152,7 +153,8 @@ impl<'c> WriteTransaction<'c> {
         }
     }
 
-    /// Removes one version for good; returns whether it was there. If it was the newest, the one before it takes its place.
+    /// Removes one version permanently. Returns whether it existed. If it was the newest, the previous one
+    /// becomes current.
     pub(super) fn delete_version(&mut self, key: &str, generation: i64) -> rusqlite::Result<bool> {
         let is_current = self
             .current(key)?
@@ -182,7 +184,7 @@ impl<'c> WriteTransaction<'c> {
         Ok(true)
     }
 
-    /// Removes one version for good, unless it is what a plain read finds; returns whether it did.
+    /// Removes one version permanently unless it is the current object. Returns whether it was removed.
     pub(super) fn delete_noncurrent(
         &mut self,
         key: &str,
@@ -194,12 +196,12 @@ impl<'c> WriteTransaction<'c> {
         }
     }
 
-    /// Whether versions are kept.
+    /// The bucket's versioning.
     pub(super) fn versioning(&self) -> Versioning {
         self.versioning
     }
 
-    /// Decides whether versions are kept, from the next write on.
+    /// Sets the versioning for later writes.
     pub(super) fn set_versioning(&mut self, versioning: Versioning) -> rusqlite::Result<()> {
         self.versioning = versioning;
         self.has_changes = true;
@@ -248,7 +250,7 @@ impl<'c> WriteTransaction<'c> {
         Ok(())
     }
 
-    /// Keeps or drops what a write is about to replace. The row in `objects` is left for the caller to replace.
+    /// Keeps or drops the object that a write is about to replace. The caller replaces the row in `objects`.
     fn retire(&self, key: &str, current: Option<Current>) -> rusqlite::Result<()> {
         if self.versioning == Versioning::Off {
             return match current {
@@ -267,7 +269,7 @@ impl<'c> WriteTransaction<'c> {
                     params![key, self.now_ms],
                 )?;
             }
-            // A delete marker may be the newest version: from now on it is not.
+            // A delete marker may be the newest version. It becomes noncurrent.
             None => {
                 self.run(
                     "UPDATE versions SET noncurrent_since_ms = ?2
@@ -291,7 +293,7 @@ impl<'c> WriteTransaction<'c> {
         Ok(())
     }
 
-    /// Makes the newest of the versions that are left what a plain read finds.
+    /// Makes the newest remaining version the current object.
     fn promote(&self, key: &str) -> rusqlite::Result<()> {
         let newest: Option<(i64, bool)> = self
             .connection
@@ -329,7 +331,7 @@ impl<'c> WriteTransaction<'c> {
         )
     }
 
-    /// Whether what is written now is not a version of its own.
+    /// Whether the current write does not create a version of its own.
     fn is_unversioned(&self) -> bool {
         self.versioning != Versioning::On
     }
@@ -352,7 +354,7 @@ fn first_chunk(generation: i64) -> i64 {
     generation * CHUNKS_MAX
 }
 
-/// The ids that a generation's first and last chunk can have.
+/// The range of a generation's chunk ids.
 pub(super) fn chunk_ids(generation: i64) -> (i64, i64) {
     let first = first_chunk(generation);
     (first, first + CHUNKS_MAX - 1)
@@ -366,7 +368,7 @@ fn encode_versioning(versioning: Versioning) -> i64 {
     }
 }
 
-/// The stored form of whether versions are kept.
+/// Decodes the stored versioning.
 pub(super) fn decode_versioning(stored: i64) -> rusqlite::Result<Versioning> {
     match stored {
         0 => Ok(Versioning::Off),

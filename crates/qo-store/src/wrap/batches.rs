@@ -1,4 +1,4 @@
-//! Cuts a stream of keys to delete into the batches that one request takes.
+//! Splits a stream of keys to delete into batches of one request each.
 
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use object_store::path::Path;
@@ -6,13 +6,13 @@ use object_store::{Error, Result};
 
 use super::PAGE;
 
-/// Keys for one delete request, and the error that ended their collection, if one did.
+/// The keys of one delete request, and the error that ended the batch, if any.
 pub(super) struct Batch {
     pub(super) keys: Vec<Path>,
     pub(super) error: Option<Error>,
 }
 
-/// The keys in batches of [`PAGE`]. An error ends its batch but not the stream, and the keys before it are kept.
+/// Splits the keys into batches of [`PAGE`]. An error ends its batch but not the stream. The keys before it are kept.
 pub(super) fn batches(
     locations: BoxStream<'static, Result<Path>>,
 ) -> impl Stream<Item = Batch> + Send {

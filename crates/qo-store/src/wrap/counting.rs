@@ -1,8 +1,8 @@
 //! A wrapper that counts requests and bytes.
 //!
-//! A request counts when it is sent, its outcome when the answer arrives: a request whose caller gave up is still paid for.
-//! A list counts one request per started page of 1,000 entries and a delete one per started 1,000 keys, which is how the
-//! stores charge for them.
+//! A request is counted when it is sent, and its result when the response arrives: a request is billed even if its
+//! caller gave up. A list counts one request per started page of 1,000 entries, and a delete one per started 1,000
+//! keys, matching how stores bill them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,19 +20,19 @@ use super::PAGE;
 use super::counts::{Counts, Tally};
 use super::operation::{Operation, first_segment};
 
-/// A store that counts.
+/// A store that counts its requests.
 #[derive(Debug)]
 pub struct CountingStore {
     inner: Arc<dyn ObjectStore>,
     counter: RequestCounter,
 }
 
-/// What several stores were asked, in all. Clones share the counts.
+/// A counter of the requests of one or more stores. Clones share the counts.
 #[derive(Debug, Clone, Default)]
 pub struct RequestCounter(Arc<Mutex<Counts>>);
 
 impl RequestCounter {
-    /// What was counted so far.
+    /// A snapshot of the counts.
     pub fn counts(&self) -> Counts {
         let counts = self.0.lock();
         counts.unwrap_or_else(PoisonError::into_inner).clone()
@@ -50,11 +50,11 @@ impl RequestCounter {
         });
     }
 
-    fn answered<T>(&self, prefix: &str, operation: Operation, answer: Result<T>) -> Result<T> {
-        if let Err(error) = &answer {
+    fn finished<T>(&self, prefix: &str, operation: Operation, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
             self.note(prefix, operation, |tally| tally.fail(error));
         }
-        answer
+        result
     }
 
     fn count_pages(
@@ -97,12 +97,12 @@ impl CountingStore {
         Self::with_counter(inner, RequestCounter::default())
     }
 
-    /// Counts every request to `inner` together with those of others.
+    /// Counts every request to `inner` in a shared counter.
     pub fn with_counter(inner: Arc<dyn ObjectStore>, counter: RequestCounter) -> Self {
         Self { inner, counter }
     }
 
-    /// What was counted so far.
+    /// A snapshot of the counts.
     pub fn counts(&self) -> Counts {
         self.counter.counts()
     }
@@ -130,8 +130,8 @@ impl ObjectStore for CountingStore {
         let operation = Operation::of_put(&opts.mode);
         self.counter
             .sent(prefix, operation, payload.content_length());
-        let answer = self.inner.put_opts(location, payload, opts).await;
-        self.counter.answered(prefix, operation, answer)
+        let result = self.inner.put_opts(location, payload, opts).await;
+        self.counter.finished(prefix, operation, result)
     }
 
     async fn put_multipart_opts(
@@ -141,10 +141,10 @@ impl ObjectStore for CountingStore {
     ) -> Result<Box<dyn MultipartUpload>> {
         let prefix = first_segment(location);
         self.counter.sent(prefix, Operation::MultipartStart, 0);
-        let answer = self.inner.put_multipart_opts(location, opts).await;
+        let result = self.inner.put_multipart_opts(location, opts).await;
         let inner = self
             .counter
-            .answered(prefix, Operation::MultipartStart, answer)?;
+            .finished(prefix, Operation::MultipartStart, result)?;
         Ok(Box::new(CountingUpload {
             inner,
             counter: self.counter.clone(),
@@ -156,19 +156,19 @@ impl ObjectStore for CountingStore {
         let prefix = first_segment(location);
         let operation = Operation::of_get(&options);
         self.counter.sent(prefix, operation, 0);
-        let answer = self.inner.get_opts(location, options).await;
-        let answer = self.counter.answered(prefix, operation, answer)?;
+        let result = self.inner.get_opts(location, options).await;
+        let result = self.counter.finished(prefix, operation, result)?;
         if operation == Operation::Head {
-            return Ok(answer);
+            return Ok(result);
         }
-        let meta = answer.meta.clone();
-        let range = answer.range.clone();
-        let attributes = answer.attributes.clone();
-        let extensions = answer.extensions.clone();
+        let meta = result.meta.clone();
+        let range = result.range.clone();
+        let attributes = result.attributes.clone();
+        let extensions = result.extensions.clone();
         let counter = self.counter.clone();
         let prefix = prefix.to_owned();
-        // A body counts as it arrives, so that one that is dropped or cut short counts for what it brought.
-        let body = answer.into_stream().inspect(move |chunk| {
+        // A body is counted as it arrives, so that a dropped or truncated one counts only the bytes received.
+        let body = result.into_stream().inspect(move |chunk| {
             counter.note(&prefix, operation, |tally| match chunk {
                 Ok(bytes) => tally.bytes_down += bytes.len() as u64,
                 Err(error) => tally.fail(error),
@@ -189,7 +189,7 @@ impl ObjectStore for CountingStore {
     ) -> BoxStream<'static, Result<Path>> {
         let counter = self.counter.clone();
         let mut seen = 0_usize;
-        // A failed answer does not say whose it is, so it counts where the latest request does.
+        // A failed result has no key, so it is counted under the prefix of the latest request.
         let requested = Arc::new(Mutex::new("/".to_owned()));
         let latest = Arc::clone(&requested);
         let locations = locations.inspect_ok(move |location| {
@@ -228,21 +228,21 @@ impl ObjectStore for CountingStore {
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let name = list_prefix(prefix);
         self.counter.sent(name, Operation::List, 0);
-        let answer = self.inner.list_with_delimiter(prefix).await;
-        let answer = self.counter.answered(name, Operation::List, answer)?;
-        let entries = answer.objects.len() + answer.common_prefixes.len();
+        let result = self.inner.list_with_delimiter(prefix).await;
+        let result = self.counter.finished(name, Operation::List, result)?;
+        let entries = result.objects.len() + result.common_prefixes.len();
         self.counter.note(name, Operation::List, |tally| {
             tally.keys += entries as u64;
             tally.requests += entries.div_ceil(PAGE).saturating_sub(1) as u64;
         });
-        Ok(answer)
+        Ok(result)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         let prefix = first_segment(to);
         self.counter.sent(prefix, Operation::Copy, 0);
-        let answer = self.inner.copy_opts(from, to, options).await;
-        self.counter.answered(prefix, Operation::Copy, answer)
+        let result = self.inner.copy_opts(from, to, options).await;
+        self.counter.finished(prefix, Operation::Copy, result)
     }
 }
 
@@ -262,21 +262,21 @@ impl MultipartUpload for CountingUpload {
         let part = self.inner.put_part(data);
         let counter = self.counter.clone();
         let prefix = self.prefix.clone();
-        Box::pin(async move { counter.answered(&prefix, operation, part.await) })
+        Box::pin(async move { counter.finished(&prefix, operation, part.await) })
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
         let operation = Operation::MultipartComplete;
         self.counter.sent(&self.prefix, operation, 0);
-        let answer = self.inner.complete().await;
-        self.counter.answered(&self.prefix, operation, answer)
+        let result = self.inner.complete().await;
+        self.counter.finished(&self.prefix, operation, result)
     }
 
     async fn abort(&mut self) -> Result<()> {
         let operation = Operation::MultipartAbort;
         self.counter.sent(&self.prefix, operation, 0);
-        let answer = self.inner.abort().await;
-        self.counter.answered(&self.prefix, operation, answer)
+        let result = self.inner.abort().await;
+        self.counter.finished(&self.prefix, operation, result)
     }
 }
 
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tells_the_kinds_and_their_outcomes_apart() {
+    async fn counts_each_kind_and_result_separately() {
         let store = counting();
         let key = Path::from("tasks/1");
         let create = || PutOptions::from(PutMode::Create);
@@ -404,7 +404,7 @@ mod tests {
         let before = store.counts();
         store.list_with_offset(None, &keys[0]).take(5).count().await;
         assert!(store.list(Some(&Path::from("none"))).next().await.is_none());
-        // A list that nobody reads is never sent.
+        // A list that is never polled sends no request.
         drop(store.list(None));
         store
             .list_with_delimiter(Some(&Path::from("tasks")))
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn costs_what_the_stores_charge() {
+    async fn computes_the_cost() {
         let store = counting();
         let keys = fill(&store, 1_000).await;
         for key in &keys {

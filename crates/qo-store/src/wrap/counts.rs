@@ -1,4 +1,4 @@
-//! What was counted, by prefix and kind of request, and what it costs.
+//! Request counts by prefix and kind, and their cost.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,31 +9,31 @@ use serde::{Deserialize, Serialize};
 use super::operation::Operation;
 use super::prices::Prices;
 
-/// How many prefixes are told apart. Further ones are counted together under [`OTHER_PREFIXES`].
+/// The maximum number of prefixes. Further ones are counted together under [`OTHER_PREFIXES`].
 const PREFIXES_MAX: usize = 64;
 
-/// Where the prefixes beyond the first 64 are counted.
+/// The name under which prefixes beyond the first 64 are counted.
 pub const OTHER_PREFIXES: &str = "other";
 
-/// What was counted for one kind of request.
+/// Counters of one kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tally {
     /// Requests sent.
     pub requests: u64,
-    /// Entries that lists returned, or keys that deletes named.
+    /// Entries returned by lists, or keys in deletes.
     pub keys: u64,
-    /// Bytes of bodies sent.
+    /// Bytes of request bodies.
     pub bytes_up: u64,
-    /// Bytes of bodies received.
+    /// Bytes of response bodies.
     pub bytes_down: u64,
-    /// Answers that a condition did not hold: 412, or something is already there.
+    /// Failed conditions: 412, or the object already exists.
     pub refused: u64,
-    /// Answers that nothing changed since the caller last looked.
+    /// Responses that the object is unchanged.
     pub not_modified: u64,
-    /// Answers that there is no such object.
+    /// Responses that the object does not exist.
     pub not_found: u64,
-    /// All other failures, with an answer or without. A batch of deletes counts each key that failed.
+    /// All other failures, with or without a response. For a batch delete, each failed key counts.
     pub errors: u64,
 }
 
@@ -52,17 +52,17 @@ impl Tally {
     }
 
     pub(super) fn fail(&mut self, error: &Error) {
-        let outcome = match error {
+        let counter = match error {
             Error::Precondition { .. } | Error::AlreadyExists { .. } => &mut self.refused,
             Error::NotModified { .. } => &mut self.not_modified,
             Error::NotFound { .. } => &mut self.not_found,
             _ => &mut self.errors,
         };
-        *outcome += 1;
+        *counter += 1;
     }
 }
 
-/// What was counted up to one moment.
+/// A snapshot of the counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Counts {
@@ -70,14 +70,14 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// One kind of request below one first path segment, such as `tasks`; `/` is the root.
+    /// One kind of request under one first path segment, such as `tasks`; `/` is the root.
     pub fn of(&self, prefix: &str, operation: Operation) -> Tally {
         let tallies = self.by_prefix.get(prefix);
         let tally = tallies.and_then(|tallies| tallies.get(&operation));
         tally.copied().unwrap_or_default()
     }
 
-    /// One kind of request, all prefixes together.
+    /// One kind of request, summed over all prefixes.
     pub fn total(&self, operation: Operation) -> Tally {
         let tallies = self.by_prefix.values();
         tallies
@@ -87,12 +87,12 @@ impl Counts {
             })
     }
 
-    /// Requests of all kinds.
+    /// The number of requests of all kinds.
     pub fn requests(&self) -> u64 {
         self.iter().map(|(_, _, tally)| tally.requests).sum()
     }
 
-    /// What was counted after `earlier`.
+    /// The difference to an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = Self::default();
@@ -106,7 +106,7 @@ impl Counts {
         since
     }
 
-    /// What these requests cost.
+    /// The cost of these requests in dollars.
     pub fn dollars(&self, prices: &Prices) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^53 requests")]
         let cost = |operation, tally: &Tally| tally.requests as f64 * prices.of(operation);
@@ -115,7 +115,7 @@ impl Counts {
             .sum()
     }
 
-    /// Every prefix and kind of request that was seen, in order.
+    /// Every prefix and kind of request, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Operation, &Tally)> {
         self.by_prefix.iter().flat_map(|(prefix, tallies)| {
             let tallies = tallies.iter();
@@ -136,7 +136,7 @@ impl Counts {
 }
 
 impl fmt::Display for Counts {
-    /// An aligned table: a row per prefix and kind, and the sum.
+    /// An aligned table with a row per prefix and kind, and a total.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = |prefix: &str, operation: &str, tally: &Tally| {
             let figures = [
@@ -179,7 +179,7 @@ impl fmt::Display for Counts {
         let widths: Vec<_> = (0..head.len()).map(width).collect();
         for cells in &rows {
             let aligned = cells.iter().zip(&widths).enumerate();
-            // Names to the left, figures to the right.
+            // Names are left-aligned, numbers right-aligned.
             let line: Vec<_> = aligned
                 .map(|(column, (cell, width))| {
                     if column < 2 {

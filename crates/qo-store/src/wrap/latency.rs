@@ -1,8 +1,8 @@
-//! A wrapper that makes a near store as slow as a far one.
+//! A wrapper that adds latency to a store.
 //!
-//! Half of each delay passes before the request reaches the store and half after, as on a real network: two writers who
-//! start at the same moment meet at the store in the middle, not at either end. A list waits once per page. A body, once
-//! its answer is there, streams without further delay.
+//! Half of each delay passes before the request reaches the store and half after, as on a real network: two writers
+//! that start at the same time also reach the store at the same time. A list is delayed once per page. A body streams
+//! without further delay after its response has arrived.
 
 use std::f64::consts::TAU;
 use std::fmt;
@@ -24,23 +24,23 @@ use super::PAGE;
 use super::batches::batches;
 use crate::runtime::Runtime;
 
-/// How long a request takes there and back.
+/// The round-trip time of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Delay {
-    /// Always the same.
+    /// Constant.
     Fixed(Duration),
-    /// Anything between two bounds, each as likely as the other.
+    /// Uniform between two bounds.
     Uniform {
-        /// The shortest.
+        /// The minimum.
         low: Duration,
-        /// The longest.
+        /// The maximum.
         high: Duration,
     },
-    /// Mostly near the median with a long tail, as real stores are; never more than ten times the 99th percentile.
+    /// Close to the median with a long tail, like real stores. At most ten times the 99th percentile.
     LogNormal {
-        /// Half of all requests take less.
+        /// The median.
         median: Duration,
-        /// One request in a hundred takes more.
+        /// The 99th percentile.
         p99: Duration,
     },
 }
@@ -53,7 +53,8 @@ impl Delay {
                 low + high.saturating_sub(low).mul_f64(random.random::<f64>())
             }
             Self::LogNormal { median, p99 } => {
-                // The 99th percentile of a normal distribution lies this many deviations above its median.
+                // The 99th percentile of a normal distribution is this many standard deviations above
+                // its median.
                 const P99_DEVIATIONS: f64 = 2.326_347_874;
                 let median_s = median.as_secs_f64();
                 if median_s == 0.0 {
@@ -61,7 +62,8 @@ impl Delay {
                 }
                 let p99 = p99.max(median);
                 let deviation = (p99.as_secs_f64() / median_s).ln() / P99_DEVIATIONS;
-                // Box and Muller: two even numbers give one normal number. One minus the first is never zero.
+                // Box-Muller transform: two uniform numbers give one normal number. One minus the
+                // first is never zero.
                 let radius = (-2.0 * (1.0 - random.random::<f64>()).ln()).sqrt();
                 let normal = radius * (TAU * random.random::<f64>()).cos();
                 let drawn = Duration::try_from_secs_f64(median_s * (deviation * normal).exp());
@@ -71,7 +73,7 @@ impl Delay {
     }
 }
 
-/// A store that answers late.
+/// A store with added latency.
 #[derive(Debug)]
 pub struct LatencyStore {
     inner: Arc<dyn ObjectStore>,
@@ -101,14 +103,14 @@ impl Waits {
     async fn around<T>(&self, request: impl Future<Output = T>) -> T {
         let half = self.half();
         self.wait(half).await;
-        let answer = request.await;
+        let result = request.await;
         self.wait(half).await;
-        answer
+        result
     }
 }
 
 impl LatencyStore {
-    /// Delays every request to `inner`. The same seed and the same order of requests give the same delays.
+    /// Delays every request to `inner`. The same seed and order of requests give the same delays.
     pub fn new(
         inner: Arc<dyn ObjectStore>,
         runtime: Arc<dyn Runtime>,
@@ -125,7 +127,8 @@ impl LatencyStore {
         }
     }
 
-    /// Starts the list only after half of the first delay, because some stores answer with what they hold at the call.
+    /// Starts the list only after half of the first delay, because some stores return their contents at the time
+    /// of the call.
     fn delayed_list(
         &self,
         start: impl FnOnce(&dyn ObjectStore) -> BoxStream<'static, Result<ObjectMeta>> + Send + 'static,
@@ -201,13 +204,13 @@ impl ObjectStore for LatencyStore {
                 let inner = Arc::clone(&inner);
                 let waits = Arc::clone(&waits);
                 async move {
-                    let mut answers = Vec::new();
+                    let mut results = Vec::new();
                     if !batch.keys.is_empty() {
                         let keys = stream::iter(batch.keys).map(Ok).boxed();
-                        answers = waits.around(inner.delete_stream(keys).collect()).await;
+                        results = waits.around(inner.delete_stream(keys).collect()).await;
                     }
-                    answers.extend(batch.error.map(Err));
-                    stream::iter(answers)
+                    results.extend(batch.error.map(Err));
+                    stream::iter(results)
                 }
             })
             .flatten()
@@ -231,12 +234,12 @@ impl ObjectStore for LatencyStore {
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let request = self.inner.list_with_delimiter(prefix);
-        let answer = self.waits.around(request).await?;
-        let entries = answer.objects.len() + answer.common_prefixes.len();
+        let result = self.waits.around(request).await?;
+        let entries = result.objects.len() + result.common_prefixes.len();
         for _ in 1..entries.div_ceil(PAGE) {
             self.waits.around(std::future::ready(())).await;
         }
-        Ok(answer)
+        Ok(result)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_request_takes_its_time_and_a_list_one_delay_a_page() {
+    async fn every_request_is_delayed_and_a_list_once_per_page() {
         let runtime = PausableRuntime::shared();
         let (memory, store) = slow_memory(&runtime);
         for n in 0..1_001 {
@@ -346,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_repeatable_and_shaped_as_asked() {
+    fn samples_are_repeatable_and_have_the_requested_distribution() {
         let sample = |delay: Delay, seed| {
             let mut random = StdRng::seed_from_u64(seed);
             let mut drawn: Vec<_> = (0..10_000).map(|_| delay.sample(&mut random)).collect();

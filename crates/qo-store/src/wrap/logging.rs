@@ -1,7 +1,7 @@
-//! A wrapper that logs each request with how long it took, for stores that no HTTP layer stands before.
+//! A wrapper that logs each request and its duration, for stores without an HTTP layer.
 //!
-//! A request is logged at debug level when its answer is there: by kind, key, outcome and time, never by what it carries. Where nobody
-//! listens, nothing is measured.
+//! A request is logged at debug level when it completes, with its kind, key, result and duration, never its content.
+//! If debug logging is disabled, nothing is measured.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tracing::{Level, debug, enabled};
 use super::Operation;
 use crate::runtime::Runtime;
 
-/// A store that says what it is asked.
+/// A store that logs its requests.
 #[derive(Debug)]
 pub struct LoggingStore {
     inner: Arc<dyn ObjectStore>,
@@ -32,7 +32,7 @@ impl LoggingStore {
         Self { inner, runtime }
     }
 
-    /// A request that begins now; nothing, if nobody listens.
+    /// Starts measuring a request; `None` if debug logging is disabled.
     fn begin(&self, operation: Operation, path: &str) -> Option<Request> {
         enabled!(Level::DEBUG).then(|| Request {
             operation,
@@ -55,14 +55,15 @@ impl LoggingStore {
             request,
             entries: 0,
         };
-        // The page is logged when the stream is dropped, because whoever wants a few entries does not read to the end.
+        // The page is logged when the stream is dropped, because a reader of a few entries does not read to
+        // the end.
         entries
-            .inspect(move |entry| page.saw(entry.is_ok()))
+            .inspect(move |entry| page.count(entry.is_ok()))
             .boxed()
     }
 }
 
-/// One request that is under way.
+/// A request in flight.
 struct Request {
     operation: Operation,
     path: String,
@@ -75,19 +76,19 @@ impl Request {
         let elapsed = self.runtime.monotonic().saturating_sub(self.started);
         let elapsed_ms = format!("{:.1}", elapsed.as_secs_f64() * 1_000.0);
         let method = self.operation.name().to_ascii_uppercase();
-        debug!(method, path = self.path, status, elapsed_ms, "answer");
+        debug!(method, path = self.path, status, elapsed_ms, "response");
     }
 
-    fn answered<T>(request: Option<Self>, answer: Result<T>) -> Result<T> {
+    fn finished<T>(request: Option<Self>, result: Result<T>) -> Result<T> {
         if let Some(request) = request {
-            request.end(outcome(&answer));
+            request.end(status(&result));
         }
-        answer
+        result
     }
 }
 
-fn outcome<T>(answer: &Result<T>) -> &'static str {
-    match answer {
+fn status<T>(result: &Result<T>) -> &'static str {
+    match result {
         Ok(_) => "ok",
         Err(object_store::Error::NotFound { .. }) => "not found",
         Err(object_store::Error::NotModified { .. }) => "not modified",
@@ -104,7 +105,7 @@ struct ListedPage {
 }
 
 impl ListedPage {
-    fn saw(&mut self, is_entry: bool) {
+    fn count(&mut self, is_entry: bool) {
         self.entries += u64::from(is_entry);
     }
 }
@@ -130,7 +131,7 @@ impl ObjectStore for LoggingStore {
         opts: PutOptions,
     ) -> Result<PutResult> {
         let request = self.begin(Operation::of_put(&opts.mode), location.as_ref());
-        Request::answered(request, self.inner.put_opts(location, payload, opts).await)
+        Request::finished(request, self.inner.put_opts(location, payload, opts).await)
     }
 
     async fn put_multipart_opts(
@@ -139,12 +140,12 @@ impl ObjectStore for LoggingStore {
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         let request = self.begin(Operation::MultipartStart, location.as_ref());
-        Request::answered(request, self.inner.put_multipart_opts(location, opts).await)
+        Request::finished(request, self.inner.put_multipart_opts(location, opts).await)
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let request = self.begin(Operation::of_get(&options), location.as_ref());
-        Request::answered(request, self.inner.get_opts(location, options).await)
+        Request::finished(request, self.inner.get_opts(location, options).await)
     }
 
     fn delete_stream(
@@ -156,15 +157,15 @@ impl ObjectStore for LoggingStore {
             return deleted;
         };
         deleted
-            .inspect(move |answer| {
-                let path = answer.as_ref().map_or("", Path::as_ref);
+            .inspect(move |result| {
+                let path = result.as_ref().map_or("", Path::as_ref);
                 let each = Request {
                     operation: Operation::Delete,
                     path: path.to_owned(),
                     started: request.started,
                     runtime: Arc::clone(&request.runtime),
                 };
-                each.end(outcome(answer));
+                each.end(status(result));
             })
             .boxed()
     }
@@ -183,12 +184,12 @@ impl ObjectStore for LoggingStore {
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let request = self.begin(Operation::List, prefix.map_or("/", Path::as_ref));
-        Request::answered(request, self.inner.list_with_delimiter(prefix).await)
+        Request::finished(request, self.inner.list_with_delimiter(prefix).await)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         let request = self.begin(Operation::Copy, to.as_ref());
-        Request::answered(request, self.inner.copy_opts(from, to, options).await)
+        Request::finished(request, self.inner.copy_opts(from, to, options).await)
     }
 }
 
@@ -207,11 +208,11 @@ mod tests {
     use super::*;
     use crate::runtime::TokioRuntime;
 
-    /// Keeps what is logged, as texts.
+    /// Collects log events as text.
     #[derive(Default, Clone)]
-    struct Heard(Arc<Mutex<Vec<String>>>);
+    struct LogCollector(Arc<Mutex<Vec<String>>>);
 
-    impl Subscriber for Heard {
+    impl Subscriber for LogCollector {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
             metadata.target().ends_with("wrap::logging")
         }
@@ -238,10 +239,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_request_is_told_with_its_outcome_and_never_its_content() {
-        let heard = Heard::default();
-        let guard = tracing::subscriber::set_default(heard.clone());
-        // Other tests may have been here before anybody listened.
+    async fn every_request_is_logged_with_its_result_and_without_its_content() {
+        let logs = LogCollector::default();
+        let guard = tracing::subscriber::set_default(logs.clone());
+        // Other tests may have cached the callsite as disabled.
         tracing::callsite::rebuild_interest_cache();
         let store = LoggingStore::new(Arc::new(InMemory::new()), TokioRuntime::shared());
         let key = Path::from("tasks/1");
@@ -253,8 +254,8 @@ mod tests {
         let gone = stream::iter([Ok(key.clone())]).boxed();
         let _: Vec<_> = store.delete_stream(gone).collect().await;
         drop(guard);
-        let heard = heard.0.lock().unwrap().clone();
-        for (line, words) in heard.iter().zip([
+        let logs = logs.0.lock().unwrap().clone();
+        for (line, words) in logs.iter().zip([
             ["\"PUT\"", "\"tasks/1\"", "\"ok\""],
             ["\"GET\"", "\"tasks/1\"", "\"ok\""],
             ["\"GET\"", "\"tasks/2\"", "\"not found\""],
@@ -264,6 +265,6 @@ mod tests {
             assert!(words.iter().all(|word| line.contains(word)), "{line}");
             assert!(!line.contains("hidden"));
         }
-        assert_eq!(heard.len(), 5, "{heard:?}");
+        assert_eq!(logs.len(), 5, "{logs:?}");
     }
 }

@@ -1,18 +1,24 @@
-//! Wrappers around a store: one counts requests, one delays them, one breaks them, one logs them.
+//! Wrappers around a store that count, log, delay or fail requests.
 //!
-//! Each is an [`object_store::ObjectStore`] around another, so they can be stacked in any order and stand below everything
-//! that speaks that trait. What they do depends on a seed and on the order of the requests alone, so a run can be repeated.
+//! Each implements [`object_store::ObjectStore`] around another store, so they can be stacked in any order below any
+//! code that uses the trait. Their behaviour depends only on a seed and the order of requests, so a run can be
+//! repeated.
 //!
-//! None of them implements `get_ranges` or `rename_opts`: the trait's own forms are made of the requests below them, and
-//! so each of those requests is counted, delayed or broken like any other.
+//! The wrappers that delay and fail requests are for tests and require the feature `test-util`.
+//!
+//! None of them implements `get_ranges` or `rename_opts`: the trait's default implementations issue the requests
+//! below, and each of those is counted, delayed or failed like any other.
 
 pub mod counting;
 pub mod counts;
+#[cfg(any(test, feature = "test-util"))]
 pub mod faults;
+#[cfg(any(test, feature = "test-util"))]
 pub mod latency;
 pub mod logging;
 pub mod prices;
 
+#[cfg(any(test, feature = "test-util"))]
 mod batches;
 mod operation;
 #[cfg(test)]
@@ -20,11 +26,13 @@ pub(crate) mod testing;
 
 pub use counting::{CountingStore, RequestCounter};
 pub use counts::{Counts, Tally};
+#[cfg(any(test, feature = "test-util"))]
 pub use faults::{FaultKind, FaultPlan, FaultRule, FaultStore, InjectedFault};
+#[cfg(any(test, feature = "test-util"))]
 pub use latency::{Delay, LatencyStore};
 pub use logging::LoggingStore;
 pub use operation::Operation;
 pub use prices::Prices;
 
-/// How many entries a store puts on one page of a list, and how many keys it takes in one delete request.
+/// The page size of a list, and the number of keys in one delete request.
 const PAGE: usize = 1_000;

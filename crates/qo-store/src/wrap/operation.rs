@@ -1,4 +1,4 @@
-//! The kinds of requests that a store serves.
+//! The kinds of store requests.
 
 use std::fmt;
 
@@ -6,38 +6,38 @@ use object_store::path::Path;
 use object_store::{GetOptions, PutMode};
 use serde::{Deserialize, Serialize};
 
-/// One kind of request.
+/// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// An unconditional write.
     Put,
-    /// A write that must find nothing in its place.
+    /// A write that requires the object not to exist.
     Create,
-    /// A write that must find what the caller last saw.
+    /// A write that requires the object to be unchanged.
     Swap,
-    /// A read of an object, whole or in part.
+    /// A read of an object or part of it.
     Get,
-    /// A read of an object's properties.
+    /// A read of an object's metadata.
     Head,
     /// One page of a list.
     List,
-    /// The removal of up to 1,000 objects.
+    /// A delete of up to 1,000 objects.
     Delete,
     /// A copy within the store.
     Copy,
-    /// The start of a write in parts.
+    /// The start of a multipart upload.
     MultipartStart,
-    /// One part of such a write.
+    /// One part of a multipart upload.
     MultipartPart,
-    /// Its end, which makes the object visible.
+    /// The completion of a multipart upload, which makes the object visible.
     MultipartComplete,
-    /// Its abandonment.
+    /// The abort of a multipart upload.
     MultipartAbort,
 }
 
 impl Operation {
-    /// Every kind, in the order in which tables show them.
+    /// Every kind, in display order.
     pub const ALL: [Self; 12] = [
         Self::Put,
         Self::Create,
@@ -53,7 +53,7 @@ impl Operation {
         Self::MultipartAbort,
     ];
 
-    /// The name that tables and JSON use.
+    /// The name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Put => "put",

@@ -1,19 +1,19 @@
-//! What requests cost.
+//! Request prices.
 
 use serde::{Deserialize, Serialize};
 
 use super::operation::Operation;
 
-/// Dollars for a thousand requests of each class. The default is S3 Standard in us-east-1.
+/// Dollars per thousand requests of each class. The default is S3 Standard in us-east-1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Prices {
     /// PUT, COPY and POST.
     pub write_per_1000: f64,
     /// LIST.
     pub list_per_1000: f64,
-    /// GET and HEAD, answered with a body or without.
+    /// GET and HEAD, with or without a response body.
     pub read_per_1000: f64,
-    /// DELETE, and the abandonment of a write in parts.
+    /// DELETE, and aborting a multipart upload.
     pub delete_per_1000: f64,
 }
 
@@ -29,7 +29,7 @@ impl Default for Prices {
 }
 
 impl Prices {
-    /// Dollars for one request. A request whose condition failed costs the same as one that succeeded.
+    /// Dollars for one request. A failed condition costs the same as a success.
     pub fn of(&self, operation: Operation) -> f64 {
         let per_1000 = match operation {
             Operation::Put

@@ -1,4 +1,4 @@
-//! A runtime for tests: tokio's clock, which a test can pause, and seeded randomness.
+//! A runtime for tests: tokio's clock, which a test can pause, and seeded random numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use qo_core::Timestamp;
 
 use crate::runtime::{BoxFuture, Runtime};
 
-/// The step of `SplitMix64`: odd, so that it visits every number once.
+/// The increment of `SplitMix64`. It is odd, so that every number is visited once.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// With `start_paused`, waiting takes no time and the clock moves by exactly what was waited for.
+/// With `start_paused`, sleeping takes no real time, and the clock advances by exactly the time slept.
 #[derive(Debug)]
 pub(crate) struct PausableRuntime {
     started: tokio::time::Instant,
@@ -52,7 +52,7 @@ impl Runtime for PausableRuntime {
     }
 
     fn random(&self) -> u64 {
-        // SplitMix64: small, seedable, and good enough to spread pauses and faults.
+        // SplitMix64: small, seedable, and random enough for pauses and faults.
         let mut mixed = self
             .state
             .fetch_add(STEP, Ordering::Relaxed)

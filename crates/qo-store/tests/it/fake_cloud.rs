@@ -1,5 +1,6 @@
-//! Google's and Azure's request forms, against fakes that keep objects and insist on the headers of a conditional write.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! The request formats of Google and Azure, against fakes that store objects and require the headers of conditional
+//! writes.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +19,7 @@ use crate::fake_server::{FakeServer, Request, Response, decode};
 
 const MODIFIED: &str = "Sun, 15 Nov 2026 12:00:00 GMT";
 
-/// What both clouds keep: bytes, and a number that grows with each write.
+/// The state of both fakes: bytes, and a number that grows with each write.
 #[derive(Default)]
 struct Objects {
     kept: BTreeMap<String, (u64, Vec<u8>)>,
@@ -57,7 +58,7 @@ fn get(objects: &Objects, key: &str, request: &Request, version_header: &str) ->
         .header(version_header, generation.to_string())
 }
 
-/// Google Cloud Storage: a bucket `bucket`, its XML interface, and generations as conditions.
+/// Google Cloud Storage: a bucket `bucket`, the XML API, and generations as conditions.
 fn google(objects: &Mutex<Objects>, request: &Request) -> Response {
     let mut objects = objects.lock().unwrap();
     let Some(key) = request.path.strip_prefix("/bucket") else {
@@ -88,7 +89,7 @@ fn google(objects: &Mutex<Objects>, request: &Request) -> Response {
         "PUT" => {
             let held = objects.generation(&key).unwrap_or(0);
             match request.header("x-goog-if-generation-match") {
-                // The key says that this object may only be written conditionally.
+                // An object with this key may only be written conditionally.
                 None if key.contains("guarded") => Response::error(400, "MissingCondition"),
                 Some(wanted) if wanted != held.to_string() => {
                     Response::error(412, "PreconditionFailed")
@@ -168,9 +169,9 @@ fn azure(objects: &Mutex<Objects>, request: &Request) -> Response {
     }
 }
 
-/// Azure deletes in batches: requests in the parts of one body, answers in the parts of another.
+/// Azure deletes in batches: the requests are the parts of one body, the responses the parts of another.
 fn delete_batch(objects: &mut Objects, body: &str) -> Response {
-    let mut answers = String::new();
+    let mut responses = String::new();
     let mut id = "";
     for line in body.lines() {
         if let Some(value) = line.strip_prefix("Content-ID: ") {
@@ -183,16 +184,16 @@ fn delete_batch(objects: &mut Objects, body: &str) -> Response {
                 None => "404 The specified blob does not exist.",
             };
             write!(
-                answers,
-                "--answers\r\nContent-Type: application/http\r\nContent-ID: {id}\r\n\r\nHTTP/1.1 {status}\r\nServer: fake\r\n\r\n"
+                responses,
+                "--responses\r\nContent-Type: application/http\r\nContent-ID: {id}\r\n\r\nHTTP/1.1 {status}\r\nServer: fake\r\n\r\n"
             )
             .unwrap();
         }
     }
-    answers.push_str("--answers--\r\n");
+    responses.push_str("--responses--\r\n");
     Response::new(202)
-        .header("content-type", "multipart/mixed; boundary=answers")
-        .body(answers)
+        .header("content-type", "multipart/mixed; boundary=responses")
+        .body(responses)
 }
 
 async fn google_store() -> (FakeServer, Store) {
@@ -225,7 +226,7 @@ fn create() -> PutOptions {
     PutMode::Create.into()
 }
 
-/// The life of an object, through conditional writes alone.
+/// The life cycle of an object, through conditional writes only.
 async fn live(store: &dyn ObjectStore) {
     let key = Path::from("a b/guarded.json");
     let first = store.put_opts(&key, "one".into(), create()).await.unwrap();
@@ -258,7 +259,7 @@ async fn live(store: &dyn ObjectStore) {
     };
     let unchanged = store.get_opts(&key, unchanged).await;
     assert!(matches!(unchanged, Err(Error::NotModified { .. })));
-    // What a read gave is as good for a swap as what a write gave.
+    // The tag of a read works for a swap like that of a write.
     store
         .put_opts(&key, "three".into(), swap(e_tag, version).into())
         .await
@@ -290,8 +291,8 @@ async fn live(store: &dyn ObjectStore) {
     assert!(left.is_empty());
 }
 
-/// A write without a condition where one is demanded is refused, so that the fake's insistence is known to work.
-async fn an_unconditional_write_is_noticed(store: &dyn ObjectStore) {
+/// Checks that the fake rejects an unconditional write where a condition is required.
+async fn an_unconditional_write_is_rejected(store: &dyn ObjectStore) {
     let key = Path::from("guarded");
     let error = store.put(&key, "x".into()).await.unwrap_err();
     assert!(matches!(
@@ -300,7 +301,7 @@ async fn an_unconditional_write_is_noticed(store: &dyn ObjectStore) {
     ));
 }
 
-/// A 409 that does not mean 'exists' says so.
+/// A 409 that does not mean 'exists' is reported as such.
 async fn a_conflict_is_not_an_existing_object(store: &dyn ObjectStore) {
     let key = Path::from("busy");
     let error = store
@@ -319,7 +320,7 @@ async fn google_conditions_are_generations() {
     let (server, store) = google_store().await;
     check(&store).await.unwrap();
     live(&*store.objects).await;
-    an_unconditional_write_is_noticed(&*store.objects).await;
+    an_unconditional_write_is_rejected(&*store.objects).await;
     a_conflict_is_not_an_existing_object(&*store.objects).await;
 
     let puts: Vec<_> = server
@@ -344,7 +345,7 @@ async fn azure_conditions_are_entity_tags() {
     let (server, store) = azure_store().await;
     check(&store).await.unwrap();
     live(&*store.objects).await;
-    an_unconditional_write_is_noticed(&*store.objects).await;
+    an_unconditional_write_is_rejected(&*store.objects).await;
     a_conflict_is_not_an_existing_object(&*store.objects).await;
 
     let conditions: Vec<_> = server
@@ -372,7 +373,7 @@ async fn azure_conditions_are_entity_tags() {
 }
 
 #[tokio::test]
-async fn a_missing_bucket_says_how_to_make_one() {
+async fn a_missing_bucket_error_says_how_to_create_it() {
     let (server, _store) = google_store().await;
     let options = OpenOptions::new(TokioRuntime::shared()).with_var(
         "GOOGLE_SERVICE_ACCOUNT_KEY",
@@ -403,7 +404,7 @@ async fn a_missing_bucket_says_how_to_make_one() {
 }
 
 #[tokio::test]
-async fn azure_refuses_what_is_not_signed_by_its_account() {
+async fn azure_rejects_requests_not_signed_by_the_account() {
     let (server, _store) = azure_store().await;
     let options = OpenOptions::new(TokioRuntime::shared())
         .with_var("AZURE_STORAGE_ACCOUNT_NAME", "stranger")
@@ -413,7 +414,7 @@ async fn azure_refuses_what_is_not_signed_by_its_account() {
     assert!(
         error
             .to_string()
-            .contains("refused the credentials (NoAuthenticationInformation): check the key in AZURE_STORAGE_ACCOUNT_KEY"),
+            .contains("rejected the credentials (NoAuthenticationInformation): check the key in AZURE_STORAGE_ACCOUNT_KEY"),
         "{error}"
     );
 }

@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 server for tests: it records every request and answers as a function says.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! A small HTTP/1.1 server for tests. It records every request and responds as a function decides.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use qo_store::runtime::TokioRuntime;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A request as it arrived. Header names are in lower case; path and query are not decoded.
+/// A received request. Header names are in lower case; path and query are not decoded.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -41,14 +41,14 @@ impl Request {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// Close the connection instead of answering.
-    pub(crate) silent: bool,
+    /// Close the connection instead of responding.
+    pub(crate) hangs_up: bool,
 }
 
 impl Response {
@@ -59,9 +59,9 @@ impl Response {
         }
     }
 
-    pub(crate) fn silent() -> Self {
+    pub(crate) fn hang_up() -> Self {
         Self {
-            silent: true,
+            hangs_up: true,
             ..Self::default()
         }
     }
@@ -88,7 +88,7 @@ impl Response {
 
 type Handler = dyn Fn(&Request) -> Response + Send + Sync;
 
-/// The server, and what it was asked.
+/// The server and its recorded requests.
 pub(crate) struct FakeServer {
     pub(crate) endpoint: String,
     requests: Arc<Mutex<Vec<Request>>>,
@@ -101,27 +101,27 @@ impl FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&requests);
+        let recorded = Arc::clone(&requests);
         let handler: Arc<Handler> = Arc::new(handler);
         let runtime = TokioRuntime::shared();
         let inner = Arc::clone(&runtime);
         runtime.spawn(Box::pin(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (handler, seen) = (Arc::clone(&handler), Arc::clone(&seen));
+                let (handler, requests) = (Arc::clone(&handler), Arc::clone(&recorded));
                 inner.spawn(Box::pin(async move {
-                    serve(stream, &*handler, &seen).await;
+                    serve(stream, &*handler, &requests).await;
                 }));
             }
         }));
         Self { endpoint, requests }
     }
 
-    /// A server that gives these answers one after the other, and then 418.
-    pub(crate) async fn scripted(answers: Vec<Response>) -> Self {
-        let answers = Mutex::new(answers.into_iter());
+    /// A server that returns these responses in order, and then 418.
+    pub(crate) async fn scripted(responses: Vec<Response>) -> Self {
+        let responses = Mutex::new(responses.into_iter());
         Self::start(move |_| {
-            let mut answers = answers.lock().unwrap();
-            answers.next().unwrap_or_else(|| Response::new(418))
+            let mut responses = responses.lock().unwrap();
+            responses.next().unwrap_or_else(|| Response::new(418))
         })
         .await
     }
@@ -131,16 +131,16 @@ impl FakeServer {
     }
 }
 
-async fn serve(stream: TcpStream, handler: &Handler, seen: &Mutex<Vec<Request>>) {
+async fn serve(stream: TcpStream, handler: &Handler, requests: &Mutex<Vec<Request>>) {
     let mut stream = BufReader::new(stream);
     while let Some(request) = read_request(&mut stream).await {
         let response = handler(&request);
         let is_head = request.method == "HEAD";
-        seen.lock().unwrap().push(request);
-        if response.silent {
+        requests.lock().unwrap().push(request);
+        if response.hangs_up {
             return;
         }
-        let mut head = format!("HTTP/1.1 {} Answer\r\n", response.status);
+        let mut head = format!("HTTP/1.1 {} Status\r\n", response.status);
         for (name, value) in &response.headers {
             write!(head, "{name}: {value}\r\n").unwrap();
         }
@@ -153,7 +153,7 @@ async fn serve(stream: TcpStream, handler: &Handler, seen: &Mutex<Vec<Request>>)
     }
 }
 
-/// The next request on the connection; `None` at its end.
+/// The next request of the connection; `None` at its end.
 async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     if stream.read_line(&mut line).await.ok()? == 0 {
@@ -187,9 +187,9 @@ async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<Request> {
     Some(request)
 }
 
-/// Decodes percent signs in a path.
+/// Percent-decodes a path.
 pub(crate) fn decode(text: &str) -> String {
-    // A plus sign is itself in a path.
+    // A plus sign stands for itself in a path.
     let text = text.replace('+', "%2B");
     let decoded = url::form_urlencoded::parse(text.as_bytes())
         .next()

@@ -1,9 +1,5 @@
-//! The HTTP layer: failed answers stay exact, nothing is sent twice, and the store's clock is learned.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "helpers of tests fail like tests"
-)]
+//! The HTTP layer: error responses are preserved, nothing is sent twice, and the store's clock is observed.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 use std::sync::Arc;
 
@@ -56,7 +52,7 @@ async fn create(store: &dyn ObjectStore) -> Error {
 }
 
 #[tokio::test]
-async fn a_failed_answer_keeps_its_status_and_is_asked_for_once() {
+async fn an_error_response_keeps_its_status_and_is_not_retried() {
     for (code, name) in [
         (400, "ExpiredToken"),
         (401, "Unauthorized"),
@@ -83,7 +79,7 @@ async fn a_failed_answer_keeps_its_status_and_is_asked_for_once() {
 }
 
 #[tokio::test]
-async fn answers_that_mean_what_they_say_pass() {
+async fn unambiguous_responses_pass() {
     let server = FakeServer::scripted(vec![
         Response::error(412, "PreconditionFailed"),
         Response::error(412, "PreconditionFailed"),
@@ -100,13 +96,13 @@ async fn answers_that_mean_what_they_say_pass() {
         objects.get(&key).await,
         Err(Error::NotFound { .. })
     ));
-    // A bucket that is not there is no object that is not there.
+    // A missing bucket is not a missing object.
     let error = objects.get(&key).await.unwrap_err();
     assert_eq!(status(&error), (404, Some("NoSuchBucket")));
 }
 
 #[tokio::test]
-async fn a_huge_answer_is_not_read_to_its_end() {
+async fn a_huge_error_response_is_not_read_to_its_end() {
     let mut body = b"<Error><Code>SlowDown</Code><Message>".to_vec();
     body.resize(10 * 1024 * 1024, b'x');
     let server = FakeServer::scripted(vec![Response::new(503).body(body)]).await;
@@ -115,11 +111,11 @@ async fn a_huge_answer_is_not_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn silence_says_whether_the_request_can_have_been_sent() {
-    let server = FakeServer::scripted(vec![Response::silent()]).await;
+async fn a_missing_response_reports_whether_the_request_may_have_been_sent() {
+    let server = FakeServer::scripted(vec![Response::hang_up()]).await;
     let error = create(&*s3(&server).objects).await;
-    let Some(ResponseError::NoAnswer { detail }) = response::find(&error) else {
-        panic!("expected silence, found {error:?}");
+    let Some(ResponseError::NoResponse { detail }) = response::find(&error) else {
+        panic!("expected no response, found {error:?}");
     };
     assert!(
         detail.ends_with("; the request may have been applied"),
@@ -136,8 +132,8 @@ async fn silence_says_whether_the_request_can_have_been_sent() {
     )
     .unwrap();
     let error = create(&*store.objects).await;
-    let Some(ResponseError::NoAnswer { detail }) = response::find(&error) else {
-        panic!("expected silence, found {error:?}");
+    let Some(ResponseError::NoResponse { detail }) = response::find(&error) else {
+        panic!("expected no response, found {error:?}");
     };
     assert!(
         detail.starts_with("could not connect (") && detail.ends_with("; the request was not sent"),
@@ -146,8 +142,8 @@ async fn silence_says_whether_the_request_can_have_been_sent() {
 }
 
 #[tokio::test]
-async fn a_request_is_not_waited_for_for_ever() {
-    // Connections are made, and nobody ever reads from them.
+async fn a_request_times_out() {
+    // Connections are accepted, but nothing reads from them.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!(
         "s3://bucket?endpoint=http://{}",
@@ -155,8 +151,8 @@ async fn a_request_is_not_waited_for_for_ever() {
     );
     let store = open(&url, &s3_options().with_var("AWS_TIMEOUT", "200ms")).unwrap();
     let error = create(&*store.objects).await;
-    let Some(ResponseError::NoAnswer { detail }) = response::find(&error) else {
-        panic!("expected silence, found {error:?}");
+    let Some(ResponseError::NoResponse { detail }) = response::find(&error) else {
+        panic!("expected no response, found {error:?}");
     };
     assert!(
         detail.starts_with("timed out (")
@@ -166,13 +162,13 @@ async fn a_request_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_certificate_is_not_spoken_to() {
+async fn a_server_without_a_certificate_is_rejected() {
     let server = FakeServer::scripted(Vec::new()).await;
     let endpoint = server.endpoint.replace("http:", "https:");
     let store = open(&format!("s3://bucket?endpoint={endpoint}"), &s3_options()).unwrap();
     let error = create(&*store.objects).await;
-    let Some(ResponseError::NoAnswer { detail }) = response::find(&error) else {
-        panic!("expected silence, found {error:?}");
+    let Some(ResponseError::NoResponse { detail }) = response::find(&error) else {
+        panic!("expected no response, found {error:?}");
     };
     assert!(detail.ends_with("; the request was not sent"), "{detail}");
     assert_eq!(server.requests().len(), 0);
@@ -185,7 +181,7 @@ fn date(runtime: &Arc<dyn Runtime>, ahead_seconds: i64) -> String {
 }
 
 #[tokio::test]
-async fn the_date_of_an_answer_moves_the_clock() {
+async fn the_date_of_a_response_updates_the_clock() {
     let runtime = TokioRuntime::shared();
     let server = FakeServer::start({
         let runtime = Arc::clone(&runtime);
@@ -200,7 +196,7 @@ async fn the_date_of_an_answer_moves_the_clock() {
 }
 
 #[tokio::test]
-async fn a_date_from_a_cache_or_of_no_sense_is_ignored() {
+async fn a_cached_or_invalid_date_is_ignored() {
     let runtime = TokioRuntime::shared();
     let server = FakeServer::scripted(vec![
         Response::error(404, "NoSuchKey")
@@ -219,8 +215,8 @@ async fn a_date_from_a_cache_or_of_no_sense_is_ignored() {
 
 #[tokio::test]
 async fn a_credential_endpoint_is_not_the_store() {
-    // The container's endpoint is on the loopback as well, on another port: its date must not count, and its refusal
-    // is no answer of the store.
+    // The container's endpoint is also on the loopback interface, on another port. Its date must not count, and
+    // its error is not a response of the store.
     let runtime = TokioRuntime::shared();
     let agent = FakeServer::start({
         let runtime = Arc::clone(&runtime);

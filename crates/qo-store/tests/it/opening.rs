@@ -1,5 +1,5 @@
-//! Opening stores: what decides, what is refused, and what each refusal says.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! Opening stores: which settings apply, what is rejected, and the error messages.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::fs;
 
@@ -16,7 +16,7 @@ use crate::fake_server::{FakeServer, Response};
 use crate::http_layer::s3_options;
 use crate::real_stores::{empty, seaweedfs_options};
 
-/// A home directory with these AWS files in it.
+/// A home directory with these AWS files.
 fn home(credentials: &str, config: &str) -> (TempDir, OpenOptions) {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join(".aws")).unwrap();
@@ -26,14 +26,14 @@ fn home(credentials: &str, config: &str) -> (TempDir, OpenOptions) {
     (directory, options)
 }
 
-fn refusal(url: &str, options: &OpenOptions) -> String {
+fn open_error(url: &str, options: &OpenOptions) -> String {
     let text = open(url, options).unwrap_err().to_string();
     assert_eq!(text.lines().count(), 1, "{text}");
     text
 }
 
 #[tokio::test]
-async fn memory_is_new_unless_it_has_a_name() {
+async fn unnamed_memory_stores_are_separate() {
     let key = Path::from("key");
     let (first, second) = (
         open("memory:", &empty()).unwrap(),
@@ -62,7 +62,7 @@ async fn memory_is_new_unless_it_has_a_name() {
 }
 
 #[tokio::test]
-async fn the_environment_decides_in_order() {
+async fn the_environment_is_read_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().to_str().unwrap();
     let nothing = empty()
@@ -105,15 +105,15 @@ async fn the_environment_decides_in_order() {
 }
 
 #[test]
-fn a_path_that_cannot_be_written_is_one_line() {
+fn an_unwritable_path_is_a_one_line_error() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "not a directory").unwrap();
-    let text = refusal(&format!("sqlite:{}/qo.db", file.display()), &empty());
+    let text = open_error(&format!("sqlite:{}/qo.db", file.display()), &empty());
     assert!(text.starts_with("cannot write "), "{text}");
-    let text = refusal("sqlite:/proc/qo/qo.db", &empty());
+    let text = open_error("sqlite:/proc/qo/qo.db", &empty());
     assert!(text.starts_with("cannot write /proc/qo/qo.db"), "{text}");
-    let text = refusal(&format!("sqlite:{}", file.display()), &empty());
+    let text = open_error(&format!("sqlite:{}", file.display()), &empty());
     assert!(text.contains("is not an SQLite database"), "{text}");
 }
 
@@ -127,7 +127,7 @@ async fn sqlite_finds_the_home_directory() {
 }
 
 #[test]
-fn settings_of_s3_have_an_order() {
+fn s3_settings_have_a_precedence() {
     let (_home, options) = home(
         "[default]\naws_access_key_id=i\naws_secret_access_key=s\n",
         "[default]\nregion=eu-west-9\nendpoint_url=http://127.0.0.1:5\n",
@@ -179,7 +179,7 @@ fn settings_of_s3_have_an_order() {
 }
 
 #[test]
-fn credentials_of_s3_have_an_order() {
+fn s3_credentials_have_a_precedence() {
     let source = |url: &str, options: &OpenOptions| open(url, options).unwrap().credentials;
     let (_home, with_files) = home(
         "[default]\naws_access_key_id=i\naws_secret_access_key=s\n[dev]\naws_access_key_id=i\naws_secret_access_key=s\naws_session_token=t\n",
@@ -223,7 +223,7 @@ fn credentials_of_s3_have_an_order() {
         CredentialSource::AwsContainer
     );
     assert_eq!(source("s3://b", &empty()), CredentialSource::AwsInstance);
-    // A default profile that only names a region, or that needs a login, does not stand in the way of a role.
+    // A default profile with only a region, or one that needs a login, does not prevent using a role.
     let (_home, region_only) = home("", "[default]\nregion=eu-west-1\n");
     assert_eq!(
         source("s3://b", &container(region_only)),
@@ -237,75 +237,77 @@ fn credentials_of_s3_have_an_order() {
 }
 
 #[test]
-fn every_refusal_of_s3_is_one_line_that_says_what_to_do() {
+fn every_s3_error_is_one_line_that_says_what_to_do() {
     let (home, options) = home(
         "[half]\naws_access_key_id=i\n[odd]\naws_access_key_id=a b\naws_secret_access_key=s\n",
         "[profile sso]\nsso_session=x\n[profile role]\nrole_arn=x\nsource_profile=y\n[profile empty]\n",
     );
     let aws = home.path().join(".aws");
     assert_eq!(
-        refusal("s3://b?profile=none", &options),
+        open_error("s3://b?profile=none", &options),
         format!(
             "there is no AWS profile \"none\" in {0}/credentials or {0}/config: add it with 'aws configure --profile none', or name another one",
             aws.display()
         )
     );
     assert_eq!(
-        refusal("s3://b?profile=none", &options),
-        refusal("s3://b", &options.clone().with_var("AWS_PROFILE", "none"))
+        open_error("s3://b?profile=none", &options),
+        open_error("s3://b", &options.clone().with_var("AWS_PROFILE", "none"))
     );
     assert_eq!(
-        refusal("s3://b?profile=sso", &options),
+        open_error("s3://b?profile=sso", &options),
         "AWS profile \"sso\" uses sso_session (IAM Identity Center), which qo does not support: run 'aws configure export-credentials --profile sso --format env' and use its output, or give the profile a credential_process"
     );
-    assert!(refusal("s3://b?profile=role", &options).contains("uses role_arn (a role to assume)"));
+    assert!(
+        open_error("s3://b?profile=role", &options).contains("uses role_arn (a role to assume)")
+    );
     assert_eq!(
-        refusal("s3://b?profile=empty", &options),
+        open_error("s3://b?profile=empty", &options),
         "AWS profile \"empty\" cannot be used: it has neither aws_access_key_id and aws_secret_access_key nor a credential_process"
     );
     assert_eq!(
-        refusal("s3://b?profile=half", &options),
+        open_error("s3://b?profile=half", &options),
         "AWS profile \"half\": its aws_access_key_id is set but aws_secret_access_key is not: set both, or neither"
     );
     assert_eq!(
-        refusal("s3://b?profile=odd", &options),
-        "AWS profile \"odd\": its aws_access_key_id cannot be used: it has a blank, a line break or a character outside of ASCII"
+        open_error("s3://b?profile=odd", &options),
+        "AWS profile \"odd\": its aws_access_key_id cannot be used: it contains a space, a line break or a non-ASCII character"
     );
     assert_eq!(
-        refusal("s3://b", &empty().with_var("AWS_SECRET_ACCESS_KEY", "s")),
+        open_error("s3://b", &empty().with_var("AWS_SECRET_ACCESS_KEY", "s")),
         "the environment variable AWS_SECRET_ACCESS_KEY is set but AWS_ACCESS_KEY_ID is not: set both, or neither"
     );
     assert_eq!(
-        refusal(
+        open_error(
             "s3://b",
             &s3_options().with_var("AWS_SESSION_TOKEN", "a\nb")
         ),
-        "the environment variable AWS_SESSION_TOKEN cannot be used: it has a blank, a line break or a character outside of ASCII"
+        "the environment variable AWS_SESSION_TOKEN cannot be used: it contains a space, a line break or a non-ASCII character"
     );
     assert_eq!(
-        refusal(
+        open_error(
             "s3://b",
             &empty().with_var("AWS_EC2_METADATA_DISABLED", "true")
         ),
         "there are no credentials for s3://b at https://b.s3.us-east-1.amazonaws.com: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile with AWS_PROFILE"
     );
     assert_eq!(
-        refusal("s3://b?region=a.b", &s3_options()),
+        open_error("s3://b?region=a.b", &s3_options()),
         "the parameter region cannot be used: expected a region such as eu-central-1"
     );
     assert_eq!(
-        refusal(
+        open_error(
             "s3://b",
             &s3_options().with_var("S3_ENDPOINT", "localhost:9000")
         ),
         "S3_ENDPOINT cannot be used: expected an endpoint such as https://s3.example.org or http://127.0.0.1:9000"
     );
     assert!(
-        refusal("s3://b", &s3_options().with_var("AWS_TIMEOUT", "soon"))
+        open_error("s3://b", &s3_options().with_var("AWS_TIMEOUT", "soon"))
             .ends_with("cannot be used: check the AWS_* environment variables")
     );
     assert_eq!(
-        refusal(
+        open_error(
             "s3://b",
             &s3_options().with_var("AWS_UNSIGNED_PAYLOAD", "perhaps")
         ),
@@ -314,28 +316,28 @@ fn every_refusal_of_s3_is_one_line_that_says_what_to_do() {
 }
 
 #[test]
-fn every_refusal_of_the_others_is_one_line_too() {
+fn every_gcs_and_azure_error_is_one_line_that_says_what_to_do() {
     assert_eq!(
-        refusal("az://c", &empty()),
+        open_error("az://c", &empty()),
         "there are no credentials for az://c: set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or another of Azure's credentials"
     );
     let account = empty().with_var("AZURE_STORAGE_ACCOUNT_NAME", "a");
     assert_eq!(
-        refusal(
+        open_error(
             "az://c",
             &account.with_var("AZURE_STORAGE_ACCOUNT_KEY", "no base64!")
         ),
         "the settings for az://c at https://a.blob.core.windows.net cannot be used: check the AZURE_* environment variables"
     );
     assert_eq!(
-        refusal(
+        open_error(
             "gs://b",
             &empty().with_var("GOOGLE_SERVICE_ACCOUNT", "/nonexistent/key.json")
         ),
-        "cannot read /nonexistent/key.json: GOOGLE_SERVICE_ACCOUNT names it, and it is not there"
+        "cannot read /nonexistent/key.json: the file in GOOGLE_SERVICE_ACCOUNT does not exist"
     );
     assert_eq!(
-        refusal(
+        open_error(
             "gs://b",
             &empty().with_var("GOOGLE_SERVICE_ACCOUNT_KEY", "{\"private_key\":7}")
         ),
@@ -344,9 +346,9 @@ fn every_refusal_of_the_others_is_one_line_too() {
 }
 
 #[tokio::test]
-async fn what_a_check_finds_is_one_line_that_says_what_to_do() {
-    let found = async |answer: Response| {
-        let server = FakeServer::scripted(vec![answer]).await;
+async fn every_check_error_is_one_line_that_says_what_to_do() {
+    let found = async |response: Response| {
+        let server = FakeServer::scripted(vec![response]).await;
         let store = open(
             &format!("s3://b?endpoint={}", server.endpoint),
             &s3_options(),
@@ -363,7 +365,7 @@ async fn what_a_check_finds_is_one_line_that_says_what_to_do() {
     );
     assert_eq!(
         found(Response::new(404)).await,
-        "s3://b at SERVER: what answers there knows no such bucket and gives no reason: check that the endpoint is that of a store, and the bucket's name"
+        "s3://b at SERVER: the endpoint returned 404 without a reason: check that it is the endpoint of a store, and check the bucket's name"
     );
     for (status, code) in [
         (403, "InvalidAccessKeyId"),
@@ -374,7 +376,7 @@ async fn what_a_check_finds_is_one_line_that_says_what_to_do() {
         assert_eq!(
             found(Response::error(status, code)).await,
             format!(
-                "s3://b at SERVER: the store refused the credentials ({code}): check the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and that they may list, read and write this bucket"
+                "s3://b at SERVER: the store rejected the credentials ({code}): check the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and that they may list, read and write this bucket"
             )
         );
     }
@@ -385,22 +387,21 @@ async fn what_a_check_finds_is_one_line_that_says_what_to_do() {
     let skewed = skewed.await;
     assert!(
         skewed.starts_with("s3://b at SERVER: this machine's clock differs from the store's by ")
-            && skewed
-                .ends_with(" s, and the store accepts no more than 900 s: set the clock right"),
+            && skewed.ends_with(" s, and the store accepts at most 900 s: correct the clock"),
         "{skewed}"
     );
     assert_eq!(
         found(Response::error(400, "AuthorizationHeaderMalformed")).await,
-        "s3://b at SERVER: the bucket is in another region (the store answered 400 AuthorizationHeaderMalformed: because of AuthorizationHeaderMalformed): set AWS_REGION, or ?region= in the store URL"
+        "s3://b at SERVER: the bucket is in another region (the store returned 400 AuthorizationHeaderMalformed: because of AuthorizationHeaderMalformed): set AWS_REGION, or ?region= in the store URL"
     );
     assert_eq!(
         found(Response::error(500, "InternalError")).await,
-        "s3://b at SERVER: the store answered 500 InternalError: because of InternalError"
+        "s3://b at SERVER: the store returned 500 InternalError: because of InternalError"
     );
 }
 
 #[tokio::test]
-async fn an_endpoint_where_nobody_listens_is_named() {
+async fn an_unreachable_endpoint_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -415,7 +416,7 @@ async fn an_endpoint_where_nobody_listens_is_named() {
 }
 
 #[tokio::test]
-async fn credentials_that_cannot_be_had_are_said_to_be_missing() {
+async fn unavailable_credentials_are_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = listener.local_addr().unwrap();
     drop(listener);
@@ -429,7 +430,7 @@ async fn credentials_that_cannot_be_had_are_said_to_be_missing() {
     assert_eq!(
         text.replace(&server.endpoint, "SERVER"),
         format!(
-            "s3://b at SERVER: the machine's metadata service gave no credentials (the credential endpoint {silent} did not answer): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile with AWS_PROFILE"
+            "s3://b at SERVER: the machine's metadata service returned no credentials (the credential endpoint {silent} did not respond): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile with AWS_PROFILE"
         )
     );
     let (_home, options) = home("[default]\ncredential_process = exit 7\n", "");
@@ -438,14 +439,14 @@ async fn credentials_that_cannot_be_had_are_said_to_be_missing() {
         .unwrap_err()
         .to_string();
     assert!(
-        text.contains("the credential_process of AWS profile \"default\" gave no credentials"),
+        text.contains("the credential_process of AWS profile \"default\" returned no credentials"),
         "{text}"
     );
     assert_eq!(server.requests().len(), 0);
 }
 
 #[tokio::test]
-async fn a_real_server_tells_wrong_from_right() {
+async fn a_real_server_distinguishes_wrong_from_right() {
     let server = SeaweedFs::shared().unwrap();
     let bucket = server.unique_bucket("opening").unwrap();
     let options = seaweedfs_options();
@@ -458,7 +459,7 @@ async fn a_real_server_tells_wrong_from_right() {
         .unwrap();
     assert!(
         store.clock.uncertainty_ms().is_some(),
-        "the server's date was seen"
+        "the server's date must be observed"
     );
     assert!(store.clock.offset_ms().abs() < 2_000);
 
@@ -475,7 +476,7 @@ async fn a_real_server_tells_wrong_from_right() {
     .unwrap();
     let text = check(&wrong).await.unwrap_err().to_string();
     assert!(
-        text.contains("the store refused the credentials (SignatureDoesNotMatch)"),
+        text.contains("the store rejected the credentials (SignatureDoesNotMatch)"),
         "{text}"
     );
     let unknown = open(
@@ -485,7 +486,7 @@ async fn a_real_server_tells_wrong_from_right() {
     .unwrap();
     let text = check(&unknown).await.unwrap_err().to_string();
     assert!(
-        text.contains("the store refused the credentials (InvalidAccessKeyId)"),
+        text.contains("the store rejected the credentials (InvalidAccessKeyId)"),
         "{text}"
     );
 }

@@ -1,5 +1,5 @@
-//! The probe on real stores: yes for those that qo runs on, no for the same ones with their conditions broken.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! The probe on real stores: it must trust the stores that qo supports, and reject them with broken conditions.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -12,7 +12,7 @@ use futures_util::TryStreamExt;
 use object_store::ObjectStore;
 use qo_store::admin::{BucketAdmin, CorsRule, LifecycleRule, VersionList, Versioning};
 use qo_store::probe::{
-    CheckName, Outcome, ProbeError, ProbeOptions, ProbedVersioning, VERDICT_KEY, Verdict,
+    CheckName, CheckOutcome, ProbeError, ProbeOptions, ProbeReport, ProbedVersioning, REPORT_KEY,
     ensure_trusted, probe,
 };
 use qo_store::runtime::TokioRuntime;
@@ -22,7 +22,7 @@ use qo_testkit::SeaweedFs;
 
 use crate::real_stores;
 
-/// Less than the default, because a versioned bucket of SeaweedFS takes all that it is given.
+/// Shorter than the default, because a versioned bucket of SeaweedFS uses all of the time.
 fn options() -> ProbeOptions {
     ProbeOptions {
         budget: Duration::from_secs(4),
@@ -30,19 +30,19 @@ fn options() -> ProbeOptions {
     }
 }
 
-/// Says past the test harness's capture what was found, so that a log shows it.
-fn say(store: &str, verdict: &Verdict) {
-    let figures = &verdict.figures;
-    let found = if verdict.trusted {
+/// Prints the result past the output capture of the test harness, so that a log shows it.
+fn print_result(store: &str, report: &ProbeReport) {
+    let figures = &report.figures;
+    let result = if report.trusted {
         "trusted".to_owned()
     } else {
-        let names: Vec<_> = verdict.failures().map(|check| check.name.name()).collect();
-        format!("refused for {}", names.join(", "))
+        let names: Vec<_> = report.failures().map(|check| check.name.name()).collect();
+        format!("rejected for {}", names.join(", "))
     };
     let mut stderr = std::io::stderr();
     writeln!(
         stderr,
-        "probe: {store}: {found}, {} races of up to {} writers in {} ms",
+        "probe: {store}: {result}, {} races of up to {} writers in {} ms",
         figures.create_rounds + figures.swap_rounds,
         figures.writers_max,
         figures.duration_ms
@@ -56,37 +56,37 @@ async fn keys(objects: &dyn ObjectStore) -> Vec<String> {
     keys.collect()
 }
 
-/// The store must be trusted, left as it was found, and trusted again for one GET.
+/// The store must be trusted, keep no probe keys, and be trusted again with a single GET.
 async fn is_trusted(name: &str, store: Store, versioning: ProbedVersioning) {
     let runtime = TokioRuntime::shared();
     let counting = Arc::new(CountingStore::new(Arc::clone(&store.objects)));
     let objects = Arc::clone(&counting) as Arc<dyn ObjectStore>;
-    let noting = store.admin.clone().map(NotingAdmin::new);
+    let noting = store.admin.clone().map(RecordingAdmin::new);
     let admin = noting.as_ref().map(|admin| admin as &dyn BucketAdmin);
-    let verdict = ensure_trusted(&objects, admin, runtime.as_ref(), &options())
+    let report = ensure_trusted(&objects, admin, runtime.as_ref(), &options())
         .await
         .unwrap();
-    say(name, &verdict);
-    assert!(verdict.trusted, "{verdict}");
-    let mut checks = verdict.checks.iter();
+    print_result(name, &report);
+    assert!(report.trusted, "{report}");
+    let mut checks = report.checks.iter();
     assert!(
-        checks.all(|check| check.outcome == Outcome::Passed),
-        "{verdict}"
+        checks.all(|check| check.outcome == CheckOutcome::Passed),
+        "{report}"
     );
-    assert_eq!(verdict.versioning, versioning);
-    let figures = &verdict.figures;
+    assert_eq!(report.versioning, versioning);
+    let figures = &report.figures;
     assert!(figures.create_rounds > 0 && figures.swap_rounds > 0);
     assert_eq!(figures.winners_max, 1);
-    assert_eq!(keys(&store.objects).await, [VERDICT_KEY]);
+    assert_eq!(keys(&store.objects).await, [REPORT_KEY]);
     if versioning == ProbedVersioning::On {
         noting.as_ref().unwrap().has_no_versions_left().await;
     }
 
     let before = counting.counts();
-    let recalled = ensure_trusted(&objects, admin, runtime.as_ref(), &options())
+    let again = ensure_trusted(&objects, admin, runtime.as_ref(), &options())
         .await
         .unwrap();
-    assert_eq!(recalled, verdict);
+    assert_eq!(again, report);
     let since = counting.counts().since(&before);
     assert_eq!(since.requests(), 1);
     assert_eq!(since.of("meta", Operation::Get).requests, 1);
@@ -129,26 +129,26 @@ async fn seaweedfs_with_versions_is_trusted() {
     is_trusted("SeaweedFS with versions", store, ProbedVersioning::On).await;
 }
 
-/// The store with this fault in front of it must be refused, with nothing left behind, for these checks.
-async fn is_refused(name: &str, store: &Store, kind: FaultKind, expected: &[CheckName]) -> String {
+/// The store with this fault must be rejected for these checks, and keep no probe keys.
+async fn is_rejected(name: &str, store: &Store, kind: FaultKind, expected: &[CheckName]) -> String {
     let runtime = TokioRuntime::shared();
     let (inner, plan) = (Arc::clone(&store.objects), FaultPlan::always(kind));
     let faulty = FaultStore::new(inner, Arc::clone(&runtime), plan, 1);
     let objects = Arc::new(faulty) as Arc<dyn ObjectStore>;
     let admin = store.admin.as_deref();
-    let verdict = probe(&objects, admin, runtime.as_ref(), &options())
+    let report = probe(&objects, admin, runtime.as_ref(), &options())
         .await
         .unwrap();
-    say(&format!("{name} with an injected {kind}"), &verdict);
-    assert!(!verdict.trusted, "{verdict}");
-    let failures: Vec<_> = verdict.failures().map(|check| check.name).collect();
-    assert_eq!(failures, expected, "{verdict}");
+    print_result(&format!("{name} with an injected {kind}"), &report);
+    assert!(!report.trusted, "{report}");
+    let failures: Vec<_> = report.failures().map(|check| check.name).collect();
+    assert_eq!(failures, expected, "{report}");
     assert_eq!(keys(&store.objects).await, [""; 0]);
-    ProbeError::Untrusted(Box::new(verdict)).to_string()
+    ProbeError::Untrusted(Box::new(report)).to_string()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_ignored_condition_is_refused_with_the_reason() {
+async fn an_ignored_condition_is_rejected_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let stores = [
         ("memory", real_stores::memory()),
@@ -160,14 +160,14 @@ async fn an_ignored_condition_is_refused_with_the_reason() {
             CheckName::SwapRefusesStaleTag,
             CheckName::SwapRefusesMissing,
         ];
-        let text = is_refused(name, &store, FaultKind::IgnoredCondition, &expected).await;
+        let text = is_rejected(name, &store, FaultKind::IgnoredCondition, &expected).await;
         assert!(text.contains("If-None-Match is ignored"), "{text}");
         assert!(text.contains("If-Match is ignored"), "{text}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_non_atomic_condition_is_refused_with_the_reason() {
+async fn a_non_atomic_condition_is_rejected_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let stores = [
         ("memory", real_stores::memory()),
@@ -175,33 +175,33 @@ async fn a_non_atomic_condition_is_refused_with_the_reason() {
     ];
     for (name, store) in stores {
         let expected = [CheckName::CreateRace, CheckName::SwapRace];
-        let text = is_refused(name, &store, FaultKind::NonAtomicCondition, &expected).await;
+        let text = is_rejected(name, &store, FaultKind::NonAtomicCondition, &expected).await;
         assert!(
-            text.contains("writers won a race that one can win"),
+            text.contains("writers won a race that only one can win"),
             "{text}"
         );
     }
 }
 
-/// An administration that notes whose versions are asked for, which the probe does for every key that it wrote.
+/// A bucket admin that records the keys whose versions are listed, which the probe does for every key it wrote.
 #[derive(Debug)]
-struct NotingAdmin {
+struct RecordingAdmin {
     inner: Arc<dyn BucketAdmin>,
-    asked: Mutex<BTreeSet<String>>,
+    listed: Mutex<BTreeSet<String>>,
 }
 
-impl NotingAdmin {
+impl RecordingAdmin {
     fn new(inner: Arc<dyn BucketAdmin>) -> Self {
         Self {
             inner,
-            asked: Mutex::default(),
+            listed: Mutex::default(),
         }
     }
 
     async fn has_no_versions_left(&self) {
-        let asked = self.asked.lock().unwrap().clone();
-        assert!(asked.len() > 2, "{asked:?}");
-        for key in asked {
+        let listed = self.listed.lock().unwrap().clone();
+        assert!(listed.len() > 2, "{listed:?}");
+        for key in listed {
             let left = self.inner.list_versions(&key, 10).await.unwrap();
             assert_eq!(left.versions, [], "{key}");
         }
@@ -209,9 +209,9 @@ impl NotingAdmin {
 }
 
 #[async_trait]
-impl BucketAdmin for NotingAdmin {
+impl BucketAdmin for RecordingAdmin {
     async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError> {
-        self.asked.lock().unwrap().insert(key.to_owned());
+        self.listed.lock().unwrap().insert(key.to_owned());
         self.inner.list_versions(key, limit).await
     }
 

@@ -1,21 +1,21 @@
-//! The example `probe`, run as a user runs it: what it prints, where, and how it ends.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! The example `probe`, run as a user runs it: its output, streams and exit code.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use qo_store::probe::Verdict;
+use qo_store::probe::ProbeReport;
 use qo_testkit::SeaweedFs;
 use tokio::net::TcpListener;
 
-/// The program. Cargo builds examples only in some of the ways to run tests, so it is asked for this one; in all others
-/// that takes no time.
+/// The program. Not every way to run the tests builds the examples, so this builds it. If it is already built, that
+/// takes no time.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let mut build = qo_testkit::cargo().unwrap();
-        // The whole workspace, so that dependencies have the features that they were just built with.
+        // Builds the whole workspace, so that dependencies keep the features that they were just built with.
         build.args(["build", "--workspace", "--example", "probe"]);
         build.args(["--quiet", "--message-format", "json"]);
         if !cfg!(debug_assertions) {
@@ -33,15 +33,15 @@ fn program() -> &'static Path {
     })
 }
 
-/// How a run ended.
-struct Run {
+/// The result of a run.
+struct ProgramOutput {
     code: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
-/// Runs it with this environment and no other.
-fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Run {
+/// Runs the program with exactly this environment.
+fn run(arguments: &[&str], environment: &[(&str, &str)]) -> ProgramOutput {
     let output = Command::new(program())
         .args(arguments)
         .env_clear()
@@ -49,15 +49,15 @@ fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Run {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    Run {
+    ProgramOutput {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
 
-/// The one line that it complains in.
-fn complaint(arguments: &[&str], environment: &[(&str, &str)]) -> String {
+/// The error line of a failed run.
+fn error_line(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     let run = run(arguments, environment);
     assert_eq!(run.code, Some(2), "{}{}", run.stdout, run.stderr);
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
@@ -65,7 +65,7 @@ fn complaint(arguments: &[&str], environment: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn without_a_store_it_probes_the_default_file_and_names_it_once() {
+fn without_a_store_it_probes_the_default_file_and_prints_its_path_once() {
     let data = tempfile::tempdir().unwrap();
     let environment = [("XDG_DATA_HOME", data.path().to_str().unwrap())];
     let file = data.path().join("qo/qo.db").display().to_string();
@@ -78,12 +78,12 @@ fn without_a_store_it_probes_the_default_file_and_names_it_once() {
     let json = run(&["--json"], &environment);
     assert_eq!(json.code, Some(0));
     assert_eq!(json.stderr.matches(&file).count(), 1, "{}", json.stderr);
-    let verdict: Verdict = serde_json::from_str(&json.stdout).unwrap();
-    assert!(verdict.trusted);
+    let report: ProbeReport = serde_json::from_str(&json.stdout).unwrap();
+    assert!(report.trusted);
 }
 
 #[test]
-fn a_store_that_breaks_conditions_is_refused() {
+fn a_store_that_breaks_conditions_is_rejected() {
     for (kind, reason) in [
         ("ignored-condition", "If-None-Match is ignored"),
         ("non-atomic-condition", "writers won a race"),
@@ -91,22 +91,26 @@ fn a_store_that_breaks_conditions_is_refused() {
         let refused = run(&["memory:", "--fault", kind], &[]);
         assert_eq!((refused.code, refused.stderr.as_str()), (Some(1), ""));
         assert!(refused.stdout.contains(reason), "{}", refused.stdout);
-        assert!(refused.stdout.contains("Use a store whose conditional"));
+        assert!(
+            refused
+                .stdout
+                .contains("Use a store with correct conditional")
+        );
         let json = run(&["memory:", "--fault", kind, "--json"], &[]);
         assert_eq!((json.code, json.stderr.as_str()), (Some(1), ""));
-        let verdict: Verdict = serde_json::from_str(&json.stdout).unwrap();
-        assert!(!verdict.trusted);
+        let report: ProbeReport = serde_json::from_str(&json.stdout).unwrap();
+        assert!(!report.trusted);
     }
 }
 
 #[test]
-fn mistakes_on_the_command_line_are_one_line() {
+fn command_line_errors_are_one_line() {
     assert_eq!(
-        complaint(&["--jsn"], &[]),
+        error_line(&["--jsn"], &[]),
         "probe: unknown option --jsn: see --help"
     );
-    assert!(complaint(&["memory:", "--fault"], &[]).contains("ignored-condition"));
-    assert!(complaint(&["memory:", "memory:"], &[]).contains("more than one store"));
+    assert!(error_line(&["memory:", "--fault"], &[]).contains("ignored-condition"));
+    assert!(error_line(&["memory:", "memory:"], &[]).contains("more than one store"));
     let help = run(&["--help"], &[]);
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
     assert!(help.stdout.contains("Usage:"));
@@ -115,17 +119,17 @@ fn mistakes_on_the_command_line_are_one_line() {
 #[test]
 fn an_unknown_scheme_is_one_line() {
     assert_eq!(
-        complaint(&["redis://localhost"], &[]),
+        error_line(&["redis://localhost"], &[]),
         "probe: unknown store scheme \"redis\": use one of memory:, sqlite:, s3:, gs:, az:"
     );
 }
 
 #[test]
 fn an_unwritable_path_is_one_line() {
-    let text = complaint(&["sqlite:/proc/qo/qo.db"], &[]);
+    let text = error_line(&["sqlite:/proc/qo/qo.db"], &[]);
     assert!(
         text.starts_with("probe: cannot write /proc/qo/qo.db: ")
-            && text.ends_with("; choose a path in a directory that you may write to"),
+            && text.ends_with("; choose a path in a writable directory"),
         "{text}"
     );
 }
@@ -140,7 +144,7 @@ fn a_missing_bucket_and_wrong_credentials_are_one_line() {
             ("AWS_SECRET_ACCESS_KEY", secret),
         ]
     };
-    let text = complaint(&["s3://no-such-bucket"], &environment(server.secret_key()));
+    let text = error_line(&["s3://no-such-bucket"], &environment(server.secret_key()));
     assert!(
         text.ends_with(&format!(
             "there is no bucket \"no-such-bucket\": create it with 'aws s3 mb s3://no-such-bucket --endpoint-url {}', or name another one",
@@ -149,9 +153,9 @@ fn a_missing_bucket_and_wrong_credentials_are_one_line() {
         "{text}"
     );
     let bucket = server.unique_bucket("example").unwrap();
-    let text = complaint(&[&format!("s3://{bucket}")], &environment("wrong"));
+    let text = error_line(&[&format!("s3://{bucket}")], &environment("wrong"));
     assert!(
-        text.contains("the store refused the credentials (SignatureDoesNotMatch): check the environment variables"),
+        text.contains("the store rejected the credentials (SignatureDoesNotMatch): check the environment variables"),
         "{text}"
     );
     let trusted = run(
@@ -163,7 +167,7 @@ fn a_missing_bucket_and_wrong_credentials_are_one_line() {
 }
 
 #[tokio::test]
-async fn an_endpoint_where_nobody_listens_is_one_line() {
+async fn an_unreachable_endpoint_is_one_line() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -172,7 +176,7 @@ async fn an_endpoint_where_nobody_listens_is_one_line() {
         ("AWS_ACCESS_KEY_ID", "a"),
         ("AWS_SECRET_ACCESS_KEY", "b"),
     ];
-    let text = complaint(&["s3://bucket"], &environment);
+    let text = error_line(&["s3://bucket"], &environment);
     assert!(text.contains(&format!("cannot reach {endpoint}")), "{text}");
     assert!(text.ends_with("check the endpoint and the network"));
 }

@@ -1,12 +1,12 @@
-//! The real stores that tests run on, opened as a user opens them.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! The real stores of the tests, opened as a user opens them.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use qo_store::runtime::TokioRuntime;
 use qo_store::{OpenOptions, Store, open};
 use qo_testkit::SeaweedFs;
 use tempfile::TempDir;
 
-/// An environment with nothing in it.
+/// An empty environment.
 pub(crate) fn empty() -> OpenOptions {
     OpenOptions::new(TokioRuntime::shared())
 }
@@ -15,13 +15,13 @@ pub(crate) fn memory() -> Store {
     open("memory:", &empty()).unwrap()
 }
 
-/// An SQLite file in this folder.
+/// An SQLite file in this directory.
 pub(crate) fn sqlite(folder: &TempDir) -> Store {
     let url = format!("sqlite:{}", folder.path().join("qo.db").display());
     open(&url, &empty()).unwrap()
 }
 
-/// An environment that leads to the SeaweedFS server of the tests.
+/// An environment for the SeaweedFS test server.
 pub(crate) fn seaweedfs_options() -> OpenOptions {
     let server = SeaweedFs::shared().unwrap();
     empty()
@@ -30,7 +30,7 @@ pub(crate) fn seaweedfs_options() -> OpenOptions {
         .with_var("AWS_SECRET_ACCESS_KEY", server.secret_key())
 }
 
-/// A bucket of SeaweedFS, below a prefix: what is asked of it must not leak out of there.
+/// A SeaweedFS bucket with a prefix, which no operation may leave.
 pub(crate) fn seaweedfs(bucket: &str) -> Store {
     open(&format!("s3://{bucket}/a/prefix"), &seaweedfs_options()).unwrap()
 }

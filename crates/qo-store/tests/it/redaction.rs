@@ -1,5 +1,5 @@
-//! Credentials appear nowhere: not in what is printed, not in an error, not in a log.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! Credentials appear nowhere: not in printed values, errors or logs.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ const SECRETS: [&str; 7] = [
     "hiddenProfileSecret",
 ];
 
-/// Collects everything that is logged, at every level and from every crate.
+/// Collects all log output, at every level and from every crate.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 
@@ -60,13 +60,13 @@ fn assert_clean(what: &str, text: &str) {
     }
 }
 
-/// Opens a store against a server that repeats everything it was sent, and looks at all that can be printed.
+/// Opens a store against a server that echoes every request, and checks everything that can be printed.
 async fn nothing_shows(url: &str, options: &OpenOptions) {
     assert_clean("the options", &format!("{options:?}"));
     let store = open(url, options).unwrap();
     assert_clean("the store", &format!("{store:?} {}", store.description));
     assert_clean(
-        "its objects",
+        "the objects",
         &format!("{:?} {}", store.objects, store.objects),
     );
     assert_clean("its administration", &format!("{:?}", store.admin));
@@ -91,10 +91,10 @@ async fn nothing_shows(url: &str, options: &OpenOptions) {
 async fn credentials_appear_nowhere() {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
-    // As long as there is one subscriber in the process, tracing asks that of the thread which comes first to a place in the
-    // code whether anybody wants to hear of it. Other tests have none, and would silence the place for this one too.
+    // While the process has a single subscriber, tracing asks the first thread that reaches a callsite whether it
+    // is enabled. Other tests have no subscriber and would disable the callsite for this one too.
     let _second = tracing::Dispatch::new(Log::default());
-    // Like S3, and worse: the answer repeats the credentials beside the code and the message.
+    // Like S3, and worse: the response repeats the credentials next to the code and the message.
     let server = FakeServer::start(|_| {
         Response::new(403).body(format!(
             "<Error><Code>SignatureDoesNotMatch</Code><Message>no</Message><AWSAccessKeyId>{}</AWSAccessKeyId><StringToSign>{}</StringToSign></Error>",
@@ -161,13 +161,13 @@ async fn credentials_appear_nowhere() {
     let logged = log.0.lock().unwrap().clone();
     assert!(
         logged.contains("status=403"),
-        "requests are logged: {logged}"
+        "requests must be logged: {logged}"
     );
     assert_clean("the log", &logged);
 }
 
 #[test]
-fn refusals_show_no_credential() {
+fn errors_contain_no_credentials() {
     let runtime = TokioRuntime::shared();
     let options = OpenOptions::new(runtime)
         .with_var("AWS_ACCESS_KEY_ID", format!("{} x", SECRETS[0]))

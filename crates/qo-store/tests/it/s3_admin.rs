@@ -1,5 +1,5 @@
-//! The administration of S3 buckets: the exact requests against a fake, and what they do on a real server.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! Administration of S3 buckets: the exact requests to a fake server, and their effects on a real one.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::fake_server::{FakeServer, Request, Response};
 use crate::http_layer::s3_options;
 use crate::real_stores;
 
-fn admin(server: &FakeServer, place: &str) -> Arc<dyn BucketAdmin> {
-    let url = format!("s3://{place}?endpoint={}", server.endpoint);
+fn admin(server: &FakeServer, location: &str) -> Arc<dyn BucketAdmin> {
+    let url = format!("s3://{location}?endpoint={}", server.endpoint);
     open(&url, &s3_options()).unwrap().admin.unwrap()
 }
 
@@ -75,7 +75,7 @@ async fn a_setting_is_put_with_a_checksum_and_a_signature() {
         request.header("x-amz-content-sha256"),
         Some(hex(sum.as_ref()).as_str())
     );
-    // Computed once with other tools from the text above.
+    // Computed with other tools from the text above.
     assert_eq!(
         request.header("x-amz-checksum-sha256"),
         Some("xEQsxHv0ubQdDvRR3jc3Ta+1T8tJZpP+19IV14Wk8Bc=")
@@ -107,7 +107,7 @@ async fn each_setting_has_its_request() {
     assert_eq!(admin.cors().await.unwrap(), []);
     assert_eq!(admin.lifecycle().await.unwrap(), []);
     assert_eq!(admin.versioning().await.unwrap(), Versioning::Off);
-    // What was never on is not switched off.
+    // Versioning that was never enabled is not disabled.
     admin.set_versioning(Versioning::Off).await.unwrap();
     admin.set_versioning(Versioning::On).await.unwrap();
     admin.set_cors(&[]).await.unwrap();
@@ -145,7 +145,7 @@ async fn each_setting_has_its_request() {
 }
 
 #[tokio::test]
-async fn the_rules_of_others_survive() {
+async fn rules_of_other_tools_survive() {
     const FOREIGN: &str = "<Rule><ID>cold</ID><Filter><Prefix>q/</Prefix></Filter><Status>Enabled</Status><Transition><Days>30</Days><StorageClass>GLACIER</StorageClass></Transition></Rule>";
     const OUTSIDE: &str = "<Rule><ID>logs</ID><Filter><Prefix>logs/</Prefix></Filter><Status>Enabled</Status><Expiration><Days>9</Days></Expiration></Rule>";
     const INSIDE: &str = "<Rule><ID>qo-old</ID><Filter><Prefix>q/old/</Prefix></Filter><Status>Enabled</Status><Expiration><Days>3</Days></Expiration></Rule>";
@@ -176,7 +176,7 @@ async fn the_rules_of_others_survive() {
 }
 
 #[tokio::test]
-async fn a_server_can_have_a_name_for_the_bucket() {
+async fn the_bucket_can_be_part_of_the_host_name() {
     let server = FakeServer::start(|_| Response::error(403, "AccessDenied")).await;
     let options = s3_options().with_var("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "true");
     let url = format!("s3://bucket/q?endpoint={}", server.endpoint);
@@ -243,7 +243,7 @@ async fn versions_are_paged_and_only_of_this_key() {
 }
 
 #[tokio::test]
-async fn a_limit_of_versions_is_kept() {
+async fn the_version_limit_is_respected() {
     let server = FakeServer::start(|_| {
         Response::new(200).body(format!(
             "<ListVersionsResult><IsTruncated>false</IsTruncated>{}{}</ListVersionsResult>",
@@ -260,7 +260,7 @@ async fn a_limit_of_versions_is_kept() {
 }
 
 #[tokio::test]
-async fn one_version_is_read_and_removed_by_name() {
+async fn one_version_is_read_and_removed_by_id() {
     let server = FakeServer::scripted(vec![
         Response::new(200).body("old"),
         Response::new(204),
@@ -283,7 +283,7 @@ async fn one_version_is_read_and_removed_by_name() {
 }
 
 #[tokio::test]
-async fn failures_are_told_apart() {
+async fn failures_are_distinguished() {
     let failure = async |status, code: &str| {
         let server = FakeServer::start({
             let code = code.to_owned();
@@ -325,10 +325,10 @@ async fn failures_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_passing_failure_is_survived() {
+async fn a_transient_failure_is_retried() {
     let server = FakeServer::scripted(vec![
         Response::error(500, "InternalError"),
-        Response::silent(),
+        Response::hang_up(),
         Response::new(200)
             .body("<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"),
     ])
@@ -341,7 +341,7 @@ async fn a_passing_failure_is_survived() {
 }
 
 #[tokio::test]
-async fn answers_that_cannot_be_understood_are_damage() {
+async fn malformed_responses_are_corrupt() {
     let server = FakeServer::start(|_| Response::new(200).body("<odd")).await;
     let admin = admin(&server, "bucket");
     for error in [
@@ -395,7 +395,7 @@ async fn versions_on_a_real_server() {
     assert_eq!((two.versions.len(), two.truncated), (2, true));
     assert_eq!(two.versions, list.versions[..2]);
 
-    // Removing the marker brings the object back.
+    // Removing the marker restores the object.
     admin
         .delete_version("a b+é", &list.versions[0].version)
         .await

@@ -1,10 +1,10 @@
-//! What a browser is given of an S3 bucket.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! Browser access to an S3 bucket.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::sync::Arc;
 
 use qo_store::admin::BucketAdmin;
-use qo_store::browser::{BrowserRights, SessionWish};
+use qo_store::browser::{BrowserRights, SessionRequest};
 use qo_store::{StoreError, open};
 use serde_json::Value;
 
@@ -22,8 +22,8 @@ fn on(server: &FakeServer) -> Arc<dyn BucketAdmin> {
     ))
 }
 
-fn wish(role: Option<&str>) -> SessionWish {
-    SessionWish {
+fn session_request(role: Option<&str>) -> SessionRequest {
+    SessionRequest {
         rights: BrowserRights::Read,
         seconds: 900,
         role: role.map(str::to_owned),
@@ -31,9 +31,9 @@ fn wish(role: Option<&str>) -> SessionWish {
 }
 
 #[test]
-fn the_place_is_the_one_that_a_browser_addresses() {
+fn the_location_is_addressable_by_a_browser() {
     let aws = admin("s3://my-bucket/p?region=eu-central-1")
-        .browser_place()
+        .browser_location()
         .unwrap();
     assert_eq!(aws.endpoint, "https://s3.eu-central-1.amazonaws.com");
     assert!(aws.virtual_host);
@@ -42,7 +42,7 @@ fn the_place_is_the_one_that_a_browser_addresses() {
         "https://my-bucket.s3.eu-central-1.amazonaws.com/p/ui/index.html"
     );
     let own = admin("s3://my-bucket?endpoint=http://127.0.0.1:9000")
-        .browser_place()
+        .browser_location()
         .unwrap();
     assert_eq!(own.endpoint, "http://127.0.0.1:9000");
     assert!(!own.virtual_host);
@@ -53,15 +53,15 @@ fn the_place_is_the_one_that_a_browser_addresses() {
 }
 
 #[tokio::test]
-async fn a_session_is_asked_for_with_no_more_rights_than_wanted() {
-    let answer = "<AssumeRoleResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><AssumeRoleResult>\
+async fn a_session_has_only_the_requested_permissions() {
+    let document = "<AssumeRoleResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><AssumeRoleResult>\
         <Credentials><AccessKeyId>ASIA1</AccessKeyId><SecretAccessKey>s</SecretAccessKey>\
         <SessionToken>t</SessionToken><Expiration>2026-11-16T01:00:00Z</Expiration></Credentials>\
         <PackedPolicySize>6</PackedPolicySize></AssumeRoleResult>\
         <ResponseMetadata><RequestId>r</RequestId></ResponseMetadata></AssumeRoleResponse>";
-    let server = FakeServer::scripted(vec![Response::new(200).body(answer)]).await;
+    let server = FakeServer::scripted(vec![Response::new(200).body(document)]).await;
     let session = on(&server)
-        .browser_session(&wish(Some("arn:aws:iam::1:role/x")))
+        .browser_session(&session_request(Some("arn:aws:iam::1:role/x")))
         .await
         .unwrap();
     assert_eq!(session.access_key_id, "ASIA1");
@@ -72,7 +72,7 @@ async fn a_session_is_asked_for_with_no_more_rights_than_wanted() {
     );
     assert!(
         !format!("{session:?}").contains("ASIA1"),
-        "nothing of it is printed"
+        "the credentials must not be printed"
     );
 
     let requests = server.requests();
@@ -96,15 +96,18 @@ async fn a_session_is_asked_for_with_no_more_rights_than_wanted() {
 }
 
 #[tokio::test]
-async fn a_server_without_sessions_says_so() {
+async fn a_server_without_sessions_is_unsupported() {
     let refusal = "<ErrorResponse><Error><Code>NotImplemented</Code><Message>no</Message></Error></ErrorResponse>";
     let server = FakeServer::scripted(vec![Response::new(501).body(refusal)]).await;
-    let error = on(&server).browser_session(&wish(None)).await.unwrap_err();
+    let error = on(&server)
+        .browser_session(&session_request(None))
+        .await
+        .unwrap_err();
     assert!(matches!(error, StoreError::Unsupported { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn a_folder_is_published_beside_what_others_have_set() {
+async fn publishing_a_folder_keeps_other_policy_statements() {
     let theirs = r#"{"Version":"2012-10-17","Statement":[{"Sid":"Theirs","Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::bucket/x"}]}"#;
     let server =
         FakeServer::scripted(vec![Response::new(200).body(theirs), Response::new(204)]).await;
@@ -119,7 +122,7 @@ async fn a_folder_is_published_beside_what_others_have_set() {
         "arn:aws:s3:::bucket/some/prefix/ui/*"
     );
 
-    // A second time changes nothing.
+    // A second call changes nothing.
     let server = FakeServer::scripted(vec![Response::new(200).body(written)]).await;
     assert!(!on(&server).publish("ui").await.unwrap());
     assert_eq!(server.requests().len(), 1);

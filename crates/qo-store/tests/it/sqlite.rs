@@ -1,9 +1,5 @@
-//! The SQLite store, on real files and between real processes.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "helpers of tests fail like tests"
-)]
+//! The SQLite store on real files, and shared by several processes.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 mod listing;
 mod model;
@@ -25,7 +21,7 @@ use qo_store::SqliteStore;
 use qo_store::runtime::{BoxFuture, Runtime, TokioRuntime};
 use tempfile::TempDir;
 
-/// A store in a directory of its own, which goes with it.
+/// A store in its own temporary directory.
 struct Fixture {
     store: SqliteStore,
     directory: TempDir,
@@ -42,13 +38,13 @@ impl Fixture {
         Self { store, directory }
     }
 
-    /// A second store on the same file, with connections of its own.
+    /// A second store on the same file with its own connections.
     fn second(&self) -> SqliteStore {
         SqliteStore::open(&self.directory.path().join("qo.db"), TokioRuntime::shared()).unwrap()
     }
 }
 
-/// The real runtime, except that its clock shows what the test says.
+/// The production runtime with a clock that the test sets.
 #[derive(Debug)]
 struct ClockRuntime {
     now_ms: AtomicI64,
@@ -94,7 +90,7 @@ fn update(previous: &PutResult) -> PutMode {
     PutMode::Update(UpdateVersion::from(previous.clone()))
 }
 
-/// The key as it is written here, with nothing escaped.
+/// The key, verbatim.
 fn path(key: &str) -> Path {
     Path::parse(key).unwrap()
 }

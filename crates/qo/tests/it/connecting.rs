@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use qo::runtime::TokioRuntime;
-use qo::store::probe::VERDICT_KEY;
+use qo::store::probe::REPORT_KEY;
 use qo::{Connect, Error, ErrorKind, OpenOptions};
 
 use crate::test_store::TestStore;
@@ -13,10 +13,10 @@ async fn remembers_the_probe(store: TestStore) {
     let connection = || store.connection().probe_budget(Duration::from_secs(3));
     let first = connection().open().await.unwrap();
     let client = first.objects_engine().unwrap().client();
-    let verdict = client.get(VERDICT_KEY).await.unwrap();
+    let verdict = client.get(REPORT_KEY).await.unwrap();
     let second = connection().open().await.unwrap();
     let client = second.objects_engine().unwrap().client();
-    let again = client.get(VERDICT_KEY).await.unwrap();
+    let again = client.get(REPORT_KEY).await.unwrap();
     assert_eq!(again.body, verdict.body, "it was not probed again");
     second.task("job", &1).unwrap().submit().await.unwrap();
 }
@@ -35,7 +35,7 @@ async fn remembers_the_probe_of_seaweedfs() {
 async fn memory_is_not_probed() {
     let queue = qo::connect("memory:").await.unwrap();
     let client = queue.objects_engine().unwrap().client();
-    assert!(client.get(VERDICT_KEY).await.is_err());
+    assert!(client.get(REPORT_KEY).await.is_err());
     assert_eq!(queue.store().unwrap().description, "memory:");
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn status(status: u16, code: &str) -> Error {
 
 /// No answer.
 pub(crate) fn no_answer(detail: &str) -> Error {
-    generic(ResponseError::NoAnswer {
+    generic(ResponseError::NoResponse {
         detail: detail.to_owned(),
     })
 }

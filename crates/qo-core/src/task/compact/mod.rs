@@ -1,16 +1,16 @@
-//! A task's stored form where people do not read it: bytes, a quarter of the size of the JSON and several times as fast.
+//! A compact binary form of a task: a quarter of the size of the JSON and several times as fast.
 //!
-//! The broker writes a record three times in a task's life and reads every live one when it opens, so that the text of field
-//! names would be most of what it writes and parses.
+//! The broker writes a record three times in a task's life and reads all live ones when it opens, so the text of
+//! field names would be most of what it writes and parses.
 //!
 //! ```text
 //! form 1 │ flags │ what every task has │ what the flags say it also has │ events
 //! ```
 //!
-//! Numbers are variable in length (seven bits a byte, the lowest first), times are distances from `created_at`, texts and lists
-//! have their length in front. A record that holds anything that this form has no place for, such as a field of a later
-//! version, is stored as JSON, whose first byte tells it apart. So nothing is ever lost, and nothing needs a second copy of the
-//! rules of [`super::codec`].
+//! Numbers have variable length (seven bits per byte, lowest first). Times are offsets from `created_at`. Texts and
+//! lists are preceded by their length. A record with content that this form cannot represent, such as a field of a
+//! later version, is stored as JSON, which its first byte identifies. Nothing is ever lost, and the rules of
+//! [`super::codec`] need no second copy.
 
 mod read;
 mod write;
@@ -22,12 +22,12 @@ use super::{DecodeError, Progress, Task};
 use crate::limits::{EVENTS_MAX, RECORD_MAX_BYTES, TAGS_MAX};
 use crate::payload::PayloadRef;
 
-/// The first byte of this form. JSON begins with another one.
+/// The first byte of this form. JSON starts with another byte.
 const FORM: u8 = 1;
-/// What most records take beside their payloads.
+/// The typical size of a record without payloads.
 const RECORD_BYTES: usize = 320;
 
-/// What a record may have, each a bit of its flags.
+/// The optional parts of a record, each a bit of its flags.
 mod has {
     pub(super) const OP_ID: u32 = 1;
     pub(super) const EXPIRES_AT: u32 = 1 << 1;
@@ -51,7 +51,7 @@ mod has {
     pub(super) const ALL: u32 = (1 << 19) - 1;
 }
 
-/// What an event may have.
+/// The optional parts of an event.
 mod event_has {
     pub(super) const FROM: u8 = 1;
     pub(super) const WORKER: u8 = 1 << 1;
@@ -61,7 +61,7 @@ mod event_has {
     pub(super) const ALL: u8 = (1 << 5) - 1;
 }
 
-/// Writes a task, with its input or without.
+/// Encodes a task with or without its input.
 pub fn encode_compact(task: &Task, with_input: bool) -> Result<Vec<u8>, DecodeError> {
     if !fits(task) {
         if with_input || task.input.is_none() {
@@ -76,7 +76,7 @@ pub fn encode_compact(task: &Task, with_input: bool) -> Result<Vec<u8>, DecodeEr
     Ok(out.into_bytes())
 }
 
-/// Reads a task that [`encode_compact`] wrote. The bytes may be anything.
+/// Decodes a task from the untrusted output of [`encode_compact`].
 pub fn decode_compact(bytes: &[u8]) -> Result<Task, DecodeError> {
     if bytes.len() > RECORD_MAX_BYTES {
         return Err(DecodeError::TooLarge { size: bytes.len() });
@@ -93,8 +93,8 @@ pub fn decode_compact(bytes: &[u8]) -> Result<Task, DecodeError> {
     Ok(task)
 }
 
-/// Whether this form has a place for all of it. What is none of qo's own making may be odd in other ways than having fields of
-/// later versions.
+/// Whether this form can represent the whole record. A record that another program wrote may be unusual in ways other
+/// than unknown fields.
 fn fits(task: &Task) -> bool {
     let is_plain = |reference: &Option<Box<PayloadRef>>| {
         reference

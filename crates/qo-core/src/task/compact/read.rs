@@ -1,4 +1,4 @@
-//! Reading a record, from bytes that may be anything.
+//! Decoding of a record from untrusted bytes.
 
 use super::super::{
     DecodeError, Event, EventAction, History, IdempotencyScope, Progress, Status, Task,
@@ -12,7 +12,7 @@ use crate::payload::{PayloadRef, Sha256};
 use crate::retry::RetryPolicy;
 use crate::time::Timestamp;
 
-/// What is left of the bytes.
+/// The remaining bytes.
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
             jitter_percent: f64::from_le_bytes(self.array()?),
             extra: crate::extra::Extra::default(),
         };
-        // JSON has no place for other numbers, so that no record holds any.
+        // JSON has no other numbers, so no record contains any.
         if policy.multiplier.is_finite() && policy.jitter_percent.is_finite() {
             Ok(policy)
         } else {

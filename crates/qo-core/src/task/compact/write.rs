@@ -1,4 +1,4 @@
-//! Writing a record.
+//! Encoding of a record.
 
 use super::super::{Event, Task};
 use super::{FORM, event_has, has};
@@ -7,7 +7,7 @@ use crate::payload::PayloadRef;
 use crate::retry::RetryPolicy;
 use crate::time::Timestamp;
 
-/// Bytes that grow.
+/// A growing byte buffer.
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
@@ -156,7 +156,7 @@ impl Writer {
         self.0.push(number.to_le_bytes()[0]);
     }
 
-    /// A time may lie before the submit, so that the lowest bit is the sign.
+    /// A time may be before the submit, so the lowest bit is the sign.
     fn time(&mut self, at: Timestamp, created_at: Timestamp) {
         let distance = at.as_millis() - created_at.as_millis();
         self.number((distance.unsigned_abs() << 1) | u64::from(distance < 0));
@@ -168,7 +168,7 @@ impl Writer {
     }
 }
 
-/// What a task has, as its flags say it.
+/// The flags of a task's optional parts.
 fn flags_of(task: &Task, has_input: bool, has_policy: bool) -> u32 {
     [
         (task.op_id.is_some(), has::OP_ID),

@@ -1,4 +1,4 @@
-//! The reference model: what a queue is, as plainly as it can be said.
+//! The reference model: a queue in its simplest form.
 
 use qo_core::Status;
 
@@ -22,7 +22,7 @@ pub(crate) struct ModelTask {
     pub(crate) retries: u32,
     pub(crate) max_retries: u32,
     pub(crate) cancel_requested: bool,
-    /// How many things happened that explain one more attempt each.
+    /// The number of events that explain one more attempt each.
     pub(crate) explained: u32,
 }
 
@@ -38,7 +38,7 @@ impl Model {
         self.tasks.iter_mut().find(|task| task.id == id)
     }
 
-    /// Returns the id of the task that is there afterwards, and whether it was there before.
+    /// Returns the id of the resulting task, and whether it existed before.
     pub(crate) fn submit(&mut self, mut new: ModelTask, now: i64) -> (u64, bool) {
         if self.tasks.iter().any(|task| task.id == new.id) {
             return (new.id, true);
@@ -63,7 +63,7 @@ impl Model {
         (id, false)
     }
 
-    /// Hands out what is due, the most urgent first, and calls off what has expired on the way.
+    /// Returns due tasks, the most urgent first, and cancels expired ones on the way.
     pub(crate) fn claim(
         &mut self,
         queue: Option<usize>,

@@ -1,4 +1,4 @@
-//! Drives the state machine and the model side by side.
+//! Runs the state machine and the model side by side.
 
 use std::collections::BTreeSet;
 
@@ -16,19 +16,19 @@ const TYPES: [&str; 2] = ["send_email", "resize"];
 const IDS: u64 = 12;
 const LEASE_MS: u64 = 60_000;
 
-pub(crate) struct Run {
+pub(crate) struct ModelRun {
     state: QueueState,
     model: Model,
     now: i64,
     ops: u64,
     leases: u64,
-    /// Every lease that was ever given out, and the task that it was for.
+    /// Every lease that was issued, and its task.
     given: Vec<(u64, u64)>,
     submitted: BTreeSet<u64>,
     purged: BTreeSet<u64>,
 }
 
-impl Run {
+impl ModelRun {
     pub(crate) fn new() -> Self {
         Self {
             state: QueueState::new(),
@@ -89,12 +89,12 @@ impl Run {
                 assert_eq!(
                     self.state.task(task.id),
                     Some(&task),
-                    "a terminal task changed"
+                    "a finished task changed"
                 );
             }
         }
         if matches!(outcome, Outcome::Rejected(_)) {
-            assert!(changes.is_empty(), "a rejected command changed something");
+            assert!(changes.is_empty(), "a rejected command must change nothing");
         }
         (outcome, changes)
     }
@@ -205,7 +205,7 @@ impl Run {
         Ok(expected)
     }
 
-    /// Something that a worker does with a lease that it was given once, whether or not it is still its own.
+    /// A worker action with a lease that was issued at some point, current or not.
     fn worker(&mut self, kind: u8, a: u8, b: u8) -> Result<(), String> {
         // The newest leases are the most interesting ones.
         let Some(&(number, task)) = self
@@ -397,7 +397,7 @@ impl Run {
         if accepted {
             self.model.tasks.retain(|task| task.id != number);
             self.purged.insert(number);
-            // The id may be used again; what was given out for it is another task's business.
+            // The id may be used again, and leases of the old task then belong to another task.
             self.given.retain(|(_, task)| *task != number);
             same(&outcome, &Outcome::Purged { id: id(number) })
         } else {
@@ -407,7 +407,7 @@ impl Run {
         }
     }
 
-    /// Compares every task with the model, and checks the promises that can be seen in a single state.
+    /// Compares every task with the model, and checks the promises that are visible in a single state.
     fn compare(&self) -> Result<(), String> {
         if self.state.len() != self.model.tasks.len() {
             return Err(format!(
@@ -451,7 +451,7 @@ impl Run {
                     expected.id, task.available_at
                 ));
             }
-            // Promise 3: no two attempts share a claim, and an attempt has one exactly while it runs.
+            // Promise 3: no two attempts share a lease, and an attempt has one exactly while it runs.
             if running != task.lease_id.is_some()
                 || task.lease_id.is_some_and(|lease| !leases.insert(lease))
             {
@@ -474,10 +474,11 @@ impl Run {
         Ok(())
     }
 
-    /// Lets the faults stop and the workers work: everything must come to its end, and the indexes must still be right.
+    /// Stops the faults and lets the workers work: everything must finish, and the indexes must still be
+    /// consistent.
     pub(crate) fn drain(&mut self) -> Result<(), String> {
         self.state.check_consistency()?;
-        // Promise 2: among the holders of one key, at most one is within its window.
+        // Promise 2: among the holders of one key, at most one is within its validity.
         for queue in QUEUES {
             for key in 0..3 {
                 let name = format!("key-{key}");
@@ -497,7 +498,7 @@ impl Run {
         for queue in 0..2 {
             self.pause(queue);
         }
-        // Promise 5: each round moves time past every lease and every wait.
+        // Promise 5: each round moves time past every lease and every delay.
         for _ in 0..8 {
             self.now += 120_000;
             self.expire();

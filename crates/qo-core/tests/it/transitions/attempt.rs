@@ -16,8 +16,8 @@ fn renew(number: u64, lease_ms: u64) -> Action {
     }
 }
 
-/// Every action of a worker, presenting lease `number`.
-fn of_a_worker(number: u64) -> Vec<Action> {
+/// Every worker action with lease `number`.
+fn worker_actions(number: u64) -> Vec<Action> {
     let report = ProgressReport {
         percent: 50.0,
         message: None,
@@ -44,10 +44,10 @@ fn of_a_worker(number: u64) -> Vec<Action> {
 }
 
 #[test]
-fn a_stale_lease_changes_nothing_whatever_it_asks() {
+fn no_action_with_a_stale_lease_changes_the_task() {
     for status in Status::ALL {
         let task = in_status(status);
-        for action in of_a_worker(2) {
+        for action in worker_actions(2) {
             let reason = Rejection::LeaseLost {
                 presented: lease(2),
                 status,
@@ -59,8 +59,8 @@ fn a_stale_lease_changes_nothing_whatever_it_asks() {
 }
 
 #[test]
-fn a_lease_that_ran_out_is_still_good_until_somebody_ends_it() {
-    // Whoever comes first decides, by compare-and-swap; no clock does.
+fn an_expired_lease_is_valid_until_it_is_ended() {
+    // The first writer decides, by compare-and-swap; no clock does.
     let late = at(10_000_000);
     assert_eq!(
         apply(&running(), complete(1), late).status,
@@ -90,7 +90,7 @@ fn completion_keeps_the_output_and_ends_the_lease() {
 }
 
 #[test]
-fn an_output_that_is_too_large_is_rejected() {
+fn an_oversized_output_is_rejected() {
     let output = Some(json(&format!("\"{}\"", "x".repeat(70_000))));
     let action = Action::Complete {
         lease: lease(1),
@@ -105,7 +105,7 @@ fn an_output_that_is_too_large_is_rejected() {
 }
 
 #[test]
-fn a_renewal_prolongs_the_lease_and_never_shortens_it() {
+fn a_renewal_extends_the_lease_and_never_shortens_it() {
     let task = apply(&running(), renew(1, 60_000), at(20_000));
     assert_eq!(task.lease_expires_at, Some(at(80_000)));
     assert_eq!(task.events.len(), running().events.len());
@@ -114,7 +114,7 @@ fn a_renewal_prolongs_the_lease_and_never_shortens_it() {
 }
 
 #[test]
-fn a_failure_waits_longer_each_time_and_gives_up_after_its_retries() {
+fn failures_wait_longer_each_time_until_retries_are_exhausted() {
     let mut task = running();
     for (retry, wait_ms) in [1_000, 2_000, 4_000].into_iter().enumerate() {
         let now = task.updated_at;
@@ -149,7 +149,7 @@ fn a_task_whose_worker_dies_each_time_fails_after_its_retries() {
 }
 
 #[test]
-fn a_lease_is_ended_only_when_its_time_is_past() {
+fn a_lease_is_ended_only_after_it_expired() {
     let holds = Rejection::LeaseHolds {
         lease_expires_at: at(60_000),
     };
@@ -171,7 +171,7 @@ fn a_lease_is_ended_only_when_its_time_is_past() {
 }
 
 #[test]
-fn a_permanent_failure_is_the_end_at_once() {
+fn a_permanent_failure_is_final() {
     let task = apply(&running(), fail(1, FailureKind::Permanent), at(0));
     assert_eq!((task.status, task.attempt), (Status::Failed, 1));
     assert_eq!(
@@ -202,13 +202,13 @@ fn assert_back_without_counting(task: &Task, available_at: qo_core::Timestamp) {
 }
 
 #[test]
-fn a_release_returns_the_task_at_once_and_does_not_count() {
+fn a_release_returns_the_task_immediately_and_does_not_count() {
     let task = apply(&running(), Action::Release { lease: lease(1) }, at(5));
     assert_back_without_counting(&task, at(5));
 }
 
 #[test]
-fn a_snooze_puts_the_task_off_and_does_not_count() {
+fn a_snooze_delays_the_task_and_does_not_count() {
     let snooze = |delay_ms| Action::Snooze {
         lease: lease(1),
         delay_ms,
@@ -246,7 +246,7 @@ fn progress_is_kept_while_the_attempt_lasts() {
 }
 
 #[test]
-fn a_long_error_is_cut_not_refused() {
+fn a_long_error_is_truncated_not_rejected() {
     let failure = Failure {
         kind: FailureKind::Permanent,
         error: "é".repeat(10_000).into(),

@@ -11,7 +11,7 @@ fn cancel() -> Action {
 }
 
 #[test]
-fn a_pending_task_is_cancelled_at_once() {
+fn a_pending_task_is_cancelled_immediately() {
     let task = apply(&pending(), cancel(), at(5));
     assert_eq!(
         (task.status, task.completed_at),
@@ -37,8 +37,8 @@ fn a_running_task_is_asked_to_stop_and_keeps_its_lease() {
 }
 
 #[test]
-fn a_request_takes_effect_on_every_way_back_to_pending() {
-    let asked = apply(&running(), cancel(), at(5));
+fn a_cancel_request_takes_effect_whenever_the_task_becomes_pending() {
+    let cancelling = apply(&running(), cancel(), at(5));
     for action in [
         Action::Release { lease: lease(1) },
         Action::Snooze {
@@ -52,7 +52,7 @@ fn a_request_takes_effect_on_every_way_back_to_pending() {
             jitter: Jitter::NONE,
         },
     ] {
-        let task = apply(&asked, action, at(100_000));
+        let task = apply(&cancelling, action, at(100_000));
         assert_eq!(
             (task.status, task.cancel_requested),
             (Status::Cancelled, false)
@@ -62,17 +62,20 @@ fn a_request_takes_effect_on_every_way_back_to_pending() {
 }
 
 #[test]
-fn work_that_was_done_or_failed_for_good_keeps_its_outcome() {
-    let asked = apply(&running(), cancel(), at(5));
-    assert_eq!(apply(&asked, complete(1), at(6)).status, Status::Completed);
+fn completed_and_failed_work_keeps_its_result() {
+    let cancelling = apply(&running(), cancel(), at(5));
     assert_eq!(
-        apply(&asked, fail(1, FailureKind::Permanent), at(6)).status,
+        apply(&cancelling, complete(1), at(6)).status,
+        Status::Completed
+    );
+    assert_eq!(
+        apply(&cancelling, fail(1, FailureKind::Permanent), at(6)).status,
         Status::Failed
     );
 }
 
 #[test]
-fn a_task_that_came_to_its_end_cannot_be_cancelled() {
+fn a_finished_task_cannot_be_cancelled() {
     for status in Status::ALL
         .into_iter()
         .filter(|status| status.is_terminal())

@@ -35,7 +35,7 @@ fn only_a_pending_task_can_be_claimed() {
 }
 
 #[test]
-fn a_task_can_be_claimed_from_the_millisecond_on_at_which_it_is_due() {
+fn a_task_can_be_claimed_from_its_due_millisecond() {
     let later = Submission {
         available_at: Some(at(1_000)),
         ..submission(1)
@@ -49,7 +49,7 @@ fn a_task_can_be_claimed_from_the_millisecond_on_at_which_it_is_due() {
 }
 
 #[test]
-fn a_task_that_expired_is_not_claimed_but_called_off() {
+fn an_expired_task_is_cancelled_instead_of_claimed() {
     let perishable = Submission {
         expires_at: Some(at(1_000)),
         ..submission(1)
@@ -80,7 +80,7 @@ fn a_task_that_expired_is_not_claimed_but_called_off() {
 }
 
 #[test]
-fn a_lease_has_bounds() {
+fn lease_durations_are_bounded() {
     for lease_ms in [0, u64::MAX] {
         let Action::Claim { worker, lease, .. } = claim(1) else {
             unreachable!()
@@ -105,7 +105,7 @@ fn a_lease_has_bounds() {
 }
 
 #[test]
-fn the_fencing_token_is_never_given_out_twice() {
+fn a_fencing_token_is_never_issued_twice() {
     let mut task = pending();
     task.attempt = u32::MAX;
     assert_rejected(&task, claim(1), at(0), &Rejection::AttemptsUsedUp);

@@ -7,7 +7,7 @@ use super::apply;
 use crate::support::{at, claim, complete, lease, op, pending};
 
 #[test]
-fn the_history_names_each_change_and_its_operation() {
+fn the_history_records_each_change_and_its_operation() {
     let mut task = pending();
     task.apply(
         Command {
@@ -54,7 +54,7 @@ fn the_history_names_each_change_and_its_operation() {
 }
 
 #[test]
-fn the_newest_events_are_kept_and_the_rest_is_counted() {
+fn the_newest_events_are_kept_and_older_ones_counted() {
     let mut task = pending();
     for round in 0..100 {
         let now = at(i64::try_from(round).unwrap());
@@ -73,7 +73,7 @@ fn the_newest_events_are_kept_and_the_rest_is_counted() {
 }
 
 #[test]
-fn a_clock_that_is_behind_does_not_turn_the_history_back() {
+fn a_slow_clock_does_not_reorder_the_history() {
     let task = apply(&pending(), claim(1), at(1_000));
     let task = apply(&task, complete(1), at(200));
     assert_eq!(task.updated_at, at(1_000));

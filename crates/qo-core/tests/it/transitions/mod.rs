@@ -1,4 +1,4 @@
-//! What each action does, a file per part of a life.
+//! The effect of each action, a file per part of the life cycle.
 
 mod attempt;
 mod cancel;
@@ -11,7 +11,7 @@ use qo_core::{Action, Command, Rejection, Task, Timestamp};
 
 use crate::support::op;
 
-/// Asserts that an action is rejected for this reason and leaves the task as it was, to the byte.
+/// Asserts that an action is rejected for this reason and leaves the task unchanged.
 fn assert_rejected(task: &Task, action: Action, now: Timestamp, reason: &Rejection) {
     let mut changed = task.clone();
     assert_eq!(

@@ -25,7 +25,7 @@ fn a_replay_starts_over_but_never_repeats_an_attempt_number() {
 }
 
 #[test]
-fn a_waiting_task_is_made_due_and_a_due_one_is_not() {
+fn a_waiting_task_can_be_made_due_and_a_due_one_cannot() {
     let waiting = submit(
         Submission {
             available_at: Some(at(60_000)),
@@ -64,7 +64,7 @@ fn a_waiting_task_is_made_due_and_a_due_one_is_not() {
 }
 
 #[test]
-fn an_archive_can_be_undone_to_the_end_that_the_task_had() {
+fn unarchiving_restores_the_previous_status() {
     for status in ENDS {
         let archived = apply(&in_status(status), Action::Archive, at(50));
         assert_eq!(archived.status, Status::Archived);
@@ -74,7 +74,7 @@ fn an_archive_can_be_undone_to_the_end_that_the_task_had() {
 }
 
 #[test]
-fn an_archived_record_without_history_comes_back_as_failed() {
+fn unarchiving_a_record_without_history_gives_failed() {
     let mut archived = in_status(Status::Archived);
     archived.events = qo_core::task::History::default();
     assert_eq!(
@@ -84,7 +84,7 @@ fn an_archived_record_without_history_comes_back_as_failed() {
 }
 
 #[test]
-fn the_living_are_neither_replayed_nor_archived() {
+fn live_tasks_are_neither_replayed_nor_archived() {
     for status in [Status::Pending, Status::Running, Status::Archived] {
         let task = in_status(status);
         assert_rejected(

@@ -5,7 +5,7 @@ use qo_core::{Payload, PayloadRef, Rejection, RetryPolicy, Sha256, Status, Submi
 use crate::support::{at, id, json, op, pending, submission};
 
 #[test]
-fn a_new_task_is_pending_due_at_once_and_has_the_defaults() {
+fn a_new_task_is_pending_due_immediately_and_has_the_defaults() {
     let task = pending();
     assert_eq!(task.id, id(1));
     assert_eq!(task.shard, id(1).shard());
@@ -33,7 +33,7 @@ fn a_new_task_is_pending_due_at_once_and_has_the_defaults() {
 }
 
 #[test]
-fn a_due_time_in_the_past_means_now_and_one_in_the_future_is_kept() {
+fn a_past_due_time_means_now_and_a_future_one_is_kept() {
     let due = |available_at| {
         let submission = Submission {
             available_at,
@@ -52,7 +52,7 @@ fn rejected(change: impl FnOnce(&mut Submission)) -> Rejection {
 }
 
 #[test]
-fn what_is_out_of_bounds_is_rejected_by_name() {
+fn out_of_bounds_fields_are_rejected_by_name() {
     let field = |rejection| match rejection {
         Rejection::OutOfBounds { field, .. } => field,
         other => panic!("{other}"),
@@ -87,7 +87,7 @@ fn what_is_out_of_bounds_is_rejected_by_name() {
 }
 
 #[test]
-fn an_input_inside_the_record_is_bounded_and_one_outside_may_be_larger() {
+fn inline_inputs_are_bounded_and_stored_ones_may_be_larger() {
     let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
     let fits = Submission {
         input: json(&text(INLINE_PAYLOAD_MAX_BYTES)),

@@ -138,7 +138,7 @@ impl Trouble {
         let rate = self.below(40) as f64 / 1_000.0;
         for kind in [
             FaultKind::LostRequest,
-            FaultKind::LostAnswer,
+            FaultKind::LostResponse,
             FaultKind::LateApply,
             FaultKind::DuplicateApply,
             FaultKind::Conflict,

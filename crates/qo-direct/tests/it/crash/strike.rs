@@ -40,7 +40,7 @@ const STRIKES: [Strike; 17] = [
     Strike::CrashBefore,
     Strike::CrashAfter,
     Strike::Fault(FaultKind::LostRequest),
-    Strike::Fault(FaultKind::LostAnswer),
+    Strike::Fault(FaultKind::LostResponse),
     Strike::Fault(FaultKind::DuplicateApply),
     Strike::Fault(FaultKind::Conflict),
     Strike::Fault(FaultKind::ErrorAfterApply),
@@ -69,7 +69,7 @@ impl Strike {
         match self {
             Self::CrashBefore => plan.at(request, FaultKind::Crash),
             Self::CrashAfter => plan
-                .at(request, FaultKind::LostAnswer)
+                .at(request, FaultKind::LostResponse)
                 .at(request + 1, FaultKind::Crash),
             Self::Fault(kind) => plan.at(request, kind),
             Self::Late(seconds) => {
@@ -82,7 +82,7 @@ impl Strike {
                 plan.at(request, FaultKind::Unavailable)
             }
             Self::Silence => (request..request + SILENT_REQUESTS).fold(plan, |plan, request| {
-                plan.at(request, FaultKind::LostAnswer)
+                plan.at(request, FaultKind::LostResponse)
             }),
         }
     }

@@ -170,7 +170,7 @@ async fn when_the_faults_stop_every_task_comes_to_its_end() {
         let bucket = Bucket::new();
         let faults = [
             FaultKind::LostRequest,
-            FaultKind::LostAnswer,
+            FaultKind::LostResponse,
             FaultKind::LateApply,
             FaultKind::DuplicateApply,
             FaultKind::Conflict,

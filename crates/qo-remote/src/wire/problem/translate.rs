@@ -139,5 +139,13 @@ fn condition_of_store(error: &StoreError) -> Condition {
             key,
             reason: detail,
         },
+        // An error that this version does not know: it is unknown whether a write was applied.
+        other => Condition::StoreUnavailable {
+            key: String::new(),
+            reason: other.to_string(),
+            attempts: 1,
+            elapsed_ms: 0,
+            in_doubt: true,
+        },
     }
 }

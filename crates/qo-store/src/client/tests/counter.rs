@@ -1,4 +1,5 @@
-//! The property that all rules serve: whatever is lost, late or doubled, a success is applied once, a refusal never.
+//! The property behind all rules: under any loss, delay or duplication, a successful write is applied once and a
+//! refused one never.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use crate::error::StoreError;
 use crate::runtime::RuntimeExt;
 use crate::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore, LatencyStore};
 
-/// A counter that remembers every operation that made it.
+/// A counter that records every operation applied to it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Counter {
     revision: u64,
@@ -32,13 +33,13 @@ impl Counter {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum IncrementResult {
     Success,
     InDoubt,
     NotApplied,
 }
 
-/// Which fault, if any, the next request meets.
+/// Draws the fault of the next request, if any.
 fn draw(runtime: &dyn Runtime, call: &str, faults_percent: u64) -> Fault {
     if runtime.random_below(100) >= faults_percent {
         return Fault::None;
@@ -48,8 +49,8 @@ fn draw(runtime: &dyn Runtime, call: &str, faults_percent: u64) -> Fault {
     match (call, runtime.random_below(9)) {
         ("GET", 0..=2) => Fault::Torn,
         (_, 0) => Fault::LostRequest,
-        (_, 1) => Fault::LostAnswer,
-        // Some arrive before the client has given up, some long after.
+        (_, 1) => Fault::LostResponse,
+        // Some arrive before the client gives up, some long after.
         (_, 2) => Fault::Late(delay * 10),
         (_, 3) => Fault::Late(delay * 200),
         (_, 4) => Fault::Twice(delay),
@@ -60,8 +61,8 @@ fn draw(runtime: &dyn Runtime, call: &str, faults_percent: u64) -> Fault {
     }
 }
 
-/// Adds one to the counter, trying again after every conflict, always as the same operation.
-async fn increment(client: &StoreClient, op: OpId) -> Outcome {
+/// Increments the counter, retrying after every conflict with the same operation id.
+async fn increment(client: &StoreClient, op: OpId) -> IncrementResult {
     loop {
         let written = match client.get(KEY).await {
             Ok(object) => {
@@ -75,25 +76,25 @@ async fn increment(client: &StoreClient, op: OpId) -> Outcome {
                     .create(KEY, Counter::default().increment(op), &op)
                     .await
             }
-            Err(_) => return Outcome::NotApplied,
+            Err(_) => return IncrementResult::NotApplied,
         };
         match written {
-            Ok(_) => return Outcome::Success,
+            Ok(_) => return IncrementResult::Success,
             Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => {}
-            Err(StoreError::Unavailable { in_doubt: true, .. }) => return Outcome::InDoubt,
-            Err(_) => return Outcome::NotApplied,
+            Err(StoreError::Unavailable { in_doubt: true, .. }) => return IncrementResult::InDoubt,
+            Err(_) => return IncrementResult::NotApplied,
         }
     }
 }
 
-/// A way to break a store, and to let it work again.
+/// A store with faults that can be turned off.
 struct Breakable {
     store: Arc<dyn ObjectStore>,
     calm: Box<dyn Fn()>,
     repeats_requests: bool,
 }
 
-/// The scripted store, whose faults are drawn here.
+/// The scripted store with faults drawn here.
 fn drawn(runtime: &Arc<dyn Runtime>, faults_percent: u64) -> Breakable {
     let calm = Arc::new(AtomicBool::new(false));
     let choose = {
@@ -117,7 +118,7 @@ fn drawn(runtime: &Arc<dyn Runtime>, faults_percent: u64) -> Breakable {
     }
 }
 
-/// The wrappers that the simulator uses.
+/// The fault and latency wrappers.
 fn wrapped(
     runtime: &Arc<dyn Runtime>,
     seed: u64,
@@ -126,7 +127,7 @@ fn wrapped(
 ) -> Breakable {
     let mut kinds = vec![
         FaultKind::LostRequest,
-        FaultKind::LostAnswer,
+        FaultKind::LostResponse,
         FaultKind::LateApply,
         FaultKind::Conflict,
         FaultKind::ErrorAfterApply,
@@ -167,13 +168,13 @@ fn wrapped(
     }
 }
 
-/// How much is tried, and how hard.
+/// The size of a race.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     clients: u64,
     increments: u64,
     faults_percent: u64,
-    /// A client that gives up early leaves more in doubt.
+    /// A client that gives up earlier leaves more writes in doubt.
     attempts_max: u32,
 }
 
@@ -220,7 +221,7 @@ async fn race(
     .await;
     let outcomes: BTreeMap<_, _> = outcomes.into_iter().flatten().collect();
 
-    // Whatever is still on its way arrives, and then nothing fails any more.
+    // Everything in flight arrives, and then the faults stop.
     runtime.sleep(Duration::from_mins(5)).await;
     (breakable.calm)();
     let counter: Counter = match client.get(KEY).await {
@@ -243,14 +244,18 @@ async fn race(
     prop_assert_eq!(counter.revision, applied.len() as u64);
     for (op, outcome) in &outcomes {
         match outcome {
-            Outcome::Success => prop_assert!(distinct.contains(op), "a success was lost"),
-            Outcome::NotApplied => prop_assert!(!distinct.contains(op), "a failure was applied"),
-            Outcome::InDoubt => {}
+            IncrementResult::Success => {
+                prop_assert!(distinct.contains(op), "a successful increment was lost")
+            }
+            IncrementResult::NotApplied => {
+                prop_assert!(!distinct.contains(op), "a failed increment was applied")
+            }
+            IncrementResult::InDoubt => {}
         }
     }
     let successes = outcomes
         .values()
-        .filter(|o| **o == Outcome::Success)
+        .filter(|o| **o == IncrementResult::Success)
         .count();
     if size.faults_percent == 0 {
         prop_assert_eq!(successes as u64, size.clients * size.increments);
@@ -258,7 +263,7 @@ async fn race(
     Ok(())
 }
 
-/// Runs one case in a runtime of its own, whose time passes only when all wait.
+/// Runs one case in a runtime of its own with paused time.
 fn in_paused_time(
     seed: u64,
     break_it: impl FnOnce(&Arc<dyn Runtime>) -> Breakable,
@@ -285,7 +290,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_holds_on_the_simulators_faults(
+    fn the_same_holds_with_the_fault_wrapper(
         seed in any::<u64>(),
         size in sizes(),
         repeats_requests in any::<bool>(),

@@ -6,18 +6,18 @@ use object_store::memory::InMemory;
 
 use super::*;
 use crate::client::PAGE_LIMIT_MAX;
-use crate::client::testing::Fault::{self, Hang, LostAnswer, Status, Torn};
+use crate::client::testing::Fault::{self, Hang, LostResponse, Status, Torn};
 use crate::error::StoreError;
 use crate::wrap::{CountingStore, FaultKind, FaultPlan, FaultStore, Operation};
 
 #[tokio::test(start_paused = true)]
-async fn a_read_is_repeated_until_it_is_whole() {
+async fn a_truncated_read_is_retried() {
     let (store, client) = scripted();
     let tag = created(&store, &client).await;
     store
         .then(Torn)
         .then(Status(500, "", false))
-        .then(LostAnswer)
+        .then(LostResponse)
         .then(Status(503, "SlowDown", false))
         .then(Torn);
     let object = client.get(KEY).await.unwrap();
@@ -27,7 +27,7 @@ async fn a_read_is_repeated_until_it_is_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_is_never_whole_is_damage() {
+async fn a_read_that_stays_truncated_is_corrupt() {
     let (store, client) = scripted();
     created(&store, &client).await;
     store.then(Torn).then(Torn).then(Torn);
@@ -37,7 +37,7 @@ async fn a_read_that_is_never_whole_is_damage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_retry_mends_is_not_retried() {
+async fn permanent_failures_are_not_retried() {
     let (store, client) = scripted();
     assert!(matches!(
         client.get(KEY).await,
@@ -72,7 +72,7 @@ async fn a_hanging_store_ends_a_read_within_its_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_larger_object_than_allowed_is_not_read() {
+async fn an_object_over_the_size_limit_is_not_read() {
     let (store, client) = scripted();
     created(&store, &client).await;
     let runtime = Arc::clone(&client.shared.runtime);
@@ -88,12 +88,12 @@ async fn a_larger_object_than_allowed_is_not_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conditional_read_says_whether_anything_changed() {
+async fn a_conditional_read_returns_only_changed_objects() {
     let (store, client) = scripted();
     let tag = created(&store, &client).await;
     store.then(Status(500, "", false));
     assert!(client.get_if_changed(KEY, &tag).await.unwrap().is_none());
-    // A tag in other quotes is not recognised by this store, but by the client.
+    // This store does not recognise a tag with other quotes, but the client does.
     let bare = tag.e_tag().unwrap().trim_matches('"').to_owned();
     let unquoted = Tag::new(Some(bare), None).unwrap();
     assert!(
@@ -113,7 +113,7 @@ async fn a_conditional_read_says_whether_anything_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_is_one_request_and_says_where_the_next_one_starts() {
+async fn a_page_takes_one_request_and_returns_the_start_of_the_next() {
     let (store, client) = scripted();
     for key in ["a/1", "a/2", "a/3", "a", "ab/1", "b/1"] {
         client.put(key, "x".into()).await.unwrap();
@@ -129,13 +129,13 @@ async fn a_page_is_one_request_and_says_where_the_next_one_starts() {
     assert_eq!(keys(&second), ["a/3"]);
     assert_eq!(second.next, None);
     assert_eq!(store.calls(), ["LIST", "LIST AFTER"]);
-    // Before every key of the prefix: as if it were not given, and not sent.
+    // A key before every key of the prefix is ignored and not sent.
     for before in ["", "0", "a", "a/", "A/z"] {
         let page = client.page("a", Some(before), 10).await.unwrap();
         assert_eq!(keys(&page).len(), 3, "{before}");
         assert_eq!(store.calls(), ["LIST"], "{before}");
     }
-    // Behind every key of the prefix: nothing, without asking.
+    // A key after every key of the prefix gives an empty page without a request.
     for behind in ["a0", "b", "zz"] {
         assert!(
             client
@@ -152,7 +152,7 @@ async fn a_page_is_one_request_and_says_where_the_next_one_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_is_never_longer_than_one_request_yields() {
+async fn a_page_is_limited_to_one_request() {
     let (store, client) = scripted();
     for number in 0..=PAGE_LIMIT_MAX {
         client
@@ -169,7 +169,7 @@ async fn a_page_is_never_longer_than_one_request_yields() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_costs_one_list_request_however_much_there_is() {
+async fn a_page_takes_one_list_request_in_a_large_bucket() {
     let runtime: Arc<dyn Runtime> = Arc::new(PausableRuntime::new(7));
     let counting = Arc::new(CountingStore::new(Arc::new(InMemory::new())));
     let client = client_of(Arc::clone(&counting) as Arc<dyn ObjectStore>, runtime);
@@ -189,7 +189,7 @@ async fn a_page_costs_one_list_request_however_much_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_failed_is_deleted_again() {
+async fn only_failed_deletes_are_retried() {
     let (store, client) = scripted();
     for key in ["a", "b", "c", "d"] {
         client.put(key, "x".into()).await.unwrap();
@@ -221,7 +221,7 @@ async fn only_what_failed_is_deleted_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_that_hangs_is_repeated_for_what_is_left() {
+async fn a_hanging_delete_is_retried_for_the_remaining_keys() {
     let (store, client) = scripted();
     let config = ClientConfig {
         retry: crate::client::RetryConfig {
@@ -262,8 +262,8 @@ async fn now_is_the_stores_time() {
 async fn a_delete_that_may_have_been_applied_stays_in_doubt() {
     let runtime: Arc<dyn Runtime> = Arc::new(PausableRuntime::new(7));
     let memory = Arc::new(InMemory::new());
-    // The first try is applied and not answered; every later one is told to come back another time.
-    let plan = FaultPlan::always(FaultKind::Unavailable).at(1, FaultKind::LostAnswer);
+    // The first attempt is applied without a response. Every later one is throttled.
+    let plan = FaultPlan::always(FaultKind::Unavailable).at(1, FaultKind::LostResponse);
     let store = Arc::new(FaultStore::new(memory, Arc::clone(&runtime), plan, 1));
     let client = client_of(store, runtime);
     let failures = client.delete_many(&[KEY.to_owned()]).await.unwrap_err();

@@ -1,20 +1,20 @@
-//! Conditional writes under every answer.
+//! Conditional writes under every response.
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
 use super::*;
 use crate::client::Written;
-use crate::client::testing::Fault::{self, Hang, Late, LostAnswer, LostRequest, Status, Twice};
-use crate::client::testing::Meddling;
+use crate::client::testing::Fault::{self, Hang, Late, LostRequest, LostResponse, Status, Twice};
+use crate::client::testing::OtherWriter;
 use crate::error::StoreError;
 
 const GET: &str = "GET";
 const PUT: &str = "PUT";
 
 #[derive(Debug, PartialEq, Eq)]
-enum Ending {
-    Answered,
+enum WriteEnd {
+    Confirmed,
     Recognised,
     BuiltUpon,
     Lost,
@@ -25,168 +25,168 @@ enum Ending {
     Unsupported,
 }
 
-fn ending(result: &Result<Written, StoreError>) -> Ending {
+fn write_end(result: &Result<Written, StoreError>) -> WriteEnd {
     match result {
-        Ok(Written::Answered(_)) => Ending::Answered,
-        Ok(Written::Recognised(_)) => Ending::Recognised,
-        Ok(Written::BuiltUpon) => Ending::BuiltUpon,
-        Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => Ending::Lost,
-        Err(StoreError::Unavailable { in_doubt: true, .. }) => Ending::InDoubt,
-        Err(StoreError::Unavailable { .. }) => Ending::Unavailable,
-        Err(StoreError::Throttled { .. }) => Ending::Throttled,
-        Err(StoreError::Denied { .. }) => Ending::Denied,
-        Err(StoreError::Unsupported { .. }) => Ending::Unsupported,
+        Ok(Written::Confirmed(_)) => WriteEnd::Confirmed,
+        Ok(Written::Recognised(_)) => WriteEnd::Recognised,
+        Ok(Written::BuiltUpon) => WriteEnd::BuiltUpon,
+        Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => WriteEnd::Lost,
+        Err(StoreError::Unavailable { in_doubt: true, .. }) => WriteEnd::InDoubt,
+        Err(StoreError::Unavailable { .. }) => WriteEnd::Unavailable,
+        Err(StoreError::Throttled { .. }) => WriteEnd::Throttled,
+        Err(StoreError::Denied { .. }) => WriteEnd::Denied,
+        Err(StoreError::Unsupported { .. }) => WriteEnd::Unsupported,
         Err(other) => panic!("{other}"),
     }
 }
 
 type Row = (
     &'static str,
-    Vec<(Fault, Option<Meddling>)>,
-    Ending,
+    Vec<(Fault, Option<OtherWriter>)>,
+    WriteEnd,
     Vec<&'static str>,
 );
 
-fn by_other() -> Meddling {
-    Meddling::Writes(record(200, &[]))
+fn by_other() -> OtherWriter {
+    OtherWriter::Writes(record(200, &[]))
 }
 
-fn built_upon() -> Meddling {
-    Meddling::Writes(record(200, &[1]))
+fn built_upon() -> OtherWriter {
+    OtherWriter::Writes(record(200, &[1]))
 }
 
-/// What both kinds of conditional write do. Their operation is number 1.
+/// The rows that apply to both kinds of conditional write. Their operation is number 1.
 #[expect(clippy::too_many_lines, reason = "it is a table")]
 fn common_rows() -> Vec<Row> {
     const SLOW: Fault = Status(503, "SlowDown", false);
     vec![
-        ("plain", vec![], Ending::Answered, vec![PUT]),
+        ("plain", vec![], WriteEnd::Confirmed, vec![PUT]),
         (
             "lost request",
             vec![(LostRequest, None)],
-            Ending::Answered,
+            WriteEnd::Confirmed,
             vec![PUT, GET, PUT],
         ),
         (
-            "lost answer",
-            vec![(LostAnswer, None)],
-            Ending::Recognised,
+            "lost response",
+            vec![(LostResponse, None)],
+            WriteEnd::Recognised,
             vec![PUT, GET],
         ),
         (
             "hanging, applied",
             vec![(Hang(true), None)],
-            Ending::Recognised,
+            WriteEnd::Recognised,
             vec![PUT, GET],
         ),
         (
             "500 after applying",
             vec![(Status(500, "InternalError", true), None)],
-            Ending::Recognised,
+            WriteEnd::Recognised,
             vec![PUT, GET],
         ),
         (
             "500 instead",
             vec![(Status(500, "InternalError", false), None)],
-            Ending::Answered,
+            WriteEnd::Confirmed,
             vec![PUT, GET, PUT],
         ),
         (
             "409",
             vec![(Status(409, "ConditionalRequestConflict", false), None)],
-            Ending::Answered,
+            WriteEnd::Confirmed,
             vec![PUT, GET, PUT],
         ),
         (
-            "409 because another one won",
+            "409 because another writer won",
             vec![(
                 Status(409, "ConditionalRequestConflict", false),
                 Some(by_other()),
             )],
-            Ending::Lost,
+            WriteEnd::Lost,
             vec![PUT, GET],
         ),
         (
-            "lost answer, then built upon",
-            vec![(LostAnswer, Some(built_upon()))],
-            Ending::BuiltUpon,
+            "lost response, then built upon",
+            vec![(LostResponse, Some(built_upon()))],
+            WriteEnd::BuiltUpon,
             vec![PUT, GET],
         ),
         (
-            "lost request, then somebody else wins",
+            "lost request, then another writer wins",
             vec![(LostRequest, Some(by_other()))],
-            Ending::Lost,
+            WriteEnd::Lost,
             vec![PUT, GET],
         ),
         (
-            "somebody else wins between the read and the second try",
+            "another writer wins between the read and the second attempt",
             vec![(LostRequest, None), (Fault::None, Some(by_other()))],
-            Ending::Lost,
+            WriteEnd::Lost,
             vec![PUT, GET, PUT, GET],
         ),
         (
-            "the first copy arrives between the read and the second try",
+            "the first copy arrives between the read and the second attempt",
             vec![
                 (LostRequest, None),
-                (Fault::None, Some(Meddling::Writes(record(1, &[100])))),
+                (Fault::None, Some(OtherWriter::Writes(record(1, &[100])))),
             ],
-            Ending::Recognised,
+            WriteEnd::Recognised,
             vec![PUT, GET, PUT, GET],
         ),
         (
             "as before, and is built upon",
             vec![(LostRequest, None), (Fault::None, Some(built_upon()))],
-            Ending::BuiltUpon,
+            WriteEnd::BuiltUpon,
             vec![PUT, GET, PUT, GET],
         ),
         (
             "throttled twice: no reads",
             vec![(SLOW, None), (Status(429, "", false), None)],
-            Ending::Answered,
+            WriteEnd::Confirmed,
             vec![PUT, PUT, PUT],
         ),
         (
             "503 though applied",
             vec![(Status(503, "", true), None)],
-            Ending::Recognised,
+            WriteEnd::Recognised,
             vec![PUT, PUT, GET],
         ),
         (
-            "throttled, then somebody else wins",
+            "throttled, then another writer wins",
             vec![(SLOW, Some(by_other()))],
-            Ending::Lost,
+            WriteEnd::Lost,
             vec![PUT, PUT, GET],
         ),
         (
             "the read fails twice",
             vec![
-                (LostAnswer, None),
+                (LostResponse, None),
                 (Status(500, "", false), None),
                 (Fault::Torn, None),
             ],
-            Ending::Recognised,
+            WriteEnd::Recognised,
             vec![PUT, GET, GET, GET],
         ),
         (
             "denied at once",
             vec![(Status(403, "AccessDenied", false), None)],
-            Ending::Denied,
+            WriteEnd::Denied,
             vec![PUT],
         ),
         (
-            "refused at once",
+            "rejected at once",
             vec![(Status(400, "EntityTooLarge", false), None)],
-            Ending::Unsupported,
+            WriteEnd::Unsupported,
             vec![PUT],
         ),
         (
-            "a lost request, then denied: the first copy may yet arrive",
+            "a lost request, then denied: the first copy may still arrive",
             vec![
                 (LostRequest, None),
                 (Fault::None, None),
                 (Status(403, "ExpiredToken", false), None),
             ],
-            Ending::InDoubt,
+            WriteEnd::InDoubt,
             vec![PUT, GET, PUT, GET],
         ),
         (
@@ -196,22 +196,22 @@ fn common_rows() -> Vec<Row> {
                 (Fault::None, None),
                 (Status(403, "ExpiredToken", false), None),
             ],
-            Ending::Denied,
+            WriteEnd::Denied,
             vec![PUT, GET, PUT, GET],
         ),
         (
-            "applied, then denied even to read",
+            "applied, then reads are denied too",
             vec![
-                (LostAnswer, None),
+                (LostResponse, None),
                 (Status(403, "AccessDenied", false), None),
             ],
-            Ending::InDoubt,
+            WriteEnd::InDoubt,
             vec![PUT, GET],
         ),
         (
             "applied twice",
             vec![(Twice(Duration::from_secs(1)), None)],
-            Ending::Answered,
+            WriteEnd::Confirmed,
             vec![PUT],
         ),
     ]
@@ -229,9 +229,9 @@ async fn check(row: Row, swaps: bool) {
     } else {
         None
     };
-    for (fault, meddling) in script {
-        match meddling {
-            Some(meddling) => store.then_meddled(fault, meddling),
+    for (fault, other_writer) in script {
+        match other_writer {
+            Some(other_writer) => store.then_with_other_writer(fault, other_writer),
             None => store.then(fault),
         };
     }
@@ -241,21 +241,21 @@ async fn check(row: Row, swaps: bool) {
         None => client.create(KEY, record(1, &[100]), &op(1)).await,
     };
     let name = format!("{name} (swap: {swaps}): {result:?}");
-    assert_eq!(ending(&result), expected, "{name}");
+    assert_eq!(write_end(&result), expected, "{name}");
     assert_eq!(store.calls(), calls, "{name}");
     assert!(elapsed_since(&client, before) <= longest(), "{name}");
     if let Err(StoreError::Conflict { .. }) = result {
         assert!(swaps, "{name}");
     }
-    // A tag that was handed out is good for the next swap.
+    // A returned tag is valid for the next swap.
     if let Some(tag) = result.ok().as_ref().and_then(Written::tag) {
         let next = client.swap(KEY, record(2, &[1, 100]), tag, &op(2)).await;
-        assert_eq!(ending(&next), Ending::Answered, "{name}");
+        assert_eq!(write_end(&next), WriteEnd::Confirmed, "{name}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_answer_leads_to_its_action() {
+async fn every_response_leads_to_its_action() {
     for swaps in [false, true] {
         for row in common_rows() {
             check(row, swaps).await;
@@ -281,7 +281,7 @@ async fn a_first_refusal_is_final_and_costs_no_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_refusal_is_read_back_where_something_repeats_requests() {
+async fn a_first_refusal_is_read_back_if_a_proxy_resends_requests() {
     let (store, client) = scripted();
     let wary = StoreClient::new(
         Arc::clone(&store) as Arc<dyn ObjectStore>,
@@ -292,12 +292,12 @@ async fn a_first_refusal_is_read_back_where_something_repeats_requests() {
             ..ClientConfig::default()
         },
     );
-    // The first copy was applied, and the answer to the second one arrives.
+    // The first copy was applied, and the response to the second one arrives.
     store.then(Status(412, "", true));
     let created = wary.create(KEY, record(1, &[]), &op(1)).await;
-    assert_eq!(ending(&created), Ending::Recognised);
+    assert_eq!(write_end(&created), WriteEnd::Recognised);
     let again = wary.create(KEY, record(2, &[]), &op(2)).await;
-    assert_eq!(ending(&again), Ending::Lost);
+    assert_eq!(write_end(&again), WriteEnd::Lost);
     assert_eq!(store.calls(), [PUT, GET, PUT, GET]);
 }
 
@@ -306,41 +306,41 @@ async fn a_missing_bucket_is_not_a_missing_key() {
     let (store, client) = scripted();
     store.then(Status(404, "", false));
     let created = client.create(KEY, record(1, &[]), &op(1)).await;
-    assert_eq!(ending(&created), Ending::Denied);
+    assert_eq!(write_end(&created), WriteEnd::Denied);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_object_leaves_a_swap_in_doubt_only_if_it_may_have_been_applied() {
+async fn a_swap_of_a_deleted_object_is_in_doubt_only_if_it_may_have_been_applied() {
     for (fault, expected) in [
-        (LostAnswer, Ending::InDoubt),
-        (LostRequest, Ending::InDoubt),
-        (Status(409, "", false), Ending::Lost),
+        (LostResponse, WriteEnd::InDoubt),
+        (LostRequest, WriteEnd::InDoubt),
+        (Status(409, "", false), WriteEnd::Lost),
     ] {
         let (store, client) = scripted();
         let tag = created(&store, &client).await;
-        store.then_meddled(fault, Meddling::Deletes);
+        store.then_with_other_writer(fault, OtherWriter::Deletes);
         let result = client.swap(KEY, record(1, &[100]), &tag, &op(1)).await;
-        assert_eq!(ending(&result), expected, "{fault:?}");
+        assert_eq!(write_end(&result), expected, "{fault:?}");
         assert_eq!(store.calls(), [PUT, GET]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_without_its_operation_is_never_settled_by_guesswork() {
+async fn a_write_without_its_operation_id_is_in_doubt() {
     for (fault, expected) in [
-        (LostAnswer, Ending::InDoubt),
-        (Status(409, "", false), Ending::Lost),
+        (LostResponse, WriteEnd::InDoubt),
+        (Status(409, "", false), WriteEnd::Lost),
     ] {
         let (store, client) = scripted();
-        store.then_meddled(fault, Meddling::Writes("somebody's".into()));
+        store.then_with_other_writer(fault, OtherWriter::Writes("another writer's".into()));
         let result = client.create(KEY, "plain".into(), &op(1)).await;
-        assert_eq!(ending(&result), expected, "{fault:?}");
+        assert_eq!(write_end(&result), expected, "{fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_copy_never_applies_a_second_time() {
-    // From before the first read to long after the caller was answered.
+async fn a_late_copy_is_never_applied_a_second_time() {
+    // From before the first read to long after the write was reported.
     for delay_ms in [0, 1, 10, 20, 40, 60, 100, 1_000, 60_000] {
         for swaps in [false, true] {
             let (store, client) = scripted();
@@ -358,7 +358,7 @@ async fn a_late_copy_never_applies_a_second_time() {
             let next = client
                 .swap(KEY, record(2, &[1, 100]), written.tag().unwrap(), &op(2))
                 .await;
-            assert_eq!(ending(&next), Ending::Answered, "{delay_ms}");
+            assert_eq!(write_end(&next), WriteEnd::Confirmed, "{delay_ms}");
             client.shared.runtime.sleep(Duration::from_mins(2)).await;
             let stored = client.get(KEY).await.unwrap();
             assert_eq!(stored.body, record(2, &[1, 100]), "{delay_ms}");
@@ -370,27 +370,27 @@ async fn a_late_copy_never_applies_a_second_time() {
 async fn a_late_copy_of_a_lost_swap_changes_nothing() {
     let (store, client) = scripted();
     let tag = created(&store, &client).await;
-    store.then_meddled(
+    store.then_with_other_writer(
         Late(Duration::from_mins(1)),
-        Meddling::Writes(record(200, &[])),
+        OtherWriter::Writes(record(200, &[])),
     );
     let result = client.swap(KEY, record(1, &[100]), &tag, &op(1)).await;
-    assert_eq!(ending(&result), Ending::Lost);
+    assert_eq!(write_end(&result), WriteEnd::Lost);
     client.shared.runtime.sleep(Duration::from_mins(2)).await;
     assert_eq!(client.get(KEY).await.unwrap().body, record(200, &[]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_keeps_failing_ends_each_write_as_what_is_known() {
+async fn a_store_that_keeps_failing_ends_each_write_with_its_error() {
     for (fault, expected) in [
-        (Status(503, "SlowDown", false), Ending::Throttled),
-        (Status(429, "", false), Ending::Throttled),
-        (Status(503, "", false), Ending::InDoubt),
-        (Status(500, "", false), Ending::InDoubt),
-        (LostRequest, Ending::InDoubt),
-        (Hang(false), Ending::InDoubt),
-        (Hang(true), Ending::InDoubt),
-        (Status(409, "", false), Ending::InDoubt),
+        (Status(503, "SlowDown", false), WriteEnd::Throttled),
+        (Status(429, "", false), WriteEnd::Throttled),
+        (Status(503, "", false), WriteEnd::InDoubt),
+        (Status(500, "", false), WriteEnd::InDoubt),
+        (LostRequest, WriteEnd::InDoubt),
+        (Hang(false), WriteEnd::InDoubt),
+        (Hang(true), WriteEnd::InDoubt),
+        (Status(409, "", false), WriteEnd::InDoubt),
     ] {
         let (store, client) = scripted();
         for _ in 0..100 {
@@ -398,43 +398,43 @@ async fn a_store_that_keeps_failing_ends_each_write_as_what_is_known() {
         }
         let before = client.shared.runtime.monotonic();
         let result = client.create(KEY, record(1, &[]), &op(1)).await;
-        assert_eq!(ending(&result), expected, "{fault:?}");
+        assert_eq!(write_end(&result), expected, "{fault:?}");
         let took = elapsed_since(&client, before);
         assert!(took <= longest(), "{fault:?} took {took:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn contention_that_never_ends_is_no_doubt() {
+async fn endless_contention_is_not_in_doubt() {
     let (store, client) = scripted();
     for _ in 0..100 {
         store.then(Status(409, "", false)).then(Fault::None);
     }
     let result = client.create(KEY, record(1, &[]), &op(1)).await;
-    assert_eq!(ending(&result), Ending::Unavailable);
+    assert_eq!(write_end(&result), WriteEnd::Unavailable);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hanging_write_is_still_looked_for_when_it_used_up_the_budget() {
+async fn a_hanging_write_is_settled_after_the_budget_is_exhausted() {
     let (store, client) = scripted();
     store.then(Hang(false)).then(Fault::None).then(Hang(true));
     let before = client.shared.runtime.monotonic();
     let result = client.create(KEY, record(1, &[]), &op(1)).await;
-    assert_eq!(ending(&result), Ending::Recognised);
+    assert_eq!(write_end(&result), WriteEnd::Recognised);
     assert_eq!(store.calls(), [PUT, GET, PUT, GET]);
     let took = elapsed_since(&client, before);
     assert!(took >= ClientConfig::default().retry.budget, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_came_before_a_lasting_throttle_is_looked_for_at_the_end() {
+async fn a_write_before_lasting_throttling_is_settled_at_the_end() {
     let (store, client) = scripted();
     store.then(LostRequest).then(Fault::None);
     for _ in 0..11 {
         store.then(Status(503, "SlowDown", false));
     }
     let result = client.create(KEY, record(1, &[]), &op(1)).await;
-    assert_eq!(ending(&result), Ending::InDoubt);
+    assert_eq!(write_end(&result), WriteEnd::InDoubt);
     let calls = store.calls();
     assert_eq!(calls.last(), Some(&GET), "{calls:?}");
     assert_eq!(calls.iter().filter(|call| **call == GET).count(), 2);
@@ -444,10 +444,10 @@ async fn what_came_before_a_lasting_throttle_is_looked_for_at_the_end() {
 async fn a_store_without_tags_is_unsupported() {
     let runtime: Arc<dyn Runtime> = Arc::new(PausableRuntime::new(7));
     let mut store = ScriptedStore::new(Arc::clone(&runtime));
-    store.names_no_tags = true;
+    store.omits_tags = true;
     let client = client_of(Arc::new(store), runtime);
     let created = client.create(KEY, record(1, &[]), &op(1)).await;
-    assert_eq!(ending(&created), Ending::Unsupported);
+    assert_eq!(write_end(&created), WriteEnd::Unsupported);
     assert!(matches!(
         client.put(KEY, "x".into()).await,
         Err(StoreError::Unsupported { .. })
@@ -459,10 +459,10 @@ async fn a_store_without_tags_is_unsupported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unconditional_write_is_simply_repeated() {
+async fn an_unconditional_write_is_retried() {
     let (store, client) = scripted();
     store
-        .then(LostAnswer)
+        .then(LostResponse)
         .then(Status(500, "", true))
         .then(Status(409, "", false))
         .then(Status(503, "SlowDown", false));
@@ -479,7 +479,7 @@ async fn an_unconditional_write_is_simply_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_are_taken_as_they_are_or_refused() {
+async fn keys_are_used_verbatim_or_rejected() {
     let (store, client) = scripted();
     for bad in ["", "/a", "a/", "a//b", "a/../b", ".", "a\nb"] {
         let result = client.put(bad, "x".into()).await;

@@ -1,12 +1,13 @@
-//! A wrapper that breaks requests, as seeded and as repeatable as a test needs it.
+//! A wrapper that injects faults from a seeded, repeatable plan.
 //!
-//! A [`FaultPlan`] says which faults strike how often, or which request gets which fault. The decisions are in `state`,
-//! what a fault leaves of a write in `write`, lists of the past in `stale`, and what the caller sees in `answers`.
+//! A [`FaultPlan`] specifies the rate of each fault, or the fault of a particular request. `state` makes the
+//! decisions, `write` applies faults to writes, `stale` produces old lists, and `failures` builds the errors that the
+//! caller receives.
 //!
-//! A list is one request, whatever its length; a delete is one request per 1,000 keys. Writes in parts can be lost, fail
-//! and crash, but not be late or doubled.
+//! A list is one request, whatever its length. A delete is one request per 1,000 keys. Multipart uploads can be lost,
+//! fail and crash, but not be late or duplicated.
 
-mod answers;
+mod failures;
 mod plan;
 mod stale;
 mod state;
@@ -35,29 +36,29 @@ pub use plan::{FaultKind, FaultPlan, FaultRule};
 pub use state::InjectedFault;
 
 use self::stale::{Changes, one_level};
-use self::state::{Fault, State};
+use self::state::{Fault, FaultState};
 use self::upload::FaultUpload;
 use self::write::{Copy, Delete, Put, Write};
 use super::batches::batches;
 use super::operation::Operation;
 use crate::runtime::Runtime;
 
-/// A store that fails as planned.
+/// A store that fails according to a plan.
 #[derive(Debug)]
 pub struct FaultStore {
-    shared: Arc<Shared>,
+    shared: Arc<FaultShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct FaultShared {
     inner: Arc<dyn ObjectStore>,
     runtime: Arc<dyn Runtime>,
-    state: Mutex<State>,
+    state: Mutex<FaultState>,
     changes: Mutex<Changes>,
 }
 
 impl FaultStore {
-    /// Breaks requests to `inner`. The same seed, plan and order of requests give the same faults.
+    /// Injects faults into requests to `inner`. The same seed, plan and order of requests give the same faults.
     pub fn new(
         inner: Arc<dyn ObjectStore>,
         runtime: Arc<dyn Runtime>,
@@ -65,41 +66,42 @@ impl FaultStore {
         seed: u64,
     ) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(FaultShared {
                 inner,
                 runtime,
-                state: Mutex::new(State::new(plan, seed)),
+                state: Mutex::new(FaultState::new(plan, seed)),
                 changes: Mutex::default(),
             }),
         }
     }
 
-    /// Replaces the plan, ends a burst, and counts requests from 1 again. The log, the counters and a crash stay.
+    /// Replaces the plan, ends a burst, and restarts the request numbers at 1. The log, the counters and a crash
+    /// remain.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.shared.state().set_plan(plan);
     }
 
-    /// How many requests there were since the plan was given.
+    /// The number of requests since the plan was set.
     pub fn requests(&self) -> u64 {
         self.shared.state().requests()
     }
 
-    /// The faults that were injected, in order; the first 10,000 of them.
+    /// The first 10,000 injected faults, in order.
     pub fn log(&self) -> Vec<InjectedFault> {
         self.shared.state().log().to_vec()
     }
 
-    /// How often each fault was injected.
+    /// The number of times each fault was injected.
     pub fn injected(&self) -> BTreeMap<FaultKind, u64> {
         self.shared.state().injected().clone()
     }
 
-    /// From now on nothing is applied and nothing answered.
+    /// Crashes the store: from now on nothing is applied and nothing gets a response.
     pub fn crash(&self) {
         self.shared.state().set_crashed(true);
     }
 
-    /// Whether a crash was injected.
+    /// Whether the store is crashed.
     pub fn is_crashed(&self) -> bool {
         self.shared.state().is_crashed()
     }
@@ -110,8 +112,8 @@ impl FaultStore {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl FaultShared {
+    fn state(&self) -> MutexGuard<'_, FaultState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,23 +130,23 @@ impl Shared {
         self.state().decide(operation, key, now)
     }
 
-    /// Decides about a request that changes nothing, and so either fails or goes through.
+    /// Decides the fault of a request that changes nothing, and therefore either fails or succeeds.
     fn pass(&self, operation: Operation, key: &str) -> Result<Option<Fault>> {
         match self.decide(operation, key) {
             None => Ok(None),
             Some(fault) => match fault.kind {
                 FaultKind::StaleList | FaultKind::TornRead => Ok(Some(fault)),
-                kind => Err(answers::failure(kind)),
+                kind => Err(failures::failure(kind)),
             },
         }
     }
 
-    async fn apply<W: Write>(&self, write: &W) -> Result<W::Answer> {
+    async fn apply<W: Write>(&self, write: &W) -> Result<W::Output> {
         self.tracked(write.keys(), write.apply(self.inner.as_ref()))
             .await
     }
 
-    /// Notes what was there before a write, if the plan will ask for it.
+    /// Records the state before a write, if the plan needs it.
     async fn tracked<T>(
         &self,
         keys: &[Path],
@@ -161,13 +163,13 @@ impl Shared {
                 Err(error) => return Err(error),
             }
         }
-        let answer = write.await?;
+        let response = write.await?;
         let now = self.runtime.monotonic();
         let mut changes = self.changes();
         for (key, meta) in before {
             changes.note(now, key, meta);
         }
-        Ok(answer)
+        Ok(response)
     }
 
     async fn list(
@@ -202,20 +204,20 @@ impl Shared {
     }
 }
 
-/// The same answer with a body that ends early.
-fn torn(answer: GetResult, fraction: f64) -> GetResult {
-    let meta = answer.meta.clone();
-    let range = answer.range.clone();
-    let attributes = answer.attributes.clone();
-    let extensions = answer.extensions.clone();
+/// The same response with a truncated body.
+fn torn(response: GetResult, fraction: f64) -> GetResult {
+    let meta = response.meta.clone();
+    let range = response.range.clone();
+    let attributes = response.attributes.clone();
+    let extensions = response.extensions.clone();
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "any length below the full one will do"
+        reason = "any shorter length will do"
     )]
     let mut left = ((range.end - range.start) as f64 * fraction) as usize;
-    let body = answer.into_stream().map_ok(move |chunk: Bytes| {
+    let body = response.into_stream().map_ok(move |chunk: Bytes| {
         let kept = chunk.slice(..chunk.len().min(left));
         left -= kept.len();
         kept
@@ -258,7 +260,7 @@ impl ObjectStore for FaultStore {
         location: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        // An upload that was started unseen changes nothing that anybody can see.
+        // A started upload is not visible to readers, so this request either fails or succeeds.
         self.shared
             .pass(Operation::MultipartStart, location.as_ref())?;
         let inner = self.shared.inner.put_multipart_opts(location, opts).await?;
@@ -269,10 +271,10 @@ impl ObjectStore for FaultStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let operation = Operation::of_get(&options);
         let fault = self.shared.pass(operation, location.as_ref())?;
-        let answer = self.shared.inner.get_opts(location, options).await?;
+        let response = self.shared.inner.get_opts(location, options).await?;
         Ok(match fault {
-            None => answer,
-            Some(fault) => torn(answer, fault.fraction),
+            None => response,
+            Some(fault) => torn(response, fault.fraction),
         })
     }
 
@@ -285,17 +287,17 @@ impl ObjectStore for FaultStore {
             .then(move |batch| {
                 let shared = Arc::clone(&shared);
                 async move {
-                    let mut answers = Vec::new();
+                    let mut results = Vec::new();
                     if let Some(first) = batch.keys.first() {
                         let fault = shared.decide(Operation::Delete, first.as_ref());
                         let delete = Delete { keys: batch.keys };
                         match shared.write(delete, fault).await {
-                            Ok(deleted) => answers = deleted,
-                            Err(error) => answers.push(Err(error)),
+                            Ok(deleted) => results = deleted,
+                            Err(error) => results.push(Err(error)),
                         }
                     }
-                    answers.extend(batch.error.map(Err));
-                    stream::iter(answers)
+                    results.extend(batch.error.map(Err));
+                    stream::iter(results)
                 }
             })
             .flatten()

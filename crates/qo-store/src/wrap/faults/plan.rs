@@ -1,4 +1,4 @@
-//! Which faults are injected, where, and how often.
+//! Which faults to inject, into which requests, and how often.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,33 +8,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::wrap::operation::Operation;
 
-/// One way in which a store, or the way to it, fails.
+/// A kind of store or network fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// The request is never applied, and no answer comes.
+    /// The request is never applied, and no response comes.
     LostRequest,
-    /// The request is applied, and no answer comes.
-    LostAnswer,
-    /// No answer comes; the write is applied some time later, if its condition still holds then.
+    /// The request is applied, and no response comes.
+    LostResponse,
+    /// No response comes. The write is applied later, if its condition still holds then.
     LateApply,
-    /// The write is applied twice, and the second answer is returned: a create is told that something is already there.
+    /// The write is applied twice, and the second response is returned: a create reports that the object already
+    /// exists.
     DuplicateApply,
-    /// 409 `ConditionalRequestConflict`, and the conditional write is not applied.
+    /// 409 `ConditionalRequestConflict`. The conditional write is not applied.
     Conflict,
     /// 500, although the request was applied.
     ErrorAfterApply,
-    /// 503 to this request and to every other for a while; none of them is applied.
+    /// 503 to this request and to all others for a while. None of them is applied.
     Unavailable,
-    /// A list as it was some time ago: without what was written since, with what was deleted since.
+    /// A list as it was some time ago: without newer writes, and with objects deleted since.
     StaleList,
-    /// A body that ends early, although its size claims more.
+    /// A body that is shorter than its stated size.
     TornRead,
-    /// A conditional write is done whether its condition holds or not.
+    /// A conditional write is applied even if its condition does not hold.
     IgnoredCondition,
-    /// A condition is checked first, and the write done a moment later, whatever happened in between.
+    /// A condition is checked first, and the write applied later, regardless of writes in between.
     NonAtomicCondition,
-    /// From this request on nothing is applied and nothing answered, until the store is revived.
+    /// From this request on nothing is applied and nothing gets a response, until the store is revived.
     Crash,
 }
 
@@ -42,7 +43,7 @@ impl FaultKind {
     /// Every kind.
     pub const ALL: [Self; 12] = [
         Self::LostRequest,
-        Self::LostAnswer,
+        Self::LostResponse,
         Self::LateApply,
         Self::DuplicateApply,
         Self::Conflict,
@@ -55,11 +56,11 @@ impl FaultKind {
         Self::Crash,
     ];
 
-    /// Whether a request of this kind can suffer this fault. Where it cannot, a plan that asks for it has no effect.
+    /// Whether this fault can affect this kind of request. A plan has no effect on other requests.
     pub fn applies_to(self, operation: Operation) -> bool {
         match self {
             Self::LostRequest
-            | Self::LostAnswer
+            | Self::LostResponse
             | Self::ErrorAfterApply
             | Self::Unavailable
             | Self::Crash => true,
@@ -84,7 +85,7 @@ impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::LostRequest => "lost request",
-            Self::LostAnswer => "lost answer",
+            Self::LostResponse => "lost response",
             Self::LateApply => "late apply",
             Self::DuplicateApply => "duplicate apply",
             Self::Conflict => "conflict",
@@ -99,7 +100,7 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// How often one fault strikes, and whom.
+/// The rate of a fault and the requests that it affects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FaultRule {
     kind: FaultKind,
@@ -109,7 +110,7 @@ pub struct FaultRule {
 }
 
 impl FaultRule {
-    /// Strikes this share of the requests that can suffer it: 0 is never, 1 is always.
+    /// Affects this fraction of the eligible requests: 0 is never, 1 is always.
     pub fn new(kind: FaultKind, rate: f64) -> Self {
         Self {
             kind,
@@ -119,15 +120,15 @@ impl FaultRule {
         }
     }
 
-    /// Strikes these kinds of requests alone.
+    /// Affects only these kinds of requests.
     #[must_use]
     pub fn on(mut self, operations: impl IntoIterator<Item = Operation>) -> Self {
         self.operations = Some(operations.into_iter().collect());
         self
     }
 
-    /// Strikes keys alone that start with one of these. A batch of deletes is judged by its first key, a list by its
-    /// prefix, a copy by its target.
+    /// Affects only keys that start with one of these prefixes. A batch delete is matched by its first key, a
+    /// list by its prefix, a copy by its target.
     #[must_use]
     pub fn under<P: Into<String>>(mut self, prefixes: impl IntoIterator<Item = P>) -> Self {
         self.prefixes = Some(prefixes.into_iter().map(Into::into).collect());
@@ -151,25 +152,26 @@ impl FaultRule {
     }
 }
 
-/// What goes wrong.
+/// A plan of faults to inject.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FaultPlan {
-    /// Tried in order; the first that strikes wins.
+    /// Rules, tried in order. The first that applies wins.
     pub rules: Vec<FaultRule>,
-    /// The fault of the n-th request, counted from 1 since the plan was given. It comes before the rules.
+    /// The fault of the n-th request, counted from 1 since the plan was set. Takes precedence over the rules.
     pub script: BTreeMap<u64, FaultKind>,
-    /// The longest that a [`FaultKind::LateApply`] waits.
+    /// The maximum delay of [`FaultKind::LateApply`].
     pub late_apply_max: Duration,
-    /// How long [`FaultKind::Unavailable`] lasts.
+    /// The duration of [`FaultKind::Unavailable`].
     pub burst: Duration,
-    /// How far back [`FaultKind::StaleList`] looks.
+    /// The age of a [`FaultKind::StaleList`].
     pub stale_by: Duration,
-    /// How long [`FaultKind::NonAtomicCondition`] waits between its check and its write.
+    /// The pause of [`FaultKind::NonAtomicCondition`] between check and write.
     pub check_pause: Duration,
 }
 
 impl Default for FaultPlan {
-    /// No faults, and for those that are added: late by up to 2 s, bursts of 500 ms, lists 1 s old, checks 5 ms early.
+    /// No faults. Defaults for added ones: late by up to 2 s, bursts of 500 ms, lists 1 s old, 5 ms between check
+    /// and write.
     fn default() -> Self {
         Self {
             rules: Vec::new(),
@@ -188,26 +190,26 @@ impl FaultPlan {
         Self::default()
     }
 
-    /// Every request that can suffer this fault does.
+    /// Injects this fault into every eligible request.
     pub fn always(kind: FaultKind) -> Self {
         Self::none().with(FaultRule::new(kind, 1.0))
     }
 
-    /// Also this rule.
+    /// Adds a rule.
     #[must_use]
     pub fn with(mut self, rule: FaultRule) -> Self {
         self.rules.push(rule);
         self
     }
 
-    /// Also this fault, at the n-th request, counted from 1 since the plan was given.
+    /// Injects this fault into the n-th request, counted from 1 since the plan was set.
     #[must_use]
     pub fn at(mut self, request: u64, kind: FaultKind) -> Self {
         self.script.insert(request, kind);
         self
     }
 
-    /// Whether the plan can inject this fault at all.
+    /// Whether the plan can inject this fault.
     pub(super) fn includes(&self, kind: FaultKind) -> bool {
         self.rules.iter().any(|rule| rule.kind == kind)
             || self.script.values().any(|scripted| *scripted == kind)
@@ -219,8 +221,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_strikes_only_where_it_may() {
-        let rule = FaultRule::new(FaultKind::LostAnswer, 1.0)
+    fn a_rule_affects_only_matching_requests() {
+        let rule = FaultRule::new(FaultKind::LostResponse, 1.0)
             .on([Operation::Swap])
             .under(["tasks/", "ready/"]);
         assert!(rule.matches(Operation::Swap, "tasks/a"));
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_strikes_something() {
+    fn every_fault_affects_some_operation() {
         for kind in FaultKind::ALL {
             let mut operations = Operation::ALL.into_iter();
             assert!(

@@ -1,8 +1,8 @@
 //! Lists as they were some time ago.
 //!
-//! Each applied write notes what was there before it. To answer as of an earlier time, the newer writes are undone on a
-//! fresh list, newest first. Two writers of one key at the same moment may note each other's state wrongly; the stale list
-//! then shows a state that was there a moment before or after, which is as stale as was asked for.
+//! Each applied write records the state before it. A stale list is a fresh list with the newer writes undone, newest
+//! first. Two simultaneous writers of one key may record each other's state incorrectly. The stale list then shows a
+//! state from a moment earlier or later, which is stale enough.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use object_store::path::Path;
 use object_store::{ListResult, ObjectMeta};
 
-/// How many writes are remembered. Older ones are taken for settled.
+/// The number of recorded writes. Older ones are visible in every list.
 const CHANGES_MAX: usize = 4_096;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Changes {
         self.0.push_back(Change { at, key, before });
     }
 
-    /// The list as it was at `cutoff`, or before all remembered writes, of what lies under `prefix` and after `offset`.
+    /// The list under `prefix` and after `offset` as of `cutoff`, or before all recorded writes.
     pub(super) fn undo(
         &self,
         fresh: Vec<ObjectMeta>,
@@ -65,7 +65,7 @@ fn is_below(prefix: Option<&Path>, key: &Path) -> bool {
     key != prefix && key.prefix_matches(prefix)
 }
 
-/// Folds a full list into one level, as a list with a delimiter shows it.
+/// Reduces a full list to one level, as in a list with a delimiter.
 pub(super) fn one_level(prefix: Option<&Path>, entries: Vec<ObjectMeta>) -> ListResult {
     let root = Path::default();
     let prefix = prefix.unwrap_or(&root);

@@ -1,7 +1,7 @@
-//! The decision which request suffers which fault, and the record of it.
+//! Decides which request gets which fault, and records the decisions.
 //!
-//! Decisions are drawn from one seeded generator under one lock, in the order in which requests arrive. So the same seed
-//! and the same order give the same faults; only a burst also depends on the runtime's time.
+//! Decisions use one seeded generator under one lock, in the order in which requests arrive. The same seed and order
+//! therefore give the same faults. Only a burst also depends on the runtime's time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use rand::{RngExt, SeedableRng};
 use super::plan::{FaultKind, FaultPlan};
 use crate::wrap::operation::Operation;
 
-/// How many injected faults the log keeps; later ones are only counted.
+/// The size of the log. Later faults are only counted.
 const LOG_MAX: usize = 10_000;
 
-/// One fault that was injected.
+/// An injected fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InjectedFault {
-    /// Which request it was, counted from 1 since the plan was given.
+    /// The request number, counted from 1 since the plan was set.
     pub request: u64,
-    /// What was asked.
+    /// The kind of request.
     pub operation: Operation,
-    /// The key, or the prefix, of the request.
+    /// The key or prefix of the request.
     pub key: String,
-    /// What went wrong.
+    /// The fault.
     pub kind: FaultKind,
 }
 
-/// A fault that was decided on, with a number from 0 up to 1 for the one thing about it that is left to chance.
+/// A chosen fault, with a random number in `0..1` for its length or delay.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fault {
     pub(super) kind: FaultKind,
@@ -36,7 +36,7 @@ pub(super) struct Fault {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct FaultState {
     random: StdRng,
     plan: FaultPlan,
     requests: u64,
@@ -46,7 +46,7 @@ pub(super) struct State {
     injected: BTreeMap<FaultKind, u64>,
 }
 
-impl State {
+impl FaultState {
     pub(super) fn new(plan: FaultPlan, seed: u64) -> Self {
         Self {
             random: StdRng::seed_from_u64(seed),
@@ -59,7 +59,7 @@ impl State {
         }
     }
 
-    /// Decides about the next request, which arrives at `now`.
+    /// Decides the fault of the next request, which arrives at `now`.
     pub(super) fn decide(
         &mut self,
         operation: Operation,

@@ -1,4 +1,4 @@
-//! Writes that can be done late, twice, or without their condition.
+//! Writes that can be applied late, twice, or without their condition.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use object_store::{
     Result,
 };
 
-use super::Shared;
-use super::answers;
+use super::FaultShared;
+use super::failures;
 use super::plan::FaultKind;
 use super::state::Fault;
 
-/// A write with all that it needs, so that it can be done at any time.
+/// An owned write that can be applied at any time.
 #[async_trait]
 pub(super) trait Write: Send + Sync + 'static {
-    type Answer: Send;
+    type Output: Send;
 
     /// The keys that it changes.
     fn keys(&self) -> &[Path];
 
-    async fn apply(&self, inner: &dyn ObjectStore) -> Result<Self::Answer>;
+    async fn apply(&self, inner: &dyn ObjectStore) -> Result<Self::Output>;
 }
 
 pub(super) struct Put {
@@ -34,7 +34,7 @@ pub(super) struct Put {
 
 #[async_trait]
 impl Write for Put {
-    type Answer = PutResult;
+    type Output = PutResult;
 
     fn keys(&self) -> &[Path] {
         std::slice::from_ref(&self.location)
@@ -55,7 +55,7 @@ pub(super) struct Copy {
 
 #[async_trait]
 impl Write for Copy {
-    type Answer = ();
+    type Output = ();
 
     fn keys(&self) -> &[Path] {
         std::slice::from_ref(&self.to)
@@ -74,33 +74,33 @@ pub(super) struct Delete {
 
 #[async_trait]
 impl Write for Delete {
-    type Answer = Vec<Result<Path>>;
+    type Output = Vec<Result<Path>>;
 
     fn keys(&self) -> &[Path] {
         &self.keys
     }
 
-    async fn apply(&self, inner: &dyn ObjectStore) -> Result<Self::Answer> {
+    async fn apply(&self, inner: &dyn ObjectStore) -> Result<Self::Output> {
         let keys = stream::iter(self.keys.clone()).map(Ok).boxed();
         Ok(inner.delete_stream(keys).collect().await)
     }
 }
 
-impl Shared {
-    /// Does a write, or what the fault leaves of it.
+impl FaultShared {
+    /// Applies a write as its fault allows.
     pub(super) async fn write<W: Write>(
         self: &Arc<Self>,
         write: W,
         fault: Option<Fault>,
-    ) -> Result<W::Answer> {
+    ) -> Result<W::Output> {
         let Some(fault) = fault else {
             return self.apply(&write).await;
         };
         match fault.kind {
-            FaultKind::LostAnswer | FaultKind::ErrorAfterApply => {
-                // What the store answered is exactly what nobody gets to know.
+            FaultKind::LostResponse | FaultKind::ErrorAfterApply => {
+                // The response is lost.
                 let _ = self.apply(&write).await;
-                Err(answers::failure(fault.kind))
+                Err(failures::failure(fault.kind))
             }
             FaultKind::LateApply => {
                 let delay = self
@@ -111,7 +111,7 @@ impl Shared {
                     shared.runtime.sleep(delay).await;
                     let _ = shared.apply(&write).await;
                 }));
-                Err(answers::failure(fault.kind))
+                Err(failures::failure(fault.kind))
             }
             FaultKind::DuplicateApply => {
                 let _ = self.apply(&write).await;
@@ -120,7 +120,7 @@ impl Shared {
             FaultKind::LostRequest
             | FaultKind::Conflict
             | FaultKind::Unavailable
-            | FaultKind::Crash => Err(answers::failure(fault.kind)),
+            | FaultKind::Crash => Err(failures::failure(fault.kind)),
             FaultKind::StaleList
             | FaultKind::TornRead
             | FaultKind::IgnoredCondition
@@ -128,7 +128,7 @@ impl Shared {
         }
     }
 
-    /// A put, which alone can also lose its condition.
+    /// Applies a put. Only puts have conditions that a fault can drop.
     pub(super) async fn put(
         self: &Arc<Self>,
         mut put: Put,
@@ -146,29 +146,29 @@ impl Shared {
         self.write(put, fault).await
     }
 
-    /// Whether a put's condition holds at this moment.
+    /// Checks a put's condition at this moment.
     async fn check(&self, put: &Put) -> Result<()> {
         let path = put.location.to_string();
-        let found = match self.inner.head(&put.location).await {
+        let stored = match self.inner.head(&put.location).await {
             Ok(meta) => Some(meta),
             Err(Error::NotFound { .. }) => None,
             Err(error) => return Err(error),
         };
-        match (&put.options.mode, found) {
+        match (&put.options.mode, stored) {
             (PutMode::Overwrite, _) | (PutMode::Create, None) => Ok(()),
             (PutMode::Create, Some(_)) => Err(Error::AlreadyExists {
                 path,
-                source: "there is an object already".into(),
+                source: "the object already exists".into(),
             }),
-            (PutMode::Update(expected), Some(found))
-                if expected.e_tag == found.e_tag
-                    && (expected.version.is_none() || expected.version == found.version) =>
+            (PutMode::Update(expected), Some(stored))
+                if expected.e_tag == stored.e_tag
+                    && (expected.version.is_none() || expected.version == stored.version) =>
             {
                 Ok(())
             }
             (PutMode::Update(_), _) => Err(Error::Precondition {
                 path,
-                source: "the object is not the expected one".into(),
+                source: "the object has changed".into(),
             }),
         }
     }

@@ -1,31 +1,31 @@
-//! What a bucket has beyond objects: versions, versioning, CORS and lifecycle rules, and a clock.
+//! Bucket features beyond objects: versions, versioning, CORS and lifecycle rules, and a clock.
 
 use qo_store::StoreError;
 use qo_store::admin::{CorsRule, LifecycleRule};
 
 use super::*;
 
-/// The store's second interface, or the end of the check.
+/// The store's admin interface, or the end of the check.
 macro_rules! admin_of {
     ($store:expr) => {
         match &$store.admin {
             Some(admin) => admin,
-            None => return Outcome::Unsupported("there is no bucket to administer".to_owned()),
+            None => return CheckResult::Unsupported("there is no bucket to administer".to_owned()),
         }
     };
 }
 
-/// The value, or the end of the check if the store says that it cannot do this.
+/// The value, or the end of the check if the store does not support the operation.
 macro_rules! if_supported {
     ($result:expr) => {
         match $result {
-            Err(StoreError::Unsupported { detail, .. }) => return Outcome::Unsupported(detail),
+            Err(StoreError::Unsupported { detail, .. }) => return CheckResult::Unsupported(detail),
             other => other.unwrap(),
         }
     };
 }
 
-pub(super) async fn knows_whether_it_keeps_versions(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn reports_its_versioning(store: &StoreUnderTest) -> CheckResult {
     let admin = admin_of!(store);
     let expected = if store.versioned {
         Versioning::On
@@ -33,10 +33,10 @@ pub(super) async fn knows_whether_it_keeps_versions(store: &StoreUnderTest) -> O
         Versioning::Off
     };
     assert_eq!(if_supported!(admin.versioning().await), expected);
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn keeps_versions(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn keeps_versions(store: &StoreUnderTest) -> CheckResult {
     let admin = admin_of!(store);
     let key = store.key("versioned");
     let unknown = if_supported!(admin.list_versions(&key, 10).await);
@@ -44,7 +44,7 @@ pub(super) async fn keeps_versions(store: &StoreUnderTest) -> Outcome {
     for body in ["one", "two", "three"] {
         store.client.put(&key, body.into()).await.unwrap();
     }
-    // A neighbour whose key starts alike is not a version of this object.
+    // A sibling key with the same start is not a version of this object.
     store
         .client
         .put(&format!("{key}-neighbour"), "x".into())
@@ -53,7 +53,7 @@ pub(super) async fn keeps_versions(store: &StoreUnderTest) -> Outcome {
     let list = admin.list_versions(&key, 10).await.unwrap();
     if !store.versioned {
         assert!(list.versions.len() <= 1, "{list:?}");
-        return Outcome::Noted("the bucket keeps none".to_owned());
+        return CheckResult::Noted("the bucket keeps none".to_owned());
     }
     assert_eq!(list.versions.len(), 3, "{list:?}");
     assert!(!list.truncated);
@@ -70,7 +70,7 @@ pub(super) async fn keeps_versions(store: &StoreUnderTest) -> Outcome {
     assert!(newest.truncated);
     assert_eq!(newest.versions[..], list.versions[..2]);
 
-    // A delete hides the object behind a marker, and its versions stay.
+    // A delete hides the object behind a marker, and its versions remain.
     store
         .client
         .delete_many(std::slice::from_ref(&key))
@@ -82,7 +82,7 @@ pub(super) async fn keeps_versions(store: &StoreUnderTest) -> Outcome {
     assert_eq!(hidden.versions.len(), 4, "{hidden:?}");
     assert!(hidden.versions[0].is_delete_marker && hidden.versions[0].is_latest);
 
-    // Removing the marker brings the object back; removing versions removes just those.
+    // Removing the marker restores the object; removing versions removes only those.
     let marker = &hidden.versions[0].version;
     admin.delete_version(&key, marker).await.unwrap();
     admin.delete_version(&key, marker).await.unwrap();
@@ -94,10 +94,10 @@ pub(super) async fn keeps_versions(store: &StoreUnderTest) -> Outcome {
     let left = admin.list_versions(&key, 10).await.unwrap();
     let left: Vec<_> = left.versions.iter().map(|v| &v.version).collect();
     assert_eq!(left, [&list.versions[0].version, &list.versions[2].version]);
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn keeps_cors_rules(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn keeps_cors_rules(store: &StoreUnderTest) -> CheckResult {
     let admin = admin_of!(store);
     if_supported!(admin.set_cors(&[]).await);
     assert_eq!(if_supported!(admin.cors().await), []);
@@ -125,10 +125,10 @@ pub(super) async fn keeps_cors_rules(store: &StoreUnderTest) -> Outcome {
     assert_eq!(admin.cors().await.unwrap(), rules[..1]);
     admin.set_cors(&[]).await.unwrap();
     assert_eq!(admin.cors().await.unwrap(), []);
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn keeps_lifecycle_rules(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn keeps_lifecycle_rules(store: &StoreUnderTest) -> CheckResult {
     let admin = admin_of!(store);
     if_supported!(admin.set_lifecycle(&[]).await);
     assert_eq!(if_supported!(admin.lifecycle().await), []);
@@ -143,8 +143,8 @@ pub(super) async fn keeps_lifecycle_rules(store: &StoreUnderTest) -> Outcome {
     if_supported!(admin.set_lifecycle(std::slice::from_ref(&plain)).await);
     assert_eq!(admin.lifecycle().await.unwrap(), [plain]);
 
-    // Each of these on its own, so that a store which lacks one says which.
-    let mut lacking = Vec::new();
+    // Each of these separately, so that a store which lacks one reports it.
+    let mut unsupported = Vec::new();
     let empty = LifecycleRule {
         id: "qo-ready".to_owned(),
         prefix: "ready/".to_owned(),
@@ -182,32 +182,32 @@ pub(super) async fn keeps_lifecycle_rules(store: &StoreUnderTest) -> Outcome {
         };
         match kept {
             Ok(true) => {}
-            Ok(false) => lacking.push(format!("{feature} (accepted, not kept)")),
-            Err(error) => lacking.push(format!("{feature} ({error})")),
+            Ok(false) => unsupported.push(format!("{feature} (accepted, not kept)")),
+            Err(error) => unsupported.push(format!("{feature} ({error})")),
         }
     }
     if_supported!(admin.set_lifecycle(&[]).await);
     assert_eq!(admin.lifecycle().await.unwrap(), []);
-    if lacking.is_empty() {
-        Outcome::Passed
+    if unsupported.is_empty() {
+        CheckResult::Passed
     } else {
-        Outcome::Unsupported(format!("rules for {}", lacking.join(", ")))
+        CheckResult::Unsupported(format!("rules for {}", unsupported.join(", ")))
     }
 }
 
-pub(super) async fn shows_its_clock(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn shows_its_clock(store: &StoreUnderTest) -> CheckResult {
     let Some(clock) = &store.clock else {
-        return Outcome::Unsupported("the store has no clock but this machine's".to_owned());
+        return CheckResult::Unsupported("the store has no clock of its own".to_owned());
     };
     store
         .client
         .put(&store.key("clocked"), "x".into())
         .await
         .unwrap();
-    // The servers of the tests run on this machine, so both clocks are one.
+    // The test servers run on this machine, so both clocks are the same.
     let uncertainty_ms = clock.uncertainty_ms().unwrap();
     let offset_ms = clock.offset_ms();
     let allowed_ms = i64::try_from(uncertainty_ms).unwrap() + 1_000;
     assert!(offset_ms.abs() <= allowed_ms, "{clock:?}");
-    Outcome::Noted(format!("{offset_ms} ms ± {uncertainty_ms} ms"))
+    CheckResult::Noted(format!("{offset_ms} ms ± {uncertainty_ms} ms"))
 }

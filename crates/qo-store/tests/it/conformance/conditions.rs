@@ -6,14 +6,14 @@ use qo_store::client::Written;
 
 use super::*;
 
-pub(super) async fn creates_only_where_nothing_is(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn creates_only_missing_objects(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("created");
     let (first, second) = (store.op(), store.op());
     let written = store
         .client
         .create(&key, record(1, first, &[]), &first)
         .await;
-    assert!(matches!(written, Ok(Written::Answered(_))), "{written:?}");
+    assert!(matches!(written, Ok(Written::Confirmed(_))), "{written:?}");
     let again = store
         .client
         .create(&key, record(1, second, &[]), &second)
@@ -34,21 +34,24 @@ pub(super) async fn creates_only_where_nothing_is(store: &StoreUnderTest) -> Out
         store.client.get(&key).await.unwrap().body,
         record(1, first, &[])
     );
-    // What was deleted may be created again.
+    // A deleted key may be created again.
     store
         .client
         .delete_many(std::slice::from_ref(&key))
         .await
         .unwrap();
-    let anew = store
+    let recreated = store
         .client
         .create(&key, record(1, second, &[]), &second)
         .await;
-    assert!(matches!(anew, Ok(Written::Answered(_))), "{anew:?}");
-    Outcome::Passed
+    assert!(
+        matches!(recreated, Ok(Written::Confirmed(_))),
+        "{recreated:?}"
+    );
+    CheckResult::Passed
 }
 
-pub(super) async fn swaps_only_what_is_expected(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn swaps_only_with_the_current_tag(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("swapped");
     let [first, second, third] = [store.op(), store.op(), store.op()];
     let old = store
@@ -86,16 +89,16 @@ pub(super) async fn swaps_only_what_is_expected(store: &StoreUnderTest) -> Outco
     let object = store.client.get(&key).await.unwrap();
     assert_eq!(object.body, body);
 
-    // The tag of a read is as good as that of a write.
+    // The tag of a read works like that of a write.
     let swapped = store
         .client
         .swap(&key, record(3, third, &[second]), &object.tag, &third)
         .await;
-    assert!(matches!(swapped, Ok(Written::Answered(_))), "{swapped:?}");
-    Outcome::Passed
+    assert!(matches!(swapped, Ok(Written::Confirmed(_))), "{swapped:?}");
+    CheckResult::Passed
 }
 
-pub(super) async fn swaps_nothing_into_a_missing_key(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn swaps_nothing_into_a_missing_key(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("deleted");
     let op = store.op();
     let written = store
@@ -126,10 +129,10 @@ pub(super) async fn swaps_nothing_into_a_missing_key(store: &StoreUnderTest) -> 
         let read = store.client.get(&missing).await;
         assert!(matches!(read, Err(StoreError::NotFound { .. })), "{read:?}");
     }
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn gives_every_state_its_tag(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn tags_identify_every_state(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("tagged");
     let op = store.op();
     let written = store
@@ -148,17 +151,17 @@ pub(super) async fn gives_every_state_its_tag(store: &StoreUnderTest) -> Outcome
     assert_eq!(entry.size, read.body.len() as u64);
     let apart = entry.last_modified.as_millis() - read.last_modified.as_millis();
     assert!(apart.abs() <= 1_000, "{apart} ms between a read and a list");
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-/// qo does not rest on this: a record's revision makes its bytes differ.
-pub(super) async fn keeps_or_changes_the_tag_of_equal_bytes(store: &StoreUnderTest) -> Outcome {
+/// qo does not depend on this: a record's revision makes its bytes differ.
+pub(super) async fn keeps_or_changes_the_tag_of_equal_bytes(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("equal");
     let first = store.client.put(&key, "same".into()).await.unwrap();
     let second = store.client.put(&key, "same".into()).await.unwrap();
     let bare = |tag: &qo_store::client::Tag| tag.e_tag().map(|e_tag| e_tag.replace('"', ""));
     let keeps = bare(&first) == bare(&second);
-    Outcome::Noted(format!(
+    CheckResult::Noted(format!(
         "equal bytes {} their entity tag",
         if keeps { "keep" } else { "change" }
     ))

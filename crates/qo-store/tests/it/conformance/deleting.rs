@@ -5,7 +5,9 @@ use object_store::ObjectStoreExt;
 use super::listing::write_all;
 use super::*;
 
-pub(super) async fn deletes_many_and_does_not_mind_missing_ones(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn deletes_many_and_ignores_missing_objects(
+    store: &StoreUnderTest,
+) -> CheckResult {
     let prefix = store.prefix();
     let keys: Vec<_> = (0..5).map(|number| format!("{prefix}/{number}")).collect();
     write_all(store, &keys[1..]).await;
@@ -18,17 +20,17 @@ pub(super) async fn deletes_many_and_does_not_mind_missing_ones(store: &StoreUnd
     store.client.delete_many(&[]).await.unwrap();
     let page = store.client.page(&prefix, None, 10).await.unwrap();
     assert!(page.entries.is_empty());
-    // A raw delete of what is not there: S3 does not mind, others may say that it was not there.
+    // A raw delete of a missing object: S3 succeeds, others may report that it is missing.
     match store.objects.delete(&path(&keys[0])).await {
-        Ok(()) => Outcome::Passed,
+        Ok(()) => CheckResult::Passed,
         Err(object_store::Error::NotFound { .. }) => {
-            Outcome::Noted("a raw delete says that nothing was there".to_owned())
+            CheckResult::Noted("a raw delete reports a missing object".to_owned())
         }
         Err(error) => panic!("{error}"),
     }
 }
 
-pub(super) async fn deletes_more_than_a_thousand(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn deletes_more_than_a_thousand(store: &StoreUnderTest) -> CheckResult {
     let prefix = store.prefix();
     let keys: Vec<_> = (0..1_100)
         .map(|number| format!("{prefix}/{number:04}"))
@@ -38,5 +40,5 @@ pub(super) async fn deletes_more_than_a_thousand(store: &StoreUnderTest) -> Outc
     let page = store.client.page(&prefix, None, 1_000).await.unwrap();
     let left: Vec<_> = page.entries.iter().map(|entry| &entry.key).collect();
     assert_eq!(left, [&keys[0]]);
-    Outcome::Passed
+    CheckResult::Passed
 }

@@ -1,10 +1,10 @@
-//! Listings: order, prefixes, where they start, where they end, and how fresh they are.
+//! Lists: order, prefixes, start, end and freshness.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::*;
 
-/// Writes an object under each name, many at once.
+/// Writes an object under each key, many concurrently.
 pub(super) async fn write_all(store: &StoreUnderTest, keys: &[String]) {
     stream::iter(keys)
         .map(|key| store.client.put(key, "x".into()))
@@ -31,7 +31,7 @@ fn under(prefix: &str, names: &[&str]) -> Vec<String> {
         .collect()
 }
 
-pub(super) async fn lists_in_order_and_by_whole_segments(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn lists_in_order_and_by_whole_segments(store: &StoreUnderTest) -> CheckResult {
     let prefix = store.prefix();
     let keys = under(
         &prefix,
@@ -53,7 +53,7 @@ pub(super) async fn lists_in_order_and_by_whole_segments(store: &StoreUnderTest)
         page_keys(store, &format!("{a}/b"), None, 100).await,
         keys[3..5]
     );
-    // An object is not in the folder of its own name, and half a segment is no prefix.
+    // An object is not in the folder of the same name, and part of a segment is not a prefix.
     let nothing: [String; 0] = [];
     assert_eq!(
         page_keys(store, &format!("{prefix}/b"), None, 100).await,
@@ -90,12 +90,12 @@ pub(super) async fn lists_in_order_and_by_whole_segments(store: &StoreUnderTest)
         .map(ToString::to_string)
         .collect();
     assert_eq!(folders, under(&prefix, &["a", "ab", "c"]));
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-/// A folder `a` sorts as `a/`, behind `a-b`. A store that keeps folders apart lists it as `a`, before `a-b`. qo's own keys
-/// never have such neighbours, and the client refuses to guess when it meets them.
-pub(super) async fn orders_folders_among_their_neighbours(store: &StoreUnderTest) -> Outcome {
+/// A folder `a` sorts as `a/`, after `a-b`. A store that keeps folders separately lists it as `a`, before `a-b`. qo's
+/// own keys never have such siblings, and the client rejects such a list.
+pub(super) async fn orders_folders_among_their_siblings(store: &StoreUnderTest) -> CheckResult {
     let prefix = store.prefix();
     let keys = under(&prefix, &["a-b/1", "a.b", "a/1", "a0"]);
     write_all(store, &keys).await;
@@ -103,10 +103,10 @@ pub(super) async fn orders_folders_among_their_neighbours(store: &StoreUnderTest
         Ok(page) => {
             let listed: Vec<_> = page.entries.into_iter().map(|entry| entry.key).collect();
             assert_eq!(listed, keys);
-            Outcome::Passed
+            CheckResult::Passed
         }
         Err(error) => {
-            // What the refusal is for: a walk from key to key, which cannot see the disorder.
+            // The reason for the rejection: a walk from key to key, which cannot detect the disorder.
             let mut found = 0;
             let mut after = None;
             while let Ok(page) = store.client.page(&prefix, after.as_deref(), 1).await {
@@ -117,12 +117,12 @@ pub(super) async fn orders_folders_among_their_neighbours(store: &StoreUnderTest
                 }
             }
             let all = keys.len();
-            Outcome::Unsupported(format!("{error}; a walk finds {found} of {all} keys"))
+            CheckResult::Unsupported(format!("{error}; a walk finds {found} of {all} keys"))
         }
     }
 }
 
-pub(super) async fn starts_after_any_key(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn starts_after_any_key(store: &StoreUnderTest) -> CheckResult {
     let prefix = store.prefix();
     let keys = under(&prefix, &["m/1", "m/2", "m/3", "m/4"]);
     write_all(store, &keys).await;
@@ -132,12 +132,12 @@ pub(super) async fn starts_after_any_key(store: &StoreUnderTest) -> Outcome {
         (format!("{m}/2"), 2),
         (format!("{m}/2x"), 2),
         (format!("{m}/4"), 0),
-        // Before every key of the prefix, on which SeaweedFS 4.47 lists nothing when it is asked for that.
+        // Before every key of the prefix. SeaweedFS 4.47 lists nothing for such an offset.
         (format!("{prefix}/a"), 4),
         ("0".to_owned(), 4),
         (m.clone(), 4),
         (format!("{m}/"), 4),
-        // Behind every key of the prefix.
+        // After every key of the prefix.
         (format!("{prefix}/n"), 0),
         ("zzz".to_owned(), 0),
     ] {
@@ -154,7 +154,7 @@ pub(super) async fn starts_after_any_key(store: &StoreUnderTest) -> Outcome {
         .unwrap();
     assert_eq!(last.entries.len(), 1);
     assert_eq!(last.next, None);
-    // The client never asks for this, but others who use the raw store may.
+    // The client never sends this, but other users of the raw store may.
     let raw: Vec<_> = store
         .objects
         .list_with_offset(Some(&path(&m)), &path(&format!("{prefix}/a")))
@@ -163,16 +163,16 @@ pub(super) async fn starts_after_any_key(store: &StoreUnderTest) -> Outcome {
         .await
         .unwrap();
     if raw == keys {
-        return Outcome::Passed;
+        return CheckResult::Passed;
     }
     let outside = raw.iter().filter(|key| !key.starts_with(&m)).count();
     let inside = raw.len() - outside;
-    Outcome::Noted(format!(
-        "raw, from before the prefix, it lists {inside} of 4 keys of the prefix and {outside} of others"
+    CheckResult::Noted(format!(
+        "raw, starting before the prefix, it lists {inside} of 4 keys of the prefix and {outside} of others"
     ))
 }
 
-pub(super) async fn walks_a_tree_from_key_to_key(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn walks_a_tree_from_key_to_key(store: &StoreUnderTest) -> CheckResult {
     let prefix = store.prefix();
     let keys = under(
         &prefix,
@@ -211,7 +211,7 @@ pub(super) async fn walks_a_tree_from_key_to_key(store: &StoreUnderTest) -> Outc
             assert_eq!(walked, expected, "{folder} by {limit}");
         }
     }
-    // Does a listing that starts inside the prefix end with it?
+    // Does a list that starts inside the prefix end with it?
     let folder = path(&format!("{prefix}/t"));
     let raw: Vec<_> = store
         .objects
@@ -221,16 +221,16 @@ pub(super) async fn walks_a_tree_from_key_to_key(store: &StoreUnderTest) -> Outc
         .await
         .unwrap();
     if raw == keys[5..9] {
-        return Outcome::Passed;
+        return CheckResult::Passed;
     }
     let outside = raw.iter().filter(|key| !keys[..9].contains(key)).count();
     let inside = raw.len() - outside;
-    Outcome::Noted(format!(
-        "raw, from inside the prefix, it lists {inside} of 4 keys of the prefix and {outside} of others"
+    CheckResult::Noted(format!(
+        "raw, starting inside the prefix, it lists {inside} of 4 keys of the prefix and {outside} of others"
     ))
 }
 
-pub(super) async fn lists_what_was_just_written_and_deleted(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn lists_what_was_just_written_and_deleted(store: &StoreUnderTest) -> CheckResult {
     let prefix = store.prefix();
     for round in 0..20 {
         let key = format!("{prefix}/fresh-{round:02}");
@@ -251,10 +251,12 @@ pub(super) async fn lists_what_was_just_written_and_deleted(store: &StoreUnderTe
         }
     }
     assert_eq!(page_keys(store, &prefix, None, 100).await.len(), 10);
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn pages_through_more_than_two_thousand_keys(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn pages_through_more_than_two_thousand_keys(
+    store: &StoreUnderTest,
+) -> CheckResult {
     let prefix = store.prefix();
     let keys: Vec<_> = (0..2_100)
         .map(|number| format!("{prefix}/{number:05}"))
@@ -289,5 +291,5 @@ pub(super) async fn pages_through_more_than_two_thousand_keys(store: &StoreUnder
         .unwrap();
     assert_eq!(raw.len(), keys.len());
     store.client.delete_many(&keys).await.unwrap();
-    Outcome::Passed
+    CheckResult::Passed
 }

@@ -1,8 +1,9 @@
-//! What qo asks of every store, asked of every store.
+//! The checks that every store must pass.
 //!
-//! Each check is asked twice where it makes sense: of the raw `ObjectStore`, as SlateDB uses it, and through the
-//! [`StoreClient`], whose answers must not depend on the store. [`run`] names the store and the check on standard error,
-//! past the test harness's capture, so that a log shows what was run where. To add a store, add a test in `stores`.
+//! Where it makes sense, a check runs against both the raw `ObjectStore`, as SlateDB uses it, and the
+//! [`StoreClient`], whose results must not depend on the store. [`run`] prints the store and the check to standard
+//! error, past the output capture of the test harness, so that a log shows what ran. To add a store, add a test in
+//! `stores`.
 
 mod admin;
 mod conditions;
@@ -27,17 +28,17 @@ use qo_store::clock::StoreClock;
 use qo_store::runtime::{Runtime, RuntimeExt, TokioRuntime};
 use qo_store::{Store, StoreClient};
 
-/// A store, and what its checks need to know about it.
+/// A store and the parameters of its checks.
 struct StoreUnderTest {
     name: &'static str,
     objects: Arc<dyn ObjectStore>,
     admin: Option<Arc<dyn BucketAdmin>>,
-    /// Fed by the store's answers, if it has a clock of its own.
+    /// The clock that the store's responses update, if it has one.
     clock: Option<Arc<StoreClock>>,
     versioned: bool,
-    /// How many writers contend for one key.
+    /// The number of writers that contend for one key.
     fan_out: usize,
-    /// How often they do.
+    /// The number of rounds.
     rounds: usize,
     runtime: Arc<dyn Runtime>,
     client: StoreClient,
@@ -56,7 +57,7 @@ impl StoreUnderTest {
             name,
             objects: store.objects,
             admin: store.admin,
-            // Only the answers of a server tell the time.
+            // Only a server's responses contain the time.
             clock: (!store.endpoint.is_empty()).then_some(store.clock),
             versioned: false,
             fan_out: 16,
@@ -81,18 +82,18 @@ impl StoreUnderTest {
     }
 }
 
-/// How a check ended that did not fail.
-enum Outcome {
+/// The result of a check that did not fail.
+enum CheckResult {
     Passed,
-    /// Passed, and this is how the store does what stores may do differently.
+    /// Passed, with a note on behaviour that may differ between stores.
     Noted(String),
-    /// The store cannot do this, and qo does not need it.
+    /// The store does not support this, and qo does not need it.
     Unsupported(String),
 }
 
-type Check = for<'a> fn(&'a StoreUnderTest) -> Pin<Box<dyn Future<Output = Outcome> + 'a>>;
+type Check = for<'a> fn(&'a StoreUnderTest) -> Pin<Box<dyn Future<Output = CheckResult> + 'a>>;
 
-/// Names checks by their functions.
+/// Lists checks by their functions.
 macro_rules! checks {
     ($($module:ident :: $check:ident),* $(,)?) => {
         &[$((stringify!($check), |store| Box::pin($module::$check(store)))),*]
@@ -102,17 +103,17 @@ macro_rules! checks {
 const CHECKS: &[(&str, Check)] = checks![
     objects::round_trips_bodies_of_every_size,
     objects::keeps_unusual_keys,
-    objects::lets_an_object_be_named_like_a_folder,
+    objects::allows_an_object_with_the_name_of_a_folder,
     objects::overwrites,
     objects::reads_ranges,
     objects::uploads_in_parts,
     objects::copies,
     objects::reads_only_what_changed,
-    objects::reports_what_is_missing,
-    conditions::creates_only_where_nothing_is,
-    conditions::swaps_only_what_is_expected,
+    objects::reports_missing_objects,
+    conditions::creates_only_missing_objects,
+    conditions::swaps_only_with_the_current_tag,
     conditions::swaps_nothing_into_a_missing_key,
-    conditions::gives_every_state_its_tag,
+    conditions::tags_identify_every_state,
     conditions::keeps_or_changes_the_tag_of_equal_bytes,
     races::one_create_wins,
     races::one_swap_wins,
@@ -120,30 +121,30 @@ const CHECKS: &[(&str, Check)] = checks![
     races::one_swap_wins_through_the_client,
     races::no_increment_is_lost,
     listing::lists_in_order_and_by_whole_segments,
-    listing::orders_folders_among_their_neighbours,
+    listing::orders_folders_among_their_siblings,
     listing::starts_after_any_key,
     listing::walks_a_tree_from_key_to_key,
     listing::lists_what_was_just_written_and_deleted,
     listing::pages_through_more_than_two_thousand_keys,
-    deleting::deletes_many_and_does_not_mind_missing_ones,
+    deleting::deletes_many_and_ignores_missing_objects,
     deleting::deletes_more_than_a_thousand,
-    admin::knows_whether_it_keeps_versions,
+    admin::reports_its_versioning,
     admin::keeps_versions,
     admin::keeps_cors_rules,
     admin::keeps_lifecycle_rules,
     admin::shows_its_clock,
 ];
 
-/// Asks one store everything. A failed check panics, with its name the last one printed.
+/// Runs all checks on one store. A failed check panics; its name is the last one printed.
 async fn run(store: StoreUnderTest) {
     let mut say = std::io::stderr();
     for (check, ask) in CHECKS {
         let name = store.name;
         writeln!(say, "conformance: {name}: {check} ...").unwrap();
         let outcome = match ask(&store).await {
-            Outcome::Passed => "ok".to_owned(),
-            Outcome::Noted(note) => format!("ok ({note})"),
-            Outcome::Unsupported(why) => format!("unsupported: {why}"),
+            CheckResult::Passed => "ok".to_owned(),
+            CheckResult::Noted(note) => format!("ok ({note})"),
+            CheckResult::Unsupported(why) => format!("unsupported: {why}"),
         };
         writeln!(say, "conformance: {name}: {check} {outcome}").unwrap();
     }
@@ -159,7 +160,7 @@ fn record(revision: u64, op: OpId, earlier: &[OpId]) -> Bytes {
     record.to_string().into()
 }
 
-/// Runs `count` of the same thing at once, on all threads, and returns what each gave.
+/// Runs `count` futures concurrently on all threads and returns their results.
 async fn at_once<T, F>(count: usize, each: impl Fn(usize) -> F) -> Vec<T>
 where
     T: Send + 'static,

@@ -1,4 +1,4 @@
-//! Bodies, keys, ranges, parts, copies.
+//! Bodies, keys, ranges, multipart uploads and copies.
 
 use futures_util::TryStreamExt;
 use object_store::{GetOptions, GetRange, ObjectStoreExt, PutMultipartOptions, PutPayload};
@@ -6,7 +6,7 @@ use qo_store::StoreError;
 
 use super::*;
 
-/// Bytes that no two places of the body share in a pattern that a mix-up would survive.
+/// Bytes without a repeating pattern that could hide a mix-up.
 fn body_of(length: usize) -> Bytes {
     (0..length)
         .map(|index| u8::try_from((index * 31 + index / 251) % 256).unwrap())
@@ -14,7 +14,7 @@ fn body_of(length: usize) -> Bytes {
         .into()
 }
 
-pub(super) async fn round_trips_bodies_of_every_size(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn round_trips_bodies_of_every_size(store: &StoreUnderTest) -> CheckResult {
     for length in [0, 1, 4_096, 65_537, 1024 * 1024] {
         let key = store.key(&format!("body-{length}"));
         let body = body_of(length);
@@ -31,10 +31,10 @@ pub(super) async fn round_trips_bodies_of_every_size(store: &StoreUnderTest) -> 
         let gone = store.client.get(&key).await;
         assert!(matches!(gone, Err(StoreError::NotFound { .. })), "{gone:?}");
     }
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn keeps_unusual_keys(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn keeps_unusual_keys(store: &StoreUnderTest) -> CheckResult {
     let long = "x".repeat(200);
     let names = [
         "plain.json",
@@ -72,26 +72,28 @@ pub(super) async fn keeps_unusual_keys(store: &StoreUnderTest) -> Outcome {
     store.client.delete_many(&listed).await.unwrap();
     let page = store.client.page(&prefix, None, 100).await.unwrap();
     assert!(page.entries.is_empty(), "{page:?}");
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn lets_an_object_be_named_like_a_folder(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn allows_an_object_with_the_name_of_a_folder(
+    store: &StoreUnderTest,
+) -> CheckResult {
     let folder = store.key("folder");
     let inside = format!("{folder}/inside");
     store.client.put(&inside, "in".into()).await.unwrap();
     if let Err(error) = store.client.put(&folder, "on".into()).await {
-        return Outcome::Unsupported(error.to_string());
+        return CheckResult::Unsupported(error.to_string());
     }
     let both = [&folder, &inside].map(|key| store.client.get(key));
     let [folder_body, inside_body] = both;
     let bodies = (folder_body.await, inside_body.await);
     match bodies {
-        (Ok(on), Ok(inside)) if on.body == "on" && inside.body == "in" => Outcome::Passed,
-        other => Outcome::Unsupported(format!("wrote both, read {other:?}")),
+        (Ok(on), Ok(inside)) if on.body == "on" && inside.body == "in" => CheckResult::Passed,
+        other => CheckResult::Unsupported(format!("wrote both, read {other:?}")),
     }
 }
 
-pub(super) async fn overwrites(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn overwrites(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("overwritten");
     let mut last = store.client.put(&key, "0".into()).await.unwrap();
     for number in 1..5 {
@@ -102,10 +104,10 @@ pub(super) async fn overwrites(store: &StoreUnderTest) -> Outcome {
         assert_eq!(object.body, body.as_bytes());
         last = tag;
     }
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn reads_ranges(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn reads_ranges(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("ranged");
     let body = body_of(10_000);
     store.client.put(&key, body.clone()).await.unwrap();
@@ -139,10 +141,10 @@ pub(super) async fn reads_ranges(store: &StoreUnderTest) -> Outcome {
         assert_eq!(result.meta.size, 10_000, "{range:?}");
         assert!(result.bytes().await.unwrap() == expected, "{range:?}");
     }
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn uploads_in_parts(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn uploads_in_parts(store: &StoreUnderTest) -> CheckResult {
     const MIB: usize = 1024 * 1024;
     let key = store.key("in-parts");
     let body = body_of(6 * MIB);
@@ -169,10 +171,10 @@ pub(super) async fn uploads_in_parts(store: &StoreUnderTest) -> Outcome {
     upload.abort().await.unwrap();
     let gone = store.client.get(&aborted).await;
     assert!(matches!(gone, Err(StoreError::NotFound { .. })));
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn copies(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn copies(store: &StoreUnderTest) -> CheckResult {
     let (from, to) = (store.key("from"), store.key("to"));
     store.client.put(&from, "copied".into()).await.unwrap();
     store.objects.copy(&path(&from), &path(&to)).await.unwrap();
@@ -186,10 +188,10 @@ pub(super) async fn copies(store: &StoreUnderTest) -> Outcome {
         matches!(missing, Err(object_store::Error::NotFound { .. })),
         "{missing:?}"
     );
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn reads_only_what_changed(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn reads_only_what_changed(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("polled");
     let tag = store.client.put(&key, "one".into()).await.unwrap();
     let same = store.client.get_if_changed(&key, &tag).await.unwrap();
@@ -198,7 +200,7 @@ pub(super) async fn reads_only_what_changed(store: &StoreUnderTest) -> Outcome {
     let raw = store.objects.get_opts(&path(&key), options).await;
     assert!(
         matches!(raw, Err(object_store::Error::NotModified { .. })),
-        "the store sends an unchanged body: {raw:?}"
+        "the store sent an unchanged body: {raw:?}"
     );
     store.client.put(&key, "two".into()).await.unwrap();
     let changed = store.client.get_if_changed(&key, &tag).await.unwrap();
@@ -209,10 +211,10 @@ pub(super) async fn reads_only_what_changed(store: &StoreUnderTest) -> Outcome {
         matches!(raw, Err(object_store::Error::Precondition { .. })),
         "{raw:?}"
     );
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn reports_what_is_missing(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn reports_missing_objects(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("missing");
     let tag = store
         .client
@@ -235,5 +237,5 @@ pub(super) async fn reports_what_is_missing(store: &StoreUnderTest) -> Outcome {
         .await
         .unwrap();
     assert!(listed.is_empty(), "{listed:?}");
-    Outcome::Passed
+    CheckResult::Passed
 }

@@ -1,12 +1,12 @@
-//! Conditional writes, many at once: exactly one wins, and no update is lost.
+//! Concurrent conditional writes: exactly one wins, and no update is lost.
 
 use object_store::{ObjectStoreExt, PutMode, UpdateVersion};
 use qo_store::StoreError;
 
 use super::*;
 
-/// How many of a round's writers were told that they won, and whether what is stored is what a winner wrote.
-fn judge(round: usize, winners: &[usize], stored: &[u8]) {
+/// Checks that exactly one writer won, and that its bytes are stored.
+fn check_winner(round: usize, winners: &[usize], stored: &[u8]) {
     assert_eq!(winners.len(), 1, "round {round}: {winners:?} won");
     let winner = winners[0].to_string();
     assert_eq!(stored, winner.as_bytes(), "round {round}: a loser's bytes");
@@ -34,22 +34,22 @@ async fn race_raw(
         .collect();
     let writers: Vec<_> = winners.iter().map(|(writer, _)| *writer).collect();
     let stored = store.objects.get(&path(key)).await.unwrap();
-    judge(round, &writers, &stored.bytes().await.unwrap());
+    check_winner(round, &writers, &stored.bytes().await.unwrap());
     UpdateVersion::from(winners.into_iter().next().unwrap().1)
 }
 
-pub(super) async fn one_create_wins(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn one_create_wins(store: &StoreUnderTest) -> CheckResult {
     for round in 0..store.rounds {
         let key = store.key("raced");
         race_raw(store, &key, &PutMode::Create, round).await;
     }
-    Outcome::Noted(format!(
+    CheckResult::Noted(format!(
         "{} writers, {} rounds",
         store.fan_out, store.rounds
     ))
 }
 
-pub(super) async fn one_swap_wins(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn one_swap_wins(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("raced");
     let first = store
         .objects
@@ -58,7 +58,7 @@ pub(super) async fn one_swap_wins(store: &StoreUnderTest) -> Outcome {
         .unwrap();
     let mut current = UpdateVersion::from(first);
     for round in 0..store.rounds {
-        // The winner's bytes of one round must not be those of the next, or equal tags would let two win.
+        // The winner's bytes must differ between rounds, or equal tags would let two writers win.
         let between = store
             .objects
             .put_opts(
@@ -71,13 +71,13 @@ pub(super) async fn one_swap_wins(store: &StoreUnderTest) -> Outcome {
         let mode = PutMode::Update(between.into());
         current = race_raw(store, &key, &mode, round).await;
     }
-    Outcome::Noted(format!(
+    CheckResult::Noted(format!(
         "{} writers, {} rounds",
         store.fan_out, store.rounds
     ))
 }
 
-pub(super) async fn one_create_wins_through_the_client(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn one_create_wins_through_the_client(store: &StoreUnderTest) -> CheckResult {
     for round in 0..store.rounds {
         let key = store.key("raced");
         let results = at_once(store.fan_out, |_| {
@@ -97,10 +97,10 @@ pub(super) async fn one_create_wins_through_the_client(store: &StoreUnderTest) -
         let stored = store.client.get(&key).await.unwrap();
         assert_eq!(stored.body, record(1, winners[0], &[]), "round {round}");
     }
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn one_swap_wins_through_the_client(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn one_swap_wins_through_the_client(store: &StoreUnderTest) -> CheckResult {
     let key = store.key("raced");
     let mut last = store.op();
     let written = store.client.create(&key, record(0, last, &[]), &last).await;
@@ -127,10 +127,10 @@ pub(super) async fn one_swap_wins_through_the_client(store: &StoreUnderTest) -> 
         assert!(store.client.get(&key).await.unwrap().tag.matches(&tag));
         last = op;
     }
-    Outcome::Passed
+    CheckResult::Passed
 }
 
-pub(super) async fn no_increment_is_lost(store: &StoreUnderTest) -> Outcome {
+pub(super) async fn no_increment_is_lost(store: &StoreUnderTest) -> CheckResult {
     let increments = store.rounds.min(8);
     let key = store.key("counter");
     let op = store.op();
@@ -166,7 +166,7 @@ pub(super) async fn no_increment_is_lost(store: &StoreUnderTest) -> Outcome {
     .await;
     let stored = store.client.get(&key).await.unwrap();
     assert_eq!(revision(&stored.body), (store.fan_out * increments) as u64);
-    Outcome::Noted(format!("{} writers, {increments} each", store.fan_out))
+    CheckResult::Noted(format!("{} writers, {increments} each", store.fan_out))
 }
 
 fn revision(body: &[u8]) -> u64 {

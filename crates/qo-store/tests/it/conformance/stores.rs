@@ -1,11 +1,11 @@
-//! The stores that are asked.
+//! The tested stores.
 
 use qo_testkit::SeaweedFs;
 
 use super::*;
 use crate::real_stores;
 
-/// On a versioned bucket, SeaweedFS makes the writers of one contended key wait for its lock in steps of a second.
+/// On a versioned bucket, SeaweedFS makes the writers of a contended key wait for its lock in steps of a second.
 const VERSIONED_FAN_OUT: usize = 4;
 const VERSIONED_ROUNDS: usize = 3;
 

@@ -1,4 +1,4 @@
-//! Lists: their order, their prefixes, their pages.
+//! Lists: order, prefixes and pages.
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt};
@@ -50,7 +50,7 @@ async fn a_prefix_names_whole_segments() {
 }
 
 #[tokio::test]
-async fn a_directory_is_listed_without_what_is_below() {
+async fn a_directory_is_listed_without_its_subdirectories() {
     let fixture = Fixture::new();
     let store = &fixture.store;
     for key in [
@@ -96,13 +96,13 @@ async fn pages_join_without_gaps_and_no_connection_is_held_between_them() {
         expected[1_000..]
     );
 
-    // More streams than there are connections are paused in the middle, and reads still go through.
+    // Even if more streams than connections are paused midway, reads still succeed.
     let mut paused: Vec<_> = (0..16).map(|_| store.list(None)).collect();
     for stream in &mut paused {
         stream.next().await.unwrap().unwrap();
     }
     assert_eq!(keys(store, None, None).await.len(), 2_751);
-    // What is deleted meanwhile is missing from later pages, and nothing else is.
+    // Keys deleted meanwhile are missing from later pages, and nothing else is.
     store.delete(&Path::from("p/02000")).await.unwrap();
     let rest: Vec<_> = paused.remove(0).try_collect().await.unwrap();
     assert_eq!(rest.len(), 2_751 - 1 - 1);

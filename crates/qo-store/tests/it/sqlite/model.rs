@@ -20,7 +20,7 @@ enum Operation {
     CopyIfNotExists(Path, Path),
 }
 
-/// Few enough keys that operations meet, with neighbours of `/` in the order of bytes.
+/// Few enough keys that operations collide, including characters adjacent to `/` in byte order.
 fn key() -> impl Strategy<Value = Path> {
     let segment = prop::sample::select(vec!["a", "a.", "a0", "a!", "b", "é"]);
     prop::collection::vec(segment, 1..4).prop_map(|segments| path(&segments.join("/")))
@@ -36,9 +36,9 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What an operation answered, as far as stores must agree.
-fn verdict<T>(answer: &Result<T, Error>) -> &'static str {
-    match answer {
+/// The result of an operation, as far as stores must agree.
+fn result_kind<T>(result: &Result<T, Error>) -> &'static str {
+    match result {
         Ok(_) => "done",
         Err(Error::NotFound { .. }) => "not found",
         Err(Error::AlreadyExists { .. }) => "already exists",
@@ -48,16 +48,16 @@ fn verdict<T>(answer: &Result<T, Error>) -> &'static str {
 
 async fn apply(store: &dyn ObjectStore, operation: Operation) -> &'static str {
     match operation {
-        Operation::Put(key, body) => verdict(&store.put(&key, body.into()).await),
+        Operation::Put(key, body) => result_kind(&store.put(&key, body.into()).await),
         Operation::Create(key, body) => {
             let created = store.put_opts(&key, body.into(), PutMode::Create.into());
-            verdict(&created.await)
+            result_kind(&created.await)
         }
-        Operation::Delete(key) => verdict(&store.delete(&key).await),
-        Operation::Copy(from, to) => verdict(&store.copy(&from, &to).await),
+        Operation::Delete(key) => result_kind(&store.delete(&key).await),
+        Operation::Copy(from, to) => result_kind(&store.copy(&from, &to).await),
         Operation::CopyIfNotExists(from, to) => {
-            // Which of two reasons is named first differs between stores.
-            match verdict(&store.copy_if_not_exists(&from, &to).await) {
+            // Stores differ in which of two reasons they report first.
+            match result_kind(&store.copy_if_not_exists(&from, &to).await) {
                 "done" => "done",
                 _ => "refused",
             }
@@ -126,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn it_answers_as_the_in_memory_store_does(
+    fn behaves_like_the_in_memory_store(
         operations in prop::collection::vec(operation(), 1..60),
         prefixes in prop::collection::vec(key(), 1..6),
         is_versioned: bool,
@@ -140,8 +140,8 @@ proptest! {
             let model = InMemory::new();
             for operation in operations {
                 let expected = apply(&model, operation.clone()).await;
-                let answer = apply(&fixture.store, operation.clone()).await;
-                assert_eq!(answer, expected, "{operation:?}");
+                let actual = apply(&fixture.store, operation.clone()).await;
+                assert_eq!(actual, expected, "{operation:?}");
             }
             compare(&model, &fixture.store, &prefixes).await;
         });

@@ -76,7 +76,7 @@ fn sqlite_error(error: &Error) -> Option<&SqliteError> {
 }
 
 #[tokio::test]
-async fn a_tag_never_comes_back_even_for_equal_bytes_or_after_a_deletion() {
+async fn a_tag_never_repeats_even_for_equal_bytes_or_after_a_deletion() {
     let fixture = Fixture::new();
     let store = &fixture.store;
     let mut tags = HashSet::new();
@@ -95,9 +95,9 @@ async fn a_tag_never_comes_back_even_for_equal_bytes_or_after_a_deletion() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_32_swaps_of_the_same_value_one_wins() {
+async fn one_of_32_swaps_wins() {
     let fixture = Fixture::new();
-    // Half of them go through connections of their own, as those of another process would.
+    // Half of them use their own connections, like another process.
     let stores = [fixture.store.clone(), fixture.second()];
     let key = Path::from("contended");
     let mut current = put(&stores[0], "contended", "0").await;
@@ -127,7 +127,7 @@ async fn of_32_swaps_of_the_same_value_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_32_creations_one_wins() {
+async fn one_of_32_creates_wins() {
     let fixture = Fixture::new();
     let stores = [fixture.store.clone(), fixture.second()];
     for round in 0..25 {
@@ -146,7 +146,7 @@ async fn of_32_creations_one_wins() {
 }
 
 #[tokio::test]
-async fn ranges_are_those_of_the_trait() {
+async fn ranges_match_the_trait() {
     let fixture = Fixture::new();
     let store = &fixture.store;
     let key = Path::from("k");
@@ -172,7 +172,7 @@ async fn ranges_are_those_of_the_trait() {
             "{range}"
         );
     }
-    #[expect(clippy::reversed_empty_ranges, reason = "it must be refused")]
+    #[expect(clippy::reversed_empty_ranges, reason = "it must be rejected")]
     let backwards = GetRange::Bounded(5..2);
     for range in [
         GetRange::Bounded(10..12),
@@ -191,7 +191,7 @@ async fn ranges_are_those_of_the_trait() {
 }
 
 #[tokio::test]
-async fn reads_honour_conditions_and_the_clock_is_the_worlds() {
+async fn reads_honour_conditions_and_use_the_runtimes_clock() {
     let clock = ClockRuntime::at(1_700_000_000_123);
     let fixture = Fixture::in_runtime(clock.clone());
     let store = &fixture.store;
@@ -269,7 +269,7 @@ async fn an_upload_appears_at_once_and_in_order_or_never() {
         .iter()
         .map(|part| upload.put_part(part.clone().into()))
         .collect();
-    assert!(upload.complete().await.is_err(), "no part has arrived");
+    assert!(upload.complete().await.is_err(), "no part has arrived yet");
     for arrival in arrivals.into_iter().rev() {
         arrival.await.unwrap();
     }
@@ -287,7 +287,7 @@ async fn an_upload_appears_at_once_and_in_order_or_never() {
 }
 
 #[tokio::test]
-async fn limits_are_kept_and_named() {
+async fn limits_are_enforced_and_reported() {
     let fixture = Fixture::new();
     let store = &fixture.store;
     let largest = vec![7; OBJECT_SIZE_LIMIT];
@@ -322,7 +322,7 @@ async fn limits_are_kept_and_named() {
 }
 
 #[tokio::test]
-async fn thousands_are_deleted_in_few_transactions_and_missing_ones_do_not_matter() {
+async fn thousands_are_deleted_in_few_transactions_ignoring_missing_ones() {
     let fixture = Fixture::new();
     let store = &fixture.store;
     let keys: Vec<Path> = (0..2_500)
@@ -339,18 +339,18 @@ async fn thousands_are_deleted_in_few_transactions_and_missing_ones_do_not_matte
     let locations = stream::iter(keys.clone())
         .map(Ok)
         .chain(stream::iter([Err(error)]));
-    let answers: Vec<_> = store.delete_stream(locations.boxed()).collect().await;
-    assert_eq!(answers.len(), 2_501);
-    for (answer, key) in answers.iter().zip(&keys) {
-        assert_eq!(answer.as_ref().unwrap(), key);
+    let results: Vec<_> = store.delete_stream(locations.boxed()).collect().await;
+    assert_eq!(results.len(), 2_501);
+    for (result, key) in results.iter().zip(&keys) {
+        assert_eq!(result.as_ref().unwrap(), key);
     }
-    assert!(answers[2_500].is_err());
+    assert!(results[2_500].is_err());
     let left: Vec<_> = store.list(None).try_collect().await.unwrap();
     assert_eq!(left.len(), 1);
 }
 
 #[tokio::test]
-async fn renaming_is_one_step_and_onto_itself_none() {
+async fn renaming_is_atomic_and_onto_itself_does_nothing() {
     let fixture = Fixture::new();
     let store = &fixture.store;
     put(store, "a", "1").await;

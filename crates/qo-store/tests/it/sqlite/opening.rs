@@ -1,4 +1,4 @@
-//! Opening: what is kept, and what is refused with a line that helps.
+//! Opening: what persists, and what is rejected with a helpful message.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn open_error(path: &std::path::Path) -> SqliteOpenError {
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_after_reopening() {
+async fn data_persists_after_reopening() {
     let Fixture { store, directory } = Fixture::new();
     let path = store.path().to_owned();
     let first = put(&store, "k", "1").await;
@@ -29,7 +29,7 @@ async fn what_was_written_is_there_after_reopening() {
     assert_eq!(get(&store, "k").await, "1");
     let meta = store.head(&Path::from("k")).await.unwrap();
     assert_eq!(meta.e_tag, first.e_tag);
-    // The count of generations goes on where it was.
+    // The generation counter continues where it was.
     let second = store
         .put_opts(&Path::from("k"), "1".into(), super::update(&first).into())
         .await
@@ -39,7 +39,7 @@ async fn what_was_written_is_there_after_reopening() {
 }
 
 #[test]
-fn a_path_below_a_file_names_the_systems_reason() {
+fn a_path_below_a_file_reports_the_systems_reason() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "x").unwrap();
@@ -53,7 +53,7 @@ fn a_path_below_a_file_names_the_systems_reason() {
         open_error(directory.path()),
         SqliteOpenError::Unwritable { .. }
     ));
-    // The kernel's own directory takes no files from anybody.
+    // No process can create files in this kernel directory.
     #[cfg(target_os = "linux")]
     assert!(matches!(
         open_error(std::path::Path::new("/proc/qo.db")),
@@ -62,7 +62,7 @@ fn a_path_below_a_file_names_the_systems_reason() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_left_alone() {
+fn a_file_that_is_not_a_database_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notes.txt");
     for content in ["buy milk\n".to_owned(), "buy milk\n".repeat(10_000)] {
@@ -76,7 +76,7 @@ fn a_file_that_is_no_database_is_left_alone() {
 }
 
 #[test]
-fn databases_of_others_and_of_the_future_are_refused() {
+fn foreign_and_newer_databases_are_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let foreign = directory.path().join("foreign.db");
     let connection = rusqlite::Connection::open(&foreign).unwrap();
@@ -101,7 +101,7 @@ fn databases_of_others_and_of_the_future_are_refused() {
 }
 
 #[test]
-fn an_empty_path_is_refused() {
+fn an_empty_path_is_rejected() {
     let refused = SqliteStore::open(std::path::Path::new(""), TokioRuntime::shared());
     assert!(matches!(refused, Err(SqliteOpenError::Unwritable { .. })));
 }

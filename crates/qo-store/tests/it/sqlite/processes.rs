@@ -1,4 +1,4 @@
-//! Several processes on one file. This test binary starts itself again in the role of a child.
+//! Several processes on one file. The test binary starts itself as a child.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -20,14 +20,14 @@ const INCREMENTS: usize = 200;
 const ROLE: &str = "QO_SQLITE_TEST_ROLE";
 const FILE: &str = "QO_SQLITE_TEST_FILE";
 
-/// A process that waits for the word to begin, and is killed if the test ends first.
-struct Other {
+/// A child process that waits for the signal to begin, and is killed if the test ends first.
+struct ChildProcess {
     process: Child,
     input: Option<ChildStdin>,
     output: BufReader<std::process::ChildStdout>,
 }
 
-impl Other {
+impl ChildProcess {
     fn start(role: &str, file: &FilePath) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "sqlite::processes::child", "--nocapture"])
@@ -61,7 +61,7 @@ impl Other {
     }
 }
 
-impl Drop for Other {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -69,16 +69,18 @@ impl Drop for Other {
 }
 
 fn run_together(role: &str, file: &FilePath) {
-    let mut others: Vec<_> = (0..PROCESSES).map(|_| Other::start(role, file)).collect();
-    for other in &mut others {
-        other.begin();
+    let mut children: Vec<_> = (0..PROCESSES)
+        .map(|_| ChildProcess::start(role, file))
+        .collect();
+    for child in &mut children {
+        child.begin();
     }
-    for other in others {
-        other.finish();
+    for child in children {
+        child.finish();
     }
 }
 
-/// Not a test of its own: what the other processes do. Without a role it returns at once.
+/// Not a test of its own: the code of the child processes. Without a role it returns at once.
 #[test]
 fn child() {
     let (Ok(role), Ok(file)) = (std::env::var(ROLE), std::env::var(FILE)) else {
@@ -95,7 +97,7 @@ fn child() {
         match role.as_str() {
             "increment" => increment(&store).await,
             "open" => create_own_object(&store).await,
-            "write" => write_for_ever(&store).await,
+            "write" => write_forever(&store).await,
             other => panic!("{other}"),
         }
     });
@@ -132,8 +134,8 @@ async fn create_own_object(store: &SqliteStore) {
         .unwrap();
 }
 
-/// Writes with many callers at once, and says what was acknowledged, until it is killed.
-async fn write_for_ever(store: &SqliteStore) {
+/// Writes with many concurrent callers and prints what was acknowledged, until it is killed.
+async fn write_forever(store: &SqliteStore) {
     let write = |number: usize| async move {
         let key = Path::from(format!("ack/{number}"));
         let body = format!("body {number}").repeat(number % 500 + 1);
@@ -159,7 +161,7 @@ async fn no_increment_of_16_processes_is_lost() {
 }
 
 #[tokio::test]
-async fn processes_may_open_a_new_file_all_at_once() {
+async fn processes_can_open_a_new_file_concurrently() {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..3 {
         let path = directory.path().join(format!("{round}/qo.db"));
@@ -174,36 +176,36 @@ async fn a_killed_process_loses_nothing_that_it_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("qo.db");
     for round in 0..3 {
-        let mut other = Other::start("write", &path);
-        other.begin();
+        let mut child = ChildProcess::start("write", &path);
+        child.begin();
         let mut acknowledged = BTreeSet::new();
         let mut is_killed = false;
         loop {
             let mut line = String::new();
-            if other.output.read_line(&mut line).unwrap() == 0 {
+            if child.output.read_line(&mut line).unwrap() == 0 {
                 break;
             }
-            // The last line may have been cut short.
+            // The last line may be truncated.
             let number = line.strip_prefix("ACK ").and_then(|n| n.strip_suffix('\n'));
             if let Some(number) = number {
                 acknowledged.insert(number.parse::<usize>().unwrap());
             }
             if acknowledged.len() >= 300 + round * 150 && !is_killed {
-                other.process.kill().unwrap();
+                child.process.kill().unwrap();
                 is_killed = true;
             }
         }
         assert!(is_killed);
-        drop(other);
+        drop(child);
         let store = SqliteStore::open(&path, TokioRuntime::shared()).unwrap();
         for number in acknowledged {
             let expected = format!("body {number}").repeat(number % 500 + 1);
             assert_eq!(get(&store, &format!("ack/{number}")).await, expected);
         }
         let connection = rusqlite::Connection::open(&path).unwrap();
-        let verdict: String = connection
+        let integrity: String = connection
             .query_row("PRAGMA integrity_check", [], |row| row.get(0))
             .unwrap();
-        assert_eq!(verdict, "ok");
+        assert_eq!(integrity, "ok");
     }
 }

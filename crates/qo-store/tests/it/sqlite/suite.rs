@@ -1,4 +1,4 @@
-//! The test-suite that the `object_store` crate runs against its own stores.
+//! The test suite that `object_store` runs against its own stores.
 
 use object_store::integration;
 use qo_store::admin::{BucketAdmin, Versioning};
@@ -33,6 +33,6 @@ async fn passes_versioned() {
     let fixture = Fixture::new();
     fixture.store.set_versioning(Versioning::On).await.unwrap();
     run_all(&fixture.store).await;
-    // This one reads a version that was replaced.
+    // Reads a replaced version.
     integration::get_opts(&fixture.store).await;
 }

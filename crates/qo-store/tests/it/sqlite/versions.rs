@@ -65,7 +65,7 @@ async fn every_overwrite_and_delete_is_kept_when_on() {
     put(store, "k", "1").await;
     let second = put(store, "k", "2").await;
     store.delete(&Path::from("k")).await.unwrap();
-    // Neither a second deletion nor one of an unknown key leaves a marker.
+    // Neither a second delete nor a delete of an unknown key leaves a marker.
     store.delete(&Path::from("k")).await.unwrap();
     store.delete(&Path::from("unknown")).await.unwrap();
     assert!(history(store, "unknown").await.is_empty());
@@ -76,7 +76,7 @@ async fn every_overwrite_and_delete_is_kept_when_on() {
     let options = object_store::GetOptions::new().with_version(second.version);
     let found = store.get_opts(&Path::from("k"), options).await.unwrap();
     assert_eq!(found.bytes().await.unwrap(), "2");
-    // What is not a version is not found, and deleting it succeeds.
+    // An invalid version is not found, and deleting it succeeds.
     for strange in ["", "null", "007", "999", "x"] {
         let refused = store.get_version("k", strange).await;
         assert!(matches!(refused, Err(StoreError::NotFound { .. })));
@@ -88,7 +88,7 @@ async fn every_overwrite_and_delete_is_kept_when_on() {
 }
 
 #[tokio::test]
-async fn deleting_the_latest_version_brings_back_the_one_before() {
+async fn deleting_the_latest_version_restores_the_previous_one() {
     let fixture = versioned().await;
     let store = &fixture.store;
     let key = Path::from("k");
@@ -118,7 +118,7 @@ async fn deleting_the_latest_version_brings_back_the_one_before() {
             store.delete_version("k", &latest.version).await.unwrap();
         }
     }
-    // Removing one from the middle leaves the latest alone.
+    // Removing a version in the middle does not affect the latest.
     put(store, "k", "4").await;
     let middle = put(store, "k", "5").await;
     put(store, "k", "6").await;
@@ -140,7 +140,7 @@ async fn off_after_on_is_suspended_and_keeps_one_unversioned_version() {
     assert_eq!(history(store, "k").await, ["2", "1", "before"]);
     store.set_versioning(Versioning::Off).await.unwrap();
     assert_eq!(store.versioning().await.unwrap(), Versioning::Suspended);
-    // The first write without a version replaces the earlier one of its kind.
+    // The first unversioned write replaces the earlier unversioned version.
     put(store, "k", "x").await;
     assert_eq!(history(store, "k").await, ["x", "2", "1"]);
     put(store, "k", "y").await;
@@ -155,7 +155,7 @@ async fn off_after_on_is_suspended_and_keeps_one_unversioned_version() {
 }
 
 #[tokio::test]
-async fn no_bytes_are_left_behind() {
+async fn no_bytes_remain() {
     let fixture = Fixture::new();
     let store = &fixture.store;
     for versioning in [Versioning::Off, Versioning::On, Versioning::Suspended] {
@@ -228,7 +228,7 @@ fn rule(id: &str, prefix: &str) -> LifecycleRule {
 }
 
 #[tokio::test]
-async fn old_objects_versions_and_markers_go_and_nothing_else() {
+async fn only_old_objects_versions_and_markers_are_removed() {
     let clock = ClockRuntime::at(0);
     let fixture = Fixture::in_runtime(clock.clone());
     let store = &fixture.store;
@@ -253,7 +253,7 @@ async fn old_objects_versions_and_markers_go_and_nothing_else() {
     assert_eq!(history(store, "workers/old").await, ["-", "1"]);
     assert_eq!(get(store, "workers/new").await, "1");
 
-    // Seven days after it was replaced the version goes, and with it the marker that hid it.
+    // Seven days after it was replaced the version is removed, and with it the marker that hid it.
     clock.set(8 * DAY_MS);
     put(store, "workers/new", "2").await;
     let report = store.apply_lifecycle(at(8)).await.unwrap();
@@ -268,7 +268,7 @@ async fn old_objects_versions_and_markers_go_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn one_call_does_a_bounded_amount() {
+async fn one_call_removes_a_bounded_number() {
     let fixture = Fixture::in_runtime(ClockRuntime::at(0));
     let store = &fixture.store;
     let expire = LifecycleRule {

@@ -63,7 +63,7 @@ async fn an_outcome_is_stored_when_the_store_is_back() {
 
 #[tokio::test]
 async fn an_outcome_with_a_lost_response_is_recognised() {
-    completes_despite(FaultKind::LostAnswer).await;
+    completes_despite(FaultKind::LostResponse).await;
 }
 
 #[tokio::test]

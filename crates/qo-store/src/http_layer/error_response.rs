@@ -1,7 +1,7 @@
-//! What a failed answer says: its status, the store's code for it, and a line of text, each bounded.
+//! Parses an error response: its status, the store's error code, and one line of text, each bounded.
 //!
 //! Only the code and the message are taken from the body. S3 repeats the access key id and the signed text in other
-//! elements of the same body, and those must not reach a log.
+//! elements of the body, and those must not reach a log.
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -11,14 +11,14 @@ use serde::Deserialize;
 
 use crate::response::ResponseError;
 
-/// How much of a failed answer is read: several times what stores send.
+/// How much of an error response is read: several times what stores send.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// How much of the store's message is kept.
 const MAX_MESSAGE_CHARS: usize = 300;
-/// The longest code that is taken for one.
+/// The maximum length of an error code.
 const MAX_CODE_CHARS: usize = 64;
 
-/// Reads at most `limit` bytes of a body; the flag says whether there was more.
+/// Reads at most `limit` bytes of a body. The flag is true if the body was longer.
 pub(crate) async fn read_bounded(
     body: HttpResponseBody,
     limit: usize,
@@ -36,10 +36,10 @@ pub(crate) async fn read_bounded(
     Ok((read.freeze(), false))
 }
 
-/// What a failed answer says, and the answer again with what was read of its body.
+/// Parses an error response. Also returns the response with the part of its body that was read.
 pub(crate) async fn read_error(response: HttpResponse) -> (HttpResponse, ResponseError) {
     let (parts, body) = response.into_parts();
-    // A body that breaks off leaves the status, which is what decides.
+    // If the body breaks off, the status remains, and it is what matters.
     let (body, _) = read_bounded(body, MAX_ERROR_BYTES)
         .await
         .unwrap_or_default();
@@ -47,7 +47,7 @@ pub(crate) async fn read_error(response: HttpResponse) -> (HttpResponse, Respons
     (HttpResponse::from_parts(parts, body.into()), error)
 }
 
-/// The error of S3, of Azure, and of GCS's XML interface.
+/// An error of S3, Azure, or the XML API of GCS.
 #[derive(Deserialize)]
 struct XmlError {
     #[serde(rename = "Code")]
@@ -67,7 +67,7 @@ fn describe(status: u16, headers: &HeaderMap, body: &[u8]) -> ResponseError {
     } else {
         (None, None)
     };
-    // Azure names the code in a header too, and there alone when the request was a HEAD.
+    // Azure also sends the code in a header, and for HEAD requests only there.
     let code = code.or_else(|| {
         headers
             .get("x-ms-error-code")
@@ -78,13 +78,13 @@ fn describe(status: u16, headers: &HeaderMap, body: &[u8]) -> ResponseError {
         status,
         code: code.filter(|code| is_code(code)),
         message: message.map_or_else(
-            || "the answer gave no reason".to_owned(),
+            || "no reason given".to_owned(),
             |message| one_line(&message),
         ),
     }
 }
 
-/// The error of GCS's JSON interface: `{"error": {"code": 409, "message": "...", "errors": [{"reason": "..."}]}}`.
+/// An error of the JSON API of GCS: `{"error": {"code": 409, "message": "...", "errors": [{"reason": "..."}]}}`.
 fn from_json(text: &str) -> (Option<String>, Option<String>) {
     let Ok(value) = serde_json::from_str::<serde_json::Value>(text) else {
         return (None, None);
@@ -101,7 +101,7 @@ fn from_json(text: &str) -> (Option<String>, Option<String>) {
         .and_then(|reason| reason.as_str())
         .map(str::to_owned);
     let code = reason.or_else(|| text_of("status")).or_else(|| {
-        // A number as the code only repeats the HTTP status.
+        // A numeric code only repeats the HTTP status.
         text_of("code")
     });
     (code, text_of("message"))
@@ -115,7 +115,7 @@ fn is_code(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
 }
 
-/// The text as one line without control characters, cut to a bearable length.
+/// The text as one line without control characters, truncated.
 fn one_line(text: &str) -> String {
     let mut line = String::new();
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()) {
@@ -140,12 +140,12 @@ mod tests {
     fn parse(status: u16, body: &str) -> (Option<String>, String) {
         match describe(status, &HeaderMap::new(), body.as_bytes()) {
             ResponseError::Status { code, message, .. } => (code, message),
-            ResponseError::NoAnswer { .. } => panic!("an answer is an answer"),
+            ResponseError::NoResponse { .. } => panic!("expected a status"),
         }
     }
 
     #[test]
-    fn s3_and_azure_name_a_code_and_a_message() {
+    fn s3_and_azure_return_a_code_and_a_message() {
         let (code, message) = parse(
             403,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SignatureDoesNotMatch</Code><Message>The signature\n  does not match.</Message><AWSAccessKeyId>AKIDSECRET</AWSAccessKeyId><StringToSign>x</StringToSign></Error>",
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn google_json_names_a_reason() {
+    fn google_json_returns_a_reason() {
         let (code, message) = parse(
             429,
             r#"{"error":{"code":429,"message":"slow down","errors":[{"reason":"rateLimitExceeded"}]}}"#,
@@ -170,17 +170,17 @@ mod tests {
     }
 
     #[test]
-    fn azure_names_the_code_of_a_head_in_a_header() {
+    fn azure_returns_the_code_of_a_head_in_a_header() {
         let mut headers = HeaderMap::new();
         headers.insert("x-ms-error-code", "ServerBusy".parse().unwrap());
         let ResponseError::Status { code, .. } = describe(503, &headers, b"") else {
-            panic!("an answer is an answer");
+            panic!("expected a status");
         };
         assert_eq!(code.as_deref(), Some("ServerBusy"));
     }
 
     #[test]
-    fn hostile_bodies_leave_the_status() {
+    fn hostile_bodies_give_only_the_status() {
         for body in [
             "",
             "<Error><Code>",
@@ -197,7 +197,7 @@ mod tests {
         let ResponseError::Status { status, code, .. } =
             describe(500, &HeaderMap::new(), &[0xff, 0xfe, 0, 1])
         else {
-            panic!("an answer is an answer");
+            panic!("expected a status");
         };
         assert_eq!((status, code), (500, None));
     }

@@ -1,4 +1,4 @@
-//! The failures that a caller sees, in the form in which real ones arrive, so that they are classified alike.
+//! The errors that a caller receives, in the same form as real ones, so that they are classified alike.
 
 use object_store::Error;
 
@@ -13,13 +13,13 @@ fn status(status: u16, code: &str) -> ResponseError {
     }
 }
 
-/// What the caller gets instead of an answer.
+/// The error of an injected fault.
 pub(super) fn failure(kind: FaultKind) -> Error {
     let response = match kind {
         FaultKind::Conflict => status(409, "ConditionalRequestConflict"),
         FaultKind::ErrorAfterApply => status(500, "InternalError"),
         FaultKind::Unavailable => status(503, "SlowDown"),
-        _ => ResponseError::NoAnswer {
+        _ => ResponseError::NoResponse {
             detail: format!("an injected fault: {kind}"),
         },
     };

@@ -1,4 +1,4 @@
-//! What the probe found, in a form that people and programs can read, and that is remembered in the bucket.
+//! The report of a probe, for people and programs. It is stored in the bucket.
 
 use std::fmt;
 
@@ -7,39 +7,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::Versioning;
 
-/// The form of [`Verdict`] that this version writes. A verdict in any other form is made anew.
-pub const VERDICT_FORMAT: u32 = 1;
+/// The format of [`ProbeReport`] that this version writes. A report in another format is discarded and the probe
+/// repeated.
+pub const REPORT_FORMAT: u32 = 1;
 
-/// One thing that a store must, or should, get right.
+/// A property that a store must or should have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckName {
-    /// A create where nothing is succeeds, and one where something is is refused.
+    /// A create succeeds if the object does not exist and is refused if it does.
     CreateRefusesExisting,
     /// A swap with the current tag succeeds and changes the tag.
     SwapAcceptsCurrentTag,
     /// A swap with an outdated tag is refused and changes nothing.
     SwapRefusesStaleTag,
-    /// A swap where nothing is is refused and makes nothing.
+    /// A swap of a missing object is refused and creates nothing.
     SwapRefusesMissing,
-    /// Whether equal bytes get an equal tag. Either is right; qo makes its bytes differ.
+    /// Whether equal bytes have equal tags. Both are correct; qo makes its bytes differ.
     EqualBytes,
-    /// A list shows what was just written and not what was just deleted.
+    /// A list includes new objects and omits deleted ones.
     ListIsCurrent,
-    /// Many objects can be deleted at once.
+    /// Several objects can be deleted in one request.
     BatchDelete,
-    /// A read can be made to answer only if something changed.
+    /// A read can be conditional on a change.
     ConditionalGet,
-    /// Of writers who create one key at once exactly one wins, and its bytes are stored.
+    /// If several writers create the same key concurrently, exactly one wins, and its bytes are stored.
     CreateRace,
-    /// Of writers who swap one object at once exactly one wins, and its bytes are stored.
+    /// If several writers swap the same object concurrently, exactly one wins, and its bytes are stored.
     SwapRace,
-    /// As many swaps are stored as were won.
+    /// The stored counter equals the number of successful swaps.
     SwapCounter,
 }
 
 impl CheckName {
-    /// Every check, in the order in which a verdict lists them.
+    /// Every check, in the order of the report.
     pub const ALL: [Self; 11] = [
         Self::CreateRefusesExisting,
         Self::SwapAcceptsCurrentTag,
@@ -54,7 +55,7 @@ impl CheckName {
         Self::SwapCounter,
     ];
 
-    /// The name that JSON uses.
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::CreateRefusesExisting => "create_refuses_existing",
@@ -71,7 +72,7 @@ impl CheckName {
         }
     }
 
-    /// Whether a store that fails this may still be used.
+    /// Whether a store must pass this check.
     fn is_required(self) -> bool {
         !matches!(self, Self::EqualBytes | Self::ConditionalGet)
     }
@@ -83,33 +84,33 @@ impl fmt::Display for CheckName {
     }
 }
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The store got it right.
+pub enum CheckOutcome {
+    /// The store behaved correctly.
     Passed,
-    /// The store got it wrong.
+    /// The store behaved incorrectly.
     Failed,
-    /// It was not tried, because something before it failed.
+    /// Not run, because an earlier check failed.
     Skipped,
 }
 
-/// One check and how it ended.
+/// A check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What was checked.
+    /// The check.
     pub name: CheckName,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Whether the store is refused if this did not pass.
+    /// Its result.
+    pub outcome: CheckOutcome,
+    /// Whether a failure makes the store unusable.
     pub required: bool,
-    /// Why, in a sentence.
+    /// The reason, as a sentence.
     pub reason: String,
 }
 
 impl Check {
-    pub(super) fn new(name: CheckName, outcome: Outcome, reason: impl Into<String>) -> Self {
+    pub(super) fn new(name: CheckName, outcome: CheckOutcome, reason: impl Into<String>) -> Self {
         Self {
             name,
             outcome,
@@ -119,25 +120,25 @@ impl Check {
     }
 
     pub(super) fn passed(name: CheckName, reason: impl Into<String>) -> Self {
-        Self::new(name, Outcome::Passed, reason)
+        Self::new(name, CheckOutcome::Passed, reason)
     }
 
     pub(super) fn failed(name: CheckName, reason: impl Into<String>) -> Self {
-        Self::new(name, Outcome::Failed, reason)
+        Self::new(name, CheckOutcome::Failed, reason)
     }
 }
 
-/// Whether the bucket kept versions while it was probed.
+/// The bucket's versioning during the probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbedVersioning {
-    /// It never did.
+    /// Never enabled.
     Off,
-    /// It did.
+    /// Enabled.
     On,
-    /// It once did.
+    /// Disabled after having been enabled.
     Suspended,
-    /// The store could not be asked, or did not say.
+    /// Unknown.
     #[default]
     Unknown,
 }
@@ -153,52 +154,52 @@ impl From<Option<Versioning>> for ProbedVersioning {
     }
 }
 
-/// How much the probe did.
+/// Statistics of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Figures {
-    /// The most writers that raced at once.
+    /// The maximum number of concurrent writers.
     pub writers_max: u32,
-    /// Races of creates that ended with a winner, or with too many.
+    /// Create races with at least one winner.
     pub create_rounds: u32,
-    /// Races of swaps that ended with a winner, or with too many.
+    /// Swap races with at least one winner.
     pub swap_rounds: u32,
     /// Races without a winner, which prove nothing.
     pub undecided_rounds: u32,
-    /// The most winners of one race: 1, if the store is right.
+    /// The maximum number of winners of one race: 1 if the store is correct.
     pub winners_max: u32,
-    /// Whether equal bytes written again get another tag, if that was found out.
+    /// Whether rewriting equal bytes changes the tag, if known.
     pub equal_bytes_change_tag: Option<bool>,
-    /// How long the probe took.
+    /// The duration of the probe in milliseconds.
     pub duration_ms: u64,
-    /// How many requests for objects it sent.
+    /// The number of object requests.
     pub requests: u64,
 }
 
-/// Whether a bucket can be trusted, and why.
+/// Whether a bucket is safe for a queue, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// The form of this record, see [`VERDICT_FORMAT`].
+pub struct ProbeReport {
+    /// The format of this report; see [`REPORT_FORMAT`].
     pub format: u32,
     /// Whether every required check passed.
     pub trusted: bool,
-    /// When the probe ended, by the prober's clock.
+    /// When the probe ended, by the local clock.
     pub probed_at: Timestamp,
-    /// The store's own clock during the probe, from the time that it put on an object. A remembered verdict that was
-    /// stored much later than this was copied here from elsewhere.
+    /// The store's time during the probe, from the modification time of an object. A report that was stored much
+    /// later than this was copied from another bucket.
     pub store_time: Option<Timestamp>,
-    /// The version of qo that made it.
+    /// The version of qo that wrote the report.
     pub qo_version: String,
-    /// The state of the bucket that it holds for: some stores are right on a plain bucket and wrong on a versioned one.
+    /// The versioning that the report is valid for: some stores are correct only without it.
     pub versioning: ProbedVersioning,
     /// All checks.
     pub checks: Vec<Check>,
-    /// How much was done.
+    /// Statistics.
     pub figures: Figures,
 }
 
-impl Verdict {
-    /// Puts the checks in order, notes those that were not tried, and judges.
-    pub(super) fn judge(
+impl ProbeReport {
+    /// Orders the checks, adds those that did not run, and decides whether the bucket is trusted.
+    pub(super) fn new(
         found: &[Check],
         versioning: ProbedVersioning,
         figures: Figures,
@@ -209,19 +210,21 @@ impl Verdict {
             .into_iter()
             .map(|name| {
                 let mut same = found.iter().filter(|check| check.name == name);
-                // A check can be made more than once; one failure is enough.
-                let failed = same.clone().find(|check| check.outcome == Outcome::Failed);
+                // A check can run more than once. One failure is enough.
+                let failed = same
+                    .clone()
+                    .find(|check| check.outcome == CheckOutcome::Failed);
                 let check = failed.or_else(|| same.next()).cloned();
                 check.unwrap_or_else(|| {
-                    let reason = "it was not tried, because an earlier check failed";
-                    Check::new(name, Outcome::Skipped, reason)
+                    let reason = "not run, because an earlier check failed";
+                    Check::new(name, CheckOutcome::Skipped, reason)
                 })
             })
             .collect();
         let mut required = checks.iter().filter(|check| check.required);
         Self {
-            format: VERDICT_FORMAT,
-            trusted: required.all(|check| check.outcome == Outcome::Passed),
+            format: REPORT_FORMAT,
+            trusted: required.all(|check| check.outcome == CheckOutcome::Passed),
             probed_at,
             store_time,
             qo_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -234,7 +237,7 @@ impl Verdict {
     /// The required checks that failed.
     pub fn failures(&self) -> impl Iterator<Item = &Check> {
         let checks = self.checks.iter();
-        checks.filter(|check| check.required && check.outcome == Outcome::Failed)
+        checks.filter(|check| check.required && check.outcome == CheckOutcome::Failed)
     }
 
     /// What is wrong and what to do about it, in two lines.
@@ -244,33 +247,33 @@ impl Verdict {
             .map(|check| format!("{} ({})", check.reason, check.name))
             .collect();
         let found = if failures.is_empty() {
-            "not every required check could be made".to_owned()
+            "not every required check could run".to_owned()
         } else {
             failures.join("; ")
         };
         let unversioned = if self.versioning == ProbedVersioning::On {
-            " Some stores are right once versioning is off: try a bucket that never had it on."
+            " Some stores are correct without versioning: try a bucket that never had it enabled."
         } else {
             ""
         };
         format!(
-            "this bucket would lose or duplicate tasks: {found}.\nUse a store whose conditional writes hold, such as \
+            "this bucket would lose or duplicate tasks: {found}.\nUse a store with correct conditional writes, such as \
              AWS S3, Cloudflare R2, SeaweedFS or sqlite:PATH.{unversioned}"
         )
     }
 }
 
-impl fmt::Display for Verdict {
-    /// A line for the verdict and one for each check.
+impl fmt::Display for ProbeReport {
+    /// A summary line, and a line for each check.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = if self.trusted {
+        let summary = if self.trusted {
             "trusted"
         } else {
             "not trusted"
         };
         writeln!(
             f,
-            "{verdict}: {} create and {} swap races of up to {} writers, {} requests in {} ms",
+            "{summary}: {} create and {} swap races of up to {} writers, {} requests in {} ms",
             self.figures.create_rounds,
             self.figures.swap_rounds,
             self.figures.writers_max,
@@ -279,10 +282,10 @@ impl fmt::Display for Verdict {
         )?;
         for check in &self.checks {
             let outcome = match check.outcome {
-                Outcome::Passed => "ok",
-                Outcome::Failed if check.required => "FAILED",
-                Outcome::Failed => "lacking",
-                Outcome::Skipped => "skipped",
+                CheckOutcome::Passed => "ok",
+                CheckOutcome::Failed if check.required => "FAILED",
+                CheckOutcome::Failed => "missing",
+                CheckOutcome::Skipped => "skipped",
             };
             writeln!(f, "  {outcome:<8} {:<24} {}", check.name, check.reason)?;
         }
@@ -294,9 +297,9 @@ impl fmt::Display for Verdict {
 mod tests {
     use super::*;
 
-    fn judged(found: &[Check]) -> Verdict {
+    fn report(found: &[Check]) -> ProbeReport {
         let (versioning, time) = (ProbedVersioning::On, Timestamp::MIN);
-        Verdict::judge(found, versioning, Figures::default(), time, None)
+        ProbeReport::new(found, versioning, Figures::default(), time, None)
     }
 
     fn all_passed() -> Vec<Check> {
@@ -307,37 +310,37 @@ mod tests {
 
     #[test]
     fn only_required_checks_decide_and_one_failure_is_enough() {
-        assert!(judged(&all_passed()).trusted);
+        assert!(report(&all_passed()).trusted);
         for name in CheckName::ALL {
             let mut found = all_passed();
             found.push(Check::failed(name, "broken"));
-            let verdict = judged(&found);
-            assert_eq!(verdict.trusted, !name.is_required(), "{name}");
-            assert_eq!(verdict.checks.len(), CheckName::ALL.len());
+            let report = report(&found);
+            assert_eq!(report.trusted, !name.is_required(), "{name}");
+            assert_eq!(report.checks.len(), CheckName::ALL.len());
         }
     }
 
     #[test]
-    fn what_was_not_tried_is_not_trusted() {
-        let verdict = judged(&all_passed()[..9]);
-        assert!(!verdict.trusted);
-        assert_eq!(verdict.checks[10].outcome, Outcome::Skipped);
+    fn a_check_that_did_not_run_is_not_trusted() {
+        let report = report(&all_passed()[..9]);
+        assert!(!report.trusted);
+        assert_eq!(report.checks[10].outcome, CheckOutcome::Skipped);
     }
 
     #[test]
-    fn json_uses_the_names_that_people_see_and_round_trips() {
+    fn json_uses_the_displayed_names_and_round_trips() {
         for name in CheckName::ALL {
             assert_eq!(serde_json::to_value(name).unwrap(), name.name());
         }
-        let verdict = judged(&all_passed());
-        let json = serde_json::to_string(&verdict).unwrap();
-        assert_eq!(serde_json::from_str::<Verdict>(&json).unwrap(), verdict);
+        let report = report(&all_passed());
+        let json = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<ProbeReport>(&json).unwrap(), report);
     }
 
     #[test]
     fn a_refusal_names_the_check_and_what_to_do() {
         let failed = Check::failed(CheckName::SwapRace, "2 of 2 writers won");
-        let refusal = judged(&[failed]).refusal();
+        let refusal = report(&[failed]).refusal();
         assert!(
             refusal.contains("2 of 2 writers won (swap_race)"),
             "{refusal}"

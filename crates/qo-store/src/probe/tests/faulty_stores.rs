@@ -1,4 +1,4 @@
-//! Stores and buckets that behave as some servers do and as no fault of the wrapper stands for.
+//! Stores and buckets with misbehaviour that the fault wrapper does not cover.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::StoreError;
 use crate::admin::{CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning};
 use crate::wrap::{FaultKind, FaultPlan, FaultStore};
 
-/// A bucket whose conditions are ignored once it keeps versions, as some servers do it.
+/// A bucket that ignores conditions once versioning is enabled, like some servers.
 #[derive(Debug)]
 pub(super) struct FragileBucket {
     pub(super) store: Arc<FaultStore>,
@@ -112,19 +112,19 @@ pub(super) struct SlowLock {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) latest: tokio::sync::Mutex<Option<Path>>,
     pub(super) wait: Duration,
-    /// How many contended writes still get through at once.
+    /// The number of contended writes that still succeed immediately.
     pub(super) lucky: AtomicU32,
 }
 
-/// Memory with oddities that no fault stands for.
+/// An in-memory store with misbehaviour that the fault wrapper does not cover.
 #[derive(Debug)]
 pub(super) struct OddStore {
     pub(super) inner: Arc<InMemory>,
-    /// Writes to the key that was written last wait for a lock, one after the other.
+    /// Writes to the most recently written key wait for a lock, one after the other.
     pub(super) lock: Option<SlowLock>,
-    /// Keys that contain this are shown as two hours old.
+    /// Keys that contain this text appear two hours old.
     pub(super) backdated: Option<&'static str>,
-    /// Conditions of reads are ignored.
+    /// Ignores the conditions of reads.
     pub(super) sends_unchanged: bool,
 }
 
