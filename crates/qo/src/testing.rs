@@ -38,6 +38,7 @@ use qo_direct::DirectConfig;
 use qo_direct::DirectEngine;
 use qo_store::client::ClientConfig;
 use qo_store::runtime::{BoxFuture, Runtime, TokioRuntime};
+use qo_store::wrap::SplitMix64;
 use qo_store::{OpenOptions, StoreClient, open};
 
 use crate::error::Error;
@@ -73,7 +74,7 @@ pub struct TestClock {
 
 struct State {
     elapsed: Duration,
-    random: u64,
+    random: SplitMix64,
     /// Who sleeps until when, told apart by a number.
     sleepers: BTreeMap<(Duration, u64), Waker>,
     sleeps: u64,
@@ -86,7 +87,7 @@ impl TestClock {
             started_at: TokioRuntime::shared().now(),
             state: Arc::new(Mutex::new(State {
                 elapsed: Duration::ZERO,
-                random: 0,
+                random: SplitMix64::new(0),
                 sleepers: BTreeMap::new(),
                 sleeps: 0,
             })),
@@ -148,13 +149,7 @@ impl Runtime for TestClock {
     }
 
     fn random(&self) -> u64 {
-        // SplitMix64: small, and the same in every run.
-        let mut state = lock(&self.state);
-        state.random = state.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = state.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        lock(&self.state).random.next_u64()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use qo_core::mutant::Mutant;
-use qo_sim::faults::FaultKind;
+use qo_sim::faults::{FaultKind, SIMULATED};
 use qo_sim::mutants;
 use qo_sim::plan::Plan;
 use qo_sim::subject;
@@ -208,8 +208,9 @@ fn kinds(value: &str) -> Result<Vec<FaultKind>, String> {
     value
         .split(',')
         .map(|name| {
-            FaultKind::from_name(name).ok_or_else(|| {
-                let names = FaultKind::ALL.map(FaultKind::name).join(", ");
+            let known = FaultKind::from_name(name).filter(|kind| SIMULATED.contains(kind));
+            known.ok_or_else(|| {
+                let names = SIMULATED.map(FaultKind::name).join(", ");
                 format!("there is no kind of fault {name:?}; there are {names}")
             })
         })

@@ -5,12 +5,12 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::check::Step;
-use crate::faults::FaultKind;
+use qo_check::Step;
+use qo_store::wrap::{FaultKind, Operation};
+
 use crate::plan::Plan;
 use crate::run::{Outcome, run};
 use crate::shrink::shrink;
-use crate::store::Verb;
 use crate::subject::Subject;
 
 /// How many lines of a trace are shown.
@@ -34,7 +34,7 @@ pub struct Totals {
     /// Ends of processes.
     pub deaths: u64,
     /// Requests.
-    pub requests: BTreeMap<Verb, u64>,
+    pub requests: BTreeMap<Operation, u64>,
     /// The longest that it took until everything had come to its end after the faults.
     pub recovery_max: Duration,
     /// Searches for an order that were given up.

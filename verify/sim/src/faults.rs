@@ -8,124 +8,40 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
+pub use qo_store::wrap::FaultKind;
+
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::sched::{HARNESS, ProcessId, Scheduler, lock};
-use crate::store::{Request, Verb};
+use crate::store::Request;
 
 /// The longest that a write may be on its way.
 pub const LATE_MAX: Duration = Duration::from_secs(90);
 
-/// One way in which the store, the way to it, or a process fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FaultKind {
-    /// The request is never applied, and no answer comes.
-    LostRequest,
-    /// The request is applied, and no answer comes.
-    LostAnswer,
-    /// No answer comes, and the write is applied up to 90 s later.
-    LateApply,
-    /// The write is applied twice.
-    DuplicateApply,
-    /// 409 to a conditional write, which is not applied.
-    Conflict,
-    /// 500, although the request was applied.
-    ErrorAfterApply,
-    /// 503 to everybody for up to three minutes.
-    Outage,
-    /// A list as it was some seconds ago.
-    StaleList,
-    /// A body that ends early.
-    TornRead,
-    /// A process dies at any await, and starts again with the same name.
-    Crash,
-    /// A process is stopped for up to 90 s and does not notice.
-    Pause,
-    /// Wall clocks that are up to a minute wrong.
-    ClockSkew,
-    /// Wall clocks that jump by up to half a lease.
-    ClockJump,
-    /// One process does not reach the store for a while.
-    Partition,
-    /// A stored object is damaged.
-    CorruptObject,
-    /// Entity tags are hashes of the content.
-    HashTags,
-    /// A key takes a limited number of writes.
-    VersionLimit,
-}
+/// The kinds that the simulator injects. Their order decides what a seed draws.
+pub const SIMULATED: [FaultKind; 17] = [
+    FaultKind::LostRequest,
+    FaultKind::LostAnswer,
+    FaultKind::LateApply,
+    FaultKind::DuplicateApply,
+    FaultKind::Conflict,
+    FaultKind::ErrorAfterApply,
+    FaultKind::Outage,
+    FaultKind::StaleList,
+    FaultKind::TornRead,
+    FaultKind::Crash,
+    FaultKind::Pause,
+    FaultKind::ClockSkew,
+    FaultKind::ClockJump,
+    FaultKind::Partition,
+    FaultKind::CorruptObject,
+    FaultKind::HashTags,
+    FaultKind::VersionLimit,
+];
 
-impl FaultKind {
-    /// Every kind.
-    pub const ALL: [Self; 17] = [
-        Self::LostRequest,
-        Self::LostAnswer,
-        Self::LateApply,
-        Self::DuplicateApply,
-        Self::Conflict,
-        Self::ErrorAfterApply,
-        Self::Outage,
-        Self::StaleList,
-        Self::TornRead,
-        Self::Crash,
-        Self::Pause,
-        Self::ClockSkew,
-        Self::ClockJump,
-        Self::Partition,
-        Self::CorruptObject,
-        Self::HashTags,
-        Self::VersionLimit,
-    ];
-
-    /// Its name on the command line and in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::LostRequest => "lost-request",
-            Self::LostAnswer => "lost-answer",
-            Self::LateApply => "late-apply",
-            Self::DuplicateApply => "duplicate-apply",
-            Self::Conflict => "conflict",
-            Self::ErrorAfterApply => "error-after-apply",
-            Self::Outage => "outage",
-            Self::StaleList => "stale-list",
-            Self::TornRead => "torn-read",
-            Self::Crash => "crash",
-            Self::Pause => "pause",
-            Self::ClockSkew => "clock-skew",
-            Self::ClockJump => "clock-jump",
-            Self::Partition => "partition",
-            Self::CorruptObject => "corrupt-object",
-            Self::HashTags => "hash-tags",
-            Self::VersionLimit => "version-limit",
-        }
-    }
-
-    /// The kind of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
-    /// Whether it strikes single requests.
-    pub fn strikes_requests(self) -> bool {
-        self <= Self::TornRead && self != Self::Outage
-    }
-
-    fn applies_to(self, request: &Request) -> bool {
-        match self {
-            Self::LostRequest | Self::LostAnswer | Self::ErrorAfterApply => true,
-            Self::LateApply | Self::DuplicateApply => request.is_write(),
-            Self::Conflict => request.is_conditional(),
-            Self::StaleList => request.verb() == Verb::List,
-            Self::TornRead => request.verb() == Verb::Get,
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for FaultKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
+/// Whether a kind strikes single requests.
+pub fn strikes_requests(kind: FaultKind) -> bool {
+    kind <= FaultKind::TornRead && kind != FaultKind::Outage
 }
 
 /// What happens to one request.
@@ -347,7 +263,7 @@ impl Trouble {
             return Some(Strike::Unavailable);
         }
         for (kind, rate) in &self.plan.faults {
-            if !kind.strikes_requests() || !kind.applies_to(request) {
+            if !strikes_requests(*kind) || !kind.applies_to(request.operation()) {
                 continue;
             }
             let mut dice = self.dice(&[*kind as u64, life_number, number]);
@@ -412,20 +328,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_to_their_kinds() {
-        for kind in FaultKind::ALL {
-            assert_eq!(FaultKind::from_name(kind.name()), Some(kind));
+    fn the_kinds_keep_the_numbers_that_seeds_draw_by() {
+        for (number, kind) in (0_u64..).zip(SIMULATED) {
+            assert_eq!(kind as u64, number, "{kind}");
         }
-        assert_eq!(FaultKind::from_name("nothing"), None);
     }
 
     #[test]
-    fn requests_are_struck_by_their_own_kinds_alone() {
-        let requests: Vec<_> = FaultKind::ALL
-            .into_iter()
-            .filter(|kind| kind.strikes_requests())
-            .collect();
-        assert_eq!(requests.len(), 8);
-        assert!(!requests.contains(&FaultKind::Outage));
+    fn eight_kinds_strike_requests() {
+        let kinds = SIMULATED.into_iter();
+        assert_eq!(kinds.filter(|kind| strikes_requests(*kind)).count(), 8);
+        assert!(!strikes_requests(FaultKind::Outage));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::faults::FaultKind;
+use crate::faults::{FaultKind, SIMULATED, strikes_requests};
 use crate::random::Random;
 
 /// Of so many seeds one has no faults at all, and is held to stricter bounds.
@@ -41,10 +41,10 @@ impl Plan {
         let calm = seed % CALM_EVERY == CALM_EVERY - 1;
         // Some seeds have few faults, so that each is also seen by itself; some have many.
         let share = [0.15, 0.35, 0.6][usize::try_from(dice.below(3)).unwrap_or_default()];
-        for kind in FaultKind::ALL {
+        for kind in SIMULATED {
             let included = dice.chance(share);
             // From rare to frequent, each order of magnitude as likely as the others.
-            let rate = if kind.strikes_requests() {
+            let rate = if strikes_requests(kind) {
                 0.1 * 0.03_f64.powf(dice.unit())
             } else {
                 0.5 * 0.1_f64.powf(dice.unit())
@@ -118,7 +118,7 @@ mod tests {
     fn seeds_decide_and_cover_everything() {
         let plans: Vec<_> = (0..200).map(Plan::of).collect();
         assert_eq!(plans[3], Plan::of(3));
-        for kind in FaultKind::ALL {
+        for kind in SIMULATED {
             let with = plans.iter().filter(|plan| plan.has(kind)).count();
             assert!((20..150).contains(&with), "{kind}: {with}");
         }

@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::check::Promise;
+use qo_check::Promise;
+
 use crate::faults::FaultKind;
 use crate::plan::Plan;
 use crate::run::{Outcome, run};

@@ -102,6 +102,17 @@ impl SeaweedFs {
         &self.credentials.secret_key
     }
 
+    /// The environment variables with which qo reaches it.
+    pub fn variables(&self) -> [(&'static str, String); 5] {
+        [
+            ("S3_ENDPOINT", self.endpoint.clone()),
+            ("S3_REGION", "us-east-1".to_owned()),
+            ("AWS_ACCESS_KEY_ID", self.access_key().to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", self.secret_key().to_owned()),
+            ("AWS_ALLOW_HTTP", "true".to_owned()),
+        ]
+    }
+
     /// Where its data is, if this process runs it.
     pub fn data_dir(&self) -> Option<&Path> {
         self.process.as_ref().map(ServerProcess::dir)

@@ -13,7 +13,7 @@ use qo_store::clock::StoreClock;
 use qo_store::runtime::Runtime;
 use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore};
 
-use qo_fixtures::{Bucket, TestRuntime};
+use qo_fixtures::{Bucket, LayeredStore, PausableRuntime, StoreLayer};
 
 /// The addresses that answer.
 #[derive(Default)]
@@ -73,7 +73,7 @@ impl Scene {
         if let Some(address) = address {
             self.network.set(address, true);
         }
-        let runtime: Arc<TestRuntime> = self.bucket.runtime.beside(seed, 0);
+        let runtime: Arc<PausableRuntime> = self.bucket.runtime.beside(seed, 0);
         let client = StoreClient::new(
             objects,
             Arc::new(StoreClock::new()),
@@ -118,7 +118,7 @@ async fn a_dead_leader_is_replaced_within_five_seconds() {
     let standby = scene.elector(Some("b"), 2);
     let died_at = Arc::new(Mutex::new(Duration::ZERO));
     let death = async {
-        scene.bucket.runtime.pass(Duration::from_secs(30)).await;
+        scene.bucket.runtime.sleep(Duration::from_secs(30)).await;
         scene.network.set("a", false);
         drop(leadership);
         *died_at.lock().unwrap() = scene.elapsed();
@@ -136,7 +136,7 @@ async fn a_leader_that_stops_hands_over_at_once() {
     let standby = scene.elector(Some("b"), 2);
     let mut stopped_at = Duration::ZERO;
     let stop = async {
-        scene.bucket.runtime.pass(Duration::from_secs(30)).await;
+        scene.bucket.runtime.sleep(Duration::from_secs(30)).await;
         leadership.release().await;
         scene.network.set("a", false);
         stopped_at = scene.elapsed();
@@ -162,19 +162,19 @@ async fn a_leader_that_cannot_be_reached_but_lives_keeps_its_place() {
 #[tokio::test(start_paused = true)]
 async fn an_old_leader_answers_nothing_after_its_successor_began() {
     let scene = Scene::new();
-    let stuck = Arc::new(Stuck::new(scene.bucket.objects()));
-    let sleeper = scene.elector_on(stuck.clone(), Some("a"), 1);
+    let hanging = HangingLayer::store(scene.bucket.objects());
+    let sleeper = scene.elector_on(hanging.clone(), Some("a"), 1);
     let leadership = sleeper.acquire().await.unwrap();
-    scene.bucket.runtime.pass(Duration::from_secs(10)).await;
+    scene.bucket.runtime.sleep(Duration::from_secs(10)).await;
     leadership.confirm().await.unwrap();
 
-    stuck.hold(true);
+    hanging.0.hang(true);
     scene.network.set("a", false);
     let next = scene.elector(Some("b"), 2).acquire().await.unwrap();
     next.confirm().await.unwrap();
     assert_eq!(leadership.confirm().await, Err(ElectionError::Unconfirmed));
 
-    stuck.hold(false);
+    hanging.0.hang(false);
     let error = leadership.ended().await;
     assert!(
         matches!(error, ElectionError::Lost { epoch: 2, .. }),
@@ -190,10 +190,10 @@ async fn a_challenger_waits_as_long_as_the_leader_trusts_itself() {
     let scene = Scene::new();
     let slow = ElectionConfig::with_answer_time(Duration::from_secs(20));
     let quick = ElectionConfig::with_answer_time(Duration::from_millis(500));
-    let stuck = Arc::new(Stuck::new(scene.bucket.objects()));
-    let sleeper = scene.elector_with(slow, stuck.clone(), Some("a"), 1);
+    let hanging = HangingLayer::store(scene.bucket.objects());
+    let sleeper = scene.elector_with(slow, hanging.clone(), Some("a"), 1);
     let leadership = sleeper.acquire().await.unwrap();
-    stuck.hold(true);
+    hanging.0.hang(true);
     scene.network.set("a", false);
     let began = scene.elapsed();
     let challenger = scene.elector_with(quick, scene.bucket.objects(), Some("b"), 2);
@@ -243,7 +243,7 @@ async fn of_several_standbys_one_takes_over_also_when_one_died_in_its_challenge(
     let winner = tokio::select! {
         leadership = &mut first => leadership.unwrap(),
         leadership = &mut second => leadership.unwrap(),
-        () = scene.bucket.runtime.pass(limit) => panic!("nobody took over"),
+        () = scene.bucket.runtime.sleep(limit) => panic!("nobody took over"),
     };
     assert_eq!(winner.epoch(), 2);
     winner.confirm().await.unwrap();
@@ -301,14 +301,14 @@ async fn never_two_leaders_at_once_on_a_poor_network() {
                     confirmed.len() <= 1,
                     "seed {seed}: {confirmed:?} lead at once"
                 );
-                scene.bucket.runtime.pass(Duration::from_millis(100)).await;
+                scene.bucket.runtime.sleep(Duration::from_millis(100)).await;
             }
         };
         tokio::select! {
             () = lead(&a) => {}
             () = lead(&b) => {}
             () = watch => {}
-            () = scene.bucket.runtime.pass(Duration::from_mins(10)) => {}
+            () = scene.bucket.runtime.sleep(Duration::from_mins(10)) => {}
         }
         assert!(
             !terms.lock().unwrap().is_empty(),
@@ -325,94 +325,31 @@ async fn a_record_that_cannot_be_read_is_an_error_that_names_it() {
     assert!(error.to_string().contains(BROKER_KEY), "{error}");
 }
 
-use stuck::Stuck;
+/// Makes the requests of one process hang.
+#[derive(Debug)]
+struct HangingLayer {
+    inner: Arc<dyn object_store::ObjectStore>,
+    hangs: tokio::sync::watch::Sender<bool>,
+}
 
-mod stuck {
-    //! A store whose requests can be made to hang.
-
-    use std::fmt;
-    use std::sync::Arc;
-
-    use futures_util::stream::BoxStream;
-    use object_store::path::Path;
-    use object_store::{
-        CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-        PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-    };
-    use tokio::sync::watch;
-
-    #[derive(Debug)]
-    pub(super) struct Stuck {
-        inner: Arc<dyn ObjectStore>,
-        held: watch::Sender<bool>,
+impl HangingLayer {
+    fn store(inner: Arc<dyn object_store::ObjectStore>) -> Arc<LayeredStore<Self>> {
+        let hangs = tokio::sync::watch::Sender::new(false);
+        Arc::new(LayeredStore(Self { inner, hangs }))
     }
 
-    impl Stuck {
-        pub(super) fn new(inner: Arc<dyn ObjectStore>) -> Self {
-            Self {
-                inner,
-                held: watch::Sender::new(false),
-            }
-        }
+    fn hang(&self, hangs: bool) {
+        self.hangs.send_replace(hangs);
+    }
+}
 
-        pub(super) fn hold(&self, held: bool) {
-            self.held.send_replace(held);
-        }
-
-        async fn pass(&self) {
-            let _ = self.held.subscribe().wait_for(|held| !held).await;
-        }
+#[async_trait]
+impl StoreLayer for HangingLayer {
+    fn inner(&self) -> &dyn object_store::ObjectStore {
+        &*self.inner
     }
 
-    impl fmt::Display for Stuck {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("Stuck")
-        }
-    }
-
-    #[async_trait::async_trait]
-    impl ObjectStore for Stuck {
-        async fn put_opts(
-            &self,
-            at: &Path,
-            payload: PutPayload,
-            options: PutOptions,
-        ) -> Result<PutResult> {
-            self.pass().await;
-            self.inner.put_opts(at, payload, options).await
-        }
-
-        async fn put_multipart_opts(
-            &self,
-            at: &Path,
-            options: PutMultipartOptions,
-        ) -> Result<Box<dyn MultipartUpload>> {
-            self.pass().await;
-            self.inner.put_multipart_opts(at, options).await
-        }
-
-        async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
-            self.pass().await;
-            self.inner.get_opts(at, options).await
-        }
-
-        fn delete_stream(
-            &self,
-            paths: BoxStream<'static, Result<Path>>,
-        ) -> BoxStream<'static, Result<Path>> {
-            self.inner.delete_stream(paths)
-        }
-
-        fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-            self.inner.list(prefix)
-        }
-
-        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-            self.inner.list_with_delimiter(prefix).await
-        }
-
-        async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-            self.inner.copy_opts(from, to, options).await
-        }
+    async fn hold(&self) {
+        let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
     }
 }

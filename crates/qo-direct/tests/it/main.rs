@@ -1,4 +1,4 @@
-//! The tests of qo-direct that look at it from outside, in one binary.
+//! Integration tests of qo-direct, in one binary.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +15,6 @@ mod doctor;
 mod index_modes;
 mod init;
 mod maintenance;
-mod places;
+mod stores;
 mod urgency;
 mod waking;

@@ -13,10 +13,14 @@ pub mod latency;
 pub mod logging;
 pub mod prices;
 
+#[cfg(any(test, feature = "test-util"))]
+pub mod layer;
+#[cfg(any(test, feature = "test-util"))]
+pub mod testing;
+
 mod batches;
 mod operation;
-#[cfg(test)]
-pub(crate) mod testing;
+mod random;
 
 pub use counting::{CountingStore, RequestCounter};
 pub use counts::{Counts, Tally};
@@ -25,6 +29,7 @@ pub use latency::{Delay, LatencyStore};
 pub use logging::LoggingStore;
 pub use operation::Operation;
 pub use prices::Prices;
+pub use random::SplitMix64;
 
 /// How many entries a store puts on one page of a list, and how many keys it takes in one delete request.
 const PAGE: usize = 1_000;

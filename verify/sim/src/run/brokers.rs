@@ -79,7 +79,7 @@ impl Stage {
         let (process, runtime, seat) = self.begin_process(name, BROKER, skew_ms, true);
         if let Err(error) = self.scheduler.give_room(process) {
             self.breach(
-                crate::check::Promise::Run,
+                qo_check::Promise::Run,
                 format!("there is no runtime for a broker: {error}"),
             );
         }

@@ -15,17 +15,18 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use qo_check::{Breaches, Excuse, Promise};
 use qo_core::task::decode;
-use qo_core::{QueueName, TaskId};
+use qo_core::{QueueName, TaskId, Timestamp};
 
 use crate::actor::Errands;
 use crate::broker::{Hub, Wire};
-use crate::check::{self, Evidence, Excuse, Found, Promise, Tally};
+use crate::check::{self, Evidence, Tally};
 use crate::faults::{FaultKind, LATE_MAX, Struck, Trouble};
 use crate::journal::Journal;
 use crate::plan::Plan;
 use crate::random::Random;
-use crate::sched::{HARNESS, ProcessId, Scheduler, SimRuntime, Stuck, lock};
+use crate::sched::{BEGIN_MS, HARNESS, ProcessId, Scheduler, SimRuntime, Stuck, lock};
 use crate::store::{Bucket, BucketSettings, Counts, Link};
 use crate::subject::{Host, Running, Subject};
 use crate::trace::Trace;
@@ -51,7 +52,7 @@ pub struct Outcome {
     /// What it was.
     pub plan: Plan,
     /// What is wrong.
-    pub found: Found,
+    pub found: Breaches,
     /// What was counted.
     pub tally: Tally,
     /// What went wrong on purpose.
@@ -102,7 +103,7 @@ struct State {
     recovery: Duration,
     requests: Counts,
     unreadable: Vec<(TaskId, String)>,
-    found: Found,
+    found: Breaches,
 }
 
 /// Runs a plan.
@@ -389,20 +390,19 @@ impl Stage {
         let mut excuses: Vec<Excuse> = struck
             .iter()
             .filter(|struck| !matches!(struck.kind, FaultKind::Crash))
-            .map(|struck| Excuse {
-                worker: worker_of(struck.process),
-                from: struck.at,
-                until: struck.until + AFTERMATH,
+            .map(|struck| {
+                excuse(
+                    worker_of(struck.process),
+                    struck.at,
+                    struck.until + AFTERMATH,
+                )
             })
             .collect();
         for lived in &state.lives {
             if let Some(died) = lived.died {
                 let is_broker = lived.worker == BROKER;
-                excuses.push(Excuse {
-                    worker: worker_of(lived.process),
-                    from: died,
-                    until: if is_broker { died + VACANCY } else { died },
-                });
+                let until = if is_broker { died + VACANCY } else { died };
+                excuses.push(excuse(worker_of(lived.process), died, until));
             }
         }
         for (process, from, until) in self.journal.excuses() {
@@ -412,11 +412,7 @@ impl Stage {
             } else {
                 Duration::ZERO
             };
-            excuses.push(Excuse {
-                worker,
-                from,
-                until: until + aftermath,
-            });
+            excuses.push(excuse(worker, from, until + aftermath));
         }
         excuses
     }
@@ -470,5 +466,18 @@ impl Stage {
             struck,
             trace: self.scheduler.take_trace(),
         }
+    }
+}
+
+/// A disturbance of a worker, or of every worker, between two times of a run.
+pub(crate) fn excuse(worker: Option<String>, from: Duration, until: Duration) -> Excuse {
+    // Whole milliseconds that lie within the time, so that rounding explains nothing more.
+    let from_ms = u64::try_from(from.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
+    let begin = Timestamp::from_millis(BEGIN_MS);
+    Excuse {
+        worker,
+        from: begin.plus_millis(from_ms),
+        until: begin.plus_millis(until_ms),
     }
 }

@@ -17,10 +17,12 @@ use object_store::{
     Attributes, Error, Extensions, GetOptions, GetResult, GetResultPayload, ListResult, ObjectMeta,
     PutMode, PutResult, Result,
 };
+use qo_check::StoredVersion;
 use qo_core::Timestamp;
+use qo_store::wrap::Operation;
 
 use super::answers::status;
-use super::request::{Answer, Request, Verb};
+use super::request::{Request, StoreReply};
 use crate::sched::{Scheduler, lock};
 
 /// What a store may be like.
@@ -34,21 +36,8 @@ pub struct BucketSettings {
     pub unlimited_key: Option<&'static str>,
 }
 
-/// What was done to one key at one time.
-#[derive(Debug, Clone)]
-pub struct Written {
-    /// When, by the store's clock.
-    pub at: Timestamp,
-    /// When, among everything that happened.
-    pub tick: u64,
-    /// What is there since; nothing, after a deletion.
-    pub body: Option<Bytes>,
-    /// Whether no request did it: the object was damaged.
-    pub damaged: bool,
-}
-
 /// How many requests of each kind the store has seen.
-pub type Counts = BTreeMap<Verb, u64>;
+pub type Counts = BTreeMap<Operation, u64>;
 
 /// The store.
 #[derive(Debug)]
@@ -116,11 +105,11 @@ impl Bucket {
     }
 
     /// Does what is asked.
-    pub fn apply(&self, request: &Request) -> Result<Answer> {
+    pub fn apply(&self, request: &Request) -> Result<StoreReply> {
         let tick = self.scheduler.tick();
         let at = self.scheduler.true_now();
         let mut state = lock(&self.state);
-        *state.counts.entry(request.verb()).or_default() += 1;
+        *state.counts.entry(request.operation()).or_default() += 1;
         match request {
             Request::Put {
                 key,
@@ -135,14 +124,14 @@ impl Bucket {
                     attributes: attributes.clone(),
                 };
                 let written = self.put(&mut state, key, object, mode, tick)?;
-                Ok(Answer::Put(written))
+                Ok(StoreReply::Put(written))
             }
-            Request::Get { key, options } => get(&state, key, options).map(Answer::Get),
+            Request::Get { key, options } => get(&state, key, options).map(StoreReply::Get),
             Request::List { prefix, offset } => {
                 let found = list(&state, prefix.as_ref(), offset.as_ref());
-                Ok(Answer::List(found))
+                Ok(StoreReply::List(found))
             }
-            Request::Folders { prefix } => Ok(Answer::Folders(folders(
+            Request::Folders { prefix } => Ok(StoreReply::Folders(folders(
                 prefix.as_ref(),
                 list(&state, prefix.as_ref(), None),
             ))),
@@ -150,17 +139,17 @@ impl Bucket {
                 for key in keys {
                     state.write(key.as_ref(), None, at, tick, false);
                 }
-                Ok(Answer::Deleted)
+                Ok(StoreReply::Deleted)
             }
         }
     }
 
     /// A list as it was some time ago: without what was written since, with what was deleted since.
-    pub fn stale_list(&self, request: &Request, stale_by: Duration) -> Answer {
+    pub fn stale_list(&self, request: &Request, stale_by: Duration) -> StoreReply {
         let stale_ms = u64::try_from(stale_by.as_millis()).unwrap_or(u64::MAX);
         let then = self.scheduler.true_now().minus_millis(stale_ms);
         let mut state = lock(&self.state);
-        *state.counts.entry(request.verb()).or_default() += 1;
+        *state.counts.entry(request.operation()).or_default() += 1;
         let (prefix, offset) = match request {
             Request::List { prefix, offset } => (prefix.as_ref(), offset.as_ref()),
             Request::Folders { prefix } => (prefix.as_ref(), None),
@@ -173,8 +162,8 @@ impl Bucket {
             })
             .collect();
         match request {
-            Request::Folders { .. } => Answer::Folders(folders(prefix, found)),
-            _ => Answer::List(found),
+            Request::Folders { .. } => StoreReply::Folders(folders(prefix, found)),
+            _ => StoreReply::List(found),
         }
     }
 
@@ -216,12 +205,12 @@ impl Bucket {
     }
 
     /// Everything that ever happened to the keys below a prefix.
-    pub fn history(&self, prefix: &str) -> BTreeMap<String, Vec<Written>> {
+    pub fn history(&self, prefix: &str) -> BTreeMap<String, Vec<StoredVersion>> {
         let state = lock(&self.state);
         let from = state.history.range(prefix.to_owned()..);
         from.take_while(|(key, _)| key.starts_with(prefix))
             .map(|(key, changes)| {
-                let written = changes.iter().map(|change| Written {
+                let written = changes.iter().map(|change| StoredVersion {
                     at: change.at,
                     tick: change.tick,
                     body: change.object.as_ref().map(|object| object.body.clone()),

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use super::answers::{no_answer, status};
 use super::bucket::{Bucket, result_of};
 use super::gate::Gate;
-use super::request::{Answer, Request, outcome};
+use super::request::{Request, StoreReply, outcome};
 use crate::faults::{Strike, Trouble};
 use crate::random::Random;
 use crate::sched::{HARNESS, ProcessId, Scheduler, SimRuntime};
@@ -55,7 +55,7 @@ struct Shared {
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the network brings back.
-type Returned = (Result<Answer>, Option<Timestamp>);
+type Returned = (Result<StoreReply>, Option<Timestamp>);
 
 impl Link {
     /// A way to the store for one life of a process.
@@ -100,7 +100,7 @@ impl Link {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    async fn send(&self, request: Request) -> Result<Answer> {
+    async fn send(&self, request: Request) -> Result<StoreReply> {
         let shared = &self.shared;
         let number = shared.requests.fetch_add(1, Ordering::Relaxed);
         let dice = shared.trouble.dice(&[0x11f7, shared.life_number, number]);
@@ -196,10 +196,10 @@ impl Journey {
             }
             Some(Strike::TornRead { kept }) => {
                 let result = match self.apply() {
-                    Ok(Answer::Get(_)) if shared.has_client => {
+                    Ok(StoreReply::Get(_)) if shared.has_client => {
                         Err(no_answer("the body has ended early"))
                     }
-                    Ok(Answer::Get(get)) => torn(get, kept).await.map(Answer::Get),
+                    Ok(StoreReply::Get(get)) => torn(get, kept).await.map(StoreReply::Get),
                     other => other,
                 };
                 self.bring_back(result).await;
@@ -208,7 +208,7 @@ impl Journey {
     }
 
     /// Does the request, and tells the trace.
-    fn apply(&self) -> Result<Answer> {
+    fn apply(&self) -> Result<StoreReply> {
         let result = self.link.shared.bucket.apply(&self.request);
         let shared = &self.link.shared;
         if let Some(gate) = &shared.gate {
@@ -237,7 +237,7 @@ impl Journey {
         });
     }
 
-    async fn bring_back(&mut self, result: Result<Answer>) {
+    async fn bring_back(&mut self, result: Result<StoreReply>) {
         let shared = Arc::clone(&self.link.shared);
         if let Err(error) = &result
             && self.strike.is_some_and(Strike::answers_by_itself)
@@ -328,7 +328,7 @@ impl ObjectStore for Link {
             attributes: opts.attributes,
         };
         match self.send(request).await? {
-            Answer::Put(result) => Ok(result),
+            StoreReply::Put(result) => Ok(result),
             _ => Err(mismatch()),
         }
     }
@@ -347,7 +347,7 @@ impl ObjectStore for Link {
             options: Box::new(options),
         };
         match self.send(request).await? {
-            Answer::Get(result) => Ok(result),
+            StoreReply::Get(result) => Ok(result),
             _ => Err(mismatch()),
         }
     }
@@ -381,7 +381,7 @@ impl ObjectStore for Link {
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let prefix = prefix.cloned();
         match self.send(Request::Folders { prefix }).await? {
-            Answer::Folders(result) => Ok(result),
+            StoreReply::Folders(result) => Ok(result),
             _ => Err(mismatch()),
         }
     }
@@ -404,7 +404,7 @@ impl Link {
         };
         stream::once(async move {
             match link.send(request).await? {
-                Answer::List(found) => Ok::<_, Error>(stream::iter(found.into_iter().map(Ok))),
+                StoreReply::List(found) => Ok::<_, Error>(stream::iter(found.into_iter().map(Ok))),
                 _ => Err(mismatch()),
             }
         })

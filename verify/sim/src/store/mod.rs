@@ -6,7 +6,7 @@ mod gate;
 mod link;
 mod request;
 
-pub use self::bucket::{Bucket, BucketSettings, Counts, Written};
+pub use self::bucket::{Bucket, BucketSettings, Counts};
 pub use self::gate::Gate;
 pub use self::link::Link;
-pub use self::request::{Answer, Request, Verb};
+pub use self::request::{Request, StoreReply};

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_core::keys::{Key, QUARANTINE_PREFIX, TASKS_PREFIX};
-use qo_core::{Payload, Task, TaskId};
+use qo_check::{StoredVersion, direct_versions, left_over_keys};
+use qo_core::keys::{Key, TASKS_PREFIX};
+use qo_core::{Task, TaskId};
 use qo_direct::DirectEngine;
 use qo_direct::{DirectConfig, Maintenance, MaintenanceConfig, SweepNext};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 
 use super::{Host, Running, Subject, Work};
-use crate::store::{Bucket, Written};
+use crate::store::Bucket;
 
 /// The engine of direct mode, with its monitor and its sweeper.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,15 +79,8 @@ impl Subject for Direct {
         Duration::from_hours(25)
     }
 
-    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
-        let history = bucket.history(&format!("{TASKS_PREFIX}/"));
-        let tasks = history.into_iter();
-        tasks
-            .filter_map(|(key, written)| match key.parse() {
-                Ok(Key::Task(id)) => Some((id, written)),
-                _ => None,
-            })
-            .collect()
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<StoredVersion>> {
+        direct_versions(bucket.history(&format!("{TASKS_PREFIX}/")))
     }
 
     fn may_be_damaged(&self, key: &str) -> bool {
@@ -106,22 +100,7 @@ impl Subject for Direct {
     }
 
     fn left_over(&self, bucket: &Bucket, tasks: &BTreeMap<TaskId, Task>) -> Vec<String> {
-        let mut left_over = bucket.keys("");
-        left_over.retain(|key| {
-            let kept = match key.parse() {
-                Ok(Key::Task(_) | Key::Worker(_) | Key::Idempotency(_)) => true,
-                Ok(Key::Ready(_) | Key::Later(_) | Key::Lease { .. }) => false,
-                Ok(Key::Input { id, sha256 }) => tasks.get(&id).is_some_and(
-                    |task| matches!(task.input(), Payload::Stored(stored) if stored.sha256 == sha256),
-                ),
-                Ok(Key::Output { id, attempt }) => tasks.get(&id).is_some_and(|task| {
-                    task.attempt == attempt && matches!(task.output(), Some(Payload::Stored(_)))
-                }),
-                Err(_) => key.starts_with("meta/") || key.starts_with(QUARANTINE_PREFIX),
-            };
-            !kept
-        });
-        left_over
+        left_over_keys(bucket.keys(""), tasks)
     }
 
     fn budget(&self, work: &Work) -> (u64, u64, u64) {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use qo_broker::{BrokerEngine, JsonConfig};
+use qo_check::StoredVersion;
 use qo_core::Task;
 use qo_core::TaskId;
-use qo_core::keys::Key;
 use qo_store::client::ClientConfig;
 
-use super::{Host, Running, Subject, Work};
-use crate::store::{Bucket, Written};
+use super::{Host, Running, Subject, Work, is_kept_beside, task_of_payload};
+use crate::store::Bucket;
 
 /// Where the queue is.
 const QUEUE_KEY: &str = "queue.json";
@@ -57,14 +57,14 @@ impl Subject for Json {
         }
     }
 
-    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
-        let mut records: BTreeMap<TaskId, Vec<Written>> = BTreeMap::new();
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<StoredVersion>> {
+        let mut records: BTreeMap<TaskId, Vec<StoredVersion>> = BTreeMap::new();
         let mut known: BTreeMap<TaskId, Bytes> = BTreeMap::new();
         let versions = bucket.history(QUEUE_KEY).remove(QUEUE_KEY);
         for version in versions.unwrap_or_default() {
             let mut lines: BTreeMap<TaskId, Bytes> = BTreeMap::new();
             let mut change = |id: TaskId, body: Option<Bytes>| {
-                records.entry(id).or_default().push(Written {
+                records.entry(id).or_default().push(StoredVersion {
                     body,
                     ..version.clone()
                 });
@@ -85,7 +85,7 @@ impl Subject for Json {
         records
     }
 
-    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, Written> {
+    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, StoredVersion> {
         let newest = bucket
             .history(QUEUE_KEY)
             .remove(QUEUE_KEY)
@@ -96,7 +96,7 @@ impl Subject for Json {
         let lines = lines_of(newest.body.as_ref()).into_iter();
         lines
             .map(|(id, line)| {
-                let written = Written {
+                let written = StoredVersion {
                     body: Some(line),
                     ..newest.clone()
                 };
@@ -119,22 +119,12 @@ impl Subject for Json {
     }
 
     fn tasks_of(&self, key: &str) -> Vec<TaskId> {
-        match key.parse() {
-            Ok(Key::Input { id, .. } | Key::Output { id, .. }) => vec![id],
-            _ => Vec::new(),
-        }
+        task_of_payload(key)
     }
 
     fn left_over(&self, bucket: &Bucket, _tasks: &BTreeMap<TaskId, Task>) -> Vec<String> {
         let mut left_over = bucket.keys("");
-        // A payload that no task names costs its storage and does no harm: a crash between two writes leaves one.
-        left_over.retain(|key| {
-            let is_kept = matches!(
-                key.parse(),
-                Ok(Key::Worker(_) | Key::Input { .. } | Key::Output { .. })
-            );
-            key != QUEUE_KEY && !is_kept
-        });
+        left_over.retain(|key| key != QUEUE_KEY && !is_kept_beside(key));
         left_over
     }
 

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use object_store::ObjectStore;
 use qo_broker::BrokerEngine;
+use qo_check::StoredVersion;
+use qo_core::keys::Key;
 use qo_core::{Task, TaskId};
 use qo_engine::{Engine, EngineError};
 use qo_store::clock::StoreClock;
@@ -21,7 +23,7 @@ use qo_store::runtime::{BoxFuture, Runtime};
 
 use crate::broker::Wire;
 use crate::faults::FaultKind;
-use crate::store::{Bucket, Written};
+use crate::store::Bucket;
 
 pub use self::direct::Direct;
 pub use self::json::Json;
@@ -93,10 +95,10 @@ pub trait Subject: Debug + Send + Sync + 'static {
     }
 
     /// Every stored version of every task, oldest first.
-    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>>;
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<StoredVersion>>;
 
     /// The newest stored version of every task that is there and was never damaged.
-    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, Written> {
+    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, StoredVersion> {
         let records = self.records(bucket).into_iter();
         records
             .filter(|(_, written)| !written.iter().any(|written| written.damaged))
@@ -140,4 +142,20 @@ pub struct Work {
     pub calls: u64,
     /// How long all processes have run, together.
     pub process_seconds: u64,
+}
+
+/// The task whose payload is stored under a key.
+fn task_of_payload(key: &str) -> Vec<TaskId> {
+    match key.parse() {
+        Ok(Key::Input { id, .. } | Key::Output { id, .. }) => vec![id],
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a broker may keep an object beside its state. A payload that no task refers to is harmless: a crash between two writes leaves one.
+fn is_kept_beside(key: &str) -> bool {
+    matches!(
+        key.parse(),
+        Ok(Key::Worker(_) | Key::Input { .. } | Key::Output { .. })
+    )
 }

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
+use qo_check::Step;
 use qo_sim::campaign::{Totals, explain, run_seed};
-use qo_sim::check::Step;
-use qo_sim::faults::FaultKind;
+use qo_sim::faults::{FaultKind, SIMULATED};
 use qo_sim::subject::{Subject, from_name};
 
 const SEEDS: u64 = 500;
@@ -37,10 +37,10 @@ fn campaign(engine: &str, seeds: impl Iterator<Item = u64>) -> Totals {
 fn part(engine: &str, number: u64) {
     let totals = campaign(engine, (0..SEEDS).filter(|seed| seed % PARTS == number));
     // A campaign in which something never happens proves nothing about it.
-    let common = totals.steps.keys().filter(|step| **step != Step::TakenBack);
+    let common = totals.steps.keys().filter(|step| **step != Step::Returned);
     assert_eq!(common.count(), STEPS, "{totals}");
     let subject = from_name(engine).unwrap();
-    let kinds = FaultKind::ALL.into_iter();
+    let kinds = SIMULATED.into_iter();
     // Who keeps the queue in one place lists only for a purge.
     let rare = |kind| kind == FaultKind::StaleList && engine != "direct";
     for kind in kinds.filter(|kind| subject.endures(*kind) && !rare(*kind)) {

@@ -123,7 +123,7 @@ fn lists_are_in_order_and_old_ones_show_the_past() {
                 prefix: Some(prefix),
                 offset: None,
             };
-            let qo_sim::store::Answer::List(old) =
+            let qo_sim::store::StoreReply::List(old) =
                 bucket.stale_list(&request, Duration::from_secs(5))
             else {
                 panic!("a list is answered with a list");

@@ -10,7 +10,7 @@ use qo_sim::faults::Trouble;
 use qo_sim::plan::Plan;
 use qo_sim::random::Random;
 use qo_sim::sched::{Scheduler, SimRuntime};
-use qo_sim::store::{Bucket, BucketSettings, Link, Verb};
+use qo_sim::store::{Bucket, BucketSettings, Link};
 use qo_sim::subject::{Direct, Host, Subject};
 use qo_sim::trace::Trace;
 
@@ -53,7 +53,7 @@ fn many_claims_of_one_process_wait_without_a_loop() {
     let requests: u64 = bucket.counts().values().sum();
     // One question every 1.5 s for all of them.
     assert!(
-        (40..=60).contains(&bucket.counts()[&Verb::Get]),
+        (40..=60).contains(&bucket.counts()[&Operation::Get]),
         "{:?}",
         bucket.counts()
     );

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qo_check::CallLog;
 use qo_core::{Json, Status, Task, TaskId};
 use qo_engine::api::{IdempotencyRequest, SubmitRequest};
 use qo_engine::{Engine, EngineError};
@@ -12,7 +13,6 @@ use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::wrap::{Delay, FaultPlan};
 
 use super::bucket::Bucket;
-use super::journal::Journal;
 use super::process::{Process, Setting};
 
 /// How a program ended otherwise than it should.
@@ -30,7 +30,7 @@ pub(super) type Outcome = Result<(), Surprise>;
 /// Everything that a program plays with.
 pub(super) struct Stage {
     pub(super) bucket: Arc<Bucket>,
-    pub(super) journal: Journal,
+    pub(super) log: CallLog,
     /// The process whose requests are struck.
     pub(super) actor: Process,
     pub(super) plan: FaultPlan,
@@ -39,15 +39,15 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn new(bucket: Arc<Bucket>, plan: FaultPlan, delay: Option<Delay>) -> Self {
-        let journal = Journal::default();
+        let log = CallLog::new(bucket.ticks.clone());
         let setting = Setting {
             delay,
             ..Setting::new("actor", 1)
         };
-        let actor = Process::start(&bucket, &journal, setting);
+        let actor = Process::start(&bucket, &log, setting);
         Self {
             bucket,
-            journal,
+            log,
             actor,
             plan,
             armed: Cell::new(false),
@@ -66,7 +66,7 @@ impl Stage {
 
     /// Another process, whose requests are not struck.
     pub(super) fn other(&self, name: &str, seed: u64) -> Process {
-        Process::start(&self.bucket, &self.journal, Setting::new(name, seed))
+        Process::start(&self.bucket, &self.log, Setting::new(name, seed))
     }
 
     pub(super) fn request(&self) -> SubmitRequest {

@@ -9,8 +9,7 @@ use qo_store::runtime::Runtime;
 use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore};
 
 use super::bucket::Bucket;
-use super::checker::{self, Excuse};
-use super::runtime::TrueClock;
+use super::checker::{self, Tolerance};
 use super::scenario::Scenario;
 use super::stage::Stage;
 use super::upkeep;
@@ -142,7 +141,7 @@ fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool)
         .unwrap();
     runtime.block_on(async {
         let plan = strike.map_or_else(FaultPlan::none, |(request, strike)| strike.plan(request));
-        let bucket = Bucket::shared(TrueClock::start());
+        let bucket = Bucket::shared();
         let dropped = strike.and_then(|(request, strike)| Some((request, strike.patience()?)));
         let delay = dropped.map(|_| Delay::Fixed(ROUND_TRIP));
         let stage = Stage::new(bucket, plan, delay);
@@ -189,20 +188,20 @@ fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool)
         let drained = if lives_on {
             upkeep::drain_with(&stage.actor, &stage.bucket).await
         } else {
-            upkeep::drain(&stage.bucket, &stage.journal).await
+            upkeep::drain(&stage.bucket, &stage.log).await
         };
         drained.map_err(describe)?;
-        let excuse = if kills || lives_on {
-            Excuse::Died
+        let tolerance = if kills || lives_on {
+            Tolerance::Deaths
         } else {
-            Excuse::None
+            Tolerance::None
         };
         let reader = stage.other("reader", 4);
-        let wrong = checker::check(&stage.bucket, &stage.journal, &reader.engine, excuse).await;
-        if wrong.is_empty() {
+        let breaches = checker::check(&stage.bucket, &stage.log, &reader.engine, tolerance).await;
+        if breaches.is_empty() {
             Ok((requests, struck))
         } else {
-            Err(describe(wrong.join("; ")))
+            Err(describe(breaches.to_string()))
         }
     })
 }

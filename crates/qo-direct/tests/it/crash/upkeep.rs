@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use qo_check::CallLog;
 use qo_core::QueueName;
 use qo_core::task::decode;
 use qo_direct::SweepNext;
 use qo_engine::{Engine, EngineError};
 
 use super::bucket::Bucket;
-use super::journal::Journal;
 use super::process::{Process, Setting};
 use super::stage::small;
 
@@ -34,8 +34,8 @@ pub(super) async fn sweep_pass(process: &Process) -> Result<(), EngineError> {
 }
 
 /// Brings every task to its end, and clears away what the faults have left, as a process that has just started.
-pub(super) async fn drain(bucket: &Arc<Bucket>, journal: &Journal) -> Result<(), String> {
-    let process = Process::start(bucket, journal, Setting::new("drain", 99));
+pub(super) async fn drain(bucket: &Arc<Bucket>, log: &CallLog) -> Result<(), String> {
+    let process = Process::start(bucket, log, Setting::new("drain", 99));
     drain_with(&process, bucket).await
 }
 
@@ -48,14 +48,14 @@ pub(super) async fn drain_with(process: &Process, bucket: &Bucket) -> Result<(),
         .resume(&QueueName::default())
         .await
         .map_err(told)?;
-    let started = bucket.clock().elapsed();
+    let started = bucket.elapsed();
     loop {
         for task in process.claim(100, 0).await.map_err(told)? {
             process.complete(&task, small()).await.map_err(told)?;
         }
         check_leases(process).await.map_err(told)?;
         sweep_pass(process).await.map_err(told)?;
-        let elapsed = bucket.clock().elapsed().saturating_sub(started);
+        let elapsed = bucket.elapsed().saturating_sub(started);
         let unfinished = unfinished(bucket);
         if unfinished.is_empty() {
             break;
@@ -79,7 +79,7 @@ pub(super) async fn drain_with(process: &Process, bucket: &Bucket) -> Result<(),
 /// The tasks that have not come to their end.
 fn unfinished(bucket: &Bucket) -> Vec<String> {
     let mut unfinished = Vec::new();
-    for (key, versions) in bucket.records() {
+    for (key, versions) in bucket.versions() {
         let last = versions.last().and_then(|version| version.body.as_ref());
         if let Some(task) = last.and_then(|body| decode(body).ok())
             && !task.status.is_terminal()

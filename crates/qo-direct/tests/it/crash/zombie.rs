@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use qo_check::CallLog;
 use qo_core::transition::FailureKind;
 use qo_core::{Json, Status, Task};
 use qo_engine::api::SubmitRequest;
@@ -10,10 +11,8 @@ use qo_engine::{Engine, EngineError};
 use qo_store::runtime::RuntimeExt;
 
 use super::bucket::Bucket;
-use super::checker::{self, Excuse, VICTIM};
-use super::journal::Journal;
+use super::checker::{self, Tolerance, VICTIM};
 use super::process::{Process, Setting};
-use super::runtime::TrueClock;
 use super::stage::{large, small};
 use super::upkeep;
 
@@ -102,10 +101,10 @@ async fn a_zombie_changes_nothing() {
 }
 
 async fn wake_up(since: Since, what: Attempted) {
-    let bucket = Bucket::shared(TrueClock::start());
-    let journal = Journal::default();
-    let zombie = Process::start(&bucket, &journal, Setting::new(VICTIM, 1));
-    let other = Process::start(&bucket, &journal, Setting::new("other", 2));
+    let bucket = Bucket::shared();
+    let log = CallLog::new(bucket.ticks.clone());
+    let zombie = Process::start(&bucket, &log, Setting::new(VICTIM, 1));
+    let other = Process::start(&bucket, &log, Setting::new("other", 2));
 
     let mut request = SubmitRequest::new("job".parse().unwrap(), Json::null());
     request.id = Some(zombie.runtime.new_task_id());
@@ -153,7 +152,7 @@ async fn wake_up(since: Since, what: Attempted) {
         let running = qo_core::task::decode(&running.unwrap()).unwrap();
         other.complete(&running, small()).await.unwrap();
     }
-    upkeep::drain(&bucket, &journal).await.unwrap();
-    let wrong = checker::check(&bucket, &journal, &other.engine, Excuse::None).await;
-    assert!(wrong.is_empty(), "{what:?}, {since:?}: {wrong:?}");
+    upkeep::drain(&bucket, &log).await.unwrap();
+    let breaches = checker::check(&bucket, &log, &other.engine, Tolerance::None).await;
+    assert!(breaches.is_empty(), "{what:?}, {since:?}:\n{breaches}");
 }

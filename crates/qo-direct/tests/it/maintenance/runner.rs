@@ -24,7 +24,7 @@ async fn a_dead_workers_task_is_claimed_by_another_within_62_seconds() {
         let maintenance = Maintenance::spawn(other.clone(), MaintenanceConfig::default());
         bucket
             .runtime
-            .pass(Duration::from_millis(head_start_ms))
+            .sleep(Duration::from_millis(head_start_ms))
             .await;
         let id = submit(&dying).await.id;
         claim(&dying).await;
@@ -99,7 +99,7 @@ async fn an_idle_bucket_costs_next_to_nothing() {
         // The first pass over everything is paid once.
         bucket.runtime.pass_seconds(7_200).await;
         let before = bucket.counts();
-        bucket.runtime.pass(day).await;
+        bucket.runtime.sleep(day).await;
         let counts = bucket.counts().since(&before);
         let dollars = counts.dollars(&Prices::default()) * 30.0;
         println!("{processes} idle for a day, ${dollars:.3} a month:\n{counts}");

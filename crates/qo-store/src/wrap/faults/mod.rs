@@ -7,6 +7,7 @@
 //! and crash, but not be late or doubled.
 
 mod answers;
+mod kind;
 mod plan;
 mod stale;
 mod state;
@@ -31,7 +32,8 @@ use object_store::{
     PutResult, Result,
 };
 
-pub use plan::{FaultKind, FaultPlan, FaultRule};
+pub use kind::FaultKind;
+pub use plan::{FaultPlan, FaultRule};
 pub use state::InjectedFault;
 
 use self::stale::{Changes, one_level};

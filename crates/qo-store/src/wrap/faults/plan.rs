@@ -1,103 +1,10 @@
 //! Which faults are injected, where, and how often.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+use super::kind::FaultKind;
 use crate::wrap::operation::Operation;
-
-/// One way in which a store, or the way to it, fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FaultKind {
-    /// The request is never applied, and no answer comes.
-    LostRequest,
-    /// The request is applied, and no answer comes.
-    LostAnswer,
-    /// No answer comes; the write is applied some time later, if its condition still holds then.
-    LateApply,
-    /// The write is applied twice, and the second answer is returned: a create is told that something is already there.
-    DuplicateApply,
-    /// 409 `ConditionalRequestConflict`, and the conditional write is not applied.
-    Conflict,
-    /// 500, although the request was applied.
-    ErrorAfterApply,
-    /// 503 to this request and to every other for a while; none of them is applied.
-    Unavailable,
-    /// A list as it was some time ago: without what was written since, with what was deleted since.
-    StaleList,
-    /// A body that ends early, although its size claims more.
-    TornRead,
-    /// A conditional write is done whether its condition holds or not.
-    IgnoredCondition,
-    /// A condition is checked first, and the write done a moment later, whatever happened in between.
-    NonAtomicCondition,
-    /// From this request on nothing is applied and nothing answered, until the store is revived.
-    Crash,
-}
-
-impl FaultKind {
-    /// Every kind.
-    pub const ALL: [Self; 12] = [
-        Self::LostRequest,
-        Self::LostAnswer,
-        Self::LateApply,
-        Self::DuplicateApply,
-        Self::Conflict,
-        Self::ErrorAfterApply,
-        Self::Unavailable,
-        Self::StaleList,
-        Self::TornRead,
-        Self::IgnoredCondition,
-        Self::NonAtomicCondition,
-        Self::Crash,
-    ];
-
-    /// Whether a request of this kind can suffer this fault. Where it cannot, a plan that asks for it has no effect.
-    pub fn applies_to(self, operation: Operation) -> bool {
-        match self {
-            Self::LostRequest
-            | Self::LostAnswer
-            | Self::ErrorAfterApply
-            | Self::Unavailable
-            | Self::Crash => true,
-            Self::LateApply | Self::DuplicateApply => matches!(
-                operation,
-                Operation::Put
-                    | Operation::Create
-                    | Operation::Swap
-                    | Operation::Delete
-                    | Operation::Copy
-            ),
-            Self::Conflict | Self::IgnoredCondition | Self::NonAtomicCondition => {
-                matches!(operation, Operation::Create | Operation::Swap)
-            }
-            Self::StaleList => operation == Operation::List,
-            Self::TornRead => operation == Operation::Get,
-        }
-    }
-}
-
-impl fmt::Display for FaultKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::LostRequest => "lost request",
-            Self::LostAnswer => "lost answer",
-            Self::LateApply => "late apply",
-            Self::DuplicateApply => "duplicate apply",
-            Self::Conflict => "conflict",
-            Self::ErrorAfterApply => "error after apply",
-            Self::Unavailable => "unavailable",
-            Self::StaleList => "stale list",
-            Self::TornRead => "torn read",
-            Self::IgnoredCondition => "ignored condition",
-            Self::NonAtomicCondition => "non-atomic condition",
-            Self::Crash => "crash",
-        })
-    }
-}
 
 /// How often one fault strikes, and whom.
 #[derive(Debug, Clone, PartialEq)]
@@ -229,16 +136,5 @@ mod tests {
         let everywhere = FaultRule::new(FaultKind::TornRead, 1.0);
         assert!(everywhere.matches(Operation::Get, "any"));
         assert!(!everywhere.matches(Operation::Put, "any"));
-    }
-
-    #[test]
-    fn every_kind_strikes_something() {
-        for kind in FaultKind::ALL {
-            let mut operations = Operation::ALL.into_iter();
-            assert!(
-                operations.any(|operation| kind.applies_to(operation)),
-                "{kind}"
-            );
-        }
     }
 }

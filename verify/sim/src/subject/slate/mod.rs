@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_broker::{BrokerEngine, SlateConfig};
-use qo_core::keys::Key;
+use qo_check::StoredVersion;
 use qo_core::{Task, TaskId};
 use qo_engine::{Engine, EngineError};
 use qo_store::client::ClientConfig;
 use qo_store::runtime::BoxFuture;
 
-use super::{Host, Running, Subject, Work};
+use super::{Host, Running, Subject, Work, is_kept_beside, task_of_payload};
 use crate::faults::FaultKind;
-use crate::store::{Bucket, Written};
+use crate::store::Bucket;
 
 /// Where the database is, and which writer has it.
 const DATABASE: &str = "slate/";
@@ -74,11 +74,11 @@ impl Subject for Slate {
         Box::pin(opening)
     }
 
-    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<StoredVersion>> {
         wal::records(bucket)
     }
 
-    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, Written> {
+    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, StoredVersion> {
         wal::newest(bucket)
     }
 
@@ -97,22 +97,12 @@ impl Subject for Slate {
     }
 
     fn tasks_of(&self, key: &str) -> Vec<TaskId> {
-        match key.parse() {
-            Ok(Key::Input { id, .. } | Key::Output { id, .. }) => vec![id],
-            _ => Vec::new(),
-        }
+        task_of_payload(key)
     }
 
     fn left_over(&self, bucket: &Bucket, _tasks: &BTreeMap<TaskId, Task>) -> Vec<String> {
         let mut left_over = bucket.keys("");
-        // A payload that no task names costs its storage and does no harm: a crash between two writes leaves one.
-        left_over.retain(|key| {
-            let is_kept = matches!(
-                key.parse(),
-                Ok(Key::Worker(_) | Key::Input { .. } | Key::Output { .. })
-            );
-            !key.starts_with(DATABASE) && key != MARK && !is_kept
-        });
+        left_over.retain(|key| !key.starts_with(DATABASE) && key != MARK && !is_kept_beside(key));
         left_over
     }
 

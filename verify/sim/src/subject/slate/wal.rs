@@ -10,11 +10,12 @@ use bytes::Bytes;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
+use qo_check::StoredVersion;
 use qo_core::task::{decode_compact, encode};
 use qo_core::{Json, Task, TaskId};
 use slatedb::{ValueDeletable, WalReader};
 
-use crate::store::{Bucket, Written};
+use crate::store::Bucket;
 
 /// Where the log is, and how its objects are called.
 const LOG: &str = "slate/wal/";
@@ -50,14 +51,14 @@ struct Outcome {
 }
 
 /// Every stored version of every task, as JSON.
-pub(super) fn records(bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
-    let mut records: BTreeMap<TaskId, Vec<Written>> = BTreeMap::new();
+pub(super) fn records(bucket: &Bucket) -> BTreeMap<TaskId, Vec<StoredVersion>> {
+    let mut records: BTreeMap<TaskId, Vec<StoredVersion>> = BTreeMap::new();
     follow(bucket, |written, id, task| {
         let versions = records.entry(id).or_default();
         let body = task.and_then(|task| Some(Bytes::from(encode(&task).ok()?)));
         let is_there = versions.last().is_some_and(|last| last.body.is_some());
         if body.is_some() || is_there {
-            versions.push(Written {
+            versions.push(StoredVersion {
                 body,
                 ..written.clone()
             });
@@ -67,15 +68,15 @@ pub(super) fn records(bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
 }
 
 /// The newest version of every task that is there, as JSON.
-pub(super) fn newest(bucket: &Bucket) -> BTreeMap<TaskId, Written> {
-    let mut newest: BTreeMap<TaskId, (Written, Task)> = BTreeMap::new();
+pub(super) fn newest(bucket: &Bucket) -> BTreeMap<TaskId, StoredVersion> {
+    let mut newest: BTreeMap<TaskId, (StoredVersion, Task)> = BTreeMap::new();
     follow(bucket, |written, id, task| {
         match task {
             Some(task) => newest.insert(id, (written.clone(), task)),
             None => newest.remove(&id),
         };
     });
-    let as_json = |(written, task): (Written, Task)| Written {
+    let as_json = |(written, task): (StoredVersion, Task)| StoredVersion {
         body: encode(&task).ok().map(Bytes::from),
         ..written
     };
@@ -86,7 +87,7 @@ pub(super) fn newest(bucket: &Bucket) -> BTreeMap<TaskId, Written> {
 }
 
 /// Goes through the log in its order, group by group and task by task.
-fn follow(bucket: &Bucket, mut visit: impl FnMut(&Written, TaskId, Option<Task>)) {
+fn follow(bucket: &Bucket, mut visit: impl FnMut(&StoredVersion, TaskId, Option<Task>)) {
     let mut places: BTreeMap<u64, TaskId> = BTreeMap::new();
     let mut inputs: BTreeMap<TaskId, Bytes> = BTreeMap::new();
     // The numbers in the names have as many digits as the largest can have, so that this is their order.

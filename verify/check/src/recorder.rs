@@ -1,4 +1,4 @@
-//! An engine that notes in the journal what is asked of it, so that programs which know nothing of the simulator are judged too.
+//! An engine that records the calls it receives, so that programs that know nothing of the checks are checked as well.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,38 +12,39 @@ use qo_engine::api::{
 };
 use qo_engine::{Engine, EngineError};
 
-use crate::journal::{Asked, Journal, Seen, Told, told, told_of_submit};
-use crate::sched::ProcessId;
+use crate::call::{CallKind, CallerId, Reply, TaskView, reply_to};
+use crate::call_log::CallLog;
 
-/// The engine of a process, with its journal.
-pub(crate) struct Recorder {
-    process: ProcessId,
+/// The engine of one process, with the log of its calls.
+pub struct Recorder {
+    caller: CallerId,
     engine: Arc<dyn Engine>,
-    journal: Arc<Journal>,
+    log: CallLog,
 }
 
 impl Recorder {
-    pub(crate) fn new(process: ProcessId, engine: Arc<dyn Engine>, journal: Arc<Journal>) -> Self {
+    /// Records the calls of a process to an engine.
+    pub fn new(caller: CallerId, engine: Arc<dyn Engine>, log: CallLog) -> Self {
         Self {
-            process,
+            caller,
             engine,
-            journal,
+            log,
         }
     }
 
-    async fn note(
+    async fn record(
         &self,
-        asked: Asked,
+        kind: CallKind,
         id: TaskId,
         lease: Option<LeaseId>,
         call: impl Future<Output = Result<Task, EngineError>>,
     ) -> Result<Task, EngineError> {
-        let open = self.journal.open(self.process, asked, Some(id));
-        self.journal.with(&open, |call| call.lease = lease);
-        let answer = call.await;
-        let told = told(&answer, |task| Told::Done(Some(Seen::of(task))));
-        self.journal.close(&open, told);
-        answer
+        let open = self.log.open(self.caller, kind, Some(id));
+        self.log.amend(&open, |call| call.lease = lease);
+        let result = call.await;
+        let reply = reply_to(&result, |task| Reply::Done(Some(TaskView::of(task))));
+        self.log.close(&open, reply);
+        result
     }
 }
 
@@ -60,16 +61,16 @@ impl Engine for Recorder {
     }
 
     async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
-        let open = self.journal.open(self.process, Asked::Submit, request.id);
+        let open = self.log.open(self.caller, CallKind::Submit, request.id);
         let key = request.idempotency.as_ref().map(|known| known.key.clone());
-        self.journal.with(&open, |call| call.key = key);
-        let answer = self.engine.submit(request).await;
-        if let Ok(submitted) = &answer {
+        self.log.amend(&open, |call| call.key = key);
+        let result = self.engine.submit(request).await;
+        if let Ok(submitted) = &result {
             let id = submitted.task.id;
-            self.journal.with(&open, |call| call.task = Some(id));
+            self.log.amend(&open, |call| call.task = Some(id));
         }
-        self.journal.close(&open, told(&answer, told_of_submit));
-        answer
+        self.log.close(&open, reply_to(&result, Reply::to_submit));
+        result
     }
 
     async fn submit_many(
@@ -81,17 +82,16 @@ impl Engine for Recorder {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
-        let open = self.journal.open(self.process, Asked::Claim, None);
-        let answer = self.engine.claim(request).await;
-        self.journal
-            .close(&open, told(&answer, |_| Told::Done(None)));
-        if let Ok(tasks) = &answer {
-            let called = self.journal.called(&open);
+        let open = self.log.open(self.caller, CallKind::Claim, None);
+        let result = self.engine.claim(request).await;
+        self.log
+            .close(&open, reply_to(&result, |_| Reply::Done(None)));
+        if let Ok(tasks) = &result {
             for task in tasks {
-                self.journal.handed_out(self.process, called, task);
+                self.log.handed_out(self.caller, &open, task);
             }
         }
-        answer
+        result
     }
 
     async fn renew(
@@ -101,7 +101,7 @@ impl Engine for Recorder {
         lease_ms: Option<u64>,
     ) -> Result<Task, EngineError> {
         let call = self.engine.renew(id, lease, lease_ms);
-        self.note(Asked::Keep, id, Some(lease), call).await
+        self.record(CallKind::Renew, id, Some(lease), call).await
     }
 
     async fn progress(
@@ -111,7 +111,7 @@ impl Engine for Recorder {
         report: ProgressReport,
     ) -> Result<Task, EngineError> {
         let call = self.engine.progress(id, lease, report);
-        self.note(Asked::Keep, id, Some(lease), call).await
+        self.record(CallKind::Renew, id, Some(lease), call).await
     }
 
     async fn complete(
@@ -121,7 +121,7 @@ impl Engine for Recorder {
         output: Option<Json>,
     ) -> Result<Task, EngineError> {
         let call = self.engine.complete(id, lease, output);
-        self.note(Asked::Complete, id, Some(lease), call).await
+        self.record(CallKind::Complete, id, Some(lease), call).await
     }
 
     async fn fail(
@@ -131,54 +131,55 @@ impl Engine for Recorder {
         failure: Failure,
     ) -> Result<Task, EngineError> {
         let call = self.engine.fail(id, lease, failure);
-        self.note(Asked::Fail, id, Some(lease), call).await
+        self.record(CallKind::Fail, id, Some(lease), call).await
     }
 
     async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, EngineError> {
         let call = self.engine.release(id, lease);
-        self.note(Asked::Release, id, Some(lease), call).await
+        self.record(CallKind::Release, id, Some(lease), call).await
     }
 
     async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, EngineError> {
         let call = self.engine.snooze(id, lease, delay_ms);
-        self.note(Asked::Snooze, id, Some(lease), call).await
+        self.record(CallKind::Snooze, id, Some(lease), call).await
     }
 
     async fn cancel(&self, id: TaskId, reason: Option<String>) -> Result<Task, EngineError> {
         let call = self.engine.cancel(id, reason);
-        self.note(Asked::Cancel, id, None, call).await
+        self.record(CallKind::Cancel, id, None, call).await
     }
 
     async fn replay(&self, id: TaskId) -> Result<Task, EngineError> {
         let call = self.engine.replay(id);
-        self.note(Asked::Replay, id, None, call).await
+        self.record(CallKind::Replay, id, None, call).await
     }
 
-    // No actor asks for it yet, so that the checks need not know it.
+    // No test calls it yet, so the checks do not cover it.
     async fn run_now(&self, id: TaskId) -> Result<Task, EngineError> {
         self.engine.run_now(id).await
     }
 
     async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
         let call = self.engine.archive(id);
-        self.note(Asked::Archive, id, None, call).await
+        self.record(CallKind::Archive, id, None, call).await
     }
 
     async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
         let call = self.engine.unarchive(id);
-        self.note(Asked::Unarchive, id, None, call).await
+        self.record(CallKind::Unarchive, id, None, call).await
     }
 
     async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
-        let open = self.journal.open(self.process, Asked::Purge, Some(id));
-        let answer = self.engine.purge(id).await;
-        self.journal
-            .close(&open, told(&answer, |()| Told::Done(None)));
-        answer
+        let open = self.log.open(self.caller, CallKind::Purge, Some(id));
+        let result = self.engine.purge(id).await;
+        self.log
+            .close(&open, reply_to(&result, |()| Reply::Done(None)));
+        result
     }
 
     async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.note(Asked::Get, id, None, self.engine.get(id)).await
+        self.record(CallKind::Get, id, None, self.engine.get(id))
+            .await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {
