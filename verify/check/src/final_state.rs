@@ -53,23 +53,51 @@ pub struct CompletedAttempt {
     pub output: String,
 }
 
-/// The final state of a queue, and what its clients and workers noted.
+/// What clients and workers called, and the replies.
+#[derive(Debug, Clone, Default)]
+pub struct ClientLog {
+    /// What clients submitted.
+    pub submissions: Vec<Submission>,
+    /// The attempts that workers started.
+    pub started: Vec<StartedAttempt>,
+    /// The completions that were acknowledged.
+    pub completed: Vec<CompletedAttempt>,
+    /// Task and attempt of completions that were refused because the lease was lost.
+    pub refused: Vec<(TaskId, u32)>,
+    /// Task and attempt of completions whose reply is unknown.
+    pub unknown: Vec<(TaskId, u32)>,
+}
+
+impl ClientLog {
+    /// Adds another log.
+    pub fn merge(&mut self, other: Self) {
+        self.submissions.extend(other.submissions);
+        self.started.extend(other.started);
+        self.completed.extend(other.completed);
+        self.refused.extend(other.refused);
+        self.unknown.extend(other.unknown);
+    }
+
+    /// The number of acknowledged submits.
+    pub fn acknowledged(&self) -> usize {
+        let submissions = self.submissions.iter();
+        submissions.map(|one| one.acknowledged.len()).sum()
+    }
+}
+
+/// The final state of a queue.
 #[derive(Debug, Clone, Copy)]
 pub struct FinalState<'a> {
     /// All tasks, as a list of the queue returned them.
     pub tasks: &'a [Task],
-    /// What clients submitted.
-    pub submissions: &'a [Submission],
-    /// The attempts that workers started.
-    pub started: &'a [StartedAttempt],
-    /// The completions that workers were acknowledged.
-    pub completed: &'a [CompletedAttempt],
-    /// Task and attempt of completions that were refused because the lease was lost.
-    pub refused: &'a [(TaskId, u32)],
+    /// What clients and workers called.
+    pub log: &'a ClientLog,
     /// The statuses that a task may end in.
     pub ends: &'a [Status],
     /// Whether all events carry the time of one clock.
     pub has_one_clock: bool,
+    /// Whether the log contains all completions.
+    pub knows_completions: bool,
 }
 
 /// An attempt in a task's history.
@@ -123,7 +151,7 @@ impl FinalState<'_> {
 
     /// Acknowledged tasks exist, each submission is one task, and its input is the submitted one.
     fn check_submissions(&self, tasks: &BTreeMap<TaskId, &Task>, breaches: &mut Breaches) {
-        for submission in self.submissions {
+        for submission in &self.log.submissions {
             let ids: BTreeSet<TaskId> = submission.acknowledged.iter().copied().collect();
             if ids.len() > 1 {
                 let text = format!("one submission was acknowledged as tasks {ids:?}");
@@ -152,7 +180,7 @@ impl FinalState<'_> {
     fn check_origins(&self, breaches: &mut Breaches) {
         let mut keys: BTreeMap<&str, TaskId> = BTreeMap::new();
         for task in self.tasks {
-            if !self.submissions.iter().any(|one| one.is_of(task)) {
+            if !self.log.submissions.iter().any(|one| one.is_of(task)) {
                 let text = format!("nobody submitted task {}", task.id);
                 breaches.add(Promise::OneTask, text);
             }
@@ -165,7 +193,7 @@ impl FinalState<'_> {
         }
     }
 
-    /// Each event follows from the one before, attempts count up, and nothing follows an end.
+    /// Each event follows from the one before, attempts count up, no operation is applied twice, and nothing follows an end.
     fn check_events(&self, task: &Task, breaches: &mut Breaches) {
         if task.events_dropped > 0 {
             return;
@@ -174,7 +202,12 @@ impl FinalState<'_> {
         let mut status: Option<Status> = None;
         let mut attempt = 0;
         let mut at = None;
+        let mut operations = BTreeSet::new();
         for event in task.events.iter() {
+            if event.op_id.is_some_and(|op| !operations.insert(op)) {
+                let text = format!("task {id}: operation {:?} was applied twice", event.op_id);
+                breaches.add(Promise::Rules, text);
+            }
             let is_claim = event.from == Some(Status::Pending) && event.to == Status::Running;
             let is_allowed = match (event.from, event.to) {
                 (None, Status::Pending)
@@ -214,7 +247,7 @@ impl FinalState<'_> {
             task: id,
             number,
             worker,
-        } in self.started
+        } in &self.log.started
         {
             if !seen.insert((*id, *number)) {
                 let text = format!("attempt {number} of task {id} was started twice");
@@ -240,9 +273,9 @@ impl FinalState<'_> {
         }
     }
 
-    /// A task was completed once, with the acknowledged output, and no completion that counts was refused.
+    /// A task was completed once, by a worker that knows or may know of it, with the acknowledged output.
     fn check_completed(&self, tasks: &BTreeMap<TaskId, &Task>, breaches: &mut Breaches) {
-        for (id, number) in self.refused {
+        for (id, number) in &self.log.refused {
             let counts = tasks
                 .get(id)
                 .is_some_and(|task| task.status == Status::Completed && task.attempt == *number);
@@ -253,12 +286,29 @@ impl FinalState<'_> {
                 breaches.add(Promise::OneAttempt, text);
             }
         }
+        let known: BTreeSet<(TaskId, u32)> = self
+            .log
+            .completed
+            .iter()
+            .map(|completed| (completed.task, completed.number))
+            .chain(self.log.unknown.iter().copied())
+            .collect();
+        for task in tasks.values() {
+            let is_completed = task.status == Status::Completed;
+            if self.knows_completions && is_completed && !known.contains(&(task.id, task.attempt)) {
+                let text = format!(
+                    "task {} is completed, and no worker completed attempt {}",
+                    task.id, task.attempt
+                );
+                breaches.add(Promise::OneAttempt, text);
+            }
+        }
         let mut seen = BTreeSet::new();
         for CompletedAttempt {
             task: id,
             number,
             output,
-        } in self.completed
+        } in &self.log.completed
         {
             if !seen.insert(*id) {
                 let text = format!("task {id} was completed twice");

@@ -28,7 +28,7 @@ pub use attempts::Excuse;
 pub use call::{Call, CallKind, CallerId, Reply, TaskView, reply_to};
 pub use call_log::{CallClock, CallLog, OpenCall};
 pub use final_state::{
-    AttemptSpan, CompletedAttempt, FinalState, StartedAttempt, Submission, attempt_spans,
+    AttemptSpan, ClientLog, CompletedAttempt, FinalState, StartedAttempt, Submission, attempt_spans,
 };
 pub use history::{Checked, History};
 pub use leftover::{direct_versions, left_over_keys};

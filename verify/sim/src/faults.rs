@@ -1,7 +1,7 @@
-//! What goes wrong, decided by the seed.
+//! The faults of a run, decided by the seed.
 //!
-//! Each decision is drawn from a stream that its own name decides: the kind of fault, the life of the process, the number of the request.
-//! Every fault that strikes has such a name, and a run can be told to let only some of them strike. That is how a failure is shrunk.
+//! Each decision has a random stream of its own, named by the kind of fault, the life of the process and the number of the request.
+//! Every injected fault has such a name, and a run can be limited to some of them. That is how a failure is shrunk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::random::Random;
 use crate::sched::{HARNESS, ProcessId, Scheduler, lock};
 use crate::store::Request;
 
-/// The longest that a write may be on its way.
+/// The longest delay of a late write.
 pub const LATE_MAX: Duration = Duration::from_secs(90);
 
 /// The kinds that the simulator injects. Their order decides what a seed draws.
@@ -44,53 +44,53 @@ pub fn strikes_requests(kind: FaultKind) -> bool {
     kind <= FaultKind::TornRead && kind != FaultKind::Outage
 }
 
-/// What happens to one request.
+/// The fault of one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Strike {
     /// It never arrives.
     LostRequest {
-        /// Whether the caller is not even told that the connection broke.
+        /// Whether the connection hangs instead of breaking.
         hangs: bool,
     },
-    /// It arrives, and its answer does not.
+    /// It arrives, and its reply does not.
     LostAnswer {
         /// As above.
         hangs: bool,
     },
     /// It arrives much later.
     LateApply {
-        /// How much.
+        /// The delay.
         delay: Duration,
         /// As above.
         hangs: bool,
     },
     /// It arrives twice.
     DuplicateApply {
-        /// How much later the second copy arrives.
+        /// The delay of the second copy.
         delay: Duration,
-        /// Whether the second copy arrives at once, and its answer is the one that is told.
+        /// Whether the second copy arrives at once, and its reply is returned.
         answers_second: bool,
     },
     /// 409.
     Conflict,
-    /// 500 after it was done.
+    /// 500 after it was applied.
     ErrorAfterApply,
     /// 503.
     Unavailable,
-    /// A list of the past.
+    /// An earlier list.
     StaleList {
-        /// How far past.
+        /// How much earlier.
         by: Duration,
     },
     /// A body that ends early.
     TornRead {
-        /// How much of it comes.
+        /// The share of the body that arrives.
         kept: f64,
     },
 }
 
 impl Strike {
-    /// Whether the answer does not come from the store's objects.
+    /// Whether the reply does not depend on the store's objects.
     pub fn answers_by_itself(self) -> bool {
         matches!(self, Self::Conflict | Self::Unavailable)
     }
@@ -116,18 +116,18 @@ impl fmt::Display for Strike {
     }
 }
 
-/// A fault that has struck.
+/// An injected fault.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Struck {
-    /// Names it.
+    /// Its name.
     pub id: String,
-    /// What it was.
+    /// Its plan.
     pub kind: FaultKind,
-    /// Whom it struck; the harness, if everybody.
+    /// The process that it struck; the harness if it struck all.
     pub process: ProcessId,
     /// When.
     pub at: Duration,
-    /// Until when it lasted.
+    /// When it ended.
     pub until: Duration,
 }
 
@@ -145,12 +145,12 @@ struct State {
     outage_until: Duration,
     partitioned: BTreeMap<ProcessId, Duration>,
     struck: Vec<Struck>,
-    /// What the outages and partitions have done to requests, which are no faults of their own.
+    /// The number of requests that outages and partitions refused.
     requests_refused: u64,
 }
 
 impl Trouble {
-    /// The faults that a plan asks for.
+    /// The faults of a plan.
     pub fn new(scheduler: &Scheduler, plan: &Plan) -> Self {
         Self {
             scheduler: scheduler.clone(),
@@ -159,19 +159,19 @@ impl Trouble {
         }
     }
 
-    /// The stream that these numbers name in this run.
+    /// The random stream of this run that these numbers name.
     pub fn dice(&self, parts: &[u64]) -> Random {
         let mut named = vec![self.plan.seed];
         named.extend_from_slice(parts);
         Random::of(&named)
     }
 
-    /// How often a fault strikes; nothing, if it does not.
+    /// The rate of a fault, if the plan contains it.
     pub fn rate(&self, kind: FaultKind) -> Option<f64> {
         self.plan.faults.get(&kind).copied()
     }
 
-    /// How long a request or an answer is on its way.
+    /// The latency of a request or of a reply.
     pub fn latency(&self, dice: &mut Random) -> Duration {
         let (low_us, high_us) = self.plan.latency_us;
         Duration::from_micros(dice.between(low_us, high_us))
@@ -190,7 +190,7 @@ impl Trouble {
         lock(&self.state).over
     }
 
-    /// Whether a process reaches nobody now.
+    /// Whether a process is partitioned now.
     pub fn is_cut_off(&self, process: ProcessId) -> bool {
         let now = self.scheduler.elapsed();
         let state = lock(&self.state);
@@ -198,17 +198,17 @@ impl Trouble {
         until.is_some_and(|until| now < *until)
     }
 
-    /// Everything that has gone wrong.
+    /// All injected faults.
     pub fn struck(&self) -> Vec<Struck> {
         lock(&self.state).struck.clone()
     }
 
-    /// How many requests outages and partitions have refused.
+    /// The number of requests that outages and partitions refused.
     pub fn requests_refused(&self) -> u64 {
         lock(&self.state).requests_refused
     }
 
-    /// Notes a fault of a process or of the store, if it may strike.
+    /// Begins a fault of a process or of the store, unless the plan excludes it. Returns whether it began.
     pub fn begin(&self, id: String, kind: FaultKind, process: ProcessId, lasts: Duration) -> bool {
         let at = self.scheduler.elapsed();
         let mut state = lock(&self.state);
@@ -236,7 +236,7 @@ impl Trouble {
         true
     }
 
-    /// Decides what happens to a request.
+    /// Decides the fault of a request.
     pub(crate) fn strike(
         &self,
         process: ProcessId,
@@ -296,7 +296,7 @@ fn draw(kind: FaultKind, dice: &mut Random) -> Strike {
     match kind {
         FaultKind::LostAnswer => Strike::LostAnswer { hangs },
         FaultKind::LateApply => {
-            // Most are a little late, some very.
+            // Most are a little late, some very late.
             let most_ms = [500, 5_000, 90_000][usize::try_from(dice.below(3)).unwrap_or_default()];
             Strike::LateApply {
                 delay: dice.millis(0, most_ms).min(LATE_MAX),
@@ -320,7 +320,7 @@ fn draw(kind: FaultKind, dice: &mut Random) -> Strike {
     }
 }
 
-/// A fault that strikes everybody.
+/// The process of a fault that strikes all processes.
 pub const EVERYBODY: ProcessId = HARNESS;
 
 #[cfg(test)]

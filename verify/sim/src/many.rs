@@ -1,7 +1,7 @@
 //! A campaign: many seeds on one engine or on all of them, on all cores.
 //!
-//! Each core takes the next pair of a seed and an engine. A run is decided by its seed alone, so that it does not matter which core it is
-//! on; only where a campaign of some time ends depends on the machine.
+//! Each core takes the next pair of a seed and an engine. The seed alone decides a run, so the core does not matter. Only the end of a
+//! campaign that is limited by time depends on the machine.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use qo_sim::subject::Subject;
 
 use crate::args::Until;
 
-/// How often a long campaign says how far it is.
+/// How often a long campaign reports progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 
 struct Campaign {
@@ -31,7 +31,7 @@ struct State {
     totals: BTreeMap<&'static str, Totals>,
 }
 
-/// Runs a campaign, and shows its figures.
+/// Runs a campaign, and prints its figures.
 #[expect(clippy::disallowed_methods, reason = "a campaign takes real time")]
 pub(crate) fn many(
     from: u64,
@@ -61,7 +61,7 @@ pub(crate) fn many(
 }
 
 impl Campaign {
-    /// Runs what is next, until there is nothing more.
+    /// Runs one seed after the other, until there are no more.
     fn work(&self) {
         while let Some((seed, subject)) = self.take() {
             let outcome = run_seed(seed, subject);

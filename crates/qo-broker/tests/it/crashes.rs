@@ -12,7 +12,7 @@ use qo_engine::api::SubmitRequest;
 use qo_store::runtime::{Runtime, RuntimeExt, TokioRuntime};
 use qo_store::wrap::{FaultKind, FaultPlan, FaultStore};
 
-use super::place::{Journal, all_tasks, job, json, memory, wish};
+use super::engines::{Journal, all_tasks, claim_request, job, json, memory};
 
 /// The last status of each task that somebody was told of.
 type Told = Arc<Mutex<BTreeMap<TaskId, Status>>>;
@@ -33,7 +33,11 @@ async fn live(engine: &BrokerEngine, runtime: &dyn Runtime, told: &Told) -> Opti
         }
         engine.submit(request).await.ok()?;
         tell(id, Status::Pending);
-        let task = engine.claim(&wish("a", 1, 100)).await.ok()?.pop()?;
+        let task = engine
+            .claim(&claim_request("a", 1, 100))
+            .await
+            .ok()?
+            .pop()?;
         tell(task.id, Status::Running);
         let lease = task.lease_id?;
         if n == 0 {
@@ -112,7 +116,10 @@ async fn dies_at(journal: Journal, request: u64) -> bool {
     );
     // The successor works on.
     let task = successor.submit(job("b")).await.unwrap().task;
-    let claimed = successor.claim(&wish("b", 1, 5_000)).await.unwrap();
+    let claimed = successor
+        .claim(&claim_request("b", 1, 5_000))
+        .await
+        .unwrap();
     assert_eq!(claimed[0].id, task.id);
     successor.close().await;
     died

@@ -11,7 +11,7 @@ use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::Runtime;
-use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore};
+use qo_store::wrap::{FaultKind, FaultPlan, FaultStore};
 
 use qo_fixtures::{Bucket, LayeredStore, PausableRuntime, StoreLayer};
 
@@ -254,17 +254,14 @@ async fn of_several_standbys_one_takes_over_also_when_one_died_in_its_challenge(
 async fn never_two_leaders_at_once_on_a_poor_network() {
     for seed in 0..10 {
         let scene = Scene::new();
-        let plan = [
+        let faults = [
             FaultKind::LostRequest,
             FaultKind::LostAnswer,
             FaultKind::LateApply,
             FaultKind::Conflict,
             FaultKind::ErrorAfterApply,
-        ]
-        .into_iter()
-        .fold(FaultPlan::none(), |plan, kind| {
-            plan.with(FaultRule::new(kind, 0.06))
-        });
+        ];
+        let plan = FaultPlan::none().with_each(faults, 0.06);
         let poor = Arc::new(FaultStore::new(
             scene.bucket.objects(),
             scene.bucket.runtime.clone(),

@@ -6,8 +6,8 @@ use qo_core::Status;
 use qo_engine::{Engine, EngineError};
 use qo_store::runtime::TokioRuntime;
 
-use super::place::{Journal, all_tasks, claim_one, job, memory, wish};
-use crate::place::json;
+use super::engines::{Journal, all_tasks, claim_one, claim_request, job, memory};
+use crate::engines::json;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_replaced_engine_answers_nothing_and_writes_nothing() {
@@ -38,7 +38,7 @@ async fn a_replaced_engine_answers_nothing_and_writes_nothing() {
     for answer in old.submit_many(vec![job("a"), job("b")]).await {
         assert_eq!(answer.unwrap_err(), EngineError::NotLeader);
     }
-    let claim = old.claim(&wish("a", 1, 5_000)).await;
+    let claim = old.claim(&claim_request("a", 1, 5_000)).await;
     assert_eq!(claim.unwrap_err(), EngineError::NotLeader);
     old.close().await;
 

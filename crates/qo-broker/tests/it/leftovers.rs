@@ -15,7 +15,7 @@ use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::{BoxFuture, Runtime, TokioRuntime};
 
-use super::place::{PATIENCE, claim_one, job, json, memory};
+use super::engines::{WAIT_MAX, claim_one, job, json, memory};
 
 /// A runtime in which whoever would sleep for minutes wakes up at once: what is done now and then is done all the time.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ async fn payloads_go_with_the_tasks_that_the_database_drops() {
     // One that is started over before its time is over lives on, and with it its input.
     let replayed = run(&engine, "y").await;
     let replayed = engine.replay(replayed.id).await.unwrap();
-    let deadline = runtime.monotonic() + PATIENCE;
+    let deadline = runtime.monotonic() + WAIT_MAX;
     while payloads(store.as_ref(), &done).await > 0 {
         assert!(
             runtime.monotonic() < deadline,

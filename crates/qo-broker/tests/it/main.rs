@@ -1,4 +1,4 @@
-//! The tests of qo-broker that look at it from outside, in one binary.
+//! Integration tests of qo-broker, in one binary.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,10 +12,10 @@ mod callers;
 mod conformance;
 mod crashes;
 mod election;
-mod faults;
+mod engines;
 mod fencing;
 mod leftovers;
 mod object;
-mod place;
+mod outage;
 mod processes;
 mod restart;

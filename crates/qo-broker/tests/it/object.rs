@@ -14,7 +14,7 @@ use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::TokioRuntime;
 
-use super::place::{all_tasks, claim_one, job, memory};
+use super::engines::{all_tasks, claim_one, job, memory};
 
 fn engine(store: &Arc<dyn ObjectStore>, config: JsonConfig) -> BrokerEngine {
     BrokerEngine::json(
@@ -139,7 +139,7 @@ async fn what_has_ended_is_kept_for_a_while_and_up_to_a_number() {
         "the newest are kept"
     );
     // The payload beside the object goes with its task.
-    let deadline = runtime.monotonic() + super::place::PATIENCE;
+    let deadline = runtime.monotonic() + super::engines::WAIT_MAX;
     while queue.input(&ended[0]).await.is_ok() {
         assert!(runtime.monotonic() < deadline);
         runtime.sleep(Duration::from_millis(20)).await;

@@ -14,7 +14,7 @@ use qo_store::wrap::{CountingStore, Counts, Operation};
 
 use super::stores::{self, OpenStore};
 
-/// A opened whose requests are counted.
+/// A store whose requests are counted.
 fn counted() -> (OpenStore, Arc<CountingStore>) {
     let mut store = stores::memory().store;
     let counting = Arc::new(CountingStore::new(Arc::clone(&store.objects)));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use qo::{ClaimRequest, Error, Queue, Status, TaskFilter};
 
-use crate::place::Place;
+use crate::test_queue::TestQueue;
 
 async fn submit(queue: &Queue, count: usize, tag: &str) {
     let requests = (0..count)
@@ -22,8 +22,8 @@ fn tagged(tag: &str) -> TaskFilter {
     }
 }
 
-async fn scenario(place: Place) {
-    let queue = place.connect().await;
+async fn scenario(test_queue: TestQueue) {
+    let queue = test_queue.connect().await;
     submit(&queue, 40, "red").await;
     submit(&queue, 5, "blue").await;
     assert_eq!(queue.count(&tagged("red")).await.unwrap(), 40);
@@ -70,7 +70,7 @@ async fn scenario(place: Place) {
     // Retention: old ends go, young ones and live tasks stay.
     let wish = ClaimRequest {
         max: 3,
-        ..crate::place::wish("worker-1", "job")
+        ..crate::test_queue::claim_request("worker-1", "job")
     };
     let claimed = queue.claim(&wish).await.unwrap();
     for task in &claimed {

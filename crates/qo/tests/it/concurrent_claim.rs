@@ -4,14 +4,16 @@ use std::collections::BTreeSet;
 
 use qo::{ClaimRequest, Status, TaskFilter};
 
-use crate::place::{Place, at_once, wish};
+use qo_fixtures::at_once;
+
+use crate::test_queue::{TestQueue, claim_request};
 
 const CLAIMERS: usize = 16;
 
-async fn scenario(place: Place) {
-    let tasks = if place.is_remote { 64 } else { 400 };
-    let client = place.connect().await;
-    one_task_for_all(&place).await;
+async fn scenario(test_queue: TestQueue) {
+    let tasks = if test_queue.is_remote() { 64 } else { 400 };
+    let client = test_queue.connect().await;
+    one_task_for_all(&test_queue).await;
 
     let requests = (0..tasks)
         .map(|n| client.task("crowd", &n).unwrap().build().unwrap())
@@ -22,7 +24,7 @@ async fn scenario(place: Place) {
     }
     let mut processes = Vec::new();
     for _ in 0..4 {
-        processes.push(place.connect().await);
+        processes.push(test_queue.connect().await);
     }
     let done: Vec<_> = at_once(CLAIMERS, |n| {
         let queue = processes[n % 4].clone();
@@ -30,7 +32,7 @@ async fn scenario(place: Place) {
             let wish = ClaimRequest {
                 max: 4,
                 wait_ms: 2_000,
-                ..wish(&format!("worker-{n}"), "crowd")
+                ..claim_request(&format!("worker-{n}"), "crowd")
             };
             let mut done = Vec::new();
             loop {
@@ -62,16 +64,16 @@ async fn scenario(place: Place) {
 }
 
 /// All race for one task, and one gets it.
-async fn one_task_for_all(place: &Place) {
-    let client = place.connect().await;
+async fn one_task_for_all(test_queue: &TestQueue) {
+    let client = test_queue.connect().await;
     let task = client.task("race", &()).unwrap().submit().await.unwrap();
     let winners: Vec<_> = at_once(CLAIMERS, |n| {
-        let connection = place.connection().skip_probe();
+        let connection = test_queue.connection().skip_probe();
         async move {
             let queue = connection.open().await.unwrap();
             let wish = ClaimRequest {
                 wait_ms: 0,
-                ..wish(&format!("worker-{n}"), "race")
+                ..claim_request(&format!("worker-{n}"), "race")
             };
             queue.claim(&wish).await.unwrap()
         }

@@ -6,11 +6,11 @@ use qo::{Connect, Error, ErrorKind, OpenOptions};
 use qo_store::probe::VERDICT_KEY;
 use qo_store::runtime::TokioRuntime;
 
-use crate::place::Place;
+use crate::test_queue::TestQueue;
 
 /// The first connection probes the store, and later ones rely on that.
-async fn remembers_the_probe(place: Place) {
-    let connection = || place.connection().probe_budget(Duration::from_secs(3));
+async fn remembers_the_probe(test_queue: TestQueue) {
+    let connection = || test_queue.connection().probe_budget(Duration::from_secs(3));
     let first = connection().open().await.unwrap();
     let client = first.objects_engine().unwrap().client();
     let verdict = client.get(VERDICT_KEY).await.unwrap();
@@ -23,12 +23,12 @@ async fn remembers_the_probe(place: Place) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn remembers_the_probe_of_sqlite() {
-    remembers_the_probe(Place::sqlite()).await;
+    remembers_the_probe(TestQueue::sqlite()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn remembers_the_probe_of_seaweedfs() {
-    remembers_the_probe(Place::seaweedfs()).await;
+    remembers_the_probe(TestQueue::seaweedfs()).await;
 }
 
 #[tokio::test]

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use qo::{ClaimRequest, Status, TaskFilter, WorkerInfo};
 
-use crate::place::{Place, wish};
+use crate::test_queue::{TestQueue, claim_request};
 
 const TASKS: usize = 12;
 
-async fn scenario(place: Place) {
-    let client = place.connect().await;
+async fn scenario(test_queue: TestQueue) {
+    let client = test_queue.connect().await;
     let requests = (0..TASKS)
         .map(|n| client.task("job", &n).unwrap().build().unwrap())
         .collect();
@@ -19,12 +19,12 @@ async fn scenario(place: Place) {
     }
 
     // The first worker takes most of them, finishes two, and is told to stop.
-    let first = place.connect().await;
+    let first = test_queue.connect().await;
     let info = WorkerInfo::new("first".parse().unwrap(), first.now());
     first.heartbeat(&info).await.unwrap();
     let greedy = ClaimRequest {
         max: 8,
-        ..wish("first", "job")
+        ..claim_request("first", "job")
     };
     let mut held = first.claim(&greedy).await.unwrap();
     assert!(held.len() > 2, "{held:?}");
@@ -49,12 +49,12 @@ async fn scenario(place: Place) {
     drop(first);
 
     // The second worker does the rest without waiting for any lease to run out.
-    let second = place.connect().await;
+    let second = test_queue.connect().await;
     let mut done = BTreeSet::new();
     while done.len() < TASKS - 2 {
         let wish = ClaimRequest {
             max: 8,
-            ..wish("second", "job")
+            ..claim_request("second", "job")
         };
         let claimed = second.claim(&wish).await.unwrap();
         assert!(!claimed.is_empty(), "lost some: {done:?}");

@@ -5,7 +5,9 @@ use std::time::Duration;
 use qo::{ClaimRequest, Failure, FailureKind, Queue, Status, TaskFilter};
 use qo_core::keys::{IndexEntry, Key};
 
-use crate::place::{Place, claim_one, until, wish};
+use qo_fixtures::until;
+
+use crate::test_queue::{TestQueue, claim_one, claim_request};
 
 /// All keys below some prefixes.
 async fn keys(queue: &Queue, prefixes: &[&str]) -> Vec<String> {
@@ -20,8 +22,8 @@ async fn keys(queue: &Queue, prefixes: &[&str]) -> Vec<String> {
 
 const INDEXES: [&str; 3] = ["ready", "later", "leases"];
 
-async fn scenario(place: Place) {
-    let queue = place.connect().await;
+async fn scenario(test_queue: TestQueue) {
+    let queue = test_queue.connect().await;
     let submit = async |delay: Option<Duration>| {
         let task = queue.task("job", &"x".repeat(100_000)).unwrap();
         let task = match delay {
@@ -66,13 +68,13 @@ async fn scenario(place: Place) {
     let stale = Key::Ready(IndexEntry::of(&task)).to_string();
     let client = queue.objects_engine().unwrap().client();
     client.put(&stale, bytes::Bytes::new()).await.unwrap();
-    let other = place.connect().await;
+    let other = test_queue.connect().await;
     let impatient = ClaimRequest {
         wait_ms: 0,
-        ..wish("worker-2", "job")
+        ..claim_request("worker-2", "job")
     };
     assert_eq!(other.claim(&impatient).await.unwrap(), []);
-    until(&queue, "the stale entry is gone", async || {
+    until("the stale entry is gone", async || {
         keys(&queue, &INDEXES).await.is_empty().then_some(())
     })
     .await;

@@ -12,17 +12,17 @@ macro_rules! on_every_store {
     ($scenario:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn on_memory() {
-            $scenario($crate::place::Place::memory(module_path!())).await;
+            $scenario($crate::test_queue::TestQueue::memory(module_path!())).await;
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn on_sqlite() {
-            $scenario($crate::place::Place::sqlite()).await;
+            $scenario($crate::test_queue::TestQueue::sqlite()).await;
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn on_seaweedfs() {
-            $scenario($crate::place::Place::seaweedfs()).await;
+            $scenario($crate::test_queue::TestQueue::seaweedfs()).await;
         }
     };
 }
@@ -33,10 +33,10 @@ mod connecting;
 mod graceful_shutdown;
 mod index_cleanup;
 mod pagination_starvation;
-mod place;
 mod queue_api;
 mod retry_exhaustion;
 mod submit_claim_complete;
+mod test_queue;
 mod timeout_recovery;
 mod version_history;
 mod worker;

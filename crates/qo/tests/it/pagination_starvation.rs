@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use qo::{ClaimRequest, DirectConfig, TaskFilter};
 
-use crate::place::{Place, wish};
+use crate::test_queue::{TestQueue, claim_request};
 
 const PAGE: usize = 10;
 
-async fn scenario(mut place: Place) {
-    let foreign: u64 = if place.is_remote { 300 } else { 5_000 };
+async fn scenario(mut test_queue: TestQueue) {
+    let foreign: u64 = if test_queue.is_remote() { 300 } else { 5_000 };
     // A page is much smaller than what is put in front.
-    let config = if place.is_remote {
+    let config = if test_queue.is_remote() {
         DirectConfig::default()
     } else {
         DirectConfig::local()
     };
-    place.config = Some(DirectConfig {
+    test_queue.config = Some(DirectConfig {
         ready_page_size: PAGE,
         ..config
     });
-    let client = place.connect().await;
+    let client = test_queue.connect().await;
     let requests = (0..foreign)
         .map(|n| {
             let task = client.task("foreign", &n).unwrap().priority(0);
@@ -38,9 +38,12 @@ async fn scenario(mut place: Place) {
     let wanted = client.task("wanted", &()).unwrap().priority(9);
     let wanted = wanted.submit().await.unwrap().task;
 
-    let worker = place.connect().await;
+    let worker = test_queue.connect().await;
     let started = worker.runtime().monotonic();
-    let claimed = worker.claim(&wish("worker-1", "wanted")).await.unwrap();
+    let claimed = worker
+        .claim(&claim_request("worker-1", "wanted"))
+        .await
+        .unwrap();
     let took = worker.runtime().monotonic().saturating_sub(started);
     assert_eq!(claimed.len(), 1);
     assert_eq!(claimed[0].id, wanted.id);
@@ -57,7 +60,7 @@ async fn scenario(mut place: Place) {
     while done < 5 * PAGE {
         let wish = ClaimRequest {
             max: 7,
-            ..wish("worker-1", "deep")
+            ..claim_request("worker-1", "deep")
         };
         let claimed = worker.claim(&wish).await.unwrap();
         assert!(!claimed.is_empty(), "stopped after {done}");

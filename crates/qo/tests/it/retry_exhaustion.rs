@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use qo::{Failure, FailureKind, RetryPolicy, Status, TaskFilter};
 
-use crate::place::{Place, claim_one};
+use crate::test_queue::{TestQueue, claim_one};
 
 const RETRIES: u32 = 2;
 
-async fn scenario(place: Place) {
-    let queue = place.connect().await;
+async fn scenario(test_queue: TestQueue) {
+    let queue = test_queue.connect().await;
     let policy = RetryPolicy {
         initial_interval_ms: 300,
         max_interval_ms: 60_000,

@@ -2,21 +2,23 @@
 
 use qo::{ClaimRequest, ErrorKind, Failure, FailureKind, Queue, RetryPolicy, Status, Task, TaskId};
 
-use crate::place::{Place, claim_one, until, wish};
+use qo_fixtures::until;
+
+use crate::test_queue::{TestQueue, claim_one, claim_request};
 
 /// Claims with a lease that nobody renews.
-async fn claim_and_die(place: &Place) -> Task {
+async fn claim_and_die(test_queue: &TestQueue) -> Task {
     let wish = ClaimRequest {
         lease_ms: Some(100),
-        ..wish("doomed", "long")
+        ..claim_request("doomed", "long")
     };
-    let mut claimed = place.connect().await.claim(&wish).await.unwrap();
+    let mut claimed = test_queue.connect().await.claim(&wish).await.unwrap();
     claimed.pop().unwrap()
 }
 
 /// Has the monitor look until the attempt has been ended.
 async fn recovered(monitor: &Queue, id: TaskId) -> Task {
-    until(monitor, "the monitor ends the attempt", async || {
+    until("the monitor ends the attempt", async || {
         let engine = monitor.objects_engine().unwrap();
         engine.check_leases().await.unwrap();
         let task = monitor.get(id).await.unwrap();
@@ -36,11 +38,11 @@ async fn submit(queue: &Queue, retries: u32) -> TaskId {
     task.submit().await.unwrap().task.id
 }
 
-async fn scenario(place: Place) {
-    let queue = place.connect().await;
-    let monitor = place.connect().await;
+async fn scenario(test_queue: TestQueue) {
+    let queue = test_queue.connect().await;
+    let monitor = test_queue.connect().await;
     let id = submit(&queue, 1).await;
-    let dead = claim_and_die(&place).await;
+    let dead = claim_and_die(&test_queue).await;
     assert_eq!(dead.id, id);
     let returned = recovered(&monitor, id).await;
     assert_eq!(
@@ -53,7 +55,7 @@ async fn scenario(place: Place) {
     assert_eq!((task.id, task.attempt), (id, 2));
 
     // The dead worker was not dead, but slow. Nothing that it does has an effect.
-    let zombie = place.connect().await;
+    let zombie = test_queue.connect().await;
     let lost = dead.lease_id.unwrap();
     let failure = Failure {
         kind: FailureKind::Permanent,
@@ -72,7 +74,7 @@ async fn scenario(place: Place) {
 
     // A task whose workers die more often than it may be retried is given up.
     let poison = submit(&queue, 0).await;
-    assert_eq!(claim_and_die(&place).await.id, poison);
+    assert_eq!(claim_and_die(&test_queue).await.id, poison);
     let ended = recovered(&monitor, poison).await;
     assert_eq!((ended.status, ended.attempt), (Status::Failed, 1));
 }

@@ -3,7 +3,7 @@
 use qo::{EngineError, Error, FieldChange, Json, Queue, Status, TaskFilter, TaskId, diff};
 use qo_store::admin::Versioning;
 
-use crate::place::{Place, claim_one};
+use crate::test_queue::{TestQueue, claim_one};
 
 async fn complete_one(queue: &Queue) -> TaskId {
     queue.task("job", &1).unwrap().submit().await.unwrap();
@@ -94,7 +94,7 @@ async fn purges_all_versions(queue: Queue, renewals: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_memory() {
-    let queue = Place::memory(module_path!()).connect().await;
+    let queue = TestQueue::memory(module_path!()).connect().await;
     let id = complete_one(&queue).await;
     let error = queue.versions(id, 10).await.unwrap_err();
     assert_eq!(error, Error::Engine(EngineError::NotVersioned));
@@ -104,12 +104,12 @@ async fn on_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_sqlite() {
-    let place = Place::sqlite();
-    let queue = place.connect().await;
+    let test_queue = TestQueue::sqlite();
+    let queue = test_queue.connect().await;
     let admin = queue.store().unwrap().admin.clone().unwrap();
     admin.set_versioning(Versioning::On).await.unwrap();
     shows_all_versions(queue).await;
-    let other = place.connect().await;
+    let other = test_queue.connect().await;
     // More versions than one list shows.
     let report = other.purge_all(TaskFilter::default(), |_| {}).await;
     assert_eq!(report.done, 1);
@@ -118,13 +118,13 @@ async fn on_sqlite() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_seaweedfs() {
-    shows_all_versions(Place::seaweedfs_with_versions().connect().await).await;
-    purges_all_versions(Place::seaweedfs_with_versions().connect().await, 3).await;
+    shows_all_versions(TestQueue::seaweedfs_with_versions().connect().await).await;
+    purges_all_versions(TestQueue::seaweedfs_with_versions().connect().await, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_seaweedfs_without_versions() {
-    let queue = Place::seaweedfs().connect().await;
+    let queue = TestQueue::seaweedfs().connect().await;
     let id = complete_one(&queue).await;
     let error = queue.versions(id, 10).await.unwrap_err();
     assert_eq!(error, Error::Engine(EngineError::NotVersioned));

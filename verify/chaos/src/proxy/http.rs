@@ -1,4 +1,4 @@
-//! Just enough of HTTP/1.1 to take a request whole, send it on whole, and take its answer whole.
+//! Just enough of HTTP/1.1 to take a request whole, send it on whole, and take its response whole.
 
 use std::io::{self, BufRead, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -62,8 +62,8 @@ impl Request {
         find(&self.headers, name)
     }
 
-    /// Sends it and waits for the whole answer. A connection of its own ends with the answer, so that its end need not be found in it.
-    pub(super) fn send(&self, to: SocketAddr) -> io::Result<Answer> {
+    /// Sends it and waits for the whole response. A connection of its own ends with the response, so that its end need not be found in it.
+    pub(super) fn send(&self, to: SocketAddr) -> io::Result<Response> {
         let mut stream = TcpStream::connect(to)?;
         stream.set_read_timeout(Some(ANSWER_LIMIT))?;
         stream.set_nodelay(true)?;
@@ -81,23 +81,23 @@ impl Request {
         stream.write_all(&self.body)?;
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes)?;
-        Answer::parse(&bytes)
+        Response::parse(&bytes)
     }
 }
 
-/// An answer.
+/// An response.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) status: u16,
     head: Vec<u8>,
     /// As it came, in pieces if it came in pieces.
     body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     fn parse(bytes: &[u8]) -> io::Result<Self> {
         let mut rest = bytes;
-        let lines = head(&mut rest)?.ok_or_else(|| broken("no answer"))?;
+        let lines = head(&mut rest)?.ok_or_else(|| broken("no response"))?;
         let status = lines[0].split(' ').nth(1);
         let status = status
             .and_then(|status| status.parse().ok())
@@ -115,7 +115,7 @@ impl Answer {
         })
     }
 
-    /// An answer of the proxy's own.
+    /// An response of the proxy's own.
     pub(super) fn made_up(status: u16, code: &str) -> Self {
         let body = format!(
             "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>made up</Message></Error>"

@@ -1,7 +1,7 @@
-//! The store: objects in memory, in virtual time, with a perfect memory of everything that was ever in it.
+//! The store: objects in memory, in virtual time, with their complete history.
 //!
-//! Every request is one step: conditions hold or fail at the moment at which it is applied, as on a store that honours them. What goes
-//! wrong on the way there and back is the business of the [link](super::Link).
+//! Every request is one step: conditions are checked at the moment at which it is applied, as on a correct store. The
+//! [link](super::Link) adds the faults.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,18 +25,18 @@ use super::answers::status;
 use super::request::{Request, StoreReply};
 use crate::sched::{Scheduler, lock};
 
-/// What a store may be like.
+/// The properties of a store.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BucketSettings {
-    /// Entity tags are hashes of the content, so that equal bytes have equal tags. Otherwise no tag comes twice.
+    /// Entity tags are hashes of the content, so equal bytes have equal tags. Otherwise every tag is unique.
     pub hashes_content: bool,
-    /// A key takes no more writes than this.
+    /// The most writes of a key.
     pub versions_max: Option<u32>,
-    /// Except this one.
+    /// The key that this does not limit.
     pub unlimited_key: Option<&'static str>,
 }
 
-/// How many requests of each kind the store has seen.
+/// The number of requests, by kind.
 pub type Counts = BTreeMap<Operation, u64>;
 
 /// The store.
@@ -48,7 +48,7 @@ pub struct Bucket {
     understood: Mutex<BTreeMap<String, Understood>>,
 }
 
-/// What somebody has made of an object.
+/// A decoded object.
 type Understood = Arc<dyn Any + Send + Sync>;
 
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ struct State {
     history: BTreeMap<String, Vec<Change>>,
     tags: u64,
     counts: Counts,
-    /// Keys that were refused because they have had too many versions.
+    /// Keys whose writes were refused because they have too many versions.
     full: BTreeSet<String>,
     changes: u64,
 }
@@ -89,7 +89,7 @@ impl Bucket {
         }
     }
 
-    /// What was made of an object that never changes. Only the first who asks has to make it.
+    /// The decoded form of an object that never changes. It is decoded once.
     pub fn understand<T: Send + Sync + 'static>(
         &self,
         key: &str,
@@ -104,7 +104,7 @@ impl Bucket {
         made
     }
 
-    /// Does what is asked.
+    /// Applies a request.
     pub fn apply(&self, request: &Request) -> Result<StoreReply> {
         let tick = self.scheduler.tick();
         let at = self.scheduler.true_now();
@@ -144,7 +144,7 @@ impl Bucket {
         }
     }
 
-    /// A list as it was some time ago: without what was written since, with what was deleted since.
+    /// An earlier list: without recent writes, with recently deleted objects.
     pub fn stale_list(&self, request: &Request, stale_by: Duration) -> StoreReply {
         let stale_ms = u64::try_from(stale_by.as_millis()).unwrap_or(u64::MAX);
         let then = self.scheduler.true_now().minus_millis(stale_ms);
@@ -167,7 +167,7 @@ impl Bucket {
         }
     }
 
-    /// Damages an object: its bytes are no longer what was written. Says whether it was there.
+    /// Damages the bytes of an object. Returns whether it exists.
     pub fn damage(&self, key: &str) -> bool {
         let tick = self.scheduler.tick();
         let mut state = lock(&self.state);
@@ -198,13 +198,13 @@ impl Bucket {
             .collect()
     }
 
-    /// What is stored there.
+    /// The bytes of an object.
     pub fn body(&self, key: &str) -> Option<Bytes> {
         let state = lock(&self.state);
         state.objects.get(key).map(|object| object.body.clone())
     }
 
-    /// Everything that ever happened to the keys below a prefix.
+    /// The history of all keys below a prefix.
     pub fn history(&self, prefix: &str) -> BTreeMap<String, Vec<StoredVersion>> {
         let state = lock(&self.state);
         let from = state.history.range(prefix.to_owned()..);
@@ -221,22 +221,22 @@ impl Bucket {
             .collect()
     }
 
-    /// How many requests there were.
+    /// The number of requests, by kind.
     pub fn counts(&self) -> Counts {
         lock(&self.state).counts.clone()
     }
 
-    /// Grows with every change.
+    /// The number of changes.
     pub fn changes(&self) -> u64 {
         lock(&self.state).changes
     }
 
-    /// The keys whose writes were refused because there were too many.
+    /// The keys whose writes were refused because they have too many versions.
     pub fn full_keys(&self) -> BTreeSet<String> {
         lock(&self.state).full.clone()
     }
 
-    /// Stands for all that is stored.
+    /// A hash of everything that is stored.
     pub fn digest(&self) -> u64 {
         let state = lock(&self.state);
         let mut hasher = DefaultHasher::new();
@@ -358,7 +358,7 @@ fn get(state: &State, key: &Path, options: &GetOptions) -> Result<GetResult> {
     Ok(result_of(meta, body, range, attributes))
 }
 
-/// An answer to a read with this body.
+/// The reply to a read with this body.
 pub(super) fn result_of(
     meta: ObjectMeta,
     body: Bytes,
@@ -387,7 +387,7 @@ fn meta(key: &str, object: &Object) -> ObjectMeta {
     }
 }
 
-/// The part of a map that a list is about.
+/// The part of a map that a list covers.
 fn bounded<'a, T>(
     map: &'a BTreeMap<String, T>,
     prefix: Option<&Path>,

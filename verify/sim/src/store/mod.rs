@@ -1,4 +1,4 @@
-//! The simulated object store, and each process's faulty way to it.
+//! The simulated object store, and each process's faulty connection to it.
 
 mod answers;
 mod bucket;

@@ -1,4 +1,4 @@
-//! What can be asked of the store, with all that it needs, so that it can be done late, twice or never.
+//! Requests as values, so that they can be applied late, twice or never.
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -12,42 +12,42 @@ use qo_store::wrap::Operation;
 pub enum Request {
     /// A write.
     Put {
-        /// Where to.
+        /// The key.
         key: Path,
-        /// What.
+        /// The body or the key.
         body: Bytes,
-        /// Under which condition.
+        /// The condition.
         mode: PutMode,
-        /// What is kept beside it.
+        /// The attributes.
         attributes: Attributes,
     },
     /// A read.
     Get {
-        /// What.
+        /// The body or the key.
         key: Path,
         /// How.
         options: Box<GetOptions>,
     },
     /// A list of keys.
     List {
-        /// Below what.
+        /// The prefix.
         prefix: Option<Path>,
-        /// After what.
+        /// The key to start after.
         offset: Option<Path>,
     },
     /// A list of one level.
     Folders {
-        /// Below what.
+        /// The prefix.
         prefix: Option<Path>,
     },
     /// Removals.
     Delete {
-        /// Of these.
+        /// The keys.
         keys: Vec<Path>,
     },
 }
 
-/// What the store answers to a request that it has done.
+/// The store's reply to an applied request.
 #[derive(Debug)]
 pub enum StoreReply {
     /// To a write.
@@ -77,17 +77,17 @@ impl Request {
         }
     }
 
-    /// Whether it changes something.
+    /// Whether it is a write.
     pub fn is_write(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::Delete { .. })
     }
 
-    /// Whether it has a condition.
+    /// Whether it is a conditional write.
     pub fn is_conditional(&self) -> bool {
         matches!(self.operation(), Operation::Create | Operation::Swap)
     }
 
-    /// What it is about, in a line.
+    /// Describes it in a line.
     pub fn describe(&self) -> String {
         let text = |path: &Option<Path>| path.as_ref().map(ToString::to_string).unwrap_or_default();
         match self {

@@ -20,14 +20,14 @@ use crate::store::Bucket;
 pub struct Direct;
 
 impl Direct {
-    /// The engine, for those who know it by its own type.
+    /// The engine, with its own type.
     pub fn engine(seat: &Host) -> DirectEngine {
         let client = StoreClient::new(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
             Arc::clone(&seat.runtime),
             ClientConfig {
-                // A write that is applied twice is refused the second time.
+                // The second copy of a write that is applied twice is refused.
                 trust_first_refusal: false,
                 ..ClientConfig::default()
             },
@@ -75,7 +75,7 @@ impl Subject for Direct {
     }
 
     fn tidy_after(&self) -> Duration {
-        // Then the sweeper looks at everything, and removes payloads that no task refers to.
+        // Then the sweeper checks everything, and removes payloads that no task refers to.
         Duration::from_hours(25)
     }
 
@@ -84,7 +84,7 @@ impl Subject for Direct {
     }
 
     fn may_be_damaged(&self, key: &str) -> bool {
-        // The list of paused queues is an operator's word, which nobody can guess: without it nothing is handed out.
+        // The list of paused queues cannot be rebuilt: without it nothing is handed out.
         match key.parse() {
             Ok(Key::Task(_) | Key::Input { .. } | Key::Output { .. } | Key::Worker(_)) => true,
             Ok(_) => false,
@@ -104,11 +104,11 @@ impl Subject for Direct {
     }
 
     fn budget(&self, work: &Work) -> (u64, u64, u64) {
-        // Two writes a change, the signal once a second, and what little the heartbeats, the monitors and the sweeper need.
+        // Two writes a change, the signal once a second, and a few for heartbeats, monitors and the sweeper.
         let writes = work.changes * 2 + work.claims + work.process_seconds + 50;
-        // One read a claim, the signal every 1.5 s, and the callers' own looks, some of which find others at the same task.
+        // One read a claim, the signal every 1.5 s, and the callers' own reads, some of which conflict with others.
         let reads = work.changes * 2 + work.calls * 2 + work.process_seconds * 2 + 50;
-        // A list per look, not per task.
+        // A list per poll, not per task.
         let lists = work.changes * 2 + work.process_seconds / 2 + 100;
         (writes, reads, lists)
     }

@@ -14,9 +14,9 @@ use qo_store::client::ClientConfig;
 use super::{Host, Running, Subject, Work, is_kept_beside, task_of_payload};
 use crate::store::Bucket;
 
-/// Where the queue is.
+/// The key of the queue.
 const QUEUE_KEY: &str = "queue.json";
-/// What every line of a task begins with, and how long its id is.
+/// The start of every line of a task, and the length of its id.
 const LINE_BEGINS: &str = "{\"id\":\"";
 const ID_LENGTH: usize = 36;
 
@@ -36,7 +36,7 @@ impl Subject for Json {
             Arc::clone(&seat.runtime),
             ClientConfig::default(),
             JsonConfig {
-                // What a run has done is judged at its end, so that nothing may be forgotten until then.
+                // The checks run at the end, so nothing may be deleted before.
                 finished_keep: Duration::from_hours(24 * 30),
                 ..JsonConfig::default()
             },
@@ -52,7 +52,7 @@ impl Subject for Json {
                 let engine = tidied.clone();
                 Box::pin(async move { engine.tend().await })
             }),
-            // Every process does what is to be done, by itself.
+            // Every process runs maintenance by itself.
             maintain: Box::new(|| Box::new(())),
         }
     }
@@ -70,7 +70,7 @@ impl Subject for Json {
                 });
             };
             for (id, line) in lines_of(version.body.as_ref()) {
-                // A task with two lines has two records, which the checks will not believe.
+                // A task with two lines has two records, which the checks report.
                 let is_known = known.get(&id) == Some(&line) && !lines.contains_key(&id);
                 if !is_known {
                     change(id, Some(line.clone()));
@@ -114,7 +114,7 @@ impl Subject for Json {
     }
 
     fn may_be_damaged(&self, key: &str) -> bool {
-        // The one object is the queue: who damages it has damaged all of it.
+        // The object is the whole queue.
         key != QUEUE_KEY
     }
 
@@ -129,9 +129,9 @@ impl Subject for Json {
     }
 
     fn budget(&self, work: &Work) -> (u64, u64, u64) {
-        // One write a change at the most, those that others came before, payloads, and the heartbeats.
+        // At most one write a change, lost races, payloads, and heartbeats.
         let writes = work.changes * 3 + work.process_seconds / 5 + 50;
-        // A look after each race that was lost, one for each answer that no write confirms, one every 1.5 s while claims wait.
+        // A read after each lost race, one for each reply that no write confirms, and one every 1.5 s while claims wait.
         let reads = work.changes * 3 + work.calls * 2 + work.process_seconds + 50;
         // Only a purge lists.
         let lists = work.calls / 10 + 20;
@@ -139,7 +139,7 @@ impl Subject for Json {
     }
 }
 
-/// The lines of the tasks in the one object, as its form has them: each task is one line.
+/// The lines of the tasks in the object. Each task is one line.
 fn lines_of(body: Option<&Bytes>) -> Vec<(TaskId, Bytes)> {
     let Some(body) = body else { return Vec::new() };
     let text = std::str::from_utf8(body).unwrap_or_default();

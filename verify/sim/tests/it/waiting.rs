@@ -13,6 +13,7 @@ use qo_sim::sched::{Scheduler, SimRuntime};
 use qo_sim::store::{Bucket, BucketSettings, Link};
 use qo_sim::subject::{Direct, Host, Subject};
 use qo_sim::trace::Trace;
+use qo_store::wrap::Operation;
 
 /// How many futures may be polled for each request. Without a pause, it would be thousands.
 const POLLS_PER_REQUEST: u64 = 100;

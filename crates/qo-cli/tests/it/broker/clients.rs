@@ -1,45 +1,19 @@
-//! Clients that keep a broker busy, and note what they asked and what they were told.
+//! Clients that keep a broker busy, and record their calls and the replies.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use qo::{ClaimRequest, Connect, Json, LeaseId, Queue, Task, TaskId};
+use qo::{ClaimRequest, Connect, Json, Queue, Task};
+use qo_check::{ClientLog, CompletedAttempt, StartedAttempt, Submission};
 
 use super::task;
 
-/// Leases are short, so that tasks whose claim was never heard of come back soon.
+/// Leases are short, so that tasks whose claim got no reply come back soon.
 const LEASE_MS: u64 = 4_000;
-/// How many tasks one claim takes.
+/// The most tasks that one claim takes.
 const CLAIM_MAX: usize = 32;
 
-/// What clients asked and were told.
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    pub(super) asked: BTreeSet<TaskId>,
-    pub(super) acknowledged: Vec<TaskId>,
-    /// Task, attempt, lease.
-    pub(super) handed_out: Vec<(TaskId, u32, LeaseId)>,
-    /// Task, attempt, output.
-    pub(super) completed: Vec<(TaskId, u32, String)>,
-    /// Task and attempt of ends that were refused, because the lease was gone.
-    pub(super) refused: Vec<(TaskId, u32)>,
-    /// Calls that came to nothing although they were repeated for their whole time.
-    pub(super) given_up: usize,
-}
-
-impl Notes {
-    pub(super) fn add(&mut self, other: Self) {
-        self.asked.extend(other.asked);
-        self.acknowledged.extend(other.acknowledged);
-        self.handed_out.extend(other.handed_out);
-        self.completed.extend(other.completed);
-        self.refused.extend(other.refused);
-        self.given_up += other.given_up;
-    }
-}
-
-/// When clients stop.
+/// The signals that stop clients.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     /// No more submits.
@@ -48,52 +22,65 @@ pub(super) struct Signals {
     pub(super) drained: AtomicBool,
 }
 
-/// Submits until it is told to stop.
-pub(super) async fn submitter(connect: Connect, signals: Arc<Signals>) -> Notes {
+/// Submits until the signal.
+pub(super) async fn submitter(connect: Connect, signals: Arc<Signals>) -> ClientLog {
     let queue = connect.open().await.unwrap();
-    let mut notes = Notes::default();
+    let mut log = ClientLog::default();
     while !signals.submitted.load(Ordering::Relaxed) {
         let request = task();
-        notes.asked.extend(request.id);
+        let mut submission = Submission {
+            id: request.id,
+            key: None,
+            input: request.input.as_str().to_owned(),
+            acknowledged: Vec::new(),
+        };
         match queue.submit(request).await {
-            Ok(submitted) => notes.acknowledged.push(submitted.task.id),
-            Err(_) => notes.given_up += 1,
+            Ok(submitted) => submission.acknowledged.push(submitted.task.id),
+            // The call was retried for its whole time.
+            Err(error) => eprintln!("a submit failed: {error}"),
         }
+        log.submissions.push(submission);
     }
-    notes
+    log
 }
 
-/// Claims and completes until it is told to stop.
-pub(super) async fn worker(connect: Connect, name: &str, signals: Arc<Signals>) -> Notes {
+/// Claims and completes until the signal.
+pub(super) async fn worker(connect: Connect, name: &str, signals: Arc<Signals>) -> ClientLog {
     let queue = connect.open().await.unwrap();
-    let mut notes = Notes::default();
-    let wish = ClaimRequest {
+    let mut log = ClientLog::default();
+    let request = ClaimRequest {
         max: CLAIM_MAX,
         wait_ms: 1_000,
         lease_ms: Some(LEASE_MS),
         ..ClaimRequest::new(name.parse().unwrap(), vec!["work".parse().unwrap()])
     };
     while !signals.drained.load(Ordering::Relaxed) {
-        let Ok(tasks) = queue.claim(&wish).await else {
-            notes.given_up += 1;
+        let Ok(tasks) = queue.claim(&request).await else {
             continue;
         };
         for task in &tasks {
-            let lease = task.lease_id.unwrap();
-            notes.handed_out.push((task.id, task.attempt, lease));
+            log.started.push(StartedAttempt {
+                task: task.id,
+                number: task.attempt,
+                worker: name.to_owned(),
+            });
         }
         let ends = tasks.iter().map(|task| complete(&queue, task, name));
         for (task, end) in tasks.iter().zip(futures_util::future::join_all(ends).await) {
             match end {
-                Ok(output) => notes.completed.push((task.id, task.attempt, output)),
+                Ok(output) => log.completed.push(CompletedAttempt {
+                    task: task.id,
+                    number: task.attempt,
+                    output,
+                }),
                 Err(error) if error.kind() == qo::ErrorKind::LeaseLost => {
-                    notes.refused.push((task.id, task.attempt));
+                    log.refused.push((task.id, task.attempt));
                 }
-                Err(_) => notes.given_up += 1,
+                Err(_) => log.unknown.push((task.id, task.attempt)),
             }
         }
     }
-    notes
+    log
 }
 
 async fn complete(queue: &Queue, task: &Task, name: &str) -> Result<String, qo::Error> {

@@ -1,8 +1,7 @@
-//! `qo serve` in broker mode, as processes: taking over, handing over, dying under load, and waking up too late.
+//! `qo serve` in broker mode, as processes: takeover, handover, kills under load, and a leader that wakes up too late.
 //!
 //! Clients know only the URL of the store, and find the broker through it.
 
-mod checker;
 mod clients;
 mod killed;
 mod paused;
@@ -18,7 +17,7 @@ use qo_store::runtime::{RuntimeExt, TokioRuntime};
 /// How long anything may take on a busy machine.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// A task with an id of its own, so that a test knows it whatever comes of its submit.
+/// A task with an id, so that a test knows the task whatever the reply to its submit.
 fn task() -> SubmitRequest {
     SubmitRequest {
         id: Some(TokioRuntime::shared().new_task_id()),

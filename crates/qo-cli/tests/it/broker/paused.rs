@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::process::{BrokerProcess, get, http};
 use super::task;
-use crate::e2e::place::Place;
+use crate::e2e::cli::TestCli;
 
 /// How many requests of each sort wait for the sleeper's awakening.
 const WAITING: usize = 4;
@@ -18,11 +18,11 @@ const ASKED_SECONDS: u64 = 5;
 /// On a real S3 server: on SQLite a process that is stopped in the middle of a write keeps everybody else from writing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_was_asleep_serves_nothing() {
-    let place = Place::seaweedfs().with_engine("slate");
+    let cli = TestCli::seaweedfs().with_engine("slate");
     let runtime = TokioRuntime::shared();
-    let sleeper = BrokerProcess::leader(&place, "sleeper");
-    let mut successor = BrokerProcess::standby(&place, "successor");
-    let queue = place.connection().open().await.unwrap();
+    let sleeper = BrokerProcess::leader(&cli, "sleeper");
+    let mut successor = BrokerProcess::standby(&cli, "successor");
+    let queue = cli.connection().open().await.unwrap();
     let first = queue.submit(task()).await.unwrap().task.id;
 
     sleeper.signal(Signal::STOP);

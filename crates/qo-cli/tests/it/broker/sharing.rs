@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use super::process::BrokerProcess;
 use super::task;
-use crate::e2e::place::Place;
+use crate::e2e::cli::TestCli;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_has_the_queue_for_itself_keeps_others_out_until_it_closes_it() {
-    let place = Place::sqlite().with_engine("slate");
-    let queue = place.connection().open().await.unwrap();
+    let cli = TestCli::sqlite().with_engine("slate");
+    let queue = cli.connection().open().await.unwrap();
     queue.submit(task()).await.unwrap();
-    let refused = place.run(["--json", "list"]);
+    let refused = cli.run(["--json", "list"]);
     assert_eq!(refused.status.code(), Some(5));
     let said = String::from_utf8(refused.stderr).unwrap();
     let error: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
@@ -19,60 +19,60 @@ async fn a_process_that_has_the_queue_for_itself_keeps_others_out_until_it_close
     assert!(message.contains("qo serve"), "{message}");
 
     // A broker waits, and serves as soon as the queue is free.
-    let broker = BrokerProcess::standby(&place, "broker");
+    let broker = BrokerProcess::standby(&cli, "broker");
     assert!(broker.log().contains("no address"), "{}", broker.log());
     queue.close().await;
     assert!(queue.submit(task()).await.is_err(), "it is closed");
     broker.wait_for_log("serving as the leader");
     assert!(!broker.log().contains("challenging"));
-    let shared = place.connection().open().await.unwrap();
+    let shared = cli.connection().open().await.unwrap();
     shared.submit(task()).await.unwrap();
-    assert_eq!(place.tasks().len(), 2);
+    assert_eq!(cli.tasks().len(), 2);
 }
 
-/// The broker was killed, and nobody takes its place: the next command waits for a while, and then does without.
+/// The broker was killed and has no successor: the next command waits for a while and then opens the queue itself.
 #[test]
 fn a_queue_whose_broker_died_for_good_is_not_lost() {
-    let place = Place::sqlite().with_engine("slate");
-    let mut broker = BrokerProcess::leader(&place, "broker");
-    let id = place.submit("work", "1", &[]);
+    let cli = TestCli::sqlite().with_engine("slate");
+    let mut broker = BrokerProcess::leader(&cli, "broker");
+    let id = cli.submit("work", "1", &[]);
     broker.kill();
-    assert_eq!(place.task(&id)["status"], "pending");
+    assert_eq!(cli.task(&id)["status"], "pending");
     // Now nobody leads, and nobody is waited for.
-    let broker = BrokerProcess::leader(&place, "another");
+    let broker = BrokerProcess::leader(&cli, "another");
     assert!(!broker.log().contains("challenging"), "{}", broker.log());
 }
 
 #[test]
 fn commands_one_after_the_other_need_no_broker() {
-    let place = Place::sqlite().with_engine("slate");
-    let id = place.submit("work", "1", &[]);
-    place.ok(["worker", "--exec", "work=cat", "--max-tasks", "1"]);
-    assert_eq!(place.task(&id)["status"], "completed");
+    let cli = TestCli::sqlite().with_engine("slate");
+    let id = cli.submit("work", "1", &[]);
+    cli.ok(["worker", "--exec", "work=cat", "--max-tasks", "1"]);
+    assert_eq!(cli.task(&id)["status"], "completed");
     // A command that fails leaves the queue to the next one as well.
-    let unknown = place.run(["status", "00000000-0000-4000-8000-000000000000"]);
+    let unknown = cli.run(["status", "00000000-0000-4000-8000-000000000000"]);
     assert_eq!(unknown.status.code(), Some(3));
-    assert_eq!(place.history(&id).len(), 3);
+    assert_eq!(cli.history(&id).len(), 3);
 }
 
 #[test]
 fn clients_that_find_the_broker_need_its_token() {
-    let place = Place::sqlite().with_engine("slate");
-    let token = place.ok(["token", "create", "--name", "reader", "--scope", "read"]);
-    let _broker = BrokerProcess::leader(&place, "broker");
-    let refused = place.run(["list"]);
+    let cli = TestCli::sqlite().with_engine("slate");
+    let token = cli.ok(["token", "create", "--name", "reader", "--scope", "read"]);
+    let _broker = BrokerProcess::leader(&cli, "broker");
+    let refused = cli.run(["list"]);
     assert_eq!(refused.status.code(), Some(6));
-    let place = place.with_variable("QO_TOKEN", token.trim());
-    assert_eq!(place.tasks().len(), 0);
-    let refused = place.run(["submit", "--type", "work"]);
+    let cli = cli.with_variable("QO_TOKEN", token.trim());
+    assert_eq!(cli.tasks().len(), 0);
+    let refused = cli.run(["submit", "--type", "work"]);
     assert_eq!(refused.status.code(), Some(6), "the scope is another one");
 }
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let place = Place::sqlite().with_engine("slate");
+    let cli = TestCli::sqlite().with_engine("slate");
     let said = |arguments: &[&str]| {
-        let output = place.run(arguments);
+        let output = cli.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         String::from_utf8(output.stderr).unwrap()
     };
@@ -80,11 +80,11 @@ fn what_makes_no_sense_is_refused() {
     assert!(text.contains("--advertise"), "{text}");
     let text = said(&["serve", "--advertise", "queue.example.org"]);
     assert!(text.contains("http://host:port"), "{text}");
-    let direct = Place::sqlite();
+    let direct = TestCli::sqlite();
     let output = direct.run(["serve", "--advertise", "http://127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(2));
-    let place = place.with_variable("QO_BROKER_ANSWER_MS", "soon");
-    let output = place.run(["list"]);
+    let cli = cli.with_variable("QO_BROKER_ANSWER_MS", "soon");
+    let output = cli.run(["list"]);
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("QO_BROKER_ANSWER_MS"), "{text}");

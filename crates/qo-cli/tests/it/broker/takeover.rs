@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use super::process::{BrokerProcess, get};
 use super::{LIMIT, task};
-use crate::e2e::place::Place;
+use crate::e2e::cli::TestCli;
 
 /// The goal is five seconds. The machine of a test may be busy with others.
 const TAKEOVER_MAX: Duration = Duration::from_secs(10);
 
-async fn a_standby_takes_over(place: &Place) {
+async fn a_standby_takes_over(cli: &TestCli) {
     let runtime = TokioRuntime::shared();
-    let mut first = BrokerProcess::leader(place, "first");
-    let mut second = BrokerProcess::standby(place, "second");
+    let mut first = BrokerProcess::leader(cli, "first");
+    let mut second = BrokerProcess::standby(cli, "second");
     assert_eq!(get(format!("{}/readyz", first.url)).await.0, 200);
     assert_eq!(get(format!("{}/healthz", second.url)).await.0, 200);
     let (status, text) = get(format!("{}/readyz", second.url)).await;
@@ -34,7 +34,7 @@ async fn a_standby_takes_over(place: &Place) {
     assert!(metrics.contains("\nqo_leader 0\n"), "{metrics}");
 
     // One client connects before the leader dies, another one while nobody leads.
-    let queue = place.connection().open().await.unwrap();
+    let queue = cli.connection().open().await.unwrap();
     let mut submitted = vec![queue.submit(task()).await.unwrap().task.id];
     commits_are_measured(&first).await;
     let killed_at = runtime.monotonic();
@@ -44,7 +44,7 @@ async fn a_standby_takes_over(place: &Place) {
         runtime.monotonic().saturating_sub(killed_at)
     };
     let connecting = async {
-        let queue = place.connection().open().await.unwrap();
+        let queue = cli.connection().open().await.unwrap();
         let id = queue.submit(task()).await.unwrap().task.id;
         (runtime.monotonic().saturating_sub(killed_at), id)
     };
@@ -58,7 +58,7 @@ async fn a_standby_takes_over(place: &Place) {
     commits_are_measured(&second).await;
 
     // A stop needs no challenge.
-    let third = BrokerProcess::standby(place, "third");
+    let third = BrokerProcess::standby(cli, "third");
     let stopped_at = runtime.monotonic();
     second.stop();
     let stopped = runtime.monotonic();
@@ -80,10 +80,10 @@ async fn a_standby_takes_over(place: &Place) {
     assert_eq!(there, submitted, "all of them, and each once");
 
     // The command finds it, too; and a list of servers leads there by way of a standby.
-    let fourth = BrokerProcess::standby(place, "fourth");
-    let listed = place.ok(["list", "--all", "--json"]);
+    let fourth = BrokerProcess::standby(cli, "fourth");
+    let listed = cli.ok(["list", "--all", "--json"]);
     assert_eq!(listed.lines().count(), submitted.len());
-    let through = place.ok(["list", "--all", "--json", "--store", &fourth.url]);
+    let through = cli.ok(["list", "--all", "--json", "--store", &fourth.url]);
     assert_eq!(through.lines().count(), submitted.len());
 }
 
@@ -99,22 +99,22 @@ async fn commits_are_measured(broker: &BrokerProcess) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_sqlite() {
-    a_standby_takes_over(&Place::sqlite().with_engine("slate")).await;
+    a_standby_takes_over(&TestCli::sqlite().with_engine("slate")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_seaweedfs() {
-    a_standby_takes_over(&Place::seaweedfs().with_engine("slate")).await;
+    a_standby_takes_over(&TestCli::seaweedfs().with_engine("slate")).await;
 }
 
 /// A worker that only knows the store goes on with its work at the next broker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_follow() {
-    let place = Place::sqlite().with_engine("slate");
-    let mut first = BrokerProcess::leader(&place, "first");
-    let _second = BrokerProcess::standby(&place, "second");
-    let worker = place.worker("w", &["--lease", "30s", "--exec", "work=cat"]);
-    let queue = place.connection().open().await.unwrap();
+    let cli = TestCli::sqlite().with_engine("slate");
+    let mut first = BrokerProcess::leader(&cli, "first");
+    let _second = BrokerProcess::standby(&cli, "second");
+    let worker = cli.worker("w", &["--lease", "30s", "--exec", "work=cat"]);
+    let queue = cli.connection().open().await.unwrap();
     let before = queue.submit(task()).await.unwrap().task.id;
     queue.wait(before, LIMIT).await.unwrap();
     first.kill();

@@ -7,12 +7,12 @@ use std::process::Stdio;
 use qo_testkit::wait_until;
 
 use super::LIMIT;
-use super::place::Place;
+use super::cli::TestCli;
 
 const TASKS: usize = 1_000;
 
-fn three_workers_do_a_thousand_tasks_once_each(place: &Place) {
-    let mut submit = place
+fn three_workers_do_a_thousand_tasks_once_each(cli: &TestCli) {
+    let mut submit = cli
         .command(["submit", "--type", "count", "--many", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -32,7 +32,7 @@ fn three_workers_do_a_thousand_tasks_once_each(place: &Place) {
     let workers: Vec<_> = ["w-1", "w-2", "w-3"]
         .iter()
         .map(|id| {
-            place.worker(
+            cli.worker(
                 id,
                 &[
                     "--lease",
@@ -45,22 +45,19 @@ fn three_workers_do_a_thousand_tasks_once_each(place: &Place) {
             )
         })
         .collect();
-    let all_done = wait_until(LIMIT * 2, || place.lines_of("runs").len() >= TASKS);
+    let all_done = wait_until(LIMIT * 2, || cli.lines_of("runs").len() >= TASKS);
     assert!(
         all_done,
         "{} of {TASKS} runs in time",
-        place.lines_of("runs").len()
+        cli.lines_of("runs").len()
     );
     assert!(wait_until(LIMIT, || {
-        place
-            .tasks()
-            .iter()
-            .all(|task| task["status"] == "completed")
+        cli.tasks().iter().all(|task| task["status"] == "completed")
     }));
 
     let mut runs: BTreeMap<String, usize> = BTreeMap::new();
     let mut by_worker: BTreeMap<String, usize> = BTreeMap::new();
-    for line in place.lines_of("runs") {
+    for line in cli.lines_of("runs") {
         let (id, worker) = line.split_once(' ').unwrap();
         *runs.entry(id.to_owned()).or_default() += 1;
         *by_worker.entry(worker.to_owned()).or_default() += 1;
@@ -72,7 +69,7 @@ fn three_workers_do_a_thousand_tasks_once_each(place: &Place) {
         3,
         "each worker had its share: {by_worker:?}"
     );
-    let tasks = place.tasks();
+    let tasks = cli.tasks();
     assert_eq!(tasks.len(), TASKS);
     assert!(tasks.iter().all(|task| task["attempt"] == 1));
     drop(workers);

@@ -2,22 +2,22 @@
 
 use rustix::process::Signal;
 
-use super::place::Place;
+use super::cli::TestCli;
 
 const HANDLER: &str = r#"work=if [ "$QO_ATTEMPT" = 1 ]; then touch started; exec sleep 120; fi; echo "$QO_WORKER_ID""#;
 
-fn another_worker_takes_over(place: &Place) {
-    let mut first = place.worker("w-1", &["--exec", HANDLER]);
-    let id = place.submit("work", "null", &["--retry-initial", "50ms"]);
-    place.wait_for_file("started");
+fn another_worker_takes_over(cli: &TestCli) {
+    let mut first = cli.worker("w-1", &["--exec", HANDLER]);
+    let id = cli.submit("work", "null", &["--retry-initial", "50ms"]);
+    cli.wait_for_file("started");
     first.signal(Signal::KILL);
     assert!(!first.wait().success());
 
-    let _second = place.worker("w-2", &["--exec", HANDLER]);
-    let done = place.wait_for(&id, "completed");
+    let _second = cli.worker("w-2", &["--exec", HANDLER]);
+    let done = cli.wait_for(&id, "completed");
     assert_eq!(done["attempt"], 2);
     assert_eq!(done["output"], "w-2");
-    let lost = place
+    let lost = cli
         .history(&id)
         .iter()
         .any(|event| event["from"] == "running" && event["to"] == "pending");

@@ -8,22 +8,22 @@ macro_rules! on_both_stores {
     ($scenario:ident) => {
         #[test]
         fn on_sqlite() {
-            $scenario(&$crate::e2e::place::Place::sqlite());
+            $scenario(&$crate::e2e::cli::TestCli::sqlite());
         }
 
         #[test]
         fn on_seaweedfs() {
-            $scenario(&$crate::e2e::place::Place::seaweedfs());
+            $scenario(&$crate::e2e::cli::TestCli::seaweedfs());
         }
     };
 }
 
+pub(crate) mod cli;
 mod crowd;
 mod first_steps;
 mod killed_worker;
-pub(crate) mod place;
 mod poison_pill;
-mod processes;
+pub(crate) mod processes;
 mod replay;
 mod stopping;
 mod timeout;

@@ -1,21 +1,21 @@
 //! A task that fails until it has no retries left, and is replayed once the cause is mended.
 
-use super::place::Place;
+use super::cli::TestCli;
 
-fn a_failing_task_ends_as_failed_and_can_be_replayed(place: &Place) {
-    let _worker = place.worker(
+fn a_failing_task_ends_as_failed_and_can_be_replayed(cli: &TestCli) {
+    let _worker = cli.worker(
         "w-1",
         &[
             "--exec",
             "mend=test -e mended || { echo 'still broken' >&2; exit 1; }",
         ],
     );
-    let id = place.submit(
+    let id = cli.submit(
         "mend",
         "null",
         &["--retries", "2", "--retry-initial", "50ms"],
     );
-    let failed = place.wait_for(&id, "failed");
+    let failed = cli.wait_for(&id, "failed");
     assert_eq!(failed["attempt"], 3);
     assert!(
         failed["last_error"]
@@ -24,15 +24,15 @@ fn a_failing_task_ends_as_failed_and_can_be_replayed(place: &Place) {
             .contains("still broken")
     );
 
-    std::fs::write(place.file("mended"), "").unwrap();
-    place.ok(["replay", &id]);
-    let done = place.wait_for(&id, "completed");
+    std::fs::write(cli.file("mended"), "").unwrap();
+    cli.ok(["replay", &id]);
+    let done = cli.wait_for(&id, "completed");
     assert_eq!(
         done["attempt"], 4,
         "attempts go on, so that each has a number of its own"
     );
 
-    let again = place.run(["cancel", &id]);
+    let again = cli.run(["cancel", &id]);
     assert_eq!(
         again.status.code(),
         Some(4),

@@ -11,7 +11,7 @@ use qo_engine::api::WorkerInfo;
 use qo_engine::{Engine, EngineError};
 use qo_fixtures::Bucket;
 use qo_store::runtime::Runtime;
-use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore, Prices};
+use qo_store::wrap::{FaultKind, FaultPlan, FaultStore, Prices};
 
 use super::{claim, complete, status, submit, wish};
 use crate::bucket::Engines as _;
@@ -177,9 +177,7 @@ async fn when_the_faults_stop_every_task_comes_to_its_end() {
             FaultKind::ErrorAfterApply,
             FaultKind::StaleList,
         ];
-        let plan = faults.into_iter().fold(FaultPlan::none(), |plan, kind| {
-            plan.with(FaultRule::new(kind, 0.05))
-        });
+        let plan = FaultPlan::none().with_each(faults, 0.05);
         let store = FaultStore::new(bucket.objects(), bucket.runtime.clone(), plan, seed);
         let store = std::sync::Arc::new(store);
         let dying = bucket.engine_on(store.clone());

@@ -107,6 +107,13 @@ impl FaultPlan {
         self
     }
 
+    /// Adds a rule for each of these kinds, all with the same rate.
+    #[must_use]
+    pub fn with_each(self, kinds: impl IntoIterator<Item = FaultKind>, rate: f64) -> Self {
+        let rules = kinds.into_iter().map(|kind| FaultRule::new(kind, rate));
+        rules.fold(self, Self::with)
+    }
+
     /// Also this fault, at the n-th request, counted from 1 since the plan was given.
     #[must_use]
     pub fn at(mut self, request: u64, kind: FaultKind) -> Self {

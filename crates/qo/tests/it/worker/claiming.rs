@@ -8,7 +8,7 @@ use qo::{Context, Shard, Status, TaskError, TaskFilter, Worker};
 use qo_store::wrap::Operation;
 
 use super::{Gate, Job, Shop, greet, soon, submit};
-use crate::place::until;
+use qo_fixtures::until;
 
 #[derive(Default)]
 struct Gauge {
@@ -89,14 +89,17 @@ async fn a_paused_queue_is_waited_for() {
     let task = submit(&queue, "patient").await;
     let worker = Worker::builder(queue.clone()).handle::<Job>(greet).build();
     let worker = worker.unwrap().spawn();
-    until(&queue, "the worker says that it is there", async || {
+    until("the worker says that it is there", async || {
         let workers = queue.workers().await.unwrap();
         (!workers.is_empty()).then_some(())
     })
     .await;
     assert_eq!(queue.get(task.id).await.unwrap().status, Status::Pending);
     queue.resume(&name).await.unwrap();
-    let done = queue.wait(task.id, crate::place::PATIENCE).await.unwrap();
+    let done = queue
+        .wait(task.id, crate::test_queue::WAIT_MAX)
+        .await
+        .unwrap();
     assert_eq!(done.status, Status::Completed);
     assert_eq!(worker.stop().await.unwrap().completed, 1);
 }

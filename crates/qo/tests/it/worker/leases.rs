@@ -7,7 +7,7 @@ use qo::{Context, MaintenanceConfig, Status, StopReason, TaskError, Worker};
 use qo_store::wrap::{FaultKind, FaultPlan, FaultRule};
 
 use super::{Gate, Job, Shop, soon, submit};
-use crate::place::PATIENCE;
+use crate::test_queue::WAIT_MAX;
 
 /// Looks at the leases all the time.
 fn watchful() -> MaintenanceConfig {
@@ -83,7 +83,7 @@ async fn a_worker_that_cannot_renew_loses_its_task_to_another() {
         .handle::<Job>(slow)
         .state(seen.clone())
         .lease(Duration::from_millis(1_500))
-        .grace(PATIENCE)
+        .grace(WAIT_MAX)
         .no_maintenance()
         .build()
         .unwrap()
@@ -99,7 +99,7 @@ async fn a_worker_that_cannot_renew_loses_its_task_to_another() {
         .build()
         .unwrap()
         .spawn();
-    let done = good.wait(task.id, PATIENCE).await.unwrap();
+    let done = good.wait(task.id, WAIT_MAX).await.unwrap();
     assert_eq!((done.status, done.attempt), (Status::Completed, 2));
     faults.set_plan(FaultPlan::none());
     seen.taken_over.open();

@@ -25,7 +25,7 @@ use qo_store::wrap::{CountingStore, FaultPlan, FaultStore};
 use qo_store::{Store, StoreClient, open};
 use tokio::sync::Notify;
 
-use crate::place::PATIENCE;
+use crate::test_queue::WAIT_MAX;
 
 /// A job, and what its handler is to do.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -69,7 +69,7 @@ async fn while_time_passes<T>(clock: &TestClock, future: impl Future<Output = T>
 
 /// Waits, but not for ever.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let waited = tokio::time::timeout(PATIENCE, future).await;
+    let waited = tokio::time::timeout(WAIT_MAX, future).await;
     waited.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 

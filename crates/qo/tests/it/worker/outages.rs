@@ -6,7 +6,7 @@ use qo::{Context, Status, TaskError, Worker};
 use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, Operation};
 
 use super::{Gate, Job, Shop, greet, soon, submit};
-use crate::place::PATIENCE;
+use crate::test_queue::WAIT_MAX;
 
 #[derive(Clone, Default)]
 struct Stage {
@@ -46,7 +46,7 @@ async fn completes_in_spite_of(kind: FaultKind) {
     })
     .await;
     faults.set_plan(FaultPlan::none());
-    let done = queue.wait(task.id, PATIENCE).await.unwrap();
+    let done = queue.wait(task.id, WAIT_MAX).await.unwrap();
     assert_eq!(
         (done.status, done.attempt),
         (Status::Completed, 1),
@@ -84,7 +84,7 @@ async fn claims_go_on_when_the_store_is_back() {
     faults.set_plan(FaultPlan::none());
     let client = shop.queue();
     let task = submit(&client, "x").await;
-    let done = client.wait(task.id, PATIENCE).await.unwrap();
+    let done = client.wait(task.id, WAIT_MAX).await.unwrap();
     assert_eq!((done.status, done.attempt), (Status::Completed, 1));
     worker.stop().await.unwrap();
 }

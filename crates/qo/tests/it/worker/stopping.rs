@@ -6,7 +6,7 @@ use std::time::Duration;
 use qo::{Context, Error, Queue, Status, StopReason, TaskError, Worker, WorkerBuilder};
 
 use super::{Gate, Job, Shop, soon, submit};
-use crate::place::until;
+use qo_fixtures::until;
 
 #[derive(Clone, Default)]
 struct Stage {
@@ -105,9 +105,12 @@ async fn a_dropped_handle_stops_the_worker_in_order() {
     soon("the handler", stage.started.wait_for(1)).await;
     drop(handle);
     stage.go.open();
-    let done = queue.wait(task.id, crate::place::PATIENCE).await.unwrap();
+    let done = queue
+        .wait(task.id, crate::test_queue::WAIT_MAX)
+        .await
+        .unwrap();
     assert_eq!(done.status, Status::Completed);
-    until(&queue, "the worker is gone", async || {
+    until("the worker is gone", async || {
         queue.workers().await.unwrap().is_empty().then_some(())
     })
     .await;
@@ -163,7 +166,7 @@ async fn the_first_signal_stops_in_order_and_the_second_at_once() {
         stage.started.wait_for(1).await;
         send("INT");
         // Two signals that come before the first is heard are one. Whoever stops is no longer claimable for new work.
-        until(&queue, "the worker has heard", async || {
+        until("the worker has heard", async || {
             send("INT");
             None::<()>
         })

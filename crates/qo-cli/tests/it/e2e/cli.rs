@@ -1,76 +1,60 @@
-//! A store of a test's own, and the `qo` command on it.
+//! The `qo` command on a store of the test's own.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use qo::{Connect, OpenOptions};
-use qo_store::runtime::TokioRuntime;
-use qo_testkit::{SeaweedFs, wait_until};
+use qo::Connect;
+use qo_fixtures::TestStore;
+use qo_testkit::wait_until;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::LIMIT;
 use super::processes::WorkerProcess;
 
-/// A store that only one test uses, with a folder for what its handlers write.
-pub(crate) struct Place {
+/// A store of one test, with a folder for the files of its handlers.
+pub(crate) struct TestCli {
     folder: TempDir,
-    store: String,
-    variables: Vec<(&'static str, String)>,
+    address: TestStore,
 }
 
-impl Place {
-    pub(crate) fn sqlite() -> Self {
+impl TestCli {
+    fn on(address: TestStore) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = format!("sqlite:{}", folder.path().join("queue.db").display());
-        Self {
-            folder,
-            store,
-            variables: Vec::new(),
-        }
+        Self { folder, address }
+    }
+
+    pub(crate) fn sqlite() -> Self {
+        Self::on(TestStore::sqlite())
     }
 
     pub(crate) fn seaweedfs() -> Self {
-        let server = SeaweedFs::shared().unwrap();
-        let bucket = server.unique_bucket("e2e").unwrap();
+        Self::on(TestStore::seaweedfs("e2e"))
+    }
+
+    /// Uses another engine on the store.
+    pub(crate) fn with_engine(self, engine: &str) -> Self {
         Self {
-            folder: tempfile::tempdir().unwrap(),
-            store: format!("s3://{bucket}"),
-            variables: vec![
-                ("S3_ENDPOINT", server.endpoint().to_owned()),
-                ("AWS_ACCESS_KEY_ID", server.access_key().to_owned()),
-                ("AWS_SECRET_ACCESS_KEY", server.secret_key().to_owned()),
-                ("AWS_ALLOW_HTTP", "true".to_owned()),
-            ],
+            address: self.address.with_engine(engine),
+            ..self
         }
     }
 
-    /// The same place, with another engine on its store.
-    pub(crate) fn with_engine(mut self, engine: &str) -> Self {
-        self.store = format!("{}?engine={engine}", self.store);
-        self
-    }
-
-    /// The same place, with a variable for every command.
-    pub(crate) fn with_variable(mut self, name: &'static str, value: &str) -> Self {
-        self.variables.push((name, value.to_owned()));
-        self
+    /// Sets a variable for every command.
+    pub(crate) fn with_variable(self, name: &'static str, value: &str) -> Self {
+        Self {
+            address: self.address.with_variable(name, value),
+            ..self
+        }
     }
 
     /// A connection of this process to the store.
     pub(crate) fn connection(&self) -> Connect {
-        let options = OpenOptions::new(TokioRuntime::shared());
-        let options = self
-            .variables
-            .iter()
-            .fold(options, |options, (name, value)| {
-                options.with_var(*name, value)
-            });
-        Connect::to(&self.store).options(options)
+        Connect::to(self.address.url()).options(self.address.options())
     }
 
-    /// The command with arguments, with nothing of the environment of the tests but where programs are.
+    /// The command with arguments, and with nothing of the test's environment but `PATH`.
     pub(crate) fn command<S: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = S>,
@@ -82,20 +66,20 @@ impl Place {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.folder.path())
-            .env("QO_STORE", &self.store)
+            .env("QO_STORE", self.address.url())
             .env("QO_MONITOR_CHECK_INTERVAL", "1")
             .env("NO_COLOR", "1")
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .envs(self.address.variables().iter().cloned())
             .stdin(Stdio::null());
         command
     }
 
-    /// Runs the command to its end.
+    /// Runs the command until it exits.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs the command to its end, which must be a good one, and gives what it printed.
+    /// Runs the command, expects success, and returns its output.
     pub(crate) fn ok<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
         let output = self.run(arguments);
         assert!(
@@ -108,7 +92,7 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Submits a task and gives its id: all that is printed when nobody looks.
+    /// Submits a task and returns its id, which is all that is printed without a terminal.
     pub(crate) fn submit(&self, task_type: &str, input: &str, more: &[&str]) -> String {
         let mut arguments = vec!["submit", "--type", task_type, "--input", input];
         arguments.extend(more);
@@ -125,23 +109,23 @@ impl Place {
         lines(&self.ok(["history", id, "--json"]))
     }
 
-    /// All tasks, archived ones aside.
+    /// All tasks except archived ones.
     pub(crate) fn tasks(&self) -> Vec<Value> {
         lines(&self.ok(["list", "--all", "--json"]))
     }
 
-    /// Waits until a task has a status, and gives its record.
+    /// Waits until a task has a status, and returns its record.
     pub(crate) fn wait_for(&self, id: &str, status: &str) -> Value {
         let mut task = Value::Null;
-        let there = wait_until(LIMIT, || {
+        let is_reached = wait_until(LIMIT, || {
             task = self.task(id);
             task["status"] == status
         });
-        assert!(there, "not {status} in time: {task:#}");
+        assert!(is_reached, "the task is not {status} in time: {task:#}");
         task
     }
 
-    /// Starts a worker whose leases hold for three seconds, if nothing else is said.
+    /// Starts a worker, with leases of three seconds unless an argument sets them.
     pub(crate) fn worker(&self, id: &str, more: &[&str]) -> WorkerProcess {
         let mut arguments = vec!["worker", "--id", id];
         if !more.contains(&"--lease") {
@@ -151,18 +135,18 @@ impl Place {
         WorkerProcess::start(id, self.command(arguments))
     }
 
-    /// A file that handlers write to.
+    /// The path of a file that handlers write.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The lines of a file that handlers write to; none, as long as there is no file.
+    /// The lines of a file that handlers write; none if it does not exist.
     pub(crate) fn lines_of(&self, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.file(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Waits until a file is there.
+    /// Waits until a file exists.
     pub(crate) fn wait_for_file(&self, name: &str) {
         let path = self.file(name);
         assert!(
