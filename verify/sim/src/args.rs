@@ -1,4 +1,4 @@
-//! From the words on the command line to something that can be run.
+//! The command line.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use qo_sim::mutants;
 use qo_sim::plan::Plan;
 use qo_sim::subject;
 
-/// What to run, and on which engine; on all of them, where none is named.
+/// What to run, and on which engine. All engines if none is named.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Invocation {
     pub(crate) engine: Option<&'static str>,
@@ -18,22 +18,22 @@ pub(crate) struct Invocation {
 /// What to run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum What {
-    /// Explain.
+    /// Print the help.
     Help,
-    /// One run, told in full.
+    /// One run with a full report.
     One {
         plan: Box<Plan>,
         mutant: Option<Mutant>,
         traces: bool,
     },
-    /// Many seeds, from one on.
+    /// Many seeds.
     Many {
         from: u64,
         until: Until,
-        /// Whether the figures are wanted as JSON.
+        /// Whether to print the figures as JSON.
         json: bool,
     },
-    /// The hunt for planted bugs; for one of them, or for all.
+    /// The hunt for one planted bug, or for all.
     Mutants(Option<Mutant>),
 }
 
@@ -45,24 +45,24 @@ pub(crate) enum Until {
 }
 
 pub(crate) const HELP: &str = "\
-Runs the simulator: real engines on a simulated store, in virtual time, under faults that a seed decides.
+Runs the simulator: production engines on a simulated store, in virtual time, under faults that a seed decides.
 
 Usage: cargo xtask sim [--engine NAME] [--seeds N | --hours N] [--from SEED] [--json]
        cargo xtask sim [--engine NAME] --seed SEED [--trace] [--mutant NAME] [--without KINDS] [--only FAULTS]
                        [--tasks N] [--workers N] [--clients N]
        cargo xtask sim [--engine NAME] --mutants | --mutant NAME
 
-  --engine NAME    objects, json or slate; otherwise each seed runs on all of them in turn, and --seed on objects
-  --seeds N        so many seeds (1,000 unless told)
-  --hours N        for so long; fractions are taken
-  --json           the figures at the end as JSON; progress and failures go to standard error
-  --from SEED      begins with this seed (0 unless told)
-  --seed SEED      one seed; if it fails, it is shrunk and told in full
-  --trace          with all that happened, also if it does not fail
-  --mutants        hunts for every planted bug, and prints the table of seeds needed
-  --mutant NAME    hunts for one, or plants it into the run of --seed
-  --without KINDS  leaves kinds of faults out: lost-answer,crash
-  --only FAULTS    lets only these faults strike, as a failure names them
+  --engine NAME    direct, json or slate. Without it each seed runs on all of them, and --seed on direct
+  --seeds N        the number of seeds (default: 1,000)
+  --hours N        the duration; fractions are allowed
+  --json           print the final figures as JSON; progress and failures go to standard error
+  --from SEED      the first seed (default: 0)
+  --seed SEED      run one seed; if it fails, shrink it and print a full report
+  --trace          print the trace even if the run does not fail
+  --mutants        hunt for every planted bug, and print the table of seeds needed
+  --mutant NAME    hunt for one planted bug, or plant it into the run of --seed
+  --without KINDS  leave out kinds of faults: lost-answer,crash
+  --only FAULTS    inject only these faults, as a failure names them
 ";
 
 /// Reads the command line, without the program's name.

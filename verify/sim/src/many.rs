@@ -23,11 +23,11 @@ struct Campaign {
     subjects: Vec<Arc<dyn Subject>>,
     started: Instant,
     next: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<CampaignState>,
 }
 
-struct State {
-    told: Instant,
+struct CampaignState {
+    reported: Instant,
     totals: BTreeMap<&'static str, Totals>,
 }
 
@@ -46,8 +46,8 @@ pub(crate) fn many(
         subjects,
         started,
         next: AtomicU64::new(0),
-        state: Mutex::new(State {
-            told: started,
+        state: Mutex::new(CampaignState {
+            reported: started,
             totals: BTreeMap::new(),
         }),
     };
@@ -71,7 +71,7 @@ impl Campaign {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let totals = state.totals.entry(subject.name()).or_default();
             totals.add(&outcome);
-            self.tell(&mut state, seed);
+            self.report_progress(&mut state, seed);
         }
     }
 
@@ -88,11 +88,11 @@ impl Campaign {
     }
 
     #[expect(clippy::disallowed_methods, reason = "a campaign takes real time")]
-    fn tell(&self, state: &mut State, seed: u64) {
-        if state.told.elapsed() < PROGRESS_INTERVAL {
+    fn report_progress(&self, state: &mut CampaignState, seed: u64) {
+        if state.reported.elapsed() < PROGRESS_INTERVAL {
             return;
         }
-        state.told = Instant::now();
+        state.reported = Instant::now();
         let hours: f64 = state.totals.values().map(simulated_hours).sum();
         let failed: usize = state.totals.values().map(|one| one.failed.len()).sum();
         eprintln!(
@@ -139,7 +139,7 @@ impl Campaign {
             return ExitCode::SUCCESS;
         }
         eprintln!(
-            "{} seeds failed: {}; add them to crates/qo-sim/seeds.txt",
+            "{} seeds failed: {}; add them to verify/sim/seeds.txt",
             failed.len(),
             failed.join(", ")
         );

@@ -17,13 +17,13 @@ mod clock;
 mod error;
 mod install;
 mod logged;
-mod place;
 mod ports;
 mod process;
 mod random;
 mod request;
 mod seaweedfs;
 mod sign;
+mod target_dir;
 
 pub use cargo::cargo;
 pub use clock::wait_until;

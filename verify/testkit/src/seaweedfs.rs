@@ -9,11 +9,11 @@ use std::time::Duration;
 use crate::KitError;
 use crate::clock::wait_until;
 use crate::install::install;
-use crate::place::target_dir;
 use crate::process::{Ports, ServerProcess};
 use crate::random;
 use crate::request;
 use crate::sign::{Credentials, Signable};
+use crate::target_dir::target_dir;
 
 /// It takes three seconds on an idle machine.
 const READY_LIMIT: Duration = Duration::from_secs(90);

@@ -1,4 +1,4 @@
-//! Callers that go away, claims that wait, and groups of callers.
+//! Cancelled calls, waiting claims, and group commits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use qo_store::wrap::{CountingStore, Delay, LatencyStore, Operation};
 use super::engines::{Journal, WAIT_MAX, all_tasks, claim_one, claim_request, job, memory};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_caller_that_goes_away_leaves_nothing_half_done() {
+async fn a_cancelled_call_leaves_nothing_half_done() {
     for journal in Journal::BOTH {
         let runtime = TokioRuntime::shared();
         let delay = Delay::Fixed(Duration::from_millis(10));
@@ -49,7 +49,7 @@ async fn a_caller_that_goes_away_leaves_nothing_half_done() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn work_for_a_caller_that_has_gone_goes_to_the_next() {
+async fn tasks_of_a_cancelled_claim_go_to_the_next_claim() {
     for journal in Journal::BOTH {
         let runtime = TokioRuntime::shared();
         let delay = Delay::Fixed(Duration::from_millis(60));
@@ -78,7 +78,7 @@ async fn work_for_a_caller_that_has_gone_goes_to_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn callers_that_come_together_share_a_write() {
+async fn concurrent_calls_share_a_write() {
     let runtime = TokioRuntime::shared();
     let delay = Delay::Fixed(Duration::from_millis(20));
     let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
@@ -124,7 +124,7 @@ async fn callers_that_come_together_share_a_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn leases_run_out_although_nobody_asks_for_anything() {
+async fn leases_expire_without_any_call() {
     for journal in Journal::BOTH {
         let runtime = TokioRuntime::shared();
         let engine = journal.open(memory(), &runtime).await.unwrap();
@@ -167,7 +167,7 @@ impl Watcher for Commits {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_that_must_be_looked_up_first_share_their_writes() {
+async fn tasks_that_must_be_read_first_share_a_write() {
     const TASKS: usize = 500;
     for journal in Journal::BOTH {
         let runtime: Arc<dyn Runtime> = TokioRuntime::shared();

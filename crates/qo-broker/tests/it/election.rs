@@ -1,4 +1,4 @@
-//! Who leads, in virtual time: brokers that die, sleep, stop, and cannot be reached.
+//! Elections in paused time: brokers that die, hang, stop, and are unreachable.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use qo_store::wrap::{FaultKind, FaultPlan, FaultStore};
 
 use qo_fixtures::{Bucket, LayeredStore, PausableRuntime, StoreLayer};
 
-/// The addresses that answer.
+/// The reachable addresses.
 #[derive(Default)]
 struct Network(Mutex<BTreeSet<String>>);
 
@@ -95,7 +95,7 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_leads_and_a_standby_waits_as_long_as_it_is_heard() {
+async fn the_first_broker_leads_and_a_standby_waits_while_it_responds() {
     let scene = Scene::new();
     let leadership = scene.elector(Some("a"), 1).acquire().await.unwrap();
     assert_eq!(leadership.epoch(), 1);
@@ -147,7 +147,7 @@ async fn a_leader_that_stops_hands_over_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_be_reached_but_lives_keeps_its_place() {
+async fn an_unreachable_leader_that_renews_stays_the_leader() {
     let scene = Scene::new();
     let leadership = scene.elector(Some("a"), 1).acquire().await.unwrap();
     scene.network.set("a", false);
@@ -158,9 +158,9 @@ async fn a_leader_that_cannot_be_reached_but_lives_keeps_its_place() {
     assert_eq!(standby.current().await.unwrap().unwrap().epoch, 1);
 }
 
-/// A leader whose requests to the store hang is like one that sleeps: it may answer nothing, and finds out when it wakes up.
+/// A leader whose requests hang must confirm nothing, and learns of its successor when they continue.
 #[tokio::test(start_paused = true)]
-async fn an_old_leader_answers_nothing_after_its_successor_began() {
+async fn an_old_leader_confirms_nothing_after_its_successor_started() {
     let scene = Scene::new();
     let hanging = HangingLayer::store(scene.bucket.objects());
     let sleeper = scene.elector_on(hanging.clone(), Some("a"), 1);
@@ -184,9 +184,9 @@ async fn an_old_leader_answers_nothing_after_its_successor_began() {
     next.confirm().await.unwrap();
 }
 
-/// A challenger that is set up for speed gives a leader that is not the time that it counts on.
+/// A challenger with short times still gives a leader with long times all of them.
 #[tokio::test(start_paused = true)]
-async fn a_challenger_waits_as_long_as_the_leader_trusts_itself() {
+async fn a_challenger_waits_as_long_as_the_leader_may_trust_its_lease() {
     let scene = Scene::new();
     let slow = ElectionConfig::with_answer_time(Duration::from_secs(20));
     let quick = ElectionConfig::with_answer_time(Duration::from_millis(500));
@@ -221,7 +221,7 @@ async fn a_leader_without_an_address_is_judged_by_its_heartbeat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_standbys_one_takes_over_also_when_one_died_in_its_challenge() {
+async fn one_of_several_standbys_takes_over_after_a_challenger_died() {
     let scene = Scene::new();
     let leadership = scene.elector(Some("a"), 1).acquire().await.unwrap();
     drop(leadership);
@@ -249,9 +249,9 @@ async fn of_several_standbys_one_takes_over_also_when_one_died_in_its_challenge(
     winner.confirm().await.unwrap();
 }
 
-/// Whatever becomes of requests and answers: never two that are confirmed at once.
+/// Two leaders are never confirmed at once, whatever happens to requests and replies.
 #[tokio::test(start_paused = true)]
-async fn never_two_leaders_at_once_on_a_poor_network() {
+async fn there_are_never_two_leaders_on_a_faulty_network() {
     for seed in 0..10 {
         let scene = Scene::new();
         let faults = [
@@ -289,7 +289,7 @@ async fn never_two_leaders_at_once_on_a_poor_network() {
                 let all = terms.lock().unwrap().clone();
                 let mut confirmed = Vec::new();
                 for leadership in &all {
-                    // No time passes for those that are confirmed, and the others are not waited for.
+                    // A confirmed leader replies without waiting. The others are not awaited.
                     if futures_util::FutureExt::now_or_never(leadership.confirm()) == Some(Ok(())) {
                         confirmed.push(leadership.epoch());
                     }
@@ -315,7 +315,7 @@ async fn never_two_leaders_at_once_on_a_poor_network() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_cannot_be_read_is_an_error_that_names_it() {
+async fn an_unreadable_record_is_an_error_that_names_it() {
     let scene = Scene::new();
     scene.bucket.put(BROKER_KEY, "{").await;
     let error = scene.elector(None, 1).acquire().await.unwrap_err();

@@ -4,7 +4,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test that cannot go on should stop loudly"
+    reason = "tests panic on errors"
 )]
 
 mod agreement;

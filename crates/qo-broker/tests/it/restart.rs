@@ -1,4 +1,4 @@
-//! A new process finds exactly what was acknowledged.
+//! A new process reads exactly what was acknowledged.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ async fn furnish(engine: &dyn Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_new_process_finds_everything() {
+async fn a_new_process_reads_everything() {
     for journal in Journal::BOTH {
         // Once after a clean end, and once after none.
         for closes in [true, false] {

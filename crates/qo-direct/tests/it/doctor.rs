@@ -1,4 +1,4 @@
-//! Looking a queue over.
+//! The doctor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,7 +139,7 @@ async fn seaweedfs_with_versions_is_found_healthy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_without_lifecycle_rules_are_worth_a_warning_until_init_has_set_them() {
+async fn versions_without_lifecycle_rules_are_a_warning_until_init_sets_them() {
     let opened = stores::seaweedfs_versioned();
     let report = run(&opened, &options()).await;
     assert_eq!(health(&report, "lifecycle"), Health::Warning, "{report}");
@@ -161,7 +161,7 @@ async fn versions_without_lifecycle_rules_are_worth_a_warning_until_init_has_set
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn neglected_work_is_worth_a_warning() {
+async fn neglected_work_is_a_warning() {
     let opened = stores::memory();
     let now = opened.client.now();
     let (id, long_ago) = (
@@ -188,7 +188,7 @@ async fn neglected_work_is_worth_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_is_off_is_worth_a_warning() {
+async fn a_wrong_clock_is_a_warning() {
     let opened = stores::memory();
     let now = opened.runtime.moment();
     let date = now.wall.plus_millis(90_000);
@@ -199,7 +199,7 @@ async fn a_clock_that_is_off_is_worth_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_the_counted_pages_is_said_to_be_more() {
+async fn counts_beyond_the_page_limit_are_reported_as_more() {
     let opened = stores::memory();
     let engine = opened.engine_in(IndexMode::IndexOnly);
     let work = SubmitRequest::new("work".parse().unwrap(), Json::null());
@@ -218,7 +218,7 @@ async fn more_than_the_counted_pages_is_said_to_be_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_cannot_be_used_is_failed_and_the_rest_is_skipped() {
+async fn an_unusable_store_fails_and_the_other_checks_are_skipped() {
     let opened = stores::bucket("qo-there-is-no-such-bucket");
     let report = run(&opened, &options()).await;
     assert_eq!(report.health(), Health::Failed);
@@ -228,7 +228,7 @@ async fn a_store_that_cannot_be_used_is_failed_and_the_rest_is_skipped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credentials_that_are_refused_are_named_and_every_check_is_still_made() {
+async fn refused_credentials_are_named_and_every_check_still_runs() {
     let server = SeaweedFs::shared().unwrap();
     let bucket = server.unique_bucket("ops").unwrap();
     let opened = stores::bucket_with_secret(&bucket, "not-the-secret");
@@ -253,7 +253,7 @@ async fn credentials_that_are_refused_are_named_and_every_check_is_still_made() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_store_does_not_hold_the_doctor_up() {
+async fn a_slow_store_does_not_delay_the_doctor() {
     let mut store = stores::memory().store;
     let runtime = qo_store::runtime::TokioRuntime::shared();
     let slow = Delay::Fixed(Duration::from_secs(20));

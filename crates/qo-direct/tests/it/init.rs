@@ -1,4 +1,4 @@
-//! Preparing a bucket.
+//! Preparation of a bucket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +61,7 @@ fn foreign_cors() -> CorsRule {
     }
 }
 
-/// Prepares a bucket that has rules of others, and looks at every setting.
+/// Prepares a bucket with foreign rules, and checks every setting.
 async fn prepares_and_prepares_again(opened: OpenStore, was_versioned: bool) {
     let admin = opened.store.admin.clone().unwrap();
     admin.set_lifecycle(&[foreign_rule()]).await.unwrap();
@@ -144,7 +144,7 @@ async fn prepares_seaweedfs_with_versions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_without_settings_says_what_it_cannot_do() {
+async fn a_store_without_settings_reports_what_it_cannot_do() {
     let report = run(&stores::memory(), &options()).await;
     assert!(report.is_ready(), "{report}");
     assert_eq!(outcome(&report, "trusted"), InitOutcome::Done);
@@ -156,7 +156,7 @@ async fn a_store_without_settings_says_what_it_cannot_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_asked_for_is_left_alone() {
+async fn settings_that_are_not_requested_stay_unchanged() {
     let opened = stores::sqlite();
     let asked = InitOptions {
         versioning: false,
@@ -194,7 +194,7 @@ async fn two_queues_in_one_bucket_keep_their_rules_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_that_is_not_there_is_refused_with_what_to_do() {
+async fn a_missing_bucket_is_refused_with_advice() {
     let opened = stores::bucket("qo-there-is-no-such-bucket");
     let report = run(&opened, &options()).await;
     assert!(!report.is_ready());

@@ -81,7 +81,7 @@ async fn bodies_and_listeners_share_bounded_room() {
         .refused(api("GET", "/v1/events"), 503, "overloaded")
         .await;
     drop(listener);
-    crate::support::until("there is room again", async || {
+    qo_fixtures::until("there is room again", async || {
         let status = server.send(api("GET", "/v1/events")).await.status();
         (status == 200).then_some(())
     })
@@ -127,7 +127,7 @@ async fn too_many_connections_are_turned_away() {
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     serde_json::from_str::<qo_remote::wire::Problem>(body).unwrap();
     drop(held);
-    crate::support::until("there is room again", async || {
+    qo_fixtures::until("there is room again", async || {
         let answer = exchange(
             server.authority(),
             b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
@@ -152,7 +152,7 @@ async fn a_client_that_does_not_read_is_dropped() {
     let request =
         format!("GET /v1/tasks/{id}/input HTTP/1.1\r\nhost: localhost\r\n\r\n").repeat(64);
     connection.write_all(request.as_bytes()).await.unwrap();
-    crate::support::until("the connection is gone", async || {
+    qo_fixtures::until("the connection is gone", async || {
         let (_, metrics) = server.reply(api("GET", "/metrics")).await;
         metrics
             .as_str()

@@ -68,11 +68,11 @@ async fn scenario(test_queue: TestQueue) {
     assert_eq!(report.stopped, None);
 
     // Retention: old ends go, young ones and live tasks stay.
-    let wish = ClaimRequest {
+    let claim_request = ClaimRequest {
         max: 3,
         ..crate::test_queue::claim_request("worker-1", "job")
     };
-    let claimed = queue.claim(&wish).await.unwrap();
+    let claimed = queue.claim(&claim_request).await.unwrap();
     for task in &claimed {
         let lease = task.lease_id.unwrap();
         queue.complete(task.id, lease, None).await.unwrap();

@@ -29,14 +29,14 @@ async fn scenario(test_queue: TestQueue) {
     let done: Vec<_> = at_once(CLAIMERS, |n| {
         let queue = processes[n % 4].clone();
         async move {
-            let wish = ClaimRequest {
+            let claim_request = ClaimRequest {
                 max: 4,
                 wait_ms: 2_000,
                 ..claim_request(&format!("worker-{n}"), "crowd")
             };
             let mut done = Vec::new();
             loop {
-                let claimed = queue.claim(&wish).await.unwrap();
+                let claimed = queue.claim(&claim_request).await.unwrap();
                 if claimed.is_empty() {
                     return done;
                 }
@@ -71,11 +71,11 @@ async fn one_task_for_all(test_queue: &TestQueue) {
         let connection = test_queue.connection().skip_probe();
         async move {
             let queue = connection.open().await.unwrap();
-            let wish = ClaimRequest {
+            let claim_request = ClaimRequest {
                 wait_ms: 0,
                 ..claim_request(&format!("worker-{n}"), "race")
             };
-            queue.claim(&wish).await.unwrap()
+            queue.claim(&claim_request).await.unwrap()
         }
     })
     .await

@@ -62,9 +62,10 @@ async fn the_url_chooses_the_engine() {
         let queue = qo::connect(url).await.unwrap();
         assert_eq!(queue.objects_engine().is_some(), is_direct, "{url}");
         let submitted = queue.task("job", &1).unwrap().submit().await.unwrap();
-        let mut wish = qo::ClaimRequest::new("w".parse().unwrap(), vec!["job".parse().unwrap()]);
-        wish.wait_ms = 20_000;
-        let task = queue.claim(&wish).await.unwrap().pop().unwrap();
+        let mut claim_request =
+            qo::ClaimRequest::new("w".parse().unwrap(), vec!["job".parse().unwrap()]);
+        claim_request.wait_ms = 20_000;
+        let task = queue.claim(&claim_request).await.unwrap().pop().unwrap();
         assert_eq!(
             task.id, submitted.task.id,
             "{url}: each engine has a queue of its own"

@@ -52,11 +52,11 @@ async fn scenario(test_queue: TestQueue) {
     let second = test_queue.connect().await;
     let mut done = BTreeSet::new();
     while done.len() < TASKS - 2 {
-        let wish = ClaimRequest {
+        let claim_request = ClaimRequest {
             max: 8,
             ..claim_request("second", "job")
         };
-        let claimed = second.claim(&wish).await.unwrap();
+        let claimed = second.claim(&claim_request).await.unwrap();
         assert!(!claimed.is_empty(), "lost some: {done:?}");
         for task in claimed {
             let attempt = if given_back.contains(&task.id) { 2 } else { 1 };

@@ -58,11 +58,11 @@ async fn scenario(mut test_queue: TestQueue) {
     }
     let mut done = 0;
     while done < 5 * PAGE {
-        let wish = ClaimRequest {
+        let claim_request = ClaimRequest {
             max: 7,
             ..claim_request("worker-1", "deep")
         };
-        let claimed = worker.claim(&wish).await.unwrap();
+        let claimed = worker.claim(&claim_request).await.unwrap();
         assert!(!claimed.is_empty(), "stopped after {done}");
         for task in claimed {
             worker

@@ -8,11 +8,16 @@ use crate::test_queue::{TestQueue, claim_one, claim_request};
 
 /// Claims with a lease that nobody renews.
 async fn claim_and_die(test_queue: &TestQueue) -> Task {
-    let wish = ClaimRequest {
+    let claim_request = ClaimRequest {
         lease_ms: Some(100),
         ..claim_request("doomed", "long")
     };
-    let mut claimed = test_queue.connect().await.claim(&wish).await.unwrap();
+    let mut claimed = test_queue
+        .connect()
+        .await
+        .claim(&claim_request)
+        .await
+        .unwrap();
     claimed.pop().unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! Just enough of HTTP/1.1 to take a request whole, send it on whole, and take its response whole.
+//! The part of HTTP/1.1 that the proxy needs: whole requests and whole responses.
 
 use std::io::{self, BufRead, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 const HEAD_MAX_BYTES: u64 = 64 * 1024;
 /// The longest body.
 const BODY_MAX_BYTES: u64 = 256 * 1024 * 1024;
-/// A claim may wait for a minute before it is answered.
+/// A claim may wait for a minute.
 const ANSWER_LIMIT: Duration = Duration::from_mins(2);
 
 /// A request.
@@ -16,14 +16,14 @@ const ANSWER_LIMIT: Duration = Duration::from_mins(2);
 pub(super) struct Request {
     pub(super) method: String,
     pub(super) path: String,
-    /// The head's lines, without the first and without their ends.
+    /// The header lines, without line ends.
     headers: Vec<String>,
     first: String,
     pub(super) body: Vec<u8>,
 }
 
 impl Request {
-    /// The next request of a connection; nothing, where the connection has ended.
+    /// Reads the next request of a connection; `None` at its end.
     pub(super) fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
         let Some(mut lines) = head(from)? else {
             return Ok(None);
@@ -85,12 +85,12 @@ impl Request {
     }
 }
 
-/// An response.
+/// A response.
 #[derive(Debug, Clone)]
 pub(super) struct Response {
     pub(super) status: u16,
     head: Vec<u8>,
-    /// As it came, in pieces if it came in pieces.
+    /// The body as received, with its chunks if it is chunked.
     body: Vec<u8>,
 }
 
@@ -115,7 +115,7 @@ impl Response {
         })
     }
 
-    /// An response of the proxy's own.
+    /// A response of the proxy itself.
     pub(super) fn made_up(status: u16, code: &str) -> Self {
         let body = format!(
             "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>made up</Message></Error>"
@@ -137,7 +137,7 @@ impl Response {
         to.flush()
     }
 
-    /// Writes a part of it.
+    /// Writes the first part of it.
     pub(super) fn write_torn(&self, to: &mut impl Write) -> io::Result<()> {
         let cut = if self.body.is_empty() {
             to.write_all(&self.head[..self.head.len() / 2])?;
@@ -151,7 +151,7 @@ impl Response {
     }
 }
 
-/// The lines of a head; nothing, where there is not a byte.
+/// Reads the lines of a head; `None` if there is not a byte.
 fn head(from: &mut impl BufRead) -> io::Result<Option<Vec<String>>> {
     let mut lines = Vec::new();
     let mut limited = from.take(HEAD_MAX_BYTES);

@@ -1,6 +1,6 @@
-//! Many seeds of random trouble, every seed that ever failed among them, and every promise kept, by every engine.
+//! Every engine keeps every promise on many random seeds, and on every seed that ever failed.
 //!
-//! `cargo xtask sim` runs more of them, or one.
+//! `cargo xtask sim` runs more seeds, or a single one.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Claims that wait beside each other in one process do so quietly.
+//! Concurrent claims of one process wait without busy loops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use qo_store::wrap::Operation;
 const POLLS_PER_REQUEST: u64 = 100;
 
 #[test]
-fn many_claims_of_one_process_wait_without_a_loop() {
+fn concurrent_claims_of_one_process_wait_without_busy_loops() {
     let scheduler = Scheduler::new(1, Trace::new(false));
     let plan = Plan {
         faults: [].into(),

@@ -1,4 +1,4 @@
-//! A queue that goes on is served again, even if whoever said so died before telling anybody.
+//! A resumed queue is served again, even if the operator's process died before it sent the signal.
 
 use qo_check::CallLog;
 use qo_core::{Json, QueueName};
@@ -24,11 +24,11 @@ async fn waiting_workers_notice_a_resume_without_its_signal() {
     operator.submit(request).await.unwrap();
     assert!(worker.claim(1, 5_000).await.unwrap().is_empty());
 
-    // The read, the swap, and the signal that never comes.
+    // The read, the swap, and the signal, which is lost.
     let plan = FaultPlan::none().at(3, FaultKind::Crash);
     operator.faults.set_plan(plan);
-    let told = until_crashed(&operator.faults, operator.engine.resume(&queue)).await;
-    assert!(told.is_none(), "{told:?}");
+    let reply = until_crashed(&operator.faults, operator.engine.resume(&queue)).await;
+    assert!(reply.is_none(), "{reply:?}");
     operator.kill();
 
     for _ in 0..6 {

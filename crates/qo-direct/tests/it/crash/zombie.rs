@@ -1,4 +1,4 @@
-//! A worker that wakes up after its lease ran out is told so, whatever it tries, and changes nothing.
+//! A worker that wakes up after its lease expired gets `LeaseLost` from every operation, and changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ use super::process::{Process, Setting};
 use super::stage::{large, small};
 use super::upkeep;
 
-/// What has become of the task while its first worker slept.
+/// The state of the task when its first worker wakes up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Since {
-    /// It waits for its next attempt.
+    /// It is pending.
     Waiting,
     /// Another worker runs it.
     Running,
-    /// Another worker has completed it.
+    /// Another worker completed it.
     Completed,
-    /// It has failed, because it may not be retried.
+    /// It failed, because it has no retries.
     Failed,
-    /// It was completed by another worker and put away.
+    /// Another worker completed it, and it was archived.
     Archived,
 }
 
@@ -128,17 +128,17 @@ async fn wake_up(since: Since, what: Attempted) {
             other.archive(task.id).await.unwrap();
         }
     }
-    // Whatever goes on in the background is over.
+    // Wait for all background work.
     other.engine.close().await;
     zombie.engine.close().await;
 
     let before = decisive(&bucket).await;
-    // The first try rests on what the zombie remembers, the second on what it reads.
+    // The first call uses the zombie's cached state, the second what it reads.
     for _ in 0..2 {
-        let told = attempt(&zombie, what, &task).await;
+        let reply = attempt(&zombie, what, &task).await;
         assert!(
-            told.as_ref().is_err_and(EngineError::is_lease_lost),
-            "{what:?} of a task that is {since:?} was told {told:?}"
+            reply.as_ref().is_err_and(EngineError::is_lease_lost),
+            "{what:?} of a task that is {since:?} got the reply {reply:?}"
         );
         zombie.engine.close().await;
         zombie.sleep(2).await;
