@@ -77,13 +77,13 @@ impl Arguments {
 }
 
 fn fault(name: Option<String>) -> Result<FaultKind, String> {
-    let name_of = |kind: &FaultKind| kind.to_string().replace(' ', "-");
+    let name_of = |kind: &FaultKind| kind.to_string();
     let name = name.unwrap_or_default();
-    let known = FaultKind::ALL
+    let known = FaultKind::OF_STORES
         .into_iter()
         .find(|kind| name_of(kind) == name);
     known.ok_or_else(|| {
-        let names: Vec<_> = FaultKind::ALL.iter().map(name_of).collect();
+        let names: Vec<_> = FaultKind::OF_STORES.iter().map(name_of).collect();
         format!("--fault needs one of {}", names.join(", "))
     })
 }

@@ -38,6 +38,7 @@ use qo_direct::DirectConfig;
 use qo_direct::DirectEngine;
 use qo_store::client::ClientConfig;
 use qo_store::runtime::{BoxFuture, Runtime, TokioRuntime};
+use qo_store::wrap::SplitMix64;
 use qo_store::{OpenOptions, StoreClient, open};
 
 use crate::error::Error;
@@ -74,7 +75,7 @@ pub struct TestClock {
 
 struct ClockState {
     elapsed: Duration,
-    random: u64,
+    random: SplitMix64,
     /// Wakers by wake time and a unique number.
     sleepers: BTreeMap<(Duration, u64), Waker>,
     sleeps: u64,
@@ -87,7 +88,7 @@ impl TestClock {
             started_at: TokioRuntime::shared().now(),
             state: Arc::new(Mutex::new(ClockState {
                 elapsed: Duration::ZERO,
-                random: 0,
+                random: SplitMix64::new(0),
                 sleepers: BTreeMap::new(),
                 sleeps: 0,
             })),
@@ -149,13 +150,7 @@ impl Runtime for TestClock {
     }
 
     fn random(&self) -> u64 {
-        // SplitMix64: small and deterministic.
-        let mut state = lock(&self.state);
-        state.random = state.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = state.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        lock(&self.state).random.next_u64()
     }
 }
 

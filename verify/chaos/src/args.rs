@@ -1,33 +1,33 @@
-//! What can be typed.
+//! The command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-/// What is explained to whoever asks.
+/// The help text.
 pub const HELP: &str = "\
 Runs real processes of qo on SeaweedFS under faults, and checks the promises afterwards.
 
 Usage: cargo xtask chaos [--minutes N | --seconds N] [--seed S] [--mode direct|json|slate]... [--keep]
 
-  --minutes N, --seconds N   how long the trouble lasts, in each mode; 60 seconds, if not given
-  --seed S                   what fails, how often, and who is killed when; a new one, if not given. Real processes take their own time,
-                             so that a seed repeats the trouble and not the run
-  --mode MODE                direct, json, slate (two brokers); all three, if not given
-  --keep                     keep the logs of a run in which nothing was found, too
+  --minutes N, --seconds N   the duration of the faults in each mode (default: 60 seconds)
+  --seed S                   decides the faults (default: random). Real processes have their own timing, so a seed repeats the faults and
+                             not the run
+  --mode MODE                direct, json or slate, which has two brokers (default: all three)
+  --keep                     keep the logs of a run without breaches as well
 
-The logs of a run in which something was found are kept below target/chaos/, and named at the end.
+The logs of a run with breaches are kept below target/chaos/.
 ";
 
-/// How the queue is run.
+/// The mode of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Workers and clients on the bucket.
+    /// Workers and clients on the bucket, in direct mode.
     Direct,
-    /// The same on one JSON object.
+    /// Workers and clients on one JSON object.
     Json,
-    /// Brokers on SlateDB; workers and clients ask them.
+    /// Brokers on SlateDB that serve workers and clients.
     Slate,
 }
 
@@ -48,28 +48,28 @@ impl Mode {
 /// One run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// How the queue is run.
+    /// The mode of the queue.
     pub mode: Mode,
-    /// Decides the trouble.
+    /// Decides the faults.
     pub seed: u64,
-    /// How long it lasts.
+    /// The duration of the faults.
     pub trouble: Duration,
-    /// Whether logs are kept although nothing was found.
+    /// Whether to keep the logs of a run without breaches.
     pub keep: bool,
     /// The `qo` command.
     pub program: PathBuf,
 }
 
-/// What to do.
+/// The parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invocation {
-    /// Explain.
+    /// Print the help.
     Help,
-    /// Run these, one after the other.
+    /// Run these plans, one after the other.
     Run(Vec<Plan>),
 }
 
-/// The command that stands beside this program.
+/// The `qo` command beside this program.
 pub fn program_beside() -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find out where this program is")?;
     let mut folders = own.ancestors().skip(1);

@@ -1,5 +1,5 @@
-//! Clients: they submit a few tasks at a time, repeat what was not acknowledged under the same id or key, sometimes twice at once, are sometimes
-//! killed on the way, and sometimes give up.
+//! Clients: they submit a few tasks at a time, retry unacknowledged ones under the same id or key, sometimes twice at once, are sometimes
+//! killed, and sometimes give up.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -16,20 +16,20 @@ use qo_store::runtime::TokioRuntime;
 use qo_testkit::wait_until;
 
 use crate::lock;
-use crate::place::{Place, Way};
-use crate::tasks::{Ledger, Wish};
+use crate::site::{Route, Site};
+use crate::tasks::{Ledger, TaskSpec};
 
 /// A client that takes longer than this is killed.
-const PATIENCE: Duration = Duration::from_secs(90);
-/// How long a wish is repeated when nothing fails any more: brokers may have to start again first.
+const CLIENT_MAX: Duration = Duration::from_secs(90);
+/// How long a submit is retried after the faults: brokers may have to start again first.
 const CALM_LIMIT: Duration = Duration::from_mins(1);
 const CALM_PAUSE: Duration = Duration::from_secs(1);
-/// How many tasks a client submits at once.
+/// The most tasks that a client submits at once.
 const BATCH_MAX: u64 = 6;
 
-/// Submits until it is told to stop, and then until everything that it has not given up is acknowledged.
+/// Submits until `stop` is set, and then until every task that it has not given up is acknowledged.
 pub(crate) fn run(
-    place: &Place,
+    site: &Site,
     number: usize,
     seed: u64,
     ledger: &Mutex<Ledger>,
@@ -39,56 +39,56 @@ pub(crate) fn run(
     let mut open: BTreeSet<usize> = BTreeSet::new();
     while !stop.load(Ordering::Acquire) {
         for _ in 0..random.between(1, BATCH_MAX) {
-            let wish = Wish::draw(&mut random);
+            let spec = TaskSpec::draw(&mut random);
             let mut ledger = lock(ledger);
-            ledger.wishes.push(wish);
-            open.insert(ledger.wishes.len() - 1);
+            ledger.specs.push(spec);
+            open.insert(ledger.specs.len() - 1);
         }
-        submit(place, number, &mut random, ledger, &open)?;
+        submit(site, number, &mut random, ledger, &open)?;
         settle(ledger, &mut open);
-        // Somebody who was not told may never ask again; then the task is there, or it is not.
+        // A client without a reply may give up. Then the task may exist or not.
         open.retain(|_| !random.chance(0.1));
         thread::sleep(random.millis(100, 1_200));
     }
     let runtime = TokioRuntime::shared();
     let limit = runtime.monotonic() + CALM_LIMIT;
     while !open.is_empty() && runtime.monotonic() < limit {
-        let wishes: Vec<usize> = open.iter().copied().collect();
-        let mut process = Submitter::start(place, Way::Faulty(number), ledger, &wishes)?;
-        wait_until(PATIENCE, || process.has_ended());
-        process.take_in(ledger);
+        let specs: Vec<usize> = open.iter().copied().collect();
+        let mut process = Submitter::start(site, Route::Faulty(number), ledger, &specs)?;
+        wait_until(CLIENT_MAX, || process.has_ended());
+        process.collect(ledger);
         settle(ledger, &mut open);
         if !open.is_empty() {
             thread::sleep(CALM_PAUSE);
         }
     }
     let mut ledger = lock(ledger);
-    for wish in open {
-        let what = "was not acknowledged although nothing failed any more".to_owned();
-        ledger.unheard.push((wish, what));
+    for spec in open {
+        let text = "was not acknowledged after the faults had stopped".to_owned();
+        ledger.unacknowledged.push((spec, text));
     }
     Ok(())
 }
 
 fn settle(ledger: &Mutex<Ledger>, open: &mut BTreeSet<usize>) {
-    for (wish, _) in &lock(ledger).told {
-        open.remove(wish);
+    for (spec, _) in &lock(ledger).acknowledged {
+        open.remove(spec);
     }
 }
 
 fn submit(
-    place: &Place,
+    site: &Site,
     number: usize,
     random: &mut Random,
     ledger: &Mutex<Ledger>,
     open: &BTreeSet<usize>,
 ) -> Result<()> {
-    let wishes: Vec<usize> = open.iter().copied().collect();
+    let specs: Vec<usize> = open.iter().copied().collect();
     let at_once = if random.chance(0.2) { 2 } else { 1 };
     let mut processes = Vec::new();
     for other in 0..at_once {
-        let way = Way::Faulty(number + other);
-        processes.push(Submitter::start(place, way, ledger, &wishes)?);
+        let route = Route::Faulty(number + other);
+        processes.push(Submitter::start(site, route, ledger, &specs)?);
     }
     if random.chance(0.1) {
         thread::sleep(random.millis(30, 900));
@@ -100,53 +100,53 @@ fn submit(
         }
     }
     for process in &mut processes {
-        if !wait_until(PATIENCE, || process.has_ended()) {
+        if !wait_until(CLIENT_MAX, || process.has_ended()) {
             process.kill();
         }
-        process.take_in(ledger);
+        process.collect(ledger);
     }
     Ok(())
 }
 
-/// One process of `qo submit`. It says into a file, so that nobody has to read while it runs.
+/// One process of `qo submit`. It prints into a file, so that nobody has to read its output while it runs.
 struct Submitter {
     child: Child,
-    said: std::path::PathBuf,
-    wishes: Vec<usize>,
+    output: std::path::PathBuf,
+    specs: Vec<usize>,
 }
 
 impl Submitter {
-    fn start(place: &Place, way: Way, ledger: &Mutex<Ledger>, wishes: &[usize]) -> Result<Self> {
+    fn start(site: &Site, route: Route, ledger: &Mutex<Ledger>, specs: &[usize]) -> Result<Self> {
         let (number, lines) = {
             let mut ledger = lock(ledger);
             ledger.clients += 1;
-            let lines: Vec<String> = wishes
+            let lines: Vec<String> = specs
                 .iter()
-                .map(|wish| ledger.wishes[*wish].line())
+                .map(|spec| ledger.specs[*spec].line())
                 .collect();
             (ledger.clients, lines.join("\n"))
         };
-        let said = place.folder.join(format!("client-{number}.out"));
-        let errors = place.folder.join("clients.log");
+        let output = site.folder.join(format!("client-{number}.out"));
+        let errors = site.folder.join("clients.log");
         let errors = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(errors);
-        let mut child = place
-            .submitter(way)
+        let mut child = site
+            .submitter(route)
             .stdin(Stdio::piped())
-            .stdout(std::fs::File::create(&said).context("cannot keep what a client says")?)
-            .stderr(errors.context("cannot keep what clients complain of")?)
+            .stdout(std::fs::File::create(&output).context("cannot create a client's output file")?)
+            .stderr(errors.context("cannot open the clients' log")?)
             .spawn()
             .context("cannot start a client")?;
         if let Some(mut input) = child.stdin.take() {
-            // A client that has ended already is told of by its exit.
+            // A client that has exited already reports that by its exit code.
             let _ = input.write_all(lines.as_bytes());
         }
         Ok(Self {
             child,
-            said,
-            wishes: wishes.to_vec(),
+            output,
+            specs: specs.to_vec(),
         })
     }
 
@@ -159,36 +159,36 @@ impl Submitter {
         let _ = self.child.wait();
     }
 
-    /// Notes what it was told. What it said before it was killed counts too.
-    fn take_in(&self, ledger: &Mutex<Ledger>) {
-        let said = std::fs::read_to_string(&self.said).unwrap_or_default();
-        let mut complaints = String::new();
+    /// Records the acknowledgements that it printed, even if it was killed afterwards.
+    fn collect(&self, ledger: &Mutex<Ledger>) {
+        let output = std::fs::read_to_string(&self.output).unwrap_or_default();
+        let mut errors = String::new();
         let mut ledger = lock(ledger);
-        for line in said.lines() {
-            let Ok(answer) = serde_json::from_str::<serde_json::Value>(line) else {
+        for line in output.lines() {
+            let Ok(reply) = serde_json::from_str::<serde_json::Value>(line) else {
                 continue;
             };
-            let wish = answer["line"].as_u64().and_then(|line| {
-                let place = usize::try_from(line).ok()?.checked_sub(1)?;
-                self.wishes.get(place).copied()
+            let spec = reply["line"].as_u64().and_then(|line| {
+                let index = usize::try_from(line).ok()?.checked_sub(1)?;
+                self.specs.get(index).copied()
             });
-            let id: Option<TaskId> = answer["id"].as_str().and_then(|id| id.parse().ok());
-            match (wish, id) {
-                (Some(wish), Some(id)) => ledger.told.push((wish, id)),
-                _ => complaints.extend([line, "\n"]),
+            let id: Option<TaskId> = reply["id"].as_str().and_then(|id| id.parse().ok());
+            match (spec, id) {
+                (Some(spec), Some(id)) => ledger.acknowledged.push((spec, id)),
+                _ => errors.extend([line, "\n"]),
             }
         }
         drop(ledger);
-        self.complain(&complaints);
-        let _ = std::fs::remove_file(&self.said);
+        self.log_errors(&errors);
+        let _ = std::fs::remove_file(&self.output);
     }
 
-    /// Keeps why lines were refused beside what is said of all of them.
-    fn complain(&self, complaints: &str) {
-        let log = self.said.with_file_name("clients.log");
+    /// Appends the errors of single lines to the clients' log.
+    fn log_errors(&self, errors: &str) {
+        let log = self.output.with_file_name("clients.log");
         let file = std::fs::OpenOptions::new().append(true).open(log);
-        // It is there to understand a finding, which counts without it.
-        let _ = file.and_then(|mut file| file.write_all(complaints.as_bytes()));
+        // The log only helps to understand a breach, which is reported without it as well.
+        let _ = file.and_then(|mut file| file.write_all(errors.as_bytes()));
     }
 }
 

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         }
     }
     print!("{}", report::table(&reports));
-    if reports.iter().all(|report| report.found.0.is_empty()) {
+    if reports.iter().all(|report| report.breaches.is_empty()) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

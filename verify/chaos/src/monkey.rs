@@ -1,45 +1,37 @@
-//! Who kills, stops and starts again.
+//! Kills, stops and restarts workers and brokers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use qo_check::Excuse;
 use qo_core::Timestamp;
 use qo_sim::random::Random;
 use qo_store::runtime::{Runtime, TokioRuntime};
 use rustix::process::Signal;
 
-use crate::faults::{Blow, Faults};
-use crate::place::Place;
+use crate::faults::{FaultKind, Faults};
 use crate::process::Process;
+use crate::site::Site;
 
-/// How many workers there are.
+/// The number of workers.
 const WORKERS: usize = 3;
-/// How long a process that was told to stop may take. Its own limit is four seconds, and the machine may be busy.
+/// How long a process may take to stop. Its own limit is four seconds, and the machine may be busy.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// Something that happened to a process.
-#[derive(Debug, Clone)]
-pub(crate) struct Disturbance {
-    /// Whose name; a broker's, if there is none.
-    pub(crate) worker: Option<String>,
-    pub(crate) from: Timestamp,
-    /// When it was there again.
-    pub(crate) until: Timestamp,
-}
-
-/// What was done to the processes.
+/// What happened to the processes.
 #[derive(Debug)]
-pub(crate) struct Deeds {
-    pub(crate) disturbances: Vec<Disturbance>,
-    pub(crate) blows: BTreeMap<Blow, u64>,
-    /// How many workers and brokers were started.
+pub(crate) struct MonkeyReport {
+    /// The disturbances of workers. That of a broker disturbs every worker.
+    pub(crate) disturbances: Vec<Excuse>,
+    pub(crate) injected: BTreeMap<FaultKind, u64>,
+    /// The number of workers and brokers that were started.
     pub(crate) processes: u64,
-    /// Processes that have ended although nobody asked them to.
-    pub(crate) quitters: u64,
-    /// Processes that did not stop when they were told to.
-    pub(crate) stubborn: Vec<String>,
+    /// The number of processes that exited by themselves.
+    pub(crate) exits: u64,
+    /// Processes that did not stop on SIGTERM.
+    pub(crate) unresponsive: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,49 +40,49 @@ enum Role {
     Broker,
 }
 
-/// What becomes of a seat next.
+/// The next step of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Nothing,
-    /// It goes on at this time.
+    /// SIGCONT at this time.
     Continue(Duration),
-    /// A new process starts at this time.
+    /// A new process at this time.
     Start(Duration),
-    /// It was told to stop, and must have by this time.
+    /// SIGTERM was sent, and the process must have stopped by this time.
     Stopped(Duration),
 }
 
 /// A worker or a broker, one process after the other.
 #[derive(Debug)]
-struct Seat {
+struct Slot {
     role: Role,
     number: usize,
     name: String,
     lives: u32,
     process: Option<Process>,
     next: Next,
-    /// Since when it is disturbed.
+    /// The start of the current disturbance.
     disturbed: Option<Timestamp>,
 }
 
-/// All workers and brokers, and what is done to them.
+/// All workers and brokers, and their faults.
 pub(crate) struct Monkey<'a> {
-    place: &'a Place,
+    site: &'a Site,
     runtime: Arc<dyn Runtime>,
     random: Random,
     faults: Faults,
-    seats: Vec<Seat>,
-    next_blow: Duration,
-    disturbances: Vec<Disturbance>,
-    blows: BTreeMap<Blow, u64>,
-    quitters: u64,
-    stubborn: Vec<String>,
+    slots: Vec<Slot>,
+    next_fault: Duration,
+    disturbances: Vec<Excuse>,
+    injected: BTreeMap<FaultKind, u64>,
+    exits: u64,
+    unresponsive: Vec<String>,
     log: String,
 }
 
 impl<'a> Monkey<'a> {
-    pub(crate) fn new(place: &'a Place, seed: u64, faults: Faults) -> Self {
-        let seat = |role, number, name| Seat {
+    pub(crate) fn new(site: &'a Site, seed: u64, faults: Faults) -> Self {
+        let slot = |role, number, name| Slot {
             role,
             number,
             name,
@@ -99,19 +91,19 @@ impl<'a> Monkey<'a> {
             next: Next::Nothing,
             disturbed: None,
         };
-        let brokers = (0..place.brokers()).map(|n| seat(Role::Broker, n, format!("broker-{n}")));
-        let workers = (0..WORKERS).map(|n| seat(Role::Worker, n, format!("worker-{n}")));
+        let brokers = (0..site.brokers()).map(|n| slot(Role::Broker, n, format!("broker-{n}")));
+        let workers = (0..WORKERS).map(|n| slot(Role::Worker, n, format!("worker-{n}")));
         Self {
-            place,
+            site,
             runtime: TokioRuntime::shared(),
             random: Random::of(&[seed, 5]),
-            seats: brokers.chain(workers).collect(),
-            next_blow: Duration::ZERO,
+            slots: brokers.chain(workers).collect(),
+            next_fault: Duration::ZERO,
             faults,
             disturbances: Vec::new(),
-            blows: BTreeMap::new(),
-            quitters: 0,
-            stubborn: Vec::new(),
+            injected: BTreeMap::new(),
+            exits: 0,
+            unresponsive: Vec::new(),
             log: String::new(),
         }
     }
@@ -126,8 +118,8 @@ impl<'a> Monkey<'a> {
     }
 
     fn start_all(&mut self, role: Role) -> Result<()> {
-        for index in 0..self.seats.len() {
-            if self.seats[index].role == role {
+        for index in 0..self.slots.len() {
+            if self.slots[index].role == role {
                 self.start(index)?;
             }
         }
@@ -135,75 +127,75 @@ impl<'a> Monkey<'a> {
     }
 
     fn start(&mut self, index: usize) -> Result<()> {
-        let seat = &mut self.seats[index];
-        seat.lives += 1;
-        let command = match seat.role {
-            Role::Worker => Some(self.place.worker(&seat.name, seat.number)),
-            Role::Broker => self.place.broker(seat.number),
+        let slot = &mut self.slots[index];
+        slot.lives += 1;
+        let command = match slot.role {
+            Role::Worker => Some(self.site.worker(&slot.name, slot.number)),
+            Role::Broker => self.site.broker(slot.number),
         };
         if let Some(command) = command {
-            let log = format!("{}-{}.log", role_name(seat.role), seat.number);
-            let log = self.place.folder.join(log);
-            seat.process = Some(Process::start(command, &log)?);
+            let log = format!("{}-{}.log", role_name(slot.role), slot.number);
+            let log = self.site.folder.join(log);
+            slot.process = Some(Process::start(command, &log)?);
         }
-        seat.next = Next::Nothing;
+        slot.next = Next::Nothing;
         self.recover(index);
         Ok(())
     }
 
-    /// Notes that a seat is as it should be again.
+    /// Ends the disturbance of a slot.
     fn recover(&mut self, index: usize) {
-        let seat = &mut self.seats[index];
-        if let Some(from) = seat.disturbed.take() {
-            self.disturbances.push(Disturbance {
-                worker: (seat.role == Role::Worker).then(|| seat.name.clone()),
+        let slot = &mut self.slots[index];
+        if let Some(from) = slot.disturbed.take() {
+            self.disturbances.push(Excuse {
+                worker: (slot.role == Role::Worker).then(|| slot.name.clone()),
                 from,
                 until: self.runtime.now(),
             });
         }
     }
 
-    /// Does what is due. Blows are dealt only while there is trouble.
+    /// Does what is due. Injects faults only while there is trouble.
     pub(crate) fn tick(&mut self, troubled: bool) -> Result<()> {
         let now = self.runtime.monotonic();
-        for index in 0..self.seats.len() {
-            self.look_after(index, now)?;
+        for index in 0..self.slots.len() {
+            self.advance(index, now)?;
         }
-        if troubled && now >= self.next_blow {
-            if self.next_blow > Duration::ZERO {
+        if troubled && now >= self.next_fault {
+            if self.next_fault > Duration::ZERO {
                 self.strike(now);
             }
             let part = 0.4 + 1.2 * self.random.unit();
-            self.next_blow = now + self.faults.blow_every.mul_f64(part);
+            self.next_fault = now + self.faults.process_fault_every.mul_f64(part);
         }
         Ok(())
     }
 
-    fn look_after(&mut self, index: usize, now: Duration) -> Result<()> {
-        let ended = self.seats[index]
+    fn advance(&mut self, index: usize, now: Duration) -> Result<()> {
+        let ended = self.slots[index]
             .process
             .as_mut()
             .is_none_or(|process| process.ended().is_some());
-        match self.seats[index].next {
+        match self.slots[index].next {
             Next::Continue(at) if now >= at => {
-                if let Some(process) = &self.seats[index].process {
+                if let Some(process) = &self.slots[index].process {
                     process.signal(Signal::CONT);
                 }
-                self.seats[index].next = Next::Nothing;
+                self.slots[index].next = Next::Nothing;
                 self.recover(index);
             }
             Next::Start(at) if now >= at => self.start(index)?,
             Next::Stopped(_) if ended => self.restart_later(index, now),
             Next::Stopped(at) if now >= at => {
-                let seat = &mut self.seats[index];
-                self.stubborn.push(seat.name.clone());
-                seat.process = None;
+                let slot = &mut self.slots[index];
+                self.unresponsive.push(slot.name.clone());
+                slot.process = None;
                 self.restart_later(index, now);
             }
             Next::Nothing if ended => {
-                // It may have met too many faults to start at all, or another broker has taken over.
-                self.quitters += 1;
-                self.disturb(index, "has ended by itself");
+                // It may have met too many faults to start, or another broker has taken over.
+                self.exits += 1;
+                self.disturb(index, "exited by itself");
                 self.restart_later(index, now);
             }
             _ => {}
@@ -213,114 +205,115 @@ impl<'a> Monkey<'a> {
 
     fn disturb(&mut self, index: usize, what: &str) {
         let now = self.runtime.now();
-        let seat = &mut self.seats[index];
-        seat.disturbed.get_or_insert(now);
-        let line = format!("{now} {} {what}\n", seat.name);
+        let slot = &mut self.slots[index];
+        slot.disturbed.get_or_insert(now);
+        let line = format!("{now} {} {what}\n", slot.name);
         self.log.push_str(&line);
     }
 
-    /// A new process comes soon: half of the workers under a new name.
+    /// Schedules a new process. Half of the workers get a new name.
     fn restart_later(&mut self, index: usize, now: Duration) {
         let wait = self.random.millis(100, 2_500);
         let renamed = self.random.chance(0.5);
-        let seat = &mut self.seats[index];
-        seat.process = None;
-        seat.next = Next::Start(now + wait);
-        if renamed && seat.role == Role::Worker {
-            // What happened to the old name is over.
-            let from = seat.disturbed.take();
+        let slot = &mut self.slots[index];
+        slot.process = None;
+        slot.next = Next::Start(now + wait);
+        if renamed && slot.role == Role::Worker {
+            // The disturbance of the old name is over.
+            let from = slot.disturbed.take();
             if let Some(from) = from {
-                self.disturbances.push(Disturbance {
-                    worker: Some(seat.name.clone()),
+                self.disturbances.push(Excuse {
+                    worker: Some(slot.name.clone()),
                     from,
                     until: self.runtime.now(),
                 });
             }
-            seat.name = format!("worker-{}-{}", seat.number, seat.lives);
+            slot.name = format!("worker-{}-{}", slot.number, slot.lives);
         }
     }
 
     fn strike(&mut self, now: Duration) {
-        let index = usize::try_from(self.random.below(self.seats.len() as u64)).unwrap_or(0);
-        let kind = usize::try_from(self.random.below(self.faults.blows.len() as u64)).unwrap_or(0);
-        if self.seats[index].next != Next::Nothing {
+        let index = usize::try_from(self.random.below(self.slots.len() as u64)).unwrap_or(0);
+        let kind = usize::try_from(self.random.below(self.faults.process_faults.len() as u64))
+            .unwrap_or(0);
+        if self.slots[index].next != Next::Nothing {
             return;
         }
-        let blow = self.faults.blows[kind];
-        *self.blows.entry(blow).or_default() += 1;
-        self.disturb(index, blow.name());
+        let fault = self.faults.process_faults[kind];
+        *self.injected.entry(fault).or_default() += 1;
+        self.disturb(index, fault.name());
         let pause = self.random.millis(300, 9_000);
-        let seat = &mut self.seats[index];
-        let Some(process) = &mut seat.process else {
+        let slot = &mut self.slots[index];
+        let Some(process) = &mut slot.process else {
             return;
         };
-        match blow {
-            Blow::Kill => {
+        match fault {
+            FaultKind::Crash => {
                 process.kill();
                 self.restart_later(index, now);
             }
-            Blow::Stop => {
+            FaultKind::Pause => {
                 process.signal(Signal::STOP);
-                seat.next = Next::Continue(now + pause);
+                slot.next = Next::Continue(now + pause);
             }
-            Blow::Terminate => {
+            _ => {
                 process.signal(Signal::TERM);
-                seat.next = Next::Stopped(now + STOP_LIMIT);
+                slot.next = Next::Stopped(now + STOP_LIMIT);
             }
         }
     }
 
-    /// Ends the trouble: everything that was stopped goes on, everything that has ended starts again.
+    /// Ends the trouble: stopped processes continue, and ended ones restart.
     pub(crate) fn calm(&mut self) -> Result<()> {
-        for index in 0..self.seats.len() {
-            if let Next::Continue(_) = self.seats[index].next {
-                self.seats[index].next = Next::Continue(Duration::ZERO);
+        for index in 0..self.slots.len() {
+            if let Next::Continue(_) = self.slots[index].next {
+                self.slots[index].next = Next::Continue(Duration::ZERO);
             }
-            if let Next::Start(_) = self.seats[index].next {
-                self.seats[index].next = Next::Start(Duration::ZERO);
+            if let Next::Start(_) = self.slots[index].next {
+                self.slots[index].next = Next::Start(Duration::ZERO);
             }
         }
         self.tick(false)
     }
 
-    /// Stops everything in order, workers before brokers, and leaves a log of what was done to whom.
+    /// Stops all processes, workers before brokers, and writes a log of all faults.
     pub(crate) fn stop(&mut self) {
-        // Without it a finding is harder to understand, and no less a finding.
-        let _ = std::fs::write(self.place.folder.join("monkey.log"), &self.log);
+        // The log only helps to understand a breach.
+        let _ = std::fs::write(self.site.folder.join("monkey.log"), &self.log);
         for role in [Role::Worker, Role::Broker] {
-            for seat in self.seats.iter_mut().filter(|seat| seat.role == role) {
-                if let Some(process) = &mut seat.process
+            for slot in self.slots.iter_mut().filter(|slot| slot.role == role) {
+                if let Some(process) = &mut slot.process
                     && !process.stop(STOP_LIMIT)
                 {
-                    self.stubborn.push(seat.name.clone());
+                    self.unresponsive.push(slot.name.clone());
                 }
             }
         }
     }
 
-    /// How many blows there were.
-    pub(crate) fn blows(&self) -> u64 {
-        self.blows.values().sum()
+    /// The number of injected faults.
+    pub(crate) fn injected(&self) -> u64 {
+        self.injected.values().sum()
     }
 
-    /// What it has done, and what has happened to whom, what is not over yet included.
-    pub(crate) fn deeds(&self) -> Deeds {
+    /// What happened so far, including disturbances that are not over.
+    pub(crate) fn report(&self) -> MonkeyReport {
         let mut all = self.disturbances.clone();
-        for seat in &self.seats {
-            if let Some(from) = seat.disturbed {
-                all.push(Disturbance {
-                    worker: (seat.role == Role::Worker).then(|| seat.name.clone()),
+        for slot in &self.slots {
+            if let Some(from) = slot.disturbed {
+                all.push(Excuse {
+                    worker: (slot.role == Role::Worker).then(|| slot.name.clone()),
                     from,
                     until: Timestamp::MAX,
                 });
             }
         }
-        Deeds {
+        MonkeyReport {
             disturbances: all,
-            blows: self.blows.clone(),
-            processes: self.seats.iter().map(|seat| u64::from(seat.lives)).sum(),
-            quitters: self.quitters,
-            stubborn: self.stubborn.clone(),
+            injected: self.injected.clone(),
+            processes: self.slots.iter().map(|slot| u64::from(slot.lives)).sum(),
+            exits: self.exits,
+            unresponsive: self.unresponsive.clone(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One process of the `qo` command: started, signalled, waited for. It never outlives this program's interest in it.
+//! One process of the `qo` command. It is killed when it is dropped.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command that says everything into a log.
+    /// Starts a command whose output goes to a log.
     pub fn start(mut command: Command, log: &Path) -> Result<Self> {
         let open = || OpenOptions::new().create(true).append(true).open(log);
         let cannot = || format!("cannot open {}", log.display());
@@ -31,23 +31,23 @@ impl Process {
         Ok(Self { child })
     }
 
-    /// Sends a signal. A process that has ended just now gets none.
+    /// Sends a signal, if the process still runs.
     pub fn signal(&self, signal: Signal) {
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
-    /// How it has ended, if it has.
+    /// Its exit status, if it has exited.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Kills it and waits for its end.
+    /// Kills it and waits for its exit.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Asks it to end; kills it if it does not within the limit, and tells.
+    /// Stops it by SIGTERM, or kills it after the limit. Returns whether it stopped in time.
     pub fn stop(&mut self, limit: Duration) -> bool {
         self.signal(Signal::CONT);
         self.signal(Signal::TERM);

@@ -1,47 +1,47 @@
-//! The table at the end.
+//! The final table.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use qo_sim::check::Found;
+use qo_check::Breaches;
 
-use crate::args::{Mode, Plan};
+use crate::args::Plan;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The run.
     pub plan: Plan,
-    /// What failed, in a line.
+    /// The faults, in a line.
     pub faults: String,
-    /// Tasks that are stored.
+    /// Stored tasks.
     pub tasks: u64,
-    /// Submits that were acknowledged, repeats included.
-    pub told: u64,
-    /// Attempts that were started.
+    /// Acknowledged submits, with retries.
+    pub acknowledged: u64,
+    /// Started attempts.
     pub attempts: u64,
-    /// Tasks by their end: completed, failed.
+    /// Completed and failed tasks.
     pub ends: (u64, u64),
-    /// Versions of tasks that were followed from submit to end; none, where they cannot be seen.
+    /// Checked versions of tasks; 0 where the proxy does not see them.
     pub versions: u64,
-    /// Requests that have reached the store.
+    /// Requests that reached the store.
     pub requests: u64,
     /// Faults of requests.
-    pub struck: u64,
-    /// Blows to processes, and processes that ended by themselves.
-    pub blows: u64,
-    /// Processes that ended although nobody asked them to, and were started again.
-    pub quitters: u64,
-    /// How long it took until all tasks had ended, once the trouble was over.
+    pub network_faults: u64,
+    /// Faults of processes.
+    pub process_faults: u64,
+    /// Processes that exited by themselves and were restarted.
+    pub exits: u64,
+    /// The time from the end of the trouble until all tasks were finished.
     pub recovery: Duration,
-    /// What is wrong.
-    pub found: Found,
-    /// Where the logs are, if they were kept.
+    /// The broken promises.
+    pub breaches: Breaches,
+    /// The folder of the logs, if they were kept.
     pub folder: Option<PathBuf>,
 }
 
-/// Every run with its figures, and what is wrong.
+/// The figures and the breaches of every run.
 pub fn table(reports: &[Report]) -> String {
     let mut text = format!(
         "\n{:<7} {:>7} {:>7} {:>6} {:>6} {:>9} {:>6} {:>6} {:>9} {:>9} {:>7} {:>6} {:>9}  result\n",
@@ -49,20 +49,20 @@ pub fn table(reports: &[Report]) -> String {
         "seed",
         "seconds",
         "tasks",
-        "told",
+        "acked",
         "attempts",
         "done",
         "failed",
         "versions",
         "requests",
         "faults",
-        "blows",
+        "kills",
         "recovery"
     );
     for report in reports {
-        let result = match report.found.0.len() {
+        let result = match report.breaches.0.len() {
             0 => "ok".to_owned(),
-            count => format!("{count} FOUND"),
+            count => format!("{count} BREACHES"),
         };
         // Writing into a string cannot fail, here and below.
         let _ = writeln!(
@@ -72,14 +72,14 @@ pub fn table(reports: &[Report]) -> String {
             report.plan.seed,
             report.plan.trouble.as_secs(),
             report.tasks,
-            report.told,
+            report.acknowledged,
             report.attempts,
             report.ends.0,
             report.ends.1,
             report.versions,
             report.requests,
-            report.struck,
-            report.blows,
+            report.network_faults,
+            report.process_faults,
             report.recovery.as_secs_f64(),
         );
     }
@@ -93,19 +93,18 @@ pub fn table(reports: &[Report]) -> String {
                 folder.display()
             );
         }
-        if !report.found.0.is_empty() {
+        if !report.breaches.0.is_empty() {
             let _ = writeln!(text, "{}, seed {}:", plan.mode.name(), plan.seed);
-            let _ = writeln!(text, "{}", report.found);
+            let _ = writeln!(text, "{}", report.breaches);
             let _ = writeln!(text, "    cargo xtask chaos {}", again(plan));
         }
     }
     text
 }
 
-/// How the same trouble is made again.
+/// The arguments that repeat a run's faults.
 fn again(plan: &Plan) -> String {
     let (mode, seed) = (plan.mode, plan.seed);
-    let mode: Mode = mode;
     format!(
         "--mode {} --seed {seed} --seconds {}",
         mode.name(),

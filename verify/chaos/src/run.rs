@@ -1,4 +1,4 @@
-//! One run: prepare, trouble, rest, judge.
+//! One run: preparation, trouble, recovery and checks.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,44 +6,44 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use qo_check::{Breaches, Promise};
 use qo_core::{Status, Task, Timestamp};
-use qo_sim::check::{Found, Promise};
 use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_testkit::wait_until;
 
 use crate::args::{Mode, Plan};
 use crate::check::{Evidence, HandlerLog, check};
 use crate::faults::Faults;
-use crate::monkey::{Deeds, Monkey};
-use crate::place::Place;
-use crate::proxy::Seen;
+use crate::monkey::{Monkey, MonkeyReport};
+use crate::proxy::Observed;
 use crate::report::Report;
+use crate::site::Site;
 use crate::tasks::Ledger;
 use crate::{client, lock};
 
-/// How many clients there are.
+/// The number of clients.
 const CLIENTS: usize = 2;
-/// How long the first process may take until it answers.
+/// How long the first broker may take to respond.
 const START_LIMIT: Duration = Duration::from_mins(1);
-/// How long it may take until all tasks have ended, once the trouble is over. Leases hold for six seconds, what was held back comes within
-/// twelve, the sweeper goes round every ten, and the machine may be busy.
+/// How long all tasks may take to finish after the trouble. Leases last six seconds, delayed requests arrive within twelve, the sweeper runs
+/// every ten, and the machine may be busy.
 const REST_LIMIT: Duration = Duration::from_secs(150);
-/// How often it is looked whether all tasks have ended.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often the tasks are polled.
+const POLL_EVERY: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(50);
-/// How often a line says how far it is.
+/// How often a line reports progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
-/// How the trouble ended.
+/// The state after the trouble.
 struct Aftermath {
-    /// The tasks in the end.
+    /// The final tasks.
     tasks: Vec<Task>,
     begun: Timestamp,
     over: Timestamp,
     recovery: Duration,
 }
 
-/// Runs a plan, and says now and then how far it is.
+/// Runs a plan, and reports progress.
 pub fn run(plan: &Plan, say: &mut dyn FnMut(String)) -> Result<Report> {
     let faults = Faults::of(plan.seed);
     say(format!(
@@ -52,48 +52,48 @@ pub fn run(plan: &Plan, say: &mut dyn FnMut(String)) -> Result<Report> {
         plan.seed,
         faults.describe()
     ));
-    let place = Place::new(plan, &faults)?;
-    let where_logs_are = || format!("the logs are in {}", place.folder.display());
-    place.prepare().with_context(where_logs_are)?;
+    let site = Site::new(plan, &faults)?;
+    let logs_are_in = || format!("the logs are in {}", site.folder.display());
+    site.prepare().with_context(logs_are_in)?;
     let ledger = Mutex::new(Ledger::default());
-    let mut monkey = Monkey::new(&place, plan.seed, faults.clone());
-    let outcome = Stage {
+    let mut monkey = Monkey::new(&site, plan.seed, faults.clone());
+    let aftermath = Run {
         plan,
-        place: &place,
+        site: &site,
         ledger: &ledger,
         runtime: &*TokioRuntime::shared(),
     }
     .play(&mut monkey, say);
     monkey.stop();
-    let deeds = monkey.deeds();
+    let monkey_report = monkey.report();
     drop(monkey);
-    let aftermath = outcome.with_context(where_logs_are)?;
-    Ok(judge(
+    let aftermath = aftermath.with_context(logs_are_in)?;
+    Ok(conclude(
         plan,
         &faults,
-        place,
-        &deeds,
+        site,
+        &monkey_report,
         &lock(&ledger),
         &aftermath,
     ))
 }
 
-struct Stage<'a> {
+struct Run<'a> {
     plan: &'a Plan,
-    place: &'a Place,
+    site: &'a Site,
     ledger: &'a Mutex<Ledger>,
     runtime: &'a dyn Runtime,
 }
 
-impl Stage<'_> {
+impl Run<'_> {
     fn play(&self, monkey: &mut Monkey<'_>, say: &mut dyn FnMut(String)) -> Result<Aftermath> {
-        let place = self.place;
+        let site = self.site;
         monkey.start_brokers()?;
-        if place.brokers() > 0 {
-            // Of two that start at once one may give up, and is started again.
-            let answers = || monkey.tick(false).is_ok() && place.tasks().is_ok();
-            if !wait_until(START_LIMIT, answers) {
-                bail!("no broker answers");
+        if site.brokers() > 0 {
+            // Of two that start at once, one may give up and be restarted.
+            let responds = || monkey.tick(false).is_ok() && site.tasks().is_ok();
+            if !wait_until(START_LIMIT, responds) {
+                bail!("no broker responds");
             }
         }
         monkey.start_workers()?;
@@ -102,13 +102,13 @@ impl Stage<'_> {
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|number| {
                     let (seed, stop) = (self.plan.seed, &stop);
-                    scope.spawn(move || client::run(place, number, seed, self.ledger, stop))
+                    scope.spawn(move || client::run(site, number, seed, self.ledger, stop))
                 })
                 .collect();
             let begun = self.runtime.now();
             let troubled = self.trouble(monkey, say);
             let over = self.runtime.now();
-            // However it went, the clients must be told, or they never end.
+            // Whatever happened, the clients have to stop.
             stop.store(true, Ordering::Release);
             troubled?;
             for client in clients {
@@ -129,9 +129,9 @@ impl Stage<'_> {
         })
     }
 
-    /// Lets everything fail for the time of the plan.
+    /// Injects faults for the time of the plan.
     fn trouble(&self, monkey: &mut Monkey<'_>, say: &mut dyn FnMut(String)) -> Result<()> {
-        self.place.ways().for_each(|way| way.trouble(true));
+        self.site.proxies().for_each(|proxy| proxy.trouble(true));
         let end = self.runtime.monotonic() + self.plan.trouble;
         let mut next_line = self.runtime.monotonic() + PROGRESS_EVERY;
         let mut outcome = Ok(());
@@ -144,103 +144,103 @@ impl Stage<'_> {
                 self.show(monkey, &format!("{left} s to go"), say);
             }
         }
-        self.place.ways().for_each(|way| way.trouble(false));
+        self.site.proxies().for_each(|proxy| proxy.trouble(false));
         outcome?;
         monkey.calm()
     }
 
-    /// Waits until every task has ended, or for as long as that may take.
+    /// Waits until every task is finished, or until the limit.
     fn rest(&self, monkey: &mut Monkey<'_>, over: Timestamp) -> Result<(Vec<Task>, Duration)> {
         let limit = self.runtime.monotonic() + REST_LIMIT;
-        let mut next_look = Duration::ZERO;
-        let mut last: Result<Vec<Task>> = Err(anyhow!("nobody has looked"));
+        let mut next_poll = Duration::ZERO;
+        let mut last: Result<Vec<Task>> = Err(anyhow!("the queue was never listed"));
         while self.runtime.monotonic() < limit {
             monkey.tick(false)?;
             thread::sleep(TICK);
-            if self.runtime.monotonic() < next_look {
+            if self.runtime.monotonic() < next_poll {
                 continue;
             }
-            last = self.place.tasks();
+            last = self.site.tasks();
             if let Ok(tasks) = &last
                 && tasks.iter().all(|task| task.status.is_terminal())
             {
                 break;
             }
-            next_look = self.runtime.monotonic() + LOOK_EVERY;
+            next_poll = self.runtime.monotonic() + POLL_EVERY;
         }
-        let tasks = last.context("the queue cannot be listed although nothing fails any more")?;
+        let tasks = last.context("the queue cannot be listed after the trouble")?;
         let ended = tasks.iter().filter_map(|task| task.completed_at).max();
         let recovery = ended.unwrap_or(over).since(over);
         Ok((tasks, recovery))
     }
 
     fn show(&self, monkey: &Monkey<'_>, what: &str, say: &mut dyn FnMut(String)) {
-        let log = std::fs::read_to_string(self.place.handler_log()).unwrap_or_default();
+        let log = std::fs::read_to_string(self.site.handler_log()).unwrap_or_default();
         let ledger = lock(self.ledger);
         say(format!(
-            "{}, seed {}: {what}: {} wishes, {} told, {} attempts, {} faults, {} blows",
+            "{}, seed {}: {what}: {} submissions, {} acknowledgements, {} attempts, {} network faults, {} process faults",
             self.plan.mode.name(),
             self.plan.seed,
-            ledger.wishes.len(),
-            ledger.told.len(),
+            ledger.specs.len(),
+            ledger.acknowledged.len(),
             HandlerLog::parse(&log).attempts(),
-            struck(self.place),
-            monkey.blows(),
+            injected(self.site),
+            monkey.injected(),
         ));
     }
 }
 
-fn struck(place: &Place) -> u64 {
-    let all = place.ways().flat_map(|way| way.struck().into_values());
+fn injected(site: &Site) -> u64 {
+    let all = site
+        .proxies()
+        .flat_map(|proxy| proxy.injected().into_values());
     all.sum()
 }
 
-fn judge(
+fn conclude(
     plan: &Plan,
     faults: &Faults,
-    place: Place,
-    deeds: &Deeds,
+    site: Site,
+    monkey: &MonkeyReport,
     ledger: &Ledger,
     aftermath: &Aftermath,
 ) -> Report {
-    let text = std::fs::read_to_string(place.handler_log()).unwrap_or_default();
+    let text = std::fs::read_to_string(site.handler_log()).unwrap_or_default();
     let log = HandlerLog::parse(&text);
-    let (versions, disorder) = place.store.seen(Seen::versions);
-    let visible = plan.mode != Mode::Slate;
-    let mut found = check(&Evidence {
+    let (versions, disorder) = site.store.observed(Observed::versions);
+    let is_visible = plan.mode != Mode::Slate;
+    let mut breaches = check(&Evidence {
         ledger,
         tasks: &aftermath.tasks,
         log: &log,
-        disturbances: &deeds.disturbances,
+        disturbances: &monkey.disturbances,
         trouble: faults
             .disturb_the_network()
             .then_some((aftermath.begun, aftermath.over)),
-        versions: visible.then_some(&versions),
+        versions: is_visible.then_some(&versions),
     });
-    for what in disorder {
-        found.add(Promise::Rules, what);
+    for error in disorder {
+        breaches.add(Promise::Rules, error);
     }
-    for name in &deeds.stubborn {
-        found.add(
-            Promise::Run,
-            format!("{name} did not stop when it was told to"),
-        );
+    for name in &monkey.unresponsive {
+        let text = format!("{name} did not stop on SIGTERM");
+        breaches.add(Promise::Run, text);
     }
-    let processes = deeds.processes + ledger.clients;
-    check_budget(plan, &place, processes, aftermath, &mut found);
+    let processes = monkey.processes + ledger.clients;
+    check_budget(plan, &site, processes, aftermath, &mut breaches);
     let count = |status| {
         let tasks = aftermath.tasks.iter();
         tasks.filter(|task| task.status == status).count() as u64
     };
-    let keep = plan.keep || !found.0.is_empty();
+    let keep = plan.keep || !breaches.is_empty();
     let report = Report {
         plan: plan.clone(),
         faults: faults.describe(),
         tasks: aftermath.tasks.len() as u64,
-        told: ledger.told.len() as u64,
+        acknowledged: ledger.acknowledged.len() as u64,
         attempts: log.attempts(),
         ends: (count(Status::Completed), count(Status::Failed)),
-        versions: if visible {
+        versions: if is_visible {
             versions
                 .values()
                 .map(|versions| versions.len() as u64)
@@ -248,40 +248,44 @@ fn judge(
         } else {
             0
         },
-        requests: place.store.seen(|seen| seen.requests.values().sum()),
-        struck: struck(&place),
-        blows: deeds.blows.values().sum(),
-        quitters: deeds.quitters,
+        requests: site
+            .store
+            .observed(|observed| observed.requests.values().sum()),
+        network_faults: injected(&site),
+        process_faults: monkey.injected.values().sum(),
+        exits: monkey.exits,
         recovery: aftermath.recovery,
-        folder: keep.then(|| place.folder.clone()),
-        found,
+        folder: keep.then(|| site.folder.clone()),
+        breaches,
     };
-    place.remove(keep);
+    site.remove(keep);
     report
 }
 
-/// Requests stay within what the work and the trouble explain. It is wide: what a task costs without faults is tested elsewhere, and here
-/// only a process that asks without a pause is to be noticed.
+/// Checks that the work and the faults explain the requests. The budget is wide: it finds processes that send requests without a pause. Other
+/// tests check what a task costs without faults.
 fn check_budget(
     plan: &Plan,
-    place: &Place,
+    site: &Site,
     processes: u64,
     aftermath: &Aftermath,
-    found: &mut Found,
+    breaches: &mut Breaches,
 ) {
-    let requests: u64 = place.store.seen(|seen| seen.requests.values().sum());
+    let requests: u64 = site
+        .store
+        .observed(|observed| observed.requests.values().sum());
     let changes: u64 = aftermath.tasks.iter().map(|task| task.revision).sum();
     let seconds = plan.trouble.as_secs() + aftermath.recovery.as_secs() + START_LIMIT.as_secs();
     let allowed = match plan.mode {
-        // A change, its index entries, its look and its repetition; each process polls, and finds its feet.
-        Mode::Direct => changes * 10 + seconds * 40 + processes * 60 + struck(place) * 20,
-        // A group is one write and a look; whoever lost the race looks again.
-        Mode::Json => changes * 12 + seconds * 60 + processes * 20 + struck(place) * 20,
-        // Groups are large; SlateDB polls and compacts by itself, and opening it costs some.
-        Mode::Slate => changes * 4 + seconds * 40 + processes * 60 + struck(place) * 20,
+        // A change, its index entries, its read and its retry. Each process polls, and costs some requests to start.
+        Mode::Direct => changes * 10 + seconds * 40 + processes * 60 + injected(site) * 20,
+        // A group is one write and a read. Losers of a race read again.
+        Mode::Json => changes * 12 + seconds * 60 + processes * 20 + injected(site) * 20,
+        // Groups are large. SlateDB polls, compacts, and costs some requests to open.
+        Mode::Slate => changes * 4 + seconds * 40 + processes * 60 + injected(site) * 20,
     };
     if requests > allowed {
-        let what = format!("{requests} requests, {allowed} are in the budget");
-        found.add(Promise::Budget, what);
+        let text = format!("{requests} requests, the budget is {allowed}");
+        breaches.add(Promise::Budget, text);
     }
 }

@@ -1,34 +1,34 @@
-//! What clients want to have done, and what they were told.
+//! The tasks that clients submit, and the acknowledgements that they receive.
 
 use qo_core::TaskId;
 use qo_sim::random::Random;
 use serde_json::json;
 
-/// How a task goes.
+/// How the attempts of a task end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Course {
-    /// Well, once its first so many attempts have failed.
+    /// The first attempts fail, then one succeeds.
     FailsFirst(u32),
-    /// It never goes well.
+    /// No attempt succeeds.
     Doomed,
 }
 
-/// A task to be.
+/// A task to submit.
 #[derive(Debug, Clone)]
-pub(crate) struct Wish {
+pub(crate) struct TaskSpec {
     /// Its id, if the client names it.
     pub(crate) id: Option<TaskId>,
     /// Its idempotency key, otherwise.
     pub(crate) key: Option<String>,
     pub(crate) course: Course,
-    /// What its handler reads, as JSON.
+    /// The input, as JSON.
     pub(crate) input: String,
     retries: u32,
     delay_ms: u64,
 }
 
-impl Wish {
-    /// What a client thinks of next.
+impl TaskSpec {
+    /// Draws a task.
     pub(crate) fn draw(random: &mut Random) -> Self {
         let number = (u128::from(random.bits()) << 64) | u128::from(random.bits());
         let has_id = random.chance(0.7);
@@ -38,7 +38,7 @@ impl Wish {
             4 => Course::FailsFirst(2),
             _ => Course::FailsFirst(0),
         };
-        // Most take no time; some outlive their first lease, which is then renewed.
+        // Most attempts are short. Some outlive their first lease and renew it.
         let sleep_ms = match random.below(30) {
             0 => random.between(6_000, 9_000),
             1..=8 => random.between(300, 2_000),
@@ -54,7 +54,7 @@ impl Wish {
             key: (!has_id).then(|| format!("key-{:016x}", random.bits())),
             course,
             input: format!("\"{sleep} {fails}\""),
-            // A lease that runs out counts; few retries make some tasks fail by the trouble alone.
+            // An expired lease counts as a retry, so tasks with few retries may fail by faults alone.
             retries: if random.chance(0.1) { 1 } else { 25 },
             delay_ms: if random.chance(0.2) {
                 random.between(100, 3_000)
@@ -64,7 +64,7 @@ impl Wish {
         }
     }
 
-    /// A line of `qo submit --many --full`.
+    /// The line for `qo submit --many --full`.
     pub(crate) fn line(&self) -> String {
         let input: serde_json::Value = serde_json::from_str(&self.input).unwrap_or_default();
         let mut line = json!({
@@ -86,15 +86,15 @@ impl Wish {
     }
 }
 
-/// What clients wanted and were told.
+/// What clients submitted, and the replies.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    pub(crate) wishes: Vec<Wish>,
-    /// Which wish was acknowledged as which task, as often as it was.
-    pub(crate) told: Vec<(usize, TaskId)>,
-    /// How many client processes were run, and how many of them were killed.
+    pub(crate) specs: Vec<TaskSpec>,
+    /// The index of a task and the id in the reply, one per acknowledgement.
+    pub(crate) acknowledged: Vec<(usize, TaskId)>,
+    /// The number of client processes, and of those that were killed.
     pub(crate) clients: u64,
     pub(crate) clients_killed: u64,
-    /// Wishes that were still refused when nothing failed any more.
-    pub(crate) unheard: Vec<(usize, String)>,
+    /// Tasks that were not acknowledged after the faults had stopped.
+    pub(crate) unacknowledged: Vec<(usize, String)>,
 }

@@ -1,12 +1,12 @@
-//! From the words on the command line to something that can be run.
+//! The command line.
 
 use std::time::Duration;
 
-use qo_sim::faults::FaultKind;
+use qo_sim::faults::{FaultKind, SIMULATED};
 use qo_sim::plan::Plan;
 use qo_sim::subject;
 
-/// What to run, and on which engine; on all of them, where none is named.
+/// What to run, and on which engine. All engines if none is named.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Invocation {
     pub(crate) engine: Option<&'static str>,
@@ -16,20 +16,20 @@ pub(crate) struct Invocation {
 /// What to run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum What {
-    /// Explain.
+    /// Print the help.
     Help,
-    /// One run, told in full.
+    /// One run with a full report.
     One {
         plan: Box<Plan>,
         /// The planted bug to switch on.
         mutant: Option<String>,
         traces: bool,
     },
-    /// Many seeds, from one on.
+    /// Many seeds.
     Many {
         from: u64,
         until: Until,
-        /// Whether the figures are wanted as JSON.
+        /// Whether to print the figures as JSON.
         json: bool,
     },
     /// The hunt for a planted bug, beginning with the seed that found it before.
@@ -44,7 +44,7 @@ pub(crate) enum Until {
 }
 
 pub(crate) const HELP: &str = "\
-Runs the simulator: real engines on a simulated store, in virtual time, under faults that a seed decides.
+Runs the simulator: production engines on a simulated store, in virtual time, under faults that a seed decides.
 
 Usage: cargo xtask sim [--engine NAME] [--seeds N | --hours N] [--from SEED] [--json]
        cargo xtask sim [--engine NAME] --seed SEED [--trace] [--mutant NAME] [--without KINDS] [--only FAULTS]
@@ -52,19 +52,19 @@ Usage: cargo xtask sim [--engine NAME] [--seeds N | --hours N] [--from SEED] [--
        cargo xtask sim [--engine NAME] --mutants
        cargo xtask sim [--engine NAME] --mutant NAME
 
-  --engine NAME    direct, json or slate; otherwise each seed runs on all of them in turn, and --seed on direct
-  --seeds N        so many seeds (1,000 unless told)
-  --hours N        for so long; fractions are taken
-  --json           the figures at the end as JSON; progress and failures go to standard error
-  --from SEED      begins with this seed (0 unless told)
-  --seed SEED      one seed; if it fails, it is shrunk and told in full
-  --trace          with all that happened, also if it does not fail
-  --mutants        hunts for every planted bug, and prints a table of the seeds that found them
-  --mutant NAME    hunts for one, or plants it into the run of --seed
-  --without KINDS  leaves kinds of faults out: lost-answer,crash
-  --only FAULTS    lets only these faults strike, as a failure names them
+  --engine NAME    direct, json or slate. Without it each seed runs on all of them, and --seed on direct
+  --seeds N        the number of seeds (default: 1,000)
+  --hours N        the duration; fractions are allowed
+  --json           print the final figures as JSON; progress and failures go to standard error
+  --from SEED      the first seed (default: 0)
+  --seed SEED      run one seed; if it fails, shrink it and print a full report
+  --trace          print the trace even if the run does not fail
+  --mutants        hunt for every planted bug, and print a table of the seeds that found them
+  --mutant NAME    hunt for one planted bug, or plant it into the run of --seed
+  --without KINDS  leave out kinds of faults: lost-response,crash
+  --only FAULTS    inject only these faults, as a failure names them
   --trust-first-refusal true|false
-                   whether clients take a refusal of the first try as final, the default outside the simulator
+                   whether clients treat a refusal of the first try as final, as they do by default outside the simulator
 ";
 
 /// Reads the command line, without the program's name.
@@ -216,8 +216,9 @@ fn kinds(value: &str) -> Result<Vec<FaultKind>, String> {
     value
         .split(',')
         .map(|name| {
-            FaultKind::from_name(name).ok_or_else(|| {
-                let names = FaultKind::ALL.map(FaultKind::name).join(", ");
+            let known = FaultKind::from_name(name).filter(|kind| SIMULATED.contains(kind));
+            known.ok_or_else(|| {
+                let names = SIMULATED.map(FaultKind::name).join(", ");
                 format!("there is no kind of fault {name:?}; there are {names}")
             })
         })

@@ -1,45 +1,45 @@
-//! Many runs, what they have shown together, and what is told of one that failed.
+//! Many runs, their totals, and the report of a failed run.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::check::Step;
-use crate::faults::FaultKind;
+use qo_check::Step;
+use qo_store::wrap::{FaultKind, Operation};
+
 use crate::plan::Plan;
 use crate::run::{Outcome, run};
 use crate::shrink::shrink;
-use crate::store::Verb;
 use crate::subject::Subject;
 
-/// How many lines of a trace are shown.
+/// The most lines of a trace in a report.
 const LINES_MAX: usize = 400;
 
-/// What many runs have shown together.
+/// The totals of many runs.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     /// Runs.
     pub seeds: u64,
-    /// Those without faults.
+    /// Runs without faults.
     pub calm: u64,
-    /// How long they were, in virtual time.
+    /// Their length in virtual time.
     pub lasted: Duration,
     /// Tasks.
     pub tasks: u64,
-    /// Steps of tasks.
+    /// Changes of tasks, by kind.
     pub steps: BTreeMap<Step, u64>,
     /// Faults.
     pub faults: BTreeMap<FaultKind, u64>,
-    /// Ends of processes.
+    /// Deaths of processes.
     pub deaths: u64,
     /// Requests.
-    pub requests: BTreeMap<Verb, u64>,
-    /// The longest that it took until everything had come to its end after the faults.
+    pub requests: BTreeMap<Operation, u64>,
+    /// The longest recovery.
     pub recovery_max: Duration,
-    /// Searches for an order that were given up.
+    /// Searches for an order that gave up.
     pub undecided: u64,
-    /// Those that broke a promise.
+    /// The seeds that broke a promise.
     pub failed: Vec<u64>,
 }
 
@@ -74,7 +74,7 @@ impl Totals {
         }
     }
 
-    /// Adds what another campaign has shown.
+    /// Adds the totals of another campaign.
     pub fn merge(&mut self, other: Self) {
         self.seeds += other.seeds;
         self.failed.extend(other.failed);
@@ -97,7 +97,7 @@ impl Totals {
 }
 
 impl Totals {
-    /// The same as JSON.
+    /// The totals as JSON.
     pub fn figures(&self) -> serde_json::Value {
         let faults: serde_json::Map<_, _> = self
             .faults
@@ -162,8 +162,8 @@ pub fn run_seed(seed: u64, subject: &Arc<dyn Subject>) -> Outcome {
     run(&Plan::of(seed), Arc::clone(subject), false)
 }
 
-/// Everything that is told of a run that failed: the seed and its faults, what is wrong, the smallest run that still fails with its
-/// trace, and the commands that run both again.
+/// The report of a failed run: the seed and its faults, the breaches, a shrunk run that still fails with its trace, and the commands that
+/// repeat both.
 pub fn explain(failed: &Outcome, subject: &Arc<dyn Subject>, mutant: Option<&str>) -> String {
     let shrunk = shrink(failed.clone(), subject);
     let mut text = String::new();
@@ -215,7 +215,7 @@ pub fn explain(failed: &Outcome, subject: &Arc<dyn Subject>, mutant: Option<&str
     text
 }
 
-/// The lines of a trace that are about the tasks that a failure names, or about what struck.
+/// The lines of a trace about the tasks of a failure, or about faults.
 fn relevant(outcome: &Outcome) -> Vec<&String> {
     let text = outcome.found.to_string();
     let ids: Vec<&str> = text
@@ -234,7 +234,7 @@ fn relevant(outcome: &Outcome) -> Vec<&String> {
     outcome.trace.iter().filter(about).collect()
 }
 
-/// The command that runs a plan again.
+/// The command that repeats a plan.
 pub fn command(plan: &Plan, engine: &str, mutant: Option<&str>) -> String {
     let mut text = format!("cargo xtask sim --engine {engine} --seed {}", plan.seed);
     let full = Plan::of(plan.seed);

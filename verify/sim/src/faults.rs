@@ -1,180 +1,96 @@
-//! What goes wrong, decided by the seed.
+//! The faults of a run, decided by the seed.
 //!
-//! Each decision is drawn from a stream that its own name decides: the kind of fault, the life of the process, the number of the request.
-//! Every fault that strikes has such a name, and a run can be told to let only some of them strike. That is how a failure is shrunk.
+//! Each decision has a random stream of its own, named by the kind of fault, the life of the process and the number of the request.
+//! Every injected fault has such a name, and a run can be limited to some of them. That is how a failure is shrunk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
+pub use qo_store::wrap::FaultKind;
+
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::sched::{HARNESS, ProcessId, Scheduler, lock};
-use crate::store::{Request, Verb};
+use crate::store::Request;
 
-/// The longest that a write may be on its way.
+/// The longest delay of a late write.
 pub const LATE_MAX: Duration = Duration::from_secs(90);
 
-/// One way in which the store, the way to it, or a process fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FaultKind {
-    /// The request is never applied, and no answer comes.
-    LostRequest,
-    /// The request is applied, and no answer comes.
-    LostAnswer,
-    /// No answer comes, and the write is applied up to 90 s later.
-    LateApply,
-    /// The write is applied twice.
-    DuplicateApply,
-    /// 409 to a conditional write, which is not applied.
-    Conflict,
-    /// 500, although the request was applied.
-    ErrorAfterApply,
-    /// 503 to everybody for up to three minutes.
-    Outage,
-    /// A list as it was some seconds ago.
-    StaleList,
-    /// A body that ends early.
-    TornRead,
-    /// A process dies at any await, and starts again with the same name.
-    Crash,
-    /// A process is stopped for up to 90 s and does not notice.
-    Pause,
-    /// Wall clocks that are up to a minute wrong.
-    ClockSkew,
-    /// Wall clocks that jump by up to half a lease.
-    ClockJump,
-    /// One process does not reach the store for a while.
-    Partition,
-    /// A stored object is damaged.
-    CorruptObject,
-    /// Entity tags are hashes of the content.
-    HashTags,
-    /// A key takes a limited number of writes.
-    VersionLimit,
+/// The kinds that the simulator injects. Their order decides what a seed draws.
+pub const SIMULATED: [FaultKind; 17] = [
+    FaultKind::LostRequest,
+    FaultKind::LostResponse,
+    FaultKind::LateApply,
+    FaultKind::DuplicateApply,
+    FaultKind::Conflict,
+    FaultKind::ErrorAfterApply,
+    FaultKind::Outage,
+    FaultKind::StaleList,
+    FaultKind::TornRead,
+    FaultKind::Crash,
+    FaultKind::Pause,
+    FaultKind::ClockSkew,
+    FaultKind::ClockJump,
+    FaultKind::Partition,
+    FaultKind::CorruptObject,
+    FaultKind::HashTags,
+    FaultKind::VersionLimit,
+];
+
+/// Whether a kind strikes single requests.
+pub fn strikes_requests(kind: FaultKind) -> bool {
+    kind <= FaultKind::TornRead && kind != FaultKind::Outage
 }
 
-impl FaultKind {
-    /// Every kind.
-    pub const ALL: [Self; 17] = [
-        Self::LostRequest,
-        Self::LostAnswer,
-        Self::LateApply,
-        Self::DuplicateApply,
-        Self::Conflict,
-        Self::ErrorAfterApply,
-        Self::Outage,
-        Self::StaleList,
-        Self::TornRead,
-        Self::Crash,
-        Self::Pause,
-        Self::ClockSkew,
-        Self::ClockJump,
-        Self::Partition,
-        Self::CorruptObject,
-        Self::HashTags,
-        Self::VersionLimit,
-    ];
-
-    /// Its name on the command line and in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::LostRequest => "lost-request",
-            Self::LostAnswer => "lost-answer",
-            Self::LateApply => "late-apply",
-            Self::DuplicateApply => "duplicate-apply",
-            Self::Conflict => "conflict",
-            Self::ErrorAfterApply => "error-after-apply",
-            Self::Outage => "outage",
-            Self::StaleList => "stale-list",
-            Self::TornRead => "torn-read",
-            Self::Crash => "crash",
-            Self::Pause => "pause",
-            Self::ClockSkew => "clock-skew",
-            Self::ClockJump => "clock-jump",
-            Self::Partition => "partition",
-            Self::CorruptObject => "corrupt-object",
-            Self::HashTags => "hash-tags",
-            Self::VersionLimit => "version-limit",
-        }
-    }
-
-    /// The kind of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
-    /// Whether it strikes single requests.
-    pub fn strikes_requests(self) -> bool {
-        self <= Self::TornRead && self != Self::Outage
-    }
-
-    fn applies_to(self, request: &Request) -> bool {
-        match self {
-            Self::LostRequest | Self::LostAnswer | Self::ErrorAfterApply => true,
-            Self::LateApply | Self::DuplicateApply => request.is_write(),
-            Self::Conflict => request.is_conditional(),
-            Self::StaleList => request.verb() == Verb::List,
-            Self::TornRead => request.verb() == Verb::Get,
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for FaultKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// What happens to one request.
+/// The fault of one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Strike {
     /// It never arrives.
     LostRequest {
-        /// Whether the caller is not even told that the connection broke.
+        /// Whether the connection hangs instead of breaking.
         hangs: bool,
     },
-    /// It arrives, and its answer does not.
-    LostAnswer {
+    /// It arrives, and its reply does not.
+    LostResponse {
         /// As above.
         hangs: bool,
     },
     /// It arrives much later.
     LateApply {
-        /// How much.
+        /// The delay.
         delay: Duration,
         /// As above.
         hangs: bool,
     },
     /// It arrives twice.
     DuplicateApply {
-        /// How much later the second copy arrives.
+        /// The delay of the second copy.
         delay: Duration,
-        /// Whether the second copy arrives at once, and its answer is the one that is told.
+        /// Whether the second copy arrives at once, and its reply is returned.
         answers_second: bool,
     },
     /// 409.
     Conflict,
-    /// 500 after it was done.
+    /// 500 after it was applied.
     ErrorAfterApply,
     /// 503.
     Unavailable,
-    /// A list of the past.
+    /// An earlier list.
     StaleList {
-        /// How far past.
+        /// How much earlier.
         by: Duration,
     },
     /// A body that ends early.
     TornRead {
-        /// How much of it comes.
+        /// The share of the body that arrives.
         kept: f64,
     },
 }
 
 impl Strike {
-    /// Whether the answer does not come from the store's objects.
+    /// Whether the reply does not depend on the store's objects.
     pub fn answers_by_itself(self) -> bool {
         matches!(self, Self::Conflict | Self::Unavailable)
     }
@@ -184,7 +100,7 @@ impl fmt::Display for Strike {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LostRequest { .. } => f.write_str("lost request"),
-            Self::LostAnswer { .. } => f.write_str("lost answer"),
+            Self::LostResponse { .. } => f.write_str("lost answer"),
             Self::LateApply { delay, .. } => write!(f, "late by {delay:?}"),
             Self::DuplicateApply {
                 answers_second: true,
@@ -200,18 +116,18 @@ impl fmt::Display for Strike {
     }
 }
 
-/// A fault that has struck.
+/// An injected fault.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Struck {
-    /// Names it.
+    /// Its name.
     pub id: String,
-    /// What it was.
+    /// Its plan.
     pub kind: FaultKind,
-    /// Whom it struck; the harness, if everybody.
+    /// The process that it struck; the harness if it struck all.
     pub process: ProcessId,
     /// When.
     pub at: Duration,
-    /// Until when it lasted.
+    /// When it ended.
     pub until: Duration,
 }
 
@@ -229,12 +145,12 @@ struct State {
     outage_until: Duration,
     partitioned: BTreeMap<ProcessId, Duration>,
     struck: Vec<Struck>,
-    /// What the outages and partitions have done to requests, which are no faults of their own.
+    /// The number of requests that outages and partitions refused.
     requests_refused: u64,
 }
 
 impl Trouble {
-    /// The faults that a plan asks for.
+    /// The faults of a plan.
     pub fn new(scheduler: &Scheduler, plan: &Plan) -> Self {
         Self {
             scheduler: scheduler.clone(),
@@ -243,19 +159,19 @@ impl Trouble {
         }
     }
 
-    /// The stream that these numbers name in this run.
+    /// The random stream of this run that these numbers name.
     pub fn dice(&self, parts: &[u64]) -> Random {
         let mut named = vec![self.plan.seed];
         named.extend_from_slice(parts);
         Random::of(&named)
     }
 
-    /// How often a fault strikes; nothing, if it does not.
+    /// The rate of a fault, if the plan contains it.
     pub fn rate(&self, kind: FaultKind) -> Option<f64> {
         self.plan.faults.get(&kind).copied()
     }
 
-    /// How long a request or an answer is on its way.
+    /// The latency of a request or of a reply.
     pub fn latency(&self, dice: &mut Random) -> Duration {
         let (low_us, high_us) = self.plan.latency_us;
         Duration::from_micros(dice.between(low_us, high_us))
@@ -274,7 +190,7 @@ impl Trouble {
         lock(&self.state).over
     }
 
-    /// Whether a process reaches nobody now.
+    /// Whether a process is partitioned now.
     pub fn is_cut_off(&self, process: ProcessId) -> bool {
         let now = self.scheduler.elapsed();
         let state = lock(&self.state);
@@ -282,17 +198,17 @@ impl Trouble {
         until.is_some_and(|until| now < *until)
     }
 
-    /// Everything that has gone wrong.
+    /// All injected faults.
     pub fn struck(&self) -> Vec<Struck> {
         lock(&self.state).struck.clone()
     }
 
-    /// How many requests outages and partitions have refused.
+    /// The number of requests that outages and partitions refused.
     pub fn requests_refused(&self) -> u64 {
         lock(&self.state).requests_refused
     }
 
-    /// Notes a fault of a process or of the store, if it may strike.
+    /// Begins a fault of a process or of the store, unless the plan excludes it. Returns whether it began.
     pub fn begin(&self, id: String, kind: FaultKind, process: ProcessId, lasts: Duration) -> bool {
         let at = self.scheduler.elapsed();
         let mut state = lock(&self.state);
@@ -320,7 +236,7 @@ impl Trouble {
         true
     }
 
-    /// Decides what happens to a request.
+    /// Decides the fault of a request.
     pub(crate) fn strike(
         &self,
         process: ProcessId,
@@ -347,7 +263,7 @@ impl Trouble {
             return Some(Strike::Unavailable);
         }
         for (kind, rate) in &self.plan.faults {
-            if !kind.strikes_requests() || !kind.applies_to(request) {
+            if !strikes_requests(*kind) || !kind.applies_to(request.operation()) {
                 continue;
             }
             let mut dice = self.dice(&[*kind as u64, life_number, number]);
@@ -378,9 +294,9 @@ fn may_strike(only: Option<&BTreeSet<String>>, id: &str) -> bool {
 fn draw(kind: FaultKind, dice: &mut Random) -> Strike {
     let hangs = dice.chance(0.3);
     match kind {
-        FaultKind::LostAnswer => Strike::LostAnswer { hangs },
+        FaultKind::LostResponse => Strike::LostResponse { hangs },
         FaultKind::LateApply => {
-            // Most are a little late, some very.
+            // Most are a little late, some very late.
             let most_ms = [500, 5_000, 90_000][usize::try_from(dice.below(3)).unwrap_or_default()];
             Strike::LateApply {
                 delay: dice.millis(0, most_ms).min(LATE_MAX),
@@ -404,7 +320,7 @@ fn draw(kind: FaultKind, dice: &mut Random) -> Strike {
     }
 }
 
-/// A fault that strikes everybody.
+/// The process of a fault that strikes all processes.
 pub const EVERYBODY: ProcessId = HARNESS;
 
 #[cfg(test)]
@@ -412,20 +328,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_to_their_kinds() {
-        for kind in FaultKind::ALL {
-            assert_eq!(FaultKind::from_name(kind.name()), Some(kind));
+    fn the_kinds_keep_the_numbers_that_seeds_draw_by() {
+        for (number, kind) in (0_u64..).zip(SIMULATED) {
+            assert_eq!(kind as u64, number, "{kind}");
         }
-        assert_eq!(FaultKind::from_name("nothing"), None);
     }
 
     #[test]
-    fn requests_are_struck_by_their_own_kinds_alone() {
-        let requests: Vec<_> = FaultKind::ALL
-            .into_iter()
-            .filter(|kind| kind.strikes_requests())
-            .collect();
-        assert_eq!(requests.len(), 8);
-        assert!(!requests.contains(&FaultKind::Outage));
+    fn eight_kinds_strike_requests() {
+        let kinds = SIMULATED.into_iter();
+        assert_eq!(kinds.filter(|kind| strikes_requests(*kind)).count(), 8);
+        assert!(!strikes_requests(FaultKind::Outage));
     }
 }

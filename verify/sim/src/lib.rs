@@ -1,12 +1,12 @@
-//! The deterministic simulator of qo, and the campaign of faults that runs in it.
+//! The deterministic simulator of qo, and its campaigns of faults.
 //!
-//! The engines, the monitor and the sweeper that ship run here on a simulated store, in virtual time, on one thread. A seed decides a run to
-//! the byte (with SlateDB, almost): which processes there are, what they do, what fails, and in which order everything happens.
+//! The production engines, the monitor and the sweeper run here on a simulated store, in virtual time, on one thread. A seed decides a run to
+//! the byte (with SlateDB, almost): the processes, their calls, the faults, and the order of all events.
 //!
-//! - [`sched`]: the scheduler, and the runtime that it gives to each process. [`random`]: the seed's streams. [`trace`]: what happened.
-//! - [`store`]: the store, and the faulty ways to it. [`faults`], [`plan`]: what fails, and how often.
-//! - [`subject`]: the engine that a run is about. [`broker`]: how others reach one that a single process has open. [`actor`]: what workers and clients do. [`journal`]: what they asked and were told.
-//! - [`run`]: one run. [`check`]: whether the promises were kept. [`shrink`]: the smallest run that still fails. [`campaign`]: many runs.
+//! - [`sched`]: the scheduler, and the runtime of each process. [`random`]: the seed's streams. [`trace`]: the trace of a run.
+//! - [`store`]: the store, and the faulty connections to it. [`faults`], [`plan`]: the faults and their rates.
+//! - [`subject`]: the engines under test. [`broker`]: connections to an engine that a single process has open. [`actor`]: workers and clients. [`journal`]: their calls.
+//! - [`run`]: one run. [`check`]: the promises, by `qo-check`. [`shrink`]: shrinks a failing run. [`campaign`]: many runs.
 //! - [`script`]: the same events through all engines. [`mutants`]: planted bugs, which the campaign must find. [`explore`]: all orders of a few steps.
 
 pub mod actor;

@@ -1,7 +1,7 @@
 //! A campaign: many seeds on one engine or on all of them, on all cores.
 //!
-//! Each core takes the next pair of a seed and an engine. A run is decided by its seed alone, so that it does not matter which core it is
-//! on; only where a campaign of some time ends depends on the machine.
+//! Each core takes the next pair of a seed and an engine. The seed alone decides a run, so the core does not matter. Only the end of a
+//! campaign that is limited by time depends on the machine.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use qo_sim::subject::Subject;
 
 use crate::args::Until;
 
-/// How often a long campaign says how far it is.
+/// How often a long campaign reports progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 
 struct Campaign {
@@ -23,15 +23,15 @@ struct Campaign {
     subjects: Vec<Arc<dyn Subject>>,
     started: Instant,
     next: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<CampaignState>,
 }
 
-struct State {
-    told: Instant,
+struct CampaignState {
+    reported: Instant,
     totals: BTreeMap<&'static str, Totals>,
 }
 
-/// Runs a campaign, and shows its figures.
+/// Runs a campaign, and prints its figures.
 #[expect(clippy::disallowed_methods, reason = "a campaign takes real time")]
 pub(crate) fn many(
     from: u64,
@@ -46,8 +46,8 @@ pub(crate) fn many(
         subjects,
         started,
         next: AtomicU64::new(0),
-        state: Mutex::new(State {
-            told: started,
+        state: Mutex::new(CampaignState {
+            reported: started,
             totals: BTreeMap::new(),
         }),
     };
@@ -61,7 +61,7 @@ pub(crate) fn many(
 }
 
 impl Campaign {
-    /// Runs what is next, until there is nothing more.
+    /// Runs one seed after the other, until there are no more.
     fn work(&self) {
         while let Some((seed, subject)) = self.take() {
             let outcome = run_seed(seed, subject);
@@ -71,7 +71,7 @@ impl Campaign {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let totals = state.totals.entry(subject.name()).or_default();
             totals.add(&outcome);
-            self.tell(&mut state, seed);
+            self.report_progress(&mut state, seed);
         }
     }
 
@@ -88,11 +88,11 @@ impl Campaign {
     }
 
     #[expect(clippy::disallowed_methods, reason = "a campaign takes real time")]
-    fn tell(&self, state: &mut State, seed: u64) {
-        if state.told.elapsed() < PROGRESS_INTERVAL {
+    fn report_progress(&self, state: &mut CampaignState, seed: u64) {
+        if state.reported.elapsed() < PROGRESS_INTERVAL {
             return;
         }
-        state.told = Instant::now();
+        state.reported = Instant::now();
         let hours: f64 = state.totals.values().map(simulated_hours).sum();
         let failed: usize = state.totals.values().map(|one| one.failed.len()).sum();
         eprintln!(
@@ -139,7 +139,7 @@ impl Campaign {
             return ExitCode::SUCCESS;
         }
         eprintln!(
-            "{} seeds failed: {}; add them to crates/qo-sim/seeds.txt",
+            "{} seeds failed: {}; add them to verify/sim/seeds.txt",
             failed.len(),
             failed.join(", ")
         );

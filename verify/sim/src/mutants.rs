@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::check::Promise;
+use qo_check::Promise;
+
 use crate::plan::Plan;
 use crate::run::{Outcome, run};
 use crate::subject::Subject;

@@ -1,37 +1,37 @@
-//! What a run is to be: how many processes and tasks, and which faults at which rates. The seed decides all of it.
+//! The plan of a run: processes, tasks, and faults with their rates, all decided by the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::faults::FaultKind;
+use crate::faults::{FaultKind, SIMULATED, strikes_requests};
 use crate::random::Random;
 
-/// Of so many seeds one has no faults at all, and is held to stricter bounds.
+/// One seed in this many has no faults and stricter limits.
 const CALM_EVERY: u64 = 8;
 
 /// The plan of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Decides everything that is not said below, too.
+    /// The seed. It also decides everything else in the run.
     pub seed: u64,
-    /// The faults, each with its rate: of requests, the share that is struck; of others, the chance in ten seconds.
+    /// The faults with their rates: the share of requests, or for other faults the chance in ten seconds.
     pub faults: BTreeMap<FaultKind, f64>,
-    /// How many workers there are.
+    /// The number of workers.
     pub workers: u64,
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: u64,
-    /// How many tasks are submitted.
+    /// The number of submitted tasks.
     pub tasks: u64,
-    /// How long the faults last.
+    /// The duration of the faults.
     pub trouble: Duration,
-    /// How often the sweeper passes, in seconds.
+    /// The interval of the sweeper, in seconds.
     pub sweep_seconds: u64,
-    /// How long a request, and an answer, are on their way, in microseconds.
+    /// The latency of requests and replies, in microseconds: lowest and highest.
     pub latency_us: (u64, u64),
-    /// Whether clients take a refusal of the first try as final, as they do by default, or read the object back.
+    /// Whether clients treat a refusal of the first try as final, as they do by default, or read the object back.
     pub trust_first_refusal: bool,
-    /// If there is such a list, only these faults strike.
+    /// If set, only these faults strike.
     pub only: Option<BTreeSet<String>>,
 }
 
@@ -41,12 +41,12 @@ impl Plan {
         let mut dice = Random::of(&[seed, 0x91a4]);
         let mut faults = BTreeMap::new();
         let calm = seed % CALM_EVERY == CALM_EVERY - 1;
-        // Some seeds have few faults, so that each is also seen by itself; some have many.
+        // Some seeds have few faults, so that each also occurs alone. Some have many.
         let share = [0.15, 0.35, 0.6][usize::try_from(dice.below(3)).unwrap_or_default()];
-        for kind in FaultKind::ALL {
+        for kind in SIMULATED {
             let included = dice.chance(share);
-            // From rare to frequent, each order of magnitude as likely as the others.
-            let rate = if kind.strikes_requests() {
+            // Every order of magnitude is equally likely.
+            let rate = if strikes_requests(kind) {
                 0.1 * 0.03_f64.powf(dice.unit())
             } else {
                 0.5 * 0.1_f64.powf(dice.unit())
@@ -75,7 +75,7 @@ impl Plan {
         }
     }
 
-    /// The same without some kinds of faults.
+    /// The plan without some kinds of faults.
     #[must_use]
     pub fn without(&self, leaves_out: impl Fn(FaultKind) -> bool) -> Self {
         let mut plan = self.clone();
@@ -83,12 +83,12 @@ impl Plan {
         plan
     }
 
-    /// Whether nothing goes wrong.
+    /// Whether it has no faults.
     pub fn is_calm(&self) -> bool {
         self.faults.is_empty() || self.only.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
-    /// Whether a fault is part of it.
+    /// Whether it contains a fault.
     pub fn has(&self, kind: FaultKind) -> bool {
         self.faults.contains_key(&kind)
     }
@@ -124,7 +124,7 @@ mod tests {
     fn seeds_decide_and_cover_everything() {
         let plans: Vec<_> = (0..200).map(Plan::of).collect();
         assert_eq!(plans[3], Plan::of(3));
-        for kind in FaultKind::ALL {
+        for kind in SIMULATED {
             let with = plans.iter().filter(|plan| plan.has(kind)).count();
             assert!((20..150).contains(&with), "{kind}: {with}");
         }

@@ -1,33 +1,28 @@
-//! Random numbers that a seed decides alone.
+//! Seeded random numbers.
 //!
-//! Every decision has a stream of its own, derived from the seed and from what is decided, so that leaving one decision out does not
-//! change the others. That is what makes a failing run shrink.
+//! Every decision has a stream of its own, derived from the seed and from the decision. Leaving one decision out does not change the others,
+//! so a failing run can be shrunk.
 
 use std::time::Duration;
 
-/// A stream of random numbers, by `SplitMix64`: small, seedable, and good enough to spread faults and pauses.
-#[derive(Debug, Clone)]
-pub struct Random(u64);
+use qo_store::wrap::SplitMix64;
 
-fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
-}
+/// A stream of random numbers.
+#[derive(Debug, Clone)]
+pub struct Random(SplitMix64);
 
 impl Random {
     /// The stream that these numbers name together.
     pub fn of(parts: &[u64]) -> Self {
-        let state = parts.iter().fold(0x243f_6a88_85a3_08d3, |state, part| {
-            mix(state ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(1)
+        let seed = parts.iter().fold(0x243f_6a88_85a3_08d3, |seed, part| {
+            SplitMix64::derive(seed, *part)
         });
-        Self(state)
+        Self(SplitMix64::new(seed))
     }
 
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        self.0.next_u64()
     }
 
     /// A number below `bound`, or 0 if the bound is 0.
@@ -61,6 +56,12 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_numbers_of_a_seed_never_change() {
+        let mut random = Random::of(&[1, 2]);
+        assert_eq!(random.bits(), 0xe331_5b53_5702_5397);
+    }
 
     #[test]
     fn streams_are_their_names_and_differ() {

@@ -1,19 +1,19 @@
-//! The smallest run that still fails.
+//! Shrinks a failing run.
 //!
-//! What a run is made of is taken away piece by piece, as long as what is left still breaks one of the same promises: whole kinds of
-//! faults first, then single faults, then tasks and processes. A run that is changed goes another way from there on, so that this finds a
-//! small failure, not the smallest.
+//! Removes parts of a run as long as the rest breaks one of the same promises: first kinds of faults, then single faults, then tasks and
+//! processes. A changed run takes another course, so this finds a small failure, not the smallest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::check::Promise;
+use qo_check::Promise;
+
 use crate::faults::FaultKind;
 use crate::plan::Plan;
 use crate::run::{Outcome, run};
 use crate::subject::Subject;
 
-/// How many runs are tried at the most.
+/// The most runs to try.
 const RUNS_MAX: u32 = 250;
 
 struct Shrinking<'a> {
@@ -23,7 +23,7 @@ struct Shrinking<'a> {
     best: Outcome,
 }
 
-/// Shrinks a run that failed. What comes back has failed, too, and has its trace.
+/// Shrinks a failed run. The returned run has failed as well, and has a trace.
 pub fn shrink(failed: Outcome, subject: &Arc<dyn Subject>) -> Outcome {
     let mut shrinking = Shrinking {
         subject,
@@ -40,7 +40,7 @@ pub fn shrink(failed: Outcome, subject: &Arc<dyn Subject>) -> Outcome {
 }
 
 impl Shrinking<'_> {
-    /// Tries a smaller plan, and keeps it if it still fails.
+    /// Runs a smaller plan, and keeps it if it fails.
     fn attempt(&mut self, plan: &Plan) -> bool {
         if self.runs >= RUNS_MAX {
             return false;
@@ -63,7 +63,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Takes away ever smaller parts of the list of what strikes.
+    /// Removes ever smaller parts of the list of faults.
     fn drop_single_faults(&mut self) {
         let mut kept: Vec<String> = self.best.struck.iter().map(|one| one.id.clone()).collect();
         let mut plan = self.best.plan.clone();

@@ -1,10 +1,10 @@
-//! What happened in a run, line by line.
+//! The trace of a run.
 //!
 //! A campaign keeps no lines, because writing them costs more than the run. A seed that fails is run again with them.
 
 use std::time::Duration;
 
-/// The lines of a run, if they are wanted.
+/// The lines of a trace, if they are kept.
 #[derive(Debug, Default)]
 pub struct Trace {
     lines: Option<Vec<String>>,

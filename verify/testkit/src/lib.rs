@@ -1,7 +1,7 @@
-//! What qo's tests stand on: a real S3 server, installed and started on demand, and cargo.
+//! Servers and processes for qo's tests: a real S3 server, installed and started on demand, and cargo.
 //!
-//! [`SeaweedFs`] is the server. A test takes the one that its process shares and makes a bucket of its own in it, so
-//! that tests neither wait for a start of three seconds each nor see each other's objects:
+//! [`SeaweedFs`] is the server. The tests of a process share one, and each test creates its own bucket in it. So tests do not wait for a
+//! start of three seconds each, and do not see each other's objects. [`LoggedProcess`] is any other process.
 //!
 //! ```no_run
 //! let server = qo_testkit::SeaweedFs::shared()?;
@@ -16,16 +16,18 @@ mod cargo;
 mod clock;
 mod error;
 mod install;
-mod place;
+mod logged;
 mod ports;
 mod process;
 mod random;
 mod request;
 mod seaweedfs;
 mod sign;
+mod target_dir;
 
 pub use cargo::cargo;
 pub use clock::wait_until;
 pub use error::KitError;
 pub use install::{install, jqueue_python, schemathesis};
+pub use logged::LoggedProcess;
 pub use seaweedfs::SeaweedFs;

@@ -9,11 +9,11 @@ use std::time::Duration;
 use crate::KitError;
 use crate::clock::wait_until;
 use crate::install::install;
-use crate::place::target_dir;
 use crate::process::{Ports, ServerProcess};
 use crate::random;
 use crate::request;
 use crate::sign::{Credentials, Signable};
+use crate::target_dir::target_dir;
 
 /// It takes three seconds on an idle machine.
 const READY_LIMIT: Duration = Duration::from_secs(90);
@@ -100,6 +100,17 @@ impl SeaweedFs {
     /// The secret that belongs to [`SeaweedFs::access_key`].
     pub fn secret_key(&self) -> &str {
         &self.credentials.secret_key
+    }
+
+    /// The environment variables with which qo reaches it.
+    pub fn variables(&self) -> [(&'static str, String); 5] {
+        [
+            ("S3_ENDPOINT", self.endpoint.clone()),
+            ("S3_REGION", "us-east-1".to_owned()),
+            ("AWS_ACCESS_KEY_ID", self.access_key().to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", self.secret_key().to_owned()),
+            ("AWS_ALLOW_HTTP", "true".to_owned()),
+        ]
     }
 
     /// Where its data is, if this process runs it.

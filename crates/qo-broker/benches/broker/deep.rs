@@ -9,8 +9,8 @@ use qo_engine::Engine;
 use qo_store::SqliteStore;
 use qo_store::runtime::TokioRuntime;
 
-use crate::place::{LATENCY, Place, memory_gib, submit, work};
-use crate::touched::TouchedStore;
+use crate::rig::{BenchRig, LATENCY, memory_gib, submit, work};
+use crate::touched::TouchedLayer;
 use qo_fixtures::Report;
 
 const PENDING: usize = 1_000_000;
@@ -31,8 +31,8 @@ async fn memory(report: &mut Report) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("qo.db");
     let store = SqliteStore::open(&path, TokioRuntime::shared()).unwrap();
-    let place = Place::new(Arc::new(store), Some(LATENCY));
-    let engine = place.slate().await;
+    let rig = BenchRig::new(Arc::new(store), Some(LATENCY));
+    let engine = rig.slate().await;
     submit(&engine, PENDING, 16).await;
     report.figure(
         "deep",
@@ -40,7 +40,7 @@ async fn memory(report: &mut Report) {
         memory_gib(),
         "under 2",
     );
-    place.rest().await;
+    rig.rest().await;
     report.figure("deep", "memory in GiB at rest", memory_gib(), "under 2");
     rate(&engine).await;
     report.figure(
@@ -54,7 +54,7 @@ async fn memory(report: &mut Report) {
 
 /// How fast it is, on a store that is not slower for what it holds.
 async fn rates(report: &mut Report) {
-    let bottom = Arc::new(TouchedStore::with_gib(STORE_GIB));
+    let bottom = Arc::new(TouchedLayer::store_with_gib(STORE_GIB));
     // What is killed takes its runtime with it, so that nothing of it takes time from its successor.
     let killed = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -80,7 +80,7 @@ async fn rates(report: &mut Report) {
         deep / empty,
         "at least 0.8",
     );
-    let again = Place::new(bottom, Some(LATENCY));
+    let again = BenchRig::new(bottom, Some(LATENCY));
     let started = Instant::now();
     let successor = again.slate().await;
     report.figure(
@@ -114,15 +114,15 @@ struct Rates {
 
 /// The life of the process that is killed at its end: nothing is closed.
 async fn until_killed(store: Arc<dyn ObjectStore>) -> Rates {
-    let place = Place::new(store, Some(LATENCY));
-    let engine = place.slate().await;
+    let rig = BenchRig::new(store, Some(LATENCY));
+    let engine = rig.slate().await;
     rate(&engine).await;
-    place.rest().await;
+    rig.rest().await;
     let empty = rate(&engine).await;
     let started = Instant::now();
     submit(&engine, PENDING, 16).await;
     let submitted = PENDING as f64 / started.elapsed().as_secs_f64();
-    let rested = place.rest().await.as_secs_f64();
+    let rested = rig.rest().await.as_secs_f64();
     let deep = rate(&engine).await;
     Rates {
         empty,

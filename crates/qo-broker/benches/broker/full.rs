@@ -6,8 +6,8 @@ use std::time::Instant;
 use qo_engine::Engine;
 use qo_store::wrap::{Operation, Prices};
 
-use crate::place::{LATENCY, Place, submit, work};
-use crate::touched::TouchedStore;
+use crate::rig::{BenchRig, LATENCY, submit, work};
+use crate::touched::TouchedLayer;
 use qo_fixtures::Report;
 
 const TASKS: usize = 400_000;
@@ -15,11 +15,11 @@ const SUBMITTERS: usize = 16;
 const WORKERS: usize = 32;
 
 pub(crate) async fn run(report: &mut Report) {
-    let place = Place::new(Arc::new(TouchedStore::with_gib(4)), Some(LATENCY));
-    let engine = place.slate().await;
+    let rig = BenchRig::new(Arc::new(TouchedLayer::store_with_gib(4)), Some(LATENCY));
+    let engine = rig.slate().await;
     // A first round lets caches fill and memory grow.
     futures_util::future::join(submit(&engine, 20_000, 4), work(&engine, 8, 20_000)).await;
-    let before = place.counting.counts();
+    let before = rig.counting.counts();
     let started = Instant::now();
     futures_util::future::join(
         submit(&engine, TASKS, SUBMITTERS),
@@ -29,7 +29,7 @@ pub(crate) async fn run(report: &mut Report) {
     let rate = TASKS as f64 / started.elapsed().as_secs_f64();
     // Closing writes what is still in memory only; what compaction costs after that is not in here.
     engine.close().await;
-    let counts = place.counting.counts().since(&before);
+    let counts = rig.counting.counts().since(&before);
     let of = |operations: &[Operation]| {
         operations
             .iter()

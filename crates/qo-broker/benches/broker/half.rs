@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use qo_engine::Engine;
 use qo_engine::api::ClaimRequest;
 
-use crate::place::{LATENCY, Place, all_completed, request};
-use crate::touched::TouchedStore;
+use crate::rig::{BenchRig, LATENCY, all_completed, request};
+use crate::touched::TouchedLayer;
 use qo_fixtures::Report;
 
 const EVERY: Duration = Duration::from_millis(10);
@@ -22,21 +22,21 @@ pub(crate) async fn run(report: &mut Report) {
 
 /// Submits so many tasks every ten milliseconds.
 async fn at(report: &mut Report, name: &str, batch_size: usize) {
-    let place = Place::new(Arc::new(TouchedStore::with_gib(3)), Some(LATENCY));
-    let engine = place.slate().await;
+    let rig = BenchRig::new(Arc::new(TouchedLayer::store_with_gib(3)), Some(LATENCY));
+    let engine = rig.slate().await;
     let completions = Arc::new(Mutex::new(Vec::new()));
     let mut workers = tokio::task::JoinSet::new();
     for number in 0..WORKERS {
-        let mut wish = ClaimRequest::new(
+        let mut claim = ClaimRequest::new(
             format!("w-{number}").parse().unwrap(),
             vec!["noop".parse().unwrap()],
         );
-        wish.wait_ms = 10_000;
-        wish.max = 500;
+        claim.wait_ms = 10_000;
+        claim.max = 500;
         let (engine, completions) = (engine.clone(), Arc::clone(&completions));
         workers.spawn(async move {
             loop {
-                let tasks = engine.claim(&wish).await.unwrap();
+                let tasks = engine.claim(&claim).await.unwrap();
                 let started = Instant::now();
                 for completed in engine.act_many(all_completed(&tasks)).await {
                     completed.unwrap();

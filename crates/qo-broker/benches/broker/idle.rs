@@ -7,19 +7,19 @@ use object_store::memory::InMemory;
 use qo_engine::Engine;
 use qo_store::wrap::{Operation, Prices};
 
-use crate::place::{Place, request};
+use crate::rig::{BenchRig, request};
 use qo_fixtures::Report;
 
 const SECONDS: u64 = 180;
 
 pub(crate) async fn run(report: &mut Report) {
-    let place = Place::new(Arc::new(InMemory::new()), None);
-    let engine = place.slate().await;
+    let rig = BenchRig::new(Arc::new(InMemory::new()), None);
+    let engine = rig.slate().await;
     engine.submit(request(1_024)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let before = place.counting.counts();
+    let before = rig.counting.counts();
     tokio::time::sleep(Duration::from_secs(SECONDS)).await;
-    let counts = place.counting.counts().since(&before);
+    let counts = rig.counting.counts().since(&before);
     let month = 30.0 * 24.0 * 3_600.0 / SECONDS as f64;
     for (name, operations) in [
         ("GET a second", &[Operation::Get, Operation::Head][..]),

@@ -20,7 +20,7 @@ use qo_store::clock::StoreClock;
 use qo_store::runtime::TokioRuntime;
 use qo_store::wrap::CountingStore;
 
-use crate::place::{cpu_seconds, request};
+use crate::rig::{cpu_seconds, request};
 use qo_fixtures::Report;
 
 const CALLERS: usize = 100;
@@ -98,7 +98,7 @@ async fn load(depth: usize, object_max_bytes: u64) -> Run {
     let started = Instant::now();
     let mut callers = tokio::task::JoinSet::new();
     for number in 0..CALLERS {
-        let wish = ClaimRequest::new(
+        let claim = ClaimRequest::new(
             format!("w-{number}").parse().unwrap(),
             vec!["noop".parse().unwrap()],
         );
@@ -106,7 +106,7 @@ async fn load(depth: usize, object_max_bytes: u64) -> Run {
         callers.spawn(async move {
             while started.elapsed() < Duration::from_secs(SECONDS) {
                 engine.submit(request(INPUT_BYTES)).await.unwrap();
-                let tasks = engine.claim(&wish).await.unwrap();
+                let tasks = engine.claim(&claim).await.unwrap();
                 ops.fetch_add(2, Ordering::Relaxed);
                 for task in tasks {
                     let lease = task.lease_id.unwrap();

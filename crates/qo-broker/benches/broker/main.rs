@@ -1,7 +1,7 @@
-//! What broker mode costs and how fast it is, against the budgets that it was given.
+//! The cost and speed of broker mode, with budgets.
 //!
-//! `cargo xtask bench broker [SCENARIO...] [--json]`. Latency is injected, requests are counted at the store's interface, and
-//! prices are those of S3. The budgets stand beside each figure. Run `deep` alone: it looks at the memory of the process.
+//! `cargo xtask bench broker [SCENARIO...] [--json]`; the scenario `http` is a benchmark of `qo-server`. Latency is injected, requests are
+//! counted at the store's interface, and prices are those of S3. Run `deep` alone: it measures the memory of the process.
 
 #![allow(
     missing_docs,
@@ -11,7 +11,7 @@
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a benchmark stops loudly, reads the clock, and divides small numbers"
+    reason = "a benchmark panics on errors, reads the clock and divides small numbers"
 )]
 
 mod deep;
@@ -19,14 +19,14 @@ mod full;
 mod half;
 mod idle;
 mod json;
-mod place;
+mod rig;
 mod touched;
 
 use std::process::ExitCode;
 
-use qo_fixtures::Report;
+use qo_fixtures::run_benchmark;
 
-/// What the `qo` command uses.
+/// The allocator of the `qo` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -55,57 +55,24 @@ const SCENARIOS: [(&str, &str); 6] = [
 ];
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|word| word != "--bench")
-        .collect();
-    if words.iter().any(|word| word == "--help" || word == "-h") {
-        println!("cargo xtask bench broker [SCENARIO...] [--json]\n");
-        for (name, what) in SCENARIOS {
-            println!("  {name:<9}{what}");
+    run_benchmark("broker", &SCENARIOS, async |args, report| {
+        if args.includes("json") {
+            json::run(report).await;
         }
-        println!("  http     slate behind HTTP, asked by another process: tasks a second");
-        return ExitCode::SUCCESS;
-    }
-    let json = words.iter().any(|word| word == "--json");
-    let asked: Vec<&str> = words
-        .iter()
-        .map(String::as_str)
-        .filter(|word| *word != "--json")
-        .collect();
-    if let Some(unknown) = asked
-        .iter()
-        .find(|word| SCENARIOS.iter().all(|(name, _)| name != *word))
-    {
-        eprintln!("there is no scenario {unknown:?}; `cargo xtask bench broker --help` lists them");
-        return ExitCode::from(2);
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let mut report = Report::new(json);
-    runtime.block_on(async {
-        let wanted = |name: &str| asked.is_empty() || asked.contains(&name);
-        if wanted("json") {
-            json::run(&mut report).await;
+        if args.includes("sizes") {
+            json::sizes(report).await;
         }
-        if wanted("sizes") {
-            json::sizes(&mut report).await;
+        if args.includes("idle") {
+            idle::run(report).await;
         }
-        if wanted("idle") {
-            idle::run(&mut report).await;
+        if args.includes("half") {
+            half::run(report).await;
         }
-        if wanted("half") {
-            half::run(&mut report).await;
+        if args.includes("full") {
+            full::run(report).await;
         }
-        if wanted("full") {
-            full::run(&mut report).await;
+        if args.includes("deep") {
+            deep::run(report).await;
         }
-        if wanted("deep") {
-            deep::run(&mut report).await;
-        }
-    });
-    report.print();
-    ExitCode::SUCCESS
+    })
 }

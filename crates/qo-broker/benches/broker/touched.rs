@@ -1,49 +1,47 @@
-//! A memory store whose memory was touched before the clock started.
+//! A memory store whose pages are touched before the measurement.
 //!
-//! A store that is elsewhere takes what it stores out of this process. A memory store keeps it, so that the allocator asks the
-//! kernel for new pages all the time, and a page that is touched for the first time costs about as much as all that the queue does
-//! with it: a third of the time and more, on a virtual machine. Here objects are copied into pages that are there already, and what
-//! the process had them in is free to be used again, as it would be if they had been sent away.
+//! A remote store takes objects out of this process. A memory store keeps them, so the allocator requests new pages all the time, and the
+//! first access to a page costs about as much as all work of the queue on its content: a third of the time and more on a virtual machine. This
+//! store copies objects into pages that were touched before and frees the original memory, as if the objects had been sent away.
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    MultipartUpload, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    UploadPart,
 };
+use qo_fixtures::{LayeredStore, StoreLayer};
 
-/// How much is touched at a time when there is no more.
+/// The growth step once the touched memory is used up.
 const MORE_BYTES: usize = 256 * 1024 * 1024;
 
-/// What is stored, and the room for more.
+/// The stored objects, and touched memory for more.
 #[derive(Debug, Clone)]
-pub(crate) struct TouchedStore {
+pub(crate) struct TouchedLayer {
     objects: Arc<InMemory>,
     room: Arc<Mutex<BytesMut>>,
 }
 
-impl TouchedStore {
-    /// A store with room for so much. It grows if that is too little, and is slow then.
-    pub(crate) fn with_gib(gib: usize) -> Self {
-        Self {
+impl TouchedLayer {
+    /// A store with this much memory. It grows beyond that, and is slow then.
+    pub(crate) fn store_with_gib(gib: usize) -> LayeredStore<Self> {
+        LayeredStore(Self {
             objects: Arc::default(),
             room: Arc::new(Mutex::new(touched(gib << 30))),
-        }
+        })
     }
 
-    /// A copy in memory that was touched.
+    /// A copy in touched memory.
     fn keep(&self, payload: &[PutPayload]) -> Bytes {
         let bytes = payload.iter().map(PutPayload::content_length).sum();
         let mut kept = {
             let mut room = self.room.lock().unwrap();
             if room.len() < bytes {
-                eprintln!("the memory store was given too little: it is slower from here on");
+                eprintln!("the memory store has too little memory and is slower from here on");
                 *room = touched(bytes.max(MORE_BYTES));
             }
             room.split_to(bytes)
@@ -61,28 +59,26 @@ fn touched(bytes: usize) -> BytesMut {
     BytesMut::from(Bytes::from(vec![1; bytes]))
 }
 
-impl fmt::Display for TouchedStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Touched")
-    }
-}
-
 #[async_trait]
-impl ObjectStore for TouchedStore {
+impl StoreLayer for TouchedLayer {
+    fn inner(&self) -> &dyn ObjectStore {
+        self.objects.as_ref()
+    }
+
     async fn put_opts(
         &self,
         location: &Path,
         payload: PutPayload,
-        opts: PutOptions,
+        options: PutOptions,
     ) -> Result<PutResult> {
         let kept = self.keep(&[payload]);
-        self.objects.put_opts(location, kept.into(), opts).await
+        self.objects.put_opts(location, kept.into(), options).await
     }
 
     async fn put_multipart_opts(
         &self,
         location: &Path,
-        _opts: PutMultipartOptions,
+        _options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         Ok(Box::new(Upload {
             store: self.clone(),
@@ -90,34 +86,11 @@ impl ObjectStore for TouchedStore {
             parts: Vec::new(),
         }))
     }
-
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.objects.get_opts(location, options).await
-    }
-
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.objects.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.objects.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.objects.copy_opts(from, to, options).await
-    }
 }
 
 #[derive(Debug)]
 struct Upload {
-    store: TouchedStore,
+    store: TouchedLayer,
     location: Path,
     parts: Vec<PutPayload>,
 }

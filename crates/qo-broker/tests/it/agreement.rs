@@ -13,7 +13,7 @@ use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::{Runtime, TokioRuntime};
 
-use super::place::{Journal, job, json, memory, wish};
+use super::engines::{Journal, claim_request, job, json, memory};
 
 const TASKS: usize = 5;
 const STEPS: usize = 60;
@@ -77,7 +77,7 @@ async fn play(engine: &dyn Engine, runtime: &dyn Runtime, seed: u64) -> Vec<Stri
             0..=2 => {
                 let pending = engine.get(id).await.unwrap().status == Status::Pending;
                 let wait_ms = if pending { 10_000 } else { 0 };
-                let claim = wish(&format!("type-{n}"), 1, wait_ms);
+                let claim = claim_request(&format!("type-{n}"), 1, wait_ms);
                 let claimed = engine.claim(&claim).await.unwrap().pop();
                 if let Some(task) = &claimed {
                     leases[n] = task.lease_id.unwrap();

@@ -1,4 +1,4 @@
-//! Callers that go away, claims that wait, and groups of callers.
+//! Cancelled calls, waiting claims, and group commits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,10 +11,10 @@ use qo_engine::{Engine, EngineError};
 use qo_store::runtime::{Runtime, RuntimeExt, TokioRuntime};
 use qo_store::wrap::{CountingStore, Delay, LatencyStore, Operation};
 
-use super::place::{Journal, PATIENCE, all_tasks, claim_one, job, memory, wish};
+use super::engines::{Journal, WAIT_MAX, all_tasks, claim_one, claim_request, job, memory};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_caller_that_goes_away_leaves_nothing_half_done() {
+async fn a_cancelled_call_leaves_nothing_half_done() {
     for journal in Journal::BOTH {
         let runtime = TokioRuntime::shared();
         let delay = Delay::Fixed(Duration::from_millis(10));
@@ -38,7 +38,7 @@ async fn a_caller_that_goes_away_leaves_nothing_half_done() {
             assert!(asked.contains(&task.id));
             assert_eq!(task.events.len(), 1, "{task:?}");
         }
-        let claimed = engine.claim(&wish("a", 100, 0)).await.unwrap();
+        let claimed = engine.claim(&claim_request("a", 100, 0)).await.unwrap();
         assert_eq!(
             claimed.len(),
             tasks.len(),
@@ -49,25 +49,25 @@ async fn a_caller_that_goes_away_leaves_nothing_half_done() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn work_for_a_caller_that_has_gone_goes_to_the_next() {
+async fn tasks_of_a_cancelled_claim_go_to_the_next_claim() {
     for journal in Journal::BOTH {
         let runtime = TokioRuntime::shared();
         let delay = Delay::Fixed(Duration::from_millis(60));
         let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
         let engine = journal.open(Arc::new(slow), &runtime).await.unwrap();
         // One that gives up while it waits for work.
-        let idle = wish("a", 1, 60_000);
+        let idle = claim_request("a", 1, 60_000);
         let gone = tokio::time::timeout(Duration::from_millis(200), engine.claim(&idle)).await;
         assert!(gone.is_err());
         let task = engine.submit(job("a")).await.unwrap().task;
         // One that gives up while its claim is being written, at several moments.
         for wait_ms in [5, 30, 50] {
-            let hasty = wish("a", 1, 0);
+            let hasty = claim_request("a", 1, 0);
             let claim = engine.claim(&hasty);
             let _ = tokio::time::timeout(Duration::from_millis(wait_ms), claim).await;
         }
         // Leases here last for ten minutes: whoever gets the task in time got it because it was given back.
-        let claimed = tokio::time::timeout(PATIENCE, claim_one(&engine, "a")).await;
+        let claimed = tokio::time::timeout(WAIT_MAX, claim_one(&engine, "a")).await;
         let (claimed, lease) = claimed.expect("the task came back");
         assert_eq!(claimed.id, task.id, "{journal:?}");
         assert_eq!(claimed.retry_count, 0, "it does not count as a retry");
@@ -78,7 +78,7 @@ async fn work_for_a_caller_that_has_gone_goes_to_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn callers_that_come_together_share_a_write() {
+async fn concurrent_calls_share_a_write() {
     let runtime = TokioRuntime::shared();
     let delay = Delay::Fixed(Duration::from_millis(20));
     let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
@@ -116,15 +116,15 @@ async fn callers_that_come_together_share_a_write() {
     let before = writes();
     engine.submit(job("b")).await.unwrap();
     assert_eq!(writes() - before, 1);
-    assert_eq!(engine.claim(&wish("c", 1, 0)).await.unwrap(), []);
-    assert_eq!(engine.claim(&wish("c", 1, 50)).await.unwrap(), []);
+    assert_eq!(engine.claim(&claim_request("c", 1, 0)).await.unwrap(), []);
+    assert_eq!(engine.claim(&claim_request("c", 1, 50)).await.unwrap(), []);
     assert_eq!(writes() - before, 1, "an empty claim writes nothing");
     engine.close().await;
     assert_eq!(engine.submit(job("a")).await, Err(EngineError::Closed));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn leases_run_out_although_nobody_asks_for_anything() {
+async fn leases_expire_without_any_call() {
     for journal in Journal::BOTH {
         let runtime = TokioRuntime::shared();
         let engine = journal.open(memory(), &runtime).await.unwrap();
@@ -134,11 +134,11 @@ async fn leases_run_out_although_nobody_asks_for_anything() {
         let task = engine.submit(request).await.unwrap().task;
         let doomed = ClaimRequest {
             lease_ms: Some(20),
-            ..wish("a", 1, 1_000)
+            ..claim_request("a", 1, 1_000)
         };
         assert_eq!(engine.claim(&doomed).await.unwrap().len(), 1);
         // A claim that was waiting before the lease ran out is served when it does.
-        let (again, _) = tokio::time::timeout(PATIENCE, claim_one(&engine, "a"))
+        let (again, _) = tokio::time::timeout(WAIT_MAX, claim_one(&engine, "a"))
             .await
             .expect("the lease has run out");
         assert_eq!((again.id, again.attempt), (task.id, 2), "{journal:?}");
@@ -167,7 +167,7 @@ impl Watcher for Commits {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_that_must_be_looked_up_first_share_their_writes() {
+async fn tasks_that_must_be_read_first_share_a_write() {
     const TASKS: usize = 500;
     for journal in Journal::BOTH {
         let runtime: Arc<dyn Runtime> = TokioRuntime::shared();

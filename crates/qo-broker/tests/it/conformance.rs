@@ -1,4 +1,4 @@
-//! The suite that every engine must pass, run for broker mode on every kind of store.
+//! The conformance suite of engines, for broker mode on every kind of store.
 
 use std::sync::Arc;
 
@@ -7,16 +7,15 @@ use qo_broker::BrokerEngine;
 use qo_broker::{JsonConfig, SlateConfig};
 use qo_engine::Engine;
 use qo_engine::conformance::{Harness, run};
+use qo_fixtures::TestStore;
 use qo_store::client::ClientConfig;
 use qo_store::runtime::{Runtime, TokioRuntime};
-use qo_store::{OpenOptions, open};
-use qo_testkit::SeaweedFs;
 use tokio::sync::OnceCell;
 
-/// Small, so that the largest payload that is taken is still cheap.
+/// Small, so that the largest payload is cheap.
 const PAYLOAD_MAX_BYTES: u64 = 256 * 1024;
 
-/// Which journal.
+/// The journal.
 #[derive(Debug)]
 enum Kind {
     Json(JsonConfig),
@@ -25,51 +24,32 @@ enum Kind {
 
 /// Broker mode on one store.
 #[derive(Debug)]
-struct Broker {
-    store: &'static str,
-    url: String,
-    options: OpenOptions,
+struct BrokerHarness {
+    name: &'static str,
+    address: TestStore,
     runtime: Arc<dyn Runtime>,
     kind: Kind,
-    foreign_tasks: usize,
-    /// The one that does what nobody asks for. Of SlateDB there can be only one.
+    /// The engine that runs maintenance. SlateDB allows only one.
     first: OnceCell<BrokerEngine>,
 }
 
-impl Broker {
-    fn new(store: &'static str, url: String, mut kind: Kind) -> Self {
+impl BrokerHarness {
+    fn new(name: &'static str, address: TestStore, mut kind: Kind) -> Self {
         match &mut kind {
             Kind::Json(config) => config.state.payload_max_bytes = PAYLOAD_MAX_BYTES,
             Kind::Slate(config) => config.state.payload_max_bytes = PAYLOAD_MAX_BYTES,
         }
-        let runtime = TokioRuntime::shared();
         Self {
-            store,
-            url,
-            options: OpenOptions::new(Arc::clone(&runtime)),
-            runtime,
+            name,
+            address,
+            runtime: TokioRuntime::shared(),
             kind,
-            foreign_tasks: 3_000,
             first: OnceCell::new(),
         }
     }
 
-    fn on_seaweedfs(kind: Kind) -> Self {
-        let server = SeaweedFs::shared().unwrap();
-        let bucket = server.unique_bucket("broker").unwrap();
-        let mut harness = Self::new("SeaweedFS", format!("s3://{bucket}/a/prefix"), kind);
-        harness.options = harness
-            .options
-            .with_var("S3_ENDPOINT", server.endpoint())
-            .with_var("S3_REGION", "us-east-1")
-            .with_var("AWS_ACCESS_KEY_ID", server.access_key())
-            .with_var("AWS_SECRET_ACCESS_KEY", server.secret_key());
-        harness.foreign_tasks = 1_000;
-        harness
-    }
-
     async fn open(&self) -> BrokerEngine {
-        let store = open(&self.url, &self.options).unwrap();
+        let store = self.address.open();
         let runtime = Arc::clone(&self.runtime);
         let client = ClientConfig::default();
         match &self.kind {
@@ -90,13 +70,13 @@ impl Broker {
 }
 
 #[async_trait]
-impl Harness for Broker {
+impl Harness for BrokerHarness {
     fn name(&self) -> String {
         let kind = match self.kind {
             Kind::Json(_) => "json",
             Kind::Slate(_) => "slate",
         };
-        format!("{kind} on {}", self.store)
+        format!("{kind} on {}", self.name)
     }
 
     async fn engine(&self) -> Arc<dyn Engine> {
@@ -123,56 +103,52 @@ impl Harness for Broker {
     }
 
     fn foreign_tasks(&self) -> usize {
-        self.foreign_tasks
+        if self.address.is_remote() {
+            1_000
+        } else {
+            3_000
+        }
     }
 }
 
-fn sqlite(folder: &tempfile::TempDir) -> String {
-    format!("sqlite:{}", folder.path().join("qo.db").display())
+fn seaweedfs() -> TestStore {
+    TestStore::seaweedfs("broker").with_prefix("a/prefix")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn json_on_memory() {
+    let address = TestStore::memory_named("json-conformance");
     let kind = Kind::Json(JsonConfig::local());
-    run(&Broker::new(
-        "memory",
-        "memory:json-conformance".to_owned(),
-        kind,
-    ))
-    .await;
+    run(&BrokerHarness::new("memory", address, kind)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn json_on_sqlite() {
-    let folder = tempfile::tempdir().unwrap();
     let kind = Kind::Json(JsonConfig::local());
-    run(&Broker::new("SQLite", sqlite(&folder), kind)).await;
+    run(&BrokerHarness::new("SQLite", TestStore::sqlite(), kind)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn json_on_seaweedfs() {
-    run(&Broker::on_seaweedfs(Kind::Json(JsonConfig::default()))).await;
+    let kind = Kind::Json(JsonConfig::default());
+    run(&BrokerHarness::new("SeaweedFS", seaweedfs(), kind)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn slate_on_memory() {
+    let address = TestStore::memory_named("slate-conformance");
     let kind = Kind::Slate(SlateConfig::default());
-    run(&Broker::new(
-        "memory",
-        "memory:slate-conformance".to_owned(),
-        kind,
-    ))
-    .await;
+    run(&BrokerHarness::new("memory", address, kind)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn slate_on_sqlite() {
-    let folder = tempfile::tempdir().unwrap();
     let kind = Kind::Slate(SlateConfig::default());
-    run(&Broker::new("SQLite", sqlite(&folder), kind)).await;
+    run(&BrokerHarness::new("SQLite", TestStore::sqlite(), kind)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn slate_on_seaweedfs() {
-    run(&Broker::on_seaweedfs(Kind::Slate(SlateConfig::default()))).await;
+    let kind = Kind::Slate(SlateConfig::default());
+    run(&BrokerHarness::new("SeaweedFS", seaweedfs(), kind)).await;
 }

@@ -1,4 +1,4 @@
-//! A process that dies at any of its writes: what was acknowledged is there, and nothing is half there.
+//! A process dies at any of its requests: everything acknowledged exists, and nothing is half done.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,12 +12,12 @@ use qo_engine::api::SubmitRequest;
 use qo_store::runtime::{Runtime, RuntimeExt, TokioRuntime};
 use qo_store::wrap::{FaultKind, FaultPlan, FaultStore};
 
-use super::place::{Journal, all_tasks, job, json, memory, wish};
+use super::engines::{Journal, all_tasks, claim_request, job, json, memory};
 
-/// The last status of each task that somebody was told of.
+/// The last acknowledged status of each task.
 type Told = Arc<Mutex<BTreeMap<TaskId, Status>>>;
 
-/// A day in the life of a queue, until something fails.
+/// Calls of all kinds, until one fails.
 async fn live(engine: &BrokerEngine, runtime: &dyn Runtime, told: &Told) -> Option<()> {
     let tell = |id, status| {
         told.lock().unwrap().insert(id, status);
@@ -33,7 +33,11 @@ async fn live(engine: &BrokerEngine, runtime: &dyn Runtime, told: &Told) -> Opti
         }
         engine.submit(request).await.ok()?;
         tell(id, Status::Pending);
-        let task = engine.claim(&wish("a", 1, 100)).await.ok()?.pop()?;
+        let task = engine
+            .claim(&claim_request("a", 1, 100))
+            .await
+            .ok()?
+            .pop()?;
         tell(task.id, Status::Running);
         let lease = task.lease_id?;
         if n == 0 {
@@ -56,7 +60,7 @@ async fn live(engine: &BrokerEngine, runtime: &dyn Runtime, told: &Told) -> Opti
     Some(())
 }
 
-/// Lets a process die at its `request`-th request. Returns whether it got that far.
+/// Crashes a process at its `request`-th request. Returns whether it made that many.
 async fn dies_at(journal: Journal, request: u64) -> bool {
     let runtime = TokioRuntime::shared();
     let bottom = memory();
@@ -76,7 +80,7 @@ async fn dies_at(journal: Journal, request: u64) -> bool {
             live(&engine, runtime.as_ref(), &told).await
         });
     }
-    // The dead neither answer nor give up.
+    // A crashed process neither replies nor exits.
     while life.try_join_next().is_none() && !store.is_crashed() {
         runtime.sleep(Duration::from_millis(2)).await;
     }
@@ -93,7 +97,7 @@ async fn dies_at(journal: Journal, request: u64) -> bool {
         let found = found.get(id).unwrap_or_else(|| {
             panic!("{journal:?}: {id}, told to be {status}, is gone after a crash at {request}")
         });
-        // One step may have been made that nobody was told of.
+        // One more change may have happened without an acknowledgement.
         let next: &[Status] = match status {
             Status::Pending => &[Status::Pending, Status::Running, Status::Cancelled],
             Status::Running => &[Status::Running, Status::Pending, Status::Completed],
@@ -110,16 +114,19 @@ async fn dies_at(journal: Journal, request: u64) -> bool {
         found.len() <= told.len() + 1,
         "{journal:?}: {found:?} {told:?}"
     );
-    // The successor works on.
+    // The successor serves.
     let task = successor.submit(job("b")).await.unwrap().task;
-    let claimed = successor.claim(&wish("b", 1, 5_000)).await.unwrap();
+    let claimed = successor
+        .claim(&claim_request("b", 1, 5_000))
+        .await
+        .unwrap();
     assert_eq!(claimed[0].id, task.id);
     successor.close().await;
     died
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_crash_at_any_request_loses_nothing_that_was_acknowledged() {
+async fn a_crash_at_any_request_loses_nothing_acknowledged() {
     for journal in Journal::BOTH {
         let mut request = 1;
         while dies_at(journal, request).await && request < 60 {

@@ -1,4 +1,4 @@
-//! Who leads, in virtual time: brokers that die, sleep, stop, and cannot be reached.
+//! Elections in paused time: brokers that die, hang, stop, and are unreachable.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -11,11 +11,11 @@ use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::Runtime;
-use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore};
+use qo_store::wrap::{FaultKind, FaultPlan, FaultStore};
 
-use qo_fixtures::{Bucket, TestRuntime};
+use qo_fixtures::{Bucket, LayeredStore, PausableRuntime, StoreLayer};
 
-/// The addresses that answer.
+/// The reachable addresses.
 #[derive(Default)]
 struct Network(Mutex<BTreeSet<String>>);
 
@@ -73,7 +73,7 @@ impl Scene {
         if let Some(address) = address {
             self.network.set(address, true);
         }
-        let runtime: Arc<TestRuntime> = self.bucket.runtime.beside(seed, 0);
+        let runtime: Arc<PausableRuntime> = self.bucket.runtime.beside(seed, 0);
         let client = StoreClient::new(
             objects,
             Arc::new(StoreClock::new()),
@@ -95,7 +95,7 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_leads_and_a_standby_waits_as_long_as_it_is_heard() {
+async fn the_first_broker_leads_and_a_standby_waits_while_it_responds() {
     let scene = Scene::new();
     let leadership = scene.elector(Some("a"), 1).acquire().await.unwrap();
     assert_eq!(leadership.epoch(), 1);
@@ -118,7 +118,7 @@ async fn a_dead_leader_is_replaced_within_five_seconds() {
     let standby = scene.elector(Some("b"), 2);
     let died_at = Arc::new(Mutex::new(Duration::ZERO));
     let death = async {
-        scene.bucket.runtime.pass(Duration::from_secs(30)).await;
+        scene.bucket.runtime.sleep(Duration::from_secs(30)).await;
         scene.network.set("a", false);
         drop(leadership);
         *died_at.lock().unwrap() = scene.elapsed();
@@ -136,7 +136,7 @@ async fn a_leader_that_stops_hands_over_at_once() {
     let standby = scene.elector(Some("b"), 2);
     let mut stopped_at = Duration::ZERO;
     let stop = async {
-        scene.bucket.runtime.pass(Duration::from_secs(30)).await;
+        scene.bucket.runtime.sleep(Duration::from_secs(30)).await;
         leadership.release().await;
         scene.network.set("a", false);
         stopped_at = scene.elapsed();
@@ -147,7 +147,7 @@ async fn a_leader_that_stops_hands_over_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_be_reached_but_lives_keeps_its_place() {
+async fn an_unreachable_leader_that_renews_stays_the_leader() {
     let scene = Scene::new();
     let leadership = scene.elector(Some("a"), 1).acquire().await.unwrap();
     scene.network.set("a", false);
@@ -158,23 +158,23 @@ async fn a_leader_that_cannot_be_reached_but_lives_keeps_its_place() {
     assert_eq!(standby.current().await.unwrap().unwrap().epoch, 1);
 }
 
-/// A leader whose requests to the store hang is like one that sleeps: it may answer nothing, and finds out when it wakes up.
+/// A leader whose requests hang must confirm nothing, and learns of its successor when they continue.
 #[tokio::test(start_paused = true)]
-async fn an_old_leader_answers_nothing_after_its_successor_began() {
+async fn an_old_leader_confirms_nothing_after_its_successor_started() {
     let scene = Scene::new();
-    let stuck = Arc::new(Stuck::new(scene.bucket.objects()));
-    let sleeper = scene.elector_on(stuck.clone(), Some("a"), 1);
+    let hanging = HangingLayer::store(scene.bucket.objects());
+    let sleeper = scene.elector_on(hanging.clone(), Some("a"), 1);
     let leadership = sleeper.acquire().await.unwrap();
-    scene.bucket.runtime.pass(Duration::from_secs(10)).await;
+    scene.bucket.runtime.sleep(Duration::from_secs(10)).await;
     leadership.confirm().await.unwrap();
 
-    stuck.hold(true);
+    hanging.0.hang(true);
     scene.network.set("a", false);
     let next = scene.elector(Some("b"), 2).acquire().await.unwrap();
     next.confirm().await.unwrap();
     assert_eq!(leadership.confirm().await, Err(ElectionError::Unconfirmed));
 
-    stuck.hold(false);
+    hanging.0.hang(false);
     let error = leadership.ended().await;
     assert!(
         matches!(error, ElectionError::Lost { epoch: 2, .. }),
@@ -184,16 +184,16 @@ async fn an_old_leader_answers_nothing_after_its_successor_began() {
     next.confirm().await.unwrap();
 }
 
-/// A challenger that is set up for speed gives a leader that is not the time that it counts on.
+/// A challenger with short times still gives a leader with long times all of them.
 #[tokio::test(start_paused = true)]
-async fn a_challenger_waits_as_long_as_the_leader_trusts_itself() {
+async fn a_challenger_waits_as_long_as_the_leader_may_trust_its_lease() {
     let scene = Scene::new();
     let slow = ElectionConfig::with_answer_time(Duration::from_secs(20));
     let quick = ElectionConfig::with_answer_time(Duration::from_millis(500));
-    let stuck = Arc::new(Stuck::new(scene.bucket.objects()));
-    let sleeper = scene.elector_with(slow, stuck.clone(), Some("a"), 1);
+    let hanging = HangingLayer::store(scene.bucket.objects());
+    let sleeper = scene.elector_with(slow, hanging.clone(), Some("a"), 1);
     let leadership = sleeper.acquire().await.unwrap();
-    stuck.hold(true);
+    hanging.0.hang(true);
     scene.network.set("a", false);
     let began = scene.elapsed();
     let challenger = scene.elector_with(quick, scene.bucket.objects(), Some("b"), 2);
@@ -221,7 +221,7 @@ async fn a_leader_without_an_address_is_judged_by_its_heartbeat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_standbys_one_takes_over_also_when_one_died_in_its_challenge() {
+async fn one_of_several_standbys_takes_over_after_a_challenger_died() {
     let scene = Scene::new();
     let leadership = scene.elector(Some("a"), 1).acquire().await.unwrap();
     drop(leadership);
@@ -243,28 +243,25 @@ async fn of_several_standbys_one_takes_over_also_when_one_died_in_its_challenge(
     let winner = tokio::select! {
         leadership = &mut first => leadership.unwrap(),
         leadership = &mut second => leadership.unwrap(),
-        () = scene.bucket.runtime.pass(limit) => panic!("nobody took over"),
+        () = scene.bucket.runtime.sleep(limit) => panic!("nobody took over"),
     };
     assert_eq!(winner.epoch(), 2);
     winner.confirm().await.unwrap();
 }
 
-/// Whatever becomes of requests and answers: never two that are confirmed at once.
+/// Two leaders are never confirmed at once, whatever happens to requests and replies.
 #[tokio::test(start_paused = true)]
-async fn never_two_leaders_at_once_on_a_poor_network() {
+async fn there_are_never_two_leaders_on_a_faulty_network() {
     for seed in 0..10 {
         let scene = Scene::new();
-        let plan = [
+        let faults = [
             FaultKind::LostRequest,
             FaultKind::LostResponse,
             FaultKind::LateApply,
             FaultKind::Conflict,
             FaultKind::ErrorAfterApply,
-        ]
-        .into_iter()
-        .fold(FaultPlan::none(), |plan, kind| {
-            plan.with(FaultRule::new(kind, 0.06))
-        });
+        ];
+        let plan = FaultPlan::none().with_each(faults, 0.06);
         let poor = Arc::new(FaultStore::new(
             scene.bucket.objects(),
             scene.bucket.runtime.clone(),
@@ -292,7 +289,7 @@ async fn never_two_leaders_at_once_on_a_poor_network() {
                 let all = terms.lock().unwrap().clone();
                 let mut confirmed = Vec::new();
                 for leadership in &all {
-                    // No time passes for those that are confirmed, and the others are not waited for.
+                    // A confirmed leader replies without waiting. The others are not awaited.
                     if futures_util::FutureExt::now_or_never(leadership.confirm()) == Some(Ok(())) {
                         confirmed.push(leadership.epoch());
                     }
@@ -301,14 +298,14 @@ async fn never_two_leaders_at_once_on_a_poor_network() {
                     confirmed.len() <= 1,
                     "seed {seed}: {confirmed:?} lead at once"
                 );
-                scene.bucket.runtime.pass(Duration::from_millis(100)).await;
+                scene.bucket.runtime.sleep(Duration::from_millis(100)).await;
             }
         };
         tokio::select! {
             () = lead(&a) => {}
             () = lead(&b) => {}
             () = watch => {}
-            () = scene.bucket.runtime.pass(Duration::from_mins(10)) => {}
+            () = scene.bucket.runtime.sleep(Duration::from_mins(10)) => {}
         }
         assert!(
             !terms.lock().unwrap().is_empty(),
@@ -318,101 +315,38 @@ async fn never_two_leaders_at_once_on_a_poor_network() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_cannot_be_read_is_an_error_that_names_it() {
+async fn an_unreadable_record_is_an_error_that_names_it() {
     let scene = Scene::new();
     scene.bucket.put(BROKER_KEY, "{").await;
     let error = scene.elector(None, 1).acquire().await.unwrap_err();
     assert!(error.to_string().contains(BROKER_KEY), "{error}");
 }
 
-use stuck::Stuck;
+/// Makes the requests of one process hang.
+#[derive(Debug)]
+struct HangingLayer {
+    inner: Arc<dyn object_store::ObjectStore>,
+    hangs: tokio::sync::watch::Sender<bool>,
+}
 
-mod stuck {
-    //! A store whose requests can be made to hang.
-
-    use std::fmt;
-    use std::sync::Arc;
-
-    use futures_util::stream::BoxStream;
-    use object_store::path::Path;
-    use object_store::{
-        CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-        PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-    };
-    use tokio::sync::watch;
-
-    #[derive(Debug)]
-    pub(super) struct Stuck {
-        inner: Arc<dyn ObjectStore>,
-        held: watch::Sender<bool>,
+impl HangingLayer {
+    fn store(inner: Arc<dyn object_store::ObjectStore>) -> Arc<LayeredStore<Self>> {
+        let hangs = tokio::sync::watch::Sender::new(false);
+        Arc::new(LayeredStore(Self { inner, hangs }))
     }
 
-    impl Stuck {
-        pub(super) fn new(inner: Arc<dyn ObjectStore>) -> Self {
-            Self {
-                inner,
-                held: watch::Sender::new(false),
-            }
-        }
+    fn hang(&self, hangs: bool) {
+        self.hangs.send_replace(hangs);
+    }
+}
 
-        pub(super) fn hold(&self, held: bool) {
-            self.held.send_replace(held);
-        }
-
-        async fn pass(&self) {
-            let _ = self.held.subscribe().wait_for(|held| !held).await;
-        }
+#[async_trait]
+impl StoreLayer for HangingLayer {
+    fn inner(&self) -> &dyn object_store::ObjectStore {
+        &*self.inner
     }
 
-    impl fmt::Display for Stuck {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("Stuck")
-        }
-    }
-
-    #[async_trait::async_trait]
-    impl ObjectStore for Stuck {
-        async fn put_opts(
-            &self,
-            at: &Path,
-            payload: PutPayload,
-            options: PutOptions,
-        ) -> Result<PutResult> {
-            self.pass().await;
-            self.inner.put_opts(at, payload, options).await
-        }
-
-        async fn put_multipart_opts(
-            &self,
-            at: &Path,
-            options: PutMultipartOptions,
-        ) -> Result<Box<dyn MultipartUpload>> {
-            self.pass().await;
-            self.inner.put_multipart_opts(at, options).await
-        }
-
-        async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
-            self.pass().await;
-            self.inner.get_opts(at, options).await
-        }
-
-        fn delete_stream(
-            &self,
-            paths: BoxStream<'static, Result<Path>>,
-        ) -> BoxStream<'static, Result<Path>> {
-            self.inner.delete_stream(paths)
-        }
-
-        fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-            self.inner.list(prefix)
-        }
-
-        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-            self.inner.list_with_delimiter(prefix).await
-        }
-
-        async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-            self.inner.copy_opts(from, to, options).await
-        }
+    async fn hold(&self) {
+        let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
     }
 }

@@ -1,4 +1,4 @@
-//! An engine on SlateDB that another one has replaced says so, changes nothing, and stops.
+//! An engine on SlateDB that another one has replaced reports that, changes nothing, and stops.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use qo_core::Status;
 use qo_engine::{Engine, EngineError};
 use qo_store::runtime::TokioRuntime;
 
-use super::place::{Journal, all_tasks, claim_one, job, memory, wish};
-use crate::place::json;
+use super::engines::{Journal, all_tasks, claim_one, claim_request, job, memory};
+use crate::engines::json;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_replaced_engine_answers_nothing_and_writes_nothing() {
+async fn a_replaced_engine_serves_nothing_and_writes_nothing() {
     let runtime = TokioRuntime::shared();
     let store = memory();
     let old = Journal::Slate
@@ -21,7 +21,7 @@ async fn a_replaced_engine_answers_nothing_and_writes_nothing() {
     let (_, lease) = claim_one(&old, "a").await;
     let new = Journal::Slate.open(store, &runtime).await.unwrap();
 
-    // Reads come first: they are the ones that could lie.
+    // Reads come first, because only they could return stale data.
     assert_eq!(old.get(task.id).await, Err(EngineError::NotLeader));
     assert_eq!(old.stats().await.unwrap_err(), EngineError::NotLeader);
     let refused = [
@@ -38,7 +38,7 @@ async fn a_replaced_engine_answers_nothing_and_writes_nothing() {
     for answer in old.submit_many(vec![job("a"), job("b")]).await {
         assert_eq!(answer.unwrap_err(), EngineError::NotLeader);
     }
-    let claim = old.claim(&wish("a", 1, 5_000)).await;
+    let claim = old.claim(&claim_request("a", 1, 5_000)).await;
     assert_eq!(claim.unwrap_err(), EngineError::NotLeader);
     old.close().await;
 
@@ -55,7 +55,7 @@ async fn a_replaced_engine_answers_nothing_and_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_a_replaced_engine_had_acknowledged_is_all_there() {
+async fn everything_a_replaced_engine_acknowledged_exists() {
     let runtime = TokioRuntime::shared();
     let store = memory();
     let mut engine = Journal::Slate
@@ -64,7 +64,7 @@ async fn what_a_replaced_engine_had_acknowledged_is_all_there() {
         .unwrap();
     let mut acknowledged = std::collections::BTreeSet::new();
     for _ in 0..4 {
-        // A crowd submits while the next one takes over.
+        // Clients submit while the next engine takes over.
         let mut submitters = tokio::task::JoinSet::new();
         for _ in 0..8 {
             let engine = engine.clone();

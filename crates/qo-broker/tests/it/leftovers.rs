@@ -1,4 +1,4 @@
-//! Payloads beside the records of tasks that SlateDB has dropped after their retention: they go, and no others.
+//! The payloads of tasks that SlateDB drops after their retention are deleted, and no others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::{BoxFuture, Runtime, TokioRuntime};
 
-use super::place::{PATIENCE, claim_one, job, json, memory};
+use super::engines::{WAIT_MAX, claim_one, job, json, memory};
 
-/// A runtime in which whoever would sleep for minutes wakes up at once: what is done now and then is done all the time.
+/// A runtime that shortens long sleeps, so that periodic work runs all the time.
 #[derive(Debug)]
 struct Sleepless(Arc<dyn Runtime>);
 
@@ -72,7 +72,7 @@ async fn payloads(store: &dyn ObjectStore, task: &Task) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn payloads_go_with_the_tasks_that_the_database_drops() {
+async fn payloads_are_deleted_with_the_tasks_that_the_database_drops() {
     let store = memory();
     let runtime: Arc<dyn Runtime> = Arc::new(Sleepless(TokioRuntime::shared()));
     let engine = BrokerEngine::slate(
@@ -96,7 +96,7 @@ async fn payloads_go_with_the_tasks_that_the_database_drops() {
     // One that is started over before its time is over lives on, and with it its input.
     let replayed = run(&engine, "y").await;
     let replayed = engine.replay(replayed.id).await.unwrap();
-    let deadline = runtime.monotonic() + PATIENCE;
+    let deadline = runtime.monotonic() + WAIT_MAX;
     while payloads(store.as_ref(), &done).await > 0 {
         assert!(
             runtime.monotonic() < deadline,

@@ -1,10 +1,10 @@
-//! The tests of qo-broker that look at it from outside, in one binary.
+//! Integration tests of qo-broker, in one binary.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test that cannot go on should stop loudly"
+    reason = "tests panic on errors"
 )]
 
 mod agreement;
@@ -12,10 +12,10 @@ mod callers;
 mod conformance;
 mod crashes;
 mod election;
-mod faults;
+mod engines;
 mod fencing;
 mod leftovers;
 mod object;
-mod place;
+mod outage;
 mod processes;
 mod restart;

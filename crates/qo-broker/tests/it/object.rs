@@ -1,4 +1,4 @@
-//! The JSON object: that it can be read, how large it becomes, and what leaves it.
+//! The JSON object: its format, its size, and its retention.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::TokioRuntime;
 
-use super::place::{all_tasks, claim_one, job, memory};
+use super::engines::{all_tasks, claim_one, job, memory};
 
 fn engine(store: &Arc<dyn ObjectStore>, config: JsonConfig) -> BrokerEngine {
     BrokerEngine::json(
@@ -32,7 +32,7 @@ async fn read(store: &Arc<dyn ObjectStore>) -> String {
 }
 
 #[tokio::test]
-async fn people_and_programs_can_read_it() {
+async fn the_object_is_readable_json() {
     let store = memory();
     let queue = engine(&store, JsonConfig::local());
     for n in 0..3 {
@@ -85,7 +85,7 @@ async fn fields_and_records_of_later_versions_survive() {
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_submits_and_lets_work_go_on() {
+async fn a_full_queue_refuses_submits_and_serves_everything_else() {
     let store = memory();
     let config = JsonConfig {
         object_max_bytes: 20_000,
@@ -111,7 +111,7 @@ async fn a_full_queue_refuses_submits_and_lets_work_go_on() {
 }
 
 #[tokio::test]
-async fn what_has_ended_is_kept_for_a_while_and_up_to_a_number() {
+async fn finished_tasks_are_kept_up_to_an_age_and_a_number() {
     let store = memory();
     let config = JsonConfig {
         finished_max: 5,
@@ -139,7 +139,7 @@ async fn what_has_ended_is_kept_for_a_while_and_up_to_a_number() {
         "the newest are kept"
     );
     // The payload beside the object goes with its task.
-    let deadline = runtime.monotonic() + super::place::PATIENCE;
+    let deadline = runtime.monotonic() + super::engines::WAIT_MAX;
     while queue.input(&ended[0]).await.is_ok() {
         assert!(runtime.monotonic() < deadline);
         runtime.sleep(Duration::from_millis(20)).await;

@@ -1,5 +1,5 @@
-//! Two processes on one JSON object, each behind a store that loses answers, repeats writes and refuses for no reason: every task
-//! exactly once, and every acknowledged one there. This test binary starts itself again in the role of a child.
+//! Two processes on one JSON object, each behind a store that loses replies, duplicates writes and refuses without a reason. Every
+//! acknowledged task exists, and each is completed once. This test binary starts itself again as the children.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,115 +8,117 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use object_store::ObjectStore;
 use qo_broker::BrokerEngine;
+use qo_check::{ClientLog, CompletedAttempt, FinalState, StartedAttempt, Submission};
 use qo_core::{Rejection, Status, TaskId};
 use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_engine::{Engine, EngineError};
+use qo_fixtures::TestStore;
 use qo_store::runtime::{Runtime, RuntimeExt, TokioRuntime};
-use qo_store::wrap::FaultStore;
+use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore};
 use qo_store::{OpenOptions, open};
-use qo_testkit::SeaweedFs;
 
-use super::faults::{Told, check, plan};
-use super::place::{Journal, PATIENCE, job, wish};
+use super::engines::{Journal, WAIT_MAX, all_tasks, claim_request, job, json};
 
 const PROCESSES: usize = 2;
-/// How many tasks each of them submits.
+/// The number of tasks that each of them submits.
 const TASKS: usize = 40;
-/// How often each kind of fault strikes, as a part of all requests that it can strike.
-const FAULTS: f64 = 0.02;
-/// A claim whose answer was lost comes back after so long.
+/// The share of requests that each kind of fault strikes.
+const FAULT_RATE: f64 = 0.02;
+/// A claim whose reply was lost returns after this time.
 const LEASE_MS: u64 = 30_000;
 
 const STORE: &str = "QO_JSON_TEST_STORE";
 const SEED: &str = "QO_JSON_TEST_SEED";
-/// How a child's store is reached, beside its URL.
-const VARIABLES: [&str; 4] = [
-    "S3_ENDPOINT",
-    "S3_REGION",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-];
-
-/// A store that every process can open by itself.
-struct Shared {
-    url: String,
-    variables: Vec<(&'static str, String)>,
-}
-
-impl Shared {
-    fn open(&self) -> Arc<dyn ObjectStore> {
-        let options = OpenOptions::new(TokioRuntime::shared());
-        let options = self
-            .variables
-            .iter()
-            .fold(options, |options, (name, value)| {
-                options.with_var(*name, value.clone())
-            });
-        open(&self.url, &options).unwrap().objects
-    }
-}
+/// The worker that [`claim_request`] names.
+const WORKER: &str = "w-1";
+const OUTPUT: &str = "[1]";
 
 /// A process that is killed if the test ends first.
-struct Other(Child);
+struct ChildProcess(Child);
 
-impl Other {
-    fn start(shared: &Shared, seed: usize) -> Self {
+impl ChildProcess {
+    fn start(address: &TestStore, seed: usize) -> Self {
         let process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "state::processes::child", "--nocapture"])
-            .env(STORE, &shared.url)
+            .args(["--exact", "processes::child", "--nocapture"])
+            .env(STORE, address.url())
             .env(SEED, seed.to_string())
-            .envs(shared.variables.iter().cloned())
+            .envs(address.variables().iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn();
         Self(process.unwrap())
     }
 
-    /// What it says, until it ends.
-    fn journal(mut self, told: &mut Told) {
+    /// Reads its calls and the replies from its output, until it exits.
+    fn log(mut self) -> ClientLog {
+        let mut log = ClientLog::default();
         let mut faults = 0;
         for line in BufReader::new(self.0.stdout.take().unwrap()).lines() {
             let line = line.unwrap();
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
                 ["SUBMITTED", id] => {
-                    told.submitted.insert(id.parse().unwrap());
+                    let id = id.parse().unwrap();
+                    log.submissions.push(Submission {
+                        id: Some(id),
+                        key: None,
+                        input: job("a").input.as_str().to_owned(),
+                        acknowledged: vec![id],
+                    });
                 }
-                ["COMPLETED", id, attempt] => {
-                    let attempts = told.completed.entry(id.parse().unwrap()).or_default();
-                    attempts.push(attempt.parse().unwrap());
-                }
-                ["DOUBT", id] => {
-                    told.in_doubt.insert(id.parse().unwrap());
+                ["STARTED", id, attempt] => log.started.push(StartedAttempt {
+                    task: id.parse().unwrap(),
+                    number: attempt.parse().unwrap(),
+                    worker: WORKER.to_owned(),
+                }),
+                ["COMPLETED", id, attempt] => log.completed.push(CompletedAttempt {
+                    task: id.parse().unwrap(),
+                    number: attempt.parse().unwrap(),
+                    output: OUTPUT.to_owned(),
+                }),
+                ["UNKNOWN", id, attempt] => {
+                    let attempt = attempt.parse().unwrap();
+                    log.unknown.push((id.parse().unwrap(), attempt));
                 }
                 ["FAULTS", count] => faults = count.parse().unwrap(),
                 _ => {}
             }
         }
         let status = self.0.wait().unwrap();
-        assert!(status.success(), "a process ended with {status}");
+        assert!(status.success(), "a process exited with {status}");
         assert!(faults > 0, "there were no faults");
+        log
     }
 }
 
-impl Drop for Other {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Not a test of its own: what the other processes do. Without a store it returns at once.
+/// The faults of a store that keeps its promises.
+fn plan(rate: f64) -> FaultPlan {
+    let faults = [
+        FaultKind::LostRequest,
+        FaultKind::LostResponse,
+        FaultKind::LateApply,
+        FaultKind::DuplicateApply,
+        FaultKind::Conflict,
+        FaultKind::ErrorAfterApply,
+        FaultKind::TornRead,
+    ];
+    let plan = FaultPlan::none().with_each(faults, rate);
+    plan.with(FaultRule::new(FaultKind::Unavailable, rate / 5.0))
+}
+
+/// Not a test of its own: the program of the children. Without a store it returns at once.
 #[test]
 fn child() {
     let (Ok(url), Ok(seed)) = (std::env::var(STORE), std::env::var(SEED)) else {
         return;
     };
-    let variables = VARIABLES
-        .into_iter()
-        .filter_map(|name| Some((name, std::env::var(name).ok()?)))
-        .collect();
-    let shared = Shared { url, variables };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -124,25 +126,26 @@ fn child() {
         .unwrap();
     runtime.block_on(async {
         let runtime = TokioRuntime::shared();
+        let options = OpenOptions::from_env(Arc::clone(&runtime));
         let store = Arc::new(FaultStore::new(
-            shared.open(),
+            open(&url, &options).unwrap().objects,
             Arc::clone(&runtime),
-            plan(FAULTS),
+            plan(FAULT_RATE),
             seed.parse().unwrap(),
         ));
         let objects: Arc<dyn ObjectStore> = Arc::<FaultStore>::clone(&store);
         let engine = Journal::Json.open(objects, &runtime).await.unwrap();
-        let bustle = bustle(&engine, runtime.as_ref());
-        tokio::time::timeout(PATIENCE * 4, bustle)
+        let load = run_load(&engine, runtime.as_ref());
+        tokio::time::timeout(WAIT_MAX * 4, load)
             .await
-            .expect("all tasks are done in the end");
+            .expect("all tasks are completed in time");
         engine.close().await;
         println!("FAULTS {}", store.injected().len());
     });
 }
 
-/// Submits and works until all tasks of all processes are done, and says what it was told.
-async fn bustle(engine: &BrokerEngine, runtime: &dyn Runtime) {
+/// Submits and works until all tasks of all processes are completed, and prints the replies.
+async fn run_load(engine: &BrokerEngine, runtime: &dyn Runtime) {
     let has_submitted = AtomicBool::new(false);
     let submits = async {
         for _ in 0..TASKS {
@@ -162,7 +165,7 @@ async fn bustle(engine: &BrokerEngine, runtime: &dyn Runtime) {
         while !(has_submitted.load(Ordering::Relaxed) && are_all_done(engine).await) {
             let claim = ClaimRequest {
                 lease_ms: Some(LEASE_MS),
-                ..wish("a", 3, 200)
+                ..claim_request("a", 3, 200)
             };
             let tasks = match engine.claim(&claim).await {
                 Ok(tasks) => tasks,
@@ -170,6 +173,7 @@ async fn bustle(engine: &BrokerEngine, runtime: &dyn Runtime) {
                 Err(error) => panic!("{error}"),
             };
             for task in tasks {
+                println!("STARTED {} {}", task.id, task.attempt);
                 complete(engine, task.id, task.lease_id.unwrap(), task.attempt).await;
             }
         }
@@ -177,18 +181,18 @@ async fn bustle(engine: &BrokerEngine, runtime: &dyn Runtime) {
     futures_util::future::join(submits, works).await;
 }
 
-/// Completes an attempt, however often nobody can say whether it is.
+/// Completes an attempt, and retries while the reply is unknown.
 async fn complete(engine: &BrokerEngine, id: TaskId, lease: qo_core::LeaseId, attempt: u32) {
     loop {
-        match engine.complete(id, lease, None).await {
+        match engine.complete(id, lease, Some(json(OUTPUT))).await {
             Ok(done) => {
                 assert_eq!((done.status, done.attempt), (Status::Completed, attempt));
                 return println!("COMPLETED {id} {attempt}");
             }
-            Err(EngineError::Store(_)) => println!("DOUBT {id}"),
-            // The try before has done it, or it came after its time.
+            Err(EngineError::Store(_)) => println!("UNKNOWN {id} {attempt}"),
+            // The call before has completed it, or the lease expired.
             Err(EngineError::Rejected(Rejection::LeaseLost { .. })) => {
-                return println!("DOUBT {id}");
+                return println!("UNKNOWN {id} {attempt}");
             }
             Err(error) => panic!("{error}"),
         }
@@ -207,50 +211,41 @@ async fn are_all_done(engine: &BrokerEngine) -> bool {
     done == (PROCESSES * TASKS) as u64
 }
 
-async fn processes_share(shared: &Shared) {
-    let others: Vec<_> = (0..PROCESSES)
-        .map(|seed| Other::start(shared, seed))
+async fn processes_share(address: TestStore) {
+    let children: Vec<_> = (0..PROCESSES)
+        .map(|seed| ChildProcess::start(&address, seed))
         .collect();
-    let told = tokio::task::spawn_blocking(move || {
-        let mut told = Told::default();
-        for other in others {
-            other.journal(&mut told);
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut log = ClientLog::default();
+        for child in children {
+            log.merge(child.log());
         }
-        told
+        log
     });
-    let told = told.await.unwrap();
-    assert_eq!(told.submitted.len(), PROCESSES * TASKS);
-    let witness = Journal::Json
-        .open(shared.open(), &TokioRuntime::shared())
-        .await;
-    let witness = witness.unwrap();
-    check(&witness, &told, PROCESSES * TASKS).await;
-    witness.close().await;
+    let log = reading.await.unwrap();
+    assert_eq!(log.acknowledged(), PROCESSES * TASKS);
+    let engine = Journal::Json
+        .open(address.open().objects, &TokioRuntime::shared())
+        .await
+        .unwrap();
+    let breaches = FinalState {
+        tasks: &all_tasks(&engine).await,
+        log: &log,
+        ends: &[Status::Completed],
+        has_one_clock: false,
+        knows_completions: true,
+    }
+    .check();
+    assert!(breaches.is_empty(), "{breaches}");
+    engine.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_processes_share_an_object_on_sqlite() {
-    let folder = tempfile::tempdir().unwrap();
-    let shared = Shared {
-        url: format!("sqlite:{}", folder.path().join("qo.db").display()),
-        variables: Vec::new(),
-    };
-    processes_share(&shared).await;
+    processes_share(TestStore::sqlite()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_processes_share_an_object_on_seaweedfs() {
-    let server = SeaweedFs::shared().unwrap();
-    let bucket = server.unique_bucket("shared").unwrap();
-    let values = [
-        server.endpoint().to_owned(),
-        "us-east-1".to_owned(),
-        server.access_key().to_owned(),
-        server.secret_key().to_owned(),
-    ];
-    let shared = Shared {
-        url: format!("s3://{bucket}/shared"),
-        variables: VARIABLES.into_iter().zip(values).collect(),
-    };
-    processes_share(&shared).await;
+    processes_share(TestStore::seaweedfs("shared").with_prefix("shared")).await;
 }

@@ -1,4 +1,4 @@
-//! A new process finds exactly what was acknowledged.
+//! A new process reads exactly what was acknowledged.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use qo_engine::Engine;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
 use qo_store::runtime::TokioRuntime;
 
-use super::place::{Journal, all_tasks, claim_one, job, json, memory, wish};
+use super::engines::{Journal, all_tasks, claim_one, claim_request, job, json, memory};
 
 /// A queue with a task in every state, and one that is paused.
 async fn furnish(engine: &dyn Engine) {
@@ -62,7 +62,7 @@ async fn furnish(engine: &dyn Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_new_process_finds_everything() {
+async fn a_new_process_reads_everything() {
     for journal in Journal::BOTH {
         // Once after a clean end, and once after none.
         for closes in [true, false] {
@@ -108,7 +108,7 @@ async fn a_new_process_finds_everything() {
                 .unwrap();
             second.replay(ended.id).await.unwrap();
             let claimed = second
-                .claim(&wish(ended.task_type.as_str(), 1, 5_000))
+                .claim(&claim_request(ended.task_type.as_str(), 1, 5_000))
                 .await;
             let claimed = claimed.unwrap().pop().unwrap();
             assert_eq!((claimed.id, claimed.attempt), (ended.id, 2));

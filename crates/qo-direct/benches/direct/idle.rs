@@ -70,10 +70,10 @@ pub(crate) async fn run(report: &mut Report) {
     let mut waits = Vec::new();
     for number in 0..SUBMITS {
         let claiming = worker.clone();
-        let wish = claim.clone();
+        let claim = claim.clone();
         let started_at = tokio::spawn(async move {
             loop {
-                if let Some(task) = claiming.claim(&wish).await.unwrap().pop() {
+                if let Some(task) = claiming.claim(&claim).await.unwrap().pop() {
                     let at = Instant::now();
                     claiming
                         .complete(task.id, task.lease_id.unwrap(), None)

@@ -1,7 +1,7 @@
-//! What direct mode costs and how fast it is: requests, dollars and tasks a second, against the budgets that it was given.
+//! The cost and speed of direct mode: requests, dollars and tasks a second, with budgets.
 //!
 //! `cargo xtask bench direct [SCENARIO...] [--json]`. Latency is injected, requests are counted at the store's interface, and
-//! prices are those of S3. The budgets stand beside each figure.
+//! prices are those of S3.
 
 #![allow(
     missing_docs,
@@ -9,7 +9,7 @@
     clippy::expect_used,
     clippy::disallowed_methods,
     clippy::cast_precision_loss,
-    reason = "a benchmark stops loudly, reads the clock, and divides small numbers"
+    reason = "a benchmark panics on errors, reads the clock and divides small numbers"
 )]
 
 mod idle;
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use self::load::{Backing, Load};
-use qo_fixtures::Report;
+use qo_fixtures::{BenchmarkArgs, Report, run_benchmark};
 
 const SCENARIOS: [(&str, &str); 6] = [
     (
@@ -44,43 +44,11 @@ const SCENARIOS: [(&str, &str); 6] = [
 ];
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|word| word != "--bench")
-        .collect();
-    if words.iter().any(|word| word == "--help" || word == "-h") {
-        println!("cargo xtask bench direct [SCENARIO...] [--json]\n");
-        for (name, what) in SCENARIOS {
-            println!("  {name:<9}{what}");
-        }
-        return ExitCode::SUCCESS;
-    }
-    let json = words.iter().any(|word| word == "--json");
-    let asked: Vec<&str> = words
-        .iter()
-        .map(String::as_str)
-        .filter(|word| *word != "--json")
-        .collect();
-    if let Some(unknown) = asked
-        .iter()
-        .find(|word| SCENARIOS.iter().all(|(name, _)| name != *word))
-    {
-        eprintln!("there is no scenario {unknown:?}; `cargo xtask bench direct --help` lists them");
-        return ExitCode::from(2);
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let mut report = Report::new(json);
-    runtime.block_on(run(&asked, &mut report));
-    report.print();
-    ExitCode::SUCCESS
+    run_benchmark("direct", &SCENARIOS, run)
 }
 
-/// Runs the scenarios that were asked for; all of them, if none was.
-async fn run(asked: &[&str], report: &mut Report) {
-    let wanted = |name: &str| asked.is_empty() || asked.contains(&name);
+async fn run(args: &BenchmarkArgs, report: &mut Report) {
+    let wanted = |name| args.includes(name);
     let latency = Some(Duration::from_millis(30));
     let one = Load {
         tasks: 2_000,

@@ -1,4 +1,4 @@
-//! What a task costs in requests, from submit to completed, in an ordinary life.
+//! The requests of a task from submit to completion.
 
 use std::sync::Arc;
 
@@ -36,11 +36,11 @@ async fn a_task_costs_five_puts_and_one_get() {
     let worker: qo_core::WorkerId = "w-1".parse().unwrap();
     let info = WorkerInfo::new(worker.clone(), engine.now());
     engine.heartbeat(&info).await.unwrap();
-    let mut wish = ClaimRequest::new(worker, vec!["noop".parse().unwrap()]);
-    wish.max = 64;
+    let mut claim_request = ClaimRequest::new(worker, vec!["noop".parse().unwrap()]);
+    claim_request.max = 64;
     let mut done = 0;
     while done < TASKS {
-        for task in engine.claim(&wish).await.unwrap() {
+        for task in engine.claim(&claim_request).await.unwrap() {
             let lease = task.lease_id.unwrap();
             engine
                 .complete(task.id, lease, Some(Json::null()))

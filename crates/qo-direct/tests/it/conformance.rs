@@ -1,4 +1,4 @@
-//! The suite that every engine must pass, run for direct mode on every kind of store.
+//! The conformance suite of engines, for direct mode on every kind of store.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,76 +7,58 @@ use qo_direct::DirectConfig;
 use qo_direct::DirectEngine;
 use qo_engine::Engine;
 use qo_engine::conformance::{Harness, run};
+use qo_fixtures::{TestStore, client_of};
 use qo_store::admin::Versioning;
-use qo_store::client::ClientConfig;
 use qo_store::runtime::{Runtime, TokioRuntime};
-use qo_store::{OpenOptions, StoreClient, open};
-use qo_testkit::SeaweedFs;
 
-/// Small, so that the largest payload that is taken is still cheap.
+/// Small, so that the largest payload is cheap.
 const PAYLOAD_MAX_BYTES: u64 = 256 * 1024;
 
 /// Direct mode on one store, opened anew for each engine.
 #[derive(Debug)]
-struct Objects {
-    store: &'static str,
-    url: String,
-    options: OpenOptions,
+struct DirectHarness {
+    name: &'static str,
+    address: TestStore,
     runtime: Arc<dyn Runtime>,
     config: DirectConfig,
     keeps_versions: bool,
     foreign_tasks: usize,
-    /// A process that does nothing else.
+    /// A process that only runs maintenance.
     maintainer: OnceLock<DirectEngine>,
 }
 
-impl Objects {
-    fn new(store: &'static str, url: String, mut config: DirectConfig) -> Self {
-        config.payload_max_bytes = PAYLOAD_MAX_BYTES;
-        let runtime = TokioRuntime::shared();
+impl DirectHarness {
+    fn new(name: &'static str, address: TestStore) -> Self {
+        let config = if address.is_remote() {
+            DirectConfig::default()
+        } else {
+            DirectConfig::local()
+        };
         Self {
-            store,
-            url,
-            options: OpenOptions::new(Arc::clone(&runtime)),
-            runtime,
-            config,
+            name,
+            runtime: TokioRuntime::shared(),
+            config: DirectConfig {
+                payload_max_bytes: PAYLOAD_MAX_BYTES,
+                ..config
+            },
             keeps_versions: false,
-            foreign_tasks: 5_000,
+            foreign_tasks: if address.is_remote() { 300 } else { 5_000 },
             maintainer: OnceLock::new(),
+            address,
         }
     }
 
-    fn on_seaweedfs(store: &'static str, bucket: &str) -> Self {
-        let server = SeaweedFs::shared().unwrap();
-        let url = format!("s3://{bucket}/a/prefix");
-        let mut harness = Self::new(store, url, DirectConfig::default());
-        harness.options = harness
-            .options
-            .with_var("S3_ENDPOINT", server.endpoint())
-            .with_var("S3_REGION", "us-east-1")
-            .with_var("AWS_ACCESS_KEY_ID", server.access_key())
-            .with_var("AWS_SECRET_ACCESS_KEY", server.secret_key());
-        harness.foreign_tasks = 300;
-        harness
-    }
-
     fn open(&self) -> DirectEngine {
-        let store = open(&self.url, &self.options).unwrap();
+        let store = self.address.open();
         let runtime = Arc::clone(&self.runtime);
-        let client = StoreClient::new(
-            store.objects,
-            store.clock,
-            Arc::clone(&runtime),
-            ClientConfig::default(),
-        );
-        DirectEngine::new(client, store.admin, runtime, self.config.clone())
+        DirectEngine::new(client_of(&store), store.admin, runtime, self.config.clone())
     }
 }
 
 #[async_trait]
-impl Harness for Objects {
+impl Harness for DirectHarness {
     fn name(&self) -> String {
-        format!("objects on {}", self.store)
+        format!("direct on {}", self.name)
     }
 
     async fn engine(&self) -> Arc<dyn Engine> {
@@ -108,42 +90,36 @@ impl Harness for Objects {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn memory() {
-    let url = "memory:engine-conformance".to_owned();
-    run(&Objects::new("memory", url, DirectConfig::local())).await;
+    let address = TestStore::memory_named("engine-conformance");
+    run(&DirectHarness::new("memory", address)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sqlite() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", folder.path().join("qo.db").display());
-    run(&Objects::new("SQLite", url, DirectConfig::local())).await;
+    run(&DirectHarness::new("SQLite", TestStore::sqlite())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sqlite_with_versions() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", folder.path().join("qo.db").display());
-    let mut harness = Objects::new("SQLite with versions", url, DirectConfig::local());
+    let address = TestStore::sqlite();
+    let admin = address.open().admin.unwrap();
+    admin.set_versioning(Versioning::On).await.unwrap();
+    let mut harness = DirectHarness::new("SQLite with versions", address);
     harness.keeps_versions = true;
     harness.foreign_tasks = 300;
-    let store = open(&harness.url, &harness.options).unwrap();
-    let admin = store.admin.unwrap();
-    admin.set_versioning(Versioning::On).await.unwrap();
     run(&harness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn seaweedfs() {
-    let server = SeaweedFs::shared().unwrap();
-    let bucket = server.unique_bucket("engine").unwrap();
-    run(&Objects::on_seaweedfs("SeaweedFS", &bucket)).await;
+    let address = TestStore::seaweedfs("engine").with_prefix("a/prefix");
+    run(&DirectHarness::new("SeaweedFS", address)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn seaweedfs_with_versions() {
-    let server = SeaweedFs::shared().unwrap();
-    let bucket = server.unique_versioned_bucket("engine").unwrap();
-    let mut harness = Objects::on_seaweedfs("SeaweedFS with versions", &bucket);
+    let address = TestStore::seaweedfs_versioned("engine").with_prefix("a/prefix");
+    let mut harness = DirectHarness::new("SeaweedFS with versions", address);
     harness.keeps_versions = true;
     harness.foreign_tasks = 100;
     run(&harness).await;

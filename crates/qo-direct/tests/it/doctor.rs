@@ -1,4 +1,4 @@
-//! Looking a queue over.
+//! The doctor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use qo_store::runtime::RuntimeExt;
 use qo_store::wrap::{Delay, LatencyStore};
 use qo_testkit::SeaweedFs;
 
-use super::places::{self, Place};
+use super::stores::{self, OpenStore};
 
 fn options() -> DoctorOptions {
     DoctorOptions {
@@ -27,8 +27,14 @@ fn options() -> DoctorOptions {
     }
 }
 
-async fn run(place: &Place, options: &DoctorOptions) -> DoctorReport {
-    doctor(&place.store, &place.client, place.runtime.as_ref(), options).await
+async fn run(opened: &OpenStore, options: &DoctorOptions) -> DoctorReport {
+    doctor(
+        &opened.store,
+        &opened.client,
+        opened.runtime.as_ref(),
+        options,
+    )
+    .await
 }
 
 fn health(report: &DoctorReport, name: &str) -> Health {
@@ -48,8 +54,8 @@ async fn everything_in_the_bucket(client: &StoreClient) -> Vec<String> {
 }
 
 /// Looks over a queue with one task of each sort and one worker, and sees that it is left as it was.
-async fn a_queue_in_use_is_found_healthy(place: Place) {
-    let engine = place.engine_in(IndexMode::IndexOnly);
+async fn a_queue_in_use_is_found_healthy(opened: OpenStore) {
+    let engine = opened.engine_in(IndexMode::IndexOnly);
     let work = || SubmitRequest::new("work".parse().unwrap(), Json::null());
     let worker: qo_core::WorkerId = "w-1".parse().unwrap();
     engine
@@ -66,7 +72,7 @@ async fn a_queue_in_use_is_found_healthy(place: Place) {
     engine.submit(later).await.unwrap();
     engine.close().await;
     // The entry of the task that was claimed goes in the background.
-    while place
+    while opened
         .client
         .page("ready", None, 10)
         .await
@@ -75,11 +81,11 @@ async fn a_queue_in_use_is_found_healthy(place: Place) {
         .len()
         > 1
     {
-        place.runtime.sleep(Duration::from_millis(10)).await;
+        opened.runtime.sleep(Duration::from_millis(10)).await;
     }
-    let mut before = everything_in_the_bucket(&place.client).await;
+    let mut before = everything_in_the_bucket(&opened.client).await;
 
-    let report = run(&place, &options()).await;
+    let report = run(&opened, &options()).await;
     for name in [
         "reachable",
         "permissions",
@@ -105,7 +111,7 @@ async fn a_queue_in_use_is_found_healthy(place: Place) {
 
     before.push("meta/probe.json".to_owned());
     before.sort();
-    let after = everything_in_the_bucket(&place.client).await;
+    let after = everything_in_the_bucket(&opened.client).await;
     assert_eq!(after, before);
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["checks"][0]["name"], "reachable");
@@ -114,35 +120,35 @@ async fn a_queue_in_use_is_found_healthy(place: Place) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_found_healthy() {
-    a_queue_in_use_is_found_healthy(places::memory()).await;
+    a_queue_in_use_is_found_healthy(stores::memory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlite_is_found_healthy() {
-    a_queue_in_use_is_found_healthy(places::sqlite()).await;
+    a_queue_in_use_is_found_healthy(stores::sqlite()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seaweedfs_is_found_healthy() {
-    a_queue_in_use_is_found_healthy(places::seaweedfs()).await;
+    a_queue_in_use_is_found_healthy(stores::seaweedfs()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seaweedfs_with_versions_is_found_healthy() {
-    a_queue_in_use_is_found_healthy(places::seaweedfs_versioned()).await;
+    a_queue_in_use_is_found_healthy(stores::seaweedfs_versioned()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_without_lifecycle_rules_are_worth_a_warning_until_init_has_set_them() {
-    let place = places::seaweedfs_versioned();
-    let report = run(&place, &options()).await;
+async fn versions_without_lifecycle_rules_are_a_warning_until_init_sets_them() {
+    let opened = stores::seaweedfs_versioned();
+    let report = run(&opened, &options()).await;
     assert_eq!(health(&report, "lifecycle"), Health::Warning, "{report}");
     assert_eq!(report.health(), Health::Warning);
     assert!(report.to_string().contains("qo init"), "{report}");
 
     let prepared = qo_direct::init(
-        &place.store,
-        place.runtime.as_ref(),
+        &opened.store,
+        opened.runtime.as_ref(),
         &qo_direct::InitOptions {
             probe: options().probe,
             ..Default::default()
@@ -150,14 +156,14 @@ async fn versions_without_lifecycle_rules_are_worth_a_warning_until_init_has_set
     )
     .await;
     assert!(prepared.is_ready(), "{prepared}");
-    let report = run(&place, &options()).await;
+    let report = run(&opened, &options()).await;
     assert_eq!(report.health(), Health::Ok, "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn neglected_work_is_worth_a_warning() {
-    let place = places::memory();
-    let now = place.client.now();
+async fn neglected_work_is_a_warning() {
+    let opened = stores::memory();
+    let now = opened.client.now();
     let (id, long_ago) = (
         "550e8400-e29b-41d4-a716-446655440000",
         now.minus_millis(3_600_000),
@@ -168,9 +174,9 @@ async fn neglected_work_is_worth_a_warning() {
         format!("leases/5/{:010}/{id}/1", long_ago.minute()),
         format!("quarantine/tasks/5/{id}.json"),
     ] {
-        place.client.put(&key, Bytes::new()).await.unwrap();
+        opened.client.put(&key, Bytes::new()).await.unwrap();
     }
-    let report = run(&place, &options()).await;
+    let report = run(&opened, &options()).await;
     assert_eq!(health(&report, "index"), Health::Warning, "{report}");
     assert_eq!(figure(&report, "index", "leases_overdue"), 1);
     assert_eq!(figure(&report, "index", "later_overdue"), 1);
@@ -182,20 +188,20 @@ async fn neglected_work_is_worth_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_is_off_is_worth_a_warning() {
-    let place = places::memory();
-    let now = place.runtime.moment();
+async fn a_wrong_clock_is_a_warning() {
+    let opened = stores::memory();
+    let now = opened.runtime.moment();
     let date = now.wall.plus_millis(90_000);
-    place.store.clock.observe(now, now, date);
-    let report = run(&place, &options()).await;
+    opened.store.clock.observe(now, now, date);
+    let report = run(&opened, &options()).await;
     assert_eq!(health(&report, "clock"), Health::Warning, "{report}");
     assert!(figure(&report, "clock", "offset_ms") >= 89_000, "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_the_counted_pages_is_said_to_be_more() {
-    let place = places::memory();
-    let engine = place.engine_in(IndexMode::IndexOnly);
+async fn counts_beyond_the_page_limit_are_reported_as_more() {
+    let opened = stores::memory();
+    let engine = opened.engine_in(IndexMode::IndexOnly);
     let work = SubmitRequest::new("work".parse().unwrap(), Json::null());
     for submitted in engine.submit_many(vec![work; 1_001]).await {
         submitted.unwrap();
@@ -204,7 +210,7 @@ async fn more_than_the_counted_pages_is_said_to_be_more() {
         index_pages_max: 1,
         ..options()
     };
-    let report = run(&place, &one_page).await;
+    let report = run(&opened, &one_page).await;
     assert_eq!(figure(&report, "index", "ready"), 1_000);
     assert_eq!(figure(&report, "index", "ready_has_more"), 1);
     let said = &report.check("index").unwrap().summary;
@@ -212,9 +218,9 @@ async fn more_than_the_counted_pages_is_said_to_be_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_cannot_be_used_is_failed_and_the_rest_is_skipped() {
-    let place = places::bucket("qo-there-is-no-such-bucket", "");
-    let report = run(&place, &options()).await;
+async fn an_unusable_store_fails_and_the_other_checks_are_skipped() {
+    let opened = stores::bucket("qo-there-is-no-such-bucket");
+    let report = run(&opened, &options()).await;
     assert_eq!(report.health(), Health::Failed);
     assert_eq!(health(&report, "reachable"), Health::Failed, "{report}");
     assert_eq!(health(&report, "probe"), Health::Skipped, "{report}");
@@ -222,11 +228,11 @@ async fn a_store_that_cannot_be_used_is_failed_and_the_rest_is_skipped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credentials_that_are_refused_are_named_and_every_check_is_still_made() {
+async fn refused_credentials_are_named_and_every_check_still_runs() {
     let server = SeaweedFs::shared().unwrap();
     let bucket = server.unique_bucket("ops").unwrap();
-    let place = places::bucket_with_secret(&bucket, "not-the-secret");
-    let report = run(&place, &options()).await;
+    let opened = stores::bucket_with_secret(&bucket, "not-the-secret");
+    let report = run(&opened, &options()).await;
     assert_eq!(report.health(), Health::Failed);
     for name in ["reachable", "permissions", "latency", "index", "probe"] {
         assert_eq!(health(&report, name), Health::Failed, "{name}: {report}");
@@ -247,8 +253,8 @@ async fn credentials_that_are_refused_are_named_and_every_check_is_still_made() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_store_does_not_hold_the_doctor_up() {
-    let mut store = places::memory().store;
+async fn a_slow_store_does_not_delay_the_doctor() {
+    let mut store = stores::memory().store;
     let runtime = qo_store::runtime::TokioRuntime::shared();
     let slow = Delay::Fixed(Duration::from_secs(20));
     store.objects = Arc::new(LatencyStore::new(
@@ -257,13 +263,13 @@ async fn a_slow_store_does_not_hold_the_doctor_up() {
         slow,
         0,
     ));
-    let place = Place::new(store, None);
+    let opened = OpenStore::new(store);
     let hurried = DoctorOptions {
         time_max: Duration::from_millis(300),
         ..options()
     };
     let started = runtime.monotonic();
-    let report = run(&place, &hurried).await;
+    let report = run(&opened, &hurried).await;
     assert!(runtime.monotonic() < started + Duration::from_secs(15));
     assert_eq!(report.checks.len(), 8);
     assert_eq!(report.health(), Health::Warning, "{report}");

@@ -1,4 +1,4 @@
-//! Finding work by the index, by the tasks themselves, or by both.
+//! Index modes: claims by the index, by a scan of tasks, or by both.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use qo_engine::{Engine, EngineError};
 use qo_store::StoreClient;
 use qo_store::wrap::{CountingStore, Counts, Operation};
 
-use super::places::{self, Place};
+use super::stores::{self, OpenStore};
 
-/// A place whose requests are counted.
-fn counted() -> (Place, Arc<CountingStore>) {
-    let mut store = places::memory().store;
+/// A store whose requests are counted.
+fn counted() -> (OpenStore, Arc<CountingStore>) {
+    let mut store = stores::memory().store;
     let counting = Arc::new(CountingStore::new(Arc::clone(&store.objects)));
     store.objects = Arc::clone(&counting) as _;
-    (Place::new(store, None), counting)
+    (OpenStore::new(store), counting)
 }
 
 fn config(index_mode: IndexMode, log_scan_page_size: usize) -> DirectConfig {
@@ -34,7 +34,7 @@ fn work(task_type: &str) -> SubmitRequest {
     SubmitRequest::new(task_type.parse().unwrap(), Json::null())
 }
 
-fn wish(max: usize, wait_ms: u64) -> ClaimRequest {
+fn claim_request(max: usize, wait_ms: u64) -> ClaimRequest {
     let mut request = ClaimRequest::new("w-1".parse().unwrap(), vec!["work".parse().unwrap()]);
     request.max = max;
     request.wait_ms = wait_ms;
@@ -63,7 +63,7 @@ async fn finish(engine: &DirectEngine, count: usize) {
     submit(engine, count).await;
     let mut done = 0;
     while done < count {
-        for task in engine.claim(&wish(100, 5_000)).await.unwrap() {
+        for task in engine.claim(&claim_request(100, 5_000)).await.unwrap() {
             engine
                 .complete(task.id, task.lease_id.unwrap(), None)
                 .await
@@ -78,18 +78,18 @@ fn requests(counts: &Counts, prefix: &str, operation: Operation) -> u64 {
     counts.of(prefix, operation).requests
 }
 
-async fn a_task_without_an_entry_is_found(place: Place) {
-    let submitter = place.engine_in(IndexMode::IndexOnly);
+async fn a_task_without_an_entry_is_found(opened: OpenStore) {
+    let submitter = opened.engine_in(IndexMode::IndexOnly);
     for mode in [IndexMode::Hybrid, IndexMode::LogScan] {
         let id = submitter.submit(work("work")).await.unwrap().task.id;
         submitter.close().await;
-        forget_index(&place.client).await;
+        forget_index(&opened.client).await;
 
-        let by_index = place.engine_in(IndexMode::IndexOnly);
-        assert_eq!(by_index.claim(&wish(1, 0)).await.unwrap(), []);
+        let by_index = opened.engine_in(IndexMode::IndexOnly);
+        assert_eq!(by_index.claim(&claim_request(1, 0)).await.unwrap(), []);
 
-        let engine = place.engine_in(mode);
-        let claimed = engine.claim(&wish(1, 20_000)).await.unwrap();
+        let engine = opened.engine_in(mode);
+        let claimed = engine.claim(&claim_request(1, 20_000)).await.unwrap();
         assert_eq!(claimed.len(), 1, "{mode:?}");
         assert_eq!(
             (claimed[0].id, claimed[0].status),
@@ -106,41 +106,41 @@ async fn a_task_without_an_entry_is_found(place: Place) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_without_an_entry_is_found_on_memory() {
-    a_task_without_an_entry_is_found(places::memory()).await;
+    a_task_without_an_entry_is_found(stores::memory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_without_an_entry_is_found_on_sqlite() {
-    a_task_without_an_entry_is_found(places::sqlite()).await;
+    a_task_without_an_entry_is_found(stores::sqlite()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_without_an_entry_is_found_on_seaweedfs() {
-    a_task_without_an_entry_is_found(places::seaweedfs()).await;
+    a_task_without_an_entry_is_found(stores::seaweedfs()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_without_an_entry_is_found_on_seaweedfs_with_versions() {
-    a_task_without_an_entry_is_found(places::seaweedfs_versioned()).await;
+    a_task_without_an_entry_is_found(stores::seaweedfs_versioned()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_look_is_a_page_and_the_walk_gets_past_finished_tasks() {
-    let (place, counting) = counted();
-    let submitter = place.engine_in(IndexMode::IndexOnly);
+async fn every_poll_reads_one_page_and_the_scan_passes_finished_tasks() {
+    let (opened, counting) = counted();
+    let submitter = opened.engine_in(IndexMode::IndexOnly);
     finish(&submitter, 100).await;
     let ids = submit(&submitter, 1).await;
     submitter.close().await;
-    forget_index(&place.client).await;
+    forget_index(&opened.client).await;
 
-    let engine = place.engine(config(IndexMode::LogScan, 20));
+    let engine = opened.engine(config(IndexMode::LogScan, 20));
     let mut looks = 0;
     let claimed = loop {
         let before = counting.counts();
-        let claimed = engine.claim(&wish(1, 0)).await.unwrap();
+        let claimed = engine.claim(&claim_request(1, 0)).await.unwrap();
         looks += 1;
         let spent = counting.counts().since(&before);
-        // The first claim hears of the submits, and looks once more.
+        // The first claim notices the submits, and polls once more.
         let pages = if looks == 1 { 2 } else { 1 };
         assert!(
             requests(&spent, "tasks", Operation::Get) <= 20 * pages,
@@ -162,41 +162,41 @@ async fn every_look_is_a_page_and_the_walk_gets_past_finished_tasks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_claim_that_waits_walks_all_the_way_round_and_then_rests() {
-    let (place, counting) = counted();
-    let submitter = place.engine_in(IndexMode::IndexOnly);
+async fn a_waiting_claim_scans_everything_once_and_then_rests() {
+    let (opened, counting) = counted();
+    let submitter = opened.engine_in(IndexMode::IndexOnly);
     finish(&submitter, 100).await;
 
-    let engine = place.engine(DirectConfig {
+    let engine = opened.engine(DirectConfig {
         signal_interval: Duration::from_mins(10),
         fallback_interval: Duration::from_mins(10),
         ..config(IndexMode::LogScan, 20)
     });
-    assert_eq!(engine.claim(&wish(1, 1_000)).await.unwrap(), []);
+    assert_eq!(engine.claim(&claim_request(1, 1_000)).await.unwrap(), []);
     let spent = counting.counts();
-    assert_eq!(engine.claim(&wish(1, 50)).await.unwrap(), []);
+    assert_eq!(engine.claim(&claim_request(1, 50)).await.unwrap(), []);
     let rested = counting.counts().since(&spent);
     assert_eq!(rested.requests(), 0, "{rested}");
 
     // Something new ends the rest.
     let ids = submit(&engine, 1).await;
-    forget_index(&place.client).await;
-    let claimed = engine.claim(&wish(1, 20_000)).await.unwrap();
+    forget_index(&opened.client).await;
+    let claimed = engine.claim(&claim_request(1, 20_000)).await.unwrap();
     assert!(ids.contains(&claimed[0].id));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_page_serves_many_claims() {
-    let (place, counting) = counted();
-    let submitter = place.engine_in(IndexMode::IndexOnly);
+    let (opened, counting) = counted();
+    let submitter = opened.engine_in(IndexMode::IndexOnly);
     let mut ids = submit(&submitter, 40).await;
     submitter.close().await;
-    forget_index(&place.client).await;
+    forget_index(&opened.client).await;
 
-    let engine = place.engine(config(IndexMode::LogScan, 50));
+    let engine = opened.engine(config(IndexMode::LogScan, 50));
     let before = counting.counts();
     for _ in 0..40 {
-        let claimed = engine.claim(&wish(1, 0)).await.unwrap();
+        let claimed = engine.claim(&claim_request(1, 0)).await.unwrap();
         assert!(ids.remove(&claimed[0].id));
     }
     let spent = counting.counts().since(&before);
@@ -207,9 +207,9 @@ async fn one_page_serves_many_claims() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_is_wanted_and_due_is_claimed() {
-    let place = places::memory();
-    let submitter = place.engine_in(IndexMode::IndexOnly);
+async fn only_matching_and_due_tasks_are_claimed() {
+    let opened = stores::memory();
+    let submitter = opened.engine_in(IndexMode::IndexOnly);
     let mut urgent = work("work");
     urgent.priority = 0;
     let mut later = work("work");
@@ -223,22 +223,22 @@ async fn only_what_is_wanted_and_due_is_claimed() {
     let elsewhere = submitter.submit(elsewhere).await.unwrap().task.id;
     submitter.close().await;
 
-    let engine = place.engine_in(IndexMode::LogScan);
-    let first = engine.claim(&wish(1, 0)).await.unwrap();
+    let engine = opened.engine_in(IndexMode::LogScan);
+    let first = engine.claim(&claim_request(1, 0)).await.unwrap();
     assert_eq!(first[0].id, urgent);
-    let second = engine.claim(&wish(10, 0)).await.unwrap();
+    let second = engine.claim(&claim_request(10, 0)).await.unwrap();
     let found: Vec<_> = second.iter().map(|task| task.id).collect();
     assert!(
         found.contains(&plain) && !found.contains(&elsewhere),
         "{found:?}"
     );
     if !found.contains(&later.id) {
-        let third = engine.claim(&wish(1, 20_000)).await.unwrap();
+        let third = engine.claim(&claim_request(1, 20_000)).await.unwrap();
         assert_eq!(third[0].id, later.id);
     }
     assert!(engine.now() >= later.available_at);
 
-    let mut anything = wish(10, 0);
+    let mut anything = claim_request(10, 0);
     anything.queues = vec!["elsewhere".parse().unwrap()];
     engine.pause(&anything.queues[0]).await.unwrap();
     let queues = anything.queues.clone();
@@ -250,24 +250,24 @@ async fn only_what_is_wanted_and_due_is_claimed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_that_cannot_be_read_do_not_stop_the_walk() {
-    let place = places::memory();
-    let submitter = place.engine_in(IndexMode::IndexOnly);
+async fn unreadable_tasks_do_not_stop_the_scan() {
+    let opened = stores::memory();
+    let submitter = opened.engine_in(IndexMode::IndexOnly);
     let ids = submit(&submitter, 16).await;
     submitter.close().await;
-    forget_index(&place.client).await;
+    forget_index(&opened.client).await;
     for shard in "0123456789abcdef".chars() {
         for key in [
             format!("tasks/{shard}/{shard}50e8400-e29b-41d4-a716-446655440000.json"),
             format!("tasks/{shard}/not-a-task"),
         ] {
-            place.client.put(&key, "{".into()).await.unwrap();
+            opened.client.put(&key, "{".into()).await.unwrap();
         }
     }
-    let engine = place.engine(config(IndexMode::LogScan, 5));
+    let engine = opened.engine(config(IndexMode::LogScan, 5));
     let mut claimed = BTreeSet::new();
     while claimed.len() < ids.len() {
-        let tasks = engine.claim(&wish(16, 20_000)).await.unwrap();
+        let tasks = engine.claim(&claim_request(16, 20_000)).await.unwrap();
         assert!(!tasks.is_empty(), "{} of {}", claimed.len(), ids.len());
         claimed.extend(tasks.into_iter().map(|task| task.id));
     }
@@ -275,26 +275,26 @@ async fn tasks_that_cannot_be_read_do_not_stop_the_walk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hybrid_looks_at_the_tasks_only_when_the_index_shows_nothing_and_not_often() {
-    let (place, counting) = counted();
-    let submitter = place.engine_in(IndexMode::IndexOnly);
+async fn hybrid_mode_scans_tasks_rarely_and_only_if_the_index_is_empty() {
+    let (opened, counting) = counted();
+    let submitter = opened.engine_in(IndexMode::IndexOnly);
     submit(&submitter, 30).await;
     submitter.close().await;
-    let engine = place.engine(DirectConfig {
+    let engine = opened.engine(DirectConfig {
         fallback_interval: Duration::from_mins(10),
         ..config(IndexMode::Hybrid, 10)
     });
     let before = counting.counts();
-    let claimed = engine.claim(&wish(30, 0)).await.unwrap();
+    let claimed = engine.claim(&claim_request(30, 0)).await.unwrap();
     assert_eq!(claimed.len(), 30);
     let spent = counting.counts().since(&before);
     assert_eq!(requests(&spent, "tasks", Operation::List), 0, "{spent}");
     assert_eq!(requests(&spent, "tasks", Operation::Get), 30, "{spent}");
 
-    // The first time that there is nothing one page is looked at, and then none for ten minutes.
+    // The first time that there is nothing, one page is read, and then none for ten minutes.
     let before = counting.counts();
     for _ in 0..5 {
-        assert_eq!(engine.claim(&wish(1, 0)).await.unwrap(), []);
+        assert_eq!(engine.claim(&claim_request(1, 0)).await.unwrap(), []);
     }
     let spent = counting.counts().since(&before);
     assert!(requests(&spent, "tasks", Operation::List) <= 2, "{spent}");
@@ -303,20 +303,20 @@ async fn hybrid_looks_at_the_tasks_only_when_the_index_shows_nothing_and_not_oft
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_that_scan_share_the_work_and_no_task_is_claimed_twice() {
-    let place = places::sqlite();
-    let submitter = place.engine_in(IndexMode::IndexOnly);
+    let opened = stores::sqlite();
+    let submitter = opened.engine_in(IndexMode::IndexOnly);
     let ids = submit(&submitter, 120).await;
     submitter.close().await;
-    forget_index(&place.client).await;
+    forget_index(&opened.client).await;
 
     let mut workers = tokio::task::JoinSet::new();
     for _ in 0..4 {
-        let engine = place.engine(config(IndexMode::LogScan, 10));
+        let engine = opened.engine(config(IndexMode::LogScan, 10));
         workers.spawn(async move {
             let mut mine = Vec::new();
             // All the way round is twelve pages; a claim that waits goes on until it has something.
             loop {
-                let claimed = engine.claim(&wish(3, 2_000)).await.unwrap();
+                let claimed = engine.claim(&claim_request(3, 2_000)).await.unwrap();
                 if claimed.is_empty() {
                     return mine;
                 }
@@ -334,14 +334,14 @@ async fn workers_that_scan_share_the_work_and_no_task_is_claimed_twice() {
 #[tokio::test]
 async fn a_claim_for_shards_reads_no_task_of_others() {
     for mode in [IndexMode::IndexOnly, IndexMode::Hybrid, IndexMode::LogScan] {
-        let (place, counting) = counted();
-        let engine = place.engine(config(mode, 1_000));
+        let (opened, counting) = counted();
+        let engine = opened.engine(config(mode, 1_000));
         let ids = submit(&engine, 64).await;
         let before = counting.counts();
         let some: Vec<Shard> = Shard::all().step_by(2).collect();
         let asked = ClaimRequest {
             shards: some.clone(),
-            ..wish(64, 0)
+            ..claim_request(64, 0)
         };
         let claimed = engine.claim(&asked).await.unwrap();
         let expected: BTreeSet<_> = ids
@@ -354,15 +354,15 @@ async fn a_claim_for_shards_reads_no_task_of_others() {
         let reads = counting.counts().since(&before).of("tasks", Operation::Get);
         assert_eq!(reads.requests, expected.len() as u64, "{mode:?}");
         // Who asks for all gets the rest, whatever the other claim has seen.
-        let rest = engine.claim(&wish(64, 0)).await.unwrap();
+        let rest = engine.claim(&claim_request(64, 0)).await.unwrap();
         assert_eq!(rest.len(), ids.len() - expected.len(), "{mode:?}");
     }
 }
 
 #[tokio::test]
-async fn workers_of_different_shards_leave_nothing_to_each_other() {
-    let (place, _) = counted();
-    let engine = place.engine(config(IndexMode::IndexOnly, 50));
+async fn workers_of_different_shards_complete_all_tasks() {
+    let (opened, _) = counted();
+    let engine = opened.engine(config(IndexMode::IndexOnly, 50));
     let halves: [Vec<Shard>; 2] = [
         Shard::all().take(8).collect(),
         Shard::all().skip(8).collect(),
@@ -378,7 +378,7 @@ async fn workers_of_different_shards_leave_nothing_to_each_other() {
         let asked = ClaimRequest {
             worker: name.parse().unwrap(),
             shards: shards.clone(),
-            ..wish(64, 0)
+            ..claim_request(64, 0)
         };
         // At once, without waiting until the other one has left something lying for too long.
         let claimed = engine.claim(&asked).await.unwrap();

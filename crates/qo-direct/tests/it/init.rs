@@ -1,4 +1,4 @@
-//! Preparing a bucket.
+//! Preparation of a bucket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,11 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, PutResult};
 use qo_direct::{InitOptions, InitOutcome, InitReport, init};
+use qo_fixtures::{LayeredStore, StoreLayer};
 use qo_store::StoreError;
 use qo_store::admin::{
     BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning,
@@ -19,7 +17,7 @@ use qo_store::admin::{
 use qo_store::probe::ProbeOptions;
 use qo_testkit::SeaweedFs;
 
-use super::places::{self, Place};
+use super::stores::{self, OpenStore};
 
 fn options() -> InitOptions {
     InitOptions {
@@ -32,8 +30,8 @@ fn options() -> InitOptions {
     }
 }
 
-async fn run(place: &Place, options: &InitOptions) -> InitReport {
-    init(&place.store, place.runtime.as_ref(), options).await
+async fn run(opened: &OpenStore, options: &InitOptions) -> InitReport {
+    init(&opened.store, opened.runtime.as_ref(), options).await
 }
 
 fn outcome(report: &InitReport, name: &str) -> InitOutcome {
@@ -63,9 +61,9 @@ fn foreign_cors() -> CorsRule {
     }
 }
 
-/// Prepares a bucket that has rules of others, and looks at every setting.
-async fn prepares_and_prepares_again(place: Place, was_versioned: bool) {
-    let admin = place.store.admin.clone().unwrap();
+/// Prepares a bucket with foreign rules, and checks every setting.
+async fn prepares_and_prepares_again(opened: OpenStore, was_versioned: bool) {
+    let admin = opened.store.admin.clone().unwrap();
     admin.set_lifecycle(&[foreign_rule()]).await.unwrap();
     admin.set_cors(&[foreign_cors()]).await.unwrap();
     let before = admin.versioning().await.unwrap();
@@ -74,7 +72,7 @@ async fn prepares_and_prepares_again(place: Place, was_versioned: bool) {
         dry_run: true,
         ..options()
     };
-    let report = run(&place, &dry).await;
+    let report = run(&opened, &dry).await;
     assert!(report.is_ready(), "{report}");
     for name in ["trusted", "cors", "lifecycle"] {
         assert_eq!(outcome(&report, name), InitOutcome::WouldDo, "{report}");
@@ -82,10 +80,10 @@ async fn prepares_and_prepares_again(place: Place, was_versioned: bool) {
     assert_eq!(admin.versioning().await.unwrap(), before);
     assert_eq!(admin.lifecycle().await.unwrap(), [foreign_rule()]);
     assert_eq!(admin.cors().await.unwrap(), [foreign_cors()]);
-    let written = place.client.page("", None, 10).await.unwrap().entries;
+    let written = opened.client.page("", None, 10).await.unwrap().entries;
     assert!(written.is_empty(), "{written:?}");
 
-    let report = run(&place, &options()).await;
+    let report = run(&opened, &options()).await;
     assert!(report.is_ready(), "{report}");
     for name in ["trusted", "cors", "lifecycle"] {
         assert_eq!(outcome(&report, name), InitOutcome::Done, "{report}");
@@ -112,7 +110,7 @@ async fn prepares_and_prepares_again(place: Place, was_versioned: bool) {
     assert_eq!(cors.len(), 2, "{cors:?}");
     assert_eq!(cors[0], foreign_cors());
 
-    let again = run(&place, &options()).await;
+    let again = run(&opened, &options()).await;
     for step in &again.steps {
         assert_eq!(step.outcome, InitOutcome::AlreadySo, "{again}");
     }
@@ -123,7 +121,7 @@ async fn prepares_and_prepares_again(place: Place, was_versioned: bool) {
         cors_origins: vec!["https://qo.example.org".to_owned()],
         ..options()
     };
-    let report = run(&place, &moved).await;
+    let report = run(&opened, &moved).await;
     assert_eq!(outcome(&report, "cors"), InitOutcome::Done, "{report}");
     let cors = admin.cors().await.unwrap();
     assert_eq!(cors.len(), 2, "{cors:?}");
@@ -132,22 +130,22 @@ async fn prepares_and_prepares_again(place: Place, was_versioned: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prepares_sqlite() {
-    prepares_and_prepares_again(places::sqlite(), false).await;
+    prepares_and_prepares_again(stores::sqlite(), false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prepares_seaweedfs() {
-    prepares_and_prepares_again(places::seaweedfs(), false).await;
+    prepares_and_prepares_again(stores::seaweedfs(), false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prepares_seaweedfs_with_versions() {
-    prepares_and_prepares_again(places::seaweedfs_versioned(), true).await;
+    prepares_and_prepares_again(stores::seaweedfs_versioned(), true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_without_settings_says_what_it_cannot_do() {
-    let report = run(&places::memory(), &options()).await;
+async fn a_store_without_settings_reports_what_it_cannot_do() {
+    let report = run(&stores::memory(), &options()).await;
     assert!(report.is_ready(), "{report}");
     assert_eq!(outcome(&report, "trusted"), InitOutcome::Done);
     for name in ["versioning", "cors", "lifecycle"] {
@@ -158,18 +156,18 @@ async fn a_store_without_settings_says_what_it_cannot_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_asked_for_is_left_alone() {
-    let place = places::sqlite();
+async fn settings_that_are_not_requested_stay_unchanged() {
+    let opened = stores::sqlite();
     let asked = InitOptions {
         versioning: false,
         cors_origins: Vec::new(),
         ..options()
     };
-    let report = run(&place, &asked).await;
+    let report = run(&opened, &asked).await;
     assert!(report.is_ready(), "{report}");
     assert_eq!(outcome(&report, "versioning"), InitOutcome::NotAsked);
     assert_eq!(outcome(&report, "cors"), InitOutcome::NotAsked);
-    let admin = place.store.admin.unwrap();
+    let admin = opened.store.admin.unwrap();
     assert_eq!(admin.versioning().await.unwrap(), Versioning::Off);
     assert_eq!(admin.cors().await.unwrap(), []);
 }
@@ -183,19 +181,22 @@ async fn two_queues_in_one_bucket_keep_their_rules_apart() {
         ..options()
     };
     for prefix in ["/one", "/two", "/one"] {
-        let report = run(&places::bucket(&name, prefix), &asked).await;
+        let report = run(&stores::bucket(&format!("{name}{prefix}")), &asked).await;
         assert!(report.is_ready(), "{report}");
     }
     for prefix in ["/one", "/two"] {
-        let admin = places::bucket(&name, prefix).store.admin.unwrap();
+        let admin = stores::bucket(&format!("{name}{prefix}"))
+            .store
+            .admin
+            .unwrap();
         assert_eq!(admin.lifecycle().await.unwrap().len(), 6, "{prefix}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_that_is_not_there_is_refused_with_what_to_do() {
-    let place = places::bucket("qo-there-is-no-such-bucket", "");
-    let report = run(&place, &options()).await;
+async fn a_missing_bucket_is_refused_with_advice() {
+    let opened = stores::bucket("qo-there-is-no-such-bucket");
+    let report = run(&opened, &options()).await;
     assert!(!report.is_ready());
     assert_eq!(report.steps.len(), 1, "{report}");
     assert!(report.to_string().contains("aws s3 mb"), "{report}");
@@ -203,18 +204,18 @@ async fn a_bucket_that_is_not_there_is_refused_with_what_to_do() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn versioning_is_switched_back_where_it_breaks_conditional_writes() {
-    let ceph = Arc::new(RightUntilVersioned::default());
-    let mut store = places::memory().store;
-    store.objects = Arc::clone(&ceph) as _;
-    store.admin = Some(Arc::clone(&ceph) as _);
-    let place = Place::new(store, None);
+    let ceph = Ceph(Arc::new(LayeredStore(RightUntilVersioned::default())));
+    let mut store = stores::memory().store;
+    store.objects = Arc::clone(&ceph.0) as _;
+    store.admin = Some(Arc::new(ceph.clone()));
+    let opened = OpenStore::new(store);
 
-    let report = run(&place, &options()).await;
+    let report = run(&opened, &options()).await;
     assert!(!report.is_ready(), "{report}");
     assert_eq!(outcome(&report, "trusted"), InitOutcome::Done, "{report}");
     assert_eq!(outcome(&report, "versioning"), InitOutcome::Refused);
     assert!(report.to_string().contains("switched back"), "{report}");
-    assert!(ceph.was_versioned.load(Ordering::SeqCst));
+    assert!(ceph.0.0.was_versioned.load(Ordering::SeqCst));
     assert_ne!(ceph.versioning().await.unwrap(), Versioning::On);
     // The rest is still prepared, and without versions the bucket can be used.
     assert_eq!(outcome(&report, "lifecycle"), InitOutcome::Unsupported);
@@ -222,7 +223,7 @@ async fn versioning_is_switched_back_where_it_breaks_conditional_writes() {
         versioning: false,
         ..options()
     };
-    let report = run(&place, &without).await;
+    let report = run(&opened, &without).await;
     assert!(report.is_ready(), "{report}");
 }
 
@@ -234,14 +235,12 @@ struct RightUntilVersioned {
     was_versioned: AtomicBool,
 }
 
-impl std::fmt::Display for RightUntilVersioned {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("RightUntilVersioned")
-    }
-}
-
 #[async_trait]
-impl ObjectStore for RightUntilVersioned {
+impl StoreLayer for RightUntilVersioned {
+    fn inner(&self) -> &dyn ObjectStore {
+        &self.objects
+    }
+
     async fn put_opts(
         &self,
         location: &Path,
@@ -253,49 +252,6 @@ impl ObjectStore for RightUntilVersioned {
         }
         self.objects.put_opts(location, payload, options).await
     }
-
-    async fn put_multipart_opts(
-        &self,
-        location: &Path,
-        options: PutMultipartOptions,
-    ) -> object_store::Result<Box<dyn MultipartUpload>> {
-        self.objects.put_multipart_opts(location, options).await
-    }
-
-    async fn get_opts(
-        &self,
-        location: &Path,
-        options: GetOptions,
-    ) -> object_store::Result<GetResult> {
-        self.objects.get_opts(location, options).await
-    }
-
-    fn delete_stream(
-        &self,
-        locations: futures_util::stream::BoxStream<'static, object_store::Result<Path>>,
-    ) -> futures_util::stream::BoxStream<'static, object_store::Result<Path>> {
-        self.objects.delete_stream(locations)
-    }
-
-    fn list(
-        &self,
-        prefix: Option<&Path>,
-    ) -> futures_util::stream::BoxStream<'static, object_store::Result<ObjectMeta>> {
-        self.objects.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
-        self.objects.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(
-        &self,
-        from: &Path,
-        to: &Path,
-        options: CopyOptions,
-    ) -> object_store::Result<()> {
-        self.objects.copy_opts(from, to, options).await
-    }
 }
 
 fn unsupported<T>(operation: &'static str) -> Result<T, StoreError> {
@@ -305,11 +261,15 @@ fn unsupported<T>(operation: &'static str) -> Result<T, StoreError> {
     })
 }
 
+/// The administration of such a store.
+#[derive(Debug, Clone)]
+struct Ceph(Arc<LayeredStore<RightUntilVersioned>>);
+
 #[async_trait]
-impl BucketAdmin for RightUntilVersioned {
+impl BucketAdmin for Ceph {
     async fn list_versions(&self, key: &str, _limit: usize) -> Result<VersionList, StoreError> {
         let mut list = VersionList::default();
-        if let Ok(meta) = self.objects.head(&Path::from(key)).await {
+        if let Ok(meta) = self.0.head(&Path::from(key)).await {
             list.versions.push(ObjectVersion {
                 version: "null".to_owned(),
                 last_modified: qo_core::Timestamp::from_millis(0),
@@ -327,12 +287,12 @@ impl BucketAdmin for RightUntilVersioned {
     }
 
     async fn delete_version(&self, key: &str, _version: &str) -> Result<(), StoreError> {
-        let _ = self.objects.delete(&Path::from(key)).await;
+        let _ = self.0.delete(&Path::from(key)).await;
         Ok(())
     }
 
     async fn versioning(&self) -> Result<Versioning, StoreError> {
-        let states = (&self.versioned, &self.was_versioned);
+        let states = (&self.0.0.versioned, &self.0.0.was_versioned);
         Ok(
             match (
                 states.0.load(Ordering::SeqCst),
@@ -347,8 +307,8 @@ impl BucketAdmin for RightUntilVersioned {
 
     async fn set_versioning(&self, versioning: Versioning) -> Result<(), StoreError> {
         let on = versioning == Versioning::On;
-        self.versioned.store(on, Ordering::SeqCst);
-        self.was_versioned.fetch_or(on, Ordering::SeqCst);
+        self.0.0.versioned.store(on, Ordering::SeqCst);
+        self.0.0.was_versioned.fetch_or(on, Ordering::SeqCst);
         Ok(())
     }
 

@@ -1,10 +1,10 @@
-//! The tests of qo-direct that look at it from outside, in one binary.
+//! Integration tests of qo-direct, in one binary.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test that cannot go on should stop loudly"
+    reason = "tests panic on errors"
 )]
 
 mod bucket;
@@ -15,6 +15,6 @@ mod doctor;
 mod index_modes;
 mod init;
 mod maintenance;
-mod places;
+mod stores;
 mod urgency;
 mod waking;

@@ -1,4 +1,4 @@
-//! The monitor, the sweeper and the runner of direct mode, in virtual time.
+//! The monitor, the sweeper and the maintenance runner of direct mode, in paused time.
 
 mod leases;
 mod runner;
@@ -13,7 +13,7 @@ fn request() -> SubmitRequest {
     SubmitRequest::new("noop".parse().unwrap(), Json::null())
 }
 
-fn wish(worker: &str) -> ClaimRequest {
+fn claim_request(worker: &str) -> ClaimRequest {
     ClaimRequest::new(worker.parse().unwrap(), vec!["noop".parse().unwrap()])
 }
 
@@ -32,17 +32,17 @@ async fn submit_many(engine: &DirectEngine, count: usize) -> Vec<Task> {
 
 /// Claims one task, which must be there.
 async fn claim(engine: &DirectEngine) -> Task {
-    let mut claimed = engine.claim(&wish("w")).await.unwrap();
+    let mut claimed = engine.claim(&claim_request("w")).await.unwrap();
     assert_eq!(claimed.len(), 1);
     claimed.remove(0)
 }
 
 async fn claim_all(engine: &DirectEngine) -> Vec<Task> {
-    let mut wish = wish("w");
-    wish.max = 1_000;
+    let mut claim_request = claim_request("w");
+    claim_request.max = 1_000;
     let mut all = Vec::new();
     loop {
-        let claimed = engine.claim(&wish).await.unwrap();
+        let claimed = engine.claim(&claim_request).await.unwrap();
         if claimed.is_empty() {
             return all;
         }

@@ -1,4 +1,4 @@
-//! What is urgent is served first, also when it comes after a worker has looked.
+//! Urgent tasks come first, even if they are submitted after a worker has polled.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use qo_fixtures::Bucket;
 use crate::bucket::Engines as _;
 
 #[tokio::test(start_paused = true)]
-async fn an_urgent_task_does_not_wait_behind_an_old_page() {
+async fn an_urgent_task_does_not_wait_behind_a_cached_page() {
     let bucket = Bucket::new();
     let (submitter, worker) = (bucket.engine(), bucket.engine());
     let job = || SubmitRequest::new("job".parse().unwrap(), Json::null());
@@ -22,8 +22,8 @@ async fn an_urgent_task_does_not_wait_behind_an_old_page() {
     let name: qo_core::WorkerId = "w-1".parse().unwrap();
     let info = WorkerInfo::new(name.clone(), worker.now());
     worker.heartbeat(&info).await.unwrap();
-    let wish = ClaimRequest::new(name, vec!["job".parse().unwrap()]);
-    assert_eq!(worker.claim(&wish).await.unwrap().len(), 1);
+    let claim_request = ClaimRequest::new(name, vec!["job".parse().unwrap()]);
+    assert_eq!(worker.claim(&claim_request).await.unwrap().len(), 1);
 
     let urgent = SubmitRequest {
         priority: 0,
@@ -32,5 +32,5 @@ async fn an_urgent_task_does_not_wait_behind_an_old_page() {
     let urgent = submitter.submit(urgent).await.unwrap().task;
     // The worker is busy for a while with what it has.
     bucket.runtime.sleep(Duration::from_secs(10)).await;
-    assert_eq!(worker.claim(&wish).await.unwrap()[0].id, urgent.id);
+    assert_eq!(worker.claim(&claim_request).await.unwrap()[0].id, urgent.id);
 }

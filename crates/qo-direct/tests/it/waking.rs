@@ -1,7 +1,7 @@
-//! A waiting claim hears of every submit, however the requests of both cross each other.
+//! A waiting claim notices every submit, however the requests of both interleave.
 //!
-//! Many small runtimes run at once, each with delays of its own, so that looks fall before, between and after the steps of the
-//! submit. A look that comes too early and is not repeated would otherwise be made good only at the fallback interval.
+//! Many small runtimes run at once, each with its own delays, so that polls fall before, between and after the steps of the
+//! submit. A poll that comes too early and is not repeated would delay the claim until the fallback interval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn hears_of_a_submit(seed: u64, available: When) {
         available,
         ..SubmitRequest::new("job".parse().unwrap(), Json::null())
     };
-    let wish = ClaimRequest {
+    let claim_request = ClaimRequest {
         wait_ms: 8_000,
         ..ClaimRequest::new("w-1".parse().unwrap(), vec!["job".parse().unwrap()])
     };
@@ -55,7 +55,7 @@ async fn hears_of_a_submit(seed: u64, available: When) {
         runtime.sleep(pause).await;
         engine.submit(request).await.unwrap().task
     };
-    let (claimed, task) = futures_util::future::join(engine.claim(&wish), submit).await;
+    let (claimed, task) = futures_util::future::join(engine.claim(&claim_request), submit).await;
     let claimed = claimed.unwrap();
     assert_eq!(claimed.len(), 1, "seed {seed}: the claim waited in vain");
     assert_eq!(claimed[0].id, task.id);
@@ -70,11 +70,11 @@ async fn in_all_worlds(available: When) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_waiting_claim_hears_of_a_submit() {
+async fn a_waiting_claim_notices_a_submit() {
     in_all_worlds(When::Now).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_waiting_claim_hears_of_a_delayed_submit() {
+async fn a_waiting_claim_notices_a_delayed_submit() {
     in_all_worlds(When::InMillis(150)).await;
 }

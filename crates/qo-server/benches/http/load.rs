@@ -101,16 +101,16 @@ async fn work(engine: &RemoteEngine, count: usize) {
     let done = Arc::new(AtomicUsize::new(0));
     let mut workers = tokio::task::JoinSet::new();
     for number in 0..WORKERS {
-        let mut wish = ClaimRequest::new(
+        let mut claim = ClaimRequest::new(
             format!("w-{number}").parse().unwrap(),
             vec!["noop".parse().unwrap()],
         );
-        wish.wait_ms = 1_000;
-        wish.max = AT_ONCE;
+        claim.wait_ms = 1_000;
+        claim.max = AT_ONCE;
         let (engine, done) = (engine.clone(), Arc::clone(&done));
         workers.spawn(async move {
             while done.load(Ordering::Relaxed) < count {
-                let tasks = engine.claim(&wish).await.unwrap();
+                let tasks = engine.claim(&claim).await.unwrap();
                 let completions = tasks
                     .iter()
                     .map(|task| {

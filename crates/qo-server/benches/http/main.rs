@@ -1,8 +1,8 @@
-//! How many tasks a second a broker serves over HTTP to another process on the same machine.
+//! The tasks a second that a broker serves over HTTP to another process on the same machine.
 //!
 //! `cargo xtask bench broker http [--json]`. The benchmark starts itself again as the server: SlateDB on a store in memory with 30 ms
 //! injected into each request. The client submits, claims and completes through the remote engine, in batches, with inputs of
-//! 1 KiB. Both share the machine's cores, so that CPU time a task is told for each.
+//! 1 KiB. Both share the machine's cores, so the CPU time a task is reported for each.
 
 #![allow(
     missing_docs,
@@ -10,7 +10,7 @@
     clippy::expect_used,
     clippy::disallowed_methods,
     clippy::cast_precision_loss,
-    reason = "a benchmark stops loudly, reads the clock, and divides small numbers"
+    reason = "a benchmark panics on errors, reads the clock and divides small numbers"
 )]
 
 mod load;
@@ -18,38 +18,26 @@ mod server;
 
 use std::process::ExitCode;
 
-use qo_fixtures::Report;
+use qo_fixtures::run_benchmark;
 
-/// What the `qo` command uses.
+/// The allocator of the `qo` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What makes the benchmark the server.
+/// The argument that makes the benchmark the server.
 const SERVE: &str = "serve";
 const SCENARIO: &str = "http";
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|word| word != "--bench")
-        .collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    if words.first().is_some_and(|word| word == SERVE) {
+    if std::env::args().nth(1).is_some_and(|word| word == SERVE) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(server::serve());
         return ExitCode::SUCCESS;
     }
-    let unknown = words
-        .iter()
-        .find(|word| *word != SCENARIO && *word != "--json");
-    if let Some(unknown) = unknown {
-        eprintln!("there is no scenario {unknown:?}; there is {SCENARIO}");
-        return ExitCode::from(2);
-    }
-    let mut report = Report::new(words.iter().any(|word| word == "--json"));
-    runtime.block_on(load::run(&mut report));
-    report.print();
-    ExitCode::SUCCESS
+    let description = "slate behind HTTP, called by another process: tasks a second";
+    run_benchmark(
+        "broker http",
+        &[(SCENARIO, description)],
+        async |_, report| load::run(report).await,
+    )
 }

@@ -5,7 +5,9 @@ use qo_server::tokens::{NewToken, Scope, TokenStore};
 use qo_server::{Auth, ServeError, Server, documented};
 use qo_store::runtime::TokioRuntime;
 
-use crate::support::{ask, client_of, config, engine_on, memory, serve};
+use qo_fixtures::client_of;
+
+use crate::support::{api, config, engine_on, memory, serve};
 
 pub(crate) fn token(scopes: &[Scope]) -> NewToken {
     let runtime = TokioRuntime::shared();
@@ -63,7 +65,7 @@ async fn every_route_asks_for_a_token_of_the_right_scope() {
     let stranger = token(&Scope::ALL);
     let mut guarded = 0;
     for (method, path) in documented() {
-        let request = || ask(&method, filled(&path)).json(&serde_json::json!({}));
+        let request = || api(&method, filled(&path)).json(&serde_json::json!({}));
         if is_free(&path) {
             assert!(
                 server.send(request()).await.status().is_success(),
@@ -92,7 +94,7 @@ async fn every_route_asks_for_a_token_of_the_right_scope() {
                 if path == "/v1/events" {
                     continue;
                 }
-                let (status, _) = server.answer(request().token(token.reveal())).await;
+                let (status, _) = server.reply(request().token(token.reveal())).await;
                 assert!(
                     !matches!(status, 401 | 403),
                     "{method} {path} {scope}: {status}"
@@ -148,10 +150,10 @@ async fn with_tokens_it_serves_other_machines() {
     let mut server = serve(config).await;
     server.url = server.url.replace("0.0.0.0", "127.0.0.1");
     server
-        .refused(ask("GET", "/v1/stats"), 401, "unauthorized")
+        .refused(api("GET", "/v1/stats"), 401, "unauthorized")
         .await;
     let (status, _) = server
-        .answer(ask("GET", "/v1/stats").token(token.reveal()))
+        .reply(api("GET", "/v1/stats").token(token.reveal()))
         .await;
     assert_eq!(status, 200);
 }

@@ -7,7 +7,9 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::support::{ask, config, serve, until};
+use qo_fixtures::until;
+
+use crate::support::{api, config, serve};
 
 fn request() -> SubmitRequest {
     SubmitRequest::new("t".parse().unwrap(), qo::Json::null())
@@ -20,24 +22,24 @@ async fn a_claim_that_is_repeated_under_its_name_gets_the_same_tasks() {
         server.engine.submit(request()).await.unwrap();
     }
     let claim = |name: &str, max: u32| {
-        ask("POST", "/v1/claim")
+        api("POST", "/v1/claim")
             .header("x-request-id", name)
             .json(&json!({"worker_id": "w", "max": max, "wait_ms": 20_000}))
     };
-    let (_, first) = server.answer(claim("one", 1)).await;
-    let (_, again) = server.answer(claim("one", 1)).await;
-    let (_, other) = server.answer(claim("two", 1)).await;
+    let (_, first) = server.reply(claim("one", 1)).await;
+    let (_, again) = server.reply(claim("one", 1)).await;
+    let (_, other) = server.reply(claim("two", 1)).await;
     assert_eq!(first["tasks"].as_array().unwrap().len(), 1);
     assert_eq!(first, again);
     assert_ne!(first["tasks"][0]["id"], other["tasks"][0]["id"]);
     server.refused(claim("one", 2), 400, "bad_request").await;
 
     // Both copies of a claim that waits get what it finds.
-    let (_, third) = server.answer(claim("three", 1)).await;
+    let (_, third) = server.reply(claim("three", 1)).await;
     assert_eq!(third["tasks"].as_array().unwrap().len(), 1);
     let waiting = futures_util::future::join3(
-        server.answer(claim("four", 1)),
-        server.answer(claim("four", 1)),
+        server.reply(claim("four", 1)),
+        server.reply(claim("four", 1)),
         async {
             tokio::time::timeout(Duration::from_millis(300), std::future::pending::<()>())
                 .await
@@ -62,7 +64,7 @@ async fn what_a_client_that_has_gone_was_handed_out_is_given_back() {
     );
     connection.write_all(head.as_bytes()).await.unwrap();
     until("the server has the request", async || {
-        let (_, metrics) = server.answer(ask("GET", "/metrics")).await;
+        let (_, metrics) = server.reply(api("GET", "/metrics")).await;
         metrics
             .as_str()
             .unwrap()
@@ -76,7 +78,7 @@ async fn what_a_client_that_has_gone_was_handed_out_is_given_back() {
         .ok();
     drop(connection);
     until("the server has noticed", async || {
-        let (_, metrics) = server.answer(ask("GET", "/metrics")).await;
+        let (_, metrics) = server.reply(api("GET", "/metrics")).await;
         metrics
             .as_str()
             .unwrap()

@@ -16,7 +16,7 @@ use qo_store::client::ClientConfig;
 use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::{OpenOptions, Store, open};
 
-use crate::support::{Running, config, engine_on, memory, serve_engine};
+use crate::support::{TestServer, config, engine_on, memory, serve_engine};
 
 const PAYLOAD_MAX_BYTES: u64 = 256 * 1024;
 
@@ -26,7 +26,7 @@ struct Remote {
     name: &'static str,
     open: Opener,
     one_server: bool,
-    servers: Mutex<Vec<Running>>,
+    servers: Mutex<Vec<TestServer>>,
     upkeep: Upkeep,
     foreign_tasks: usize,
     keeps_versions: bool,

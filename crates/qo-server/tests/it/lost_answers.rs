@@ -89,7 +89,7 @@ fn request() -> SubmitRequest {
     SubmitRequest::new("t".parse().unwrap(), Json::null())
 }
 
-fn wish() -> ClaimRequest {
+fn claim_request() -> ClaimRequest {
     ClaimRequest {
         wait_ms: 20_000,
         ..ClaimRequest::new("w".parse().unwrap(), vec![])
@@ -118,7 +118,7 @@ async fn everything_is_done_once_although_answers_are_lost() {
     );
 
     lossy.lose(2);
-    let tasks = engine.claim(&wish()).await.unwrap();
+    let tasks = engine.claim(&claim_request()).await.unwrap();
     assert_eq!(tasks.len(), 1);
     assert_eq!(
         (tasks[0].id, tasks[0].attempt),
@@ -145,7 +145,7 @@ async fn the_own_end_of_an_attempt_is_recognised_whatever_it_was() {
     let engine = remote(&lossy.url);
     let attempt = async || {
         engine.submit(request()).await.unwrap();
-        let task = engine.claim(&wish()).await.unwrap().pop().unwrap();
+        let task = engine.claim(&claim_request()).await.unwrap().pop().unwrap();
         (task.id, task.lease_id.unwrap())
     };
     let failure = || Failure {
@@ -177,7 +177,7 @@ async fn the_own_end_of_an_attempt_is_recognised_whatever_it_was() {
     let released = engine.release(id, lease).await.unwrap();
     assert_eq!((released.id, released.status), (id, Status::Pending));
     // An end that somebody built upon is still recognised.
-    let task = engine.claim(&wish()).await.unwrap().pop().unwrap();
+    let task = engine.claim(&claim_request()).await.unwrap().pop().unwrap();
     assert_eq!(task.id, id);
     let lease = task.lease_id.unwrap();
 
@@ -196,7 +196,7 @@ async fn a_caller_who_was_left_in_doubt_may_tell_the_end_again() {
     config.retry_for = std::time::Duration::ZERO;
     let engine = RemoteEngine::new(config, TokioRuntime::shared()).unwrap();
     engine.submit(request()).await.unwrap();
-    let task = engine.claim(&wish()).await.unwrap().pop().unwrap();
+    let task = engine.claim(&claim_request()).await.unwrap().pop().unwrap();
     let lease = task.lease_id.unwrap();
     lossy.lose(1);
     let doubt = engine.complete(task.id, lease, None).await.unwrap_err();
@@ -271,7 +271,7 @@ async fn an_error_page_of_a_proxy_is_a_lost_answer() {
     let submitted = engine.submit(request()).await.unwrap();
     assert!(!submitted.duplicate, "its own copy is no duplicate");
     lossy.lose(1);
-    let tasks = engine.claim(&wish()).await.unwrap();
+    let tasks = engine.claim(&claim_request()).await.unwrap();
     assert_eq!((tasks[0].id, tasks[0].attempt), (submitted.task.id, 1));
     lossy.lose(1);
     let lease = tasks[0].lease_id.unwrap();

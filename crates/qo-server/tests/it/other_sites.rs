@@ -1,6 +1,6 @@
 //! A browser on this machine must not be the tool of another site.
 
-use crate::support::{ask, config, serve};
+use crate::support::{api, config, serve};
 
 #[tokio::test]
 async fn requests_of_other_sites_are_refused_where_no_token_is_needed() {
@@ -15,9 +15,9 @@ async fn requests_of_other_sites_are_refused_where_no_token_is_needed() {
         ("sec-fetch-site", "cross-site"),
         ("sec-fetch-site", "same-site"),
     ] {
-        let request = ask("POST", "/v1/queues/q/pause").header(name, value);
+        let request = api("POST", "/v1/queues/q/pause").header(name, value);
         server.refused(request, 403, "cross_site").await;
-        let page = ask("GET", "/docs").header(name, value);
+        let page = api("GET", "/docs").header(name, value);
         server.refused(page, 403, "cross_site").await;
     }
     assert_eq!(server.objects().await, [], "nothing was written");
@@ -29,7 +29,7 @@ async fn requests_of_other_sites_are_refused_where_no_token_is_needed() {
         ("host", "[::1]:1234"),
     ] {
         let response = server
-            .send(ask("GET", "/v1/stats").header(name, value))
+            .send(api("GET", "/v1/stats").header(name, value))
             .await;
         assert_eq!(response.status(), 200, "{name}: {value}");
     }
@@ -40,6 +40,6 @@ async fn other_names_can_be_allowed() {
     let mut config = config();
     config.hosts = vec!["queue.internal".to_owned()];
     let server = serve(config).await;
-    let named = ask("GET", "/v1/stats").header("host", "Queue.internal:80");
+    let named = api("GET", "/v1/stats").header("host", "Queue.internal:80");
     assert_eq!(server.send(named).await.status(), 200);
 }

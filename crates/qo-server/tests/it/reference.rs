@@ -7,7 +7,7 @@ use qo_server::{Auth, documented};
 use serde_json::{Value, json};
 
 use crate::access::{filled, token};
-use crate::support::{ask, config, serve};
+use crate::support::{api, config, serve};
 
 #[tokio::test]
 async fn every_documented_route_is_served_and_no_other() {
@@ -18,7 +18,7 @@ async fn every_documented_route_is_served_and_no_other() {
         if path == "/v1/events" {
             continue;
         }
-        let (status, answer) = server.answer(ask(&method, filled(&path))).await;
+        let (status, answer) = server.reply(api(&method, filled(&path))).await;
         assert_ne!(answer["code"], "no_route", "{method} {path}");
         assert_ne!(status, 405, "{method} {path}");
     }
@@ -27,7 +27,7 @@ async fn every_documented_route_is_served_and_no_other() {
         for method in methods {
             let known = documented().contains(&(method.to_owned(), path.clone()));
             if !known {
-                let request = ask(method, filled(&path));
+                let request = api(method, filled(&path));
                 server.refused(request, 405, "no_method").await;
             }
         }
@@ -38,7 +38,7 @@ async fn every_documented_route_is_served_and_no_other() {
 async fn the_page_needs_nothing_from_elsewhere() {
     let server = serve(config()).await;
     for path in ["/docs", "/docs/reference.js", "/docs/reference.css"] {
-        let response = server.send(ask("GET", path)).await;
+        let response = server.send(api("GET", path)).await;
         assert_eq!(response.status(), 200);
         let policy = response.headers()["content-security-policy"]
             .to_str()
@@ -58,7 +58,7 @@ async fn the_page_needs_nothing_from_elsewhere() {
             "{path}"
         );
     }
-    let (_, page) = server.answer(ask("GET", "/docs")).await;
+    let (_, page) = server.reply(api("GET", "/docs")).await;
     let page = page.as_str().unwrap().to_owned();
     assert!(
         !page.contains("<script>") && !page.contains("<style"),
@@ -75,18 +75,18 @@ async fn the_document_describes_tasks_as_they_are() {
         "idempotency_window_ms": 1000, "expires_in_ms": 100_000,
         "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     });
-    server.answer(ask("POST", "/v1/tasks").json(&body)).await;
-    let wish = json!({"worker_id": "w", "wait_ms": 20_000});
-    let (_, answer) = server.answer(ask("POST", "/v1/claim").json(&wish)).await;
+    server.reply(api("POST", "/v1/tasks").json(&body)).await;
+    let request = json!({"worker_id": "w", "wait_ms": 20_000});
+    let (_, answer) = server.reply(api("POST", "/v1/claim").json(&request)).await;
     let task = answer["tasks"][0].clone();
     let path = format!("/v1/tasks/{}", task["id"].as_str().unwrap());
     let progress = json!({"lease_id": task["lease_id"], "percent": 1});
     let (_, running) = server
-        .answer(ask("POST", format!("{path}/progress")).json(&progress))
+        .reply(api("POST", format!("{path}/progress")).json(&progress))
         .await;
     let complete = json!({"lease_id": task["lease_id"], "output": 2});
     let (_, done) = server
-        .answer(ask("POST", format!("{path}/complete")).json(&complete))
+        .reply(api("POST", format!("{path}/complete")).json(&complete))
         .await;
 
     let document = serde_json::to_value(qo_server::document()).unwrap();

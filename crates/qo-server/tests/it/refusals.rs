@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::access::filled;
-use crate::support::{ask, config, serve};
+use crate::support::{api, config, serve};
 
 /// The routes that read a body.
 const WITH_BODY: &[(&str, &str)] = &[
@@ -36,7 +36,7 @@ async fn bad_and_oversize_bodies_are_refused() {
             "[1",
             "7",
         ] {
-            let (status, problem) = server.answer(ask(method, &path).body(bad)).await;
+            let (status, problem) = server.reply(api(method, &path).body(bad)).await;
             assert_eq!(
                 (status, &problem["code"]),
                 (400, &json!("bad_body")),
@@ -45,16 +45,16 @@ async fn bad_and_oversize_bodies_are_refused() {
         }
         let large = json!({ "task_type": "t", "input": "x".repeat(8_192) }).to_string();
         let problem = server
-            .refused(ask(method, &path).body(large), 413, "body_too_large")
+            .refused(api(method, &path).body(large), 413, "body_too_large")
             .await;
         assert_eq!(problem["limit"], 4_096);
-        let form = ask(method, &path)
+        let form = api(method, &path)
             .body("a=b")
             .header("content-type", "text/plain");
-        let (status, _) = server.answer(form).await;
+        let (status, _) = server.reply(form).await;
         assert!((400..500).contains(&status), "{method} {path}: {status}");
     }
-    let plain = ask("POST", "/v1/tasks").header("content-type", "text/plain");
+    let plain = api("POST", "/v1/tasks").header("content-type", "text/plain");
     server.refused(plain, 415, "bad_media_type").await;
     assert_eq!(server.objects().await, [], "nothing was written");
 }
@@ -94,7 +94,7 @@ async fn unknown_ids_are_not_found_and_no_ids_are_refused() {
     let id = "550e8400-e29b-41d4-a716-446655440000";
     for (method, rest, body) in bodies {
         let request = |id: &str| {
-            let request = ask(method, format!("/v1/tasks/{id}{rest}"));
+            let request = api(method, format!("/v1/tasks/{id}{rest}"));
             if body.is_null() {
                 request
             } else {
@@ -118,7 +118,7 @@ async fn unknown_ids_are_not_found_and_no_ids_are_refused() {
 #[tokio::test]
 async fn what_makes_no_sense_is_named() {
     let server = serve(config()).await;
-    let submit = |body: Value| ask("POST", "/v1/tasks").json(&body);
+    let submit = |body: Value| api("POST", "/v1/tasks").json(&body);
     for (body, status, code) in [
         (
             json!({"task_type": "t", "priority": 10}),
@@ -146,7 +146,7 @@ async fn what_makes_no_sense_is_named() {
         "]".repeat(200)
     );
     server
-        .refused(ask("POST", "/v1/tasks").body(deep), 400, "bad_request")
+        .refused(api("POST", "/v1/tasks").body(deep), 400, "bad_request")
         .await;
     for query in [
         "?limit=0",
@@ -159,20 +159,20 @@ async fn what_makes_no_sense_is_named() {
         "?limit=1&limit=2",
     ] {
         server
-            .refused(ask("GET", format!("/v1/tasks{query}")), 400, "bad_request")
+            .refused(api("GET", format!("/v1/tasks{query}")), 400, "bad_request")
             .await;
     }
     server
-        .refused(ask("GET", "/v1/nonsense"), 404, "no_route")
+        .refused(api("GET", "/v1/nonsense"), 404, "no_route")
         .await;
     server
-        .refused(ask("GET", "/nowhere"), 404, "no_route")
+        .refused(api("GET", "/nowhere"), 404, "no_route")
         .await;
     server
-        .refused(ask("DELETE", "/v1/tasks"), 405, "no_method")
+        .refused(api("DELETE", "/v1/tasks"), 405, "no_method")
         .await;
     server
-        .refused(ask("POST", "/v1/queues/a%2fb/pause"), 400, "bad_request")
+        .refused(api("POST", "/v1/queues/a%2fb/pause"), 400, "bad_request")
         .await;
     assert_eq!(server.objects().await, [], "nothing was written");
 }
@@ -181,12 +181,12 @@ async fn what_makes_no_sense_is_named() {
 async fn the_request_keeps_the_name_that_it_came_with() {
     let server = serve(config()).await;
     let response = server
-        .send(ask("GET", "/healthz").header("x-request-id", "my-name"))
+        .send(api("GET", "/healthz").header("x-request-id", "my-name"))
         .await;
     assert_eq!(response.headers()["x-request-id"], "my-name");
     let long = "x".repeat(200);
     let response = server
-        .send(ask("GET", "/healthz").header("x-request-id", &long))
+        .send(api("GET", "/healthz").header("x-request-id", &long))
         .await;
     assert_ne!(response.headers()["x-request-id"], long.as_str());
 }

@@ -14,7 +14,7 @@ use qo_store::wrap::CountingStore;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::support::{PATIENCE, ask, config, memory, serve, serve_engine, serve_store};
+use crate::support::{WAIT_MAX, api, config, memory, serve, serve_engine, serve_store};
 
 #[tokio::test]
 async fn metrics_tell_what_happened() {
@@ -26,16 +26,16 @@ async fn metrics_tell_what_happened() {
     config.stats_max_age = Duration::ZERO;
     let server = serve_store(store, config).await;
     let body = json!({"task_type": "mail", "queue": "q"});
-    server.answer(ask("POST", "/v1/tasks").json(&body)).await;
-    server.answer(ask("POST", "/v1/tasks").json(&body)).await;
-    let wish = json!({"worker_id": "w", "queues": ["q"], "wait_ms": 20_000});
-    let (_, claimed) = server.answer(ask("POST", "/v1/claim").json(&wish)).await;
+    server.reply(api("POST", "/v1/tasks").json(&body)).await;
+    server.reply(api("POST", "/v1/tasks").json(&body)).await;
+    let claim = json!({"worker_id": "w", "queues": ["q"], "wait_ms": 20_000});
+    let (_, claimed) = server.reply(api("POST", "/v1/claim").json(&claim)).await;
     let task = &claimed["tasks"][0];
     let path = format!("/v1/tasks/{}/complete", task["id"].as_str().unwrap());
     let done = json!({ "lease_id": task["lease_id"] });
-    server.answer(ask("POST", path).json(&done)).await;
+    server.reply(api("POST", path).json(&done)).await;
 
-    let response = server.send(ask("GET", "/metrics")).await;
+    let response = server.send(api("GET", "/metrics")).await;
     let content_type = response.headers()["content-type"]
         .to_str()
         .unwrap()
@@ -118,33 +118,33 @@ async fn only_a_leader_serves() {
     let server = serve(config).await;
     let metrics = async || {
         server
-            .send(ask("GET", "/metrics"))
+            .send(api("GET", "/metrics"))
             .await
             .text()
             .await
             .unwrap()
     };
     let has = |text: &str, line: &str| text.lines().any(|found| found == line);
-    assert_eq!(server.send(ask("GET", "/readyz")).await.status(), 200);
-    assert_eq!(server.send(ask("GET", "/v1/stats")).await.status(), 200);
+    assert_eq!(server.send(api("GET", "/readyz")).await.status(), 200);
+    assert_eq!(server.send(api("GET", "/v1/stats")).await.status(), 200);
     let text = metrics().await;
     assert!(
         has(&text, "qo_leader 1") && has(&text, "qo_leader_epoch 7"),
         "{text}"
     );
     leader.epoch.send_replace(0);
-    assert_eq!(server.send(ask("GET", "/readyz")).await.status(), 503);
+    assert_eq!(server.send(api("GET", "/readyz")).await.status(), 503);
     let text = metrics().await;
     assert!(
         has(&text, "qo_leader 0") && !text.contains("qo_leader_epoch"),
         "{text}"
     );
-    assert_eq!(server.send(ask("GET", "/healthz")).await.status(), 200);
+    assert_eq!(server.send(api("GET", "/healthz")).await.status(), 200);
     let problem = server
-        .refused(ask("GET", "/v1/stats"), 503, "not_leader")
+        .refused(api("GET", "/v1/stats"), 503, "not_leader")
         .await;
     assert_eq!(problem["leader"], other.url);
-    let submit = ask("POST", "/v1/tasks").json(&json!({"task_type": "t"}));
+    let submit = api("POST", "/v1/tasks").json(&json!({"task_type": "t"}));
     server.refused(submit, 503, "not_leader").await;
     assert_eq!(server.objects().await, [], "nothing was written");
 
@@ -164,7 +164,7 @@ async fn what_was_meant_for_another_broker_is_refused() {
     config.leader = Some(Arc::new(Appointed::new(1)));
     let broker = serve(config).await;
     let plain = serve(crate::support::config()).await;
-    let asked = |path: &str, id: &str| ask("GET", path).header("qo-broker", id);
+    let asked = |path: &str, id: &str| api("GET", path).header("qo-broker", id);
     assert_eq!(broker.send(asked("/v1/stats", "me")).await.status(), 200);
     assert_eq!(broker.send(asked("/healthz", "me")).await.status(), 200);
     for path in ["/v1/stats", "/healthz"] {
@@ -192,15 +192,15 @@ async fn an_array_is_refused_as_a_whole_where_the_queue_is_not_served() {
         JsonConfig::local(),
     );
     let server = serve_engine(store, Arc::new(engine), config()).await;
-    let submits = || ask("POST", "/v1/tasks").json(&json!([{"task_type": "t"}, {"nonsense": 1}]));
-    let (status, answers) = server.answer(submits()).await;
+    let submits = || api("POST", "/v1/tasks").json(&json!([{"task_type": "t"}, {"nonsense": 1}]));
+    let (status, answers) = server.reply(submits()).await;
     assert_eq!((status, answers.as_array().unwrap().len()), (200, 2));
     let task = &answers[0]["task"];
     server.engine.close().await;
     server.refused(submits(), 503, "closed").await;
     let lease = "550e8400-e29b-41d4-a716-446655440000";
     let end = json!([{"id": task["id"], "release": {"lease_id": lease}}]);
-    let told = ask("POST", "/v1/outcomes").json(&end);
+    let told = api("POST", "/v1/outcomes").json(&end);
     server.refused(told, 503, "closed").await;
 }
 
@@ -210,29 +210,29 @@ async fn listeners_are_let_go_when_another_process_leads() {
     let leader = Arc::new(Appointed::new(1));
     config.leader = Some(leader.clone());
     let server = serve(config).await;
-    let mut response = server.send(ask("GET", "/v1/events")).await;
+    let mut response = server.send(api("GET", "/v1/events")).await;
     assert_eq!(response.status(), 200);
     leader.epoch.send_replace(2);
-    let rest = tokio::time::timeout(PATIENCE, async {
+    let rest = tokio::time::timeout(WAIT_MAX, async {
         while let Ok(Some(_)) = response.chunk().await {}
     });
     rest.await.unwrap();
     leader.epoch.send_replace(0);
     server
-        .refused(ask("GET", "/v1/events"), 503, "not_leader")
+        .refused(api("GET", "/v1/events"), 503, "not_leader")
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listeners_hear_what_passes_through() {
     let mut server = serve(config()).await;
-    let mut response = server.send(ask("GET", "/v1/events?queue=q")).await;
+    let mut response = server.send(api("GET", "/v1/events?queue=q")).await;
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     for queue in ["other", "q"] {
         let body = json!({"task_type": "t", "queue": queue});
-        server.answer(ask("POST", "/v1/tasks").json(&body)).await;
+        server.reply(api("POST", "/v1/tasks").json(&body)).await;
     }
-    let chunk = tokio::time::timeout(PATIENCE, response.chunk())
+    let chunk = tokio::time::timeout(WAIT_MAX, response.chunk())
         .await
         .unwrap();
     let text = String::from_utf8(chunk.unwrap().unwrap().to_vec()).unwrap();
@@ -249,7 +249,7 @@ async fn listeners_hear_what_passes_through() {
     assert_eq!(event["status"], "pending");
     // The server's stop ends the stream.
     server.stop();
-    let rest = tokio::time::timeout(PATIENCE, async {
+    let rest = tokio::time::timeout(WAIT_MAX, async {
         while let Ok(Some(_)) = response.chunk().await {}
     });
     rest.await.unwrap();
@@ -263,11 +263,11 @@ async fn a_stop_ends_what_waits_and_finishes_what_runs() {
     let waiting = tokio::task::spawn({
         let engine = engine.clone();
         async move {
-            let wish = ClaimRequest {
+            let claim = ClaimRequest {
                 wait_ms: 2_000,
                 ..ClaimRequest::new("w".parse().unwrap(), vec![])
             };
-            engine.claim(&wish).await
+            engine.claim(&claim).await
         }
     });
     let request = SubmitRequest {
@@ -277,7 +277,7 @@ async fn a_stop_ends_what_waits_and_finishes_what_runs() {
     engine.submit(request).await.unwrap();
     server.stop();
     let ended = server.ended.take().unwrap();
-    tokio::time::timeout(PATIENCE, ended)
+    tokio::time::timeout(WAIT_MAX, ended)
         .await
         .unwrap()
         .unwrap();
@@ -299,6 +299,6 @@ async fn a_server_that_lost_its_leadership_on_the_way_does_not_answer() {
     config.leader = Some(Arc::new(leader));
     let server = serve(config).await;
     server
-        .refused(ask("GET", "/v1/stats"), 503, "not_leader")
+        .refused(api("GET", "/v1/stats"), 503, "not_leader")
         .await;
 }

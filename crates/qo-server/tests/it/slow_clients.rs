@@ -5,14 +5,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{PATIENCE, ask, config, serve};
+use crate::support::{WAIT_MAX, api, config, serve};
 
 /// Sends bytes, and gives what comes back until the server ends the connection.
 async fn exchange(authority: &str, bytes: &[u8]) -> String {
     let mut connection = TcpStream::connect(authority).await.unwrap();
     connection.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    tokio::time::timeout(PATIENCE, connection.read_to_end(&mut answer))
+    tokio::time::timeout(WAIT_MAX, connection.read_to_end(&mut answer))
         .await
         .expect("the server ends the connection")
         .ok();
@@ -28,7 +28,7 @@ async fn a_head_that_does_not_come_ends_the_connection() {
         let answer = exchange(server.authority(), part.as_bytes()).await;
         assert!(!answer.contains("200"), "{answer}");
     }
-    assert_eq!(server.send(ask("GET", "/healthz")).await.status(), 200);
+    assert_eq!(server.send(api("GET", "/healthz")).await.status(), 200);
 }
 
 #[tokio::test]
@@ -67,22 +67,22 @@ async fn bodies_and_listeners_share_bounded_room() {
     config.limits.listeners_max = 1;
     let server = serve(config).await;
     let body = serde_json::json!({ "task_type": "t", "input": "x".repeat(200) });
-    let submit = ask("POST", "/v1/tasks").json(&body);
+    let submit = api("POST", "/v1/tasks").json(&body);
     server.refused(submit, 503, "overloaded").await;
-    let small = ask("POST", "/v1/tasks").json(&serde_json::json!({ "task_type": "t" }));
+    let small = api("POST", "/v1/tasks").json(&serde_json::json!({ "task_type": "t" }));
     assert_eq!(
         server.send(small).await.status(),
         201,
         "the room is free again"
     );
-    let listener = server.send(ask("GET", "/v1/events")).await;
+    let listener = server.send(api("GET", "/v1/events")).await;
     assert_eq!(listener.status(), 200);
     server
-        .refused(ask("GET", "/v1/events"), 503, "overloaded")
+        .refused(api("GET", "/v1/events"), 503, "overloaded")
         .await;
     drop(listener);
-    crate::support::until("there is room again", async || {
-        let status = server.send(ask("GET", "/v1/events")).await.status();
+    qo_fixtures::until("there is room again", async || {
+        let status = server.send(api("GET", "/v1/events")).await.status();
         (status == 200).then_some(())
     })
     .await;
@@ -127,7 +127,7 @@ async fn too_many_connections_are_turned_away() {
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     serde_json::from_str::<qo_remote::wire::Problem>(body).unwrap();
     drop(held);
-    crate::support::until("there is room again", async || {
+    qo_fixtures::until("there is room again", async || {
         let answer = exchange(
             server.authority(),
             b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
@@ -145,15 +145,15 @@ async fn a_client_that_does_not_read_is_dropped() {
     let server = serve(config).await;
     let input = "x".repeat(1_000_000);
     let body = serde_json::json!({ "task_type": "t", "input": input });
-    let (_, answer) = server.answer(ask("POST", "/v1/tasks").json(&body)).await;
+    let (_, answer) = server.reply(api("POST", "/v1/tasks").json(&body)).await;
     let id = answer["task"]["id"].as_str().unwrap().to_owned();
     let mut connection = TcpStream::connect(server.authority()).await.unwrap();
     // More than the buffers of both sides hold.
     let request =
         format!("GET /v1/tasks/{id}/input HTTP/1.1\r\nhost: localhost\r\n\r\n").repeat(64);
     connection.write_all(request.as_bytes()).await.unwrap();
-    crate::support::until("the connection is gone", async || {
-        let (_, metrics) = server.answer(ask("GET", "/metrics")).await;
+    qo_fixtures::until("the connection is gone", async || {
+        let (_, metrics) = server.reply(api("GET", "/metrics")).await;
         metrics
             .as_str()
             .unwrap()

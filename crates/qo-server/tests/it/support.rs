@@ -1,22 +1,22 @@
-//! A server on a loopback port, and plain requests to it.
+//! A server on a loopback port, and requests to it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use qo::{DirectConfig, DirectEngine, Engine, Queue};
+use qo_fixtures::{TestStore, client_of};
 use qo_server::{Server, ServerConfig};
-use qo_store::client::ClientConfig;
 use qo_store::runtime::{Runtime, TokioRuntime};
-use qo_store::{OpenOptions, Store, StoreClient, open};
+use qo_store::{Store, StoreClient};
 use reqwest::{Client, Method, Response};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-/// How long anything may take that should happen at once: the machine may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for something that should happen at once: the machine may be busy.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// A server that runs until it is dropped.
-pub(crate) struct Running {
+pub(crate) struct TestServer {
     pub(crate) url: String,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) client: StoreClient,
@@ -25,18 +25,9 @@ pub(crate) struct Running {
     http: Client,
 }
 
-/// A store in memory that nobody else sees.
+/// A store in memory of its own.
 pub(crate) fn memory() -> Store {
-    open("memory:", &OpenOptions::new(TokioRuntime::shared())).unwrap()
-}
-
-pub(crate) fn client_of(store: &Store) -> StoreClient {
-    StoreClient::new(
-        Arc::clone(&store.objects),
-        Arc::clone(&store.clock),
-        TokioRuntime::shared(),
-        ClientConfig::default(),
-    )
+    TestStore::memory().open()
 }
 
 pub(crate) fn engine_on(store: &Store, config: DirectConfig) -> DirectEngine {
@@ -49,11 +40,11 @@ pub(crate) fn config() -> ServerConfig {
 }
 
 /// Serves a new store in memory.
-pub(crate) async fn serve(config: ServerConfig) -> Running {
+pub(crate) async fn serve(config: ServerConfig) -> TestServer {
     serve_store(memory(), config).await
 }
 
-pub(crate) async fn serve_store(store: Store, config: ServerConfig) -> Running {
+pub(crate) async fn serve_store(store: Store, config: ServerConfig) -> TestServer {
     let engine = engine_on(&store, DirectConfig::local());
     serve_engine(store, Arc::new(engine), config).await
 }
@@ -62,7 +53,7 @@ pub(crate) async fn serve_engine(
     store: Store,
     engine: Arc<dyn Engine>,
     config: ServerConfig,
-) -> Running {
+) -> TestServer {
     let runtime: Arc<dyn Runtime> = TokioRuntime::shared();
     let queue = Queue::new(Arc::clone(&engine), runtime);
     let server = Server::bind(queue, config).await.unwrap();
@@ -71,7 +62,7 @@ pub(crate) async fn serve_engine(
     let ended = tokio::task::spawn(server.run_until(async {
         let _ = stopped.await;
     }));
-    Running {
+    TestServer {
         url,
         client: client_of(&store),
         engine,
@@ -82,7 +73,7 @@ pub(crate) async fn serve_engine(
 }
 
 pub(crate) fn plain_client() -> Client {
-    // The remote engine does the same; the first one wins.
+    // The remote engine does the same. The first call wins.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder()
         .no_proxy()
@@ -91,8 +82,8 @@ pub(crate) fn plain_client() -> Client {
         .unwrap()
 }
 
-/// A request to be.
-pub(crate) struct Ask {
+/// A request.
+pub(crate) struct ApiRequest {
     method: Method,
     path: String,
     token: Option<String>,
@@ -100,8 +91,8 @@ pub(crate) struct Ask {
     body: Option<String>,
 }
 
-pub(crate) fn ask(method: &str, path: impl Into<String>) -> Ask {
-    Ask {
+pub(crate) fn api(method: &str, path: impl Into<String>) -> ApiRequest {
+    ApiRequest {
         method: method.parse().unwrap(),
         path: path.into(),
         token: None,
@@ -110,7 +101,7 @@ pub(crate) fn ask(method: &str, path: impl Into<String>) -> Ask {
     }
 }
 
-impl Ask {
+impl ApiRequest {
     pub(crate) fn token(mut self, token: &str) -> Self {
         self.token = Some(token.to_owned());
         self
@@ -131,26 +122,27 @@ impl Ask {
     }
 }
 
-impl Running {
-    pub(crate) async fn send(&self, ask: Ask) -> Response {
-        let mut request = self
-            .http
-            .request(ask.method, format!("{}{}", self.url, ask.path));
-        for (name, value) in ask.headers {
+impl TestServer {
+    pub(crate) async fn send(&self, api_request: ApiRequest) -> Response {
+        let mut request = self.http.request(
+            api_request.method,
+            format!("{}{}", self.url, api_request.path),
+        );
+        for (name, value) in api_request.headers {
             request = request.header(name, value);
         }
-        if let Some(token) = ask.token {
+        if let Some(token) = api_request.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        if let Some(body) = ask.body {
+        if let Some(body) = api_request.body {
             request = request.body(body);
         }
-        request.timeout(PATIENCE).send().await.unwrap()
+        request.timeout(WAIT_MAX).send().await.unwrap()
     }
 
-    /// The status and the JSON of an answer.
-    pub(crate) async fn answer(&self, ask: Ask) -> (u16, Value) {
-        let response = self.send(ask).await;
+    /// Sends a request, and returns the status and the JSON of the response.
+    pub(crate) async fn reply(&self, api_request: ApiRequest) -> (u16, Value) {
+        let response = self.send(api_request).await;
         let status = response.status().as_u16();
         let body = response.bytes().await.unwrap();
         let value = if body.is_empty() {
@@ -162,10 +154,10 @@ impl Running {
         (status, value)
     }
 
-    /// Expects a problem of this status and code, in the right form.
-    pub(crate) async fn refused(&self, ask: Ask, status: u16, code: &str) -> Value {
-        let what = format!("{} {}", ask.method, ask.path);
-        let response = self.send(ask).await;
+    /// Sends a request, and expects a well-formed problem with this status and code.
+    pub(crate) async fn refused(&self, api_request: ApiRequest, status: u16, code: &str) -> Value {
+        let what = format!("{} {}", api_request.method, api_request.path);
+        let response = self.send(api_request).await;
         let found = response.status().as_u16();
         let content_type = response.headers()["content-type"].clone();
         let name = response.headers()["x-request-id"].clone();
@@ -206,21 +198,5 @@ impl Running {
 
     pub(crate) fn authority(&self) -> &str {
         self.url.split_once("://").unwrap().1
-    }
-}
-
-/// Looks again and again until something is there.
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let runtime = TokioRuntime::shared();
-    let deadline = runtime.monotonic() + PATIENCE;
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(
-            runtime.monotonic() < deadline,
-            "waited in vain until {what}"
-        );
-        runtime.sleep(Duration::from_millis(20)).await;
     }
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Running, ask, config, serve};
+use crate::support::{TestServer, api, config, serve};
 
-async fn submitted(server: &Running, body: Value) -> Value {
-    let (status, answer) = server.answer(ask("POST", "/v1/tasks").json(&body)).await;
+async fn submitted(server: &TestServer, body: Value) -> Value {
+    let (status, answer) = server.reply(api("POST", "/v1/tasks").json(&body)).await;
     assert_eq!(status, 201, "{answer}");
     answer["task"].clone()
 }
@@ -14,9 +14,9 @@ fn id(task: &Value) -> String {
     task["id"].as_str().unwrap().to_owned()
 }
 
-async fn claimed(server: &Running) -> Value {
-    let wish = json!({ "worker_id": "w", "wait_ms": 20_000 });
-    let (status, answer) = server.answer(ask("POST", "/v1/claim").json(&wish)).await;
+async fn claimed(server: &TestServer) -> Value {
+    let request = json!({ "worker_id": "w", "wait_ms": 20_000 });
+    let (status, answer) = server.reply(api("POST", "/v1/claim").json(&request)).await;
     assert_eq!(status, 200, "{answer}");
     answer["tasks"][0].clone()
 }
@@ -25,16 +25,16 @@ async fn claimed(server: &Running) -> Value {
 async fn a_task_goes_from_submit_to_completed() {
     let server = serve(config()).await;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let request = ask("POST", "/v1/tasks")
+    let request = api("POST", "/v1/tasks")
         .header("traceparent", trace)
         .body(r#"{"task_type":"t","input":{"n": 1.10,"a" :1}}"#);
     let response = server.send(request).await;
     assert_eq!(response.status(), 201);
     let location = response.headers()["location"].to_str().unwrap().to_owned();
-    let (_, task) = server.answer(ask("GET", &location)).await;
+    let (_, task) = server.reply(api("GET", &location)).await;
     assert_eq!(task["status"], "pending");
     let (_, text) = {
-        let response = server.send(ask("GET", format!("{location}/input"))).await;
+        let response = server.send(api("GET", format!("{location}/input"))).await;
         (response.status(), response.text().await.unwrap())
     };
     assert_eq!(text, r#"{"n": 1.10,"a" :1}"#, "to the byte");
@@ -45,30 +45,28 @@ async fn a_task_goes_from_submit_to_completed() {
     let step = |name: &str, body: Value| {
         let mut body = body;
         body["lease_id"] = lease.clone();
-        ask("POST", format!("{location}/{name}")).json(&body)
+        api("POST", format!("{location}/{name}")).json(&body)
     };
     let (status, renewed) = server
-        .answer(step("renew", json!({"lease_ms": 60_000})))
+        .reply(step("renew", json!({"lease_ms": 60_000})))
         .await;
     assert_eq!((status, &renewed["status"]), (200, &json!("running")));
     let (_, progress) = server
-        .answer(step("progress", json!({"percent": 40, "message": "half"})))
+        .reply(step("progress", json!({"percent": 40, "message": "half"})))
         .await;
     assert_eq!(progress["progress"]["percent"], 40.0);
     let (status, done) = server
-        .answer(step("complete", json!({"output": [1, 2]})))
+        .reply(step("complete", json!({"output": [1, 2]})))
         .await;
     assert_eq!((status, &done["status"]), (200, &json!("completed")));
-    let (_, output) = server
-        .answer(ask("GET", format!("{location}/output")))
-        .await;
+    let (_, output) = server.reply(api("GET", format!("{location}/output"))).await;
     assert_eq!(output, json!([1, 2]));
     let (_, waited) = server
-        .answer(ask("GET", format!("{location}?wait_ms=10")))
+        .reply(api("GET", format!("{location}?wait_ms=10")))
         .await;
     assert_eq!(waited["status"], "completed");
     let (_, history) = server
-        .answer(ask("GET", format!("{location}/history")))
+        .reply(api("GET", format!("{location}/history")))
         .await;
     assert_eq!(history["events"].as_array().unwrap().len(), 3);
 }
@@ -90,17 +88,17 @@ async fn the_other_outcomes_of_an_attempt() {
         let mut body = body;
         body["lease_id"] = task["lease_id"].clone();
         let path = format!("/v1/tasks/{}/{name}", id(&task));
-        let (code, after) = server.answer(ask("POST", &path).json(&body)).await;
+        let (code, after) = server.reply(api("POST", &path).json(&body)).await;
         assert_eq!((code, &after["status"]), (200, &json!(status)), "{name}");
         let problem = server
-            .refused(ask("POST", &path).json(&body), 409, "lease_lost")
+            .refused(api("POST", &path).json(&body), 409, "lease_lost")
             .await;
         assert_eq!(problem["task_status"], status);
         if name == "release" {
             let again = claimed(&server).await;
             let path = format!("/v1/tasks/{}/complete", id(&again));
             let body = json!({ "lease_id": again["lease_id"] });
-            server.answer(ask("POST", path).json(&body)).await;
+            server.reply(api("POST", path).json(&body)).await;
         }
     }
 }
@@ -114,7 +112,7 @@ async fn arrays_answer_for_each_part() {
         { "task_type": "t", "colour": "red" },
         { "task_type": "t", "input": 2 },
     ]);
-    let (status, answers) = server.answer(ask("POST", "/v1/tasks").json(&parts)).await;
+    let (status, answers) = server.reply(api("POST", "/v1/tasks").json(&parts)).await;
     assert_eq!(status, 200);
     let codes: Vec<_> = answers
         .as_array()
@@ -125,10 +123,10 @@ async fn arrays_answer_for_each_part() {
     assert_eq!(codes, ["done", "out_of_bounds", "bad_body", "done"]);
     assert_eq!(answers[3]["task"]["input"], 2);
 
-    let wish = json!({ "worker_id": "w", "max": 10, "wait_ms": 20_000 });
+    let request = json!({ "worker_id": "w", "max": 10, "wait_ms": 20_000 });
     let mut tasks = Vec::new();
     while tasks.len() < 2 {
-        let (_, answer) = server.answer(ask("POST", "/v1/claim").json(&wish)).await;
+        let (_, answer) = server.reply(api("POST", "/v1/claim").json(&request)).await;
         tasks.extend(answer["tasks"].as_array().unwrap().clone());
     }
     let outcomes = json!([
@@ -138,14 +136,14 @@ async fn arrays_answer_for_each_part() {
         { "id": tasks[1]["id"] },
     ]);
     let (_, answers) = server
-        .answer(ask("POST", "/v1/outcomes").json(&outcomes))
+        .reply(api("POST", "/v1/outcomes").json(&outcomes))
         .await;
     assert_eq!(answers[0]["task"]["status"], "completed");
     assert_eq!(answers[1]["problem"]["code"], "lease_lost");
     assert_eq!(answers[2]["task"]["status"], "pending");
     assert_eq!(answers[3]["problem"]["code"], "bad_request");
     let too_many = vec![json!({"task_type": "t"}); 1_001];
-    let request = ask("POST", "/v1/tasks").json(&json!(too_many));
+    let request = api("POST", "/v1/tasks").json(&json!(too_many));
     server.refused(request, 400, "bad_request").await;
 }
 
@@ -153,20 +151,20 @@ async fn arrays_answer_for_each_part() {
 async fn a_key_makes_two_submits_one() {
     let server = serve(config()).await;
     let submit = || {
-        ask("POST", "/v1/tasks")
+        api("POST", "/v1/tasks")
             .header("idempotency-key", "order 17")
             .json(&json!({"task_type": "t"}))
     };
-    let (first, task) = server.answer(submit()).await;
-    let (second, again) = server.answer(submit()).await;
+    let (first, task) = server.reply(submit()).await;
+    let (second, again) = server.reply(submit()).await;
     assert_eq!((first, second), (201, 200));
     assert_eq!(task["task"]["id"], again["task"]["id"]);
     assert_eq!(again["duplicate"], true);
-    let quoted = ask("POST", "/v1/tasks")
+    let quoted = api("POST", "/v1/tasks")
         .header("idempotency-key", "\"order 17\"")
         .json(&json!({"task_type": "t"}));
-    assert_eq!(server.answer(quoted).await.0, 200);
-    let differs = ask("POST", "/v1/tasks")
+    assert_eq!(server.reply(quoted).await.0, 200);
+    let differs = api("POST", "/v1/tasks")
         .header("idempotency-key", "order 18")
         .json(&json!({"task_type": "t", "idempotency_key": "order 17"}));
     server.refused(differs, 400, "bad_request").await;
@@ -181,12 +179,12 @@ async fn bytes_go_in_and_come_out() {
     )
     .await;
     let path = format!("/v1/tasks/{}/input", id(&task));
-    let (_, kept) = server.answer(ask("GET", &path)).await;
+    let (_, kept) = server.reply(api("GET", &path)).await;
     assert_eq!(
         kept,
         json!({"$bytes": "PGI+aGk8L2I+", "content_type": "text/html"})
     );
-    let response = server.send(ask("GET", format!("{path}?raw=true"))).await;
+    let response = server.send(api("GET", format!("{path}?raw=true"))).await;
     let headers = response.headers().clone();
     assert_eq!(headers["content-type"], "text/html");
     assert_eq!(
@@ -201,7 +199,7 @@ async fn bytes_go_in_and_come_out() {
     );
     assert_eq!(response.text().await.unwrap(), "<b>hi</b>");
     let plain = submitted(&server, json!({"task_type": "t", "input": 1})).await;
-    let raw = ask("GET", format!("/v1/tasks/{}/input?raw=true", id(&plain)));
+    let raw = api("GET", format!("/v1/tasks/{}/input?raw=true", id(&plain)));
     server.refused(raw, 400, "bad_request").await;
 }
 
@@ -217,18 +215,18 @@ async fn operators_change_tasks_one_by_one_and_by_filter() {
         .await));
     }
     let path = |place: usize, operation: &str| format!("/v1/tasks/{}/{operation}", ids[place]);
-    let cancel = ask("POST", path(0, "cancel")).json(&json!({"reason": "a mistake"}));
-    let (_, task) = server.answer(cancel).await;
+    let cancel = api("POST", path(0, "cancel")).json(&json!({"reason": "a mistake"}));
+    let (_, task) = server.reply(cancel).await;
     assert_eq!(
         (&task["status"], &task["last_error"]),
         (&json!("cancelled"), &json!("a mistake"))
     );
-    let (status, task) = server.answer(ask("POST", path(0, "replay"))).await;
+    let (status, task) = server.reply(api("POST", path(0, "replay"))).await;
     assert_eq!((status, &task["status"]), (200, &json!("pending")));
 
-    let bulk = |body: Value| ask("POST", "/v1/bulk").json(&body);
+    let bulk = |body: Value| api("POST", "/v1/bulk").json(&body);
     let (_, preview) = server
-        .answer(bulk(
+        .reply(bulk(
             json!({"operation": "cancel", "filter": {}, "dry_run": true}),
         ))
         .await;
@@ -237,7 +235,7 @@ async fn operators_change_tasks_one_by_one_and_by_filter() {
         (&json!(3), &json!(0))
     );
     let (_, report) = server
-        .answer(bulk(
+        .reply(bulk(
             json!({"operation": "cancel", "filter": {"tag": "n1"}, "reason": "r"}),
         ))
         .await;
@@ -246,33 +244,33 @@ async fn operators_change_tasks_one_by_one_and_by_filter() {
         (&json!(1), &json!(1))
     );
     let (_, report) = server
-        .answer(bulk(json!({"operation": "cancel", "filter": {}})))
+        .reply(bulk(json!({"operation": "cancel", "filter": {}})))
         .await;
     assert_eq!(report["done"], 2);
     for operation in ["archive", "unarchive"] {
-        let (status, _) = server.answer(ask("POST", path(0, operation))).await;
+        let (status, _) = server.reply(api("POST", path(0, operation))).await;
         assert_eq!(status, 200);
     }
     let (_, page) = server
-        .answer(ask("GET", "/v1/tasks?status=cancelled&limit=2"))
+        .reply(api("GET", "/v1/tasks?status=cancelled&limit=2"))
         .await;
     assert_eq!(page["tasks"].as_array().unwrap().len(), 2);
     let next = page["next"].as_str().unwrap();
     let next: String = url_encoded(next);
     let (_, page) = server
-        .answer(ask(
+        .reply(api(
             "GET",
             format!("/v1/tasks?status=cancelled&limit=2&cursor={next}"),
         ))
         .await;
     assert_eq!(page["tasks"].as_array().unwrap().len(), 1);
     let response = server
-        .send(ask("DELETE", format!("/v1/tasks/{}", ids[0])))
+        .send(api("DELETE", format!("/v1/tasks/{}", ids[0])))
         .await;
     assert_eq!(response.status(), 204);
     server
         .refused(
-            ask("GET", format!("/v1/tasks/{}", ids[0])),
+            api("GET", format!("/v1/tasks/{}", ids[0])),
             404,
             "not_found",
         )
@@ -290,20 +288,20 @@ async fn queues_and_workers_are_looked_at() {
     submitted(&server, json!({"task_type": "t", "queue": "mail"})).await;
     assert_eq!(
         server
-            .send(ask("POST", "/v1/queues/mail/pause"))
+            .send(api("POST", "/v1/queues/mail/pause"))
             .await
             .status(),
         204
     );
-    let wish = ask("POST", "/v1/claim").json(&json!({"worker_id": "w", "queues": ["mail"]}));
-    let problem = server.refused(wish, 409, "queue_paused").await;
+    let request = api("POST", "/v1/claim").json(&json!({"worker_id": "w", "queues": ["mail"]}));
+    let problem = server.refused(request, 409, "queue_paused").await;
     assert_eq!(problem["queues"], json!(["mail"]));
-    let (_, stats) = server.answer(ask("GET", "/v1/stats")).await;
+    let (_, stats) = server.reply(api("GET", "/v1/stats")).await;
     assert_eq!(stats["queues"]["mail"]["statuses"]["pending"], 1);
     assert_eq!(stats["queues"]["mail"]["paused"], true);
     assert_eq!(
         server
-            .send(ask("POST", "/v1/queues/mail/resume"))
+            .send(api("POST", "/v1/queues/mail/resume"))
             .await
             .status(),
         204
@@ -312,16 +310,16 @@ async fn queues_and_workers_are_looked_at() {
     let worker = json!({
         "worker_id": "w1", "started_at": "2026-01-01T00:00:00Z", "last_heartbeat": "2026-01-01T00:00:00Z"
     });
-    let heartbeat = ask("PUT", "/v1/workers/w1").json(&worker);
+    let heartbeat = api("PUT", "/v1/workers/w1").json(&worker);
     assert_eq!(server.send(heartbeat).await.status(), 204);
-    let other = ask("PUT", "/v1/workers/w2").json(&worker);
+    let other = api("PUT", "/v1/workers/w2").json(&worker);
     server.refused(other, 400, "bad_request").await;
-    let (_, workers) = server.answer(ask("GET", "/v1/workers")).await;
+    let (_, workers) = server.reply(api("GET", "/v1/workers")).await;
     assert_eq!(workers["workers"][0]["worker_id"], "w1");
     assert_eq!(
-        server.send(ask("DELETE", "/v1/workers/w1")).await.status(),
+        server.send(api("DELETE", "/v1/workers/w1")).await.status(),
         204
     );
-    let (_, info) = server.answer(ask("GET", "/v1/info")).await;
+    let (_, info) = server.reply(api("GET", "/v1/info")).await;
     assert_eq!(info["service"], "qo");
 }

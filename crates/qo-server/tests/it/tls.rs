@@ -74,7 +74,7 @@ async fn a_handshake_that_does_not_come_ends_the_connection() {
         .unwrap();
     let mut answer = Vec::new();
     let read = connection.read_to_end(&mut answer);
-    tokio::time::timeout(crate::support::PATIENCE, read)
+    tokio::time::timeout(crate::support::WAIT_MAX, read)
         .await
         .unwrap()
         .ok();

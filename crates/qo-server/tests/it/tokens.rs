@@ -6,7 +6,9 @@ use qo_server::Auth;
 use qo_server::tokens::{Scope, TokenError, TokenStore};
 use qo_store::runtime::TokioRuntime;
 
-use crate::support::{ask, client_of, config, memory, serve_store, until};
+use qo_fixtures::{client_of, until};
+
+use crate::support::{api, config, memory, serve_store};
 
 #[tokio::test]
 async fn tokens_are_made_listed_and_revoked() {
@@ -64,7 +66,7 @@ async fn a_server_notices_new_and_revoked_tokens() {
     let mut config = config();
     config.auth = Auth::stored(tokens.clone());
     let server = serve_store(store, config).await;
-    let status = async |token: &str| server.answer(ask("GET", "/v1/stats").token(token)).await.0;
+    let status = async |token: &str| server.reply(api("GET", "/v1/stats").token(token)).await.0;
     assert_eq!(
         status("none").await,
         200,

@@ -12,7 +12,9 @@ use qo_store::wrap::CountingStore;
 use reqwest::Response;
 use serde_json::{Value, json};
 
-use crate::support::{PATIENCE, Running, ask, config, engine_on, memory, serve_engine, until};
+use qo_fixtures::until;
+
+use crate::support::{TestServer, WAIT_MAX, api, config, engine_on, memory, serve_engine};
 
 fn json_on(store: &Store) -> BrokerEngine {
     BrokerEngine::json(
@@ -45,8 +47,8 @@ fn sample(text: &str, name: &str) -> f64 {
     value.parse().unwrap()
 }
 
-async fn metrics(server: &Running) -> String {
-    let response = server.send(ask("GET", "/metrics")).await;
+async fn metrics(server: &TestServer) -> String {
+    let response = server.send(api("GET", "/metrics")).await;
     response.text().await.unwrap()
 }
 
@@ -73,14 +75,14 @@ async fn metrics_tell_of_commits_and_of_tasks_by_all_three_labels() {
             {"task_type": "mail", "queue": "q"},
             {"task_type": "bill", "queue": "q"},
         ]);
-        let (status, _) = server.answer(ask("POST", "/v1/tasks").json(&bodies)).await;
+        let (status, _) = server.reply(api("POST", "/v1/tasks").json(&bodies)).await;
         assert_eq!(status, 200);
-        let wish = json!({"worker_id": "w", "queues": ["q"], "types": ["mail"], "max": 2});
-        let (_, claimed) = server.answer(ask("POST", "/v1/claim").json(&wish)).await;
+        let claim = json!({"worker_id": "w", "queues": ["q"], "types": ["mail"], "max": 2});
+        let (_, claimed) = server.reply(api("POST", "/v1/claim").json(&claim)).await;
         let task = &claimed["tasks"][0];
         let path = format!("/v1/tasks/{}/complete", task["id"].as_str().unwrap());
         let done = json!({ "lease_id": task["lease_id"] });
-        server.answer(ask("POST", path).json(&done)).await;
+        server.reply(api("POST", path).json(&done)).await;
 
         let text = metrics(&server).await;
         for (status, task_type, count) in [
@@ -135,9 +137,9 @@ struct Listener {
 }
 
 impl Listener {
-    async fn new(server: &Running) -> Self {
+    async fn new(server: &TestServer) -> Self {
         Self {
-            response: server.send(ask("GET", "/v1/events")).await,
+            response: server.send(api("GET", "/v1/events")).await,
             text: String::new(),
             heard: Vec::new(),
         }
@@ -145,7 +147,7 @@ impl Listener {
 
     /// Listens until this was done to this task, and gives the status after it.
     async fn until(&mut self, operation: &str, id: &str) -> String {
-        let heard = tokio::time::timeout(PATIENCE, async {
+        let heard = tokio::time::timeout(WAIT_MAX, async {
             loop {
                 let found = self
                     .heard
@@ -172,8 +174,8 @@ impl Listener {
     }
 }
 
-async fn submit(server: &Running, body: &Value) -> String {
-    let (_, answer) = server.answer(ask("POST", "/v1/tasks").json(body)).await;
+async fn submit(server: &TestServer, body: &Value) -> String {
+    let (_, answer) = server.reply(api("POST", "/v1/tasks").json(body)).await;
     answer["task"]["id"].as_str().unwrap().to_owned()
 }
 
@@ -193,10 +195,10 @@ async fn listeners_hear_of_bulk_operations_purges_and_maintenance_once_each() {
         assert_eq!(listener.until("submit", &id).await, "pending", "{mode}");
 
         let bulk = json!({"operation": "cancel", "filter": {"task_type": "a"}});
-        let (status, done) = server.answer(ask("POST", "/v1/bulk").json(&bulk)).await;
+        let (status, done) = server.reply(api("POST", "/v1/bulk").json(&bulk)).await;
         assert_eq!((status, &done["done"]), (200, &json!(1)), "{mode}: {done}");
         assert_eq!(listener.until("cancel", &id).await, "cancelled", "{mode}");
-        server.send(ask("DELETE", format!("/v1/tasks/{id}"))).await;
+        server.send(api("DELETE", format!("/v1/tasks/{id}"))).await;
         assert_eq!(listener.until("purge", &id).await, "archived", "{mode}");
 
         let short = json!({"task_type": "b", "expires_in_ms": 20});
@@ -208,10 +210,10 @@ async fn listeners_hear_of_bulk_operations_purges_and_maintenance_once_each() {
                 (direct.now() > expired_by).then_some(())
             })
             .await;
-            let wish = ClaimRequest::new("w".parse().unwrap(), vec![]);
+            let claim = ClaimRequest::new("w".parse().unwrap(), vec![]);
             let claims = async {
                 loop {
-                    assert_eq!(direct.claim(&wish).await.unwrap(), []);
+                    assert_eq!(direct.claim(&claim).await.unwrap(), []);
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             };

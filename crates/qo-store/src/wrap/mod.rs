@@ -19,10 +19,13 @@ pub mod logging;
 pub mod prices;
 
 #[cfg(any(test, feature = "test-util"))]
+pub mod layer;
+#[cfg(any(test, feature = "test-util"))]
+pub mod testing;
+
 mod batches;
 mod operation;
-#[cfg(test)]
-pub(crate) mod testing;
+mod random;
 
 pub use counting::{CountingStore, RequestCounter};
 pub use counts::{Counts, Tally};
@@ -33,6 +36,7 @@ pub use latency::{Delay, LatencyStore};
 pub use logging::LoggingStore;
 pub use operation::Operation;
 pub use prices::Prices;
+pub use random::SplitMix64;
 
 /// The page size of a list, and the number of keys in one delete request.
 const PAGE: usize = 1_000;

@@ -1,42 +1,78 @@
 //! A runtime for tests: tokio's clock, which a test can pause, and seeded random numbers.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use qo_core::Timestamp;
 
 use crate::runtime::{BoxFuture, Runtime};
+use crate::wrap::random::SplitMix64;
 
-/// The increment of `SplitMix64`. It is odd, so that every number is visited once.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The wall-clock time at which every test begins: five seconds after the full minute, so that tests know which minute a lease ends in.
+pub const START_MS: i64 = 1_700_000_045_000;
 
-/// With `start_paused`, sleeping takes no real time, and the clock advances by exactly the time slept.
+/// The runtime of one process of a test.
+///
+/// With tokio's `start_paused`, sleeping takes no time and the clock advances by exactly what was slept. A process can have a wrong wall clock,
+/// and it can be killed.
 #[derive(Debug)]
-pub(crate) struct PausableRuntime {
+pub struct PausableRuntime {
     started: tokio::time::Instant,
-    state: AtomicU64,
+    wall_clock_offset_ms: i64,
+    random: SplitMix64,
+    spawned: Mutex<Vec<tokio::task::AbortHandle>>,
+    killed: AtomicBool,
 }
 
 impl PausableRuntime {
+    /// A runtime that begins at [`START_MS`].
     #[expect(clippy::disallowed_methods, reason = "this is a runtime")]
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
+        Self::starting(tokio::time::Instant::now(), seed, 0)
+    }
+
+    /// A runtime that begins at [`START_MS`], with seed 0.
+    pub fn shared() -> Arc<dyn Runtime> {
+        Arc::new(Self::new(0))
+    }
+
+    /// Another process at the same time, whose wall clock is ahead by `offset_ms`.
+    #[must_use]
+    pub fn beside(&self, seed: u64, offset_ms: i64) -> Arc<Self> {
+        Arc::new(Self::starting(self.started, seed, offset_ms))
+    }
+
+    fn starting(started: tokio::time::Instant, seed: u64, wall_clock_offset_ms: i64) -> Self {
         Self {
-            started: tokio::time::Instant::now(),
-            state: AtomicU64::new(seed),
+            started,
+            wall_clock_offset_ms,
+            random: SplitMix64::new(seed),
+            spawned: Mutex::default(),
+            killed: AtomicBool::new(false),
         }
     }
 
-    pub(crate) fn shared() -> Arc<dyn Runtime> {
-        Arc::new(Self::new(0))
+    /// Aborts everything that was spawned, and spawns nothing from now on.
+    pub fn kill(&self) {
+        self.killed.store(true, Ordering::Relaxed);
+        let mut spawned = self.spawned.lock().unwrap_or_else(PoisonError::into_inner);
+        for task in spawned.drain(..) {
+            task.abort();
+        }
+    }
+
+    /// Sleeps for some seconds.
+    pub async fn pass_seconds(&self, seconds: u64) {
+        self.sleep(Duration::from_secs(seconds)).await;
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is a runtime")]
 impl Runtime for PausableRuntime {
     fn now(&self) -> Timestamp {
-        let millis = i64::try_from(self.monotonic().as_millis()).unwrap();
-        Timestamp::from_millis(1_763_238_840_000 + millis)
+        let elapsed_ms = i64::try_from(self.monotonic().as_millis()).unwrap_or(i64::MAX);
+        Timestamp::from_millis(START_MS + self.wall_clock_offset_ms + elapsed_ms)
     }
 
     fn monotonic(&self) -> Duration {
@@ -48,17 +84,16 @@ impl Runtime for PausableRuntime {
     }
 
     fn spawn(&self, future: BoxFuture<()>) {
-        tokio::spawn(future);
+        if self.killed.load(Ordering::Relaxed) {
+            return;
+        }
+        let task = tokio::spawn(future).abort_handle();
+        let mut spawned = self.spawned.lock().unwrap_or_else(PoisonError::into_inner);
+        spawned.retain(|task| !task.is_finished());
+        spawned.push(task);
     }
 
     fn random(&self) -> u64 {
-        // SplitMix64: small, seedable, and random enough for pauses and faults.
-        let mut mixed = self
-            .state
-            .fetch_add(STEP, Ordering::Relaxed)
-            .wrapping_add(STEP);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.random.next_u64()
     }
 }

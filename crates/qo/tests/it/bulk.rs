@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use qo::{ClaimRequest, Error, Queue, Status, TaskFilter};
 
-use crate::test_store::TestStore;
+use crate::test_queue::TestQueue;
 
 async fn submit(queue: &Queue, count: usize, tag: &str) {
     let requests = (0..count)
@@ -22,8 +22,8 @@ fn tagged(tag: &str) -> TaskFilter {
     }
 }
 
-async fn scenario(store: TestStore) {
-    let queue = store.connect().await;
+async fn scenario(test_queue: TestQueue) {
+    let queue = test_queue.connect().await;
     submit(&queue, 40, "red").await;
     submit(&queue, 5, "blue").await;
     assert_eq!(queue.count(&tagged("red")).await.unwrap(), 40);
@@ -37,16 +37,12 @@ async fn scenario(store: TestStore) {
         .some()
         .unwrap();
     assert_eq!((report.matched, report.done), (40, 40));
-    assert_eq!(
-        seen,
-        (1..=40).collect::<Vec<_>>(),
-        "progress is reported for each"
-    );
+    assert_eq!(seen, (1..=40).collect::<Vec<_>>(), "told of each");
     let again = queue.cancel_all(tagged("red"), None, |_| {}).await;
     assert_eq!(again.clone().matched, 0);
     assert_eq!(again.some(), Err(Error::NothingMatched));
 
-    // Archived tasks are not replayed, and cancelled ones only if the filter names them.
+    // Archived ones are not replayed, and cancelled ones only if they are meant.
     let report = queue.archive_all(tagged("red"), |_| {}).await;
     assert_eq!(report.done, 40);
     let everything = TaskFilter::default();
@@ -61,7 +57,7 @@ async fn scenario(store: TestStore) {
     let report = queue.replay_all(cancelled, |_| {}).await;
     assert_eq!(report.done, 40);
 
-    // Failures are reported by task.
+    // What cannot be done is reported, task by task.
     let pending = TaskFilter {
         statuses: vec![Status::Pending],
         ..tagged("blue")
@@ -71,24 +67,24 @@ async fn scenario(store: TestStore) {
     assert_eq!(report.failed.len(), 5);
     assert_eq!(report.stopped, None);
 
-    // Retention: old finished tasks are deleted; new ones and live tasks stay.
-    let request = ClaimRequest {
+    // Retention: old ends go, young ones and live tasks stay.
+    let claim_request = ClaimRequest {
         max: 3,
-        ..crate::test_store::claim_request("worker-1", "job")
+        ..crate::test_queue::claim_request("worker-1", "job")
     };
-    let claimed = queue.claim(&request).await.unwrap();
+    let claimed = queue.claim(&claim_request).await.unwrap();
     for task in &claimed {
         let lease = task.lease_id.unwrap();
         queue.complete(task.id, lease, None).await.unwrap();
     }
     let hour = Duration::from_hours(1);
     let report = queue.purge_older_than(hour, &[], |_| {}).await;
-    assert_eq!(report.matched, 0, "no task is that old");
+    assert_eq!(report.matched, 0, "nothing is that old");
     queue.runtime().sleep(Duration::from_millis(5)).await;
     let report = queue
         .purge_older_than(Duration::ZERO, &[Status::Failed], |_| {})
         .await;
-    assert_eq!(report.matched, 0, "no task has failed");
+    assert_eq!(report.matched, 0, "nothing has failed");
     let report = queue.purge_older_than(Duration::ZERO, &[], |_| {}).await;
     assert_eq!(report.done, claimed.len() as u64);
     let left = queue.count(&everything).await.unwrap();

@@ -1,17 +1,19 @@
-//! Workers of several processes claim concurrently; each task is claimed once.
+//! Many workers of several processes claim at once; each task is handed out once.
 
 use std::collections::BTreeSet;
 
 use qo::{ClaimRequest, Status, TaskFilter};
 
-use crate::test_store::{TestStore, at_once, claim_request};
+use qo_fixtures::at_once;
+
+use crate::test_queue::{TestQueue, claim_request};
 
 const CLAIMERS: usize = 16;
 
-async fn scenario(store: TestStore) {
-    let tasks = if store.is_remote { 64 } else { 400 };
-    let client = store.connect().await;
-    race_for_one_task(&store).await;
+async fn scenario(test_queue: TestQueue) {
+    let tasks = if test_queue.is_remote() { 64 } else { 400 };
+    let client = test_queue.connect().await;
+    one_task_for_all(&test_queue).await;
 
     let requests = (0..tasks)
         .map(|n| client.task("crowd", &n).unwrap().build().unwrap())
@@ -22,19 +24,19 @@ async fn scenario(store: TestStore) {
     }
     let mut processes = Vec::new();
     for _ in 0..4 {
-        processes.push(store.connect().await);
+        processes.push(test_queue.connect().await);
     }
     let done: Vec<_> = at_once(CLAIMERS, |n| {
         let queue = processes[n % 4].clone();
         async move {
-            let request = ClaimRequest {
+            let claim_request = ClaimRequest {
                 max: 4,
                 wait_ms: 2_000,
                 ..claim_request(&format!("worker-{n}"), "crowd")
             };
             let mut done = Vec::new();
             loop {
-                let claimed = queue.claim(&request).await.unwrap();
+                let claimed = queue.claim(&claim_request).await.unwrap();
                 if claimed.is_empty() {
                     return done;
                 }
@@ -48,7 +50,7 @@ async fn scenario(store: TestStore) {
     })
     .await
     .concat();
-    assert_eq!(done.len(), tasks, "each was claimed once");
+    assert_eq!(done.len(), tasks, "each was handed out once");
     assert_eq!(done.into_iter().collect::<BTreeSet<_>>(), expected);
     let filter = TaskFilter {
         task_type: Some("crowd".parse().unwrap()),
@@ -61,19 +63,19 @@ async fn scenario(store: TestStore) {
     }
 }
 
-/// All workers race for one task, and one gets it.
-async fn race_for_one_task(store: &TestStore) {
-    let client = store.connect().await;
+/// All race for one task, and one gets it.
+async fn one_task_for_all(test_queue: &TestQueue) {
+    let client = test_queue.connect().await;
     let task = client.task("race", &()).unwrap().submit().await.unwrap();
     let winners: Vec<_> = at_once(CLAIMERS, |n| {
-        let connection = store.connection().skip_probe();
+        let connection = test_queue.connection().skip_probe();
         async move {
             let queue = connection.open().await.unwrap();
-            let request = ClaimRequest {
+            let claim_request = ClaimRequest {
                 wait_ms: 0,
                 ..claim_request(&format!("worker-{n}"), "race")
             };
-            queue.claim(&request).await.unwrap()
+            queue.claim(&claim_request).await.unwrap()
         }
     })
     .await

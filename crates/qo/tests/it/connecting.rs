@@ -1,16 +1,16 @@
-//! Connecting by URL: the check, the probe and its stored verdict, and errors.
+//! From a URL to a queue: the check, the probe and its memory, and what is refused.
 
 use std::time::Duration;
 
-use qo::runtime::TokioRuntime;
-use qo::store::probe::REPORT_KEY;
 use qo::{Connect, Error, ErrorKind, OpenOptions};
+use qo_store::probe::REPORT_KEY;
+use qo_store::runtime::TokioRuntime;
 
-use crate::test_store::TestStore;
+use crate::test_queue::TestQueue;
 
-/// The first connection probes the store, and later ones reuse the verdict.
-async fn remembers_the_probe(store: TestStore) {
-    let connection = || store.connection().probe_budget(Duration::from_secs(3));
+/// The first connection probes the store, and later ones rely on that.
+async fn remembers_the_probe(test_queue: TestQueue) {
+    let connection = || test_queue.connection().probe_budget(Duration::from_secs(3));
     let first = connection().open().await.unwrap();
     let client = first.objects_engine().unwrap().client();
     let verdict = client.get(REPORT_KEY).await.unwrap();
@@ -23,12 +23,12 @@ async fn remembers_the_probe(store: TestStore) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn remembers_the_probe_of_sqlite() {
-    remembers_the_probe(TestStore::sqlite()).await;
+    remembers_the_probe(TestQueue::sqlite()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn remembers_the_probe_of_seaweedfs() {
-    remembers_the_probe(TestStore::seaweedfs()).await;
+    remembers_the_probe(TestQueue::seaweedfs()).await;
 }
 
 #[tokio::test]
@@ -62,9 +62,10 @@ async fn the_url_chooses_the_engine() {
         let queue = qo::connect(url).await.unwrap();
         assert_eq!(queue.objects_engine().is_some(), is_direct, "{url}");
         let submitted = queue.task("job", &1).unwrap().submit().await.unwrap();
-        let mut request = qo::ClaimRequest::new("w".parse().unwrap(), vec!["job".parse().unwrap()]);
-        request.wait_ms = 20_000;
-        let task = queue.claim(&request).await.unwrap().pop().unwrap();
+        let mut claim_request =
+            qo::ClaimRequest::new("w".parse().unwrap(), vec!["job".parse().unwrap()]);
+        claim_request.wait_ms = 20_000;
+        let task = queue.claim(&claim_request).await.unwrap().pop().unwrap();
         assert_eq!(
             task.id, submitted.task.id,
             "{url}: each engine has a queue of its own"
@@ -78,7 +79,7 @@ async fn the_url_chooses_the_engine() {
 }
 
 #[tokio::test]
-async fn the_environment_names_the_default() {
+async fn the_default_is_what_the_environment_names() {
     let options = OpenOptions::new(TokioRuntime::shared());
     let named = options
         .clone()
@@ -94,7 +95,7 @@ async fn the_environment_names_the_default() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_bucket_is_reported() {
+async fn a_bucket_that_is_not_there_is_said_to_be_missing() {
     let server = qo_testkit::SeaweedFs::shared().unwrap();
     let options = OpenOptions::new(TokioRuntime::shared())
         .with_var("S3_ENDPOINT", server.endpoint())

@@ -1,15 +1,15 @@
-//! A worker that stops completes some tasks and releases the rest, and none is lost.
+//! A worker that is told to stop finishes what it can, gives the rest back, and nothing is lost.
 
 use std::collections::BTreeSet;
 
 use qo::{ClaimRequest, Status, TaskFilter, WorkerInfo};
 
-use crate::test_store::{TestStore, claim_request};
+use crate::test_queue::{TestQueue, claim_request};
 
 const TASKS: usize = 12;
 
-async fn scenario(store: TestStore) {
-    let client = store.connect().await;
+async fn scenario(test_queue: TestQueue) {
+    let client = test_queue.connect().await;
     let requests = (0..TASKS)
         .map(|n| client.task("job", &n).unwrap().build().unwrap())
         .collect();
@@ -18,21 +18,21 @@ async fn scenario(store: TestStore) {
         submitted.insert(result.unwrap().task.id);
     }
 
-    // The first worker claims most of them, completes two, and stops.
-    let first = store.connect().await;
+    // The first worker takes most of them, finishes two, and is told to stop.
+    let first = test_queue.connect().await;
     let info = WorkerInfo::new("first".parse().unwrap(), first.now());
     first.heartbeat(&info).await.unwrap();
-    let request = ClaimRequest {
+    let greedy = ClaimRequest {
         max: 8,
         ..claim_request("first", "job")
     };
-    let mut held = first.claim(&request).await.unwrap();
+    let mut held = first.claim(&greedy).await.unwrap();
     assert!(held.len() > 2, "{held:?}");
     for task in held.drain(..2) {
         let lease = task.lease_id.unwrap();
         first.complete(task.id, lease, None).await.unwrap();
     }
-    let released_ids: BTreeSet<_> = held.iter().map(|task| task.id).collect();
+    let given_back: BTreeSet<_> = held.iter().map(|task| task.id).collect();
     for task in held {
         let released = first
             .release(task.id, task.lease_id.unwrap())
@@ -48,26 +48,22 @@ async fn scenario(store: TestStore) {
     assert_eq!(client.workers().await.unwrap(), []);
     drop(first);
 
-    // The second worker runs the rest without waiting for a lease to expire.
-    let second = store.connect().await;
+    // The second worker does the rest without waiting for any lease to run out.
+    let second = test_queue.connect().await;
     let mut done = BTreeSet::new();
     while done.len() < TASKS - 2 {
-        let request = ClaimRequest {
+        let claim_request = ClaimRequest {
             max: 8,
             ..claim_request("second", "job")
         };
-        let claimed = second.claim(&request).await.unwrap();
-        assert!(!claimed.is_empty(), "tasks are lost: {done:?}");
+        let claimed = second.claim(&claim_request).await.unwrap();
+        assert!(!claimed.is_empty(), "lost some: {done:?}");
         for task in claimed {
-            let attempt = if released_ids.contains(&task.id) {
-                2
-            } else {
-                1
-            };
+            let attempt = if given_back.contains(&task.id) { 2 } else { 1 };
             assert_eq!(task.attempt, attempt);
             let lease = task.lease_id.unwrap();
             second.complete(task.id, lease, None).await.unwrap();
-            assert!(done.insert(task.id), "completed twice");
+            assert!(done.insert(task.id), "done twice");
         }
     }
     let filter = TaskFilter {

@@ -1,11 +1,13 @@
-//! Finished tasks leave no index entries, and a stale entry is removed by the worker that finds it.
+//! What has come to its end leaves nothing in the indexes, and an entry that is no longer true is removed by whoever finds it.
 
 use std::time::Duration;
 
-use qo::model::keys::{IndexEntry, Key};
 use qo::{ClaimRequest, Failure, FailureKind, Queue, Status, TaskFilter};
+use qo_core::keys::{IndexEntry, Key};
 
-use crate::test_store::{TestStore, claim_one, claim_request, until};
+use qo_fixtures::until;
+
+use crate::test_queue::{TestQueue, claim_one, claim_request};
 
 /// All keys below some prefixes.
 async fn keys(queue: &Queue, prefixes: &[&str]) -> Vec<String> {
@@ -20,8 +22,8 @@ async fn keys(queue: &Queue, prefixes: &[&str]) -> Vec<String> {
 
 const INDEXES: [&str; 3] = ["ready", "later", "leases"];
 
-async fn scenario(store: TestStore) {
-    let queue = store.connect().await;
+async fn scenario(test_queue: TestQueue) {
+    let queue = test_queue.connect().await;
     let submit = async |delay: Option<Duration>| {
         let task = queue.task("job", &"x".repeat(100_000)).unwrap();
         let task = match delay {
@@ -30,7 +32,7 @@ async fn scenario(store: TestStore) {
         };
         task.submit().await.unwrap().task
     };
-    // Every kind of transition.
+    // One of each way that a task can go.
     submit(None).await;
     let (task, lease) = claim_one(&queue, "worker-1", "job").await;
     assert_eq!(keys(&queue, &["leases"]).await.len(), 1);
@@ -62,23 +64,23 @@ async fn scenario(store: TestStore) {
     queue.close().await;
     assert_eq!(keys(&queue, &INDEXES).await, Vec::<String>::new());
 
-    // A process died between the completion of a task and the deletion of its index entry.
+    // Somebody died after a task was completed and before its old entry was deleted.
     let stale = Key::Ready(IndexEntry::of(&task)).to_string();
     let client = queue.objects_engine().unwrap().client();
     client.put(&stale, bytes::Bytes::new()).await.unwrap();
-    let other = store.connect().await;
-    let request = ClaimRequest {
+    let other = test_queue.connect().await;
+    let impatient = ClaimRequest {
         wait_ms: 0,
         ..claim_request("worker-2", "job")
     };
-    assert_eq!(other.claim(&request).await.unwrap(), []);
-    until(&queue, "the stale entry is gone", async || {
+    assert_eq!(other.claim(&impatient).await.unwrap(), []);
+    until("the stale entry is gone", async || {
         keys(&queue, &INDEXES).await.is_empty().then_some(())
     })
     .await;
     assert_eq!(queue.get(task.id).await.unwrap().status, Status::Completed);
 
-    // A purge leaves no task, no payload and no idempotency key.
+    // Purging leaves no task, no payload and no key.
     let report = queue.purge_all(TaskFilter::default(), |_| {}).await;
     assert_eq!((report.matched, report.done), (5, 5), "{report:?}");
     let rest = keys(&queue, &["tasks", "data", "keys"]).await;

@@ -1,10 +1,10 @@
-//! Integration tests of the library, in one binary. Scenarios run on every kind of store.
+//! The tests of qo's public library, in one binary: the integration tests that the plan names, each on every kind of store.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a failing test should panic"
+    reason = "a test that cannot go on should stop loudly"
 )]
 
 /// Runs a scenario on memory, on SQLite and on a real S3 server.
@@ -12,17 +12,17 @@ macro_rules! on_every_store {
     ($scenario:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn on_memory() {
-            $scenario($crate::test_store::TestStore::memory(module_path!())).await;
+            $scenario($crate::test_queue::TestQueue::memory(module_path!())).await;
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn on_sqlite() {
-            $scenario($crate::test_store::TestStore::sqlite()).await;
+            $scenario($crate::test_queue::TestQueue::sqlite()).await;
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn on_seaweedfs() {
-            $scenario($crate::test_store::TestStore::seaweedfs()).await;
+            $scenario($crate::test_queue::TestQueue::seaweedfs()).await;
         }
     };
 }
@@ -36,7 +36,7 @@ mod pagination_starvation;
 mod queue_api;
 mod retry_exhaustion;
 mod submit_claim_complete;
-mod test_store;
+mod test_queue;
 mod timeout_recovery;
 mod version_history;
 mod worker;

@@ -1,26 +1,26 @@
-//! Tasks of other types never hide a worker's own, and a backlog longer than a page is claimed to its end.
+//! Tasks that nobody here takes never hide the others, and a backlog deeper than a page is worked off to its end.
 
 use std::time::Duration;
 
 use qo::{ClaimRequest, DirectConfig, TaskFilter};
 
-use crate::test_store::{TestStore, claim_request};
+use crate::test_queue::{TestQueue, claim_request};
 
 const PAGE: usize = 10;
 
-async fn scenario(mut store: TestStore) {
-    let foreign: u64 = if store.is_remote { 300 } else { 5_000 };
-    // A page is much smaller than the number of foreign tasks.
-    let config = if store.is_remote {
+async fn scenario(mut test_queue: TestQueue) {
+    let foreign: u64 = if test_queue.is_remote() { 300 } else { 5_000 };
+    // A page is much smaller than what is put in front.
+    let config = if test_queue.is_remote() {
         DirectConfig::default()
     } else {
         DirectConfig::local()
     };
-    store.config = Some(DirectConfig {
+    test_queue.config = Some(DirectConfig {
         ready_page_size: PAGE,
         ..config
     });
-    let client = store.connect().await;
+    let client = test_queue.connect().await;
     let requests = (0..foreign)
         .map(|n| {
             let task = client.task("foreign", &n).unwrap().priority(0);
@@ -38,7 +38,7 @@ async fn scenario(mut store: TestStore) {
     let wanted = client.task("wanted", &()).unwrap().priority(9);
     let wanted = wanted.submit().await.unwrap().task;
 
-    let worker = store.connect().await;
+    let worker = test_queue.connect().await;
     let started = worker.runtime().monotonic();
     let claimed = worker
         .claim(&claim_request("worker-1", "wanted"))
@@ -49,7 +49,7 @@ async fn scenario(mut store: TestStore) {
     assert_eq!(claimed[0].id, wanted.id);
     assert!(took < Duration::from_secs(20), "it took {took:?}");
 
-    // Five pages of one type, claimed in numbers that do not divide a page.
+    // Five pages of the same type, taken in bites that do not fit.
     let requests = (0..5 * PAGE)
         .map(|n| client.task("deep", &n).unwrap().build().unwrap())
         .collect();
@@ -58,11 +58,11 @@ async fn scenario(mut store: TestStore) {
     }
     let mut done = 0;
     while done < 5 * PAGE {
-        let request = ClaimRequest {
+        let claim_request = ClaimRequest {
             max: 7,
             ..claim_request("worker-1", "deep")
         };
-        let claimed = worker.claim(&request).await.unwrap();
+        let claimed = worker.claim(&claim_request).await.unwrap();
         assert!(!claimed.is_empty(), "stopped after {done}");
         for task in claimed {
             worker

@@ -1,15 +1,15 @@
-//! A task that always fails is retried with growing delays, and then fails permanently.
+//! A task that fails again and again is retried with growing waits, and then given up.
 
 use std::time::Duration;
 
 use qo::{Failure, FailureKind, RetryPolicy, Status, TaskFilter};
 
-use crate::test_store::{TestStore, claim_one};
+use crate::test_queue::{TestQueue, claim_one};
 
 const RETRIES: u32 = 2;
 
-async fn scenario(store: TestStore) {
-    let queue = store.connect().await;
+async fn scenario(test_queue: TestQueue) {
+    let queue = test_queue.connect().await;
     let policy = RetryPolicy {
         initial_interval_ms: 300,
         max_interval_ms: 60_000,
@@ -31,7 +31,7 @@ async fn scenario(store: TestStore) {
     for attempt in 1..=RETRIES + 1 {
         let (task, lease) = claim_one(&queue, "worker-1", "flaky").await;
         assert_eq!((task.id, task.attempt), (id, attempt));
-        assert!(task.started_at >= not_before, "claimed before it was due");
+        assert!(task.started_at >= not_before, "handed out before its time");
         let failure = Failure {
             kind: FailureKind::Retryable,
             error: format!("error {attempt}").into(),

@@ -1,14 +1,14 @@
-//! A task that succeeds, seen by three processes.
+//! The life of a task that goes well, seen by three processes.
 
 use std::time::Duration;
 
 use qo::{Json, Status};
 use serde_json::json;
 
-use crate::test_store::{TestStore, claim_one};
+use crate::test_queue::{TestQueue, claim_one};
 
-async fn scenario(store: TestStore) {
-    let client = store.connect().await;
+async fn scenario(test_queue: TestQueue) {
+    let client = test_queue.connect().await;
     let submitted = client
         .task("send_email", &json!({ "to": "ada@example.org" }))
         .unwrap()
@@ -22,7 +22,7 @@ async fn scenario(store: TestStore) {
     let id = submitted.task.id;
     assert_eq!(client.get(id).await.unwrap().status, Status::Pending);
 
-    let worker = store.connect().await;
+    let worker = test_queue.connect().await;
     let (task, lease) = claim_one(&worker, "worker-1", "send_email").await;
     assert_eq!((task.id, task.attempt), (id, 1));
     let running = client.get(id).await.unwrap();
@@ -41,7 +41,7 @@ async fn scenario(store: TestStore) {
     let waited = waited.unwrap();
     assert_eq!(waited.status, Status::Completed);
     assert_eq!(client.output(&waited).await.unwrap(), Some(output));
-    let steps: Vec<_> = store
+    let steps: Vec<_> = test_queue
         .connect()
         .await
         .history(id)

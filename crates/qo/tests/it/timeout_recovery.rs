@@ -1,22 +1,29 @@
-//! A worker dies during a task; the monitor ends the attempt, and another worker runs the task.
+//! A worker dies in the middle of a task; the monitor finds out, and another worker does it.
 
 use qo::{ClaimRequest, ErrorKind, Failure, FailureKind, Queue, RetryPolicy, Status, Task, TaskId};
 
-use crate::test_store::{TestStore, claim_one, claim_request, until};
+use qo_fixtures::until;
 
-/// Claims with a short lease and never renews it.
-async fn claim_and_die(store: &TestStore) -> Task {
-    let request = ClaimRequest {
+use crate::test_queue::{TestQueue, claim_one, claim_request};
+
+/// Claims with a lease that nobody renews.
+async fn claim_and_die(test_queue: &TestQueue) -> Task {
+    let claim_request = ClaimRequest {
         lease_ms: Some(100),
         ..claim_request("doomed", "long")
     };
-    let mut claimed = store.connect().await.claim(&request).await.unwrap();
+    let mut claimed = test_queue
+        .connect()
+        .await
+        .claim(&claim_request)
+        .await
+        .unwrap();
     claimed.pop().unwrap()
 }
 
-/// Runs the monitor until it has ended the attempt.
+/// Has the monitor look until the attempt has been ended.
 async fn recovered(monitor: &Queue, id: TaskId) -> Task {
-    until(monitor, "the monitor ends the attempt", async || {
+    until("the monitor ends the attempt", async || {
         let engine = monitor.objects_engine().unwrap();
         engine.check_leases().await.unwrap();
         let task = monitor.get(id).await.unwrap();
@@ -36,11 +43,11 @@ async fn submit(queue: &Queue, retries: u32) -> TaskId {
     task.submit().await.unwrap().task.id
 }
 
-async fn scenario(store: TestStore) {
-    let queue = store.connect().await;
-    let monitor = store.connect().await;
+async fn scenario(test_queue: TestQueue) {
+    let queue = test_queue.connect().await;
+    let monitor = test_queue.connect().await;
     let id = submit(&queue, 1).await;
-    let dead = claim_and_die(&store).await;
+    let dead = claim_and_die(&test_queue).await;
     assert_eq!(dead.id, id);
     let returned = recovered(&monitor, id).await;
     assert_eq!(
@@ -52,27 +59,27 @@ async fn scenario(store: TestStore) {
     let (task, lease) = claim_one(&queue, "alive", "long").await;
     assert_eq!((task.id, task.attempt), (id, 2));
 
-    // The worker was not dead but slow. Its operations have no effect.
-    let zombie = store.connect().await;
+    // The dead worker was not dead, but slow. Nothing that it does has an effect.
+    let zombie = test_queue.connect().await;
     let lost = dead.lease_id.unwrap();
     let failure = Failure {
         kind: FailureKind::Permanent,
         error: "zombie".into(),
     };
-    for result in [
+    for answer in [
         zombie.complete(id, lost, None).await,
         zombie.fail(id, lost, failure).await,
         zombie.renew(id, lost, None).await,
         zombie.release(id, lost).await,
     ] {
-        assert_eq!(result.unwrap_err().kind(), ErrorKind::LeaseLost);
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::LeaseLost);
     }
     assert_eq!(queue.get(id).await.unwrap(), task);
     queue.complete(id, lease, None).await.unwrap();
 
-    // A task whose workers die more often than it has retries fails.
+    // A task whose workers die more often than it may be retried is given up.
     let poison = submit(&queue, 0).await;
-    assert_eq!(claim_and_die(&store).await.id, poison);
+    assert_eq!(claim_and_die(&test_queue).await.id, poison);
     let ended = recovered(&monitor, poison).await;
     assert_eq!((ended.status, ended.attempt), (Status::Failed, 1));
 }

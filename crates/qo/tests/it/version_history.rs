@@ -1,9 +1,9 @@
-//! Stored versions of a task and their changes, on versioned stores; events of a task, on all stores.
+//! Every stored version of a task with what changed, where the store keeps versions; its own events everywhere.
 
-use qo::store::admin::Versioning;
 use qo::{EngineError, Error, FieldChange, Json, Queue, Status, TaskFilter, TaskId, diff};
+use qo_store::admin::Versioning;
 
-use crate::test_store::{TestStore, claim_one};
+use crate::test_queue::{TestQueue, claim_one};
 
 async fn complete_one(queue: &Queue) -> TaskId {
     queue.task("job", &1).unwrap().submit().await.unwrap();
@@ -27,10 +27,7 @@ async fn shows_all_versions(queue: Queue) {
         statuses,
         [Status::Pending, Status::Running, Status::Completed]
     );
-    assert!(
-        steps[0].changes.is_empty(),
-        "the first version has no predecessor"
-    );
+    assert!(steps[0].changes.is_empty(), "nothing is before the first");
 
     let json = |text: &str| Some(Json::parse(text).unwrap());
     let change = |step: usize, field: &str| -> FieldChange {
@@ -57,7 +54,7 @@ async fn shows_all_versions(queue: Queue) {
             .changes
             .iter()
             .all(|change| change.field != "input"),
-        "unchanged fields are not listed"
+        "what stays is not listed"
     );
 
     let newest = queue.versions(id, 1).await.unwrap();
@@ -69,8 +66,8 @@ async fn shows_all_versions(queue: Queue) {
     assert_eq!(diff(last, &now).unwrap(), []);
 }
 
-/// A purge deletes all versions of the task and its payloads. A record of its idempotency key remains and marks the key as free,
-/// because a late delete could remove the key of the next task.
+/// What is purged leaves no version of its record and its payloads. Of its idempotency key a record stays that frees it: a delete
+/// that arrived late could take the key from its next task.
 async fn purges_all_versions(queue: Queue, renewals: usize) {
     let task = queue.task("job", &"x".repeat(100_000)).unwrap();
     let task = task.idempotency_key("once").submit().await.unwrap().task;
@@ -97,7 +94,7 @@ async fn purges_all_versions(queue: Queue, renewals: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_memory() {
-    let queue = TestStore::memory(module_path!()).connect().await;
+    let queue = TestQueue::memory(module_path!()).connect().await;
     let id = complete_one(&queue).await;
     let error = queue.versions(id, 10).await.unwrap_err();
     assert_eq!(error, Error::Engine(EngineError::NotVersioned));
@@ -107,13 +104,13 @@ async fn on_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_sqlite() {
-    let store = TestStore::sqlite();
-    let queue = store.connect().await;
+    let test_queue = TestQueue::sqlite();
+    let queue = test_queue.connect().await;
     let admin = queue.store().unwrap().admin.clone().unwrap();
     admin.set_versioning(Versioning::On).await.unwrap();
     shows_all_versions(queue).await;
-    let other = store.connect().await;
-    // More versions than one page of a list.
+    let other = test_queue.connect().await;
+    // More versions than one list shows.
     let report = other.purge_all(TaskFilter::default(), |_| {}).await;
     assert_eq!(report.done, 1);
     purges_all_versions(other, 1_100).await;
@@ -121,13 +118,13 @@ async fn on_sqlite() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_seaweedfs() {
-    shows_all_versions(TestStore::seaweedfs_with_versions().connect().await).await;
-    purges_all_versions(TestStore::seaweedfs_with_versions().connect().await, 3).await;
+    shows_all_versions(TestQueue::seaweedfs_with_versions().connect().await).await;
+    purges_all_versions(TestQueue::seaweedfs_with_versions().connect().await, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_seaweedfs_without_versions() {
-    let queue = TestStore::seaweedfs().connect().await;
+    let queue = TestQueue::seaweedfs().connect().await;
     let id = complete_one(&queue).await;
     let error = queue.versions(id, 10).await.unwrap_err();
     assert_eq!(error, Error::Engine(EngineError::NotVersioned));

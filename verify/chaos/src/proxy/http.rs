@@ -1,4 +1,4 @@
-//! Just enough of HTTP/1.1 to take a request whole, send it on whole, and take its answer whole.
+//! The part of HTTP/1.1 that the proxy needs: whole requests and whole responses.
 
 use std::io::{self, BufRead, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 const HEAD_MAX_BYTES: u64 = 64 * 1024;
 /// The longest body.
 const BODY_MAX_BYTES: u64 = 256 * 1024 * 1024;
-/// A claim may wait for a minute before it is answered.
+/// A claim may wait for a minute.
 const ANSWER_LIMIT: Duration = Duration::from_mins(2);
 
 /// A request.
@@ -16,14 +16,14 @@ const ANSWER_LIMIT: Duration = Duration::from_mins(2);
 pub(super) struct Request {
     pub(super) method: String,
     pub(super) path: String,
-    /// The head's lines, without the first and without their ends.
+    /// The header lines, without line ends.
     headers: Vec<String>,
     first: String,
     pub(super) body: Vec<u8>,
 }
 
 impl Request {
-    /// The next request of a connection; nothing, where the connection has ended.
+    /// Reads the next request of a connection; `None` at its end.
     pub(super) fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
         let Some(mut lines) = head(from)? else {
             return Ok(None);
@@ -62,8 +62,8 @@ impl Request {
         find(&self.headers, name)
     }
 
-    /// Sends it and waits for the whole answer. A connection of its own ends with the answer, so that its end need not be found in it.
-    pub(super) fn send(&self, to: SocketAddr) -> io::Result<Answer> {
+    /// Sends it and waits for the whole response. A connection of its own ends with the response, so that its end need not be found in it.
+    pub(super) fn send(&self, to: SocketAddr) -> io::Result<Response> {
         let mut stream = TcpStream::connect(to)?;
         stream.set_read_timeout(Some(ANSWER_LIMIT))?;
         stream.set_nodelay(true)?;
@@ -81,23 +81,23 @@ impl Request {
         stream.write_all(&self.body)?;
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes)?;
-        Answer::parse(&bytes)
+        Response::parse(&bytes)
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) status: u16,
     head: Vec<u8>,
-    /// As it came, in pieces if it came in pieces.
+    /// The body as received, with its chunks if it is chunked.
     body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     fn parse(bytes: &[u8]) -> io::Result<Self> {
         let mut rest = bytes;
-        let lines = head(&mut rest)?.ok_or_else(|| broken("no answer"))?;
+        let lines = head(&mut rest)?.ok_or_else(|| broken("no response"))?;
         let status = lines[0].split(' ').nth(1);
         let status = status
             .and_then(|status| status.parse().ok())
@@ -115,7 +115,7 @@ impl Answer {
         })
     }
 
-    /// An answer of the proxy's own.
+    /// A response of the proxy itself.
     pub(super) fn made_up(status: u16, code: &str) -> Self {
         let body = format!(
             "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>made up</Message></Error>"
@@ -137,7 +137,7 @@ impl Answer {
         to.flush()
     }
 
-    /// Writes a part of it.
+    /// Writes the first part of it.
     pub(super) fn write_torn(&self, to: &mut impl Write) -> io::Result<()> {
         let cut = if self.body.is_empty() {
             to.write_all(&self.head[..self.head.len() / 2])?;
@@ -151,7 +151,7 @@ impl Answer {
     }
 }
 
-/// The lines of a head; nothing, where there is not a byte.
+/// Reads the lines of a head; `None` if there is not a byte.
 fn head(from: &mut impl BufRead) -> io::Result<Option<Vec<String>>> {
     let mut lines = Vec::new();
     let mut limited = from.take(HEAD_MAX_BYTES);

@@ -1,10 +1,10 @@
-//! The faulty way.
+//! A proxy that injects faults.
 //!
-//! A request is taken whole, then sent on whole, then its answer is taken whole: so a request whose answer is lost was applied, and one that
-//! was refused was not. Each request has a connection of its own to the other side.
+//! It reads a whole request, forwards it, and reads the whole response: so a request whose response is lost was applied, and one that was
+//! refused was not. Each request has a connection of its own to the upstream server.
 
 mod http;
-mod seen;
+mod observed;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader};
@@ -19,43 +19,43 @@ use qo_sim::random::Random;
 use qo_store::runtime::{Runtime, TokioRuntime};
 use rustix::net::sockopt::set_socket_linger;
 
-use self::http::{Answer, Request};
-pub use self::seen::{Seen, Versions};
-use crate::faults::{Fault, Faults};
+use self::http::{Request, Response};
+pub use self::observed::{Observed, Versions};
+use crate::faults::{FaultKind, Faults};
 use crate::lock;
 
 /// A proxy that runs until the program ends.
 #[derive(Debug, Clone)]
 pub struct Proxy {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyShared {
     address: SocketAddr,
     upstream: SocketAddr,
     faults: Faults,
     random: Mutex<Random>,
     troubled: AtomicBool,
     outage: AtomicBool,
-    struck: Mutex<BTreeMap<Fault, u64>>,
-    seen: Mutex<Seen>,
+    injected: Mutex<BTreeMap<FaultKind, u64>>,
+    observed: Mutex<Observed>,
     runtime: Arc<dyn Runtime>,
 }
 
 impl Proxy {
-    /// Listens on a loopback port, and sends on to another address. Nothing fails until it is told so.
+    /// Listens on a loopback port and forwards to another address, without faults until [`Proxy::trouble`].
     pub fn start(upstream: SocketAddr, faults: Faults, random: Random) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen for the proxy")?;
-        let shared = Arc::new(Shared {
+        let listener = TcpListener::bind("127.0.0.1:0").context("the proxy cannot listen")?;
+        let shared = Arc::new(ProxyShared {
             address: listener.local_addr().context("the proxy has no address")?,
             upstream,
             faults,
             random: Mutex::new(random),
             troubled: AtomicBool::new(false),
             outage: AtomicBool::new(false),
-            struck: Mutex::default(),
-            seen: Mutex::default(),
+            injected: Mutex::default(),
+            observed: Mutex::default(),
             runtime: TokioRuntime::shared(),
         });
         let accepting = Arc::clone(&shared);
@@ -63,7 +63,7 @@ impl Proxy {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&accepting);
                 thread::spawn(move || {
-                    // A connection that breaks is what this is about.
+                    // Broken connections are expected.
                     let _ = shared.serve(&stream);
                 });
             }
@@ -75,33 +75,33 @@ impl Proxy {
         Ok(Self { shared })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// Begins or ends the trouble.
+    /// Starts or stops injecting faults.
     pub fn trouble(&self, on: bool) {
         self.shared.troubled.store(on, Ordering::Release);
     }
 
-    /// How often each fault has struck.
-    pub fn struck(&self) -> BTreeMap<Fault, u64> {
-        lock(&self.shared.struck).clone()
+    /// The number of injected faults, by kind.
+    pub fn injected(&self) -> BTreeMap<FaultKind, u64> {
+        lock(&self.shared.injected).clone()
     }
 
-    /// Looks at what has reached the other side.
-    pub fn seen<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
-        look(&lock(&self.shared.seen))
+    /// Reads what reached the upstream server.
+    pub fn observed<T>(&self, read: impl FnOnce(&Observed) -> T) -> T {
+        read(&lock(&self.shared.observed))
     }
 }
 
-impl Shared {
+impl ProxyShared {
     fn is_troubled(&self) -> bool {
         self.troubled.load(Ordering::Acquire)
     }
 
-    /// Now and then nothing is answered.
+    /// Now and then no request gets a response for a while.
     fn outages(&self, every: Duration) {
         loop {
             thread::sleep(every);
@@ -109,15 +109,15 @@ impl Shared {
                 continue;
             }
             let length = lock(&self.random).millis(500, 5_000);
-            self.strike(Fault::Outage);
+            self.count(FaultKind::Outage);
             self.outage.store(true, Ordering::Release);
             thread::sleep(length);
             self.outage.store(false, Ordering::Release);
         }
     }
 
-    fn strike(&self, fault: Fault) {
-        *lock(&self.struck).entry(fault).or_default() += 1;
+    fn count(&self, fault: FaultKind) {
+        *lock(&self.injected).entry(fault).or_default() += 1;
     }
 
     fn pause(&self, low_ms: u64, high_ms: u64) {
@@ -125,8 +125,8 @@ impl Shared {
         thread::sleep(pause);
     }
 
-    /// What happens to the next request.
-    fn draw(&self, request: &Request) -> Option<Fault> {
+    /// Draws the fault of a request.
+    fn draw(&self, request: &Request) -> Option<FaultKind> {
         if !self.is_troubled() {
             return None;
         }
@@ -137,11 +137,11 @@ impl Shared {
             }
             let is_conditional =
                 request.header("if-match").is_some() || request.header("if-none-match").is_some();
-            if *fault == Fault::Conflict && !(request.method == "PUT" && is_conditional) {
+            if *fault == FaultKind::Conflict && !(request.method == "PUT" && is_conditional) {
                 continue;
             }
             drop(random);
-            self.strike(*fault);
+            self.count(*fault);
             return Some(*fault);
         }
         None
@@ -157,60 +157,65 @@ impl Shared {
             }
             let fault = self.draw(&request);
             match fault {
-                Some(Fault::Refused) => Answer::made_up(503, "SlowDown").write(&mut writer)?,
-                Some(Fault::Conflict) => {
-                    Answer::made_up(409, "ConditionalRequestConflict").write(&mut writer)?;
+                Some(FaultKind::Unavailable) => {
+                    Response::made_up(503, "SlowDown").write(&mut writer)?
                 }
-                Some(Fault::Reset) => return reset(stream),
-                Some(Fault::Late) => {
+                Some(FaultKind::Conflict) => {
+                    Response::made_up(409, "ConditionalRequestConflict").write(&mut writer)?;
+                }
+                Some(FaultKind::LostRequest) => return reset(stream),
+                Some(FaultKind::LateApply) => {
                     let shared = Arc::clone(self);
                     thread::spawn(move || {
                         shared.pause(500, 12_000);
-                        // Nobody waits for it any more.
+                        // No client waits for the response.
                         let _ = shared.forward(&request);
                     });
                     return reset(stream);
                 }
                 _ => {
-                    if fault == Some(Fault::SlowRequest) {
+                    if fault == Some(FaultKind::SlowRequest) {
                         self.pause(20, 2_500);
                     }
-                    let mut answer = self.forward(&request)?;
+                    let mut response = self.forward(&request)?;
                     match fault {
-                        Some(Fault::Twice) => answer = self.forward(&request)?,
-                        Some(Fault::SlowAnswer) => self.pause(20, 2_500),
-                        Some(Fault::LostAnswer) => return reset(stream),
-                        Some(Fault::ErrorAfter) => {
-                            answer = Answer::made_up(500, "InternalError");
+                        Some(FaultKind::DuplicateApply) => response = self.forward(&request)?,
+                        Some(FaultKind::SlowReply) => self.pause(20, 2_500),
+                        Some(FaultKind::LostResponse) => return reset(stream),
+                        Some(FaultKind::ErrorAfterApply) => {
+                            response = Response::made_up(500, "InternalError");
                         }
-                        Some(Fault::TornAnswer) => {
-                            answer.write_torn(&mut writer)?;
+                        Some(FaultKind::TornRead) => {
+                            response.write_torn(&mut writer)?;
                             return stream.shutdown(Shutdown::Both);
                         }
                         _ => {}
                     }
-                    answer.write(&mut writer)?;
+                    response.write(&mut writer)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn forward(&self, request: &Request) -> io::Result<Answer> {
-        *lock(&self.seen).requests.entry(kind(request)).or_default() += 1;
-        let answer = request.send(self.upstream)?;
-        if request.method == "PUT" && (200..300).contains(&answer.status) {
-            // The first part of the path is the bucket.
+    fn forward(&self, request: &Request) -> io::Result<Response> {
+        *lock(&self.observed)
+            .requests
+            .entry(kind(request))
+            .or_default() += 1;
+        let response = request.send(self.upstream)?;
+        if request.method == "PUT" && (200..300).contains(&response.status) {
+            // The first segment of the path is the bucket.
             let key = request.path.trim_start_matches('/').split_once('/');
             if let Some((_, key)) = key {
-                lock(&self.seen).applied(key, &request.body, self.runtime.now());
+                lock(&self.observed).applied(key, &request.body, self.runtime.now());
             }
         }
-        Ok(answer)
+        Ok(response)
     }
 }
 
-/// How a request is counted: a LIST is a GET of the bucket itself.
+/// The kind of a request: a LIST is a GET of the bucket itself.
 fn kind(request: &Request) -> String {
     let parts = request.path.trim_matches('/').split('/').count();
     if request.method == "GET" && parts < 2 {
@@ -220,7 +225,7 @@ fn kind(request: &Request) -> String {
     }
 }
 
-/// Ends a connection as a machine does that has gone.
+/// Resets a connection, as if the other machine had gone.
 fn reset(stream: &TcpStream) -> io::Result<()> {
     set_socket_linger(stream, Some(Duration::ZERO))?;
     stream.shutdown(Shutdown::Read)

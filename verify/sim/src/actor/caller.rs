@@ -1,15 +1,15 @@
-//! What scripted workers and clients are made of: an engine with a journal, a clock, and dice.
+//! The base of scripted workers and clients: a recorded engine, a clock and random numbers.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use qo_check::Recorder;
 use qo_core::transition::{Failure, FailureKind, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, WorkerId};
 use qo_engine::api::{ClaimRequest, SubmitRequest, Submitted};
 use qo_engine::{Engine, EngineError};
 use qo_store::runtime::Runtime;
 
-use super::recorder::Recorder;
 use crate::journal::Journal;
 use crate::random::Random;
 use crate::sched::{ProcessId, lock};
@@ -17,22 +17,22 @@ use crate::sched::{ProcessId, lock};
 /// The types of the tasks of a run.
 pub(crate) const TYPES: [&str; 2] = ["mail", "image"];
 
-/// One process's callers.
+/// The callers of one process.
 pub struct Caller {
     /// The process.
     pub process: ProcessId,
     /// Its name as a worker.
     pub worker: WorkerId,
-    /// What it calls.
+    /// The engine, with its calls recorded.
     pub engine: Arc<dyn Engine>,
-    /// Its time.
+    /// Its runtime.
     pub runtime: Arc<dyn Runtime>,
-    /// Where its calls are noted.
+    /// The journal of the run.
     pub journal: Arc<Journal>,
     dice: Mutex<Random>,
 }
 
-type Answer<T> = Result<T, EngineError>;
+type EngineResult<T> = Result<T, EngineError>;
 
 impl Caller {
     /// The callers of a process.
@@ -44,7 +44,7 @@ impl Caller {
         journal: &Arc<Journal>,
         dice: Random,
     ) -> Self {
-        let recorder = Recorder::new(process, Arc::clone(engine), Arc::clone(journal));
+        let recorder = Recorder::new(process, Arc::clone(engine), journal.log());
         Self {
             process,
             worker,
@@ -70,13 +70,13 @@ impl Caller {
         lock(&self.dice).millis(low_ms, high_ms)
     }
 
-    /// Submits a request that names its id, so that it is known whatever comes of it.
-    pub async fn submit(&self, request: SubmitRequest) -> Answer<Submitted> {
+    /// Submits a request. It names its id, so that the checks know the task whatever the reply.
+    pub async fn submit(&self, request: SubmitRequest) -> EngineResult<Submitted> {
         self.engine.submit(request).await
     }
 
     /// Claims tasks of the default queue.
-    pub async fn claim(&self, max: usize, wait_ms: u64) -> Answer<Vec<Task>> {
+    pub async fn claim(&self, max: usize, wait_ms: u64) -> EngineResult<Vec<Task>> {
         let request = ClaimRequest {
             worker: self.worker.clone(),
             queues: vec![QueueName::default()],
@@ -89,13 +89,13 @@ impl Caller {
         self.engine.claim(&request).await
     }
 
-    /// Keeps an attempt alive.
-    pub async fn renew(&self, task: &Task) -> Answer<Task> {
+    /// Renews a lease.
+    pub async fn renew(&self, task: &Task) -> EngineResult<Task> {
         self.engine.renew(task.id, lease_of(task)?, None).await
     }
 
-    /// Says how far an attempt is.
-    pub async fn progress(&self, task: &Task) -> Answer<Task> {
+    /// Reports progress of an attempt.
+    pub async fn progress(&self, task: &Task) -> EngineResult<Task> {
         let report = ProgressReport {
             percent: 50.0,
             message: None,
@@ -104,13 +104,13 @@ impl Caller {
     }
 
     /// Ends an attempt with success.
-    pub async fn complete(&self, task: &Task, output: Json) -> Answer<Task> {
+    pub async fn complete(&self, task: &Task, output: Json) -> EngineResult<Task> {
         let lease = lease_of(task)?;
         self.engine.complete(task.id, lease, Some(output)).await
     }
 
     /// Ends an attempt without success.
-    pub async fn fail(&self, task: &Task, kind: FailureKind) -> Answer<Task> {
+    pub async fn fail(&self, task: &Task, kind: FailureKind) -> EngineResult<Task> {
         let failure = Failure {
             kind,
             error: "the handler said no".into(),
@@ -118,23 +118,23 @@ impl Caller {
         self.engine.fail(task.id, lease_of(task)?, failure).await
     }
 
-    /// Gives a task back.
-    pub async fn release(&self, task: &Task) -> Answer<Task> {
+    /// Releases a task.
+    pub async fn release(&self, task: &Task) -> EngineResult<Task> {
         self.engine.release(task.id, lease_of(task)?).await
     }
 
-    /// Puts a task off.
-    pub async fn snooze(&self, task: &Task, delay_ms: u64) -> Answer<Task> {
+    /// Snoozes a task.
+    pub async fn snooze(&self, task: &Task, delay_ms: u64) -> EngineResult<Task> {
         self.engine.snooze(task.id, lease_of(task)?, delay_ms).await
     }
 
-    /// Calls a task off.
-    pub async fn cancel(&self, id: TaskId) -> Answer<Task> {
+    /// Cancels a task.
+    pub async fn cancel(&self, id: TaskId) -> EngineResult<Task> {
         self.engine.cancel(id, Some("called off".to_owned())).await
     }
 }
 
-fn lease_of(task: &Task) -> Answer<LeaseId> {
+fn lease_of(task: &Task) -> EngineResult<LeaseId> {
     task.lease_id
         .ok_or_else(|| EngineError::BadRequest("a task was handed out without a lease".to_owned()))
 }

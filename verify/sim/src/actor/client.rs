@@ -1,4 +1,4 @@
-//! A client: submits, and now and then does what operators do.
+//! A client: submits, and now and then acts as an operator.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,21 +11,21 @@ use super::{Caller, TYPES, large, small};
 use crate::faults::{LATE_MAX, Trouble};
 use crate::sched::{Scheduler, lock};
 
-/// A purge follows its submit no sooner: by then nothing of the task's creation is on its way.
+/// The shortest time from a submit to a purge: by then no request of the submit is in flight.
 const PURGE_AFTER: Duration = Duration::from_secs(LATE_MAX.as_secs() + 20);
 
-/// What the clients of a run share.
+/// The shared work of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct Errands {
-    /// How long the trouble lasts.
+    /// The duration of the faults.
     pub(crate) trouble: Duration,
-    /// How many tasks are still to be submitted.
+    /// The number of tasks that are still to be submitted.
     pub(crate) left: u64,
-    /// The tasks that were submitted, and when the last submit of each was over.
+    /// The submitted tasks, with the end of each one's last submit.
     pub(crate) submitted: Vec<(TaskId, Option<Duration>)>,
 }
 
-/// Runs errands until the trouble is over, and all tasks are submitted.
+/// Runs until the faults are over and all tasks are submitted.
 pub(crate) async fn client(
     caller: Arc<Caller>,
     trouble: Arc<Trouble>,
@@ -42,7 +42,7 @@ pub(crate) async fn client(
     }
 }
 
-/// Submits one of the tasks that are left.
+/// Submits one of the remaining tasks.
 async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler) {
     let place = {
         let mut errands = lock(errands);
@@ -62,12 +62,12 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
         // Two submits of one key at once.
         let mut twin = request.clone();
         twin.id = Some(draw_id(caller));
-        // Whatever they are told is in the journal.
+        // The journal records the replies.
         let _ =
             futures_util::future::join(caller.submit(request.clone()), caller.submit(twin)).await;
     }
     for _ in 0..=caller.below(3) {
-        // A caller that is told that nobody knows asks again; some ask again for no reason at all.
+        // A caller without a clear reply retries. Some retry without a reason.
         let answer = caller.submit(request.clone()).await;
         if answer.is_ok() && caller.below(6) > 0 {
             break;
@@ -92,7 +92,7 @@ fn request(caller: &Caller, task_type: &TaskType, left: Duration) -> SubmitReque
     match caller.below(10) {
         0 | 1 => request.input = large(caller.below(u64::MAX)),
         2 => {
-            // It must be due when the trouble is over, so that what is late then is late for no good reason.
+            // It is due when the faults are over, so that a task that is late then has no excuse.
             let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
             let most_ms =
                 [5_000, 20_000, 150_000][usize::try_from(caller.below(3)).unwrap_or_default()];
@@ -120,7 +120,7 @@ fn draw_id(caller: &Caller) -> TaskId {
     TaskId::from_random(bits)
 }
 
-/// Does something to a task that was submitted before.
+/// Acts on an earlier task.
 async fn operate(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler) {
     let known = {
         let errands = lock(errands);
@@ -147,7 +147,7 @@ async fn operate(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Schedule
             let _ = caller.engine.pause(&queue).await;
             let most_ms = if caller.below(4) == 0 { 150_000 } else { 4_000 };
             caller.sleep(caller.millis(0, most_ms)).await;
-            // Whoever pauses a queue resumes it, however often that takes.
+            // A client that pauses a queue resumes it, however many retries that takes.
             while caller.engine.resume(&queue).await.is_err() {
                 caller.sleep(Duration::from_secs(1)).await;
             }

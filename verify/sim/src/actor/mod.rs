@@ -1,9 +1,8 @@
-//! The processes of a run: what they do, and how they live, die and come back.
+//! The workers and clients of a run.
 
 mod caller;
 mod client;
 mod program;
-mod recorder;
 mod worker;
 
 pub use self::caller::Caller;
@@ -14,12 +13,12 @@ pub(crate) use self::worker::worker;
 
 use qo_core::Json;
 
-/// A payload that does not fit into a record, unlike any other.
+/// A unique payload that is too large for a record.
 pub(crate) fn large(mark: u64) -> Json {
     json(format!("\"{mark:016x}{}\"", "x".repeat(66_000)))
 }
 
-/// A payload that fits.
+/// A payload that fits into a record.
 pub(crate) fn small(mark: u64) -> Json {
     json(format!("{{\"mark\":{mark}}}"))
 }

@@ -1,6 +1,6 @@
-//! The worker that ships, with handlers that stumble.
+//! The production worker, with handlers that fail.
 //!
-//! It is the library's own worker: its claims, its keepers with their renewals, its heartbeats and its stop run here as they do in
+//! It is the library's own worker: its claims, attempt supervisors, renewals, heartbeats and shutdown run here as they do in
 //! production, with the handlers in the simulated runtime instead of on threads.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use qo_core::Json;
 use super::{Caller, TYPES, large, small};
 use crate::faults::Trouble;
 
-/// How many tasks it runs at once.
+/// The number of tasks that it runs at once.
 const CONCURRENCY: usize = 6;
 
 struct Stumbling {
@@ -39,7 +39,7 @@ impl TaskHandler for Stumbling {
             3 => Err(TaskError::Snooze(caller.millis(0, 9_000))),
             4 => Ok(Some(large(caller.below(u64::MAX)))),
             5 => {
-                // Longer than a lease, unless somebody calls it off.
+                // Longer than a lease, unless it is cancelled.
                 let work = caller.sleep(caller.millis(5_000, 80_000));
                 tokio::select! {
                     biased;
@@ -48,13 +48,13 @@ impl TaskHandler for Stumbling {
                 }
             }
             6 => {
-                // It does not listen to anybody.
+                // It ignores cancellation.
                 caller.sleep(caller.millis(5_000, 60_000)).await;
                 Ok(None)
             }
             7 => {
                 for percent in [10.0, 50.0, 90.0] {
-                    // How far it is matters to nobody here.
+                    // Progress does not matter here.
                     let _ = context.progress(percent, "going on").await;
                     caller.sleep(caller.millis(0, 1_500)).await;
                 }
@@ -69,7 +69,7 @@ impl TaskHandler for Stumbling {
     }
 }
 
-/// Works until it is told to stop, which happens to some after a while, or until somebody ends it.
+/// Works until it is stopped, which happens to some workers after a while, or until it is killed.
 pub(crate) async fn program(caller: Arc<Caller>, trouble: Arc<Trouble>) {
     let queue = Queue::new(Arc::clone(&caller.engine), Arc::clone(&caller.runtime));
     let handler = |task_type| Stumbling {
@@ -94,9 +94,9 @@ pub(crate) async fn program(caller: Arc<Caller>, trouble: Arc<Trouble>) {
             _ => std::future::pending().await,
         }
     };
-    // Whatever it reports is in the journal.
+    // The journal records its calls.
     let _ = worker.run_until(stop).await;
-    // A stop that was cut short leaves attempts behind.
+    // A shutdown that was cut short leaves attempts behind.
     caller
         .journal
         .excuse(caller.process, std::time::Duration::ZERO);

@@ -1,4 +1,4 @@
-//! A worker: claims, works, renews, reports, and sometimes stalls, stumbles or loses its patience.
+//! A worker: claims, works, renews, reports progress, and sometimes stalls, fails or gives up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use qo_engine::api::WorkerInfo;
 use super::{Caller, large, small};
 use crate::faults::Trouble;
 
-/// How long what a handler does takes at most, when nothing holds it up.
+/// The longest run of a handler without faults.
 const WORK_MAX_MS: u64 = 2_000;
 
-/// Lives until somebody ends it.
+/// Runs until it is killed.
 pub(crate) async fn worker(caller: Arc<Caller>, trouble: Arc<Trouble>) {
     let heartbeats = async {
         let mut info = WorkerInfo::new(caller.worker.clone(), caller.engine.now());
         loop {
             info.last_heartbeat = caller.engine.now();
-            // Nothing correct rests on it.
+            // Correctness does not depend on it.
             let _ = caller.engine.heartbeat(&info).await;
             caller.sleep(Duration::from_secs(15)).await;
         }
@@ -33,7 +33,7 @@ pub(crate) async fn worker(caller: Arc<Caller>, trouble: Arc<Trouble>) {
     join(heartbeats, work).await;
 }
 
-/// Takes a few tasks and does something with each.
+/// Claims a few tasks and works on each.
 async fn work(caller: &Caller, trouble: &Trouble) {
     let calm = trouble.is_over();
     let impatient = !calm && caller.below(20) == 0;
@@ -48,7 +48,7 @@ async fn work(caller: &Caller, trouble: &Trouble) {
         biased;
         tasks = claim => tasks.unwrap_or_default(),
         () = caller.sleep(patience) => {
-            // What it may have claimed runs until its lease is over.
+            // Tasks that it may have claimed stay claimed until their leases expire.
             caller.journal.excuse(caller.process, Duration::ZERO);
             Vec::new()
         }
@@ -90,7 +90,7 @@ async fn handle(caller: &Caller, trouble: &Trouble, task: &Task) {
             end_well(caller, task).await;
         }
         8 => {
-            // It stalls for longer than its lease, and wakes up as a zombie that does not know it.
+            // It stalls for longer than its lease, and continues as a zombie.
             let stall = caller.millis(32_000, 80_000);
             caller.journal.excuse(caller.process, stall);
             caller.sleep(stall).await;
@@ -109,7 +109,7 @@ async fn handle(caller: &Caller, trouble: &Trouble, task: &Task) {
     }
 }
 
-/// Completes, and asks again as long as nobody knows whether that has happened.
+/// Completes, and retries while the reply is unknown.
 async fn end_well(caller: &Caller, task: &Task) {
     let output = small(caller.below(1_000));
     for _ in 0..4 {

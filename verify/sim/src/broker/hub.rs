@@ -1,4 +1,4 @@
-//! Which brokers there are. Two can be: one that has taken over, and one that does not know it yet.
+//! The running brokers. There can be two: one that has taken over, and one that does not know it yet.
 
 use std::sync::Mutex;
 
@@ -6,12 +6,12 @@ use qo_broker::BrokerEngine;
 
 use crate::sched::{ProcessId, lock};
 
-/// A broker that serves, or believes that it does.
+/// A broker that serves, or believes so.
 #[derive(Debug, Clone)]
 pub struct Serving {
-    /// The process that it lives in.
+    /// Its process.
     pub process: ProcessId,
-    /// What it serves.
+    /// Its engine.
     pub engine: BrokerEngine,
 }
 
@@ -22,12 +22,12 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Adds a broker, which is the newest from now on.
+    /// Adds a broker as the newest.
     pub fn join(&self, broker: Serving) {
         lock(&self.brokers).push(broker);
     }
 
-    /// Takes a broker away.
+    /// Removes a broker.
     pub fn leave(&self, process: ProcessId) {
         lock(&self.brokers).retain(|broker| broker.process != process);
     }
@@ -37,7 +37,7 @@ impl Hub {
         lock(&self.brokers).last().cloned()
     }
 
-    /// A broker, as long as it is there.
+    /// A broker by its process, if it runs.
     pub fn find(&self, process: ProcessId) -> Option<Serving> {
         let brokers = lock(&self.brokers);
         let mut brokers = brokers.iter();

@@ -1,4 +1,4 @@
-//! Brokers, and the way to them: for engines that one process at a time has open, and that the others reach over a network.
+//! Brokers and connections to them, for engines that only one process at a time can open.
 
 mod hub;
 mod wire;

@@ -1,8 +1,8 @@
-//! A process's way to the brokers: an engine whose calls are made in another process, and get lost on the way there and back.
+//! A process's connection to the brokers: an engine whose calls run in another process, and whose requests and replies can be lost.
 //!
-//! It stands for the HTTP API without its parsing. A call that gets no answer is in doubt, and is not made again here: what is to be done
-//! then is the caller's business. A process stays with its broker for as long as that answers for the queue, also when another has taken
-//! over, as a client does whose configuration names both.
+//! It stands for the HTTP API without its parsing. A call without a reply is in doubt and is not retried here: that is up to the caller. A
+//! process stays with its broker as long as that replies, even if another one has taken over, as a client does whose configuration names
+//! both.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use super::{Hub, Serving};
 use crate::faults::{FaultKind, Trouble};
 use crate::sched::{HARNESS, ProcessId, Scheduler};
 
-/// How long a call waits for a broker to be there.
+/// How long a call waits for a broker.
 const FIND_MAX: Duration = Duration::from_secs(10);
-/// How long it waits for its answer: longer than a claim waits, and than a broker tries to settle a write.
+/// How long it waits for its reply: longer than a claim waits, and longer than a broker tries to settle a write.
 const ANSWER_MAX: Duration = Duration::from_mins(1);
-/// How long a lost request takes to be noticed.
+/// How long it takes to notice a lost request.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How often it is looked whether there is a broker.
+/// How often a call checks whether there is a broker.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A process's way to the brokers. Clones share everything.
+/// A process's connection to the brokers. Clones share everything.
 #[derive(Clone)]
 pub struct Wire {
     shared: Arc<Shared>,
@@ -48,12 +48,12 @@ struct Shared {
     life: String,
     life_number: u64,
     calls: AtomicU64,
-    /// The broker that answered last; the harness, if there is none.
+    /// The broker that replied last; the harness if there is none.
     broker: AtomicU32,
 }
 
 impl Wire {
-    /// The way to the brokers for one life of a process.
+    /// The connection of one life of a process.
     pub fn new(
         scheduler: &Scheduler,
         trouble: &Arc<Trouble>,
@@ -115,7 +115,7 @@ impl Wire {
         shared.scheduler.spawn(
             broker.process,
             Box::pin(async move {
-                // A caller that goes away takes its call with it, as a connection does that ends.
+                // A caller that goes away cancels its call, as a closed connection does.
                 tokio::select! {
                     biased;
                     result = calling => drop(answer.send(result)),
@@ -133,10 +133,11 @@ impl Wire {
             return Err(no_answer("the broker has died", true));
         };
         if let Err(EngineError::NotLeader | EngineError::Closed) = &result {
-            // Somebody else has the queue, or will have it.
+            // Another broker has the queue, or will have it.
             shared.hub.leave(broker.process);
         }
-        if shared.trouble.is_cut_off(shared.process) || self.is_lost(FaultKind::LostAnswer, number)
+        if shared.trouble.is_cut_off(shared.process)
+            || self.is_lost(FaultKind::LostResponse, number)
         {
             shared.scheduler.sleep(SILENCE).await;
             return Err(no_answer("the answer was lost", true));
@@ -181,7 +182,7 @@ impl fmt::Debug for Wire {
 #[async_trait]
 impl Engine for Wire {
     fn now(&self) -> Timestamp {
-        // An answer of a broker tells the time.
+        // A broker's reply carries the time.
         self.shared.scheduler.true_now()
     }
 
@@ -288,6 +289,6 @@ impl Engine for Wire {
             .await
     }
 
-    /// The broker is others', too.
+    /// Other processes use the broker as well.
     async fn close(&self) {}
 }

@@ -10,17 +10,19 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use qo_check::{Excuse, Promise};
 use qo_core::{Json, TaskId};
 use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_store::client::ClientConfig;
 
 use crate::actor::{Caller, TYPES};
 use crate::broker::Wire;
-use crate::check::{self, Evidence, Excuse, Promise};
+use crate::check::{self, Evidence};
 use crate::faults::Trouble;
 use crate::journal::Journal;
 use crate::plan::Plan;
 use crate::random::Random;
+use crate::run::excuse;
 use crate::sched::{ProcessId, Scheduler, SimRuntime, Stuck};
 use crate::store::{Bucket, BucketSettings, Gate, Link};
 use crate::subject::{Host, Running, Subject};
@@ -321,21 +323,13 @@ impl Play {
     fn die(&mut self) {
         let now = self.scheduler.elapsed();
         self.scheduler.kill(self.workers[0]);
-        self.excuses.push(Excuse {
-            worker: Some("one".to_owned()),
-            from: now,
-            until: now,
-        });
+        self.excuses.push(excuse(Some("one".to_owned()), now, now));
     }
 
     /// The leases run out, and a monitor begins to look at them.
     fn jump(&mut self) -> Result<(), String> {
         let now = self.scheduler.elapsed();
-        self.excuses.push(Excuse {
-            worker: None,
-            from: now,
-            until: now + JUMP,
-        });
+        self.excuses.push(excuse(None, now, now + JUMP));
         self.scheduler.leap(JUMP);
         let (process, _, running) = self.start("monitor", true)?;
         self.workers.push(process);

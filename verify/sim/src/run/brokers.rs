@@ -1,7 +1,7 @@
-//! How brokers live, where an engine has them: one serves, another stands by, and takes over when the first is gone, or too soon.
+//! The lives of brokers: one serves, another is the standby and takes over when the first is gone, or too early.
 //!
-//! A broker that is replaced too early is the interesting one: it is paused or cut off or merely slow, knows of nothing, and goes on
-//! answering whoever still asks it.
+//! A broker that is replaced too early is the interesting one: it is paused, partitioned or slow, does not know it, and keeps replying to
+//! its clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::faults::FaultKind;
 use crate::random::Random;
 use crate::sched::{HARNESS, ProcessId};
 
-/// How often a standby looks whether somebody serves.
+/// How often a standby checks whether a broker serves.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// How often a broker makes sure that it still has the queue.
+/// How often a broker checks that it still owns the queue.
 const TEND_INTERVAL: Duration = Duration::from_secs(2);
-/// A broker is polled more often than other processes, and is to live long enough to do something.
+/// A broker is polled more often than other processes, so it is doomed after more polls.
 const LIVES_LONGER: u64 = 6;
 
 impl Stage {
@@ -43,7 +43,7 @@ impl Stage {
         }
     }
 
-    /// Waits until nobody serves for a while, or until patience is over.
+    /// Waits until no broker serves for a while, or until a limit.
     async fn stand_by(&self, number: u64, dice: &mut Random) {
         let patience = if self.plan.is_calm() {
             Duration::MAX
@@ -74,12 +74,12 @@ impl Stage {
         }
     }
 
-    /// Starts a broker in a new process. It ends when it cannot open the queue, or has lost it.
+    /// Starts a broker in a new process. It ends when it cannot open the queue or loses it.
     pub(super) fn start_broker(self: &Arc<Self>, name: &str, skew_ms: i64) -> ProcessId {
         let (process, runtime, seat) = self.begin_process(name, BROKER, skew_ms, true);
         if let Err(error) = self.scheduler.give_room(process) {
             self.breach(
-                crate::check::Promise::Run,
+                qo_check::Promise::Run,
                 format!("there is no runtime for a broker: {error}"),
             );
         }

@@ -1,4 +1,4 @@
-//! How processes live: one life after the other, each ended in the middle of whatever it is doing, under the same name.
+//! The lives of workers and clients: a process that dies restarts under the same name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::faults::FaultKind;
 use crate::random::Random;
 use crate::sched::ProcessId;
 
-/// How far wrong a wall clock is at the most.
+/// The largest error of a wall clock.
 pub(super) const SKEW_MAX_MS: u64 = 60_000;
 
 impl Stage {
@@ -25,7 +25,7 @@ impl Stage {
             self.scheduler.spawn(
                 process,
                 Box::pin(async move {
-                    // Half of the workers are the library's own, half do what programs on the bare engine may do.
+                    // Half of the workers are the library's, half use the engine directly.
                     if number % 2 == 1 {
                         program(caller, trouble).await;
                     } else {
@@ -91,7 +91,7 @@ impl Stage {
         Some((process, Arc::new(caller), running))
     }
 
-    /// Decides at which await of its life a process dies.
+    /// Decides at which await a process dies.
     pub(super) fn doom(&self, process: ProcessId, name: &str, dice: &mut Random, times: u64) {
         let Some(rate) = self.trouble.rate(FaultKind::Crash) else {
             return;
@@ -111,7 +111,7 @@ impl Stage {
         }
     }
 
-    /// Waits for the end of a life, and a little longer. Says whether there is to be another.
+    /// Waits for the death of a process, and a little longer. Returns whether it restarts.
     pub(super) async fn outlive(&self, process: ProcessId, name: &str) -> bool {
         self.scheduler.died(process).await;
         let now = self.scheduler.elapsed();

@@ -1,11 +1,11 @@
-//! One run: a small runtime of workers and clients, its trouble, its recovery, and the judgement.
+//! One run of workers and clients: faults, recovery and checks.
 //!
-//! | phase | what |
+//! | phase | content |
 //! | --- | --- |
-//! | trouble | workers and clients work while everything fails that the plan names; who dies comes back |
-//! | recovery | nothing fails any more; workers work and maintain until every task has come to its end, or the bound is over |
-//! | tidying | everybody is gone; a day later one process tidies, twice |
-//! | judgement | the [checks](crate::check) |
+//! | trouble | workers and clients run under the faults of the plan; processes that die restart |
+//! | recovery | no faults; workers work and run maintenance until every task is finished, or until the limit |
+//! | cleanup | all processes are gone; a day later one process cleans up, twice |
+//! | checks | [`crate::check`] |
 
 mod brokers;
 mod lives;
@@ -15,63 +15,64 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use qo_check::{Breaches, Excuse, Promise};
 use qo_core::task::decode;
-use qo_core::{QueueName, TaskId};
+use qo_core::{QueueName, TaskId, Timestamp};
 use qo_store::client::ClientConfig;
 
 use crate::actor::Errands;
 use crate::broker::{Hub, Wire};
-use crate::check::{self, Evidence, Excuse, Found, Promise, Tally};
+use crate::check::{self, Evidence, Tally};
 use crate::faults::{FaultKind, LATE_MAX, Struck, Trouble};
 use crate::journal::Journal;
 use crate::plan::Plan;
 use crate::random::Random;
-use crate::sched::{HARNESS, ProcessId, Scheduler, SimRuntime, Stuck, lock};
+use crate::sched::{BEGIN_MS, HARNESS, ProcessId, Scheduler, SimRuntime, Stuck, lock};
 use crate::store::{Bucket, BucketSettings, Counts, Link};
 use crate::subject::{Host, Running, Subject};
 use crate::trace::Trace;
 
-/// How long everything may take, once the faults have stopped: two passes of the sweeper, a lease, and some retries.
+/// How long recovery may take: two passes of the sweeper, a lease, and some retries.
 const RECOVERY_MAX: Duration = Duration::from_mins(20);
-/// The same where there were no faults, so that nothing has to be repaired: a lease, the monitor's interval, and a retry.
+/// The same without faults, where nothing has to be repaired: a lease, the monitor's interval, and a retry.
 const CALM_RECOVERY_MAX: Duration = Duration::from_secs(100);
-/// How often it is looked whether everything has come to its end.
+/// How often the run checks whether all tasks are finished.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a resume is tried, when there are no faults any more and brokers may still have to take over.
+/// How long to retry a resume after the faults: brokers may still have to take over.
 const RESUME_MAX: Duration = Duration::from_mins(2);
-/// The name of all brokers, who are no workers.
+/// The worker name of all brokers.
 const BROKER: &str = "broker";
-/// How long after the death of a broker everybody may feel it.
+/// How long the death of a broker affects every worker.
 const VACANCY: Duration = Duration::from_mins(1);
-/// A disturbed worker may feel it for so much longer.
+/// How long a disturbance affects a worker after its end.
 const AFTERMATH: Duration = Duration::from_secs(45);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// What it was.
+    /// Its plan.
     pub plan: Plan,
     /// What is wrong.
-    pub found: Found,
-    /// What was counted.
+    pub found: Breaches,
+    /// Counts.
     pub tally: Tally,
-    /// What went wrong on purpose.
+    /// The injected faults.
     pub struck: Vec<Struck>,
-    /// How often a process died.
+    /// The number of deaths of processes.
     pub deaths: u64,
-    /// How long the run was, in virtual time, without the tidying.
+    /// The length of the run in virtual time, without the cleanup.
     pub lasted: Duration,
-    /// How long it took until everything had come to its end after the faults.
+    /// The time from the end of the faults until every task was finished.
     pub recovery: Duration,
     /// The requests until then.
     pub requests: Counts,
-    /// Stands for all that is stored in the end.
+    /// A hash of everything that is stored in the end.
     pub digest: u64,
-    /// What happened, if that was to be kept.
+    /// The trace, if it was kept.
     pub trace: Vec<String>,
 }
 
-/// A life that was lived.
+/// One life of a process.
 #[derive(Debug, Clone)]
 struct Lived {
     process: ProcessId,
@@ -80,7 +81,7 @@ struct Lived {
     died: Option<Duration>,
 }
 
-/// Everything that the parts of a run share.
+/// The shared state of a run.
 pub(crate) struct Stage {
     plan: Plan,
     scheduler: Scheduler,
@@ -96,14 +97,14 @@ pub(crate) struct Stage {
 #[derive(Default)]
 struct State {
     over: bool,
-    /// When all processes were ended.
+    /// When all processes were killed.
     over_at: Duration,
     lives: Vec<Lived>,
     life_numbers: u64,
     recovery: Duration,
     requests: Counts,
     unreadable: Vec<(TaskId, String)>,
-    found: Found,
+    found: Breaches,
 }
 
 /// Runs a plan.
@@ -119,7 +120,7 @@ pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome
 }
 
 impl Stage {
-    /// Everything that a run needs, before anything happens.
+    /// Prepares a run.
     pub(crate) fn new(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Arc<Self> {
         let plan = plan.without(|kind| !subject.endures(kind));
         let scheduler = Scheduler::new(plan.seed, Trace::new(keeps_trace));
@@ -153,7 +154,7 @@ impl Stage {
         &self.scheduler
     }
 
-    /// The engine in a process that has the runtime to itself, but for a broker where one is needed.
+    /// Starts the engine in a process that runs alone, except for a broker where one is needed.
     pub(crate) async fn only_caller(self: &Arc<Self>, name: &str) -> Running {
         if self.subject.brokers() > 0 {
             self.start_broker("b0", 0);
@@ -196,10 +197,10 @@ impl Stage {
             .note(HARNESS, || "the trouble is over".to_owned());
     }
 
-    /// Waits until every task has come to its end, and ends all processes.
+    /// Waits until every task is finished, and kills all processes.
     async fn recover(&self) {
         let (process, _, running) = self.start_process("operator", "operator", 0);
-        // A pause is an operator's wish, and ends with the operator's next one.
+        // Only an operator ends a pause.
         let began = self.scheduler.elapsed();
         while let Err(error) = running.engine.resume(&QueueName::default()).await {
             let took = self.scheduler.elapsed().saturating_sub(began);
@@ -228,7 +229,7 @@ impl Stage {
                 unfinished = self.unfinished();
             }
             let took = self.scheduler.elapsed().saturating_sub(began);
-            // What is late may still arrive, and what has come to its end may be replayed by it.
+            // A late request may still arrive, and may replay a finished task.
             let settled = self.plan.is_calm() || took > LATE_MAX;
             if unfinished.is_empty() && settled {
                 break;
@@ -258,8 +259,8 @@ impl Stage {
         }
     }
 
-    /// Much later: what was on its way has arrived, and what nobody needs is taken for what nobody will need. The first round may move
-    /// something that came late, and leaves to the second what was written just now.
+    /// Cleans up much later, when all requests have arrived and unneeded objects are old enough to be deleted. The first round may change
+    /// something that arrived late, and leaves what was written just now to the second.
     async fn tidy(self: &Arc<Self>) {
         if self.subject.brokers() > 0 {
             self.start_broker("b0", 0);
@@ -290,7 +291,7 @@ impl Stage {
         }
     }
 
-    /// The tasks that have not come to their end and could.
+    /// The unfinished tasks, except those that cannot finish.
     fn unfinished(&self) -> Vec<String> {
         let full: BTreeSet<TaskId> = self
             .bucket
@@ -321,7 +322,7 @@ impl Stage {
         (process, runtime, self.subject.start(&seat))
     }
 
-    /// Begins a process, with a way to the store and one to the brokers.
+    /// Starts a process, with connections to the store and to the brokers.
     fn begin_process(
         &self,
         name: &str,
@@ -335,7 +336,7 @@ impl Stage {
             state.life_numbers += 1;
             state.life_numbers
         };
-        // The name decides, not how many others have started before, so that a run can be shrunk.
+        // The name decides the stream, not the number of earlier processes, so that a run can be shrunk.
         let stream = name
             .bytes()
             .fold(0, |sum: u64, byte| sum * 131 + u64::from(byte));
@@ -380,13 +381,13 @@ impl Stage {
         lock(&self.state).found.add(promise, what);
     }
 
-    /// What may explain that a worker did not do what it should.
+    /// The disturbances that explain expired leases.
     fn excuses(&self, struck: &[Struck]) -> Vec<Excuse> {
         let state = lock(&self.state);
         let worker_of = |process: ProcessId| {
             let mut lives = state.lives.iter();
             let lived = lives.find(|lived| lived.process == process);
-            // What happens to a broker happens to everybody.
+            // A disturbance of a broker disturbs every worker.
             lived
                 .map(|lived| lived.worker.clone())
                 .filter(|worker| worker != BROKER)
@@ -394,20 +395,19 @@ impl Stage {
         let mut excuses: Vec<Excuse> = struck
             .iter()
             .filter(|struck| !matches!(struck.kind, FaultKind::Crash))
-            .map(|struck| Excuse {
-                worker: worker_of(struck.process),
-                from: struck.at,
-                until: struck.until + AFTERMATH,
+            .map(|struck| {
+                excuse(
+                    worker_of(struck.process),
+                    struck.at,
+                    struck.until + AFTERMATH,
+                )
             })
             .collect();
         for lived in &state.lives {
             if let Some(died) = lived.died {
                 let is_broker = lived.worker == BROKER;
-                excuses.push(Excuse {
-                    worker: worker_of(lived.process),
-                    from: died,
-                    until: if is_broker { died + VACANCY } else { died },
-                });
+                let until = if is_broker { died + VACANCY } else { died };
+                excuses.push(excuse(worker_of(lived.process), died, until));
             }
         }
         for (process, from, until) in self.journal.excuses() {
@@ -417,11 +417,7 @@ impl Stage {
             } else {
                 Duration::ZERO
             };
-            excuses.push(Excuse {
-                worker,
-                from,
-                until: until + aftermath,
-            });
+            excuses.push(excuse(worker, from, until + aftermath));
         }
         excuses
     }
@@ -475,5 +471,18 @@ impl Stage {
             struck,
             trace: self.scheduler.take_trace(),
         }
+    }
+}
+
+/// A disturbance of a worker, or of every worker, between two times of a run.
+pub(crate) fn excuse(worker: Option<String>, from: Duration, until: Duration) -> Excuse {
+    // Whole milliseconds that lie within the time, so that rounding explains nothing more.
+    let from_ms = u64::try_from(from.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
+    let begin = Timestamp::from_millis(BEGIN_MS);
+    Excuse {
+        worker,
+        from: begin.plus_millis(from_ms),
+        until: begin.plus_millis(until_ms),
     }
 }

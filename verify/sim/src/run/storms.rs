@@ -1,4 +1,4 @@
-//! Faults that strike processes and the store, and not single requests.
+//! Faults of processes and of the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::faults::{EVERYBODY, FaultKind};
 use crate::random::Random;
 use crate::sched::ProcessId;
 
-/// How often it is drawn whether something strikes.
+/// How often faults are drawn.
 const INTERVAL_MS: u64 = 10_000;
 /// Half of the default lease.
 const JUMP_MAX_MS: u64 = 15_000;
@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// Outages, and objects that are damaged.
+    /// Outages and damaged objects.
     pub(super) async fn storms_of_the_store(self: Arc<Self>) {
         for round in 0_u64.. {
             let mut dice = self.trouble.dice(&[0x570e, round]);

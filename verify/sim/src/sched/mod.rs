@@ -1,13 +1,13 @@
-//! The scheduler: one thread, virtual time, and processes that die, stall and start again.
+//! The scheduler: one thread, virtual time, and processes that die, pause and restart.
 //!
-//! Futures run one at a time. Of those that are ready, a random one is polled next, so that a seed is also one of the many orders in which
-//! a real scheduler might have run them. Time stands still while anything is ready and then jumps to the next timer. Nothing here
-//! knows a thread, a real clock or a hash map, so that the seed decides everything.
+//! Futures run one at a time. A random one of those that are ready is polled next, so a seed is also one of the many orders in which a
+//! real scheduler might run them. Time stands still while anything is ready, and then jumps to the next timer. There are no threads, real
+//! clocks or hash maps, so the seed decides everything.
 //!
-//! A process may have a [room](Room): a tokio runtime of its own, for libraries that spawn on one. What it holds runs until it waits, each
-//! time that nothing else is ready, and now and then before.
+//! A process may have a [room](Room): a tokio runtime of its own, for libraries that spawn on one. Its tasks run until they wait, each time
+//! that nothing else is ready, and now and then before.
 //!
-//! Process 0 is the harness and the network: what it runs goes on when others die.
+//! Process 0 is the harness and the network: it outlives all other processes.
 
 mod processes;
 mod room;
@@ -31,28 +31,28 @@ use crate::trace::Trace;
 
 /// The store's time when a run begins: five seconds into a minute.
 pub const BEGIN_MS: i64 = 1_763_238_845_000;
-/// More polls than this without time passing are a loop that never ends.
+/// More polls than this without time passing are an endless loop.
 const POLLS_AT_ONCE_MAX: u64 = 50_000;
-/// More polls than this in one run are one, too.
+/// More polls than this in one run are an endless loop.
 const POLLS_MAX: u64 = 20_000_000;
 
-/// The rooms run once in so many steps, although something else is ready.
+/// The rooms run once in this many steps even if something else is ready.
 const ROOMS_EVERY: u64 = 4;
 
-/// Names one life of a process.
+/// Identifies one life of a process.
 pub type ProcessId = u32;
 
-/// The harness, and the network.
+/// The harness and the network.
 pub const HARNESS: ProcessId = 0;
 
-/// Why a run cannot go on.
+/// Why a run cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stuck {
-    /// Everything waits, and no timer will ever wake it.
+    /// Everything waits, and there is no timer.
     Deadlock,
     /// Something runs without a pause.
     Livelock,
-    /// The system has refused what the run needs.
+    /// The operating system refused a tokio runtime.
     NoRuntime,
 }
 
@@ -77,7 +77,7 @@ struct State {
     next_timer: u64,
     processes: BTreeMap<ProcessId, Process>,
     next_process: ProcessId,
-    /// Counts what happens, so that things that happen at the same time have an order.
+    /// Counts events, to order those that happen at the same time.
     ticks: u64,
     choices: Random,
     trace: Trace,
@@ -87,7 +87,7 @@ struct State {
 
 struct Slot {
     process: ProcessId,
-    /// Nothing while it is being polled.
+    /// None while it is polled.
     future: Option<BoxFuture<()>>,
     waker: Waker,
 }
@@ -96,7 +96,7 @@ struct Process {
     name: String,
     alive: bool,
     paused_until: Duration,
-    /// How far its wall clock is ahead of the true one.
+    /// How far its wall clock is ahead.
     clock_ahead_ms: i64,
     random: Random,
     polls: u64,
@@ -116,13 +116,13 @@ impl Wake for SlotWaker {
     }
 }
 
-/// Locks a mutex. There is one thread, so that nobody ever waits for it.
+/// Locks a mutex. There is only one thread, so it never waits.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Scheduler {
-    /// A scheduler at the beginning of time, whose choices the seed decides.
+    /// A scheduler whose choices the seed decides.
     pub fn new(seed: u64, trace: Trace) -> Self {
         let scheduler = Self {
             shared: Arc::new(Shared {
@@ -151,12 +151,12 @@ impl Scheduler {
         lock(&self.shared.state)
     }
 
-    /// How long the run has gone on.
+    /// The time since the start of the run.
     pub fn elapsed(&self) -> Duration {
         self.state().now
     }
 
-    /// How often a future was polled.
+    /// The number of polls.
     pub fn polls(&self) -> u64 {
         self.state().polls
     }
@@ -166,7 +166,7 @@ impl Scheduler {
         true_time(self.elapsed())
     }
 
-    /// A number that grows with everything that happens.
+    /// The number of the next event.
     pub fn tick(&self) -> u64 {
         let mut state = self.state();
         state.ticks += 1;
@@ -191,7 +191,7 @@ impl Scheduler {
         self.state().trace.take()
     }
 
-    /// Runs a future as a part of a process, for as long as that lives.
+    /// Spawns a future in a process. It ends with the process.
     pub fn spawn(&self, process: ProcessId, future: BoxFuture<()>) -> u64 {
         let mut state = self.state();
         if !state.lives(process) {
@@ -220,7 +220,7 @@ impl Scheduler {
         Sleep::new(self.clone(), self.elapsed() + duration)
     }
 
-    /// Runs until `main`, a part of the harness, is through.
+    /// Runs until `main` is finished, which belongs to the harness.
     pub fn run(&self, main: BoxFuture<()>) -> Result<(), Stuck> {
         let seed = self.state().choices.clone().bits();
         with_seeded_draws(seed, || self.run_through(main)).unwrap_or(Err(Stuck::NoRuntime))
@@ -250,7 +250,7 @@ impl Scheduler {
         !ready(&state, &mut woken).is_empty()
     }
 
-    /// Runs everything that is ready, in a fixed order, until all of it waits. Time does not pass.
+    /// Runs everything that is ready, in a fixed order, until everything waits. Time does not pass.
     pub fn settle(&self) -> Result<(), Stuck> {
         while let Some(slot) = self.first_ready() {
             self.poll(slot)?;
@@ -258,7 +258,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Lets time pass up to the next timer.
+    /// Advances time to the next timer.
     pub fn advance(&self) -> Result<(), Stuck> {
         let due = {
             let mut state = self.state();
@@ -276,7 +276,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Lets so much time pass at once, and wakes everything that was to happen until then.
+    /// Advances time at once, and fires all timers until then.
     pub fn leap(&self, duration: Duration) {
         let due = {
             let mut state = self.state();
@@ -290,7 +290,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends everything, so that nothing keeps the parts of a run alive in a circle.
+    /// Drops everything, to break reference cycles.
     pub fn finish(&self) {
         let processes: Vec<ProcessId> = self.state().processes.keys().copied().collect();
         for process in processes {
@@ -300,7 +300,7 @@ impl Scheduler {
         drop(timers);
     }
 
-    /// One of the futures that are ready and may run.
+    /// Picks one of the futures that are ready and may run.
     fn choose(&self) -> Option<u64> {
         let mut state = self.state();
         let mut woken = lock(&self.shared.woken);
@@ -376,7 +376,7 @@ impl Scheduler {
     }
 }
 
-/// The slots that are ready and whose process is not stopped. Forgets those that are gone.
+/// The ready slots whose process is not paused. Removes slots that no longer exist.
 fn ready(state: &State, woken: &mut BTreeSet<u64>) -> Vec<u64> {
     woken.retain(|slot| state.slots.contains_key(slot));
     woken
@@ -398,7 +398,7 @@ impl State {
     }
 }
 
-/// The store's time after so much of a run.
+/// The store's time at a time of the run.
 pub fn true_time(elapsed: Duration) -> Timestamp {
     Timestamp::from_millis(BEGIN_MS)
         .plus_millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))

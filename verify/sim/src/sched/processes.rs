@@ -1,4 +1,4 @@
-//! The lives of processes: how they begin, stall, are doomed and end, and the rooms that some have.
+//! Processes: start, pause, doom and death, and their rooms.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -9,7 +9,7 @@ use super::{Process, ProcessId, ROOMS_EVERY, Scheduler};
 use crate::random::Random;
 
 impl Scheduler {
-    /// Begins the life of a process.
+    /// Starts a process.
     pub fn start_process(
         &self,
         name: impl Into<String>,
@@ -39,28 +39,28 @@ impl Scheduler {
     /// Gives a process a tokio runtime of its own.
     pub fn give_room(&self, process: ProcessId) -> std::io::Result<()> {
         if let Some(process) = self.state().processes.get_mut(&process) {
-            // The process's own numbers stay as they are.
+            // The process's own random numbers do not change.
             let seed = process.random.clone().bits();
             process.room = Some(Arc::new(Room::new(seed)?));
         }
         Ok(())
     }
 
-    /// Has a process die when it has been polled so often from now on: at whatever await it has come to by then.
+    /// Dooms a process to die after this many polls, at whatever await it is then.
     pub fn doom(&self, process: ProcessId, polls: u64) {
         if let Some(process) = self.state().processes.get_mut(&process) {
             process.dies_at_poll = Some(process.polls + polls.max(1));
         }
     }
 
-    /// Lets a process that is doomed live.
+    /// Cancels the doom of a process.
     pub fn spare(&self, process: ProcessId) {
         if let Some(process) = self.state().processes.get_mut(&process) {
             process.dies_at_poll = None;
         }
     }
 
-    /// Ends a process: nothing of it goes on.
+    /// Kills a process.
     pub fn kill(&self, process: ProcessId) {
         let (futures, mourners, room) = {
             let mut state = self.state();
@@ -83,7 +83,7 @@ impl Scheduler {
                 .collect();
             (futures, mourners, room)
         };
-        // Only now: what is dropped may look at the scheduler, and may look for its runtime.
+        // Dropped last, because destructors may use the scheduler and the runtime.
         {
             let _inside = room.as_ref().map(|room| room.enter());
             drop(futures);
@@ -94,7 +94,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether a process lives.
+    /// Whether a process is alive.
     pub fn is_alive(&self, process: ProcessId) -> bool {
         self.state().lives(process)
     }
@@ -114,7 +114,7 @@ impl Scheduler {
         .await;
     }
 
-    /// Stops a process for a while. Its clocks go on, and it does not notice.
+    /// Pauses a process for a while without its noticing. Its clocks advance.
     pub fn pause(&self, process: ProcessId, duration: Duration) {
         let mut state = self.state();
         let until = state.now + duration;
@@ -127,7 +127,7 @@ impl Scheduler {
         state.timers.insert((until, number), Waker::noop().clone());
     }
 
-    /// Lets a stopped process go on.
+    /// Ends the pause of a process.
     pub fn unpause(&self, process: ProcessId) {
         if let Some(process) = self.state().processes.get_mut(&process) {
             process.paused_until = Duration::ZERO;
@@ -141,14 +141,14 @@ impl Scheduler {
         }
     }
 
-    /// Whether the rooms run now, although something else is ready.
+    /// Whether the rooms run now, even if something else is ready.
     pub(super) fn is_rooms_turn(&self) -> bool {
         let mut state = self.state();
         let has_rooms = state.processes.values().any(|one| one.room.is_some());
         has_rooms && state.choices.below(ROOMS_EVERY) == 0
     }
 
-    /// Runs what is ready in the rooms of processes that are not stopped, until all of it waits.
+    /// Runs everything that is ready in the rooms of processes that are not paused, until everything waits.
     pub(super) fn run_rooms(&self) {
         let rooms: Vec<Arc<Room>> = {
             let state = self.state();

@@ -1,9 +1,9 @@
-//! A tokio runtime of one process, which runs only when the scheduler says so, and only until everything in it waits.
+//! A tokio runtime of one process. It runs only when the scheduler runs it, and only until everything in it waits.
 //!
 //! SlateDB spawns its tasks on a tokio runtime. One that has a single thread, no timers and no sockets runs them in the order in which
-//! they were woken. Only the order in which a `watch` channel wakes those who wait for it is drawn by tokio itself, from a seed that can be
-//! chosen only where tokio is built with `tokio_unstable`, as `cargo xtask sim --exact` builds it. The runtime parks its
-//! thread when nothing is ready; that is when it is left.
+//! they were woken. Only the order in which a `watch` channel wakes its receivers is drawn by tokio itself, from a seed that can be
+//! set only if tokio is built with `tokio_unstable`, as `cargo xtask sim --exact` does. The runtime parks its
+//! thread when nothing is ready, and the scheduler leaves it then.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,13 +13,13 @@ use tokio::runtime::{Builder, EnterGuard, Runtime};
 
 use super::lock;
 
-/// The runtime. What it holds ends with it.
+/// The runtime. Its tasks end with it.
 pub(super) struct Room {
     runtime: Option<Runtime>,
     idle: Arc<Idle>,
 }
 
-/// Whether nothing is ready, and who wants to know.
+/// Whether nothing is ready, and the waker to notify.
 #[derive(Default)]
 struct Idle {
     is_idle: AtomicBool,
@@ -36,7 +36,7 @@ impl Idle {
 }
 
 impl Room {
-    /// A runtime that draws what it draws from this seed, where it can be told to.
+    /// A runtime whose random draws use this seed, where tokio supports that.
     pub(super) fn new(seed: u64) -> std::io::Result<Self> {
         let idle = Arc::new(Idle::default());
         let noted = Arc::clone(&idle);
@@ -50,12 +50,12 @@ impl Room {
         })
     }
 
-    /// Lets what is polled find this runtime.
+    /// Enters this runtime.
     pub(super) fn enter(&self) -> Option<EnterGuard<'_>> {
         self.runtime.as_ref().map(Runtime::enter)
     }
 
-    /// Runs what is ready, until all of it waits.
+    /// Runs everything that is ready, until everything waits.
     pub(super) fn run(&self) {
         let Some(runtime) = &self.runtime else { return };
         self.idle.is_idle.store(false, Ordering::Relaxed);
@@ -77,8 +77,8 @@ fn seed_draws(builder: &mut Builder, seed: u64) {
 #[cfg(not(tokio_unstable))]
 fn seed_draws(_builder: &mut Builder, _seed: u64) {}
 
-/// Does some work outside of all rooms, in which tokio draws from this seed, where it can be told to. A thread's draws have a seed only
-/// within a runtime, and a runtime within another is refused; so the work is done in one that believes to be left for a while.
+/// Does some work outside all rooms, with tokio's draws from this seed where tokio supports that. A thread's draws have a seed only within a
+/// runtime, and tokio refuses nested runtimes. So the work runs in a runtime that allows blocking.
 #[cfg(tokio_unstable)]
 pub(super) fn with_seeded_draws<T>(seed: u64, work: impl FnOnce() -> T) -> std::io::Result<T> {
     let mut builder = Builder::new_multi_thread();
@@ -88,7 +88,7 @@ pub(super) fn with_seeded_draws<T>(seed: u64, work: impl FnOnce() -> T) -> std::
     Ok(outside.block_on(async { tokio::task::block_in_place(work) }))
 }
 
-/// Does some work outside of all rooms.
+/// Does some work outside all rooms.
 #[cfg(not(tokio_unstable))]
 #[expect(clippy::unnecessary_wraps, reason = "the other one can fail")]
 pub(super) fn with_seeded_draws<T>(_seed: u64, work: impl FnOnce() -> T) -> std::io::Result<T> {

@@ -1,4 +1,4 @@
-//! The runtime of one process: the seam through which the code that ships is driven.
+//! The runtime of one process, through which the simulator drives the production code.
 
 use std::sync::Arc;
 use std::time::Duration;

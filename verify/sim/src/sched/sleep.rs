@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Scheduler;
 
-/// Is ready at its time.
+/// Completes at its time.
 pub struct Sleep {
     scheduler: Scheduler,
     deadline: Duration,

@@ -1,9 +1,9 @@
-//! Failures in the form in which real ones arrive, so that the client classifies them alike.
+//! Errors in the form of real ones, so that the client classifies them alike.
 
 use object_store::Error;
 use qo_store::response::ResponseError;
 
-/// An answer with a status that is not a success.
+/// A reply with an error status.
 pub(crate) fn status(status: u16, code: &str) -> Error {
     generic(ResponseError::Status {
         status,
@@ -12,7 +12,7 @@ pub(crate) fn status(status: u16, code: &str) -> Error {
     })
 }
 
-/// No answer.
+/// No reply.
 pub(crate) fn no_answer(detail: &str) -> Error {
     generic(ResponseError::NoResponse {
         detail: detail.to_owned(),

@@ -1,7 +1,7 @@
-//! The store: objects in memory, in virtual time, with a perfect memory of everything that was ever in it.
+//! The store: objects in memory, in virtual time, with their complete history.
 //!
-//! Every request is one step: conditions hold or fail at the moment at which it is applied, as on a store that honours them. What goes
-//! wrong on the way there and back is the business of the [link](super::Link).
+//! Every request is one step: conditions are checked at the moment at which it is applied, as on a correct store. The
+//! [link](super::Link) adds the faults.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,38 +17,27 @@ use object_store::{
     Attributes, Error, Extensions, GetOptions, GetResult, GetResultPayload, ListResult, ObjectMeta,
     PutMode, PutResult, Result,
 };
+use qo_check::StoredVersion;
 use qo_core::Timestamp;
+use qo_store::wrap::Operation;
 
 use super::answers::status;
-use super::request::{Answer, Request, Verb};
+use super::request::{Request, StoreReply};
 use crate::sched::{Scheduler, lock};
 
-/// What a store may be like.
+/// The properties of a store.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BucketSettings {
-    /// Entity tags are hashes of the content, so that equal bytes have equal tags. Otherwise no tag comes twice.
+    /// Entity tags are hashes of the content, so equal bytes have equal tags. Otherwise every tag is unique.
     pub hashes_content: bool,
-    /// A key takes no more writes than this.
+    /// The most writes of a key.
     pub versions_max: Option<u32>,
-    /// Except this one.
+    /// The key that this does not limit.
     pub unlimited_key: Option<&'static str>,
 }
 
-/// What was done to one key at one time.
-#[derive(Debug, Clone)]
-pub struct Written {
-    /// When, by the store's clock.
-    pub at: Timestamp,
-    /// When, among everything that happened.
-    pub tick: u64,
-    /// What is there since; nothing, after a deletion.
-    pub body: Option<Bytes>,
-    /// Whether no request did it: the object was damaged.
-    pub damaged: bool,
-}
-
-/// How many requests of each kind the store has seen.
-pub type Counts = BTreeMap<Verb, u64>;
+/// The number of requests, by kind.
+pub type Counts = BTreeMap<Operation, u64>;
 
 /// The store.
 #[derive(Debug)]
@@ -59,7 +48,7 @@ pub struct Bucket {
     understood: Mutex<BTreeMap<String, Understood>>,
 }
 
-/// What somebody has made of an object.
+/// A decoded object.
 type Understood = Arc<dyn Any + Send + Sync>;
 
 #[derive(Debug, Default)]
@@ -68,7 +57,7 @@ struct State {
     history: BTreeMap<String, Vec<Change>>,
     tags: u64,
     counts: Counts,
-    /// Keys that were refused because they have had too many versions.
+    /// Keys whose writes were refused because they have too many versions.
     full: BTreeSet<String>,
     changes: u64,
 }
@@ -100,7 +89,7 @@ impl Bucket {
         }
     }
 
-    /// What was made of an object that never changes. Only the first who asks has to make it.
+    /// The decoded form of an object that never changes. It is decoded once.
     pub fn understand<T: Send + Sync + 'static>(
         &self,
         key: &str,
@@ -115,12 +104,12 @@ impl Bucket {
         made
     }
 
-    /// Does what is asked.
-    pub fn apply(&self, request: &Request) -> Result<Answer> {
+    /// Applies a request.
+    pub fn apply(&self, request: &Request) -> Result<StoreReply> {
         let tick = self.scheduler.tick();
         let at = self.scheduler.true_now();
         let mut state = lock(&self.state);
-        *state.counts.entry(request.verb()).or_default() += 1;
+        *state.counts.entry(request.operation()).or_default() += 1;
         match request {
             Request::Put {
                 key,
@@ -135,14 +124,14 @@ impl Bucket {
                     attributes: attributes.clone(),
                 };
                 let written = self.put(&mut state, key, object, mode, tick)?;
-                Ok(Answer::Put(written))
+                Ok(StoreReply::Put(written))
             }
-            Request::Get { key, options } => get(&state, key, options).map(Answer::Get),
+            Request::Get { key, options } => get(&state, key, options).map(StoreReply::Get),
             Request::List { prefix, offset } => {
                 let found = list(&state, prefix.as_ref(), offset.as_ref());
-                Ok(Answer::List(found))
+                Ok(StoreReply::List(found))
             }
-            Request::Folders { prefix } => Ok(Answer::Folders(folders(
+            Request::Folders { prefix } => Ok(StoreReply::Folders(folders(
                 prefix.as_ref(),
                 list(&state, prefix.as_ref(), None),
             ))),
@@ -150,17 +139,17 @@ impl Bucket {
                 for key in keys {
                     state.write(key.as_ref(), None, at, tick, false);
                 }
-                Ok(Answer::Deleted)
+                Ok(StoreReply::Deleted)
             }
         }
     }
 
-    /// A list as it was some time ago: without what was written since, with what was deleted since.
-    pub fn stale_list(&self, request: &Request, stale_by: Duration) -> Answer {
+    /// An earlier list: without recent writes, with recently deleted objects.
+    pub fn stale_list(&self, request: &Request, stale_by: Duration) -> StoreReply {
         let stale_ms = u64::try_from(stale_by.as_millis()).unwrap_or(u64::MAX);
         let then = self.scheduler.true_now().minus_millis(stale_ms);
         let mut state = lock(&self.state);
-        *state.counts.entry(request.verb()).or_default() += 1;
+        *state.counts.entry(request.operation()).or_default() += 1;
         let (prefix, offset) = match request {
             Request::List { prefix, offset } => (prefix.as_ref(), offset.as_ref()),
             Request::Folders { prefix } => (prefix.as_ref(), None),
@@ -173,12 +162,12 @@ impl Bucket {
             })
             .collect();
         match request {
-            Request::Folders { .. } => Answer::Folders(folders(prefix, found)),
-            _ => Answer::List(found),
+            Request::Folders { .. } => StoreReply::Folders(folders(prefix, found)),
+            _ => StoreReply::List(found),
         }
     }
 
-    /// Damages an object: its bytes are no longer what was written. Says whether it was there.
+    /// Damages the bytes of an object. Returns whether it exists.
     pub fn damage(&self, key: &str) -> bool {
         let tick = self.scheduler.tick();
         let mut state = lock(&self.state);
@@ -209,19 +198,19 @@ impl Bucket {
             .collect()
     }
 
-    /// What is stored there.
+    /// The bytes of an object.
     pub fn body(&self, key: &str) -> Option<Bytes> {
         let state = lock(&self.state);
         state.objects.get(key).map(|object| object.body.clone())
     }
 
-    /// Everything that ever happened to the keys below a prefix.
-    pub fn history(&self, prefix: &str) -> BTreeMap<String, Vec<Written>> {
+    /// The history of all keys below a prefix.
+    pub fn history(&self, prefix: &str) -> BTreeMap<String, Vec<StoredVersion>> {
         let state = lock(&self.state);
         let from = state.history.range(prefix.to_owned()..);
         from.take_while(|(key, _)| key.starts_with(prefix))
             .map(|(key, changes)| {
-                let written = changes.iter().map(|change| Written {
+                let written = changes.iter().map(|change| StoredVersion {
                     at: change.at,
                     tick: change.tick,
                     body: change.object.as_ref().map(|object| object.body.clone()),
@@ -232,22 +221,22 @@ impl Bucket {
             .collect()
     }
 
-    /// How many requests there were.
+    /// The number of requests, by kind.
     pub fn counts(&self) -> Counts {
         lock(&self.state).counts.clone()
     }
 
-    /// Grows with every change.
+    /// The number of changes.
     pub fn changes(&self) -> u64 {
         lock(&self.state).changes
     }
 
-    /// The keys whose writes were refused because there were too many.
+    /// The keys whose writes were refused because they have too many versions.
     pub fn full_keys(&self) -> BTreeSet<String> {
         lock(&self.state).full.clone()
     }
 
-    /// Stands for all that is stored.
+    /// A hash of everything that is stored.
     pub fn digest(&self) -> u64 {
         let state = lock(&self.state);
         let mut hasher = DefaultHasher::new();
@@ -369,7 +358,7 @@ fn get(state: &State, key: &Path, options: &GetOptions) -> Result<GetResult> {
     Ok(result_of(meta, body, range, attributes))
 }
 
-/// An answer to a read with this body.
+/// The reply to a read with this body.
 pub(super) fn result_of(
     meta: ObjectMeta,
     body: Bytes,
@@ -398,7 +387,7 @@ fn meta(key: &str, object: &Object) -> ObjectMeta {
     }
 }
 
-/// The part of a map that a list is about.
+/// The part of a map that a list covers.
 fn bounded<'a, T>(
     map: &'a BTreeMap<String, T>,
     prefix: Option<&Path>,

@@ -1,4 +1,4 @@
-//! Holds requests back until somebody says which is next, so that every order can be tried.
+//! Holds requests back until one is chosen, so that every order can be tried.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::sched::{ProcessId, lock};
 
-/// Where requests wait.
+/// The waiting requests.
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -18,7 +18,7 @@ pub struct Gate {
 struct State {
     waiting: BTreeMap<u64, Waiting>,
     arrived: u64,
-    /// What each process has seen so far, in order. It decides everything that the process will do.
+    /// The replies that each process has received, in order. They decide everything that the process does.
     seen: BTreeMap<ProcessId, u64>,
 }
 
@@ -30,7 +30,7 @@ struct Waiting {
 }
 
 impl Gate {
-    /// Waits until the request is let through.
+    /// Waits until the request is chosen.
     pub(super) async fn pass(&self, process: ProcessId, request: String) {
         let (permit, permitted) = oneshot::channel();
         {
@@ -46,11 +46,11 @@ impl Gate {
                 },
             );
         }
-        // The gate is dropped when the run is over, and with it everything that waits.
+        // The gate is dropped with all waiting requests when the run is over.
         let _ = permitted.await;
     }
 
-    /// Notes what a process was answered.
+    /// Records the reply to a process.
     pub(super) fn answered(&self, process: ProcessId, request: &str, outcome: &str) {
         let mut state = lock(&self.state);
         let seen = state.seen.entry(process).or_default();
@@ -59,7 +59,7 @@ impl Gate {
         *seen = hasher.finish();
     }
 
-    /// The requests that wait: their numbers, whose they are, and what they are.
+    /// The waiting requests: number, process and description.
     pub fn waiting(&self) -> Vec<(u64, ProcessId, String)> {
         let state = lock(&self.state);
         let waiting = state.waiting.iter();
@@ -68,16 +68,16 @@ impl Gate {
             .collect()
     }
 
-    /// Lets a request through.
+    /// Chooses a request.
     pub fn open(&self, number: u64) {
         let waiting = lock(&self.state).waiting.remove(&number);
         if let Some(waiting) = waiting {
-            // Whoever sent it may be dead; the network goes on.
+            // The sender may be dead. The network delivers it anyway.
             let _ = waiting.permit.send(());
         }
     }
 
-    /// Stands for all that the processes know and wait for.
+    /// A hash of everything that the processes know and wait for.
     pub fn digest(&self) -> u64 {
         let state = lock(&self.state);
         let mut hasher = DefaultHasher::new();

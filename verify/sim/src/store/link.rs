@@ -1,7 +1,7 @@
-//! One process's way to the store, on which requests and answers are late, doubled and lost.
+//! One process's connection to the store, on which requests and replies are delayed, duplicated and lost.
 //!
-//! A request is handed to the network, which goes on when the process dies: what was on its way arrives nevertheless. The answer brings
-//! the store's time with it, in whole seconds, as the `Date` of an HTTP answer does.
+//! A request is handed to the network, which outlives the process: requests in flight arrive. The reply carries the store's time in whole
+//! seconds, as the `Date` of an HTTP response does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use tokio::sync::oneshot;
 use super::answers::{no_answer, status};
 use super::bucket::{Bucket, result_of};
 use super::gate::Gate;
-use super::request::{Answer, Request, outcome};
+use super::request::{Request, StoreReply, outcome};
 use crate::faults::{Strike, Trouble};
 use crate::random::Random;
 use crate::sched::{HARNESS, ProcessId, Scheduler, SimRuntime};
 
-/// A process's way to the store. Clones share everything.
+/// A process's connection to the store. Clones share everything.
 #[derive(Clone)]
 pub struct Link {
     shared: Arc<Shared>,
@@ -37,7 +37,7 @@ pub struct Link {
 struct Shared {
     scheduler: Scheduler,
     process: ProcessId,
-    /// Names this life in the list of what went wrong.
+    /// The name of this life in the list of faults.
     life: String,
     life_number: u64,
     runtime: Arc<SimRuntime>,
@@ -45,20 +45,20 @@ struct Shared {
     clock: Arc<StoreClock>,
     trouble: Arc<Trouble>,
     requests: AtomicU64,
-    /// Where requests wait for their turn, if they do.
+    /// The gate that holds requests back, if there is one.
     gate: Option<Arc<Gate>>,
-    /// Whether there is an HTTP client in between, which gives up on a silent store, and notices a body that ends early.
+    /// Whether there is an HTTP client in between, which times out and notices a truncated body.
     has_client: bool,
 }
 
-/// When the HTTP client gives up.
+/// The timeout of the HTTP client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the network brings back.
-type Returned = (Result<Answer>, Option<Timestamp>);
+/// The reply from the network.
+type Returned = (Result<StoreReply>, Option<Timestamp>);
 
 impl Link {
-    /// A way to the store for one life of a process.
+    /// The connection of one life of a process.
     pub fn new(
         scheduler: &Scheduler,
         process: ProcessId,
@@ -85,8 +85,8 @@ impl Link {
         }
     }
 
-    /// The same way with an HTTP client in between, for those who rely on one: it gives up on a store that is silent, and notices a
-    /// body that ends early. Whoever has timeouts and checks of its own is better tested without.
+    /// Adds an HTTP client, which times out and notices a truncated body, for engines that rely on one. Engines with timeouts and checks of
+    /// their own are tested better without.
     #[must_use]
     pub fn with_client(mut self) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
@@ -95,12 +95,12 @@ impl Link {
         self
     }
 
-    /// How many requests this life has sent.
+    /// The number of requests of this life.
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    async fn send(&self, request: Request) -> Result<Answer> {
+    async fn send(&self, request: Request) -> Result<StoreReply> {
         let shared = &self.shared;
         let number = shared.requests.fetch_add(1, Ordering::Relaxed);
         let dice = shared.trouble.dice(&[0x11f7, shared.life_number, number]);
@@ -123,7 +123,7 @@ impl Link {
         };
         shared.scheduler.spawn(HARNESS, Box::pin(journey.go()));
         let Ok((result, date)): Result<Returned, _> = returned.await else {
-            // The network has dropped it: no answer will ever come.
+            // The network has dropped it: there will be no reply.
             return std::future::pending().await;
         };
         if let Some(date) = date {
@@ -133,7 +133,7 @@ impl Link {
     }
 }
 
-/// A request on its way.
+/// A request in flight.
 struct Journey {
     link: Link,
     number: u64,
@@ -157,7 +157,7 @@ impl Journey {
                 self.bring_back(result).await;
             }
             Some(Strike::LostRequest { hangs }) => self.lose(hangs, "the request was lost").await,
-            Some(Strike::LostAnswer { hangs }) => {
+            Some(Strike::LostResponse { hangs }) => {
                 drop(self.apply());
                 self.lose(hangs, "the answer was lost").await;
             }
@@ -196,10 +196,10 @@ impl Journey {
             }
             Some(Strike::TornRead { kept }) => {
                 let result = match self.apply() {
-                    Ok(Answer::Get(_)) if shared.has_client => {
+                    Ok(StoreReply::Get(_)) if shared.has_client => {
                         Err(no_answer("the body has ended early"))
                     }
-                    Ok(Answer::Get(get)) => torn(get, kept).await.map(Answer::Get),
+                    Ok(StoreReply::Get(get)) => torn(get, kept).await.map(StoreReply::Get),
                     other => other,
                 };
                 self.bring_back(result).await;
@@ -207,8 +207,8 @@ impl Journey {
         }
     }
 
-    /// Does the request, and tells the trace.
-    fn apply(&self) -> Result<Answer> {
+    /// Applies the request, and traces it.
+    fn apply(&self) -> Result<StoreReply> {
         let result = self.link.shared.bucket.apply(&self.request);
         let shared = &self.link.shared;
         if let Some(gate) = &shared.gate {
@@ -237,7 +237,7 @@ impl Journey {
         });
     }
 
-    async fn bring_back(&mut self, result: Result<Answer>) {
+    async fn bring_back(&mut self, result: Result<StoreReply>) {
         let shared = Arc::clone(&self.link.shared);
         if let Err(error) = &result
             && self.strike.is_some_and(Strike::answers_by_itself)
@@ -257,7 +257,7 @@ impl Journey {
         if hangs && shared.has_client {
             shared.scheduler.sleep(CLIENT_TIMEOUT).await;
         } else if hangs {
-            // Whoever asks will give up by itself.
+            // The caller times out by itself.
             self.answer = None;
             return;
         }
@@ -268,13 +268,13 @@ impl Journey {
 
     fn deliver(&mut self, returned: Returned) {
         if let Some(answer) = self.answer.take() {
-            // Nobody waits if the process is dead, or has lost its patience.
+            // Nobody waits if the process is dead or has given up.
             let _ = answer.send(returned);
         }
     }
 }
 
-/// The same answer with a body that ends early.
+/// The reply with a truncated body.
 async fn torn(answer: GetResult, kept: f64) -> Result<GetResult> {
     let (meta, range) = (answer.meta.clone(), answer.range.clone());
     let attributes = answer.attributes.clone();
@@ -289,7 +289,7 @@ async fn torn(answer: GetResult, kept: f64) -> Result<GetResult> {
     Ok(result_of(meta, body.slice(..length), range, attributes))
 }
 
-/// An answer of another kind than the request: it cannot happen, and is told as no answer.
+/// A reply of another kind than the request. It cannot happen, and is reported as no reply.
 fn mismatch() -> Error {
     no_answer("the simulated store answered something else")
 }
@@ -328,7 +328,7 @@ impl ObjectStore for Link {
             attributes: opts.attributes,
         };
         match self.send(request).await? {
-            Answer::Put(result) => Ok(result),
+            StoreReply::Put(result) => Ok(result),
             _ => Err(mismatch()),
         }
     }
@@ -347,7 +347,7 @@ impl ObjectStore for Link {
             options: Box::new(options),
         };
         match self.send(request).await? {
-            Answer::Get(result) => Ok(result),
+            StoreReply::Get(result) => Ok(result),
             _ => Err(mismatch()),
         }
     }
@@ -381,7 +381,7 @@ impl ObjectStore for Link {
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let prefix = prefix.cloned();
         match self.send(Request::Folders { prefix }).await? {
-            Answer::Folders(result) => Ok(result),
+            StoreReply::Folders(result) => Ok(result),
             _ => Err(mismatch()),
         }
     }
@@ -404,7 +404,7 @@ impl Link {
         };
         stream::once(async move {
             match link.send(request).await? {
-                Answer::List(found) => Ok::<_, Error>(stream::iter(found.into_iter().map(Ok))),
+                StoreReply::List(found) => Ok::<_, Error>(stream::iter(found.into_iter().map(Ok))),
                 _ => Err(mismatch()),
             }
         })

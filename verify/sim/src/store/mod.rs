@@ -1,4 +1,4 @@
-//! The simulated object store, and each process's faulty way to it.
+//! The simulated object store, and each process's faulty connection to it.
 
 mod answers;
 mod bucket;
@@ -6,7 +6,7 @@ mod gate;
 mod link;
 mod request;
 
-pub use self::bucket::{Bucket, BucketSettings, Counts, Written};
+pub use self::bucket::{Bucket, BucketSettings, Counts};
 pub use self::gate::Gate;
 pub use self::link::Link;
-pub use self::request::{Answer, Request, Verb};
+pub use self::request::{Request, StoreReply};

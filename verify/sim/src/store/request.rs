@@ -1,71 +1,55 @@
-//! What can be asked of the store, with all that it needs, so that it can be done late, twice or never.
+//! Requests as values, so that they can be applied late, twice or never.
 
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{
     Attributes, Error, GetOptions, GetResult, ListResult, ObjectMeta, PutMode, PutResult,
 };
-
-/// The kind of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verb {
-    /// A write without a condition.
-    Put,
-    /// A write where nothing must be.
-    Create,
-    /// A write where the expected must be.
-    Swap,
-    /// A read.
-    Get,
-    /// One page of keys.
-    List,
-    /// The removal of up to 1,000 objects.
-    Delete,
-}
+use qo_store::wrap::Operation;
 
 /// One request.
 #[derive(Debug, Clone)]
 pub enum Request {
     /// A write.
     Put {
-        /// Where to.
+        /// The key.
         key: Path,
-        /// What.
+        /// The body or the key.
         body: Bytes,
-        /// Under which condition.
+        /// The condition.
         mode: PutMode,
-        /// What is kept beside it.
+        /// The attributes.
         attributes: Attributes,
     },
     /// A read.
     Get {
-        /// What.
+        /// The body or the key.
         key: Path,
         /// How.
         options: Box<GetOptions>,
     },
     /// A list of keys.
     List {
-        /// Below what.
+        /// The prefix.
         prefix: Option<Path>,
-        /// After what.
+        /// The key to start after.
         offset: Option<Path>,
     },
     /// A list of one level.
     Folders {
-        /// Below what.
+        /// The prefix.
         prefix: Option<Path>,
     },
     /// Removals.
     Delete {
-        /// Of these.
+        /// The keys.
         keys: Vec<Path>,
     },
 }
 
-/// What the store answers to a request that it has done.
+/// The store's reply to an applied request.
 #[derive(Debug)]
-pub enum Answer {
+pub enum StoreReply {
     /// To a write.
     Put(PutResult),
     /// To a read.
@@ -80,30 +64,30 @@ pub enum Answer {
 
 impl Request {
     /// Its kind.
-    pub fn verb(&self) -> Verb {
+    pub fn operation(&self) -> Operation {
         match self {
             Self::Put { mode, .. } => match mode {
-                PutMode::Overwrite => Verb::Put,
-                PutMode::Create => Verb::Create,
-                PutMode::Update(_) => Verb::Swap,
+                PutMode::Overwrite => Operation::Put,
+                PutMode::Create => Operation::Create,
+                PutMode::Update(_) => Operation::Swap,
             },
-            Self::Get { .. } => Verb::Get,
-            Self::List { .. } | Self::Folders { .. } => Verb::List,
-            Self::Delete { .. } => Verb::Delete,
+            Self::Get { .. } => Operation::Get,
+            Self::List { .. } | Self::Folders { .. } => Operation::List,
+            Self::Delete { .. } => Operation::Delete,
         }
     }
 
-    /// Whether it changes something.
+    /// Whether it is a write.
     pub fn is_write(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::Delete { .. })
     }
 
-    /// Whether it has a condition.
+    /// Whether it is a conditional write.
     pub fn is_conditional(&self) -> bool {
-        matches!(self.verb(), Verb::Create | Verb::Swap)
+        matches!(self.operation(), Operation::Create | Operation::Swap)
     }
 
-    /// What it is about, in a line.
+    /// Describes it in a line.
     pub fn describe(&self) -> String {
         let text = |path: &Option<Path>| path.as_ref().map(ToString::to_string).unwrap_or_default();
         match self {
@@ -132,19 +116,19 @@ impl Request {
 }
 
 /// An answer in a line.
-pub(super) fn outcome(result: &Result<Answer, Error>) -> String {
+pub(super) fn outcome(result: &Result<StoreReply, Error>) -> String {
     match result {
-        Ok(Answer::Put(put)) => format!("ok {}", put.e_tag.as_deref().unwrap_or("?")),
-        Ok(Answer::Get(get)) => format!("ok {}", get.meta.e_tag.as_deref().unwrap_or("?")),
-        Ok(Answer::List(entries)) => {
+        Ok(StoreReply::Put(put)) => format!("ok {}", put.e_tag.as_deref().unwrap_or("?")),
+        Ok(StoreReply::Get(get)) => format!("ok {}", get.meta.e_tag.as_deref().unwrap_or("?")),
+        Ok(StoreReply::List(entries)) => {
             let keys: Vec<&str> = entries
                 .iter()
                 .map(|entry| entry.location.as_ref())
                 .collect();
             format!("{} keys: {}", keys.len(), keys.join(" "))
         }
-        Ok(Answer::Folders(list)) => format!("{} folders", list.common_prefixes.len()),
-        Ok(Answer::Deleted) => "ok".to_owned(),
+        Ok(StoreReply::Folders(list)) => format!("{} folders", list.common_prefixes.len()),
+        Ok(StoreReply::Deleted) => "ok".to_owned(),
         Err(Error::NotFound { .. }) => "404".to_owned(),
         Err(Error::NotModified { .. }) => "304".to_owned(),
         Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => "412".to_owned(),

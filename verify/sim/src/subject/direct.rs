@@ -4,21 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_core::keys::{Key, QUARANTINE_PREFIX, TASKS_PREFIX};
-use qo_core::{Payload, Task, TaskId};
+use qo_check::{StoredVersion, direct_versions, left_over_keys};
+use qo_core::keys::{Key, TASKS_PREFIX};
+use qo_core::{Task, TaskId};
 use qo_direct::DirectEngine;
 use qo_direct::{DirectConfig, Maintenance, MaintenanceConfig, SweepNext};
 use qo_store::StoreClient;
 
 use super::{Host, Running, Subject, Work};
-use crate::store::{Bucket, Written};
+use crate::store::Bucket;
 
 /// The engine of direct mode, with its monitor and its sweeper.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Direct;
 
 impl Direct {
-    /// The engine, for those who know it by its own type.
+    /// The engine, with its own type.
     pub fn engine(seat: &Host) -> DirectEngine {
         let client = StoreClient::new(
             Arc::clone(&seat.objects),
@@ -69,23 +70,16 @@ impl Subject for Direct {
     }
 
     fn tidy_after(&self) -> Duration {
-        // Then the sweeper looks at everything, and removes payloads that no task refers to.
+        // Then the sweeper checks everything, and removes payloads that no task refers to.
         Duration::from_hours(25)
     }
 
-    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
-        let history = bucket.history(&format!("{TASKS_PREFIX}/"));
-        let tasks = history.into_iter();
-        tasks
-            .filter_map(|(key, written)| match key.parse() {
-                Ok(Key::Task(id)) => Some((id, written)),
-                _ => None,
-            })
-            .collect()
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<StoredVersion>> {
+        direct_versions(bucket.history(&format!("{TASKS_PREFIX}/")))
     }
 
     fn may_be_damaged(&self, key: &str) -> bool {
-        // The list of paused queues is an operator's word, which nobody can guess: without it nothing is handed out.
+        // The list of paused queues cannot be rebuilt: without it nothing is handed out.
         match key.parse() {
             Ok(Key::Task(_) | Key::Input { .. } | Key::Output { .. } | Key::Worker(_)) => true,
             Ok(_) => false,
@@ -101,30 +95,15 @@ impl Subject for Direct {
     }
 
     fn left_over(&self, bucket: &Bucket, tasks: &BTreeMap<TaskId, Task>) -> Vec<String> {
-        let mut left_over = bucket.keys("");
-        left_over.retain(|key| {
-            let kept = match key.parse() {
-                Ok(Key::Task(_) | Key::Worker(_) | Key::Idempotency(_)) => true,
-                Ok(Key::Ready(_) | Key::Later(_) | Key::Lease { .. }) => false,
-                Ok(Key::Input { id, sha256 }) => tasks.get(&id).is_some_and(
-                    |task| matches!(task.input(), Payload::Stored(stored) if stored.sha256 == sha256),
-                ),
-                Ok(Key::Output { id, attempt }) => tasks.get(&id).is_some_and(|task| {
-                    task.attempt == attempt && matches!(task.output(), Some(Payload::Stored(_)))
-                }),
-                Err(_) => key.starts_with("meta/") || key.starts_with(QUARANTINE_PREFIX),
-            };
-            !kept
-        });
-        left_over
+        left_over_keys(bucket.keys(""), tasks)
     }
 
     fn budget(&self, work: &Work) -> (u64, u64, u64) {
-        // Two writes a change, the signal once a second, and what little the heartbeats, the monitors and the sweeper need.
+        // Two writes a change, the signal once a second, and a few for heartbeats, monitors and the sweeper.
         let writes = work.changes * 2 + work.claims + work.process_seconds + 50;
-        // One read a claim, the signal every 1.5 s, and the callers' own looks, some of which find others at the same task.
+        // One read a claim, the signal every 1.5 s, and the callers' own reads, some of which conflict with others.
         let reads = work.changes * 2 + work.calls * 2 + work.process_seconds * 2 + 50;
-        // A list per look, not per task.
+        // A list per poll, not per task.
         let lists = work.changes * 2 + work.process_seconds / 2 + 100;
         (writes, reads, lists)
     }

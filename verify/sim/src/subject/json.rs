@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use qo_broker::{BrokerEngine, JsonConfig};
+use qo_check::StoredVersion;
 use qo_core::Task;
 use qo_core::TaskId;
-use qo_core::keys::Key;
 
-use super::{Host, Running, Subject, Work};
-use crate::store::{Bucket, Written};
+use super::{Host, Running, Subject, Work, is_kept_beside, task_of_payload};
+use crate::store::Bucket;
 
-/// Where the queue is.
+/// The key of the queue.
 const QUEUE_KEY: &str = "queue.json";
-/// What every line of a task begins with, and how long its id is.
+/// The start of every line of a task, and the length of its id.
 const LINE_BEGINS: &str = "{\"id\":\"";
 const ID_LENGTH: usize = 36;
 
@@ -35,7 +35,7 @@ impl Subject for Json {
             Arc::clone(&seat.runtime),
             seat.client.clone(),
             JsonConfig {
-                // What a run has done is judged at its end, so that nothing may be forgotten until then.
+                // The checks run at the end, so nothing may be deleted before.
                 finished_keep: Duration::from_hours(24 * 30),
                 ..JsonConfig::default()
             },
@@ -51,25 +51,25 @@ impl Subject for Json {
                 let engine = tidied.clone();
                 Box::pin(async move { engine.tend().await })
             }),
-            // Every process does what is to be done, by itself.
+            // Every process runs maintenance by itself.
             maintain: Box::new(|| Box::new(())),
         }
     }
 
-    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
-        let mut records: BTreeMap<TaskId, Vec<Written>> = BTreeMap::new();
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<StoredVersion>> {
+        let mut records: BTreeMap<TaskId, Vec<StoredVersion>> = BTreeMap::new();
         let mut known: BTreeMap<TaskId, Bytes> = BTreeMap::new();
         let versions = bucket.history(QUEUE_KEY).remove(QUEUE_KEY);
         for version in versions.unwrap_or_default() {
             let mut lines: BTreeMap<TaskId, Bytes> = BTreeMap::new();
             let mut change = |id: TaskId, body: Option<Bytes>| {
-                records.entry(id).or_default().push(Written {
+                records.entry(id).or_default().push(StoredVersion {
                     body,
                     ..version.clone()
                 });
             };
             for (id, line) in lines_of(version.body.as_ref()) {
-                // A task with two lines has two records, which the checks will not believe.
+                // A task with two lines has two records, which the checks report.
                 let is_known = known.get(&id) == Some(&line) && !lines.contains_key(&id);
                 if !is_known {
                     change(id, Some(line.clone()));
@@ -84,7 +84,7 @@ impl Subject for Json {
         records
     }
 
-    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, Written> {
+    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, StoredVersion> {
         let newest = bucket
             .history(QUEUE_KEY)
             .remove(QUEUE_KEY)
@@ -95,7 +95,7 @@ impl Subject for Json {
         let lines = lines_of(newest.body.as_ref()).into_iter();
         lines
             .map(|(id, line)| {
-                let written = Written {
+                let written = StoredVersion {
                     body: Some(line),
                     ..newest.clone()
                 };
@@ -113,34 +113,24 @@ impl Subject for Json {
     }
 
     fn may_be_damaged(&self, key: &str) -> bool {
-        // The one object is the queue: who damages it has damaged all of it.
+        // The object is the whole queue.
         key != QUEUE_KEY
     }
 
     fn tasks_of(&self, key: &str) -> Vec<TaskId> {
-        match key.parse() {
-            Ok(Key::Input { id, .. } | Key::Output { id, .. }) => vec![id],
-            _ => Vec::new(),
-        }
+        task_of_payload(key)
     }
 
     fn left_over(&self, bucket: &Bucket, _tasks: &BTreeMap<TaskId, Task>) -> Vec<String> {
         let mut left_over = bucket.keys("");
-        // A payload that no task names costs its storage and does no harm: a crash between two writes leaves one.
-        left_over.retain(|key| {
-            let is_kept = matches!(
-                key.parse(),
-                Ok(Key::Worker(_) | Key::Input { .. } | Key::Output { .. })
-            );
-            key != QUEUE_KEY && !is_kept
-        });
+        left_over.retain(|key| key != QUEUE_KEY && !is_kept_beside(key));
         left_over
     }
 
     fn budget(&self, work: &Work) -> (u64, u64, u64) {
-        // One write a change at the most, those that others came before, payloads, and the heartbeats.
+        // At most one write a change, lost races, payloads, and heartbeats.
         let writes = work.changes * 3 + work.process_seconds / 5 + 50;
-        // A look after each race that was lost, one for each answer that no write confirms, one every 1.5 s while claims wait.
+        // A read after each lost race, one for each reply that no write confirms, and one every 1.5 s while claims wait.
         let reads = work.changes * 3 + work.calls * 2 + work.process_seconds + 50;
         // Only a purge lists.
         let lists = work.calls / 10 + 20;
@@ -148,7 +138,7 @@ impl Subject for Json {
     }
 }
 
-/// The lines of the tasks in the one object, as its form has them: each task is one line.
+/// The lines of the tasks in the object. Each task is one line.
 fn lines_of(body: Option<&Bytes>) -> Vec<(TaskId, Bytes)> {
     let Some(body) = body else { return Vec::new() };
     let text = std::str::from_utf8(body).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The engine that a run is about.
+//! The engines under test.
 //!
-//! To simulate another engine is to implement [`Subject`] for it: how a process starts it, how its tasks are read from what is stored, and
-//! what may be left in the store in the end. The processes, the faults and the checks are the same.
+//! To simulate another engine, implement [`Subject`] for it: how a process starts it, how its tasks are read from the store, and which
+//! objects may remain in the end. The processes, the faults and the checks are the same.
 
 mod direct;
 mod json;
@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use object_store::ObjectStore;
 use qo_broker::BrokerEngine;
+use qo_check::StoredVersion;
+use qo_core::keys::Key;
 use qo_core::{Task, TaskId};
 use qo_engine::{Engine, EngineError};
 use qo_store::client::ClientConfig;
@@ -22,7 +24,7 @@ use qo_store::runtime::{BoxFuture, Runtime};
 
 use crate::broker::Wire;
 use crate::faults::FaultKind;
-use crate::store::{Bucket, Written};
+use crate::store::Bucket;
 
 pub use self::direct::Direct;
 pub use self::json::Json;
@@ -96,10 +98,10 @@ pub trait Subject: Debug + Send + Sync + 'static {
     }
 
     /// Every stored version of every task, oldest first.
-    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>>;
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<StoredVersion>>;
 
-    /// The newest stored version of every task that is there and was never damaged.
-    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, Written> {
+    /// The newest stored version of every existing task that was never damaged.
+    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, StoredVersion> {
         let records = self.records(bucket).into_iter();
         records
             .filter(|(_, written)| !written.iter().any(|written| written.damaged))
@@ -108,39 +110,54 @@ pub trait Subject: Debug + Send + Sync + 'static {
             .collect()
     }
 
-    /// Whether one write may hold several changes of one task.
+    /// Whether one write may contain several changes of one task.
     fn groups_changes(&self) -> bool {
         false
     }
 
-    /// The key that the engine cannot do without, and that it writes without end, if there is one. A store that limits the
-    /// versions of a key is no store for it.
+    /// The key that the engine writes without a limit, if there is one. It does not work on a store that limits the versions of that key.
     fn unlimited_key(&self) -> Option<&'static str> {
         None
     }
 
-    /// The keys of objects that may be damaged without making the store as a whole unusable.
+    /// Whether an object may be damaged without making the whole queue unusable.
     fn may_be_damaged(&self, key: &str) -> bool;
 
-    /// The tasks that a stored object is needed for: itself, and what it holds.
+    /// The tasks that need a stored object.
     fn tasks_of(&self, key: &str) -> Vec<TaskId>;
 
-    /// What is stored and should not be, when all tasks have come to their end and everything was tidied.
+    /// The objects that should not exist after all tasks are finished and the cleanup has run.
     fn left_over(&self, bucket: &Bucket, tasks: &BTreeMap<TaskId, Task>) -> Vec<String>;
 
-    /// How many requests of each kind a run without faults may cost: writes, reads and lists.
+    /// The budget of a run without faults: writes, reads and lists.
     fn budget(&self, work: &Work) -> (u64, u64, u64);
 }
 
-/// What was done in a run, by which its requests are judged.
+/// The work of a run, which decides its budget.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Work {
     /// Changes of tasks.
     pub changes: u64,
     /// Claims among them.
     pub claims: u64,
-    /// Calls, looks included.
+    /// Calls, with reads.
     pub calls: u64,
-    /// How long all processes have run, together.
+    /// The running time of all processes together.
     pub process_seconds: u64,
+}
+
+/// The task whose payload is stored under a key.
+fn task_of_payload(key: &str) -> Vec<TaskId> {
+    match key.parse() {
+        Ok(Key::Input { id, .. } | Key::Output { id, .. }) => vec![id],
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a broker may keep an object beside its state. A payload that no task refers to is harmless: a crash between two writes leaves one.
+fn is_kept_beside(key: &str) -> bool {
+    matches!(
+        key.parse(),
+        Ok(Key::Worker(_) | Key::Input { .. } | Key::Output { .. })
+    )
 }

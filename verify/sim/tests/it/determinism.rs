@@ -35,24 +35,24 @@ fn same_twice(engine: &str) {
 }
 
 #[test]
-fn ten_seeds_run_twice_on_objects_have_the_same_traces() {
+fn ten_seeds_have_the_same_traces_twice_on_direct() {
     same_twice("direct");
 }
 
 #[test]
-fn ten_seeds_run_twice_on_json_have_the_same_traces() {
+fn ten_seeds_have_the_same_traces_twice_on_json() {
     same_twice("json");
 }
 
 #[test]
 #[cfg(tokio_unstable)]
-fn ten_seeds_run_twice_on_slate_have_the_same_traces() {
+fn ten_seeds_have_the_same_traces_twice_on_slate() {
     same_twice("slate");
 }
 
 #[test]
 #[cfg(not(tokio_unstable))]
-fn ten_seeds_run_twice_on_slate_have_the_same_plans_and_begin_alike() {
+fn ten_seeds_have_the_same_plans_and_first_lines_twice_on_slate() {
     let mut equal = 0;
     for seed in 0..10 {
         let (first, second) = (traced("slate", seed), traced("slate", seed));

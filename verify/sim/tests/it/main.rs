@@ -1,4 +1,4 @@
-//! The simulator, and what is simulated.
+//! Integration tests of the simulator, in one binary.
 
 #![allow(
     clippy::unwrap_used,

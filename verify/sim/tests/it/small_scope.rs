@@ -49,6 +49,6 @@ fn a_worker_may_die_between_any_two_requests() {
 }
 
 #[test]
-fn the_leases_may_run_out_between_any_two_requests() {
+fn leases_may_expire_between_any_two_requests() {
     explore(Mishap::Zombie);
 }

@@ -1,4 +1,4 @@
-//! The simulated store does what the checks of the real ones ask for.
+//! The simulated store behaves like a real one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,7 @@ fn conditions_hold_or_fail() {
 }
 
 #[test]
-fn tags_of_content_come_again_with_the_content() {
+fn content_tags_are_equal_for_equal_content() {
     let settings = BucketSettings {
         hashes_content: true,
         versions_max: Some(3),
@@ -93,7 +93,7 @@ fn tags_of_content_come_again_with_the_content() {
 }
 
 #[test]
-fn lists_are_in_order_and_old_ones_show_the_past() {
+fn lists_are_ordered_and_stale_lists_show_an_earlier_state() {
     on_store(
         BucketSettings::default(),
         |link, bucket, scheduler| async move {
@@ -123,7 +123,7 @@ fn lists_are_in_order_and_old_ones_show_the_past() {
                 prefix: Some(prefix),
                 offset: None,
             };
-            let qo_sim::store::Answer::List(old) =
+            let qo_sim::store::StoreReply::List(old) =
                 bucket.stale_list(&request, Duration::from_secs(5))
             else {
                 panic!("a list is answered with a list");

@@ -1,4 +1,4 @@
-//! Claims that wait beside each other in one process do so quietly.
+//! Concurrent claims of one process wait without busy loops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,17 @@ use qo_sim::faults::Trouble;
 use qo_sim::plan::Plan;
 use qo_sim::random::Random;
 use qo_sim::sched::{Scheduler, SimRuntime};
-use qo_sim::store::{Bucket, BucketSettings, Link, Verb};
+use qo_sim::store::{Bucket, BucketSettings, Link};
 use qo_sim::subject::{Direct, Host, Subject};
 use qo_sim::trace::Trace;
 use qo_store::client::ClientConfig;
+use qo_store::wrap::Operation;
 
 /// How many futures may be polled for each request. Without a pause, it would be thousands.
 const POLLS_PER_REQUEST: u64 = 100;
 
 #[test]
-fn many_claims_of_one_process_wait_without_a_loop() {
+fn concurrent_claims_of_one_process_wait_without_busy_loops() {
     let scheduler = Scheduler::new(1, Trace::new(false));
     let plan = Plan {
         faults: [].into(),
@@ -55,7 +56,7 @@ fn many_claims_of_one_process_wait_without_a_loop() {
     let requests: u64 = bucket.counts().values().sum();
     // One question every 1.5 s for all of them.
     assert!(
-        (40..=60).contains(&bucket.counts()[&Verb::Get]),
+        (40..=60).contains(&bucket.counts()[&Operation::Get]),
         "{:?}",
         bucket.counts()
     );

@@ -1,4 +1,4 @@
-//! The server ends with its owner, whatever ends that.
+//! The server stops with its owner, however the owner ends.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpStream};
@@ -50,7 +50,7 @@ fn owner() -> (Child, String, PathBuf) {
 }
 
 #[test]
-fn dropping_it_ends_it() {
+fn dropping_the_handle_stops_the_server() {
     let server = SeaweedFs::start().unwrap();
     let endpoint = server.endpoint().to_owned();
     let data = server.data_dir().unwrap().to_path_buf();
@@ -61,7 +61,7 @@ fn dropping_it_ends_it() {
 }
 
 #[test]
-fn it_ends_when_its_owner_is_killed_outright() {
+fn the_server_stops_when_its_owner_is_killed() {
     let (mut owner, endpoint, data) = owner();
     // On Unix this is SIGKILL, which leaves the owner no chance to do anything.
     owner.kill().unwrap();
@@ -70,7 +70,7 @@ fn it_ends_when_its_owner_is_killed_outright() {
 }
 
 #[test]
-fn it_ends_when_its_owner_ends() {
+fn the_server_stops_when_its_owner_exits() {
     let (mut owner, endpoint, data) = owner();
     drop(owner.stdin.take());
     assert!(owner.wait().unwrap().success());

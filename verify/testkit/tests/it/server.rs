@@ -1,4 +1,4 @@
-//! What a test can do with the server.
+//! Buckets of the server.
 
 use std::thread;
 
@@ -12,7 +12,7 @@ fn status_of<T: std::fmt::Debug>(outcome: Result<T, KitError>) -> u16 {
 }
 
 #[test]
-fn buckets_are_made_once_and_removed_once() {
+fn buckets_are_created_once_and_deleted_once() {
     let server = SeaweedFs::shared().unwrap();
     let bucket = server.unique_bucket("made once").unwrap();
     assert_eq!(status_of(server.create_bucket(&bucket)), 409);
@@ -21,7 +21,7 @@ fn buckets_are_made_once_and_removed_once() {
 }
 
 #[test]
-fn many_buckets_fit_and_can_be_made_at_once() {
+fn many_buckets_can_be_created_at_once() {
     let server = SeaweedFs::shared().unwrap();
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -36,7 +36,7 @@ fn many_buckets_fit_and_can_be_made_at_once() {
 }
 
 #[test]
-fn everybody_shares_one_server() {
+fn all_callers_share_one_server() {
     let first = SeaweedFs::shared().unwrap();
     let second = SeaweedFs::shared().unwrap();
     assert!(std::ptr::eq(first, second));

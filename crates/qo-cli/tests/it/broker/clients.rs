@@ -1,45 +1,19 @@
-//! Clients that generate load and record their requests and the results.
+//! Clients that keep a broker busy, and record their calls and the replies.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use qo::{ClaimRequest, Connect, Json, LeaseId, Queue, Task, TaskId};
+use qo::{ClaimRequest, Connect, Json, Queue, Task};
+use qo_check::{ClientLog, CompletedAttempt, StartedAttempt, Submission};
 
 use super::task;
 
-/// Leases are short, so that tasks whose claim response was lost are recovered soon.
+/// Leases are short, so that tasks whose claim got no reply come back soon.
 const LEASE_MS: u64 = 4_000;
-/// Maximum number of tasks per claim.
+/// The most tasks that one claim takes.
 const CLAIM_MAX: usize = 32;
 
-/// Requests of clients and their results.
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    pub(super) asked: BTreeSet<TaskId>,
-    pub(super) acknowledged: Vec<TaskId>,
-    /// Task, attempt, lease.
-    pub(super) handed_out: Vec<(TaskId, u32, LeaseId)>,
-    /// Task, attempt, output.
-    pub(super) completed: Vec<(TaskId, u32, String)>,
-    /// Task and attempt of completions that were rejected because the lease was lost.
-    pub(super) refused: Vec<(TaskId, u32)>,
-    /// Calls that failed after all retries.
-    pub(super) given_up: usize,
-}
-
-impl Notes {
-    pub(super) fn add(&mut self, other: Self) {
-        self.asked.extend(other.asked);
-        self.acknowledged.extend(other.acknowledged);
-        self.handed_out.extend(other.handed_out);
-        self.completed.extend(other.completed);
-        self.refused.extend(other.refused);
-        self.given_up += other.given_up;
-    }
-}
-
-/// Stop flags for clients.
+/// The signals that stop clients.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     /// No more submits.
@@ -48,25 +22,32 @@ pub(super) struct Signals {
     pub(super) drained: AtomicBool,
 }
 
-/// Submits tasks until the flag is set.
-pub(super) async fn submitter(connect: Connect, signals: Arc<Signals>) -> Notes {
+/// Submits until the signal.
+pub(super) async fn submitter(connect: Connect, signals: Arc<Signals>) -> ClientLog {
     let queue = connect.open().await.unwrap();
-    let mut notes = Notes::default();
+    let mut log = ClientLog::default();
     while !signals.submitted.load(Ordering::Relaxed) {
         let request = task();
-        notes.asked.extend(request.id);
+        let mut submission = Submission {
+            id: request.id,
+            key: None,
+            input: request.input.as_str().to_owned(),
+            acknowledged: Vec::new(),
+        };
         match queue.submit(request).await {
-            Ok(submitted) => notes.acknowledged.push(submitted.task.id),
-            Err(_) => notes.given_up += 1,
+            Ok(submitted) => submission.acknowledged.push(submitted.task.id),
+            // The call was retried for its whole time.
+            Err(error) => eprintln!("a submit failed: {error}"),
         }
+        log.submissions.push(submission);
     }
-    notes
+    log
 }
 
-/// Claims and completes tasks until the flag is set.
-pub(super) async fn worker(connect: Connect, name: &str, signals: Arc<Signals>) -> Notes {
+/// Claims and completes until the signal.
+pub(super) async fn worker(connect: Connect, name: &str, signals: Arc<Signals>) -> ClientLog {
     let queue = connect.open().await.unwrap();
-    let mut notes = Notes::default();
+    let mut log = ClientLog::default();
     let request = ClaimRequest {
         max: CLAIM_MAX,
         wait_ms: 1_000,
@@ -75,25 +56,31 @@ pub(super) async fn worker(connect: Connect, name: &str, signals: Arc<Signals>) 
     };
     while !signals.drained.load(Ordering::Relaxed) {
         let Ok(tasks) = queue.claim(&request).await else {
-            notes.given_up += 1;
             continue;
         };
         for task in &tasks {
-            let lease = task.lease_id.unwrap();
-            notes.handed_out.push((task.id, task.attempt, lease));
+            log.started.push(StartedAttempt {
+                task: task.id,
+                number: task.attempt,
+                worker: name.to_owned(),
+            });
         }
         let ends = tasks.iter().map(|task| complete(&queue, task, name));
         for (task, end) in tasks.iter().zip(futures_util::future::join_all(ends).await) {
             match end {
-                Ok(output) => notes.completed.push((task.id, task.attempt, output)),
+                Ok(output) => log.completed.push(CompletedAttempt {
+                    task: task.id,
+                    number: task.attempt,
+                    output,
+                }),
                 Err(error) if error.kind() == qo::ErrorKind::LeaseLost => {
-                    notes.refused.push((task.id, task.attempt));
+                    log.refused.push((task.id, task.attempt));
                 }
-                Err(_) => notes.given_up += 1,
+                Err(_) => log.unknown.push((task.id, task.attempt)),
             }
         }
     }
-    notes
+    log
 }
 
 async fn complete(queue: &Queue, task: &Task, name: &str) -> Result<String, qo::Error> {

@@ -1,4 +1,4 @@
-//! A broker is killed twenty times under load.
+//! A broker that is killed twenty times under load.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,42 +6,42 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use qo::{Status, Task, TaskFilter};
+use qo_check::{ClientLog, FinalState};
 use qo_store::runtime::{RuntimeExt, TokioRuntime};
 
 use super::LIMIT;
-use super::checker::check;
-use super::clients::{Notes, Signals, submitter, worker};
+use super::clients::{Signals, submitter, worker};
 use super::process::BrokerProcess;
-use crate::e2e::store::TestStore;
+use crate::e2e::cli::TestCli;
 
 const KILLS: usize = 20;
 const SUBMITTERS: usize = 12;
 const WORKERS: usize = 4;
-/// Maximum lifetime of a broker.
+/// The longest life of a broker.
 const LIFE_MAX_MS: u64 = 1_500;
-/// A takeover takes about 1.5 times as long. With the default, takeovers would take most of the test.
+/// A takeover takes about one and a half times as long. With the default, takeovers would take most of the test's time.
 const ANSWER_MS: &str = "600";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_and_nothing_runs_twice_at_once() {
-    let store = TestStore::sqlite()
+    let cli = TestCli::sqlite()
         .with_engine("slate")
         .with_variable("QO_BROKER_ANSWER_MS", ANSWER_MS);
     let runtime = TokioRuntime::shared();
     let started = runtime.monotonic();
-    let mut broker = BrokerProcess::leader(&store, "broker 0");
+    let mut broker = BrokerProcess::leader(&cli, "broker 0");
     let signals = Arc::new(Signals::default());
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..SUBMITTERS {
-        clients.spawn(submitter(store.connection(), Arc::clone(&signals)));
+        clients.spawn(submitter(cli.connection(), Arc::clone(&signals)));
     }
     for number in 0..WORKERS {
-        let (connect, signals) = (store.connection(), Arc::clone(&signals));
+        let (connect, signals) = (cli.connection(), Arc::clone(&signals));
         clients.spawn(async move { worker(connect, &format!("w-{number}"), signals).await });
     }
-    let queue = store.connection().open().await.unwrap();
+    let queue = cli.connection().open().await.unwrap();
     for number in 1..=KILLS {
-        // Kill it before it serves, as soon as it serves, or under load.
+        // It dies while it is busy, as soon as it serves, or before that.
         match number % 4 {
             0 => broker.wait_for_log("this process leads"),
             1 => broker.wait_for_log("serving as the leader"),
@@ -52,10 +52,10 @@ async fn nothing_is_lost_and_nothing_runs_twice_at_once() {
             }
         }
         broker.kill();
-        broker = BrokerProcess::start(&store, &format!("broker {number}"));
+        broker = BrokerProcess::start(&cli, &format!("broker {number}"));
     }
     broker.wait_for_log("serving as the leader");
-    // There are no more faults, so all submitted tasks finish.
+    // The faults are over, so every task finishes.
     signals.submitted.store(true, Ordering::Relaxed);
     let mut tasks = all(&queue).await;
     let until = runtime.monotonic() + LIMIT;
@@ -64,24 +64,31 @@ async fn nothing_is_lost_and_nothing_runs_twice_at_once() {
         tasks = all(&queue).await;
     }
     signals.drained.store(true, Ordering::Relaxed);
-    let mut notes = Notes::default();
+    let mut log = ClientLog::default();
     while let Some(client) = clients.join_next().await {
-        notes.add(client.unwrap());
+        log.merge(client.unwrap());
     }
     tasks = all(&queue).await;
     let attempts: u64 = tasks.iter().map(|task| u64::from(task.attempt)).sum();
     println!(
-        "{KILLS} kills in {:?}: {} of {} submits acknowledged, {} completions acknowledged, {attempts} attempts, {} completions rejected, {} calls failed",
+        "{KILLS} kills in {:?}: {} of {} submits acknowledged, {} completions acknowledged, {attempts} attempts, {} completions refused, {} unknown",
         runtime.monotonic().saturating_sub(started),
-        notes.acknowledged.len(),
-        notes.asked.len(),
-        notes.completed.len(),
-        notes.refused.len(),
-        notes.given_up,
+        log.acknowledged(),
+        log.submissions.len(),
+        log.completed.len(),
+        log.refused.len(),
+        log.unknown.len(),
     );
-    let wrong = check(&notes, &tasks);
-    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(notes.acknowledged.len() > 300, "too little load");
+    let breaches = FinalState {
+        tasks: &tasks,
+        log: &log,
+        ends: &[Status::Completed],
+        has_one_clock: true,
+        knows_completions: true,
+    }
+    .check();
+    assert!(breaches.is_empty(), "{}:\n{breaches}", breaches.0.len());
+    assert!(log.acknowledged() > 300, "there was no load");
 }
 
 async fn all(queue: &qo::Queue) -> Vec<Task> {

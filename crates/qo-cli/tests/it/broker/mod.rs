@@ -1,8 +1,7 @@
-//! `qo serve` in broker mode: takeover, handover, crashes under load, and a leader that resumes too late.
+//! `qo serve` in broker mode, as processes: takeover, handover, kills under load, and a leader that wakes up too late.
 //!
-//! Clients know only the store URL and find the broker through it.
+//! Clients know only the URL of the store, and find the broker through it.
 
-mod checker;
 mod clients;
 mod killed;
 mod paused;
@@ -15,10 +14,10 @@ use std::time::Duration;
 use qo::{Json, SubmitRequest};
 use qo_store::runtime::{RuntimeExt, TokioRuntime};
 
-/// Time limit for any step on a busy machine.
+/// How long anything may take on a busy machine.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// A request with an explicit id, so that the test knows it even if the submit fails.
+/// A task with an id, so that a test knows the task whatever the reply to its submit.
 fn task() -> SubmitRequest {
     SubmitRequest {
         id: Some(TokioRuntime::shared().new_task_id()),

@@ -1,121 +1,83 @@
-//! Broker processes.
+//! A broker as a process.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex};
+use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
-use qo_testkit::wait_until;
+use qo_testkit::LoggedProcess;
 use reqwest::Client;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::LIMIT;
-use crate::e2e::store::TestStore;
+use crate::e2e::cli::TestCli;
+use crate::e2e::processes::send;
 
-/// A running broker. Dropping it kills the process.
+/// A running broker. It is killed when the test is over.
 pub(super) struct BrokerProcess {
-    name: String,
-    child: Child,
-    log: Arc<Mutex<String>>,
+    process: LoggedProcess,
     pub(super) url: String,
 }
 
 impl BrokerProcess {
-    /// Starts a broker on a free port and waits until it listens.
-    pub(super) fn start(store: &TestStore, name: &str) -> Self {
-        let mut child = store
-            .command(["--json", "serve", "--listen", "127.0.0.1:0"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let log = Arc::new(Mutex::new(String::new()));
-        record(child.stderr.take().unwrap(), Arc::clone(&log));
+    /// Starts a broker on a free port, and waits until it listens.
+    pub(super) fn start(cli: &TestCli, name: &str) -> Self {
+        let mut command = cli.command(["--json", "serve", "--listen", "127.0.0.1:0"]);
+        let mut process = LoggedProcess::start_with_output(name, &mut command).unwrap();
         let mut line = String::new();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut stdout = BufReader::new(process.child().stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
-        let Ok(announcement) = serde_json::from_str::<Value>(&line) else {
-            panic!("broker {name} printed {line:?}: {}", log.lock().unwrap());
+        let Ok(started) = serde_json::from_str::<Value>(&line) else {
+            panic!("{name} printed {line:?}");
         };
-        Self {
-            name: name.to_owned(),
-            url: announcement["url"].as_str().unwrap().to_owned(),
-            child,
-            log,
-        }
+        let url = started["url"].as_str().unwrap().to_owned();
+        Self { process, url }
     }
 
     /// Starts a broker and waits until it leads.
-    pub(super) fn leader(store: &TestStore, name: &str) -> Self {
-        let broker = Self::start(store, name);
+    pub(super) fn leader(cli: &TestCli, name: &str) -> Self {
+        let broker = Self::start(cli, name);
         broker.wait_for_log("serving as the leader");
         broker
     }
 
-    /// Starts a broker and waits until it stands by.
-    pub(super) fn standby(store: &TestStore, name: &str) -> Self {
-        let broker = Self::start(store, name);
+    /// Starts a broker and waits until it is a standby.
+    pub(super) fn standby(cli: &TestCli, name: &str) -> Self {
+        let broker = Self::start(cli, name);
         broker.wait_for_log("standing by");
         broker
     }
 
     /// Its log so far.
     pub(super) fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
+        self.process.log()
     }
 
     pub(super) fn wait_for_log(&self, text: &str) {
-        let found = wait_until(LIMIT, || self.log().contains(text));
-        assert!(found, "broker {} did not log {text:?}", self.name);
+        let is_logged = self.process.wait_for_log(text, LIMIT);
+        assert!(is_logged, "{} did not log {text:?}", self.process.name());
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        send(&self.process, signal);
     }
 
-    /// Kills the process and waits for it.
+    /// Kills it, and waits until it has exited.
     pub(super) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.process.kill();
     }
 
-    /// Stops the process with SIGTERM. It must exit with success.
+    /// Stops it by SIGTERM, and expects that it exits with success.
     pub(super) fn stop(&mut self) {
         self.signal(Signal::TERM);
-        let mut status = None;
-        let ended = wait_until(LIMIT, || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        });
-        assert!(ended && status.unwrap().success(), "broker {}", self.name);
+        let status = self.process.wait(LIMIT);
+        let is_success = status.is_some_and(|status| status.success());
+        assert!(is_success, "{}: {status:?}", self.process.name());
     }
-}
-
-impl Drop for BrokerProcess {
-    fn drop(&mut self) {
-        // It may have exited already. This also kills a suspended process.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            eprintln!("--- broker {} at {}\n{}", self.name, self.url, self.log());
-        }
-    }
-}
-
-fn record(mut pipe: impl Read + Send + 'static, log: Arc<Mutex<String>>) {
-    std::thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        while let Ok(count @ 1..) = pipe.read(&mut buffer) {
-            let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
-            log.lock().unwrap().push_str(&text);
-        }
-    });
 }
 
 /// A client that follows no redirects and retries nothing.
 pub(super) fn http() -> Client {
-    // The library does the same; the first call wins.
+    // The library does the same. The first call wins.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder()
         .no_proxy()
@@ -125,7 +87,7 @@ pub(super) fn http() -> Client {
         .unwrap()
 }
 
-/// Sends a GET request. Returns the status and the body.
+/// Sends a GET, and returns the status and the body of the response.
 pub(super) async fn get(url: String) -> (u16, String) {
     let response = http().get(url).send().await.unwrap();
     (response.status().as_u16(), response.text().await.unwrap())

@@ -1,42 +1,39 @@
-//! Submit a task, run it, read it.
+//! Submit, work, look.
 
-use super::store::TestStore;
+use super::cli::TestCli;
 
-fn a_task_is_submitted_run_and_read(store: &TestStore) {
-    let id = store.submit("greet", r#"{"name":"Ada"}"#, &["--tag", "first"]);
-    assert_eq!(store.task(&id)["status"], "pending");
+fn a_task_is_submitted_done_and_looked_at(cli: &TestCli) {
+    let id = cli.submit("greet", r#"{"name":"Ada"}"#, &["--tag", "first"]);
+    assert_eq!(cli.task(&id)["status"], "pending");
 
-    let _worker = store.worker(
+    let _worker = cli.worker(
         "w-1",
         &[
             "--exec",
             r#"greet=read -r input; printf '{"attempt":%s,"seen":%s}' "$QO_ATTEMPT" "$input""#,
         ],
     );
-    let done = store.wait_for(&id, "completed");
+    let done = cli.wait_for(&id, "completed");
     assert_eq!(done["attempt"], 1);
     assert_eq!(done["output"]["attempt"], 1);
     assert_eq!(done["output"]["seen"]["name"], "Ada");
 
-    let statuses: Vec<_> = store
+    let story: Vec<_> = cli
         .history(&id)
         .iter()
         .map(|event| event["to"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(statuses, ["pending", "running", "completed"]);
+    assert_eq!(story, ["pending", "running", "completed"]);
 
-    let output = store.ok(["status", &id]);
-    assert!(
-        output.contains("completed") && output.contains("w-1"),
-        "{output}"
-    );
-    let table = store.ok(["list", "--tag", "first"]);
+    let card = cli.ok(["status", &id]);
+    assert!(card.contains("completed") && card.contains("w-1"), "{card}");
+    let table = cli.ok(["list", "--tag", "first"]);
     assert!(table.contains(&id), "{table}");
-    assert!(store.ok(["workers"]).contains("w-1"));
-    let waited = store.ok(["wait", &id]);
+    assert!(cli.ok(["workers"]).contains("w-1"));
+    let waited = cli.ok(["wait", &id]);
     assert!(waited.contains("Ada"), "{waited}");
-    let unknown = store.run(["status", "00000000-0000-4000-8000-000000000000"]);
+    let unknown = cli.run(["status", "00000000-0000-4000-8000-000000000000"]);
     assert_eq!(unknown.status.code(), Some(3));
 }
 
-on_both_stores!(a_task_is_submitted_run_and_read);
+on_both_stores!(a_task_is_submitted_done_and_looked_at);

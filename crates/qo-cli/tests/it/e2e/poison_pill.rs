@@ -1,9 +1,9 @@
-//! A task that kills every worker that claims it.
+//! A task that kills every worker that takes it.
 
-use super::store::TestStore;
+use super::cli::TestCli;
 
-fn a_task_that_kills_its_workers_fails_after_its_attempts(store: &TestStore) {
-    let poison = store.submit(
+fn a_task_that_kills_its_workers_fails_after_its_attempts(cli: &TestCli) {
+    let poison = cli.submit(
         "poison",
         "null",
         &["--retries", "2", "--retry-initial", "50ms"],
@@ -15,19 +15,19 @@ fn a_task_that_kills_its_workers_fails_after_its_attempts(store: &TestStore) {
         "plain=true",
     ];
     for victim in 1..=3 {
-        let mut worker = store.worker(&format!("victim-{victim}"), &handlers);
+        let mut worker = cli.worker(&format!("victim-{victim}"), &handlers);
         assert!(
             !worker.wait().success(),
-            "the task should have killed the worker:\n{}",
+            "the task was to kill it:\n{}",
             worker.log()
         );
     }
-    let mut survivor = store.worker("survivor", &handlers);
-    let failed = store.wait_for(&poison, "failed");
+    let mut survivor = cli.worker("survivor", &handlers);
+    let failed = cli.wait_for(&poison, "failed");
     assert_eq!(failed["attempt"], 3);
 
-    let plain = store.submit("plain", "null", &[]);
-    store.wait_for(&plain, "completed");
+    let plain = cli.submit("plain", "null", &[]);
+    cli.wait_for(&plain, "completed");
     survivor.signal(rustix::process::Signal::TERM);
     assert!(survivor.wait().success(), "{}", survivor.log());
 }

@@ -1,21 +1,21 @@
-//! A task runs out of retries and is replayed after the cause is fixed.
+//! A task that fails until it has no retries left, and is replayed once the cause is mended.
 
-use super::store::TestStore;
+use super::cli::TestCli;
 
-fn a_failing_task_ends_as_failed_and_can_be_replayed(store: &TestStore) {
-    let _worker = store.worker(
+fn a_failing_task_ends_as_failed_and_can_be_replayed(cli: &TestCli) {
+    let _worker = cli.worker(
         "w-1",
         &[
             "--exec",
-            "fix=test -e fixed || { echo 'still broken' >&2; exit 1; }",
+            "mend=test -e mended || { echo 'still broken' >&2; exit 1; }",
         ],
     );
-    let id = store.submit(
-        "fix",
+    let id = cli.submit(
+        "mend",
         "null",
         &["--retries", "2", "--retry-initial", "50ms"],
     );
-    let failed = store.wait_for(&id, "failed");
+    let failed = cli.wait_for(&id, "failed");
     assert_eq!(failed["attempt"], 3);
     assert!(
         failed["last_error"]
@@ -24,19 +24,19 @@ fn a_failing_task_ends_as_failed_and_can_be_replayed(store: &TestStore) {
             .contains("still broken")
     );
 
-    std::fs::write(store.file("fixed"), "").unwrap();
-    store.ok(["replay", &id]);
-    let done = store.wait_for(&id, "completed");
+    std::fs::write(cli.file("mended"), "").unwrap();
+    cli.ok(["replay", &id]);
+    let done = cli.wait_for(&id, "completed");
     assert_eq!(
         done["attempt"], 4,
-        "attempt numbers continue, so that each is unique"
+        "attempts go on, so that each has a number of its own"
     );
 
-    let again = store.run(["cancel", &id]);
+    let again = cli.run(["cancel", &id]);
     assert_eq!(
         again.status.code(),
         Some(4),
-        "a finished task cannot be cancelled"
+        "what has ended cannot be cancelled"
     );
 }
 

@@ -1,4 +1,4 @@
-//! SIGTERM while tasks run.
+//! SIGTERM in the middle of work.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use qo_testkit::wait_until;
 use rustix::process::Signal;
 
 use super::LIMIT;
-use super::store::TestStore;
+use super::cli::TestCli;
 
 const TASKS: usize = 40;
 
-/// Running tasks finish, pending ones stay, and the next worker runs the rest, each once.
-fn a_stop_in_the_middle_loses_nothing(store: &TestStore) {
+/// Running tasks are finished, waiting ones stay, and the next worker does the rest: each once.
+fn a_stop_in_the_middle_loses_nothing(cli: &TestCli) {
     let handlers = [
         "--concurrency",
         "4",
@@ -19,71 +19,70 @@ fn a_stop_in_the_middle_loses_nothing(store: &TestStore) {
         r#"step=sleep 0.2; echo "$QO_TASK_ID" >> done"#,
     ];
     for number in 0..TASKS {
-        store.submit("step", &number.to_string(), &[]);
+        cli.submit("step", &number.to_string(), &[]);
     }
-    let mut first = store.worker("w-1", &handlers);
-    assert!(wait_until(LIMIT, || store.lines_of("done").len() >= 4));
+    let mut first = cli.worker("w-1", &handlers);
+    assert!(wait_until(LIMIT, || cli.lines_of("done").len() >= 4));
     first.signal(Signal::TERM);
     assert!(first.wait().success(), "{}", first.log());
-    let after_first = store.lines_of("done").len();
-    assert!(after_first < TASKS, "the stop came too late for this test");
-    let running = store
+    let after_first = cli.lines_of("done").len();
+    assert!(
+        after_first < TASKS,
+        "the stop came too late to show anything"
+    );
+    let running = cli
         .tasks()
         .iter()
         .filter(|task| task["status"] == "running")
         .count();
-    assert_eq!(running, 0, "a stopped worker leaves no running task");
-    assert!(
-        !store.ok(["workers"]).contains("w-1"),
-        "it has deregistered"
-    );
+    assert_eq!(running, 0, "a worker that stops leaves nothing running");
+    assert!(!cli.ok(["workers"]).contains("w-1"), "it has deregistered");
 
-    let _second = store.worker("w-2", &handlers);
-    assert!(wait_until(LIMIT, || store
+    let _second = cli.worker("w-2", &handlers);
+    assert!(wait_until(LIMIT, || cli
         .tasks()
         .iter()
         .all(|task| task["status"] == "completed")));
     let mut runs = BTreeMap::new();
-    for id in store.lines_of("done") {
+    for id in cli.lines_of("done") {
         *runs.entry(id).or_insert(0) += 1;
     }
     assert_eq!(runs.len(), TASKS);
     assert!(runs.values().all(|count| *count == 1), "{runs:?}");
-    // A task claimed during the stop is released without running. The claim has an attempt number, but does not count as a retry.
-    assert!(store.tasks().iter().all(|task| task["retry_count"] == 0));
+    // A claim that was on its way when the stop came is given back unrun: it has a number, and is not counted as a retry.
+    assert!(cli.tasks().iter().all(|task| task["retry_count"] == 0));
 }
 
-/// A task that does not finish within the shutdown timeout is released without counting a retry, so another worker need not wait for
-/// the lease to expire.
-fn a_task_that_takes_too_long_is_released(store: &TestStore) {
+/// What does not end within the deadline is given back at once, uncounted; another worker need not wait for the lease.
+fn what_takes_too_long_is_given_back(cli: &TestCli) {
     let handler = r#"long=if [ "$QO_WORKER_ID" = w-1 ]; then touch started; exec sleep 120; fi; echo "$QO_WORKER_ID""#;
-    let id = store.submit("long", "null", &["--retries", "0"]);
-    let mut first = store.worker("w-1", &["--shutdown-timeout", "1s", "--exec", handler]);
-    store.wait_for_file("started");
+    let id = cli.submit("long", "null", &["--retries", "0"]);
+    let mut first = cli.worker("w-1", &["--shutdown-timeout", "1s", "--exec", handler]);
+    cli.wait_for_file("started");
     first.signal(Signal::TERM);
     assert!(first.wait().success(), "{}", first.log());
-    let task = store.task(&id);
+    let task = cli.task(&id);
     assert_eq!(task["status"], "pending");
     assert_eq!(task["retry_count"], 0);
 
-    let _second = store.worker("w-2", &["--exec", handler]);
-    assert_eq!(store.wait_for(&id, "completed")["output"], "w-2");
+    let _second = cli.worker("w-2", &["--exec", handler]);
+    assert_eq!(cli.wait_for(&id, "completed")["output"], "w-2");
 }
 
-/// A second signal stops the worker at once. The task is recovered when its lease expires.
-fn a_second_signal_stops_at_once(store: &TestStore) {
+/// A second signal does not wait for anything; the task comes back by its lease.
+fn a_second_signal_stops_at_once(cli: &TestCli) {
     let handler =
         r#"long=if [ "$QO_ATTEMPT" = 1 ]; then touch started; exec sleep 120; fi; echo again"#;
-    let id = store.submit("long", "null", &["--retry-initial", "50ms"]);
-    let mut first = store.worker("w-1", &["--exec", handler]);
-    store.wait_for_file("started");
+    let id = cli.submit("long", "null", &["--retry-initial", "50ms"]);
+    let mut first = cli.worker("w-1", &["--exec", handler]);
+    cli.wait_for_file("started");
     first.signal(Signal::TERM);
     first.wait_for_log("waiting up to");
     first.signal(Signal::TERM);
     assert_eq!(first.wait().code(), Some(130), "{}", first.log());
 
-    let _second = store.worker("w-2", &["--exec", handler]);
-    assert_eq!(store.wait_for(&id, "completed")["output"], "again");
+    let _second = cli.worker("w-2", &["--exec", handler]);
+    assert_eq!(cli.wait_for(&id, "completed")["output"], "again");
 }
 
 mod middle {
@@ -93,7 +92,7 @@ mod middle {
 
 mod deadline {
     use super::*;
-    on_both_stores!(a_task_that_takes_too_long_is_released);
+    on_both_stores!(what_takes_too_long_is_given_back);
 }
 
 mod twice {

@@ -1,22 +1,19 @@
-//! Crash and fault tests of direct mode, on the memory store and in virtual time.
+//! Crash and fault tests of direct mode, in memory and in paused time.
 //!
-//! - `scenario`: short programs around each operation on a `stage`, and `strike`: a crash or a fault at each of their requests.
-//! - `zombie`: a worker that wakes up after its lease ran out. `clocks`: two processes whose clocks disagree. `resumed`: a queue
-//!   that goes on although nobody was told.
-//! - `campaign`: many processes under random faults and crashes, seed by seed.
-//! - `upkeep`: what happens after the faults: a fresh process brings every task to its end.
-//! - `checker`: whether the promises were kept, from what is stored and what the callers were told.
+//! The simulator samples random faults of many processes. These tests are exhaustive where it samples:
 //!
-//! A failure names the scenario, the request and the fault, or the seed, which replay it alone.
+//! - `scenario`: short programs around each operation, on a `stage`. `strike`: a crash or a fault at each of their requests.
+//! - `zombie`: a worker that wakes up after its lease expired tries every operation in every state of its task.
+//! - `clocks`: two processes with different wall clocks. `resumed`: a queue is resumed and its signal is lost.
+//! - `upkeep`: the recovery after faults. `checker`: the promises, by `qo-check`.
+//!
+//! A failure names the scenario, the request and the fault, which reproduce it.
 
 mod bucket;
-mod campaign;
 mod checker;
 mod clocks;
-mod journal;
 mod process;
 mod resumed;
-mod runtime;
 mod scenario;
 mod stage;
 mod strike;

@@ -1,24 +1,24 @@
-//! One process: an engine with a runtime and a faulty way to the bucket of its own, and callers that keep a journal.
+//! One process: an engine with a runtime and a faulty connection of its own, whose calls are recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::ObjectStore;
+use qo_check::{CallLog, Recorder};
 use qo_core::transition::{Failure, FailureKind, ProgressReport};
 use qo_core::{Json, LeaseId, Task, TaskId};
 use qo_direct::DirectConfig;
 use qo_direct::DirectEngine;
 use qo_engine::api::{ClaimRequest, SubmitRequest, Submitted};
 use qo_engine::{Engine, EngineError};
+use qo_fixtures::PausableRuntime;
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::Runtime;
 use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore, LatencyStore};
 
-use super::bucket::{Bucket, Front};
-use super::journal::{Asked, HandedOut, Journal};
-use super::runtime::VirtualRuntime;
+use super::bucket::{Bucket, ProcessLayer};
 
 /// How a process differs from others.
 #[derive(Debug, Clone)]
@@ -47,24 +47,25 @@ pub(super) struct Process {
     pub(super) name: String,
     pub(super) engine: DirectEngine,
     pub(super) faults: Arc<FaultStore>,
-    pub(super) runtime: Arc<VirtualRuntime>,
-    journal: Journal,
+    pub(super) runtime: Arc<PausableRuntime>,
+    recorded: Arc<Recorder>,
 }
 
 impl Process {
-    pub(super) fn start(bucket: &Arc<Bucket>, journal: &Journal, setting: Setting) -> Self {
+    pub(super) fn start(bucket: &Arc<Bucket>, log: &CallLog, setting: Setting) -> Self {
         let seed = setting.seed;
-        let runtime = VirtualRuntime::shared(bucket.clock(), seed, setting.skew_ms);
-        // What is on its way when a process dies arrives nevertheless: the network has a runtime of its own.
-        let network = VirtualRuntime::shared(bucket.clock(), seed, 0);
+        let runtime = bucket.runtime(seed, setting.skew_ms);
+        // Requests in flight arrive even if their process dies, so the network has a runtime of its own.
+        let network = bucket.runtime(seed, 0);
         let clock = Arc::new(StoreClock::new());
-        let front = Front::new(Arc::clone(bucket), Arc::clone(&clock), Arc::clone(&runtime));
-        let mut store: Arc<dyn ObjectStore> = Arc::new(front);
+        let layer =
+            ProcessLayer::store(Arc::clone(bucket), Arc::clone(&clock), Arc::clone(&runtime));
+        let mut store: Arc<dyn ObjectStore> = Arc::new(layer);
         if let Some(delay) = setting.delay {
             let network = Arc::clone(&network) as Arc<dyn Runtime>;
             store = Arc::new(LatencyStore::new(store, network, delay, seed));
         }
-        // The rule never strikes; it has the store remember what stale lists will need.
+        // The rule never strikes. It makes the store keep what stale lists need.
         let plan = FaultPlan::none().with(FaultRule::new(FaultKind::StaleList, 0.0));
         let faults = Arc::new(FaultStore::new(store, network, plan, seed));
         let client = StoreClient::new(
@@ -72,7 +73,7 @@ impl Process {
             clock,
             Arc::clone(&runtime) as Arc<dyn Runtime>,
             ClientConfig {
-                // A write that is applied twice is refused the second time.
+                // The second copy of a write that is applied twice is refused.
                 trust_first_refusal: false,
                 ..ClientConfig::default()
             },
@@ -83,16 +84,18 @@ impl Process {
             Arc::clone(&runtime) as Arc<dyn Runtime>,
             DirectConfig::default(),
         );
+        let caller = u32::try_from(seed).unwrap();
+        let recorded = Recorder::new(caller, Arc::new(engine.clone()), log.clone());
         Self {
             name: setting.name,
             engine,
             faults,
             runtime,
-            journal: journal.clone(),
+            recorded: Arc::new(recorded),
         }
     }
 
-    /// Ends the process: nothing of it goes on, in the foreground or in the background.
+    /// Kills the process, with everything that it does in the background.
     pub(super) fn kill(&self) {
         self.faults.crash();
         self.runtime.kill();
@@ -102,28 +105,10 @@ impl Process {
         self.runtime.sleep(Duration::from_secs(seconds)).await;
     }
 
-    async fn call<T>(
-        &self,
-        asked: Asked,
-        task: TaskId,
-        call: impl Future<Output = Result<T, EngineError>>,
-    ) -> Result<T, EngineError> {
-        self.journal.call(asked, Some(task), call).await
-    }
-
-    /// Submits a request that names its id, so that the checker knows it whatever comes of the submit.
+    /// Submits a request that names its id, so that the checks know the task whatever the reply.
     pub(super) async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
-        let id = request.id.expect("a submit in these tests names its id");
-        let key = request.idempotency.clone();
-        let submitted = self
-            .call(Asked::Submit, id, self.engine.submit(request))
-            .await?;
-        self.journal
-            .acknowledged(submitted.task.id, submitted.duplicate);
-        if let Some(key) = key {
-            self.journal.keyed(key.key, submitted.task.id);
-        }
-        Ok(submitted)
+        assert!(request.id.is_some(), "a submit in these tests names its id");
+        self.recorded.submit(request).await
     }
 
     pub(super) async fn claim(&self, max: usize, wait_ms: u64) -> Result<Vec<Task>, EngineError> {
@@ -136,21 +121,11 @@ impl Process {
             wait_ms,
             lease_ms: None,
         };
-        let claim = self.engine.claim(&request);
-        let tasks = self.journal.call(Asked::Claim, None, claim).await?;
-        for task in &tasks {
-            self.journal.handed_out(HandedOut {
-                task: task.id,
-                attempt: task.attempt,
-                lease: lease_of(task),
-            });
-        }
-        Ok(tasks)
+        self.recorded.claim(&request).await
     }
 
     pub(super) async fn renew(&self, task: &Task) -> Result<Task, EngineError> {
-        let renew = self.engine.renew(task.id, lease_of(task), None);
-        self.call(Asked::Keep, task.id, renew).await
+        self.recorded.renew(task.id, lease_of(task), None).await
     }
 
     pub(super) async fn progress(&self, task: &Task) -> Result<Task, EngineError> {
@@ -158,13 +133,13 @@ impl Process {
             percent: 50.0,
             message: None,
         };
-        let progress = self.engine.progress(task.id, lease_of(task), report);
-        self.call(Asked::Keep, task.id, progress).await
+        let lease = lease_of(task);
+        self.recorded.progress(task.id, lease, report).await
     }
 
     pub(super) async fn complete(&self, task: &Task, output: Json) -> Result<Task, EngineError> {
-        let complete = self.engine.complete(task.id, lease_of(task), Some(output));
-        self.call(Asked::Complete, task.id, complete).await
+        let lease = lease_of(task);
+        self.recorded.complete(task.id, lease, Some(output)).await
     }
 
     pub(super) async fn fail(&self, task: &Task, kind: FailureKind) -> Result<Task, EngineError> {
@@ -172,40 +147,37 @@ impl Process {
             kind,
             error: "the handler said no".into(),
         };
-        let fail = self.engine.fail(task.id, lease_of(task), failure);
-        self.call(Asked::Fail, task.id, fail).await
+        self.recorded.fail(task.id, lease_of(task), failure).await
     }
 
     pub(super) async fn release(&self, task: &Task) -> Result<Task, EngineError> {
-        let release = self.engine.release(task.id, lease_of(task));
-        self.call(Asked::Release, task.id, release).await
+        self.recorded.release(task.id, lease_of(task)).await
     }
 
     pub(super) async fn snooze(&self, task: &Task, delay_ms: u64) -> Result<Task, EngineError> {
-        let snooze = self.engine.snooze(task.id, lease_of(task), delay_ms);
-        self.call(Asked::Snooze, task.id, snooze).await
+        let lease = lease_of(task);
+        self.recorded.snooze(task.id, lease, delay_ms).await
     }
 
     pub(super) async fn cancel(&self, id: TaskId) -> Result<Task, EngineError> {
-        let cancel = self.engine.cancel(id, Some("called off".to_owned()));
-        self.call(Asked::Cancel, id, cancel).await
+        let reason = Some("no longer needed".to_owned());
+        self.recorded.cancel(id, reason).await
     }
 
     pub(super) async fn replay(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.call(Asked::Replay, id, self.engine.replay(id)).await
+        self.recorded.replay(id).await
     }
 
     pub(super) async fn archive(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.call(Asked::Archive, id, self.engine.archive(id)).await
+        self.recorded.archive(id).await
     }
 
     pub(super) async fn unarchive(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.call(Asked::Unarchive, id, self.engine.unarchive(id))
-            .await
+        self.recorded.unarchive(id).await
     }
 
     pub(super) async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
-        self.call(Asked::Purge, id, self.engine.purge(id)).await
+        self.recorded.purge(id).await
     }
 }
 

@@ -1,5 +1,6 @@
-//! A queue that goes on is served again, even if whoever said so died before telling anybody.
+//! A resumed queue is served again, even if the operator's process died before it sent the signal.
 
+use qo_check::CallLog;
 use qo_core::{Json, QueueName};
 use qo_engine::Engine;
 use qo_engine::api::SubmitRequest;
@@ -7,17 +8,15 @@ use qo_store::runtime::RuntimeExt;
 use qo_store::wrap::{FaultKind, FaultPlan};
 
 use super::bucket::Bucket;
-use super::journal::Journal;
 use super::process::{Process, Setting};
-use super::runtime::TrueClock;
 use super::strike::until_crashed;
 
 #[tokio::test(start_paused = true)]
 async fn waiting_workers_notice_a_resume_without_its_signal() {
-    let bucket = Bucket::shared(TrueClock::start());
-    let journal = Journal::default();
-    let operator = Process::start(&bucket, &journal, Setting::new("operator", 1));
-    let worker = Process::start(&bucket, &journal, Setting::new("worker", 2));
+    let bucket = Bucket::shared();
+    let log = CallLog::new(bucket.ticks.clone());
+    let operator = Process::start(&bucket, &log, Setting::new("operator", 1));
+    let worker = Process::start(&bucket, &log, Setting::new("worker", 2));
     let queue = QueueName::default();
     operator.engine.pause(&queue).await.unwrap();
     let mut request = SubmitRequest::new("job".parse().unwrap(), Json::null());
@@ -25,11 +24,11 @@ async fn waiting_workers_notice_a_resume_without_its_signal() {
     operator.submit(request).await.unwrap();
     assert!(worker.claim(1, 5_000).await.unwrap().is_empty());
 
-    // The read, the swap, and the signal that never comes.
+    // The read, the swap, and the signal, which is lost.
     let plan = FaultPlan::none().at(3, FaultKind::Crash);
     operator.faults.set_plan(plan);
-    let told = until_crashed(&operator.faults, operator.engine.resume(&queue)).await;
-    assert!(told.is_none(), "{told:?}");
+    let reply = until_crashed(&operator.faults, operator.engine.resume(&queue)).await;
+    assert!(reply.is_none(), "{reply:?}");
     operator.kill();
 
     for _ in 0..6 {

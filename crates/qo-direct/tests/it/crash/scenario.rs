@@ -1,7 +1,7 @@
-//! Short programs over an engine, each around one operation.
+//! Short programs, each around one operation.
 //!
-//! A program first prepares what it needs, then arms the faults, does its operation and goes on as a caller would. Where no
-//! fault or only one that passes strikes, it must end well: every call answered, every answer the expected one.
+//! A program prepares what it needs, arms the faults, runs its operation and continues as a caller would. Without a fault, or
+//! with one that passes, every call must get the expected reply.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use qo_engine::api::{IdempotencyRequest, SubmitRequest, When};
 use qo_store::wrap::FaultKind;
 
 use super::checker::VICTIM;
-use super::stage::{Outcome, Stage, Surprise, expect, expect_status, large, small};
+use super::stage::{ProgramResult, Stage, Unexpected, expect, expect_status, large, small};
 
 macro_rules! scenarios {
     ($($name:ident),* $(,)?) => {
@@ -22,8 +22,8 @@ macro_rules! scenarios {
         pub(super) enum Scenario { $($name),* }
 
         impl Scenario {
-            /// Plays the program to its end.
-            pub(super) async fn play(self, stage: &Stage) -> Outcome {
+            /// Runs the program.
+            pub(super) async fn play(self, stage: &Stage) -> ProgramResult {
                 match self { $(Self::$name => $name(stage).await?),* }
                 stage.finished().await;
                 assert!(stage.is_armed(), "{self:?} never armed the faults");
@@ -31,7 +31,7 @@ macro_rules! scenarios {
             }
         }
 
-        /// One test per program, so that they run beside each other and can be run alone.
+        /// One test per program, so that they run in parallel and can be run alone.
         mod systematic {
             $(#[test]
             fn $name() {
@@ -72,13 +72,13 @@ scenarios![
     sweep,
 ];
 
-async fn submit(stage: &Stage) -> Outcome {
+async fn submit(stage: &Stage) -> ProgramResult {
     stage.arm();
     let submitted = stage.actor.submit(stage.request()).await?;
     expect(!submitted.duplicate, "a new task")
 }
 
-async fn submit_large(stage: &Stage) -> Outcome {
+async fn submit_large(stage: &Stage) -> ProgramResult {
     stage.arm();
     let request = SubmitRequest {
         input: large("in"),
@@ -88,7 +88,7 @@ async fn submit_large(stage: &Stage) -> Outcome {
     expect(!submitted.duplicate, "a new task")
 }
 
-async fn submit_delayed(stage: &Stage) -> Outcome {
+async fn submit_delayed(stage: &Stage) -> ProgramResult {
     stage.arm();
     let request = SubmitRequest {
         available: When::InMillis(40_000),
@@ -98,7 +98,7 @@ async fn submit_delayed(stage: &Stage) -> Outcome {
     expect_status(&submitted.task, Status::Pending)
 }
 
-async fn submit_many(stage: &Stage) -> Outcome {
+async fn submit_many(stage: &Stage) -> ProgramResult {
     stage.arm();
     let submits = (0..4).map(|_| stage.actor.submit(stage.request()));
     for submitted in futures_util::future::join_all(submits).await {
@@ -107,7 +107,7 @@ async fn submit_many(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-async fn submit_twice_with_one_key(stage: &Stage) -> Outcome {
+async fn submit_twice_with_one_key(stage: &Stage) -> ProgramResult {
     stage.arm();
     let first = stage.actor.submit(stage.keyed()).await?;
     let second = stage.actor.submit(stage.keyed()).await?;
@@ -118,7 +118,7 @@ async fn submit_twice_with_one_key(stage: &Stage) -> Outcome {
     )
 }
 
-async fn submit_twice_with_one_id(stage: &Stage) -> Outcome {
+async fn submit_twice_with_one_id(stage: &Stage) -> ProgramResult {
     stage.arm();
     let request = stage.request();
     let first = stage.actor.submit(request.clone()).await?;
@@ -126,7 +126,7 @@ async fn submit_twice_with_one_id(stage: &Stage) -> Outcome {
     expect(!first.duplicate && second.duplicate, "one task")
 }
 
-async fn submit_after_the_keys_window(stage: &Stage) -> Outcome {
+async fn submit_after_the_keys_window(stage: &Stage) -> ProgramResult {
     let mut request = stage.request();
     request.idempotency = Some(IdempotencyRequest {
         key: "windowed".parse().unwrap(),
@@ -144,7 +144,7 @@ async fn submit_after_the_keys_window(stage: &Stage) -> Outcome {
     )
 }
 
-async fn claim_one_of_three(stage: &Stage) -> Outcome {
+async fn claim_one_of_three(stage: &Stage) -> ProgramResult {
     for _ in 0..3 {
         stage.submitted().await?;
     }
@@ -158,7 +158,7 @@ async fn claim_one_of_three(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-async fn claim_when_due(stage: &Stage) -> Outcome {
+async fn claim_when_due(stage: &Stage) -> ProgramResult {
     let request = SubmitRequest {
         available: When::InMillis(5_000),
         ..stage.request()
@@ -166,7 +166,7 @@ async fn claim_when_due(stage: &Stage) -> Outcome {
     stage.actor.submit(request).await?;
     stage.arm();
     let task = stage.claim().await?;
-    // Only a list that did not show it may make it wait for the interval at which workers look although nothing was said.
+    // Only a stale list may delay it until the fallback interval.
     let stale = stage
         .plan
         .script
@@ -181,7 +181,7 @@ async fn claim_when_due(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-async fn claim_expired(stage: &Stage) -> Outcome {
+async fn claim_expired(stage: &Stage) -> ProgramResult {
     let request = SubmitRequest {
         expires: Some(When::InMillis(5_000)),
         ..stage.request()
@@ -192,18 +192,18 @@ async fn claim_expired(stage: &Stage) -> Outcome {
     expect(stage.actor.claim(1, 0).await?.is_empty(), "nothing")?;
     stage.actor.sleep(1).await;
     let task = stage.actor.engine.get(id).await?;
-    // A list that was stale has not shown it; whoever looks next calls it off.
+    // A stale list does not show it. Then the next poll cancels it.
     expect(task.attempt == 0, "no attempt")
 }
 
-async fn complete(stage: &Stage) -> Outcome {
+async fn complete(stage: &Stage) -> ProgramResult {
     let task = stage.claimed().await?;
     stage.arm();
     let task = stage.actor.complete(&task, small()).await?;
     expect_status(&task, Status::Completed)
 }
 
-async fn complete_large(stage: &Stage) -> Outcome {
+async fn complete_large(stage: &Stage) -> ProgramResult {
     let task = stage.claimed().await?;
     stage.arm();
     let task = stage.actor.complete(&task, large("out")).await?;
@@ -212,7 +212,7 @@ async fn complete_large(stage: &Stage) -> Outcome {
     expect(output == Some(large("out")), "the whole output")
 }
 
-async fn retry(stage: &Stage) -> Outcome {
+async fn retry(stage: &Stage) -> ProgramResult {
     let task = stage.claimed().await?;
     stage.arm();
     let failed = stage.actor.fail(&task, FailureKind::Retryable).await?;
@@ -223,7 +223,7 @@ async fn retry(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-async fn fail_for_good(stage: &Stage) -> Outcome {
+async fn fail_for_good(stage: &Stage) -> ProgramResult {
     let request = SubmitRequest {
         max_retries: 0,
         ..stage.request()
@@ -238,11 +238,11 @@ async fn fail_for_good(stage: &Stage) -> Outcome {
     expect_status(&second, Status::Failed)
 }
 
-async fn renew(stage: &Stage) -> Outcome {
+async fn renew(stage: &Stage) -> ProgramResult {
     let task = stage.claimed().await?;
     stage.arm();
     for _ in 0..3 {
-        // The minute in which the lease runs out changes on the way.
+        // The minute in which the lease expires changes meanwhile.
         stage.actor.sleep(12).await;
         let renewed = stage.actor.renew(&task).await?;
         expect(
@@ -255,7 +255,7 @@ async fn renew(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-async fn lease_expiry(stage: &Stage) -> Outcome {
+async fn lease_expiry(stage: &Stage) -> ProgramResult {
     expire(stage, 3).await?;
     let again = stage.claim().await?;
     expect(again.attempt == 2, "attempt 2")?;
@@ -263,14 +263,14 @@ async fn lease_expiry(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-async fn lease_expiry_to_failed(stage: &Stage) -> Outcome {
+async fn lease_expiry_to_failed(stage: &Stage) -> ProgramResult {
     let id = expire(stage, 0).await?;
     let task = stage.actor.engine.get(id).await?;
     expect_status(&task, Status::Failed)
 }
 
-/// A worker dies with a task; the actor's monitor ends the lease.
-async fn expire(stage: &Stage, max_retries: u32) -> Result<TaskId, Surprise> {
+/// A worker dies with a task, and the actor's monitor expires the lease.
+async fn expire(stage: &Stage, max_retries: u32) -> Result<TaskId, Unexpected> {
     let request = SubmitRequest {
         max_retries,
         ..stage.request()
@@ -288,17 +288,17 @@ async fn expire(stage: &Stage, max_retries: u32) -> Result<TaskId, Surprise> {
             return Ok(id);
         }
     }
-    Err(Surprise("the lease never ended".to_owned()))
+    Err(Unexpected("the lease never ended".to_owned()))
 }
 
-async fn cancel_pending(stage: &Stage) -> Outcome {
+async fn cancel_pending(stage: &Stage) -> ProgramResult {
     let id = stage.submitted().await?;
     stage.arm();
     let task = stage.actor.cancel(id).await?;
     expect_status(&task, Status::Cancelled)
 }
 
-async fn cancel_running(stage: &Stage) -> Outcome {
+async fn cancel_running(stage: &Stage) -> ProgramResult {
     let task = stage.claimed().await?;
     stage.arm();
     let asked = stage.actor.cancel(task.id).await?;
@@ -309,7 +309,7 @@ async fn cancel_running(stage: &Stage) -> Outcome {
     expect_status(&ended, Status::Cancelled)
 }
 
-async fn snooze(stage: &Stage) -> Outcome {
+async fn snooze(stage: &Stage) -> ProgramResult {
     let task = stage.claimed().await?;
     stage.arm();
     let snoozed = stage.actor.snooze(&task, 5_000).await?;
@@ -320,7 +320,7 @@ async fn snooze(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-async fn release(stage: &Stage) -> Outcome {
+async fn release(stage: &Stage) -> ProgramResult {
     let task = stage.claimed().await?;
     stage.arm();
     let released = stage.actor.release(&task).await?;
@@ -330,7 +330,7 @@ async fn release(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-async fn replay(stage: &Stage) -> Outcome {
+async fn replay(stage: &Stage) -> ProgramResult {
     let task = stage.completed(stage.request()).await?;
     stage.arm();
     let task = stage.actor.replay(task.id).await?;
@@ -341,14 +341,14 @@ async fn replay(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-async fn archive(stage: &Stage) -> Outcome {
+async fn archive(stage: &Stage) -> ProgramResult {
     let task = stage.completed(stage.request()).await?;
     stage.arm();
     let task = stage.actor.archive(task.id).await?;
     expect_status(&task, Status::Archived)
 }
 
-async fn unarchive(stage: &Stage) -> Outcome {
+async fn unarchive(stage: &Stage) -> ProgramResult {
     let task = stage.completed(stage.request()).await?;
     stage.actor.archive(task.id).await?;
     stage.arm();
@@ -356,7 +356,7 @@ async fn unarchive(stage: &Stage) -> Outcome {
     expect_status(&task, Status::Completed)
 }
 
-async fn purge(stage: &Stage) -> Outcome {
+async fn purge(stage: &Stage) -> ProgramResult {
     let task = stage.completed(stage.request()).await?;
     stage.actor.engine.close().await;
     stage.arm();
@@ -368,14 +368,14 @@ async fn purge(stage: &Stage) -> Outcome {
     )
 }
 
-async fn purge_frees_the_key(stage: &Stage) -> Outcome {
+async fn purge_frees_the_key(stage: &Stage) -> ProgramResult {
     let first = stage.completed(stage.keyed()).await?;
     stage.actor.engine.close().await;
     stage.arm();
     stage.actor.purge(first.id).await?;
     let second = stage.actor.submit(stage.keyed()).await?;
     expect(!second.duplicate, "a new task")?;
-    // What was on its way has arrived by now, and must not have taken the key from the second task.
+    // Requests in flight have arrived by now, and must not have taken the key from the second task.
     stage.actor.sleep(60).await;
     let third = stage.actor.submit(stage.keyed()).await?;
     expect(
@@ -384,7 +384,7 @@ async fn purge_frees_the_key(stage: &Stage) -> Outcome {
     )
 }
 
-async fn pause(stage: &Stage) -> Outcome {
+async fn pause(stage: &Stage) -> ProgramResult {
     let queue = QueueName::default();
     stage.submitted().await?;
     stage.arm();
@@ -396,8 +396,8 @@ async fn pause(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-/// The sweeper itself is struck while it repairs what a dead submitter and a dead worker have left.
-async fn sweep(stage: &Stage) -> Outcome {
+/// The sweeper's requests fail while it repairs what a dead submitter and a dead worker left.
+async fn sweep(stage: &Stage) -> ProgramResult {
     let victim = stage.other(VICTIM, 3);
     victim.submit(stage.request()).await?;
     victim.submit(stage.request()).await?;

@@ -1,10 +1,11 @@
-//! What the programs play with: a process whose requests are struck, and the usual beginnings.
+//! The stage of a program: a process whose requests fail, and common first steps.
 
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qo_check::CallLog;
 use qo_core::{Json, Status, Task, TaskId};
 use qo_engine::api::{IdempotencyRequest, SubmitRequest};
 use qo_engine::{Engine, EngineError};
@@ -12,26 +13,25 @@ use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::wrap::{Delay, FaultPlan};
 
 use super::bucket::Bucket;
-use super::journal::Journal;
 use super::process::{Process, Setting};
 
-/// How a program ended otherwise than it should.
+/// An unexpected result of a program.
 #[derive(Debug)]
-pub(super) struct Surprise(pub(super) String);
+pub(super) struct Unexpected(pub(super) String);
 
-impl From<EngineError> for Surprise {
+impl From<EngineError> for Unexpected {
     fn from(error: EngineError) -> Self {
         Self(error.to_string())
     }
 }
 
-pub(super) type Outcome = Result<(), Surprise>;
+pub(super) type ProgramResult = Result<(), Unexpected>;
 
-/// Everything that a program plays with.
+/// The state of a program.
 pub(super) struct Stage {
     pub(super) bucket: Arc<Bucket>,
-    pub(super) journal: Journal,
-    /// The process whose requests are struck.
+    pub(super) log: CallLog,
+    /// The process whose requests fail.
     pub(super) actor: Process,
     pub(super) plan: FaultPlan,
     armed: Cell<bool>,
@@ -39,22 +39,22 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn new(bucket: Arc<Bucket>, plan: FaultPlan, delay: Option<Delay>) -> Self {
-        let journal = Journal::default();
+        let log = CallLog::new(bucket.ticks.clone());
         let setting = Setting {
             delay,
             ..Setting::new("actor", 1)
         };
-        let actor = Process::start(&bucket, &journal, setting);
+        let actor = Process::start(&bucket, &log, setting);
         Self {
             bucket,
-            journal,
+            log,
             actor,
             plan,
             armed: Cell::new(false),
         }
     }
 
-    /// Counts requests from here on, and strikes as planned.
+    /// Counts requests from here on, and injects the planned faults.
     pub(super) fn arm(&self) {
         self.actor.faults.set_plan(self.plan.clone());
         self.armed.set(true);
@@ -64,9 +64,9 @@ impl Stage {
         self.armed.get()
     }
 
-    /// Another process, whose requests are not struck.
+    /// Another process, without faults.
     pub(super) fn other(&self, name: &str, seed: u64) -> Process {
-        Process::start(&self.bucket, &self.journal, Setting::new(name, seed))
+        Process::start(&self.bucket, &self.log, Setting::new(name, seed))
     }
 
     pub(super) fn request(&self) -> SubmitRequest {
@@ -85,28 +85,28 @@ impl Stage {
         request
     }
 
-    pub(super) async fn submitted(&self) -> Result<TaskId, Surprise> {
+    pub(super) async fn submitted(&self) -> Result<TaskId, Unexpected> {
         Ok(self.actor.submit(self.request()).await?.task.id)
     }
 
-    /// A task that the actor has claimed.
-    pub(super) async fn claimed(&self) -> Result<Task, Surprise> {
+    /// Submits and claims a task.
+    pub(super) async fn claimed(&self) -> Result<Task, Unexpected> {
         self.submitted().await?;
         self.claim().await
     }
 
-    /// Claims one task, as a worker does that asks until it gets one.
-    pub(super) async fn claim(&self) -> Result<Task, Surprise> {
+    /// Claims until there is a task.
+    pub(super) async fn claim(&self) -> Result<Task, Unexpected> {
         for _ in 0..20 {
             if let Some(task) = self.actor.claim(1, 10_000).await?.pop() {
                 return Ok(task);
             }
         }
-        Err(Surprise("nothing could be claimed".to_owned()))
+        Err(Unexpected("nothing could be claimed".to_owned()))
     }
 
-    /// A task that has been completed, with a large input and a large output.
-    pub(super) async fn completed(&self, request: SubmitRequest) -> Result<Task, Surprise> {
+    /// Completes a task with a large input and a large output.
+    pub(super) async fn completed(&self, request: SubmitRequest) -> Result<Task, Unexpected> {
         let request = SubmitRequest {
             input: large("in"),
             ..request
@@ -122,7 +122,7 @@ impl Stage {
     }
 }
 
-/// A payload that does not fit into a record.
+/// A payload that is too large for a record.
 pub(super) fn large(mark: &str) -> Json {
     Json::parse(format!("\"{}\"", mark.repeat(40_000))).unwrap()
 }
@@ -131,15 +131,15 @@ pub(super) fn small() -> Json {
     Json::parse("{\"done\":true}").unwrap()
 }
 
-pub(super) fn expect(holds: bool, what: impl fmt::Display) -> Outcome {
+pub(super) fn expect(holds: bool, what: impl fmt::Display) -> ProgramResult {
     if holds {
         Ok(())
     } else {
-        Err(Surprise(format!("expected {what}")))
+        Err(Unexpected(format!("expected {what}")))
     }
 }
 
-pub(super) fn expect_status(task: &Task, status: Status) -> Outcome {
+pub(super) fn expect_status(task: &Task, status: Status) -> ProgramResult {
     expect(
         task.status == status,
         format_args!("{status}, found {}", task.status),

@@ -1,4 +1,4 @@
-//! Strikes a program at each of its requests, in every way, one at a time.
+//! Repeats a program with each fault at each of its requests.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,30 +9,29 @@ use qo_store::runtime::Runtime;
 use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore};
 
 use super::bucket::Bucket;
-use super::checker::{self, Excuse};
-use super::runtime::TrueClock;
+use super::checker::{self, Tolerance};
 use super::scenario::Scenario;
 use super::stage::Stage;
 use super::upkeep;
 
-/// What happens to one request.
+/// The fault of one request.
 #[derive(Debug, Clone, Copy)]
 enum Strike {
     /// The process dies before the request is applied.
     CrashBefore,
-    /// The process dies after the request was applied, and before it is answered.
+    /// The process dies after the request was applied, before its reply.
     CrashAfter,
-    /// The request, or its answer, suffers this; the process goes on.
+    /// This fault strikes the request or its reply. The process lives on.
     Fault(FaultKind),
-    /// The request gets no answer and is applied up to so many seconds later.
+    /// The request gets no reply and is applied up to this many seconds later.
     Late(u64),
-    /// The caller loses patience while the request is on its way, and the process goes on.
+    /// The caller cancels while the request is in flight. The process lives on.
     DropBefore,
-    /// The caller loses patience while the answer is on its way, and the process goes on.
+    /// The caller cancels while the reply is in flight. The process lives on.
     DropAfter,
-    /// From this request on the store sheds everything, for longer than anybody tries again.
+    /// From this request on the store is unavailable, for longer than any retry.
     Outage,
-    /// From this request on everything is applied and nothing is answered, for longer than anybody tries again.
+    /// From this request on everything is applied and nothing gets a reply, for longer than any retry.
     Silence,
 }
 
@@ -56,14 +55,14 @@ const STRIKES: [Strike; 17] = [
     Strike::Silence,
 ];
 
-/// More requests than an operation makes before it gives up.
+/// More requests than an operation makes at most.
 const SILENT_REQUESTS: u64 = 60;
-/// How long a request takes where a caller loses patience: it is applied in the middle.
+/// The round-trip time where a caller cancels. The request is applied in the middle.
 const ROUND_TRIP: Duration = Duration::from_millis(10);
 
 impl Strike {
     fn plan(self, request: u64) -> FaultPlan {
-        // The rule never strikes; it has the store remember what stale lists will need.
+        // The rule never strikes. It makes the store keep what stale lists need.
         let mut plan = FaultPlan::none().with(FaultRule::new(FaultKind::StaleList, 0.0));
         plan.stale_by = Duration::from_secs(5);
         match self {
@@ -91,13 +90,13 @@ impl Strike {
         matches!(self, Self::CrashBefore | Self::CrashAfter)
     }
 
-    /// Whether callers may be told that something did not work.
+    /// Whether calls may fail.
     fn defeats(self) -> bool {
         matches!(self, Self::Outage | Self::Silence)
     }
 
-    /// How long after a request is sent its caller loses patience, if ever.
-    fn patience(self) -> Option<Duration> {
+    /// How long after a request its caller cancels, if it does.
+    fn cancelled_after(self) -> Option<Duration> {
         match self {
             Self::DropBefore => Some(Duration::from_millis(2)),
             Self::DropAfter => Some(ROUND_TRIP * 3 / 4),
@@ -106,9 +105,9 @@ impl Strike {
     }
 }
 
-/// Plays a program without faults, then again for each of its requests and each way to strike it.
+/// Runs a program without faults, and then again for each of its requests and each fault.
 ///
-/// With `QO_STRIKE` set to a number, only that request is struck.
+/// With `QO_STRIKE` set to a number, only that request fails.
 pub(super) fn strike_everywhere(scenario: Scenario) {
     let (requests, _) = play(scenario, None).unwrap_or_else(|wrong| panic!("{wrong}"));
     let only: Option<u64> = std::env::var("QO_STRIKE")
@@ -133,7 +132,7 @@ pub(super) fn strike_everywhere(scenario: Scenario) {
     println!("{scenario:?}: {requests} requests, {struck} strikes");
 }
 
-/// Plays a program once, in virtual time, and checks what is left. Returns how many requests it made, and whether it was struck.
+/// Runs a program once, in paused time, and checks the result. Returns the number of its requests, and whether the fault struck.
 fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -142,15 +141,16 @@ fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool)
         .unwrap();
     runtime.block_on(async {
         let plan = strike.map_or_else(FaultPlan::none, |(request, strike)| strike.plan(request));
-        let bucket = Bucket::shared(TrueClock::start());
-        let dropped = strike.and_then(|(request, strike)| Some((request, strike.patience()?)));
+        let bucket = Bucket::shared();
+        let dropped =
+            strike.and_then(|(request, strike)| Some((request, strike.cancelled_after()?)));
         let delay = dropped.map(|_| Delay::Fixed(ROUND_TRIP));
         let stage = Stage::new(bucket, plan, delay);
         let program = until_crashed(&stage.actor.faults, scenario.play(&stage));
         let ended = match dropped {
             None => program.await,
-            Some((request, patience)) => {
-                Box::pin(until_impatient(&stage, request, patience, program)).await
+            Some((request, cancelled_after)) => {
+                Box::pin(until_cancelled(&stage, request, cancelled_after, program)).await
             }
         };
         let requests = stage.actor.faults.requests();
@@ -177,41 +177,41 @@ fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool)
             stage.actor.kill();
         } else if defeats {
             stage.actor.faults.set_plan(FaultPlan::none());
-        } else if let Some(Err(surprise)) = ended {
-            return Err(describe(surprise.0));
+        } else if let Some(Err(unexpected)) = ended {
+            return Err(describe(unexpected.0));
         }
         if strike.is_some() && !struck {
-            // The request is of a sort that cannot suffer this.
+            // The fault cannot strike this kind of request.
             return Ok((requests, false));
         }
-        // A process that lives on must be as good as a fresh one.
+        // A process that lives on must work as well as a new one.
         let lives_on = dropped.is_some() || defeats;
         let drained = if lives_on {
             upkeep::drain_with(&stage.actor, &stage.bucket).await
         } else {
-            upkeep::drain(&stage.bucket, &stage.journal).await
+            upkeep::drain(&stage.bucket, &stage.log).await
         };
         drained.map_err(describe)?;
-        let excuse = if kills || lives_on {
-            Excuse::Died
+        let tolerance = if kills || lives_on {
+            Tolerance::Deaths
         } else {
-            Excuse::None
+            Tolerance::None
         };
         let reader = stage.other("reader", 4);
-        let wrong = checker::check(&stage.bucket, &stage.journal, &reader.engine, excuse).await;
-        if wrong.is_empty() {
+        let breaches = checker::check(&stage.bucket, &stage.log, &reader.engine, tolerance).await;
+        if breaches.is_empty() {
             Ok((requests, struck))
         } else {
-            Err(describe(wrong.join("; ")))
+            Err(describe(breaches.to_string()))
         }
     })
 }
 
-/// Runs a program until it ends, or until a while after it has sent a request.
-async fn until_impatient<T>(
+/// Runs a program until it ends, or until a while after a request.
+async fn until_cancelled<T>(
     stage: &Stage,
     request: u64,
-    patience: Duration,
+    delay: Duration,
     program: impl Future<Output = Option<T>>,
 ) -> Option<T> {
     let mut program = pin!(program);
@@ -229,7 +229,7 @@ async fn until_impatient<T>(
     tokio::select! {
         biased;
         ended = program => ended,
-        () = stage.actor.runtime.sleep(patience) => None,
+        () = stage.actor.runtime.sleep(delay) => None,
     }
 }
 

@@ -1,29 +1,29 @@
-//! What happens after the faults: a fresh process claims, completes, monitors and sweeps until nothing is left to do.
+//! Recovery after faults: a process claims, completes, monitors and sweeps until nothing is left to do.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use qo_check::CallLog;
 use qo_core::QueueName;
 use qo_core::task::decode;
 use qo_direct::SweepNext;
 use qo_engine::{Engine, EngineError};
 
 use super::bucket::Bucket;
-use super::journal::Journal;
 use super::process::{Process, Setting};
 use super::stage::small;
 
-/// How long everything may take, once the faults have stopped.
+/// How long recovery may take.
 const BOUND: Duration = Duration::from_mins(30);
-/// After so long, a pass of the sweeper looks at everything, and removes payloads that no task refers to.
+/// After this time, a pass of the sweeper checks everything, and removes payloads that no task refers to.
 const TIDY_AFTER_SECONDS: u64 = 25 * 60 * 60;
 
-/// Looks at the leases once.
+/// Checks all leases once.
 pub(super) async fn check_leases(process: &Process) -> Result<(), EngineError> {
     process.engine.check_leases().await.map(drop)
 }
 
-/// Sweeps until the pass is complete, or is another process's.
+/// Sweeps until the pass is complete, or belongs to another process.
 pub(super) async fn sweep_pass(process: &Process) -> Result<(), EngineError> {
     loop {
         match process.engine.sweep_step().await?.next {
@@ -33,29 +33,29 @@ pub(super) async fn sweep_pass(process: &Process) -> Result<(), EngineError> {
     }
 }
 
-/// Brings every task to its end, and clears away what the faults have left, as a process that has just started.
-pub(super) async fn drain(bucket: &Arc<Bucket>, journal: &Journal) -> Result<(), String> {
-    let process = Process::start(bucket, journal, Setting::new("drain", 99));
+/// Finishes every task and cleans up, in a new process.
+pub(super) async fn drain(bucket: &Arc<Bucket>, log: &CallLog) -> Result<(), String> {
+    let process = Process::start(bucket, log, Setting::new("drain", 99));
     drain_with(&process, bucket).await
 }
 
-/// Brings every task to its end, and clears away what the faults have left.
+/// Finishes every task and cleans up.
 pub(super) async fn drain_with(process: &Process, bucket: &Bucket) -> Result<(), String> {
-    let told = |error: EngineError| format!("without faults, the drain was told: {error}");
-    // A pause is an operator's wish, and ends with the operator's next one.
+    let failed = |error: EngineError| format!("recovery failed without faults: {error}");
+    // A pause is an operator's claim_request, and ends with the operator's next one.
     process
         .engine
         .resume(&QueueName::default())
         .await
-        .map_err(told)?;
-    let started = bucket.clock().elapsed();
+        .map_err(failed)?;
+    let started = bucket.elapsed();
     loop {
-        for task in process.claim(100, 0).await.map_err(told)? {
-            process.complete(&task, small()).await.map_err(told)?;
+        for task in process.claim(100, 0).await.map_err(failed)? {
+            process.complete(&task, small()).await.map_err(failed)?;
         }
-        check_leases(process).await.map_err(told)?;
-        sweep_pass(process).await.map_err(told)?;
-        let elapsed = bucket.clock().elapsed().saturating_sub(started);
+        check_leases(process).await.map_err(failed)?;
+        sweep_pass(process).await.map_err(failed)?;
+        let elapsed = bucket.elapsed().saturating_sub(started);
         let unfinished = unfinished(bucket);
         if unfinished.is_empty() {
             break;
@@ -69,17 +69,17 @@ pub(super) async fn drain_with(process: &Process, bucket: &Bucket) -> Result<(),
     // first round may move something that came late, and the sweeper leaves to the second what was written just now.
     for _ in 0..2 {
         process.sleep(TIDY_AFTER_SECONDS).await;
-        check_leases(process).await.map_err(told)?;
-        sweep_pass(process).await.map_err(told)?;
+        check_leases(process).await.map_err(failed)?;
+        sweep_pass(process).await.map_err(failed)?;
     }
     process.engine.close().await;
     Ok(())
 }
 
-/// The tasks that have not come to their end.
+/// The unfinished tasks.
 fn unfinished(bucket: &Bucket) -> Vec<String> {
     let mut unfinished = Vec::new();
-    for (key, versions) in bucket.records() {
+    for (key, versions) in bucket.versions() {
         let last = versions.last().and_then(|version| version.body.as_ref());
         if let Some(task) = last.and_then(|body| decode(body).ok())
             && !task.status.is_terminal()

@@ -1,8 +1,9 @@
-//! A worker that wakes up after its lease ran out is told so, whatever it tries, and changes nothing.
+//! A worker that wakes up after its lease expired gets `LeaseLost` from every operation, and changes nothing.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use qo_check::CallLog;
 use qo_core::transition::FailureKind;
 use qo_core::{Json, Status, Task};
 use qo_engine::api::SubmitRequest;
@@ -10,25 +11,23 @@ use qo_engine::{Engine, EngineError};
 use qo_store::runtime::RuntimeExt;
 
 use super::bucket::Bucket;
-use super::checker::{self, Excuse, VICTIM};
-use super::journal::Journal;
+use super::checker::{self, Tolerance, VICTIM};
 use super::process::{Process, Setting};
-use super::runtime::TrueClock;
 use super::stage::{large, small};
 use super::upkeep;
 
-/// What has become of the task while its first worker slept.
+/// The state of the task when its first worker wakes up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Since {
-    /// It waits for its next attempt.
+    /// It is pending.
     Waiting,
     /// Another worker runs it.
     Running,
-    /// Another worker has completed it.
+    /// Another worker completed it.
     Completed,
-    /// It has failed, because it may not be retried.
+    /// It failed, because it has no retries.
     Failed,
-    /// It was completed by another worker and put away.
+    /// Another worker completed it, and it was archived.
     Archived,
 }
 
@@ -102,10 +101,10 @@ async fn a_zombie_changes_nothing() {
 }
 
 async fn wake_up(since: Since, what: Attempted) {
-    let bucket = Bucket::shared(TrueClock::start());
-    let journal = Journal::default();
-    let zombie = Process::start(&bucket, &journal, Setting::new(VICTIM, 1));
-    let other = Process::start(&bucket, &journal, Setting::new("other", 2));
+    let bucket = Bucket::shared();
+    let log = CallLog::new(bucket.ticks.clone());
+    let zombie = Process::start(&bucket, &log, Setting::new(VICTIM, 1));
+    let other = Process::start(&bucket, &log, Setting::new("other", 2));
 
     let mut request = SubmitRequest::new("job".parse().unwrap(), Json::null());
     request.id = Some(zombie.runtime.new_task_id());
@@ -129,17 +128,17 @@ async fn wake_up(since: Since, what: Attempted) {
             other.archive(task.id).await.unwrap();
         }
     }
-    // Whatever goes on in the background is over.
+    // Wait for all background work.
     other.engine.close().await;
     zombie.engine.close().await;
 
     let before = decisive(&bucket).await;
-    // The first try rests on what the zombie remembers, the second on what it reads.
+    // The first call uses the zombie's cached state, the second what it reads.
     for _ in 0..2 {
-        let told = attempt(&zombie, what, &task).await;
+        let reply = attempt(&zombie, what, &task).await;
         assert!(
-            told.as_ref().is_err_and(EngineError::is_lease_lost),
-            "{what:?} of a task that is {since:?} was told {told:?}"
+            reply.as_ref().is_err_and(EngineError::is_lease_lost),
+            "{what:?} of a task that is {since:?} got the reply {reply:?}"
         );
         zombie.engine.close().await;
         zombie.sleep(2).await;
@@ -153,7 +152,7 @@ async fn wake_up(since: Since, what: Attempted) {
         let running = qo_core::task::decode(&running.unwrap()).unwrap();
         other.complete(&running, small()).await.unwrap();
     }
-    upkeep::drain(&bucket, &journal).await.unwrap();
-    let wrong = checker::check(&bucket, &journal, &other.engine, Excuse::None).await;
-    assert!(wrong.is_empty(), "{what:?}, {since:?}: {wrong:?}");
+    upkeep::drain(&bucket, &log).await.unwrap();
+    let breaches = checker::check(&bucket, &log, &other.engine, Tolerance::None).await;
+    assert!(breaches.is_empty(), "{what:?}, {since:?}:\n{breaches}");
 }

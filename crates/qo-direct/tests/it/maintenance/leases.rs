@@ -1,4 +1,4 @@
-//! What the monitor does with each kind of lease entry.
+//! The monitor and each kind of lease entry.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use qo_engine::{Engine, EngineError};
 use qo_fixtures::Bucket;
 use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore, Operation};
 
-use super::{claim, claim_all, complete, status, submit, submit_many, wish};
+use super::{claim, claim_all, claim_request, complete, status, submit, submit_many};
 use crate::bucket::Engines as _;
 
 fn lease_key(task: &Task, minute: u64, attempt: u32) -> String {
@@ -31,7 +31,7 @@ async fn check(engine: &DirectEngine) -> LeaseReport {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_ends_when_its_lease_and_the_margin_are_over() {
+async fn an_attempt_ends_after_its_lease_and_the_margin() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let task = submit(&engine).await;
@@ -81,7 +81,7 @@ async fn the_last_retry_fails_the_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_holds_is_read_once() {
+async fn a_valid_lease_is_read_once() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     submit(&engine).await;
@@ -99,7 +99,7 @@ async fn a_lease_that_holds_is_read_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_entry_that_a_renewal_left_behind_goes_after_the_right_one_is_there() {
+async fn the_old_entry_of_a_renewed_lease_is_deleted_after_the_new_one_exists() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     submit(&engine).await;
@@ -119,7 +119,7 @@ async fn the_entry_that_a_renewal_left_behind_goes_after_the_right_one_is_there(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_entry_of_an_older_attempt_goes_after_that_of_the_current_one_is_there() {
+async fn the_entry_of_an_older_attempt_is_deleted_after_the_current_one_exists() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     submit(&engine).await;
@@ -167,7 +167,7 @@ async fn a_pending_task_behind_a_lease_entry_gets_its_ready_entry_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn entries_of_tasks_that_have_ended_or_are_not_there_go() {
+async fn entries_of_finished_and_missing_tasks_are_deleted() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     submit(&engine).await;
@@ -191,7 +191,7 @@ async fn entries_of_tasks_that_have_ended_or_are_not_there_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_entry_of_a_claim_in_flight_is_left_until_it_cannot_be_one() {
+async fn the_entry_of_a_possible_claim_in_flight_is_kept() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let task = submit(&engine).await;
@@ -209,7 +209,7 @@ async fn the_entry_of_a_claim_in_flight_is_left_until_it_cannot_be_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_is_left_and_counted() {
+async fn unreadable_tasks_are_kept_and_counted() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     submit(&engine).await;
@@ -257,7 +257,7 @@ async fn a_failed_read_deletes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_running_tasks_than_a_page_holds() {
+async fn more_running_tasks_than_fit_on_a_page_are_checked() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     submit_many(&engine, 1_500).await;
@@ -348,7 +348,7 @@ async fn clocks_90_seconds_apart_end_nothing_early() {
             assert_eq!(worker.check_leases().await.unwrap().expired, 1);
             // The retry is due.
             bucket.runtime.pass_seconds(2).await;
-            let mut again = wish("v");
+            let mut again = claim_request("v");
             again.wait_ms = 5_000;
             let again = monitor.claim(&again).await.unwrap();
             assert_eq!((again[0].id, again[0].attempt), (id, 2));

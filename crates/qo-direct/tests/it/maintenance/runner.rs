@@ -1,4 +1,4 @@
-//! The runner: everything together, at the default intervals.
+//! The maintenance runner at the default intervals.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use qo_engine::api::WorkerInfo;
 use qo_engine::{Engine, EngineError};
 use qo_fixtures::Bucket;
 use qo_store::runtime::Runtime;
-use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore, Prices};
+use qo_store::wrap::{FaultKind, FaultPlan, FaultStore, Prices};
 
-use super::{claim, complete, status, submit, wish};
+use super::{claim, claim_request, complete, status, submit};
 use crate::bucket::Engines as _;
 
 #[tokio::test(start_paused = true)]
@@ -24,16 +24,16 @@ async fn a_dead_workers_task_is_claimed_by_another_within_62_seconds() {
         let maintenance = Maintenance::spawn(other.clone(), MaintenanceConfig::default());
         bucket
             .runtime
-            .pass(Duration::from_millis(head_start_ms))
+            .sleep(Duration::from_millis(head_start_ms))
             .await;
         let id = submit(&dying).await.id;
         claim(&dying).await;
         let died_at = bucket.runtime.monotonic();
         drop(dying);
 
-        let mut wish = wish("other");
-        wish.wait_ms = 120_000;
-        let claimed = other.claim(&wish).await.unwrap();
+        let mut claim_request = claim_request("other");
+        claim_request.wait_ms = 120_000;
+        let claimed = other.claim(&claim_request).await.unwrap();
         let took = bucket.runtime.monotonic().saturating_sub(died_at);
         assert_eq!((claimed[0].id, claimed[0].attempt), (id, 2));
         assert!(took <= Duration::from_secs(62), "{took:?}");
@@ -72,9 +72,9 @@ async fn a_task_without_an_entry_is_found_within_two_sweeps() {
     bucket.runtime.pass_seconds(1_000).await;
     let id = submit(&engine).await.id;
     bucket.delete_all("ready").await;
-    let mut wish = wish("w");
-    wish.wait_ms = 700_000;
-    let claimed = bucket.engine().claim(&wish).await.unwrap();
+    let mut claim_request = claim_request("w");
+    claim_request.wait_ms = 700_000;
+    let claimed = bucket.engine().claim(&claim_request).await.unwrap();
     assert_eq!(claimed[0].id, id);
     maintenance.stop().await;
 }
@@ -99,7 +99,7 @@ async fn an_idle_bucket_costs_next_to_nothing() {
         // The first pass over everything is paid once.
         bucket.runtime.pass_seconds(7_200).await;
         let before = bucket.counts();
-        bucket.runtime.pass(day).await;
+        bucket.runtime.sleep(day).await;
         let counts = bucket.counts().since(&before);
         let dollars = counts.dollars(&Prices::default()) * 30.0;
         println!("{processes} idle for a day, ${dollars:.3} a month:\n{counts}");
@@ -114,7 +114,7 @@ async fn an_idle_bucket_costs_next_to_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stops_at_once_and_can_be_switched_off() {
+async fn maintenance_stops_at_once_and_can_be_disabled() {
     let bucket = Bucket::new();
     let config = MaintenanceConfig {
         sweep_interval: Duration::ZERO,
@@ -141,7 +141,7 @@ async fn it_stops_at_once_and_can_be_switched_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_outlives_a_store_that_does_not_answer() {
+async fn maintenance_survives_an_unresponsive_store() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let id = submit(&engine).await.id;
@@ -165,7 +165,7 @@ async fn it_outlives_a_store_that_does_not_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_faults_stop_every_task_comes_to_its_end() {
+async fn every_task_finishes_after_the_faults_stop() {
     for seed in 0..12 {
         let bucket = Bucket::new();
         let faults = [
@@ -177,9 +177,7 @@ async fn when_the_faults_stop_every_task_comes_to_its_end() {
             FaultKind::ErrorAfterApply,
             FaultKind::StaleList,
         ];
-        let plan = faults.into_iter().fold(FaultPlan::none(), |plan, kind| {
-            plan.with(FaultRule::new(kind, 0.05))
-        });
+        let plan = FaultPlan::none().with_each(faults, 0.05);
         let store = FaultStore::new(bucket.objects(), bucket.runtime.clone(), plan, seed);
         let store = std::sync::Arc::new(store);
         let dying = bucket.engine_on(store.clone());
@@ -193,7 +191,11 @@ async fn when_the_faults_stop_every_task_comes_to_its_end() {
                 accepted.push(submitted.task.id);
             }
             // Every other claim is forgotten, and so are those whose answer is an error.
-            for task in dying.claim(&wish("dying")).await.unwrap_or_default() {
+            for task in dying
+                .claim(&claim_request("dying"))
+                .await
+                .unwrap_or_default()
+            {
                 if accepted.len() % 2 == 0 {
                     let lease = task.lease_id.unwrap();
                     let _ = dying.complete(task.id, lease, None).await;
@@ -210,10 +212,10 @@ async fn when_the_faults_stop_every_task_comes_to_its_end() {
         let deadline = bucket.runtime.monotonic() + Duration::from_mins(20);
         let mut open: Vec<_> = accepted.clone();
         while !open.is_empty() && bucket.runtime.monotonic() < deadline {
-            let mut wish = wish("heir");
-            wish.wait_ms = 10_000;
-            wish.max = 10;
-            for task in heir.claim(&wish).await.unwrap() {
+            let mut claim_request = claim_request("heir");
+            claim_request.wait_ms = 10_000;
+            claim_request.max = 10;
+            for task in heir.claim(&claim_request).await.unwrap() {
                 complete(&heir, &task).await;
             }
             let mut still_open = Vec::new();
@@ -238,9 +240,9 @@ async fn when_the_faults_stop_every_task_comes_to_its_end() {
 async fn live_and_die(engine: &DirectEngine) -> Result<(), EngineError> {
     let id = engine.submit(super::request()).await?.task.id;
     for ending in 0..5 {
-        let mut wish = wish("dying");
-        wish.wait_ms = 10_000;
-        let Some(task) = engine.claim(&wish).await?.pop() else {
+        let mut claim_request = claim_request("dying");
+        claim_request.wait_ms = 10_000;
+        let Some(task) = engine.claim(&claim_request).await?.pop() else {
             return Ok(());
         };
         let lease = task.lease_id.unwrap();
@@ -270,7 +272,7 @@ async fn live_and_die(engine: &DirectEngine) -> Result<(), EngineError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whenever_a_worker_dies_its_task_is_done_by_another() {
+async fn another_worker_completes_the_task_of_a_dead_one() {
     let mut crashes = 0;
     for request in 1.. {
         let bucket = Bucket::new();
@@ -297,12 +299,12 @@ async fn whenever_a_worker_dies_its_task_is_done_by_another() {
             let Ok(Key::Task(id)) = key.parse() else {
                 panic!("{key}");
             };
-            let mut wish = wish("heir");
-            wish.wait_ms = 10_000;
+            let mut claim_request = claim_request("heir");
+            claim_request.wait_ms = 10_000;
             while status(&heir, id).await != Status::Completed {
                 let now = bucket.runtime.monotonic();
                 assert!(now < deadline, "after a crash at request {request}");
-                for task in heir.claim(&wish).await.unwrap() {
+                for task in heir.claim(&claim_request).await.unwrap() {
                     complete(&heir, &task).await;
                 }
             }
@@ -318,7 +320,7 @@ async fn whenever_a_worker_dies_its_task_is_done_by_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_that_are_silent_are_reported_and_forgotten_after_a_day() {
+async fn silent_workers_are_reported_and_removed_after_a_day() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let worker: WorkerId = "w-1".parse().unwrap();

@@ -1,4 +1,4 @@
-//! What the sweeper finds, and what it costs.
+//! The findings of the sweeper, and its cost.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ async fn a_submit_that_died_before_its_ready_entry_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_died_before_its_entry_is_found_without_a_lease_entry_too() {
+async fn a_change_without_its_entry_is_found_without_a_lease_entry() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let sweeper = bucket.engine();
@@ -145,7 +145,7 @@ async fn finished_tasks_cost_only_lists() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_finished_task_is_read_again_once_a_day_whoever_sweeps() {
+async fn each_finished_task_is_read_once_a_day_by_any_sweeper() {
     let bucket = Bucket::new();
     finish_many(&bucket.engine(), 300).await;
     bucket.runtime.pass_seconds(61).await;
@@ -163,7 +163,7 @@ async fn each_finished_task_is_read_again_once_a_day_whoever_sweeps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backlog_is_judged_once() {
+async fn a_backlog_is_checked_once() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     submit_many(&engine, 2_000).await;
@@ -184,7 +184,7 @@ async fn a_backlog_is_judged_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_process_goes_on_where_one_has_died() {
+async fn another_process_continues_the_pass_of_a_dead_one() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     finish_many(&engine, 5_000).await;
@@ -202,7 +202,7 @@ async fn another_process_goes_on_where_one_has_died() {
         panic!("{held:?}");
     };
     assert_eq!((held.listed, held.read), (0, 0));
-    bucket.runtime.pass(until.since(bucket.now())).await;
+    bucket.runtime.sleep(until.since(bucket.now())).await;
     let rest = pass(&heir).await;
     // The last task has an entry, which is compared with it once more.
     assert_eq!(rest.read, 1_001 + 1);
@@ -225,7 +225,7 @@ async fn two_sweepers_at_once_do_the_work_of_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_makes_no_sense_is_put_under_quarantine_and_the_pass_goes_on() {
+async fn unreadable_objects_are_quarantined_and_the_pass_continues() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let tasks = submit_many(&engine, 20).await;
@@ -274,7 +274,7 @@ async fn what_makes_no_sense_is_put_under_quarantine_and_the_pass_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_read_deletes_nothing_and_is_made_up_for() {
+async fn a_failed_read_deletes_nothing_and_is_retried() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let task = submit(&engine).await;
@@ -332,7 +332,7 @@ async fn a_failed_read_deletes_nothing_and_is_made_up_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_that_cannot_be_listed_does_not_keep_the_tasks_from_being_looked_at() {
+async fn an_index_that_cannot_be_listed_does_not_stop_the_scan_of_tasks() {
     for prefix in ["ready", "later", "leases", "data"] {
         let bucket = Bucket::new();
         let rule = FaultRule::new(FaultKind::LostRequest, 1.0)
@@ -355,7 +355,7 @@ async fn an_index_that_cannot_be_listed_does_not_keep_the_tasks_from_being_looke
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_expires_while_nobody_looks_is_called_off() {
+async fn a_task_that_expires_unclaimed_is_cancelled() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let mut expiring = request();
@@ -382,12 +382,12 @@ async fn a_task_that_expires_while_nobody_looks_is_called_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn entries_that_are_no_longer_true_go_within_the_hour() {
+async fn stale_entries_are_deleted_within_an_hour() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let task = submit(&engine).await;
     let entry = qo_core::keys::IndexEntry::of(&task);
-    let mut long = super::wish("w");
+    let mut long = super::claim_request("w");
     long.lease_ms = Some(36_000_000);
     let task = engine.claim(&long).await.unwrap().remove(0);
     let right = bucket.keys("leases").await;
@@ -451,7 +451,7 @@ async fn stale_entries_are_found_in_every_queue_and_type() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn payloads_that_nobody_refers_to_go_after_a_day() {
+async fn unreferenced_payloads_are_deleted_after_a_day() {
     let bucket = Bucket::new();
     let engine = bucket.engine();
     let large = Json::parse(format!("\"{}\"", "x".repeat(100_000))).unwrap();

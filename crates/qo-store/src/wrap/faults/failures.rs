@@ -2,7 +2,7 @@
 
 use object_store::Error;
 
-use super::plan::FaultKind;
+use super::kind::FaultKind;
 use crate::response::ResponseError;
 
 fn status(status: u16, code: &str) -> ResponseError {

@@ -8,6 +8,7 @@
 //! fail and crash, but not be late or duplicated.
 
 mod failures;
+mod kind;
 mod plan;
 mod stale;
 mod state;
@@ -32,7 +33,8 @@ use object_store::{
     PutResult, Result,
 };
 
-pub use plan::{FaultKind, FaultPlan, FaultRule};
+pub use kind::FaultKind;
+pub use plan::{FaultPlan, FaultRule};
 pub use state::InjectedFault;
 
 use self::stale::{Changes, one_level};

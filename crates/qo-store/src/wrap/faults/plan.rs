@@ -1,104 +1,10 @@
 //! Which faults to inject, into which requests, and how often.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+use super::kind::FaultKind;
 use crate::wrap::operation::Operation;
-
-/// A kind of store or network fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FaultKind {
-    /// The request is never applied, and no response comes.
-    LostRequest,
-    /// The request is applied, and no response comes.
-    LostResponse,
-    /// No response comes. The write is applied later, if its condition still holds then.
-    LateApply,
-    /// The write is applied twice, and the second response is returned: a create reports that the object already
-    /// exists.
-    DuplicateApply,
-    /// 409 `ConditionalRequestConflict`. The conditional write is not applied.
-    Conflict,
-    /// 500, although the request was applied.
-    ErrorAfterApply,
-    /// 503 to this request and to all others for a while. None of them is applied.
-    Unavailable,
-    /// A list as it was some time ago: without newer writes, and with objects deleted since.
-    StaleList,
-    /// A body that is shorter than its stated size.
-    TornRead,
-    /// A conditional write is applied even if its condition does not hold.
-    IgnoredCondition,
-    /// A condition is checked first, and the write applied later, regardless of writes in between.
-    NonAtomicCondition,
-    /// From this request on nothing is applied and nothing gets a response, until the store is revived.
-    Crash,
-}
-
-impl FaultKind {
-    /// Every kind.
-    pub const ALL: [Self; 12] = [
-        Self::LostRequest,
-        Self::LostResponse,
-        Self::LateApply,
-        Self::DuplicateApply,
-        Self::Conflict,
-        Self::ErrorAfterApply,
-        Self::Unavailable,
-        Self::StaleList,
-        Self::TornRead,
-        Self::IgnoredCondition,
-        Self::NonAtomicCondition,
-        Self::Crash,
-    ];
-
-    /// Whether this fault can affect this kind of request. A plan has no effect on other requests.
-    pub fn applies_to(self, operation: Operation) -> bool {
-        match self {
-            Self::LostRequest
-            | Self::LostResponse
-            | Self::ErrorAfterApply
-            | Self::Unavailable
-            | Self::Crash => true,
-            Self::LateApply | Self::DuplicateApply => matches!(
-                operation,
-                Operation::Put
-                    | Operation::Create
-                    | Operation::Swap
-                    | Operation::Delete
-                    | Operation::Copy
-            ),
-            Self::Conflict | Self::IgnoredCondition | Self::NonAtomicCondition => {
-                matches!(operation, Operation::Create | Operation::Swap)
-            }
-            Self::StaleList => operation == Operation::List,
-            Self::TornRead => operation == Operation::Get,
-        }
-    }
-}
-
-impl fmt::Display for FaultKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::LostRequest => "lost request",
-            Self::LostResponse => "lost response",
-            Self::LateApply => "late apply",
-            Self::DuplicateApply => "duplicate apply",
-            Self::Conflict => "conflict",
-            Self::ErrorAfterApply => "error after apply",
-            Self::Unavailable => "unavailable",
-            Self::StaleList => "stale list",
-            Self::TornRead => "torn read",
-            Self::IgnoredCondition => "ignored condition",
-            Self::NonAtomicCondition => "non-atomic condition",
-            Self::Crash => "crash",
-        })
-    }
-}
 
 /// The rate of a fault and the requests that it affects.
 #[derive(Debug, Clone, PartialEq)]
@@ -202,6 +108,13 @@ impl FaultPlan {
         self
     }
 
+    /// Adds a rule for each of these kinds, all with the same rate.
+    #[must_use]
+    pub fn with_each(self, kinds: impl IntoIterator<Item = FaultKind>, rate: f64) -> Self {
+        let rules = kinds.into_iter().map(|kind| FaultRule::new(kind, rate));
+        rules.fold(self, Self::with)
+    }
+
     /// Injects this fault into the n-th request, counted from 1 since the plan was set.
     #[must_use]
     pub fn at(mut self, request: u64, kind: FaultKind) -> Self {
@@ -231,16 +144,5 @@ mod tests {
         let everywhere = FaultRule::new(FaultKind::TornRead, 1.0);
         assert!(everywhere.matches(Operation::Get, "any"));
         assert!(!everywhere.matches(Operation::Put, "any"));
-    }
-
-    #[test]
-    fn every_fault_affects_some_operation() {
-        for kind in FaultKind::ALL {
-            let mut operations = Operation::ALL.into_iter();
-            assert!(
-                operations.any(|operation| kind.applies_to(operation)),
-                "{kind}"
-            );
-        }
     }
 }

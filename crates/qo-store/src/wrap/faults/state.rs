@@ -9,7 +9,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::plan::{FaultKind, FaultPlan};
+use super::kind::FaultKind;
+use super::plan::FaultPlan;
 use crate::wrap::operation::Operation;
 
 /// The size of the log. Later faults are only counted.

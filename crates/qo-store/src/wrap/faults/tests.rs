@@ -341,7 +341,7 @@ async fn exercise(store: &FaultStore) {
 async fn the_same_seed_and_order_give_the_same_faults() {
     let plan = || {
         let mut plan = FaultPlan::none().at(17, FaultKind::LostResponse);
-        let rates = FaultKind::ALL
+        let rates = FaultKind::OF_STORES
             .into_iter()
             .filter(|kind| *kind != FaultKind::Crash);
         plan.rules

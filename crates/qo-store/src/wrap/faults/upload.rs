@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use object_store::path::Path;
 use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 
-use super::plan::FaultKind;
+use super::kind::FaultKind;
 use super::{FaultShared, failures};
 use crate::wrap::operation::Operation;
 

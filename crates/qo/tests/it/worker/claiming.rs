@@ -1,26 +1,26 @@
-//! How many tasks a worker claims, and which.
+//! How much is claimed, and what.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use qo::store::wrap::Operation;
 use qo::{Context, Shard, Status, TaskError, TaskFilter, Worker};
+use qo_store::wrap::Operation;
 
 use super::{Gate, Job, SharedBucket, greet, soon, submit};
-use crate::test_store::until;
+use qo_fixtures::until;
 
 #[derive(Default)]
 struct Gauge {
     running: AtomicUsize,
-    peak: AtomicUsize,
+    most: AtomicUsize,
     done: Gate,
 }
 
 async fn measured(_: Job, context: Context) -> Result<(), TaskError> {
     let gauge = context.state::<Arc<Gauge>>().ok_or("no gauge")?;
     let running = gauge.running.fetch_add(1, Ordering::SeqCst) + 1;
-    gauge.peak.fetch_max(running, Ordering::SeqCst);
+    gauge.most.fetch_max(running, Ordering::SeqCst);
     tokio::time::timeout(Duration::from_millis(30), std::future::pending::<()>())
         .await
         .ok();
@@ -30,7 +30,7 @@ async fn measured(_: Job, context: Context) -> Result<(), TaskError> {
 }
 
 #[tokio::test]
-async fn concurrency_is_limited() {
+async fn no_more_run_at_once_than_was_said() {
     let queue = SharedBucket::new().queue();
     for n in 0..20 {
         submit(&queue, &n.to_string()).await;
@@ -46,12 +46,12 @@ async fn concurrency_is_limited() {
     soon("all tasks", gauge.done.wait_for(20)).await;
     let report = worker.stop().await.unwrap();
     assert_eq!((report.completed, report.attempts()), (20, 20));
-    let peak = gauge.peak.load(Ordering::SeqCst);
-    assert!((2..=3).contains(&peak), "{peak}");
+    let most = gauge.most.load(Ordering::SeqCst);
+    assert!((2..=3).contains(&most), "{most}");
 }
 
 #[tokio::test]
-async fn a_worker_claims_only_from_its_shards_and_reads_no_other_task() {
+async fn a_worker_takes_from_its_shards_alone_and_reads_no_other_task() {
     let bucket = SharedBucket::new();
     let (queue, counting) = bucket.counted();
     for n in 0..64 {
@@ -70,10 +70,7 @@ async fn a_worker_claims_only_from_its_shards_and_reads_no_other_task() {
         ..TaskFilter::default()
     };
     let reads = counting.counts().since(&before).of("tasks", Operation::Get);
-    assert_eq!(
-        reads.requests, report.completed,
-        "only the claimed tasks are read"
-    );
+    assert_eq!(reads.requests, report.completed, "only those that it took");
     let left = queue.list(&pending, None, 100).await.unwrap().tasks;
     assert_eq!(left.len() as u64, 64 - report.completed);
     assert!(report.completed > 0 && !left.is_empty());
@@ -85,14 +82,14 @@ async fn a_worker_claims_only_from_its_shards_and_reads_no_other_task() {
 }
 
 #[tokio::test]
-async fn a_worker_waits_for_a_paused_queue() {
+async fn a_paused_queue_is_waited_for() {
     let queue = SharedBucket::new().queue();
     let name = "default".parse().unwrap();
     queue.pause(&name).await.unwrap();
     let task = submit(&queue, "patient").await;
     let worker = Worker::builder(queue.clone()).handle::<Job>(greet).build();
     let worker = worker.unwrap().spawn();
-    until(&queue, "the worker has registered", async || {
+    until("the worker says that it is there", async || {
         let workers = queue.workers().await.unwrap();
         (!workers.is_empty()).then_some(())
     })
@@ -100,7 +97,7 @@ async fn a_worker_waits_for_a_paused_queue() {
     assert_eq!(queue.get(task.id).await.unwrap().status, Status::Pending);
     queue.resume(&name).await.unwrap();
     let done = queue
-        .wait(task.id, crate::test_store::TIMEOUT)
+        .wait(task.id, crate::test_queue::WAIT_MAX)
         .await
         .unwrap();
     assert_eq!(done.status, Status::Completed);
@@ -108,15 +105,15 @@ async fn a_worker_waits_for_a_paused_queue() {
 }
 
 #[tokio::test]
-async fn the_record_describes_the_worker() {
+async fn a_worker_says_what_it_is() {
     let queue = SharedBucket::new().queue();
     let (started, go) = (Gate::default(), Gate::default());
-    let (starting, leaving) = (started.clone(), go.clone());
+    let (begun, leave) = (started.clone(), go.clone());
     let waits = move |_: Job, _: Context| {
-        let (starting, leaving) = (starting.clone(), leaving.clone());
+        let (begun, leave) = (begun.clone(), leave.clone());
         async move {
-            starting.open();
-            leaving.wait_for(1).await;
+            begun.open();
+            leave.wait_for(1).await;
             Ok::<_, TaskError>(())
         }
     };
@@ -138,5 +135,5 @@ async fn the_record_describes_the_worker() {
     assert_eq!(running.worker_id.unwrap().as_str(), "w-7");
     go.open();
     worker.stop().await.unwrap();
-    assert_eq!(queue.workers().await.unwrap(), [], "it has deregistered");
+    assert_eq!(queue.workers().await.unwrap(), [], "it has said goodbye");
 }

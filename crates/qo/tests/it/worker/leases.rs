@@ -1,23 +1,23 @@
-//! Leases: renewed while a handler blocks its thread, and lost when they cannot be renewed.
+//! Leases: kept while a handler blocks its thread, and lost when they cannot be renewed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use qo::store::wrap::{FaultKind, FaultPlan, FaultRule};
 use qo::{Context, MaintenanceConfig, Status, StopReason, TaskError, Worker};
+use qo_store::wrap::{FaultKind, FaultPlan, FaultRule};
 
 use super::{Gate, Job, SharedBucket, soon, submit};
-use crate::test_store::TIMEOUT;
+use crate::test_queue::WAIT_MAX;
 
-/// Checks leases very often.
-fn frequent_checks() -> MaintenanceConfig {
+/// Looks at the leases all the time.
+fn watchful() -> MaintenanceConfig {
     MaintenanceConfig {
         check_interval: Duration::from_millis(200),
         ..MaintenanceConfig::default()
     }
 }
 
-/// Two handlers block both handler threads for longer than their leases, and the program has one thread.
+/// Two handlers block both threads that there are for handlers, for longer than their leases, and the program has one thread.
 #[tokio::test(flavor = "current_thread")]
 async fn handlers_that_block_their_threads_keep_their_leases() {
     async fn blocks(_: Job, context: Context) -> Result<(), TaskError> {
@@ -34,7 +34,7 @@ async fn handlers_that_block_their_threads_keep_their_leases() {
         .state(done.clone())
         .concurrency(2)
         .lease(Duration::from_secs(2))
-        .maintenance(frequent_checks())
+        .maintenance(watchful())
         .build()
         .unwrap()
         .spawn();
@@ -47,9 +47,9 @@ async fn handlers_that_block_their_threads_keep_their_leases() {
     }
 }
 
-/// What the handler of the first worker observed.
+/// What the handler of the first worker has seen.
 #[derive(Clone, Default)]
-struct Observed {
+struct Seen {
     started: Gate,
     taken_over: Gate,
     reason: Arc<Mutex<Option<StopReason>>>,
@@ -57,13 +57,13 @@ struct Observed {
 }
 
 async fn slow(_: Job, context: Context) -> Result<String, TaskError> {
-    let observed = context.state::<Observed>().ok_or("no state")?;
-    observed.started.open();
+    let seen = context.state::<Seen>().ok_or("no state")?;
+    seen.started.open();
     context.cancellation().cancelled().await;
-    *observed.reason.lock().unwrap() = context.stop_reason();
-    // It ignores the request to stop, and reports success long after another worker has completed the task.
-    observed.taken_over.wait_for(1).await;
-    *observed.too_late.lock().unwrap() = Some(context.progress(50.0, "").await.is_err());
+    *seen.reason.lock().unwrap() = context.stop_reason();
+    // It does not listen, and claims success long after another worker has done the task.
+    seen.taken_over.wait_for(1).await;
+    *seen.too_late.lock().unwrap() = Some(context.progress(50.0, "").await.is_err());
     Ok("zombie".to_owned())
 }
 
@@ -74,45 +74,42 @@ async fn quick(_: Job, context: Context) -> Result<String, TaskError> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_cannot_renew_loses_its_task_to_another() {
     let bucket = SharedBucket::new();
-    let (broken, faults) = bucket.with_faults();
+    let (broken, faults) = bucket.breakable();
     let good = bucket.queue();
     let task = submit(&good, "x").await;
-    let observed = Observed::default();
+    let seen = Seen::default();
     let first = Worker::builder(broken)
         .id("first")
         .handle::<Job>(slow)
-        .state(observed.clone())
+        .state(seen.clone())
         .lease(Duration::from_millis(1_500))
-        .grace(TIMEOUT)
+        .grace(WAIT_MAX)
         .no_maintenance()
         .build()
         .unwrap()
         .spawn();
-    soon("the handler", observed.started.wait_for(1)).await;
-    // From now on the first worker's writes of tasks are lost.
+    soon("the handler", seen.started.wait_for(1)).await;
+    // From now on the first worker's writes of tasks are lost on their way.
     let lost = FaultRule::new(FaultKind::LostRequest, 1.0);
     faults.set_plan(FaultPlan::none().with(lost.under(["tasks/", "leases/"])));
     let second = Worker::builder(good.clone())
         .id("second")
         .handle::<Job>(quick)
-        .maintenance(frequent_checks())
+        .maintenance(watchful())
         .build()
         .unwrap()
         .spawn();
-    let done = good.wait(task.id, TIMEOUT).await.unwrap();
+    let done = good.wait(task.id, WAIT_MAX).await.unwrap();
     assert_eq!((done.status, done.attempt), (Status::Completed, 2));
     faults.set_plan(FaultPlan::none());
-    observed.taken_over.open();
+    seen.taken_over.open();
     let report = soon("the first worker", first.stop()).await.unwrap();
     assert_eq!((report.lost, report.completed), (1, 0));
-    assert_eq!(
-        *observed.reason.lock().unwrap(),
-        Some(StopReason::LeaseLost)
-    );
-    assert_eq!(*observed.too_late.lock().unwrap(), Some(true));
+    assert_eq!(*seen.reason.lock().unwrap(), Some(StopReason::LeaseLost));
+    assert_eq!(*seen.too_late.lock().unwrap(), Some(true));
     assert_eq!(second.stop().await.unwrap().completed, 1);
     let after = good.get(task.id).await.unwrap();
-    assert_eq!(after, done, "the zombie changed nothing");
+    assert_eq!(after, done, "the zombie has changed nothing");
     let output = good.output(&after).await.unwrap().unwrap();
     assert_eq!(output.as_str(), "\"done by second\"");
 }

@@ -1,4 +1,4 @@
-//! The worker: attempts and their outcomes.
+//! The worker: what becomes of an attempt, however it ends.
 
 mod attempts;
 mod budget;
@@ -17,17 +17,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use qo::runtime::{Runtime, TokioRuntime};
-use qo::store::client::{ClientConfig, RetryConfig};
-use qo::store::wrap::{CountingStore, FaultPlan, FaultStore};
-use qo::store::{Store, StoreClient, open};
 use qo::testing::TestClock;
 use qo::{Context, DirectConfig, DirectEngine, OpenOptions, Queue, Task, TaskError, TaskInput};
+use qo_store::client::{ClientConfig, RetryConfig};
+use qo_store::runtime::{Runtime, TokioRuntime};
+use qo_store::wrap::{CountingStore, FaultPlan, FaultStore};
+use qo_store::{Store, StoreClient, open};
 use tokio::sync::Notify;
 
-use crate::test_store::TIMEOUT;
+use crate::test_queue::WAIT_MAX;
 
-/// A job. Its name selects what the handler does.
+/// A job, and what its handler is to do.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Job {
     name: String,
@@ -53,10 +53,10 @@ async fn greet(job: Job, _: Context) -> Result<String, TaskError> {
     Ok(format!("hello {}", job.name))
 }
 
-/// Advances the clock until a future is ready.
+/// Lets the clock run until a future is ready.
 async fn while_time_passes<T>(clock: &TestClock, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
-    // Bounded to about half a day of the clock's time, so that the test ends.
+    // Bounded, so that a test that would never end fails: a day of the clock's time.
     for _ in 0..1_000_000 {
         tokio::select! {
             biased;
@@ -64,16 +64,16 @@ async fn while_time_passes<T>(clock: &TestClock, future: impl Future<Output = T>
             () = tokio::task::yield_now() => clock.advance(Duration::from_millis(50)),
         }
     }
-    panic!("not ready after a long time");
+    panic!("still not ready after a long time");
 }
 
-/// Waits with a time limit.
+/// Waits, but not for ever.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let result = tokio::time::timeout(TIMEOUT, future).await;
-    result.unwrap_or_else(|_| panic!("timed out waiting for {what}"))
+    let waited = tokio::time::timeout(WAIT_MAX, future).await;
+    waited.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
-/// An event that handlers signal and tests await, or the reverse.
+/// Something that handlers come to and tests wait for, and the other way round.
 #[derive(Clone, Default)]
 struct Gate {
     opened: Arc<Notify>,
@@ -90,7 +90,7 @@ impl Gate {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Waits until it was opened `count` times.
+    /// Waits until it was opened so many times.
     async fn wait_for(&self, count: usize) {
         loop {
             let notified = self.opened.notified();
@@ -150,8 +150,8 @@ impl SharedBucket {
         Queue::direct(engine, Arc::clone(&self.runtime), store, BTreeMap::new())
     }
 
-    /// A queue whose requests can fail.
-    fn with_faults(&self) -> (Queue, Arc<FaultStore>) {
+    /// A way that can be broken.
+    fn breakable(&self) -> (Queue, Arc<FaultStore>) {
         let faults = Arc::new(FaultStore::new(
             Arc::clone(&self.store.objects),
             Arc::clone(&self.runtime),
@@ -163,7 +163,7 @@ impl SharedBucket {
         (self.queue_on(store), faults)
     }
 
-    /// A queue whose requests are counted.
+    /// A way whose requests are counted.
     fn counted(&self) -> (Queue, Arc<CountingStore>) {
         let counting = Arc::new(CountingStore::new(Arc::clone(&self.store.objects)));
         let mut store = self.store.clone();

@@ -1,4 +1,4 @@
-//! The end of a worker: graceful, past its deadline, immediate, by signals, by a drop.
+//! The end of a worker: in order, past its deadline, at once, by signals, by being dropped.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 use qo::{Context, Error, Queue, Status, StopReason, TaskError, Worker, WorkerBuilder};
 
 use super::{Gate, Job, SharedBucket, soon, submit};
-use crate::test_store::until;
+use qo_fixtures::until;
 
 #[derive(Clone, Default)]
-struct Probe {
+struct Stage {
     started: Gate,
     go: Gate,
     reason: Arc<Mutex<Option<StopReason>>>,
 }
 
-async fn observed(job: Job, context: Context) -> Result<String, TaskError> {
-    let probe = context.state::<Probe>().ok_or("no probe")?;
-    probe.started.open();
+async fn plays(job: Job, context: Context) -> Result<String, TaskError> {
+    let stage = context.state::<Stage>().ok_or("no stage")?;
+    stage.started.open();
     match job.name.as_str() {
-        "waits" => probe.go.wait_for(1).await,
+        "waits" => stage.go.wait_for(1).await,
         "listens" => {
             context.cancellation().cancelled().await;
-            *probe.reason.lock().unwrap() = context.stop_reason();
+            *stage.reason.lock().unwrap() = context.stop_reason();
             return Err("interrupted".into());
         }
         _ => std::future::pending().await,
@@ -30,91 +30,87 @@ async fn observed(job: Job, context: Context) -> Result<String, TaskError> {
     Ok("finished".to_owned())
 }
 
-fn worker(queue: &Queue, probe: &Probe) -> WorkerBuilder {
+fn worker(queue: &Queue, stage: &Stage) -> WorkerBuilder {
     Worker::builder(queue.clone())
-        .handle::<Job>(observed)
-        .state(probe.clone())
+        .handle::<Job>(plays)
+        .state(stage.clone())
         .concurrency(2)
 }
 
 #[tokio::test]
-async fn running_tasks_finish_and_no_new_task_starts() {
+async fn what_runs_is_finished_and_nothing_new_is_begun() {
     let queue = SharedBucket::new().queue();
-    let probe = Probe::default();
+    let stage = Stage::default();
     let task = submit(&queue, "waits").await;
-    let handle = worker(&queue, &probe).build().unwrap().spawn();
-    soon("the handler", probe.started.wait_for(1)).await;
+    let handle = worker(&queue, &stage).build().unwrap().spawn();
+    soon("the handler", stage.started.wait_for(1)).await;
     handle.stopper().cancel();
-    // A claim under way may take one more task, which is then released.
+    // A claim that was on its way may take one more task, which it then gives back.
     let late = submit(&queue, "waits").await;
-    probe.go.open();
+    stage.go.open();
     let report = soon("the stop", handle.stop()).await.unwrap();
     assert_eq!((report.completed, report.abandoned), (1, 0));
     assert_eq!(queue.get(task.id).await.unwrap().status, Status::Completed);
     let late = queue.get(late.id).await.unwrap();
     assert_eq!((late.status, late.retry_count), (Status::Pending, 0));
-    assert_eq!(probe.started.opened(), 1, "the late task was not started");
+    assert_eq!(stage.started.opened(), 1, "the late one was not begun");
     assert_eq!(queue.workers().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn at_the_deadline_tasks_are_stopped_and_released() {
+async fn past_the_deadline_tasks_are_told_and_given_back() {
     let queue = SharedBucket::new().queue();
-    let probe = Probe::default();
+    let stage = Stage::default();
     let tasks = [
         submit(&queue, "listens").await,
         submit(&queue, "deaf").await,
     ];
-    let handle = worker(&queue, &probe)
+    let handle = worker(&queue, &stage)
         .shutdown_deadline(Duration::from_secs(2))
         .grace(Duration::from_secs(1))
         .build()
         .unwrap()
         .spawn();
-    soon("both handlers", probe.started.wait_for(2)).await;
+    soon("both handlers", stage.started.wait_for(2)).await;
     let report = soon("the stop", handle.stop()).await.unwrap();
     assert_eq!((report.released, report.attempts()), (2, 2));
-    assert_eq!(*probe.reason.lock().unwrap(), Some(StopReason::Stopping));
+    assert_eq!(*stage.reason.lock().unwrap(), Some(StopReason::Stopping));
     for task in tasks {
         let task = queue.get(task.id).await.unwrap();
         assert_eq!((task.status, task.attempt), (Status::Pending, 1));
-        assert_eq!(task.retry_count, 0, "a release uses no retry");
+        assert_eq!(task.retry_count, 0, "it does not count against its retries");
     }
 }
 
 #[tokio::test]
-async fn a_second_stop_abandons_all_tasks() {
+async fn a_second_stop_leaves_everything_alone() {
     let queue = SharedBucket::new().queue();
-    let probe = Probe::default();
+    let stage = Stage::default();
     let task = submit(&queue, "deaf").await;
-    let handle = worker(&queue, &probe).build().unwrap().spawn();
-    soon("the handler", probe.started.wait_for(1)).await;
+    let handle = worker(&queue, &stage).build().unwrap().spawn();
+    soon("the handler", stage.started.wait_for(1)).await;
     handle.stopper().cancel();
     let stopped = soon("the stop", handle.stop_now()).await;
     assert_eq!(stopped, Err(Error::StoppedAtOnce { running: 1 }));
     let task = queue.get(task.id).await.unwrap();
-    assert_eq!(
-        task.status,
-        Status::Running,
-        "it waits for its lease to expire"
-    );
+    assert_eq!(task.status, Status::Running, "its lease runs out by itself");
 }
 
 #[tokio::test]
-async fn a_dropped_handle_stops_the_worker_gracefully() {
+async fn a_dropped_handle_stops_the_worker_in_order() {
     let queue = SharedBucket::new().queue();
-    let probe = Probe::default();
+    let stage = Stage::default();
     let task = submit(&queue, "waits").await;
-    let handle = worker(&queue, &probe).build().unwrap().spawn();
-    soon("the handler", probe.started.wait_for(1)).await;
+    let handle = worker(&queue, &stage).build().unwrap().spawn();
+    soon("the handler", stage.started.wait_for(1)).await;
     drop(handle);
-    probe.go.open();
+    stage.go.open();
     let done = queue
-        .wait(task.id, crate::test_store::TIMEOUT)
+        .wait(task.id, crate::test_queue::WAIT_MAX)
         .await
         .unwrap();
     assert_eq!(done.status, Status::Completed);
-    until(&queue, "the worker has deregistered", async || {
+    until("the worker is gone", async || {
         queue.workers().await.unwrap().is_empty().then_some(())
     })
     .await;
@@ -123,14 +119,14 @@ async fn a_dropped_handle_stops_the_worker_gracefully() {
 #[tokio::test]
 async fn a_worker_runs_until_a_future_is_ready() {
     let queue = SharedBucket::new().queue();
-    let probe = Probe::default();
+    let stage = Stage::default();
     submit(&queue, "waits").await;
-    let worker = worker(&queue, &probe).build().unwrap();
+    let worker = worker(&queue, &stage).build().unwrap();
     let stop = {
-        let probe = probe.clone();
+        let stage = stage.clone();
         async move {
-            probe.started.wait_for(1).await;
-            probe.go.open();
+            stage.started.wait_for(1).await;
+            stage.go.open();
         }
     };
     let report = soon("the run", worker.run_until(stop)).await.unwrap();
@@ -147,30 +143,30 @@ fn send(signal: &str) {
     assert!(killed.unwrap().success());
 }
 
-/// One test, because a signal reaches all listeners of the process.
+/// One test, because signals reach all that listen.
 #[cfg(unix)]
 #[tokio::test]
-async fn the_first_signal_stops_gracefully_and_the_second_immediately() {
+async fn the_first_signal_stops_in_order_and_the_second_at_once() {
     let queue = SharedBucket::new().queue();
-    let probe = Probe::default();
+    let stage = Stage::default();
     submit(&queue, "waits").await;
-    let running = worker(&queue, &probe).build().unwrap().run_until_signal();
+    let running = worker(&queue, &stage).build().unwrap().run_until_signal();
     let acting = async {
-        probe.started.wait_for(1).await;
+        stage.started.wait_for(1).await;
         send("TERM");
-        probe.go.open();
+        stage.go.open();
     };
     let (report, ()) = soon("the stop", async { tokio::join!(running, acting) }).await;
     assert_eq!(report.unwrap().completed, 1);
 
-    let probe = Probe::default();
+    let stage = Stage::default();
     submit(&queue, "deaf").await;
-    let running = worker(&queue, &probe).build().unwrap().run_until_signal();
+    let running = worker(&queue, &stage).build().unwrap().run_until_signal();
     let acting = async {
-        probe.started.wait_for(1).await;
+        stage.started.wait_for(1).await;
         send("INT");
-        // Signals that arrive before the first is handled are merged, so more are sent until the worker stops.
-        until(&queue, "the worker has stopped", async || {
+        // Two signals that come before the first is heard are one. Whoever stops is no longer claimable for new work.
+        until("the worker has heard", async || {
             send("INT");
             None::<()>
         })

@@ -1,7 +1,7 @@
 //! Broker mode with the queue in SlateDB: one broker at a time has it open, and everybody else reaches it over a network.
 //!
-//! SlateDB itself runs here, with its log, its tables, its compactor and its fence, on the simulated store, with the process's clock and a
-//! seed of the run, in a runtime that the scheduler drives.
+//! SlateDB itself runs here, with its log, tables, compactor and fencing, on the simulated store, with the process's clock and a seed of the
+//! run, in a runtime that the scheduler drives.
 
 mod wal;
 
@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_broker::{BrokerEngine, SlateConfig};
-use qo_core::keys::Key;
+use qo_check::StoredVersion;
 use qo_core::{Task, TaskId};
 use qo_engine::{Engine, EngineError};
 use qo_store::runtime::BoxFuture;
 
-use super::{Host, Running, Subject, Work};
+use super::{Host, Running, Subject, Work, is_kept_beside, task_of_payload};
 use crate::faults::FaultKind;
-use crate::store::{Bucket, Written};
+use crate::store::Bucket;
 
-/// Where the database is, and which writer has it.
+/// The prefix of the database, and the key of its writer's record.
 const DATABASE: &str = "slate/";
 const MARK: &str = "meta/writer.json";
 
@@ -38,7 +38,7 @@ impl Subject for Slate {
         Running {
             engine: Arc::new(wire),
             expire: Box::new(|| Box::pin(async { Ok(()) })),
-            // The broker tidies by itself.
+            // The broker runs maintenance by itself.
             tidy: Box::new(move || {
                 let wire = look.clone();
                 Box::pin(async move { wire.stats().await.map(drop) })
@@ -58,9 +58,9 @@ impl Subject for Slate {
             Arc::clone(&seat.runtime),
             seat.client.clone(),
             SlateConfig {
-                // SlateDB wakes up so often, whether or not there is something to write, and every time costs a run its time.
+                // SlateDB wakes up at this interval even without writes, and every wake-up slows the run down.
                 flush_interval: Duration::from_millis(50),
-                // A run is short, and what SlateDB does in the background is to happen in it.
+                // Runs are short, and SlateDB's background work should happen in them.
                 poll_interval: Duration::from_secs(5),
                 garbage_interval: Duration::from_mins(1),
                 ..SlateConfig::default()
@@ -69,11 +69,11 @@ impl Subject for Slate {
         Box::pin(opening)
     }
 
-    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
+    fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<StoredVersion>> {
         wal::records(bucket)
     }
 
-    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, Written> {
+    fn newest(&self, bucket: &Bucket) -> BTreeMap<TaskId, StoredVersion> {
         wal::newest(bucket)
     }
 
@@ -82,41 +82,31 @@ impl Subject for Slate {
     }
 
     fn endures(&self, kind: FaultKind) -> bool {
-        // SlateDB finds its log by a list and relies on it, as S3 and all stores that it supports promise.
+        // SlateDB finds its log by a list and relies on consistent lists, which all supported stores have.
         kind != FaultKind::StaleList
     }
 
     fn may_be_damaged(&self, key: &str) -> bool {
-        // The database is the queue: who damages it has damaged all of it.
+        // The database is the whole queue.
         !key.starts_with(DATABASE) && key != MARK
     }
 
     fn tasks_of(&self, key: &str) -> Vec<TaskId> {
-        match key.parse() {
-            Ok(Key::Input { id, .. } | Key::Output { id, .. }) => vec![id],
-            _ => Vec::new(),
-        }
+        task_of_payload(key)
     }
 
     fn left_over(&self, bucket: &Bucket, _tasks: &BTreeMap<TaskId, Task>) -> Vec<String> {
         let mut left_over = bucket.keys("");
-        // A payload that no task names costs its storage and does no harm: a crash between two writes leaves one.
-        left_over.retain(|key| {
-            let is_kept = matches!(
-                key.parse(),
-                Ok(Key::Worker(_) | Key::Input { .. } | Key::Output { .. })
-            );
-            !key.starts_with(DATABASE) && key != MARK && !is_kept
-        });
+        left_over.retain(|key| !key.starts_with(DATABASE) && key != MARK && !is_kept_beside(key));
         left_over
     }
 
     fn budget(&self, work: &Work) -> (u64, u64, u64) {
-        // One log object a group at the most, payloads, the heartbeats, and what the compactor writes.
+        // At most one log object a group, payloads, heartbeats, and the compactor's writes.
         let writes = work.changes * 2 + work.process_seconds / 5 + 50;
-        // A look at the mark for each answer that no write confirms, and every five seconds; what SlateDB polls.
+        // A read of the writer's record for each reply that no write confirms and every five seconds, and SlateDB's polls.
         let reads = work.calls * 2 + work.process_seconds * 2 + 100;
-        // What SlateDB deletes it finds by lists, four every minute; a purge lists, too.
+        // SlateDB's garbage collection lists four times a minute, and a purge lists as well.
         let lists = work.calls / 10 + work.process_seconds / 10 + 50;
         (writes, reads, lists)
     }

@@ -1,7 +1,7 @@
-//! What SlateDB's log says of each task, version by version.
+//! The versions of each task in SlateDB's log.
 //!
-//! Everything that becomes durable goes through the log: objects with numbers, each written once. So the log is the history of the queue,
-//! and it is read here with SlateDB's own reader, from what the store has ever held.
+//! Everything that becomes durable goes through the log: numbered objects, each written once. So the log is the history of the queue. It is
+//! read with SlateDB's own reader, from everything that the store ever contained.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,16 +10,17 @@ use bytes::Bytes;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
+use qo_check::StoredVersion;
 use qo_core::task::{decode_compact, encode};
 use qo_core::{Json, Task, TaskId};
 use slatedb::{ValueDeletable, WalReader};
 
-use crate::store::{Bucket, Written};
+use crate::store::Bucket;
 
-/// Where the log is, and how its objects are called.
+/// The prefix of the log, and the suffix of its objects.
 const LOG: &str = "slate/wal/";
 const ENDING: &str = ".sst";
-/// What the keys of the database begin with: live tasks, their inputs, and tasks that have come to their end.
+/// The first bytes of the database's keys: live tasks, their inputs, and finished tasks.
 const LIVE: u8 = b'l';
 const INPUT: u8 = b'i';
 const ENDED: u8 = b'd';
@@ -27,22 +28,22 @@ const ENDED: u8 = b'd';
 /// One row of the log.
 #[derive(Debug)]
 struct Row {
-    /// The group that it belongs to.
+    /// Its group.
     group: u64,
     kind: u8,
     of: Of,
-    /// Nothing, where it is deleted.
+    /// None for a deletion.
     value: Option<Bytes>,
 }
 
-/// Whose row it is. A live task stands at its place in the order of submits.
+/// The task of a row. A live task is stored under its position in the order of submits.
 #[derive(Debug, Clone, Copy)]
 enum Of {
     Task(TaskId),
     Place(u64),
 }
 
-/// What one group has made of one task.
+/// The changes of one group to one task.
 #[derive(Debug, Default)]
 struct Outcome {
     input: Option<Bytes>,
@@ -50,14 +51,14 @@ struct Outcome {
 }
 
 /// Every stored version of every task, as JSON.
-pub(super) fn records(bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
-    let mut records: BTreeMap<TaskId, Vec<Written>> = BTreeMap::new();
+pub(super) fn records(bucket: &Bucket) -> BTreeMap<TaskId, Vec<StoredVersion>> {
+    let mut records: BTreeMap<TaskId, Vec<StoredVersion>> = BTreeMap::new();
     follow(bucket, |written, id, task| {
         let versions = records.entry(id).or_default();
         let body = task.and_then(|task| Some(Bytes::from(encode(&task).ok()?)));
         let is_there = versions.last().is_some_and(|last| last.body.is_some());
         if body.is_some() || is_there {
-            versions.push(Written {
+            versions.push(StoredVersion {
                 body,
                 ..written.clone()
             });
@@ -66,16 +67,16 @@ pub(super) fn records(bucket: &Bucket) -> BTreeMap<TaskId, Vec<Written>> {
     records
 }
 
-/// The newest version of every task that is there, as JSON.
-pub(super) fn newest(bucket: &Bucket) -> BTreeMap<TaskId, Written> {
-    let mut newest: BTreeMap<TaskId, (Written, Task)> = BTreeMap::new();
+/// The newest version of every existing task, as JSON.
+pub(super) fn newest(bucket: &Bucket) -> BTreeMap<TaskId, StoredVersion> {
+    let mut newest: BTreeMap<TaskId, (StoredVersion, Task)> = BTreeMap::new();
     follow(bucket, |written, id, task| {
         match task {
             Some(task) => newest.insert(id, (written.clone(), task)),
             None => newest.remove(&id),
         };
     });
-    let as_json = |(written, task): (Written, Task)| Written {
+    let as_json = |(written, task): (StoredVersion, Task)| StoredVersion {
         body: encode(&task).ok().map(Bytes::from),
         ..written
     };
@@ -85,18 +86,18 @@ pub(super) fn newest(bucket: &Bucket) -> BTreeMap<TaskId, Written> {
         .collect()
 }
 
-/// Goes through the log in its order, group by group and task by task.
-fn follow(bucket: &Bucket, mut visit: impl FnMut(&Written, TaskId, Option<Task>)) {
+/// Visits the log in its order, group by group and task by task.
+fn follow(bucket: &Bucket, mut visit: impl FnMut(&StoredVersion, TaskId, Option<Task>)) {
     let mut places: BTreeMap<u64, TaskId> = BTreeMap::new();
     let mut inputs: BTreeMap<TaskId, Bytes> = BTreeMap::new();
-    // The numbers in the names have as many digits as the largest can have, so that this is their order.
+    // The numbers in the names are padded, so the order of keys is the order of numbers.
     for (key, versions) in bucket.history(LOG) {
         let Some(written) = versions.into_iter().find(|written| written.body.is_some()) else {
             continue;
         };
         let rows = bucket.understand(&key, || read(&key, written.body.clone()));
         let mut groups: BTreeMap<(u64, TaskId), Outcome> = BTreeMap::new();
-        // The record of a place says whose it is, and may come behind the place's other rows.
+        // Only the record of a position names its task, and it may come after other rows of the position.
         let decoded: Vec<_> = rows.iter().map(|row| record_of(row, &mut places)).collect();
         for (row, record) in rows.iter().zip(decoded) {
             let id = match row.of {
@@ -110,7 +111,7 @@ fn follow(bucket: &Bucket, mut visit: impl FnMut(&Written, TaskId, Option<Task>)
             if row.kind == INPUT {
                 outcome.input.clone_from(&row.value);
             }
-            // It goes from the live to the ended ones, or back, or, if there is no record at all, it is gone for good.
+            // A task moves from the live to the finished rows or back. Without any record it is deleted.
             outcome.record = outcome.record.take().or(record);
         }
         for ((_, id), outcome) in groups {
@@ -170,14 +171,14 @@ fn read(key: &str, body: Option<Bytes>) -> Vec<Row> {
         Some(rows)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build();
-    // A log that cannot be read has no rows, and the tasks in it are missed by the checks.
+    // An unreadable log has no rows, and the checks report its tasks as lost.
     runtime
         .ok()
         .and_then(|runtime| runtime.block_on(rows))
         .unwrap_or_default()
 }
 
-/// A task with the input that is kept apart from its record.
+/// A task with its input, which is stored apart from its record.
 fn with_input(task: Task, input: Option<&Bytes>) -> Task {
     if task.names_input() {
         return task;

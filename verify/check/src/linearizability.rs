@@ -1,32 +1,32 @@
-//! Whether the answers about each task fit into one order: linearizability.
+//! Whether the replies about each task fit into one order: linearizability.
 //!
-//! Every call took effect at one moment between its question and its answer, or at some moment after its question if nobody knows, or
-//! never. The search looks for an order of all calls in which each gets the answer that it got, by the method of Wing and Gong with
-//! Lowe's memory of what was tried. What the engine did by itself (a lease that ran out, a task that expired) has its place at the moment
-//! at which it was stored. This check sees the answers alone, so that it holds for every engine; the [lives](super::life) are
-//! the finer net where versions are kept.
+//! Every call took effect at one moment between its start and its reply, or at some moment after its start if its reply is unknown, or
+//! never. The search looks for an order of all calls in which each gets the reply that it got, by the method of Wing and Gong with
+//! Lowe's memory of visited states. What the engine did by itself (an expired lease, an expired task) has its place at the moment
+//! at which it was stored. This check uses replies alone, so it holds for every engine; the [lives](crate::life) are
+//! the finer net where versions are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use qo_core::{LeaseId, Rejection, Status, TaskId};
 
-use super::life::{Life, Step};
-use super::{Found, Promise};
-use crate::journal::{Asked, Call, Seen, Told};
+use crate::call::{Call, CallKind, Reply, TaskView};
+use crate::life::{Life, Step};
+use crate::promise::{Breaches, Promise};
 
-/// A search that takes longer than this is given up, and counted.
+/// A search gives up after visiting this many states.
 const STATES_MAX: usize = 200_000;
 
-/// What a task is, as far as answers tell.
+/// A task as far as replies show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct State {
+struct TaskState {
     status: Option<Status>,
     attempt: u32,
     revision: u64,
     lease: Option<LeaseId>,
 }
 
-const ABSENT: State = State {
+const ABSENT: TaskState = TaskState {
     status: None,
     attempt: 0,
     revision: 0,
@@ -36,34 +36,35 @@ const ABSENT: State = State {
 /// One operation of a history.
 #[derive(Debug, Clone)]
 struct Operation {
-    what: What,
+    effect: Effect,
     lease: Option<LeaseId>,
-    told: Told,
+    reply: Reply,
     called: u64,
-    /// Never, if nobody knows whether it took effect.
+    /// The maximum if the reply is unknown.
     answered: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
-    Asked(Asked),
-    /// The engine did it by itself, and this is what the task was after it.
-    ByItself(Seen),
+enum Effect {
+    /// The effect of a call.
+    Call(CallKind),
+    /// A change that is known from a stored version, with the task after it.
+    Stored(TaskView),
 }
 
-/// Checks all tasks, and says how many searches were given up.
+/// Checks all tasks. Returns the number of searches that gave up.
 pub(super) fn check(
     calls: &[Call],
     lives: &BTreeMap<TaskId, Life>,
-    spoiled: &BTreeSet<TaskId>,
-    found: &mut Found,
+    excluded: &BTreeSet<TaskId>,
+    breaches: &mut Breaches,
 ) -> usize {
     let mut by_task: BTreeMap<TaskId, Vec<Operation>> = BTreeMap::new();
-    let mut left_out = spoiled.clone();
+    let mut left_out = excluded.clone();
     for call in calls {
         let Some(task) = call.task else { continue };
-        if call.asked == Asked::Purge {
-            // A purge is several changes, and others may see what it has done so far.
+        if call.kind == CallKind::Purge {
+            // A purge is several changes, and others may see it half done.
             left_out.insert(task);
         }
         by_task.entry(task).or_default().extend(operation(call));
@@ -72,17 +73,17 @@ pub(super) fn check(
         .iter()
         .filter_map(|call| Some((call.key.clone()?, call.task?)))
     {
-        // A submit of this key whose fate nobody knows may have created this task instead of its own.
+        // A submit with this key and an unknown reply may have created this task instead of its own.
         let same_key = calls.iter().filter(|call| {
-            call.asked == Asked::Submit
+            call.kind == CallKind::Submit
                 && call.task != Some(task)
                 && call.key.as_ref() == Some(&key)
-                && matches!(call.told, Told::Unsure | Told::Failed(_))
+                && matches!(call.reply, Reply::Unknown | Reply::Failed(_))
         });
         let maybe = same_key.map(|call| Operation {
-            what: What::Asked(Asked::Submit),
+            effect: Effect::Call(CallKind::Submit),
             lease: None,
-            told: Told::Unsure,
+            reply: Reply::Unknown,
             called: call.called,
             answered: u64::MAX,
         });
@@ -94,15 +95,15 @@ pub(super) fn check(
             continue;
         }
         if let Some(life) = lives.get(&task) {
-            history.extend(by_itself(life));
+            history.extend(stored_changes(life));
         }
         history.sort_by_key(|operation| operation.called);
         match linearizable(&history) {
             Some(true) => {}
-            Some(false) => found.add(
+            Some(false) => breaches.add(
                 Promise::OneAttempt,
                 format!(
-                    "task {task}: the answers fit into no order: {}",
+                    "task {task}: the replies fit into no order: {}",
                     describe(&history)
                 ),
             ),
@@ -113,38 +114,39 @@ pub(super) fn check(
 }
 
 fn operation(call: &Call) -> Option<Operation> {
-    let answered = match &call.told {
-        Told::Unsure => u64::MAX,
-        // Nothing has changed, and nothing was said of the task.
-        Told::Failed(_) => return None,
+    let answered = match &call.reply {
+        Reply::Unknown => u64::MAX,
+        // Nothing changed, and the reply does not show the task.
+        Reply::Failed(_) => return None,
         _ => call.answered.unwrap_or(u64::MAX),
     };
-    if call.asked == Asked::Get && call.told == Told::Unsure {
+    if call.kind == CallKind::Get && call.reply == Reply::Unknown {
         return None;
     }
     Some(Operation {
-        what: What::Asked(call.asked),
+        effect: Effect::Call(call.kind),
         lease: call.lease,
-        told: call.told.clone(),
+        reply: call.reply.clone(),
         called: call.called,
         answered,
     })
 }
 
-/// What the engine did by itself; and claims and renewals, which somebody may have made without ever hearing of it.
-fn by_itself(life: &Life) -> Vec<Operation> {
+/// The changes that take their place from the stored versions: what the engine did by itself, and claims and renewals, whose callers may never
+/// have received a reply.
+fn stored_changes(life: &Life) -> Vec<Operation> {
     life.changes
         .iter()
         .filter(|change| match change.step {
-            Step::LeaseExpiry | Step::Expiry | Step::TakenBack => true,
-            Step::Asked(asked) => matches!(asked, Asked::Claim | Asked::Keep),
+            Step::LeaseExpiry | Step::Expiry | Step::Returned => true,
+            Step::Call(kind) => matches!(kind, CallKind::Claim | CallKind::Renew),
         })
         .filter_map(|change| {
             let after = change.after.as_ref()?;
             Some(Operation {
-                what: What::ByItself(Seen::of(after)),
+                effect: Effect::Stored(TaskView::of(after)),
                 lease: None,
-                told: Told::Unsure,
+                reply: Reply::Unknown,
                 called: change.tick,
                 answered: change.tick,
             })
@@ -164,22 +166,22 @@ fn describe(history: &[Operation]) -> String {
                 } else {
                     operation.answered.to_string()
                 },
-                operation.what,
-                operation.told
+                operation.effect,
+                operation.reply
             )
         })
         .collect();
     lines.join("; ")
 }
 
-/// Whether there is an order; nothing, if the search was given up.
+/// Whether there is an order; `None` if the search gave up.
 fn linearizable(history: &[Operation]) -> Option<bool> {
     let words = history.len().div_ceil(64).max(1);
-    let mut tried: BTreeSet<(Vec<u64>, State)> = BTreeSet::new();
+    let mut tried: BTreeSet<(Vec<u64>, TaskState)> = BTreeSet::new();
     let mut open = vec![(vec![0_u64; words], ABSENT)];
     while let Some((done, state)) = open.pop() {
         let is_done = |place: usize| done[place / 64] & (1 << (place % 64)) != 0;
-        // What was called after another was answered comes after it.
+        // A call that started after another was answered comes after it.
         let first_answer = (0..history.len())
             .filter(|place| !is_done(*place))
             .map(|place| history[place].answered)
@@ -188,7 +190,7 @@ fn linearizable(history: &[Operation]) -> Option<bool> {
             return Some(true);
         };
         if first_answer == u64::MAX {
-            // What is left may never have happened.
+            // The rest may never have taken effect.
             return Some(true);
         }
         if tried.len() > STATES_MAX {
@@ -210,81 +212,80 @@ fn linearizable(history: &[Operation]) -> Option<bool> {
     Some(false)
 }
 
-/// What a task may be after an operation that got this answer; nothing, if it cannot have got it.
-fn next_states(state: State, operation: &Operation) -> Vec<State> {
-    let asked = match operation.what {
-        What::ByItself(seen) => {
-            let fits = state.revision + 1 == seen.revision;
-            return if fits { vec![of(seen)] } else { Vec::new() };
+/// The possible states after an operation with this reply; none if the reply is impossible in this state.
+fn next_states(state: TaskState, operation: &Operation) -> Vec<TaskState> {
+    let kind = match operation.effect {
+        Effect::Stored(view) => {
+            let fits = state.revision + 1 == view.revision;
+            return if fits { vec![of(view)] } else { Vec::new() };
         }
-        What::Asked(asked) => asked,
+        Effect::Call(kind) => kind,
     };
-    match &operation.told {
-        Told::Unsure if asked == Asked::Keep => vec![state],
-        Told::Unsure => effects(state, asked, operation.lease),
-        Told::Failed(_) => vec![state],
-        Told::Rejected(rejection) => {
+    match &operation.reply {
+        Reply::Unknown if kind == CallKind::Renew => vec![state],
+        Reply::Unknown => effects(state, kind, operation.lease),
+        Reply::Failed(_) => vec![state],
+        Reply::Rejected(rejection) => {
             if refuses(state, rejection, operation.lease) {
                 vec![state]
             } else {
                 Vec::new()
             }
         }
-        Told::Duplicate(seen) => {
-            if state == of(*seen) {
+        Reply::Duplicate(view) => {
+            if state == of(*view) {
                 vec![state]
             } else {
                 Vec::new()
             }
         }
-        Told::Done(seen) if asked == Asked::Get => match seen {
-            Some(seen) if state == of(*seen) => vec![state],
+        Reply::Done(view) if kind == CallKind::Get => match view {
+            Some(view) if state == of(*view) => vec![state],
             _ => Vec::new(),
         },
-        // Its effect is in the history by itself, from what was stored; here is only who was told.
-        Told::Done(Some(seen)) if asked == Asked::Claim => {
-            let known = state.revision >= seen.revision;
+        // The stored versions contain its effect. Here it only shows that the caller knew of it.
+        Reply::Done(Some(view)) if kind == CallKind::Claim => {
+            let known = state.revision >= view.revision;
             if known { vec![state] } else { Vec::new() }
         }
-        // The same; a renewal that somebody built upon leaves no trace to recognise it by, and may have been made twice.
-        Told::Done(Some(seen)) if asked == Asked::Keep => {
+        // The same. A renewal leaves no event to recognise it by, so it may have been applied twice.
+        Reply::Done(Some(view)) if kind == CallKind::Renew => {
             let holds = state.status == Some(Status::Running) && state.lease == operation.lease;
-            let known = state.revision >= seen.revision;
+            let known = state.revision >= view.revision;
             if holds && known {
                 vec![state]
             } else {
                 Vec::new()
             }
         }
-        Told::Done(seen) => effects(state, asked, operation.lease)
+        Reply::Done(view) => effects(state, kind, operation.lease)
             .into_iter()
-            .filter(|next| match seen {
-                // Somebody may have built upon it before it was read back.
-                Some(seen) if seen.revision > next.revision => true,
-                Some(seen) => *next == of(*seen),
+            .filter(|next| match view {
+                // Another write may have built on it before it was read back.
+                Some(view) if view.revision > next.revision => true,
+                Some(view) => *next == of(*view),
                 None => true,
             })
             .collect(),
     }
 }
 
-fn of(seen: Seen) -> State {
-    State {
-        status: Some(seen.status),
-        attempt: seen.attempt,
-        revision: seen.revision,
-        lease: seen.lease,
+fn of(view: TaskView) -> TaskState {
+    TaskState {
+        status: Some(view.status),
+        attempt: view.attempt,
+        revision: view.revision,
+        lease: view.lease,
     }
 }
 
-/// What an operation makes of a task: what it may become, where that is not decided by what answers tell. Nothing, if the rules
-/// refuse it.
-fn effects(state: State, asked: Asked, lease: Option<LeaseId>) -> Vec<State> {
+/// The states that an operation can lead to; none if the rules refuse it.
+fn effects(state: TaskState, kind: CallKind, lease: Option<LeaseId>) -> Vec<TaskState> {
     use Status::{Archived, Cancelled, Completed, Failed, Pending, Running};
-    let becomes = |statuses: &[Status]| -> Vec<State> {
+    let becomes = |statuses: &[Status]| -> Vec<TaskState> {
         statuses
             .iter()
-            .map(|status| State {
+            .map(|status| TaskState {
                 status: Some(*status),
                 revision: state.revision + 1,
                 lease: if *status == Running {
@@ -297,26 +298,26 @@ fn effects(state: State, asked: Asked, lease: Option<LeaseId>) -> Vec<State> {
             .collect()
     };
     let holds = state.status == Some(Running) && lease.is_some() && state.lease == lease;
-    match (asked, state.status) {
-        (Asked::Submit, None) => vec![State {
+    match (kind, state.status) {
+        (CallKind::Submit, None) => vec![TaskState {
             status: Some(Pending),
             revision: 1,
             ..ABSENT
         }],
-        (Asked::Complete, _) if holds => becomes(&[Completed]),
-        (Asked::Fail, _) if holds => becomes(&[Pending, Failed, Cancelled]),
-        (Asked::Release | Asked::Snooze, _) if holds => becomes(&[Pending, Cancelled]),
-        (Asked::Cancel, Some(Pending)) => becomes(&[Cancelled]),
-        (Asked::Cancel, Some(Running)) => becomes(&[Running]),
-        (Asked::Replay, Some(Completed | Failed | Cancelled)) => becomes(&[Pending]),
-        (Asked::Archive, Some(Completed | Failed | Cancelled)) => becomes(&[Archived]),
-        (Asked::Unarchive, Some(Archived)) => becomes(&[Completed, Failed, Cancelled]),
+        (CallKind::Complete, _) if holds => becomes(&[Completed]),
+        (CallKind::Fail, _) if holds => becomes(&[Pending, Failed, Cancelled]),
+        (CallKind::Release | CallKind::Snooze, _) if holds => becomes(&[Pending, Cancelled]),
+        (CallKind::Cancel, Some(Pending)) => becomes(&[Cancelled]),
+        (CallKind::Cancel, Some(Running)) => becomes(&[Running]),
+        (CallKind::Replay, Some(Completed | Failed | Cancelled)) => becomes(&[Pending]),
+        (CallKind::Archive, Some(Completed | Failed | Cancelled)) => becomes(&[Archived]),
+        (CallKind::Unarchive, Some(Archived)) => becomes(&[Completed, Failed, Cancelled]),
         _ => Vec::new(),
     }
 }
 
-/// Whether a task is what a refusal says it is.
-fn refuses(state: State, rejection: &Rejection, lease: Option<LeaseId>) -> bool {
+/// Whether a rejection is right about the state.
+fn refuses(state: TaskState, rejection: &Rejection, lease: Option<LeaseId>) -> bool {
     match rejection {
         Rejection::NotFound { .. } => state.status.is_none(),
         Rejection::LeaseLost {
@@ -336,8 +337,8 @@ fn refuses(state: State, rejection: &Rejection, lease: Option<LeaseId>) -> bool 
 mod tests {
     use super::*;
 
-    fn seen(status: Status, revision: u64) -> Seen {
-        Seen {
+    fn view(status: Status, revision: u64) -> TaskView {
+        TaskView {
             status,
             attempt: 0,
             revision,
@@ -345,59 +346,59 @@ mod tests {
         }
     }
 
-    fn call(asked: Asked, called: u64, answered: u64, told: Told) -> Operation {
+    fn call(kind: CallKind, called: u64, answered: u64, reply: Reply) -> Operation {
         Operation {
-            what: What::Asked(asked),
+            effect: Effect::Call(kind),
             lease: None,
-            told,
+            reply,
             called,
             answered,
         }
     }
 
     fn submitted() -> Operation {
-        let told = Told::Done(Some(seen(Status::Pending, 1)));
-        call(Asked::Submit, 1, 2, told)
+        let reply = Reply::Done(Some(view(Status::Pending, 1)));
+        call(CallKind::Submit, 1, 2, reply)
     }
 
     #[test]
-    fn a_look_must_not_show_the_past() {
+    fn a_read_must_not_show_the_past() {
         let cancelled = call(
-            Asked::Cancel,
+            CallKind::Cancel,
             3,
             4,
-            Told::Done(Some(seen(Status::Cancelled, 2))),
+            Reply::Done(Some(view(Status::Cancelled, 2))),
         );
-        let look = |called, revision, status| {
+        let read = |called, revision, status| {
             call(
-                Asked::Get,
+                CallKind::Get,
                 called,
                 called + 10,
-                Told::Done(Some(seen(status, revision))),
+                Reply::Done(Some(view(status, revision))),
             )
         };
         let fresh = [
             submitted(),
             cancelled.clone(),
-            look(5, 2, Status::Cancelled),
+            read(5, 2, Status::Cancelled),
         ];
         assert_eq!(linearizable(&fresh), Some(true));
-        let stale = [submitted(), cancelled.clone(), look(5, 1, Status::Pending)];
+        let stale = [submitted(), cancelled.clone(), read(5, 1, Status::Pending)];
         assert_eq!(linearizable(&stale), Some(false));
-        let mut beside = [submitted(), cancelled, look(3, 1, Status::Pending)];
-        beside.sort_by_key(|operation| operation.called);
-        assert_eq!(linearizable(&beside), Some(true));
+        let mut concurrent = [submitted(), cancelled, read(3, 1, Status::Pending)];
+        concurrent.sort_by_key(|operation| operation.called);
+        assert_eq!(linearizable(&concurrent), Some(true));
     }
 
     #[test]
-    fn what_nobody_knows_may_have_happened_late_or_never() {
-        let doubtful = call(Asked::Cancel, 3, u64::MAX, Told::Unsure);
-        let look = |called, revision, status| {
+    fn an_unknown_call_may_take_effect_late_or_never() {
+        let doubtful = call(CallKind::Cancel, 3, u64::MAX, Reply::Unknown);
+        let read = |called, revision, status| {
             call(
-                Asked::Get,
+                CallKind::Get,
                 called,
                 called + 1,
-                Told::Done(Some(seen(status, revision))),
+                Reply::Done(Some(view(status, revision))),
             )
         };
         for (first, second) in [
@@ -408,28 +409,28 @@ mod tests {
             let history = [
                 submitted(),
                 doubtful.clone(),
-                look(10, first.0, first.1),
-                look(20, second.0, second.1),
+                read(10, first.0, first.1),
+                read(20, second.0, second.1),
             ];
             assert_eq!(linearizable(&history), Some(true), "{first:?} {second:?}");
         }
         let undone = [
             submitted(),
             doubtful,
-            look(10, 2, Status::Cancelled),
-            look(20, 1, Status::Pending),
+            read(10, 2, Status::Cancelled),
+            read(20, 1, Status::Pending),
         ];
         assert_eq!(linearizable(&undone), Some(false));
     }
 
     #[test]
-    fn a_refusal_must_fit_what_the_task_is() {
+    fn a_rejection_must_fit_the_task() {
         let refused = |status| {
             let rejection = Rejection::WrongStatus {
                 action: "replay",
                 status,
             };
-            call(Asked::Replay, 3, 4, Told::Rejected(rejection))
+            call(CallKind::Replay, 3, 4, Reply::Rejected(rejection))
         };
         let fits = [submitted(), refused(Status::Pending)];
         assert_eq!(linearizable(&fits), Some(true));

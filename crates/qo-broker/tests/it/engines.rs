@@ -1,4 +1,4 @@
-//! Engines of both journals on a store that the test holds, and the few steps that most tests take.
+//! Engines of both journals, and the steps that most tests take.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use qo_store::clock::StoreClock;
 use qo_store::runtime::Runtime;
 
 /// How long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const WAIT_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Journal {
@@ -34,7 +34,7 @@ impl Journal {
         let clock = Arc::new(StoreClock::new());
         let (runtime, client) = (Arc::clone(runtime), ClientConfig::default());
         let state = BrokerConfig {
-            // Tests that want a lease to run out say so; no other lease should.
+            // Leases expire only in tests that set a shorter time.
             lease_ms: 600_000,
             ..BrokerConfig::default()
         };
@@ -69,7 +69,7 @@ pub(crate) fn job(task_type: &str) -> SubmitRequest {
     SubmitRequest::new(task_type.parse().unwrap(), json("{\"n\":1}"))
 }
 
-pub(crate) fn wish(task_type: &str, max: usize, wait_ms: u64) -> ClaimRequest {
+pub(crate) fn claim_request(task_type: &str, max: usize, wait_ms: u64) -> ClaimRequest {
     ClaimRequest {
         max,
         wait_ms,
@@ -77,15 +77,18 @@ pub(crate) fn wish(task_type: &str, max: usize, wait_ms: u64) -> ClaimRequest {
     }
 }
 
-/// Claims the one task of a type that there is.
+/// Claims the only task of a type.
 pub(crate) async fn claim_one(engine: &dyn Engine, task_type: &str) -> (Task, LeaseId) {
-    let mut tasks = engine.claim(&wish(task_type, 1, 30_000)).await.unwrap();
-    let task = tasks.pop().expect("there is something to claim");
+    let mut tasks = engine
+        .claim(&claim_request(task_type, 1, 30_000))
+        .await
+        .unwrap();
+    let task = tasks.pop().expect("a task can be claimed");
     let lease = task.lease_id.unwrap();
     (task, lease)
 }
 
-/// All tasks, archived ones too, in the order of their ids.
+/// All tasks with archived ones, in the order of their ids.
 pub(crate) async fn all_tasks(engine: &dyn Engine) -> Vec<Task> {
     let filter = qo_engine::api::TaskFilter {
         statuses: qo_core::Status::ALL.to_vec(),

@@ -1,76 +1,60 @@
-//! A store for one test, and the `qo` command on it.
+//! The `qo` command on a store of the test's own.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use qo::{Connect, OpenOptions};
-use qo_store::runtime::TokioRuntime;
-use qo_testkit::{SeaweedFs, wait_until};
+use qo::Connect;
+use qo_fixtures::TestStore;
+use qo_testkit::wait_until;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::LIMIT;
 use super::processes::WorkerProcess;
 
-/// A store for one test, with a directory for files that handlers write.
-pub(crate) struct TestStore {
-    directory: TempDir,
-    url: String,
-    variables: Vec<(&'static str, String)>,
+/// A store of one test, with a folder for the files of its handlers.
+pub(crate) struct TestCli {
+    folder: TempDir,
+    address: TestStore,
 }
 
-impl TestStore {
+impl TestCli {
+    fn on(address: TestStore) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder, address }
+    }
+
     pub(crate) fn sqlite() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", directory.path().join("queue.db").display());
-        Self {
-            directory,
-            url,
-            variables: Vec::new(),
-        }
+        Self::on(TestStore::sqlite())
     }
 
     pub(crate) fn seaweedfs() -> Self {
-        let server = SeaweedFs::shared().unwrap();
-        let bucket = server.unique_bucket("e2e").unwrap();
+        Self::on(TestStore::seaweedfs("e2e"))
+    }
+
+    /// Uses another engine on the store.
+    pub(crate) fn with_engine(self, engine: &str) -> Self {
         Self {
-            directory: tempfile::tempdir().unwrap(),
-            url: format!("s3://{bucket}"),
-            variables: vec![
-                ("S3_ENDPOINT", server.endpoint().to_owned()),
-                ("AWS_ACCESS_KEY_ID", server.access_key().to_owned()),
-                ("AWS_SECRET_ACCESS_KEY", server.secret_key().to_owned()),
-                ("AWS_ALLOW_HTTP", "true".to_owned()),
-            ],
+            address: self.address.with_engine(engine),
+            ..self
         }
     }
 
-    /// Sets the engine.
-    pub(crate) fn with_engine(mut self, engine: &str) -> Self {
-        self.url = format!("{}?engine={engine}", self.url);
-        self
-    }
-
     /// Sets a variable for every command.
-    pub(crate) fn with_variable(mut self, name: &'static str, value: &str) -> Self {
-        self.variables.push((name, value.to_owned()));
-        self
+    pub(crate) fn with_variable(self, name: &'static str, value: &str) -> Self {
+        Self {
+            address: self.address.with_variable(name, value),
+            ..self
+        }
     }
 
-    /// A connection builder for this store.
+    /// A connection of this process to the store.
     pub(crate) fn connection(&self) -> Connect {
-        let options = OpenOptions::new(TokioRuntime::shared());
-        let options = self
-            .variables
-            .iter()
-            .fold(options, |options, (name, value)| {
-                options.with_var(*name, value)
-            });
-        Connect::to(&self.url).options(options)
+        Connect::to(self.address.url()).options(self.address.options())
     }
 
-    /// The command with arguments. It inherits only `PATH` from the environment.
+    /// The command with arguments, and with nothing of the test's environment but `PATH`.
     pub(crate) fn command<S: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = S>,
@@ -78,24 +62,24 @@ impl TestStore {
         let mut command = Command::new(env!("CARGO_BIN_EXE_qo"));
         command
             .args(arguments)
-            .current_dir(self.directory.path())
+            .current_dir(self.folder.path())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", self.directory.path())
-            .env("QO_STORE", &self.url)
+            .env("HOME", self.folder.path())
+            .env("QO_STORE", self.address.url())
             .env("QO_MONITOR_CHECK_INTERVAL", "1")
             .env("NO_COLOR", "1")
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .envs(self.address.variables().iter().cloned())
             .stdin(Stdio::null());
         command
     }
 
-    /// Runs the command.
+    /// Runs the command until it exits.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs the command, which must succeed, and returns its standard output.
+    /// Runs the command, expects success, and returns its output.
     pub(crate) fn ok<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
         let output = self.run(arguments);
         assert!(
@@ -108,7 +92,7 @@ impl TestStore {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Submits a task and returns its id.
+    /// Submits a task and returns its id, which is all that is printed without a terminal.
     pub(crate) fn submit(&self, task_type: &str, input: &str, more: &[&str]) -> String {
         let mut arguments = vec!["submit", "--type", task_type, "--input", input];
         arguments.extend(more);
@@ -130,18 +114,18 @@ impl TestStore {
         lines(&self.ok(["list", "--all", "--json"]))
     }
 
-    /// Waits until a task has a status. Returns its record.
+    /// Waits until a task has a status, and returns its record.
     pub(crate) fn wait_for(&self, id: &str, status: &str) -> Value {
         let mut task = Value::Null;
-        let reached = wait_until(LIMIT, || {
+        let is_reached = wait_until(LIMIT, || {
             task = self.task(id);
             task["status"] == status
         });
-        assert!(reached, "not {status} in time: {task:#}");
+        assert!(is_reached, "the task is not {status} in time: {task:#}");
         task
     }
 
-    /// Starts a worker, by default with leases of three seconds.
+    /// Starts a worker, with leases of three seconds unless an argument sets them.
     pub(crate) fn worker(&self, id: &str, more: &[&str]) -> WorkerProcess {
         let mut arguments = vec!["worker", "--id", id];
         if !more.contains(&"--lease") {
@@ -153,10 +137,10 @@ impl TestStore {
 
     /// The path of a file that handlers write.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        self.folder.path().join(name)
     }
 
-    /// The lines of a file that handlers write; empty if it does not exist.
+    /// The lines of a file that handlers write; none if it does not exist.
     pub(crate) fn lines_of(&self, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.file(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()

@@ -1,14 +1,16 @@
-//! The single changes of a task that one write holds.
+//! The single changes of a task that one write contains.
 //!
-//! An engine that commits in groups stores what a group has made of a task, and not every step on the way there. Each step that is not a
-//! renewal leaves an event, and each counts in the revision, so that the steps can be told: what a task was between two of them is worked
-//! out here from the events, as the rules would have it, and the last of them must lead to what was stored.
+//! An engine that commits in groups stores the result of a group, not every change in it. Each change except a renewal leaves an event, and
+//! each change increments the revision. This module rebuilds the states in between from the events by the rules; the last one must be the
+//! stored state.
 
 use qo_core::task::Event;
 use qo_core::{Status, Task};
 
-/// What a task was after each change, up to what is stored, each with the event that it has left.
-pub(super) fn unfold<'a>(
+use crate::cause::cause_of;
+
+/// The state after each change up to the stored one, each with the event that the change left.
+pub(crate) fn unfold<'a>(
     last: Option<&Task>,
     stored: &'a Task,
 ) -> Result<Vec<(Option<&'a Event>, Task)>, String> {
@@ -28,7 +30,7 @@ pub(super) fn unfold<'a>(
         .checked_sub(revision)
         .filter(|changes| *changes > 0)
         .ok_or_else(not_made_from)?;
-    // Only who holds a lease can renew it, and who is handed one learns of it when the group is durable: renewals come first.
+    // Only the holder of a lease renews it, and a claim's reply waits until its group is durable. So renewals come first.
     let renewals = changes
         .checked_sub(events.len() as u64)
         .ok_or_else(not_made_from)?;
@@ -53,7 +55,7 @@ pub(super) fn unfold<'a>(
     Ok(states)
 }
 
-/// What a task is after a change, as the rules would have it, where a later change of the same group hides it.
+/// The state after a change that a later change of the same group hides.
 fn after(before: Option<&Task>, event: &Event, stored: &Task) -> Task {
     let mut task = before.unwrap_or(stored).clone();
     let was = before.map(|before| before.status);
@@ -80,9 +82,7 @@ fn after(before: Option<&Task>, event: &Event, stored: &Task) -> Task {
             task.lease_id = None;
             task.lease_expires_at = None;
             task.cancel_requested &= to != Status::Pending;
-            let error = event.error.as_deref().unwrap_or("");
-            let is_uncounted = error.starts_with("released") || error.starts_with("snoozed");
-            if to == Status::Pending && !is_uncounted {
+            if to == Status::Pending && cause_of(event).counts_as_retry() {
                 task.retry_count += 1;
             }
             task.available_at = stored.available_at;

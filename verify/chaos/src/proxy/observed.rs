@@ -1,22 +1,22 @@
-//! What has reached the store: how many requests, and every version of every task.
+//! What reached the store: the number of requests, and every version of every task.
 
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
+use qo_check::StoredVersion;
 use qo_core::{TaskId, Timestamp};
-use qo_sim::store::Written;
 use serde_json::value::RawValue;
 
 /// The versions of tasks, by their ids, oldest first.
-pub type Versions = BTreeMap<TaskId, Vec<Written>>;
+pub type Versions = BTreeMap<TaskId, Vec<StoredVersion>>;
 
-/// What has reached the store.
+/// What reached the store.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct Observed {
     /// Requests, by method.
     pub requests: BTreeMap<String, u64>,
-    /// Direct mode: the records of tasks, as they came.
-    records: BTreeMap<TaskId, Vec<(u64, Written)>>,
+    /// In direct mode, the records of tasks in the order of their arrival.
+    records: BTreeMap<TaskId, Vec<(u64, StoredVersion)>>,
     documents: Vec<Document>,
     lines: HashMap<Box<str>, usize>,
     texts: Vec<Bytes>,
@@ -27,16 +27,16 @@ pub struct Seen {
 struct Document {
     revision: u64,
     at: Timestamp,
-    /// The place of each line among all texts.
+    /// The index of each line among all texts.
     lines: Vec<usize>,
 }
 
-impl Seen {
-    /// A write that was applied.
+impl Observed {
+    /// Records an applied write.
     pub(super) fn applied(&mut self, key: &str, body: &[u8], at: Timestamp) {
         if let Some(id) = task_in(key) {
             let revision = number_in(body, "revision").unwrap_or(0);
-            let written = Written {
+            let written = StoredVersion {
                 at,
                 tick: 0,
                 body: Some(Bytes::copy_from_slice(body)),
@@ -59,16 +59,16 @@ impl Seen {
         let tasks: Vec<&RawValue> = serde_json::from_str(tasks).unwrap_or_default();
         let mut lines = Vec::with_capacity(tasks.len());
         for task in tasks {
-            let place = if let Some(place) = self.lines.get(task.get()) {
-                *place
+            let index = if let Some(index) = self.lines.get(task.get()) {
+                *index
             } else {
                 self.texts
                     .push(Bytes::copy_from_slice(task.get().as_bytes()));
-                let place = self.texts.len() - 1;
-                self.lines.insert(task.get().into(), place);
-                place
+                let index = self.texts.len() - 1;
+                self.lines.insert(task.get().into(), index);
+                index
             };
-            lines.push(place);
+            lines.push(index);
         }
         let revision = number_in(body, "revision").unwrap_or(0);
         self.documents.push(Document {
@@ -78,15 +78,15 @@ impl Seen {
         });
     }
 
-    /// How many states of the JSON object there were.
+    /// The number of observed states of the JSON object.
     pub fn documents(&self) -> usize {
         self.documents.len()
     }
 
-    /// Every version of every task, and what is wrong with their order. Answers may overtake each other on their way through the proxy, so that
-    /// the order is that of the revisions, of which each must be there once.
+    /// Every version of every task, and the errors in their order. Responses may overtake each other in the proxy, so the versions are ordered by
+    /// revision, and each revision must exist once.
     pub fn versions(&self) -> (Versions, Vec<String>) {
-        let mut wrong = Vec::new();
+        let mut errors = Vec::new();
         let mut versions = Versions::new();
         for (id, records) in &self.records {
             let mut records = records.clone();
@@ -100,37 +100,37 @@ impl Seen {
         let mut revision = None;
         for document in documents {
             if revision.is_some_and(|before| before + 1 != document.revision) {
-                wrong.push(format!(
+                errors.push(format!(
                     "queue.json went from revision {revision:?} to {}",
                     document.revision
                 ));
             }
             revision = Some(document.revision);
             let mut gone = std::mem::take(&mut last);
-            for place in &document.lines {
-                let text = &self.texts[*place];
+            for index in &document.lines {
+                let text = &self.texts[*index];
                 let Some(id) = id_in(text) else {
-                    wrong.push("a line of queue.json is no task".to_owned());
+                    errors.push("a line of queue.json is not a task".to_owned());
                     continue;
                 };
-                if gone.remove(&id) != Some(*place) {
-                    versions.entry(id).or_default().push(Written {
+                if gone.remove(&id) != Some(*index) {
+                    versions.entry(id).or_default().push(StoredVersion {
                         at: document.at,
                         tick: 0,
                         body: Some(text.clone()),
                         damaged: false,
                     });
                 }
-                last.insert(id, *place);
+                last.insert(id, *index);
             }
             for id in gone.into_keys() {
-                wrong.push(format!(
-                    "task {id} is not in queue.json any more, from revision {} on",
+                errors.push(format!(
+                    "task {id} is missing in queue.json from revision {} on",
                     document.revision
                 ));
             }
         }
-        (versions, wrong)
+        (versions, errors)
     }
 }
 
@@ -159,18 +159,18 @@ mod tests {
     const ID: &str = "550e8400-e29b-41d4-a716-446655440000";
 
     #[test]
-    fn versions_are_put_into_their_order() {
-        let mut seen = Seen::default();
+    fn versions_are_ordered_by_revision() {
+        let mut observed = Observed::default();
         for revision in [2, 1] {
             let body = format!(r#"{{"id":"{ID}","revision":{revision}}}"#);
-            seen.applied(
+            observed.applied(
                 &format!("tasks/5/{ID}.json"),
                 body.as_bytes(),
                 Timestamp::MIN,
             );
         }
-        let (versions, wrong) = seen.versions();
-        assert!(wrong.is_empty());
+        let (versions, errors) = observed.versions();
+        assert!(errors.is_empty());
         let bodies: Vec<_> = versions[&ID.parse().unwrap()]
             .iter()
             .map(|written| number_in(written.body.as_ref().unwrap(), "revision"))
@@ -179,15 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_leaves_the_object_and_a_fork_are_noticed() {
-        let mut seen = Seen::default();
+    fn a_removed_task_and_a_fork_are_reported() {
+        let mut observed = Observed::default();
         let line = format!(r#"{{"id":"{ID}","revision":1}}"#);
         for (revision, tasks) in [(1, line.as_str()), (2, line.as_str()), (3, ""), (3, "")] {
             let body = format!(r#"{{"revision":{revision},"tasks":[{tasks}]}}"#);
-            seen.applied("queue.json", body.as_bytes(), Timestamp::MIN);
+            observed.applied("queue.json", body.as_bytes(), Timestamp::MIN);
         }
-        let (versions, wrong) = seen.versions();
+        let (versions, errors) = observed.versions();
         assert_eq!(versions[&ID.parse().unwrap()].len(), 1, "it changed once");
-        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert_eq!(errors.len(), 2, "{errors:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! An engine that notes in the journal what is asked of it, so that programs which know nothing of the simulator are judged too.
+//! An engine that records the calls it receives, so that programs that know nothing of the checks are checked as well.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,38 +11,39 @@ use qo_engine::api::{
 };
 use qo_engine::{Engine, EngineError, Operation};
 
-use crate::journal::{Asked, Journal, Seen, Told, told, told_of_submit};
-use crate::sched::ProcessId;
+use crate::call::{CallKind, CallerId, Reply, TaskView, reply_to};
+use crate::call_log::CallLog;
 
-/// The engine of a process, with its journal.
-pub(crate) struct Recorder {
-    process: ProcessId,
+/// The engine of one process, with the log of its calls.
+pub struct Recorder {
+    caller: CallerId,
     engine: Arc<dyn Engine>,
-    journal: Arc<Journal>,
+    log: CallLog,
 }
 
 impl Recorder {
-    pub(crate) fn new(process: ProcessId, engine: Arc<dyn Engine>, journal: Arc<Journal>) -> Self {
+    /// Records the calls of a process to an engine.
+    pub fn new(caller: CallerId, engine: Arc<dyn Engine>, log: CallLog) -> Self {
         Self {
-            process,
+            caller,
             engine,
-            journal,
+            log,
         }
     }
 
-    async fn note(
+    async fn record(
         &self,
-        asked: Asked,
+        kind: CallKind,
         id: TaskId,
         lease: Option<LeaseId>,
         call: impl Future<Output = Result<Task, EngineError>>,
     ) -> Result<Task, EngineError> {
-        let open = self.journal.open(self.process, asked, Some(id));
-        self.journal.with(&open, |call| call.lease = lease);
-        let answer = call.await;
-        let told = told(&answer, |task| Told::Done(Some(Seen::of(task))));
-        self.journal.close(&open, told);
-        answer
+        let open = self.log.open(self.caller, kind, Some(id));
+        self.log.amend(&open, |call| call.lease = lease);
+        let result = call.await;
+        let reply = reply_to(&result, |task| Reply::Done(Some(TaskView::of(task))));
+        self.log.close(&open, reply);
+        result
     }
 }
 
@@ -59,16 +60,16 @@ impl Engine for Recorder {
     }
 
     async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
-        let open = self.journal.open(self.process, Asked::Submit, request.id);
+        let open = self.log.open(self.caller, CallKind::Submit, request.id);
         let key = request.idempotency.as_ref().map(|known| known.key.clone());
-        self.journal.with(&open, |call| call.key = key);
-        let answer = self.engine.submit(request).await;
-        if let Ok(submitted) = &answer {
+        self.log.amend(&open, |call| call.key = key);
+        let result = self.engine.submit(request).await;
+        if let Ok(submitted) = &result {
             let id = submitted.task.id;
-            self.journal.with(&open, |call| call.task = Some(id));
+            self.log.amend(&open, |call| call.task = Some(id));
         }
-        self.journal.close(&open, told(&answer, told_of_submit));
-        answer
+        self.log.close(&open, reply_to(&result, Reply::to_submit));
+        result
     }
 
     async fn submit_many(
@@ -80,48 +81,48 @@ impl Engine for Recorder {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
-        let open = self.journal.open(self.process, Asked::Claim, None);
-        let answer = self.engine.claim(request).await;
-        self.journal
-            .close(&open, told(&answer, |_| Told::Done(None)));
-        if let Ok(tasks) = &answer {
-            let called = self.journal.called(&open);
+        let open = self.log.open(self.caller, CallKind::Claim, None);
+        let result = self.engine.claim(request).await;
+        self.log
+            .close(&open, reply_to(&result, |_| Reply::Done(None)));
+        if let Ok(tasks) = &result {
             for task in tasks {
-                self.journal.handed_out(self.process, called, task);
+                self.log.handed_out(self.caller, &open, task);
             }
         }
-        answer
+        result
     }
 
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
-        let asked = match &operation {
-            Operation::Renew { .. } | Operation::Progress { .. } => Asked::Keep,
-            Operation::Complete { .. } => Asked::Complete,
-            Operation::Fail { .. } => Asked::Fail,
-            Operation::Release { .. } => Asked::Release,
-            Operation::Snooze { .. } => Asked::Snooze,
-            Operation::Cancel { .. } => Asked::Cancel,
-            Operation::Replay => Asked::Replay,
-            Operation::Archive => Asked::Archive,
-            Operation::Unarchive => Asked::Unarchive,
-            // No actor asks for others yet, so that the checks need not know them.
+        let kind = match &operation {
+            Operation::Renew { .. } | Operation::Progress { .. } => CallKind::Renew,
+            Operation::Complete { .. } => CallKind::Complete,
+            Operation::Fail { .. } => CallKind::Fail,
+            Operation::Release { .. } => CallKind::Release,
+            Operation::Snooze { .. } => CallKind::Snooze,
+            Operation::Cancel { .. } => CallKind::Cancel,
+            Operation::Replay => CallKind::Replay,
+            Operation::Archive => CallKind::Archive,
+            Operation::Unarchive => CallKind::Unarchive,
+            // No test calls others yet, so the checks do not cover them.
             _ => return self.engine.act(id, operation).await,
         };
         let lease = operation.lease();
-        self.note(asked, id, lease, self.engine.act(id, operation))
+        self.record(kind, id, lease, self.engine.act(id, operation))
             .await
     }
 
     async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
-        let open = self.journal.open(self.process, Asked::Purge, Some(id));
-        let answer = self.engine.purge(id).await;
-        self.journal
-            .close(&open, told(&answer, |()| Told::Done(None)));
-        answer
+        let open = self.log.open(self.caller, CallKind::Purge, Some(id));
+        let result = self.engine.purge(id).await;
+        self.log
+            .close(&open, reply_to(&result, |()| Reply::Done(None)));
+        result
     }
 
     async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.note(Asked::Get, id, None, self.engine.get(id)).await
+        self.record(CallKind::Get, id, None, self.engine.get(id))
+            .await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {

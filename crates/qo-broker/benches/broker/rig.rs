@@ -1,4 +1,4 @@
-//! A store that is as far away as S3 and counts its requests, and a load on the engine above it.
+//! A store with the latency of S3 whose requests are counted, and a load on the engine above it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,26 +16,26 @@ use qo_store::clock::StoreClock;
 use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::wrap::{CountingStore, Delay, LatencyStore};
 
-/// How long a request takes there and back.
+/// The round-trip time of a request.
 pub(crate) const LATENCY: Duration = Duration::from_millis(30);
-/// How many tasks one submit brings.
+/// The number of tasks in one submit.
 const SUBMITS_AT_ONCE: usize = 500;
-/// How many tasks one claim takes.
+/// The most tasks that one claim takes.
 const CLAIMED_AT_ONCE: usize = 500;
 
-/// For how long nothing must happen until the database is believed to rest: it looks for work every 15 seconds.
+/// The database rests after this long without requests: it polls for work every 15 seconds.
 const QUIET: Duration = Duration::from_secs(20);
-/// How many requests a second are nothing.
+/// The number of requests a second of a resting database.
 const POLLS_A_SECOND: u64 = 6;
-/// The longest that the database is waited for.
+/// How long to wait for the database.
 const REST_MAX: Duration = Duration::from_mins(3);
 
-pub(crate) struct Place {
+pub(crate) struct BenchRig {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) counting: Arc<CountingStore>,
 }
 
-impl Place {
+impl BenchRig {
     pub(crate) fn new(bottom: Arc<dyn ObjectStore>, latency: Option<Duration>) -> Self {
         let runtime = TokioRuntime::shared();
         let slowed: Arc<dyn ObjectStore> = match latency {
@@ -66,9 +66,8 @@ impl Place {
     }
 }
 
-impl Place {
-    /// Waits until the database has put away what was written, so that what is measured next is not what came before. Says how long
-    /// that took.
+impl BenchRig {
+    /// Waits until the database has compacted earlier writes, so that they do not affect the next measurement. Returns how long that took.
     pub(crate) async fn rest(&self) -> Duration {
         let started = Instant::now();
         let mut busy = Instant::now();
@@ -76,7 +75,7 @@ impl Place {
         while busy.elapsed() < QUIET && started.elapsed() < REST_MAX {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let now = self.counting.counts().requests();
-            // A few are polls, which never end.
+            // A few are polls.
             if now - before > POLLS_A_SECOND {
                 busy = Instant::now();
             }
@@ -109,16 +108,16 @@ pub(crate) async fn work(engine: &BrokerEngine, workers: usize, count: usize) {
     let done = Arc::new(AtomicUsize::new(0));
     let mut running = tokio::task::JoinSet::new();
     for number in 0..workers {
-        let mut wish = ClaimRequest::new(
+        let mut claim = ClaimRequest::new(
             format!("w-{number}").parse().unwrap(),
             vec!["noop".parse().unwrap()],
         );
-        wish.wait_ms = 1_000;
-        wish.max = CLAIMED_AT_ONCE;
+        claim.wait_ms = 1_000;
+        claim.max = CLAIMED_AT_ONCE;
         let (engine, done) = (engine.clone(), Arc::clone(&done));
         running.spawn(async move {
             while done.load(Ordering::Relaxed) < count {
-                let tasks = engine.claim(&wish).await.unwrap();
+                let tasks = engine.claim(&claim).await.unwrap();
                 for completed in engine.act_many(all_completed(&tasks)).await {
                     completed.unwrap();
                     done.fetch_add(1, Ordering::Relaxed);
@@ -126,25 +125,25 @@ pub(crate) async fn work(engine: &BrokerEngine, workers: usize, count: usize) {
             }
         });
     }
-    // The last workers wait for work that never comes; the clock stops with the last completion.
+    // The last workers wait for work in vain. The measurement ends with the last completion.
     while done.load(Ordering::Relaxed) < count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     running.abort_all();
 }
 
-/// How much CPU time the process has taken, in seconds.
+/// The CPU time of the process, in seconds.
 pub(crate) fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the program is in parentheses and may hold spaces.
+    // The name of the program is in parentheses and may contain spaces.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = after_name.split_whitespace().skip(11).take(2);
     let ticks: f64 = ticks.filter_map(|tick| tick.parse::<f64>().ok()).sum();
-    // Linux tells it in hundredths, whatever the machine.
+    // Linux reports it in hundredths of a second on every machine.
     ticks / 100.0
 }
 
-/// The ends of claimed tasks, all with success.
+/// The completions of claimed tasks.
 pub(crate) fn all_completed(tasks: &[Task]) -> Vec<(TaskId, Operation)> {
     let complete = |task: &Task| {
         let operation = Operation::Complete {
@@ -156,7 +155,7 @@ pub(crate) fn all_completed(tasks: &[Task]) -> Vec<(TaskId, Operation)> {
     tasks.iter().map(complete).collect()
 }
 
-/// How much memory the process has, in GiB.
+/// The resident memory of the process, in GiB.
 pub(crate) fn memory_gib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));

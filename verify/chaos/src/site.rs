@@ -1,4 +1,4 @@
-//! Where a run takes place: the S3 server, a bucket, the faulty ways, a folder for logs; and how the command is run there.
+//! The site of a run: the S3 server, a bucket, the faulty proxies and a folder for logs; and the `qo` commands that run there.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -14,39 +14,39 @@ use crate::args::{Mode, Plan};
 use crate::faults::Faults;
 use crate::proxy::Proxy;
 
-/// How many brokers there are in broker mode.
+/// The number of brokers in broker mode.
 const BROKERS: usize = 2;
 
-/// What each attempt runs. It says when it starts and how it ends, and does what the input says: sleep, and fail the first so many times.
+/// The handler. It logs its start and its end, sleeps as the input says, and fails the first attempts.
 const HANDLER: &str = r#"#!/bin/sh
-say() { echo "$1 $QO_TASK_ID $QO_ATTEMPT $QO_WORKER_ID $(date +%s%3N)" >> "$CHAOS_LOG"; }
-say start
+log() { echo "$1 $QO_TASK_ID $QO_ATTEMPT $QO_WORKER_ID $(date +%s%3N)" >> "$CHAOS_LOG"; }
+log start
 read -r line
 line=${line#\"}
 line=${line%\"}
 set -- $line
 sleep "$1"
-if [ "$2" = never ]; then say fail; exit 65; fi
-if [ "$QO_ATTEMPT" -le "$2" ]; then say fail; exit 1; fi
-say end
+if [ "$2" = never ]; then log fail; exit 65; fi
+if [ "$QO_ATTEMPT" -le "$2" ]; then log fail; exit 1; fi
+log end
 echo "{\"attempt\":$QO_ATTEMPT}"
 "#;
 
-/// Which way a command goes.
+/// How a command reaches the store or the brokers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// Through the faulty proxy. Of several brokers, this one is asked first.
+pub enum Route {
+    /// Through the faulty proxies. Of several brokers, this one comes first.
     Faulty(usize),
-    /// Past it; only to look, because what is written must be seen by the proxy.
+    /// Past them. For reads only, because the proxy has to see every write.
     Straight,
 }
 
-/// Where a run takes place.
+/// The site of a run.
 #[derive(Debug)]
-pub struct Place {
-    /// The folder with the logs.
+pub struct Site {
+    /// The folder of the logs.
     pub folder: PathBuf,
-    /// The way to the store.
+    /// The proxy of the store.
     pub store: Proxy,
     brokers: Vec<Broker>,
     program: PathBuf,
@@ -58,11 +58,11 @@ pub struct Place {
 #[derive(Debug)]
 struct Broker {
     listen: SocketAddr,
-    way: Proxy,
+    proxy: Proxy,
 }
 
-impl Place {
-    /// Prepares everything but the processes. Nothing fails yet.
+impl Site {
+    /// Prepares everything but the processes, without faults.
     pub fn new(plan: &Plan, faults: &Faults) -> Result<Self> {
         let server = SeaweedFs::shared().context("cannot start the S3 server")?;
         let bucket = server.unique_bucket(&format!("chaos-{}", plan.mode.name()))?;
@@ -70,15 +70,15 @@ impl Place {
             .endpoint()
             .trim_start_matches("http://")
             .parse()
-            .context("the S3 server has no plain address")?;
+            .context("the S3 server's address has no port")?;
         let store = Proxy::start(upstream, faults.clone(), Random::of(&[plan.seed, 2]))?;
         let mut brokers = Vec::new();
         if plan.mode == Mode::Slate {
             for number in 0..BROKERS {
                 let listen = free_address()?;
                 let random = Random::of(&[plan.seed, 3, number as u64]);
-                let way = Proxy::start(listen, faults.clone(), random)?;
-                brokers.push(Broker { listen, way });
+                let proxy = Proxy::start(listen, faults.clone(), random)?;
+                brokers.push(Broker { listen, proxy });
             }
         }
         let folder = folder_of(plan, &bucket)?;
@@ -94,27 +94,27 @@ impl Place {
         })
     }
 
-    /// How many brokers there are.
+    /// The number of brokers.
     pub fn brokers(&self) -> usize {
         self.brokers.len()
     }
 
-    /// All faulty ways.
-    pub fn ways(&self) -> impl Iterator<Item = &Proxy> {
-        std::iter::once(&self.store).chain(self.brokers.iter().map(|broker| &broker.way))
+    /// All faulty proxies.
+    pub fn proxies(&self) -> impl Iterator<Item = &Proxy> {
+        std::iter::once(&self.store).chain(self.brokers.iter().map(|broker| &broker.proxy))
     }
 
-    /// The file that handlers write to.
+    /// The log of the handlers.
     pub fn handler_log(&self) -> PathBuf {
         self.folder.join("handlers.log")
     }
 
     /// A command on the bucket itself.
-    fn on_bucket(&self, way: Way) -> Command {
+    fn on_bucket(&self, route: Route) -> Command {
         let mut command = Command::new(&self.program);
-        let endpoint = match way {
-            Way::Faulty(_) => format!("http://{}", self.store.address()),
-            Way::Straight => self.server.endpoint().to_owned(),
+        let endpoint = match route {
+            Route::Faulty(_) => format!("http://{}", self.store.address()),
+            Route::Straight => self.server.endpoint().to_owned(),
         };
         let engine = match self.mode {
             Mode::Direct => "",
@@ -127,10 +127,8 @@ impl Place {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", &self.folder)
             .env("QO_STORE", format!("s3://{}{engine}", self.bucket))
+            .envs(self.server.variables())
             .env("S3_ENDPOINT", endpoint)
-            .env("AWS_ACCESS_KEY_ID", self.server.access_key())
-            .env("AWS_SECRET_ACCESS_KEY", self.server.secret_key())
-            .env("AWS_ALLOW_HTTP", "true")
             .env("QO_MONITOR_CHECK_INTERVAL", "2")
             .env("QO_MONITOR_SWEEP_INTERVAL", "10")
             .env("RUST_LOG", "info")
@@ -138,19 +136,19 @@ impl Place {
         command
     }
 
-    /// A command on the queue, as clients and workers see it.
-    fn on_queue(&self, way: Way) -> Command {
-        let mut command = self.on_bucket(way);
+    /// A command on the queue, as clients and workers run it.
+    fn on_queue(&self, route: Route) -> Command {
+        let mut command = self.on_bucket(route);
         if !self.brokers.is_empty() {
             let mut servers: Vec<String> = self
                 .brokers
                 .iter()
-                .map(|broker| match way {
-                    Way::Faulty(_) => format!("http://{}", broker.way.address()),
-                    Way::Straight => format!("http://{}", broker.listen),
+                .map(|broker| match route {
+                    Route::Faulty(_) => format!("http://{}", broker.proxy.address()),
+                    Route::Straight => format!("http://{}", broker.listen),
                 })
                 .collect();
-            if let Way::Faulty(first) = way {
+            if let Route::Faulty(first) = route {
                 let count = servers.len();
                 servers.rotate_left(first % count);
             }
@@ -159,9 +157,9 @@ impl Place {
         command
     }
 
-    /// A worker of this name.
+    /// A worker.
     pub fn worker(&self, name: &str, number: usize) -> Command {
-        let mut command = self.on_queue(Way::Faulty(number));
+        let mut command = self.on_queue(Route::Faulty(number));
         let handler = format!("work=sh {}/handler.sh", self.folder.display());
         command
             .args(["worker", "--id", name, "--exec", &handler])
@@ -174,30 +172,30 @@ impl Place {
     /// A broker.
     pub fn broker(&self, number: usize) -> Option<Command> {
         let broker = self.brokers.get(number)?;
-        let mut command = self.on_bucket(Way::Faulty(number));
+        let mut command = self.on_bucket(Route::Faulty(number));
         command.args(["serve", "--listen", &broker.listen.to_string()]);
         Some(command)
     }
 
-    /// A client that submits what it is given line by line.
-    pub fn submitter(&self, way: Way) -> Command {
-        let mut command = self.on_queue(way);
+    /// A client that submits the tasks on its standard input.
+    pub fn submitter(&self, route: Route) -> Command {
+        let mut command = self.on_queue(route);
         command.args(["submit", "--many", "-", "--full", "--json"]);
         command
     }
 
-    /// Makes the bucket known, so that nothing has to be found out about it under faults.
+    /// Probes the bucket, so that no process has to do so under faults.
     pub fn prepare(&self) -> Result<()> {
-        // A broker looks the bucket over by itself when it starts.
+        // A broker probes the bucket when it starts.
         if self.mode != Mode::Slate {
             self.tasks()?;
         }
         Ok(())
     }
 
-    /// All tasks, as they are now.
+    /// All tasks.
     pub fn tasks(&self) -> Result<Vec<Task>> {
-        let mut command = self.on_queue(Way::Straight);
+        let mut command = self.on_queue(Route::Straight);
         let output = command
             .args(["list", "--all", "--json"])
             .output()
@@ -209,18 +207,18 @@ impl Place {
                 String::from_utf8_lossy(&output.stderr).trim()
             );
         }
-        let text = String::from_utf8(output.stdout).context("a list is not UTF-8")?;
+        let text = String::from_utf8(output.stdout).context("the list is not UTF-8")?;
         text.lines()
             .map(|line| {
                 decode(line.as_bytes())
-                    .with_context(|| format!("a listed task cannot be read: {line}"))
+                    .with_context(|| format!("cannot read a listed task: {line}"))
             })
             .collect()
     }
 
     /// Removes the bucket, and the folder unless it is kept.
     pub fn remove(self, keep: bool) {
-        // What cannot be removed is below the target directory, and goes with it.
+        // What cannot be removed is below the target directory.
         let _ = self.server.delete_bucket(&self.bucket);
         if !keep {
             let _ = std::fs::remove_dir_all(&self.folder);
@@ -228,10 +226,10 @@ impl Place {
     }
 }
 
-/// A port that is free now.
+/// An address with a free port.
 fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("there is no free port")?;
-    listener.local_addr().context("there is no free port")
+    let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
+    listener.local_addr().context("no free port")
 }
 
 /// A folder below the target directory.
@@ -248,6 +246,6 @@ fn folder_of(plan: &Plan, bucket: &str) -> Result<PathBuf> {
     let name = format!("{}-{}-{suffix}", plan.mode.name(), plan.seed);
     let folder = target.join("chaos").join(name);
     std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make {}", folder.display()))?;
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     std::path::absolute(&folder).context("the folder has no absolute path")
 }

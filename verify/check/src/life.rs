@@ -1,83 +1,101 @@
-//! Follows each task through every version that was ever stored: each change must be one that the rules know, made from the version
+//! Follows each task through every version that was ever stored: each change must be one that the rules allow, made from the version
 //! before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use qo_core::task::{Event, decode};
 use qo_core::{LeaseId, OpId, Status, Task, TaskId, Timestamp};
 
-use super::group;
-use crate::journal::Asked;
-use crate::store::Written;
+use crate::call::CallKind;
+use crate::cause::{Cause, cause_of};
+use crate::group;
 
-/// A replay that comes while a purge is under way is lost with the task, as one that comes later would find none.
-const PURGE_TAKES: Duration = Duration::from_mins(3);
-/// How far a process that is not disturbed may be wrong about the store's time.
+/// How far the clock of an undisturbed process may be from the store's.
 const CLOCK_TOLERANCE_MS: u64 = 2_500;
 
-/// One change of a record.
+/// One write of a record.
+#[derive(Debug, Clone)]
+pub struct StoredVersion {
+    /// When, by the store's clock.
+    pub at: Timestamp,
+    /// When, as a position in the order of all recorded events.
+    pub tick: u64,
+    /// The stored bytes; none after a deletion.
+    pub body: Option<Bytes>,
+    /// Whether the bytes were damaged, not written by a request.
+    pub damaged: bool,
+}
+
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Somebody asked for it.
-    Asked(Asked),
-    /// The lease ran out.
+    /// A call requested it.
+    Call(CallKind),
+    /// The lease expired.
     LeaseExpiry,
-    /// It waited for too long.
+    /// The task waited past its expiry.
     Expiry,
-    /// Whoever wanted it had gone before it was handed out, and the engine has given it back.
-    TakenBack,
+    /// The engine released a claim whose caller had gone before the reply.
+    Returned,
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Asked(asked) => write!(f, "{asked:?}"),
-            by_itself => write!(f, "{by_itself:?}"),
+            Self::Call(kind) => write!(f, "{kind:?}"),
+            automatic => write!(f, "{automatic:?}"),
         }
     }
 }
 
-/// One change, with when it was made.
+/// One change of a task.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// What.
+    /// Its kind.
     pub step: Step,
-    /// When, among everything that happened.
+    /// When, as a position in the order of all recorded events.
     pub tick: u64,
     /// When, by the store's clock.
     pub at: Timestamp,
-    /// What the task was before; nothing, before a submit.
+    /// The task before it; none for a submit.
     pub before: Option<Box<Task>>,
-    /// What it is after it; nothing, after a purge.
+    /// The task after it; none for a purge.
     pub after: Option<Box<Task>>,
 }
 
-/// An attempt.
+/// One attempt of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attempt {
-    /// Of this task.
+    /// The task.
     pub task: TaskId,
-    /// Its number.
+    /// The number of the attempt.
     pub number: u32,
-    /// Its claim.
+    /// Its lease.
     pub lease: LeaseId,
 }
 
 /// The life of one task.
 #[derive(Debug, Default)]
 pub struct Life {
-    /// Its changes.
+    /// Its changes, oldest first.
     pub changes: Vec<Change>,
-    /// Its attempts, as stored.
+    /// Its stored attempts.
     pub attempts: Vec<Attempt>,
-    /// What it is in the end; nothing, if it was purged.
+    /// Its last state; none if it was purged.
     pub last: Option<Task>,
 }
 
 impl Life {
-    fn add(&mut self, step: Step, version: &Written, before: Option<Task>, after: Option<Task>) {
+    fn add(
+        &mut self,
+        step: Step,
+        version: &StoredVersion,
+        before: Option<Task>,
+        after: Option<Task>,
+    ) {
         self.changes.push(Change {
             step,
             tick: version.tick,
@@ -88,35 +106,59 @@ impl Life {
         self.last = after;
     }
 
-    /// How often a step was taken.
+    /// The number of changes of a kind.
     pub fn count(&self, step: Step) -> usize {
         let changes = self.changes.iter();
         changes.filter(|change| change.step == step).count()
     }
 }
 
-/// How a run and its engine went about it.
+/// What a run and its engine allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Manner {
-    /// Whether nothing disturbs the clocks of the processes, so that due times are kept to the second.
-    pub undisturbed: bool,
-    /// Whether one write may hold several changes of one task.
+pub struct Conditions {
+    /// The clocks of the processes are undisturbed, so due times hold to the second.
+    pub punctual: bool,
+    /// One write may contain several changes of one task.
     pub grouped: bool,
+    /// Every renewal has an operation id of its own. A renewal leaves no event, so an engine that retries one after another write built on it
+    /// applies it again.
+    pub renewals_once: bool,
+    /// Every stored attempt was handed out: no caller died or gave up while it claimed.
+    pub claims_answered: bool,
+    /// How long a purge may take. A replay during that time is lost with the task.
+    pub purge_max: Duration,
+    /// How far apart the clocks of two processes may be.
+    pub clock_difference_ms: u64,
+}
+
+impl Conditions {
+    /// An engine that writes each change by itself, and processes whose clocks are right.
+    pub fn strict() -> Self {
+        Self {
+            punctual: true,
+            grouped: false,
+            renewals_once: false,
+            claims_answered: false,
+            purge_max: Duration::from_mins(3),
+            clock_difference_ms: 3_000,
+        }
+    }
 }
 
 /// Follows a task through its versions.
-pub(super) fn live(id: TaskId, versions: &[Written], manner: Manner) -> Result<Life, String> {
+fn live(id: TaskId, versions: &[StoredVersion], conditions: Conditions) -> Result<Life, String> {
     let mut life = Life::default();
     let mut ops: BTreeSet<OpId> = BTreeSet::new();
     let mut replayed_at = None;
     for version in versions {
         let Some(body) = &version.body else {
             let gone = life.last.take().ok_or("was deleted twice")?;
-            let replayed = replayed_at.is_some_and(|at| version.at.since(at) < PURGE_TAKES);
+            let replayed =
+                replayed_at.is_some_and(|at| version.at.since(at) < conditions.purge_max);
             if !gone.status.is_terminal() && !replayed {
                 return Err(format!("was deleted while it was {}", gone.status));
             }
-            life.add(Step::Asked(Asked::Purge), version, Some(gone), None);
+            life.add(Step::Call(CallKind::Purge), version, Some(gone), None);
             continue;
         };
         let stored = decode(body).map_err(|error| format!("cannot be read: {error}"))?;
@@ -124,7 +166,7 @@ pub(super) fn live(id: TaskId, versions: &[Written], manner: Manner) -> Result<L
             return Err(format!("is stored as task {}", stored.id));
         }
         let changes = group::unfold(life.last.as_ref(), &stored)?;
-        if changes.len() > 1 && !manner.grouped {
+        if changes.len() > 1 && !conditions.grouped {
             return Err(format!(
                 "revision {} was not made from the one before",
                 stored.revision
@@ -133,22 +175,21 @@ pub(super) fn live(id: TaskId, versions: &[Written], manner: Manner) -> Result<L
         for (event, next) in changes {
             let before = life.last.take();
             let step = step(before.as_ref(), &next, event, version)?;
-            // A renewal leaves no event, so that one that somebody built upon is not recognised and is made again.
-            if step != Step::Asked(Asked::Keep) {
+            if step != Step::Call(CallKind::Renew) || conditions.renewals_once {
                 let op = next.op_id.ok_or("a version names no operation")?;
                 if !ops.insert(op) {
                     return Err(format!("operation {op} was applied twice"));
                 }
             }
-            honour(step, before.as_ref(), &next, version, manner)?;
-            if step == Step::Asked(Asked::Claim) {
+            check_step(step, before.as_ref(), &next, version, conditions)?;
+            if step == Step::Call(CallKind::Claim) {
                 life.attempts.push(Attempt {
                     task: id,
                     number: next.attempt,
                     lease: next.lease_id.ok_or("was claimed without a lease")?,
                 });
             }
-            if step == Step::Asked(Asked::Replay) {
+            if step == Step::Call(CallKind::Replay) {
                 replayed_at = Some(version.at);
             }
             life.add(step, version, before, Some(next));
@@ -157,16 +198,16 @@ pub(super) fn live(id: TaskId, versions: &[Written], manner: Manner) -> Result<L
     Ok(life)
 }
 
-/// Which step leads from one state to the next.
+/// The step that leads from one state to the next.
 fn step(
     last: Option<&Task>,
     next: &Task,
     event: Option<&Event>,
-    version: &Written,
+    version: &StoredVersion,
 ) -> Result<Step, String> {
     let Some(last) = last else {
         return if next.status == Status::Pending && next.revision == 1 && next.attempt == 0 {
-            Ok(Step::Asked(Asked::Submit))
+            Ok(Step::Call(CallKind::Submit))
         } else {
             Err("does not begin with a submit".to_owned())
         };
@@ -178,86 +219,81 @@ fn step(
         ));
     }
     if next.input() != last.input() || next.created_at != last.created_at {
-        return Err("has become another task".to_owned());
+        return Err("its input or its creation time changed".to_owned());
     }
-    let error = event.and_then(|event| event.error.as_deref()).unwrap_or("");
+    let cause = event.map_or(Cause::Requested, cause_of);
     let step = match (last.status, next.status) {
-        (Status::Pending, Status::Running) => Step::Asked(Asked::Claim),
-        (Status::Pending, Status::Cancelled) if error.starts_with("expired") => Step::Expiry,
-        (Status::Pending, Status::Cancelled) => Step::Asked(Asked::Cancel),
-        (Status::Running, Status::Running) if event.is_some() => Step::Asked(Asked::Cancel),
-        (Status::Running, Status::Running) => Step::Asked(Asked::Keep),
-        (Status::Running, Status::Completed) => Step::Asked(Asked::Complete),
-        (Status::Running, Status::Pending | Status::Failed | Status::Cancelled) => {
-            if error.starts_with("the lease ran out") {
-                Step::LeaseExpiry
-            } else if error.starts_with("released") {
-                Step::Asked(Asked::Release)
-            } else if error.starts_with("snoozed") {
-                Step::Asked(Asked::Snooze)
-            } else {
-                Step::Asked(Asked::Fail)
-            }
-        }
+        (Status::Pending, Status::Running) => Step::Call(CallKind::Claim),
+        (Status::Pending, Status::Cancelled) if cause == Cause::TaskExpired => Step::Expiry,
+        (Status::Pending, Status::Cancelled) => Step::Call(CallKind::Cancel),
+        (Status::Running, Status::Running) if event.is_some() => Step::Call(CallKind::Cancel),
+        (Status::Running, Status::Running) => Step::Call(CallKind::Renew),
+        (Status::Running, Status::Completed) => Step::Call(CallKind::Complete),
+        (Status::Running, Status::Pending | Status::Failed | Status::Cancelled) => match cause {
+            Cause::LeaseExpired => Step::LeaseExpiry,
+            Cause::Released => Step::Call(CallKind::Release),
+            Cause::Snoozed => Step::Call(CallKind::Snooze),
+            Cause::TaskExpired | Cause::Requested => Step::Call(CallKind::Fail),
+        },
         (Status::Completed | Status::Failed | Status::Cancelled, Status::Pending) => {
-            Step::Asked(Asked::Replay)
+            Step::Call(CallKind::Replay)
         }
         (Status::Completed | Status::Failed | Status::Cancelled, Status::Archived) => {
-            Step::Asked(Asked::Archive)
+            Step::Call(CallKind::Archive)
         }
         (Status::Archived, Status::Completed | Status::Failed | Status::Cancelled) => {
-            Step::Asked(Asked::Unarchive)
+            Step::Call(CallKind::Unarchive)
         }
         (from, to) => return Err(format!("went from {from} to {to}")),
     };
-    if next.attempt != last.attempt + u32::from(step == Step::Asked(Asked::Claim)) {
+    if next.attempt != last.attempt + u32::from(step == Step::Call(CallKind::Claim)) {
         return Err(format!(
             "attempt {} follows attempt {}",
             next.attempt, last.attempt
         ));
     }
-    if step == Step::Asked(Asked::Keep) && next.lease_id != last.lease_id {
-        return Err("a renewal has changed the claim".to_owned());
+    if step == Step::Call(CallKind::Renew) && next.lease_id != last.lease_id {
+        return Err("a renewal changed the lease".to_owned());
     }
     if let (Step::LeaseExpiry, Some(end)) = (step, last.lease_expires_at)
         && version.at < end
     {
         return Err(format!(
-            "the lease until {end} was ended at {}, too early",
+            "the lease until {end} was ended too early, at {}",
             version.at
         ));
     }
     Ok(step)
 }
 
-/// What each step has to respect beside its place in the order of statuses.
-fn honour(
+/// Checks what a step has to respect beside the order of statuses: retries, cancellation and due times.
+fn check_step(
     step: Step,
     last: Option<&Task>,
     next: &Task,
-    version: &Written,
-    manner: Manner,
+    version: &StoredVersion,
+    conditions: Conditions,
 ) -> Result<(), String> {
     let Some(last) = last else { return Ok(()) };
     let counted = match step {
-        Step::LeaseExpiry | Step::Asked(Asked::Fail) => match next.status {
+        Step::LeaseExpiry | Step::Call(CallKind::Fail) => match next.status {
             Status::Pending => 1,
-            // A task that was called off while it ran ends here, whether or not a retry was left.
+            // A task whose cancellation was requested while it ran ends here, with or without retries left.
             Status::Cancelled => next.retry_count.saturating_sub(last.retry_count).min(1),
             _ => 0,
         },
-        Step::Asked(Asked::Replay) => {
+        Step::Call(CallKind::Replay) => {
             return if next.retry_count == 0 {
                 Ok(())
             } else {
-                Err("a replay kept the retries of before".to_owned())
+                Err("a replay kept the retry count".to_owned())
             };
         }
         _ => 0,
     };
     if next.retry_count != last.retry_count + counted {
         return Err(format!(
-            "{step:?} took the retries from {} to {}",
+            "{step:?} changed the retry count from {} to {}",
             last.retry_count, next.retry_count
         ));
     }
@@ -271,15 +307,15 @@ fn honour(
         && next.status == Status::Failed
         && last.retry_count < last.max_retries
     {
-        return Err("was given up with retries left".to_owned());
+        return Err("failed with retries left".to_owned());
     }
     if last.status == Status::Running && last.cancel_requested && next.status == Status::Pending {
-        return Err("was called off, and is pending again".to_owned());
+        return Err("is pending again although its cancellation was requested".to_owned());
     }
-    if step == Step::Asked(Asked::Claim) && manner.undisturbed {
+    if step == Step::Call(CallKind::Claim) && conditions.punctual {
         if last.available_at > version.at.plus_millis(CLOCK_TOLERANCE_MS) {
             return Err(format!(
-                "was claimed at {}, and is due at {}",
+                "was claimed at {} although it is due at {}",
                 version.at, last.available_at
             ));
         }
@@ -288,33 +324,33 @@ fn honour(
             .zip(last.expires_at)
             .is_some_and(|(started, expires)| started > expires.plus_millis(CLOCK_TOLERANCE_MS))
         {
-            return Err("was claimed after it had expired".to_owned());
+            return Err("was claimed after its expiry".to_owned());
         }
     }
     Ok(())
 }
 
-/// Finds the releases that nobody can have asked for, because nobody was ever handed that attempt.
-pub(super) fn tell_taken_back(lives: &mut BTreeMap<TaskId, Life>, handed_out: &BTreeSet<LeaseId>) {
+/// Marks the releases of attempts that were never handed out: the engine made them itself.
+pub(crate) fn mark_returned(lives: &mut BTreeMap<TaskId, Life>, handed_out: &BTreeSet<LeaseId>) {
     let changes = lives.values_mut().flat_map(|life| &mut life.changes);
-    for change in changes.filter(|change| change.step == Step::Asked(Asked::Release)) {
+    for change in changes.filter(|change| change.step == Step::Call(CallKind::Release)) {
         let lease = change.before.as_ref().and_then(|before| before.lease_id);
         if lease.is_some_and(|lease| !handed_out.contains(&lease)) {
-            change.step = Step::TakenBack;
+            change.step = Step::Returned;
         }
     }
 }
 
-/// The lives of all tasks, and what is wrong with them.
+/// The lives of all tasks that follow the rules, and why the others do not. Leaves out the `damaged` tasks.
 pub fn lives(
-    records: &BTreeMap<TaskId, Vec<Written>>,
-    spoiled: &BTreeSet<TaskId>,
-    manner: Manner,
+    records: &BTreeMap<TaskId, Vec<StoredVersion>>,
+    damaged: &BTreeSet<TaskId>,
+    conditions: Conditions,
 ) -> (BTreeMap<TaskId, Life>, Vec<(TaskId, String)>) {
     let mut lives = BTreeMap::new();
     let mut wrong = Vec::new();
-    for (id, versions) in records.iter().filter(|(id, _)| !spoiled.contains(id)) {
-        match live(*id, versions, manner) {
+    for (id, versions) in records.iter().filter(|(id, _)| !damaged.contains(id)) {
+        match live(*id, versions, conditions) {
             Ok(life) => {
                 lives.insert(*id, life);
             }

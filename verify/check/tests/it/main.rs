@@ -1,0 +1,12 @@
+//! Every breach is found: each test breaks one promise in an otherwise correct history.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests panic on errors"
+)]
+
+mod final_state;
+mod history;
+mod scene;
