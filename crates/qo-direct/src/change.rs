@@ -66,7 +66,7 @@ impl DirectEngine {
                 // Something on the way repeated the write, and answered with the fate of the second copy.
                 self.publish(&stored.task).await;
                 let operation = operation_name(&action);
-                self.shared.watchers.tell(operation, &stored.task);
+                self.shared.watchers.notify(operation, &stored.task);
                 return Ok(Changed {
                     task: stored.task,
                     tag: Some(stored.tag),
@@ -117,7 +117,7 @@ impl DirectEngine {
         self.shared
             .index_gc
             .sweep(index::stale_keys(&before, &task, now));
-        self.shared.watchers.tell(operation, &task);
+        self.shared.watchers.notify(operation, &task);
         Ok(Changed {
             task,
             tag: written.tag().cloned(),

@@ -57,7 +57,7 @@ impl DirectEngine {
         let key = vec![Key::Task(id).to_string()];
         self.remove(&key).await?;
         self.remove_versions(&key).await?;
-        self.shared.watchers.tell("purge", &task);
+        self.shared.watchers.notify("purge", &task);
         Ok(())
     }
 

@@ -53,7 +53,7 @@ impl DirectEngine {
         };
         let submitted = self.create(id, request, input).await?;
         if !submitted.duplicate {
-            self.shared.watchers.tell("submit", &submitted.task);
+            self.shared.watchers.notify("submit", &submitted.task);
         }
         Ok(submitted)
     }
