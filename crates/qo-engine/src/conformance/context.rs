@@ -188,7 +188,10 @@ impl<'a> TestContext<'a> {
     }
 
     /// Runs jobs concurrently, on all threads of the runtime.
-    pub(super) async fn at_once<T: Send + 'static>(&self, jobs: Vec<BoxFuture<T>>) -> Vec<T> {
+    pub(super) async fn run_concurrently<T: Send + 'static>(
+        &self,
+        jobs: Vec<BoxFuture<T>>,
+    ) -> Vec<T> {
         let runtime = self.harness.runtime();
         let receivers: Vec<_> = jobs
             .into_iter()
@@ -232,12 +235,15 @@ pub(super) fn rejection<T: std::fmt::Debug>(result: Result<T, EngineError>) -> R
 }
 
 /// Asserts that the task does not exist.
-pub(super) fn not_found<T: std::fmt::Debug>(result: Result<T, EngineError>, id: TaskId) {
+pub(super) fn assert_not_found<T: std::fmt::Debug>(result: Result<T, EngineError>, id: TaskId) {
     assert_eq!(rejection(result), Rejection::NotFound { id });
 }
 
 /// Asserts that the operation is rejected because of the task's status.
-pub(super) fn wrong_status<T: std::fmt::Debug>(result: Result<T, EngineError>, expected: Status) {
+pub(super) fn assert_wrong_status<T: std::fmt::Debug>(
+    result: Result<T, EngineError>,
+    expected: Status,
+) {
     match rejection(result) {
         Rejection::WrongStatus { status, .. } => assert_eq!(status, expected),
         other => panic!("expected a wrong status, got {other:?}"),
@@ -245,7 +251,10 @@ pub(super) fn wrong_status<T: std::fmt::Debug>(result: Result<T, EngineError>, e
 }
 
 /// Asserts that the value of the named field is rejected.
-pub(super) fn out_of_bounds<T: std::fmt::Debug>(result: Result<T, EngineError>, expected: &str) {
+pub(super) fn assert_out_of_bounds<T: std::fmt::Debug>(
+    result: Result<T, EngineError>,
+    expected: &str,
+) {
     match rejection(result) {
         Rejection::OutOfBounds { field, .. } => assert_eq!(field, expected),
         other => panic!("expected {expected} to be out of bounds, got {other:?}"),
