@@ -29,7 +29,7 @@ fn a_store_is_prepared_once_and_found_so_afterwards() {
     assert_eq!(outcome(&[]), "done");
     assert_eq!(outcome(&[]), "already_so");
     let shown = place.qo(&["init", "--dry-run"]);
-    assert!(shown.assert(0).stdout.contains("already so"), "{shown:#?}");
+    assert!(shown.assert(0).stdout.contains("unchanged"), "{shown:#?}");
 }
 
 #[test]

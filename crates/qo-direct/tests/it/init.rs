@@ -91,7 +91,7 @@ async fn prepares_and_prepares_again(place: Place, was_versioned: bool) {
         assert_eq!(outcome(&report, name), InitOutcome::Done, "{report}");
     }
     let versioning = if was_versioned {
-        InitOutcome::AlreadySo
+        InitOutcome::Unchanged
     } else {
         InitOutcome::Done
     };
@@ -114,7 +114,7 @@ async fn prepares_and_prepares_again(place: Place, was_versioned: bool) {
 
     let again = run(&place, &options()).await;
     for step in &again.steps {
-        assert_eq!(step.outcome, InitOutcome::AlreadySo, "{again}");
+        assert_eq!(step.outcome, InitOutcome::Unchanged, "{again}");
     }
     assert_eq!(admin.lifecycle().await.unwrap(), rules);
 
@@ -167,8 +167,8 @@ async fn what_is_not_asked_for_is_left_alone() {
     };
     let report = run(&place, &asked).await;
     assert!(report.is_ready(), "{report}");
-    assert_eq!(outcome(&report, "versioning"), InitOutcome::NotAsked);
-    assert_eq!(outcome(&report, "cors"), InitOutcome::NotAsked);
+    assert_eq!(outcome(&report, "versioning"), InitOutcome::Skipped);
+    assert_eq!(outcome(&report, "cors"), InitOutcome::Skipped);
     let admin = place.store.admin.unwrap();
     assert_eq!(admin.versioning().await.unwrap(), Versioning::Off);
     assert_eq!(admin.cors().await.unwrap(), []);
