@@ -1,7 +1,7 @@
 //! Checks a queue and its store, and reports problems with hints.
 //!
-//! It changes no task. It writes only below `probe/` and deletes what it wrote, except for the probe's verdict, which is stored as
-//! at every start. All checks share one time limit, and a check that fails does not stop the others.
+//! It changes no task. It writes below `probe/` and deletes what it wrote, and it stores the probe's verdict as every start does. All
+//! checks share one time limit, and a check that fails does not stop the others.
 
 mod index;
 mod report;

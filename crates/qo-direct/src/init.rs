@@ -237,7 +237,7 @@ async fn versioning(
         return step_result(InitOutcome::Skipped, detail);
     }
     if options.dry_run {
-        let detail = "switches versioning on, and back off if that breaks conditional writes";
+        let detail = "switches versioning on, and back if that breaks conditional writes";
         return step_result(InitOutcome::WouldDo, detail);
     }
     if let Err(error) = admin.set_versioning(Versioning::On).await {
@@ -268,7 +268,7 @@ async fn versioning(
     };
     let restored = match admin.set_versioning(before).await {
         Ok(()) => "versioning was switched back; the bucket is usable without it if it passes the probe at the next start".to_owned(),
-        Err(error) => format!("versioning COULD NOT be switched back ({error}): do not use this bucket before it is off"),
+        Err(error) => format!("versioning COULD NOT be switched back ({error}): do not use this bucket until it is"),
     };
     let detail = format!("with versioning on, {problem} ({restored})");
     step_result(InitOutcome::Refused, detail)
@@ -377,7 +377,7 @@ async fn lifecycle(
     }
     // A store that understands only part of a rule may delete too much.
     admin.set_lifecycle(&present).await?;
-    let detail = "the store accepted the rules but changed them, so they were removed again; if the bucket keeps versions, delete old ones of index, worker and signal objects by other means";
+    let detail = "the store accepted the rules but changed them, so the previous rules were restored; if the bucket keeps versions, delete old ones of index, worker and signal objects by other means";
     Ok(step_result(InitOutcome::Unsupported, detail))
 }
 

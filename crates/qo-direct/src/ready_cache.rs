@@ -73,7 +73,7 @@ struct CachedPage {
 }
 
 impl ReadyListName {
-    fn wants(&self, shard: Shard) -> bool {
+    fn includes(&self, shard: Shard) -> bool {
         self.shards.is_empty() || self.shards.contains(&shard)
     }
 }
@@ -128,7 +128,7 @@ impl DirectEngine {
                     Ok(Key::Ready(entry)) => Some(entry),
                     _ => None,
                 })
-                .filter(|entry| name.wants(entry.id.shard()))
+                .filter(|entry| name.includes(entry.id.shard()))
                 .collect();
             match page.next {
                 // All entries belong to other shards, or were just claimed and are about to be deleted: read the next page.

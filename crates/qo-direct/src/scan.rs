@@ -176,7 +176,7 @@ impl DirectEngine {
         let mut ids = Vec::with_capacity(keys.len());
         for key in &keys {
             if let Ok(Key::Task(id)) = key.parse::<Key>()
-                && request.wants(id.shard())
+                && request.includes(id.shard())
             {
                 ids.push(id);
             }

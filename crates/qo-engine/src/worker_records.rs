@@ -31,7 +31,7 @@ pub async fn list(client: &StoreClient) -> Result<Vec<WorkerInfo>, EngineError> 
                 Ok(object) => match serde_json::from_slice(&object.body) {
                     Ok(worker) => workers.push(worker),
                     Err(error) => {
-                        tracing::warn!(%error, "skipping a worker record that cannot be parsed")
+                        tracing::warn!(%error, "skipping a worker record that cannot be parsed");
                     }
                 },
                 // It was deleted after the LIST.

@@ -36,7 +36,7 @@ impl ClaimRequest {
     }
 
     /// Whether the request includes tasks of this shard.
-    pub fn wants(&self, shard: Shard) -> bool {
+    pub fn includes(&self, shard: Shard) -> bool {
         self.shards.is_empty() || self.shards.contains(&shard)
     }
 }

@@ -142,7 +142,7 @@ impl<'a> TestContext<'a> {
 
     pub(super) async fn assert_nothing_to_claim(&self) {
         let claimed = self.engine.claim(&self.claim_request(10)).await.unwrap();
-        assert_eq!(claimed, [], "no task can be claimed");
+        assert_eq!(claimed, [], "expected no claimable tasks");
     }
 
     pub(super) async fn get(&self, id: TaskId) -> Task {
@@ -171,7 +171,7 @@ impl<'a> TestContext<'a> {
 
     /// Waits until a task that is due at `last` is due by the clock of every process.
     pub(super) async fn wait_until_due_everywhere(&self, engine: &dyn Engine, last: Timestamp) {
-        self.poll_until("all are due", async || {
+        self.poll_until("all tasks are due", async || {
             (engine.now() > last.plus_millis(CLOCK_SLACK_MS)).then_some(())
         })
         .await;
