@@ -1,13 +1,13 @@
-//! One small object that tells monitors whether tasks may be running.
+//! One small object that shows lease reapers whether tasks may be running.
 //!
-//! A monitor that listed the leases twice a minute, for nothing, would cost half a dollar a month in every idle worker. So a
-//! process that claims says so first, at most every 30 s, and an idle monitor asks for that with a conditional GET, which
-//! costs a twelfth of a LIST. It lists
-//! - for two minutes after it has seen a change: a claim is at most 30 s younger than what its process last said, and so its
-//!   lease entry is there before the two minutes are over;
-//! - as long as its last list showed something;
-//! - every five minutes in any case, because the claiming process may have failed to say so;
-//! - whenever the question is not answered.
+//! Listing the leases twice a minute in an idle bucket would cost half a dollar a month for every idle worker. Therefore a
+//! process announces its claims in this object before it claims, at most every 30 s. An idle lease reaper reads the object with a
+//! conditional GET, which costs a twelfth of a LIST. It lists the leases
+//! - for two minutes after it has seen a change: a claim is at most 30 s newer than the last announcement of its process, so its
+//!   lease entry is written before the two minutes end;
+//! - as long as its last LIST returned entries;
+//! - every five minutes in any case, because the announcement may have failed;
+//! - whenever it cannot read the object.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -20,80 +20,82 @@ use qo_store::runtime::RuntimeExt;
 
 use super::{DirectEngine, lock};
 
-/// How often a process that claims says so at the most.
+/// The minimum time between two announcements of a process.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
-/// How long after a change there may be leases that a list has not shown yet.
+/// How long after an announcement there may be leases that no LIST has shown yet.
 const ACTIVE_INTERVAL: Duration = Duration::from_mins(2);
-/// How often the leases are listed although nothing was said.
+/// How often the leases are listed without an announcement.
 const FALLBACK_INTERVAL: Duration = Duration::from_mins(5);
 
 #[derive(Default)]
 pub(super) struct Activity {
-    /// When this process last said that it claims. Held while it does, so that no claim overtakes it.
+    /// When this process last announced claims. Locked during the write, so that no claim overtakes its announcement.
     announced_at: tokio::sync::Mutex<Option<Duration>>,
-    seen: Mutex<Seen>,
+    observed: Mutex<ObservedActivity>,
 }
 
-/// What a monitor knows.
+/// What the lease reaper of this process has observed.
 #[derive(Default, Clone)]
-struct Seen {
+struct ObservedActivity {
     tag: Option<Tag>,
     changed_at: Option<Duration>,
-    /// When the leases were last listed, and whether there were none.
+    /// When the leases were last listed, and whether the list was empty.
     listed: Option<(Duration, bool)>,
 }
 
 impl DirectEngine {
-    /// Says that tasks are about to be claimed, unless that was said just now.
+    /// Announces that tasks are about to be claimed, unless that was announced recently.
     pub(super) async fn announce_claims(&self) {
         let mut announced_at = self.shared.activity.announced_at.lock().await;
         let now = self.runtime().monotonic();
         if announced_at.is_some_and(|at| now < at + ANNOUNCE_INTERVAL) {
             return;
         }
-        // Any bytes will do that were never there before.
+        // The body only has to differ from all earlier ones.
         let body = format!("{{\"op_id\":\"{}\"}}", self.runtime().new_op_id());
         match self.client().put(CLAIMS_KEY, Bytes::from(body)).await {
             Ok(_) => *announced_at = Some(now),
             Err(error) => {
-                tracing::debug!(%error, "idle monitors were not told; they look by themselves later");
+                tracing::debug!(%error, "could not announce claims; idle lease reapers list the leases later without it");
             }
         }
     }
 
-    /// Remembers what a list of the leases has shown.
-    pub(super) fn leases_were_listed(&self, at: Duration, none: bool) {
-        lock(&self.shared.activity.seen).listed = Some((at, none));
+    /// Records when the leases were listed and whether the list was empty.
+    pub(super) fn record_lease_list(&self, at: Duration, is_empty: bool) {
+        lock(&self.shared.activity.observed).listed = Some((at, is_empty));
     }
 
     /// Whether there may be leases.
-    pub(super) async fn may_be_running(&self) -> bool {
+    pub(super) async fn may_have_leases(&self) -> bool {
         let now = self.runtime().monotonic();
-        let seen = lock(&self.shared.activity.seen).clone();
-        let Some((listed_at, true)) = seen.listed else {
+        let observed = lock(&self.shared.activity.observed).clone();
+        let Some((listed_at, true)) = observed.listed else {
             return true;
         };
         if now >= listed_at + FALLBACK_INTERVAL
-            || seen.changed_at.is_some_and(|at| now < at + ACTIVE_INTERVAL)
+            || observed
+                .changed_at
+                .is_some_and(|at| now < at + ACTIVE_INTERVAL)
         {
             return true;
         }
-        let found = match &seen.tag {
+        let result = match &observed.tag {
             Some(tag) => self.client().get_if_changed(CLAIMS_KEY, tag).await,
             None => self.client().get(CLAIMS_KEY).await.map(Some),
         };
-        match found {
+        match result {
             Ok(Some(object)) => {
-                let mut seen = lock(&self.shared.activity.seen);
-                seen.tag = Some(object.tag);
-                // The time at which it is known, not the earlier one at which it was asked.
-                seen.changed_at = Some(self.runtime().monotonic());
+                let mut observed = lock(&self.shared.activity.observed);
+                observed.tag = Some(object.tag);
+                // The time of the response, not of the request.
+                observed.changed_at = Some(self.runtime().monotonic());
                 true
             }
-            // Nothing was claimed since, or ever.
+            // No claims since the last read, or none at all.
             Ok(None) | Err(StoreError::NotFound { .. }) => false,
             Err(error) => {
-                tracing::debug!(%error, "whether tasks are claimed is not known; looking");
+                tracing::debug!(%error, "could not read the claim activity; listing the leases");
                 true
             }
         }

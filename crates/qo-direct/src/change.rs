@@ -1,15 +1,16 @@
-//! One change of one task, and the order of its steps.
+//! A change of one task, and the order of its steps.
 //!
-//! | step | what | a crash right after it leaves | found by |
+//! | step | what | a crash right after it leaves | repaired by |
 //! | --- | --- | --- | --- |
-//! | 1 | a task that will be running gets its lease entry | an entry for an attempt that never came to be | the monitor deletes it |
-//! | 2 | the task is swapped: **the change is made** | for a task that is pending now: no ready entry, but still its old lease entry, if it was running | the monitor, which sees a pending task behind a lease entry and writes the ready entry; the sweeper, if it was replayed |
-//! | 3 | a task that is pending now gets its ready entry | the old entries | the monitor, or whoever reads one and finds it stale |
-//! | 4 | the old entries are deleted, later and together | nothing | |
+//! | 1 | write the lease entry of a task that will be running | an entry for an attempt that never started | the lease reaper, which deletes it |
+//! | 2 | swap the task: **the change is made** | for a task that is now pending: no ready entry, but still its old lease entry, if it was running | the lease reaper, which sees a pending task behind a lease entry and writes the ready entry; the sweeper, if it was replayed |
+//! | 3 | write the ready entry of a task that is now pending | the old entries | the lease reaper, or any process that reads an entry and finds it stale |
+//! | 4 | delete the old entries, later and in batches | nothing | |
 //!
-//! The lease entry comes before the swap because a running task that nobody can find would run for ever; the ready entry comes
-//! after it because whoever finds one deletes it if the task is not pending. The swap carries an operation id, and a doubtful
-//! answer is settled by the store's client, so that each change is made once or not at all.
+//! The lease entry is written before the swap because a running task without one would never be found again. The ready entry is
+//! written after the swap because any process that finds one for a task that is not pending deletes it. The swap carries an
+//! operation id, with which the store client settles a write of unknown result, so each change is made exactly once or not at
+//! all.
 
 use bytes::Bytes;
 use qo_core::keys::Key;
@@ -21,23 +22,23 @@ use qo_store::StoreError;
 use qo_store::client::{Object, Tag};
 use qo_store::runtime::RuntimeExt;
 
-use super::{DirectEngine, Stored, index};
+use super::{DirectEngine, StoredTask, index};
 
-/// How often a change is tried on a task that others keep changing.
+/// How often a change is tried while other writers keep changing the task.
 const TRIES_MAX: u32 = 32;
 
-/// A change that was made.
-pub(super) struct Changed {
+/// A task after a change.
+pub(super) struct ChangedTask {
     pub(super) task: Task,
-    /// Names the written state, if nobody has built upon it yet.
+    /// The tag of the written object, unless it has been overwritten already.
     pub(super) tag: Option<Tag>,
 }
 
 impl DirectEngine {
     /// Reads a task.
-    pub(super) async fn read(&self, id: TaskId) -> Result<Stored, EngineError> {
+    pub(super) async fn read(&self, id: TaskId) -> Result<StoredTask, EngineError> {
         match self.client().get(&Key::Task(id).to_string()).await {
-            Ok(Object { body, tag, .. }) => Ok(Stored {
+            Ok(Object { body, tag, .. }) => Ok(StoredTask {
                 task: decode_task(id, &body)?,
                 tag,
             }),
@@ -46,35 +47,35 @@ impl DirectEngine {
         }
     }
 
-    /// Changes a task, however often others change it meanwhile, until it is done or the rules refuse it.
+    /// Changes a task and retries when another writer changes it first, until the change is made or the rules reject it.
     ///
-    /// `known` is the task as the caller last saw it, which spares the read if nobody has changed it since.
+    /// `cached` is the task as the caller last read or wrote it. It saves the read if the task has not changed since.
     pub(super) async fn change(
         &self,
         id: TaskId,
-        known: Option<Stored>,
+        cached: Option<StoredTask>,
         action: Action,
-    ) -> Result<Changed, EngineError> {
+    ) -> Result<ChangedTask, EngineError> {
         let op = self.runtime().new_op_id();
-        let mut known = known;
+        let mut cached = cached;
         for round in 0..TRIES_MAX {
-            let stored = match known.take() {
+            let stored = match cached.take() {
                 Some(stored) => stored,
                 None => self.read(id).await?,
             };
             if stored.task.carries(op) {
-                // Something on the way repeated the write, and answered with the fate of the second copy.
+                // The write was repeated on the way to the store, and the response was that of the second copy.
                 self.publish(&stored.task).await;
                 let operation = operation_name(&action);
-                self.shared.watchers.tell(operation, &stored.task);
-                return Ok(Changed {
+                self.shared.watchers.notify(operation, &stored.task);
+                return Ok(ChangedTask {
                     task: stored.task,
                     tag: Some(stored.tag),
                 });
             }
             match self.try_change(stored, op, action.clone()).await {
                 Err(EngineError::Store(StoreError::Conflict { .. })) => {
-                    // Somebody else was first. Wait a little, more with each round, so that a crowd takes turns.
+                    // Another writer was first. Wait a little, longer in each round, so that many writers take turns.
                     let pause_ms = self.runtime().random_below(u64::from(round) * 10);
                     self.runtime()
                         .sleep(std::time::Duration::from_millis(pause_ms))
@@ -86,14 +87,14 @@ impl DirectEngine {
         Err(EngineError::Contended { id })
     }
 
-    /// Changes a task if nobody has changed it since it was read. A `Conflict` says that somebody has.
+    /// Changes a task if it has not changed since it was read, otherwise returns `Conflict`.
     pub(super) async fn try_change(
         &self,
-        stored: Stored,
+        stored: StoredTask,
         op: OpId,
         action: Action,
-    ) -> Result<Changed, EngineError> {
-        let Stored { mut task, tag } = stored;
+    ) -> Result<ChangedTask, EngineError> {
+        let StoredTask { mut task, tag } = stored;
         let now = self.client().now();
         let before = task.clone();
         let old_lease = index::lease_key(&task);
@@ -116,32 +117,32 @@ impl DirectEngine {
         self.publish(&task).await;
         self.shared
             .index_gc
-            .sweep(index::stale_keys(&before, &task, now));
-        self.shared.watchers.tell(operation, &task);
-        Ok(Changed {
+            .enqueue(index::stale_keys(&before, &task, now));
+        self.shared.watchers.notify(operation, &task);
+        Ok(ChangedTask {
             task,
             tag: written.tag().cloned(),
         })
     }
 
-    /// Makes a task that is pending now found. The task itself is durable already, so that a failure here is only told to the
-    /// log: the monitor or the sweeper repeats it.
+    /// Writes the index entry of a task that is now pending and signals idle workers. The task itself is already durable, so a
+    /// failure here is only logged: the lease reaper or the sweeper repeats the write.
     pub(super) async fn publish(&self, task: &Task) {
         let Some(key) = index::pending_key(task, self.client().now()) else {
             return;
         };
         if matches!(key, Key::Later(_)) {
-            self.shared.scheduled.expect(task.available_at);
+            self.shared.scheduled.record_due(task.available_at);
         }
         let entry = self.put_entry(&key).await;
-        // Only now: a worker that looks before the entry is there finds nothing, and does not look again for long.
+        // Signal after writing the entry: a worker that lists before it finds nothing, and does not list again for a while.
         self.shared.signal.touch().await;
         if let Err(error) = entry {
-            tracing::warn!(task = %task.id, %error, "the task is stored, but its index entry is not; it will be found later");
+            tracing::warn!(task = %task.id, %error, "the task is stored, but its index entry is not; the lease reaper or the sweeper will write it");
         }
     }
 
-    /// Writes an index entry. Its key says everything.
+    /// Writes an index entry. Its key holds all the data.
     pub(super) async fn put_entry(&self, key: &Key) -> Result<(), EngineError> {
         self.client().put(&key.to_string(), Bytes::new()).await?;
         Ok(())
@@ -154,7 +155,7 @@ pub(super) fn encode_task(task: &Task) -> Result<Bytes, EngineError> {
         .map_err(|error| unreadable(task.id, &error))
 }
 
-/// Reads a record and makes sure that it is the one that its key names.
+/// Parses a record and checks that its id is the one in its key.
 pub(super) fn decode_task(id: TaskId, body: &[u8]) -> Result<Task, EngineError> {
     let task = decode(body).map_err(|error| unreadable(id, &error))?;
     if task.id != id {

@@ -1,7 +1,7 @@
-//! Handing out work.
+//! Claiming tasks.
 //!
-//! A candidate from the index is read, checked, and swapped to running under the tag that was read: of all who try, one wins.
-//! The rest have lost a GET and a PUT and take the next candidate. What is found stale on the way is cleared away.
+//! A candidate from the index is read, checked, and swapped to running with the tag that was read. Of all claimers, one wins. The
+//! others have spent a GET and a PUT and try the next candidate. Stale index entries found on the way are deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use qo_store::StoreError;
 use qo_store::runtime::RuntimeExt;
 
 use super::ready_cache::{ReadyListName, take_most_urgent};
-use super::{DirectEngine, IndexMode, Stored};
+use super::{DirectEngine, IndexMode, StoredTask};
 
-/// What came of trying a candidate.
-pub(super) enum Tried {
-    /// It is ours.
+/// The result of trying to claim a candidate.
+pub(super) enum ClaimOutcome {
+    /// The task was claimed.
     Claimed(Box<Task>),
-    /// It is somebody else's, or was never there.
-    Gone,
-    /// It is not due yet by the clock of this process, which may be a little behind that of the submitter.
+    /// The task cannot be claimed: another worker has it, or the index entry is stale.
+    Unavailable,
+    /// The task is not due yet by this process's clock, which may be a little behind the submitter's.
     NotDue(Timestamp),
-    /// It could not be tried.
+    /// The store failed.
     Failed(EngineError),
 }
 
@@ -46,7 +46,7 @@ impl DirectEngine {
         Ok(claimed)
     }
 
-    /// Claims what there is, or what comes until the wait is over.
+    /// Claims ready tasks, or waits until some become ready or the wait time of the request ends.
     async fn claim_until(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
         let lease_ms = request.lease_ms.unwrap_or(self.config().lease_ms);
         if !(1..=LEASE_MAX_MS).contains(&lease_ms) {
@@ -61,27 +61,27 @@ impl DirectEngine {
         }
         let deadline = self.runtime().monotonic() + Duration::from_millis(request.wait_ms);
         loop {
-            let seen = self.shared.signal.epoch();
-            let (claimed, next_look) = self.claim_now(request).await?;
+            let epoch = self.shared.signal.epoch();
+            let (claimed, next_check) = self.claim_now(request).await?;
             let left = deadline.saturating_sub(self.runtime().monotonic());
             if !claimed.is_empty() {
                 return Ok(claimed);
             }
             if left.is_zero() {
-                // Whoever never waits would otherwise not hear of what others submit before the fallback interval.
+                // A caller that never waits would otherwise see tasks of other submitters only after the fallback interval.
                 self.shared.signal.poll().await;
-                if self.shared.signal.epoch() == seen {
+                if self.shared.signal.epoch() == epoch {
                     return Ok(claimed);
                 }
                 return Ok(self.claim_now(request).await?.0);
             }
-            let due_in = next_look.map(|due| due.since(self.client().now()));
+            let due_in = next_check.map(|due| due.since(self.client().now()));
             let limit = left.min(due_in.unwrap_or(left).max(Duration::from_millis(1)));
-            self.shared.signal.wait(seen, limit).await;
+            self.shared.signal.wait(epoch, limit).await;
         }
     }
 
-    /// What can be claimed without waiting, and when a look may show something that this one does not.
+    /// Claims tasks without waiting. Also returns when the next check may find more, without any signal.
     async fn claim_now(
         &self,
         request: &ClaimRequest,
@@ -89,18 +89,18 @@ impl DirectEngine {
         let mode = self.config().index_mode;
         if mode == IndexMode::LogScan {
             let claimed = self.claim_by_scan(request).await?;
-            let rest = self.scan_rests_for(request).await;
-            let rest_ms = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX);
-            return Ok((claimed, Some(self.client().now().plus_millis(rest_ms))));
+            let idle = self.scan_idle_time(request).await;
+            let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+            return Ok((claimed, Some(self.client().now().plus_millis(idle_ms))));
         }
-        let (claimed, next_look) = self.claim_by_index(request).await?;
+        let (claimed, next_check) = self.claim_by_index(request).await?;
         if mode == IndexMode::Hybrid
             && claimed.is_empty()
             && self.is_fallback_scan_due(request).await
         {
-            return Ok((self.claim_by_scan(request).await?, next_look));
+            return Ok((self.claim_by_scan(request).await?, next_check));
         }
-        Ok((claimed, next_look))
+        Ok((claimed, next_check))
     }
 
     async fn claim_by_index(
@@ -110,44 +110,47 @@ impl DirectEngine {
         self.promote_due().await?;
         let max = request.max.min(CLAIM_MAX_TASKS);
         let shards: Arc<[Shard]> = request.shards.clone().into();
-        let lanes = self.lanes_of(request, &shards).await?;
+        let names = self.ready_list_names(request, &shards).await?;
         let mut claimed = Vec::new();
         loop {
-            let candidates = self.gather(&lanes, request, max - claimed.len()).await?;
+            let candidates = self
+                .take_candidates(&names, request, max - claimed.len())
+                .await?;
             if candidates.is_empty() {
-                // Something falls due, or another worker has left a task lying for too long: neither needs a signal.
-                let next = [self.shared.scheduled.next_due(), self.next_look(&lanes)];
+                // Two events come without a signal: a task becomes due, or a task reserved for another worker may be stolen.
+                let next = [self.shared.scheduled.next_due(), self.next_relist(&names)];
                 return Ok((claimed, next.into_iter().flatten().min()));
             }
             self.announce_claims().await;
             let shards = &shards;
-            let tried: Vec<(ReadyListName, Tried)> = futures_util::stream::iter(candidates)
-                .map(|entry| async move {
-                    let lane = ReadyListName {
-                        queue: entry.queue.clone(),
-                        task_type: entry.task_type.clone(),
-                        shards: Arc::clone(shards),
-                    };
-                    (lane, self.try_claim(entry, request).await)
-                })
-                .buffer_unordered(self.config().concurrency)
-                .collect()
-                .await;
+            let outcomes: Vec<(ReadyListName, ClaimOutcome)> =
+                futures_util::stream::iter(candidates)
+                    .map(|entry| async move {
+                        let name = ReadyListName {
+                            queue: entry.queue.clone(),
+                            task_type: entry.task_type.clone(),
+                            shards: Arc::clone(shards),
+                        };
+                        (name, self.try_claim(entry, request).await)
+                    })
+                    .buffer_unordered(self.config().concurrency)
+                    .collect()
+                    .await;
             let mut failure = None;
-            for (lane, tried) in tried {
-                match tried {
-                    Tried::Claimed(task) => claimed.push(*task),
-                    Tried::Gone => {}
-                    Tried::NotDue(at) => self.look_again_at(&lane, at),
-                    Tried::Failed(error) => {
-                        self.look_again(&lane);
+            for (name, outcome) in outcomes {
+                match outcome {
+                    ClaimOutcome::Claimed(task) => claimed.push(*task),
+                    ClaimOutcome::Unavailable => {}
+                    ClaimOutcome::NotDue(at) => self.relist_at(&name, at),
+                    ClaimOutcome::Failed(error) => {
+                        self.relist_soon(&name);
                         failure = Some(error);
                     }
                 }
             }
             claimed.sort_by_key(|task| (task.priority, task.available_at));
             match failure {
-                // What was claimed is running and must be handed out, whatever happened beside it.
+                // Claimed tasks are running and must be returned, even if other claims failed.
                 Some(error) if claimed.is_empty() => return Err(error),
                 Some(_) => return Ok((claimed, None)),
                 None if claimed.len() >= max => return Ok((claimed, None)),
@@ -156,25 +159,25 @@ impl DirectEngine {
         }
     }
 
-    /// Candidates of all lanes, the most urgent first.
-    async fn gather(
+    /// Takes candidates from all ready lists, most urgent first.
+    async fn take_candidates(
         &self,
-        lanes: &[ReadyListName],
+        names: &[ReadyListName],
         request: &ClaimRequest,
         count: usize,
     ) -> Result<Vec<IndexEntry>, EngineError> {
-        let known = futures_util::future::try_join_all(
-            lanes
+        let lists = futures_util::future::try_join_all(
+            names
                 .iter()
-                .map(|lane| self.known_lane(lane, &request.worker)),
+                .map(|name| self.ready_list(name, &request.worker)),
         )
         .await?;
-        // What is not taken stays known, for the next claim.
-        Ok(take_most_urgent(&known, count))
+        // Entries that are not taken stay cached for the next claim.
+        Ok(take_most_urgent(&lists, count))
     }
 
-    /// The queues and types to look at. Where the request leaves them open, the index says which there are.
-    async fn lanes_of(
+    /// The queues and types to claim from. If the request does not name them, they are listed from the index.
+    async fn ready_list_names(
         &self,
         request: &ClaimRequest,
         shards: &Arc<[Shard]>,
@@ -190,7 +193,7 @@ impl DirectEngine {
         } else {
             request.queues.clone()
         };
-        let mut lanes = Vec::new();
+        let mut names = Vec::new();
         for queue in queues.into_iter().filter(|queue| !paused.contains(queue)) {
             let types = if request.types.is_empty() {
                 let folders = self
@@ -204,53 +207,57 @@ impl DirectEngine {
             } else {
                 request.types.clone()
             };
-            lanes.extend(types.into_iter().map(|task_type| ReadyListName {
+            names.extend(types.into_iter().map(|task_type| ReadyListName {
                 queue: queue.clone(),
                 task_type,
                 shards: Arc::clone(shards),
             }));
         }
-        lanes.sort();
-        lanes.dedup();
-        Ok(lanes)
+        names.sort();
+        names.dedup();
+        Ok(names)
     }
 
-    async fn try_claim(&self, entry: IndexEntry, request: &ClaimRequest) -> Tried {
-        let Some(_trying) = self.shared.ready_cache.try_one(entry.id) else {
-            return Tried::Gone;
+    async fn try_claim(&self, entry: IndexEntry, request: &ClaimRequest) -> ClaimOutcome {
+        let Some(_in_progress) = self.shared.ready_cache.begin_claim(entry.id) else {
+            return ClaimOutcome::Unavailable;
         };
-        // A list from before the claim that took this task may have shown it since.
+        // A LIST that started before this task was claimed may still show its entry.
         if self
             .shared
             .index_gc
-            .is_sweeping(&Key::Ready(entry.clone()).to_string())
+            .is_pending(&Key::Ready(entry.clone()).to_string())
         {
-            return Tried::Gone;
+            return ClaimOutcome::Unavailable;
         }
         let stored = match self.read(entry.id).await {
             Ok(stored) => stored,
-            // The store has said that there is no such task, which is not the same as having failed to say anything.
-            Err(error) if error.is_not_found() => return self.gone(entry),
+            // The store reports that the task does not exist. A failed read would not justify deleting the entry.
+            Err(error) if error.is_not_found() => return self.discard_stale(entry),
             Err(error @ EngineError::Unreadable { .. }) => {
-                // The sweeper puts it under quarantine; until then it is passed by.
-                tracing::warn!(task = %entry.id, %error, "passing by a task that cannot be read");
-                return Tried::Gone;
+                // The sweeper quarantines it; until then it is skipped.
+                tracing::warn!(task = %entry.id, %error, "skipping a task whose record cannot be parsed");
+                return ClaimOutcome::Unavailable;
             }
-            Err(error) => return Tried::Failed(error),
+            Err(error) => return ClaimOutcome::Failed(error),
         };
         if stored.task.status != Status::Pending || IndexEntry::of(&stored.task) != entry {
-            return self.gone(entry);
+            return self.discard_stale(entry);
         }
         self.claim_stored(stored, request).await
     }
 
-    /// Claims a task that was read as pending, if nobody has changed it since.
-    pub(super) async fn claim_stored(&self, stored: Stored, request: &ClaimRequest) -> Tried {
+    /// Claims a task that was read as pending, if it has not changed since.
+    pub(super) async fn claim_stored(
+        &self,
+        stored: StoredTask,
+        request: &ClaimRequest,
+    ) -> ClaimOutcome {
         if stored.task.is_expired(self.client().now()) {
             let id = stored.task.id;
             return match self.change(id, Some(stored), Action::Expire).await {
-                Ok(_) | Err(EngineError::Rejected(_)) => Tried::Gone,
-                Err(error) => Tried::Failed(error),
+                Ok(_) | Err(EngineError::Rejected(_)) => ClaimOutcome::Unavailable,
+                Err(error) => ClaimOutcome::Failed(error),
             };
         }
         let lease = self.runtime().new_lease_id();
@@ -267,24 +274,24 @@ impl DirectEngine {
                 let task = changed.task;
                 if let Some(tag) = changed.tag {
                     let task = task.clone();
-                    self.hold(lease, Stored { task, tag });
+                    self.cache_claim(lease, StoredTask { task, tag });
                 }
-                Tried::Claimed(Box::new(task))
+                ClaimOutcome::Claimed(Box::new(task))
             }
             Err(EngineError::Rejected(Rejection::NotDue { available_at })) => {
-                Tried::NotDue(available_at)
+                ClaimOutcome::NotDue(available_at)
             }
-            // One task that cannot be claimed, for whatever reason, must not keep a worker from all others.
+            // A task that cannot be claimed must not keep the worker from the other tasks.
             Err(EngineError::Store(StoreError::Conflict { .. }) | EngineError::Rejected(_)) => {
-                Tried::Gone
+                ClaimOutcome::Unavailable
             }
-            Err(error) => Tried::Failed(error),
+            Err(error) => ClaimOutcome::Failed(error),
         }
     }
 
-    /// Clears away an entry that is no longer true.
-    fn gone(&self, entry: IndexEntry) -> Tried {
-        self.shared.index_gc.sweep([Key::Ready(entry)]);
-        Tried::Gone
+    /// Deletes a stale ready entry.
+    fn discard_stale(&self, entry: IndexEntry) -> ClaimOutcome {
+        self.shared.index_gc.enqueue([Key::Ready(entry)]);
+        ClaimOutcome::Unavailable
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine of direct mode can be told.
+//! Settings of direct mode.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use thiserror::Error;
 /// How workers find tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IndexMode {
-    /// By the ready index alone. What is missing in it is put there by the sweeper.
+    /// By the ready index only. The sweeper restores missing entries.
     #[default]
     IndexOnly,
-    /// By the ready index, and now and then by a page of the tasks themselves.
+    /// By the ready index, and occasionally by a page of the tasks themselves.
     Hybrid,
-    /// By the tasks themselves: no index is needed, and every look costs a GET per task.
+    /// By the tasks themselves. Needs no index, but each page costs a GET per task.
     LogScan,
 }
 
-/// A text that is not an index mode.
+/// An unknown index mode.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0:?} is not an index mode: use index-only, hybrid or log-scan")]
 pub struct UnknownIndexMode(String);
@@ -41,33 +41,32 @@ impl FromStr for IndexMode {
 pub struct DirectConfig {
     /// How workers find tasks.
     pub index_mode: IndexMode,
-    /// How many entries one look into the ready index yields.
+    /// The page size of LISTs of the ready index.
     pub ready_page_size: usize,
-    /// How many tasks one look at the tasks themselves yields.
+    /// The page size of scans of the tasks themselves.
     pub log_scan_page_size: usize,
-    /// How long a claim holds without a renewal. A worker renews at a third of it, so that tasks that take less than 10 s
-    /// never pay for a renewal, and those of a dead worker come back within a minute: 30 s for the lease to run out, and at
-    /// most 30 s until the monitor looks.
+    /// The lease duration. A worker renews after a third of it, so tasks that take less than 10 s cost no renewal. The tasks of a
+    /// dead worker return within a minute: the lease expires after 30 s, and the lease reaper checks at most 30 s later.
     pub lease_ms: u64,
-    /// How much later than its time a lease is ended, against clocks that are read wrongly.
+    /// How long after its expiry a lease is ended, to allow for clock error.
     pub lease_margin_ms: u64,
-    /// How often an idle worker asks whether something was submitted.
+    /// How often an idle worker polls the signal.
     pub signal_interval: Duration,
-    /// How often a submitter says so at the most.
+    /// The minimum time between two writes of the signal by a submitter.
     pub touch_interval: Duration,
-    /// How often a worker looks although nothing was said, because a submitter may have died before it could.
+    /// How often a worker lists without a signal, because a submitter may have died before it wrote the signal.
     pub fallback_interval: Duration,
-    /// How long stale index entries are gathered before they are deleted together.
+    /// How long stale index entries are collected before they are deleted in one batch.
     pub index_gc_delay: Duration,
-    /// How many tasks `submit_many` and bulk operations work on at once.
+    /// How many tasks `submit_many` and bulk operations process concurrently.
     pub concurrency: usize,
-    /// A worker that was not heard of for so long counts as dead.
+    /// A worker without a heartbeat for this long counts as dead.
     pub worker_stale_ms: u64,
-    /// How long a task that another worker is expected to take is left to it.
+    /// How long a task is reserved for the worker that should take it.
     pub steal_after_ms: u64,
-    /// The largest input or output that is taken, at most [`STORED_PAYLOAD_MAX_BYTES`].
+    /// The largest accepted input or output, at most [`STORED_PAYLOAD_MAX_BYTES`].
     pub payload_max_bytes: u64,
-    /// How many tasks `stats` looks at before it says that its numbers are partial.
+    /// How many tasks `stats` counts before it stops and reports its counts as partial.
     pub stats_tasks_max: usize,
 }
 
@@ -93,7 +92,7 @@ impl Default for DirectConfig {
 }
 
 impl DirectConfig {
-    /// Settings for a store on the same machine, where a request costs next to nothing.
+    /// Settings for a store on the same machine, where requests are cheap.
     pub fn local() -> Self {
         Self {
             signal_interval: Duration::from_millis(100),

@@ -1,9 +1,8 @@
-//! What the dashboard must write when it acts on a bucket by itself.
+//! Test vectors for the dashboard, which changes tasks in a bucket without a server.
 //!
-//! The browser carries out a few transitions without any server. It must write what the core would, to the byte, and the
-//! index entries that this engine would. So this test writes down, for many tasks and each action, what comes of it;
-//! `crates/qo-ui/ui/tests/unit/` holds the browser's code to it. `QO_UPDATE_VECTORS=1 cargo test -p qo-direct vectors` writes the files
-//! anew; without it, the test fails when they are out of date.
+//! The browser's code must write the same bytes as the core, and the same index entries as this engine. This test generates the
+//! expected results of each action on many tasks, and `crates/qo-ui/ui/tests/unit/` checks the browser's code against them.
+//! `QO_UPDATE_VECTORS=1 cargo test -p qo-direct vectors` writes the files; without it, the test fails if they are out of date.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +17,7 @@ use qo_engine::payload::digest;
 use serde_json::{Value, json};
 
 use super::index;
-use super::queues::QueuesRecord;
+use super::paused_queues::QueuesRecord;
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(1_800_000_000_000 + millis)
@@ -112,7 +111,7 @@ fn full() -> Task {
     after(task, Action::Progress { lease, report }, 3_000)
 }
 
-/// A task whose history is full, and more than full.
+/// A task with `rounds` failed attempts, whose history may be full or overflow.
 fn eventful(rounds: usize) -> Task {
     let mut task = submitted(|s| s.max_retries = 1_000);
     let mut millis = 0;
@@ -149,7 +148,7 @@ fn tasks() -> Vec<(&'static str, String)> {
     let later = || submitted(|s| s.available_at = Some(at(3_600_000)));
     let done = || completed(running(), Some(inline("[1.0, \"</script>\"]")), 20);
     let dead = || failed(running(), FailureKind::Permanent, "a bug", 20);
-    let called_off = || after(pending(), Action::Cancel { reason: None }, 20);
+    let cancelled = || after(pending(), Action::Cancel { reason: None }, 20);
     let reference =
         |text: &str| Payload::Stored(PayloadRef::new(text.len() as u64, digest(text.as_bytes())));
     let large = completed(
@@ -191,7 +190,7 @@ fn tasks() -> Vec<(&'static str, String)> {
         ),
         ("failed", text(&dead())),
         ("failed, due later than now", text(&ahead)),
-        ("cancelled", text(&called_off())),
+        ("cancelled", text(&cancelled())),
         (
             "archived when completed",
             text(&after(done(), Action::Archive, 30)),
@@ -202,7 +201,7 @@ fn tasks() -> Vec<(&'static str, String)> {
         ),
         (
             "archived when cancelled",
-            text(&after(called_off(), Action::Archive, 30)),
+            text(&after(cancelled(), Action::Archive, 30)),
         ),
         ("history almost full", text(&eventful(31))),
         ("history more than full", text(&eventful(40))),
@@ -244,7 +243,7 @@ fn transitions() -> Value {
     for (name, before) in &tasks {
         let task = decode(before.as_bytes()).unwrap();
         for (kind, reason, action) in &actions {
-            // The second time is before everything that the record knows of: a clock that is behind.
+            // The second time is before all times in the record, as with a clock that is behind.
             for now in [at(1_000_000), at(-5_000)] {
                 let mut changed = task.clone();
                 let command = Command {
@@ -297,7 +296,7 @@ fn submits() -> Value {
             let id = TaskId::from_random(0xa50e_8400_e29b_41d4_a716_4466_5544_0000);
             let now = at(0);
             let input = Payload::Inline(request.input.clone());
-            let asked = json!({
+            let request_json = json!({
                 "task_type": request.task_type,
                 "queue": request.queue,
                 "priority": request.priority,
@@ -314,7 +313,7 @@ fn submits() -> Value {
                 "id": id,
                 "op": op(5),
                 "now": now,
-                "request": asked,
+                "request": request_json,
                 "record": text(&task),
                 "put": index::pending_key(&task, now).map(|key| key.to_string()),
             })
@@ -345,7 +344,7 @@ fn pauses() -> Value {
 }
 
 #[test]
-fn the_dashboards_vectors_are_what_the_core_does() {
+fn the_dashboard_vectors_match_the_core() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../qo-ui/ui/tests/vectors");
     for (name, vectors) in [
         ("transitions.json", transitions()),
@@ -360,9 +359,9 @@ fn the_dashboards_vectors_are_what_the_core_does() {
             std::fs::write(&path, expected).unwrap();
             continue;
         }
-        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        let current = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
-            found == expected,
+            current == expected,
             "ui/tests/vectors/{name} is out of date: run QO_UPDATE_VECTORS=1 cargo test -p qo-direct vectors"
         );
     }

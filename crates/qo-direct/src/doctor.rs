@@ -1,7 +1,7 @@
-//! Looks a queue over and says what is wrong and what to do about it.
+//! Checks a queue and its store, and reports problems with hints.
 //!
-//! It changes no task. What it writes is below `probe/` and removed again, and the probe's verdict is remembered as at any
-//! start. Every check has its own time within that of the whole, and one that fails does not end the others.
+//! It changes no task. It writes below `probe/` and deletes what it wrote, and it stores the probe's verdict as every start does. All
+//! checks share one time limit, and a check that fails does not stop the others.
 
 mod index;
 mod report;
@@ -16,22 +16,22 @@ use qo_store::probe::{self, ProbeError, ProbeOptions};
 use qo_store::runtime::Runtime;
 use qo_store::{Store, StoreClient};
 
-use super::init::{holds_all, lifecycle_rules};
+use super::init::{contains_all, lifecycle_rules};
 
 pub use report::{DoctorCheck, DoctorReport, Health};
 
-/// What to look at, and for how long.
+/// Limits and thresholds of the checks.
 #[derive(Debug, Clone)]
 pub struct DoctorOptions {
-    /// How much the probe may do.
+    /// The limits of the probe.
     pub probe: ProbeOptions,
-    /// How long all checks together may take.
+    /// The time limit of all checks together.
     pub time_max: Duration,
-    /// How far this machine's clock may differ from the store's before that is worth a warning.
+    /// The largest difference between this machine's clock and the store's that causes no warning.
     pub clock_offset_max: Duration,
-    /// A worker that was not heard of for so long counts as dead.
+    /// A worker without a heartbeat for this long counts as dead.
     pub worker_stale_ms: u64,
-    /// How many pages of a thousand entries are counted per index.
+    /// How many pages of 1,000 entries are counted per index.
     pub index_pages_max: usize,
 }
 
@@ -47,7 +47,7 @@ impl Default for DoctorOptions {
     }
 }
 
-/// Every check, in the order in which they are made.
+/// All checks, in the order in which they run.
 const CHECKS: [&str; 8] = [
     "reachable",
     "permissions",
@@ -59,14 +59,14 @@ const CHECKS: [&str; 8] = [
     "probe",
 ];
 
-/// Looks a queue over.
+/// Runs all checks.
 pub async fn doctor(
     store: &Store,
     client: &StoreClient,
     runtime: &dyn Runtime,
     options: &DoctorOptions,
 ) -> DoctorReport {
-    let visit = Visit {
+    let run = DoctorRun {
         store,
         client,
         runtime,
@@ -80,18 +80,18 @@ pub async fn doctor(
         checks: Vec::new(),
     };
     for name in CHECKS {
-        let check = if report.checks.iter().any(DoctorCheck::ends_the_visit) {
-            DoctorCheck::new(name, Health::Skipped, "the store cannot be used")
+        let check = if report.checks.iter().any(DoctorCheck::is_fatal) {
+            DoctorCheck::new(name, Health::Skipped, "the store is not usable")
         } else {
-            visit.within_time(name, visit.check(name)).await
+            run.within_time(name, run.check(name)).await
         };
         report.checks.push(check);
     }
     report
 }
 
-/// One look at everything.
-struct Visit<'a> {
+/// One run of the checks.
+struct DoctorRun<'a> {
     store: &'a Store,
     client: &'a StoreClient,
     runtime: &'a dyn Runtime,
@@ -99,7 +99,7 @@ struct Visit<'a> {
     deadline: Duration,
 }
 
-impl Visit<'_> {
+impl DoctorRun<'_> {
     async fn check(&self, name: &'static str) -> DoctorCheck {
         match name {
             "reachable" => self.reachable().await,
@@ -113,7 +113,7 @@ impl Visit<'_> {
         }
     }
 
-    /// A check that does not end in time is given up.
+    /// Runs a check, and abandons it at the deadline.
     async fn within_time(
         &self,
         name: &'static str,
@@ -126,9 +126,9 @@ impl Visit<'_> {
             () = self.runtime.sleep(left) => DoctorCheck::new(
                 name,
                 Health::Warning,
-                format!("not finished within the {} s that all checks have", self.options.time_max.as_secs()),
+                format!("not finished within the {} s limit for all checks", self.options.time_max.as_secs()),
             )
-            .hint("allow more time, or find out why the store is slow"),
+            .hint("raise the time limit, or find out why the store is slow"),
         }
     }
 
@@ -138,9 +138,9 @@ impl Visit<'_> {
             Ok(()) => DoctorCheck::new(
                 NAME,
                 Health::Ok,
-                format!("the store answers and accepts {}", self.store.credentials),
+                format!("the store responds and accepts {}", self.store.credentials),
             ),
-            // Lists may be denied while other requests are not, so the rest is still worth a look.
+            // LIST may be denied while other requests are allowed, so the other checks still run.
             Err(error @ CheckError::Refused { .. }) => {
                 DoctorCheck::new(NAME, Health::Failed, error.to_string())
             }
@@ -152,24 +152,24 @@ impl Visit<'_> {
         const NAME: &str = "clock";
         let clock = &self.store.clock;
         let Some(uncertainty_ms) = clock.uncertainty_ms() else {
-            return DoctorCheck::new(NAME, Health::Ok, "the store's clock is this machine's");
+            return DoctorCheck::new(NAME, Health::Ok, "the store uses this machine's clock");
         };
         let offset_ms = clock.offset_ms();
         let allowed_ms = self.options.clock_offset_max.as_millis();
-        let (ahead, direction) = if offset_ms < 0 {
+        let (difference, direction) = if offset_ms < 0 {
             (offset_ms.unsigned_abs(), "behind")
         } else {
             (offset_ms.unsigned_abs(), "ahead of")
         };
-        let said = format!(
-            "the store's clock is {ahead} ms (± {uncertainty_ms} ms) {direction} this machine's"
+        let summary = format!(
+            "the store's clock is {difference} ms (± {uncertainty_ms} ms) {direction} this machine's"
         );
-        let check = if u128::from(ahead) > allowed_ms {
-            DoctorCheck::new(NAME, Health::Warning, said).hint(
-                "qo judges by the store's time, so nothing breaks; set this machine's clock by NTP, because a store refuses signatures that are 15 minutes off",
+        let check = if u128::from(difference) > allowed_ms {
+            DoctorCheck::new(NAME, Health::Warning, summary).hint(
+                "qo uses the store's time, so nothing breaks; but synchronize this machine's clock with NTP, because stores reject signatures that are 15 minutes off",
             )
         } else {
-            DoctorCheck::new(NAME, Health::Ok, said)
+            DoctorCheck::new(NAME, Health::Ok, summary)
         };
         check
             .figure("offset_ms", offset_ms)
@@ -179,21 +179,20 @@ impl Visit<'_> {
     async fn versioning(&self) -> DoctorCheck {
         const NAME: &str = "versioning";
         let Some(admin) = &self.store.admin else {
-            let said =
-                "this store keeps no versions that qo can see; tasks carry their own history";
-            return DoctorCheck::new(NAME, Health::Ok, said);
+            let summary = "qo cannot see versions in this store; each task carries its own history";
+            return DoctorCheck::new(NAME, Health::Ok, summary);
         };
         match admin.versioning().await {
             Ok(Versioning::On) => DoctorCheck::new(NAME, Health::Ok, "the bucket keeps versions"),
             Ok(Versioning::Off) => {
-                let said = "the bucket keeps no versions; tasks carry their own history";
-                DoctorCheck::new(NAME, Health::Ok, said)
-                    .hint("run `qo init` if you also want every stored version of a task")
+                let summary = "the bucket keeps no versions; each task carries its own history";
+                DoctorCheck::new(NAME, Health::Ok, summary)
+                    .hint("run `qo init` to also keep every stored version of a task")
             }
             Ok(Versioning::Suspended) => {
-                let said = "versioning is suspended: old versions stay, new ones are not kept";
-                DoctorCheck::new(NAME, Health::Ok, said)
-                    .hint("run `qo init` to switch it on again, or remove the old versions")
+                let summary = "versioning is suspended: old versions are kept, new ones are not";
+                DoctorCheck::new(NAME, Health::Ok, summary)
+                    .hint("run `qo init` to switch it on again, or delete the old versions")
             }
             Err(error) => DoctorCheck::new(NAME, Health::Warning, error.to_string())
                 .hint("allow s3:GetBucketVersioning, so that qo notices when versioning changes"),
@@ -203,35 +202,36 @@ impl Visit<'_> {
     async fn lifecycle(&self) -> DoctorCheck {
         const NAME: &str = "lifecycle";
         let Some(admin) = &self.store.admin else {
-            let said = "this store has no lifecycle rules that qo can see";
-            return DoctorCheck::new(NAME, Health::Ok, said);
+            let summary = "qo cannot see lifecycle rules in this store";
+            return DoctorCheck::new(NAME, Health::Ok, summary);
         };
         let present = match admin.lifecycle().await {
             Ok(present) => present,
             Err(error) => {
                 return DoctorCheck::new(NAME, Health::Warning, error.to_string()).hint(
-                    "allow s3:GetLifecycleConfiguration, or see to it yourself that old versions of index objects go",
+                    "allow s3:GetLifecycleConfiguration, or make sure that old versions of index objects are deleted",
                 );
             }
         };
-        let wanted = lifecycle_rules(self.store);
-        if holds_all(&present, &wanted) {
-            let said = "old versions of index, worker and signal objects go after a day";
-            return DoctorCheck::new(NAME, Health::Ok, said);
+        let expected = lifecycle_rules(self.store);
+        if contains_all(&present, &expected) {
+            let summary =
+                "old versions of index, worker and signal objects are deleted after a day";
+            return DoctorCheck::new(NAME, Health::Ok, summary);
         }
         let keeps_versions = !matches!(admin.versioning().await, Ok(Versioning::Off));
         let hint = "run `qo init`, or set the rules by hand as docs/guides/buckets.md shows";
         if keeps_versions {
-            let said =
-                "every index, worker and signal object leaves versions behind that nothing removes";
-            DoctorCheck::new(NAME, Health::Warning, said).hint(hint)
+            let summary =
+                "no lifecycle rule deletes old versions of index, worker and signal objects";
+            DoctorCheck::new(NAME, Health::Warning, summary).hint(hint)
         } else {
-            let said = "there are no lifecycle rules, and none are needed while the bucket keeps no versions";
-            DoctorCheck::new(NAME, Health::Ok, said)
+            let summary = "the lifecycle rules are not set, and not needed while the bucket keeps no versions";
+            DoctorCheck::new(NAME, Health::Ok, summary)
         }
     }
 
-    /// Races conditional writes anew, whatever is remembered.
+    /// Races conditional writes, even if an earlier verdict is stored.
     async fn probe(&self) -> DoctorCheck {
         const NAME: &str = "probe";
         let left = self.deadline.saturating_sub(self.runtime.monotonic());
@@ -248,16 +248,16 @@ impl Visit<'_> {
         probe::save_report(objects, self.runtime, &options, &verdict).await;
         let figures = verdict.figures.clone();
         let check = if verdict.trusted {
-            let said = format!(
+            let summary = format!(
                 "{} races of up to {} writers had one winner each",
                 figures.create_rounds + figures.swap_rounds,
                 figures.writers_max
             );
-            DoctorCheck::new(NAME, Health::Ok, said)
+            DoctorCheck::new(NAME, Health::Ok, summary)
         } else {
-            let refusal = ProbeError::Untrusted(Box::new(verdict)).to_string();
-            let (said, hint) = refusal.split_once('\n').unwrap_or((&refusal, ""));
-            DoctorCheck::new(NAME, Health::Failed, said).hint(hint)
+            let error = ProbeError::Untrusted(Box::new(verdict)).to_string();
+            let (summary, hint) = error.split_once('\n').unwrap_or((&error, ""));
+            DoctorCheck::new(NAME, Health::Failed, summary).hint(hint)
         };
         check
             .figure("create_rounds", figures.create_rounds)

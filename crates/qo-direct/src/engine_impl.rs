@@ -1,4 +1,4 @@
-//! Direct mode as an [`Engine`].
+//! Implements [`Engine`] for direct mode.
 
 use std::sync::Weak;
 

@@ -1,7 +1,4 @@
-//! What the environment says about how to work.
-//!
-//! The variables come as a map, so that a test gives its own. An empty value is none. A value that makes no sense is an error
-//! that names the variable, the value and what is allowed: a typing mistake must not quietly become a default.
+//! Settings of direct mode from environment variables, by the rules of [`qo_engine::environment`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,16 +7,16 @@ use qo_engine::environment::{ConfigError, error, flag, number, page_size, value}
 
 use super::{DirectConfig, MaintenanceConfig};
 
-/// The longest interval that can be set: a day.
+/// The longest allowed interval: one day.
 const INTERVAL_MAX_SECONDS: u64 = 24 * 60 * 60;
 
-/// Whether `QO_NO_MONITOR` leaves it to workers to run the maintenance beside themselves.
+/// Whether workers also run the maintenance, which `QO_NO_MONITOR` turns off.
 pub fn embeds_monitor(vars: &BTreeMap<String, String>) -> Result<bool, ConfigError> {
     Ok(!flag(vars, "QO_NO_MONITOR")?.unwrap_or(false))
 }
 
 impl MaintenanceConfig {
-    /// The defaults with what `QO_MONITOR_…` says.
+    /// The defaults, overridden by the `QO_MONITOR_…` variables.
     pub fn from_env(vars: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let base = Self::default();
         let interval = |name, min, default: Duration| {
@@ -41,7 +38,7 @@ impl MaintenanceConfig {
 }
 
 impl DirectConfig {
-    /// `base` with what `QO_INDEX_MODE`, `QO_READY_PAGE_SIZE` and `QO_LOG_SCAN_PAGE_SIZE` say.
+    /// `base`, overridden by `QO_INDEX_MODE`, `QO_READY_PAGE_SIZE` and `QO_LOG_SCAN_PAGE_SIZE`.
     pub fn from_env(mut base: Self, vars: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         const INDEX_MODE: &str = "QO_INDEX_MODE";
         if let Some(text) = value(vars, INDEX_MODE) {
@@ -59,10 +56,9 @@ impl DirectConfig {
     }
 }
 
-/// Whether `QO_ALLOW_NO_VERSIONING` asks to leave the bucket's versioning alone.
+/// Whether `QO_ALLOW_NO_VERSIONING` is set, so that [`super::init`] does not switch versioning on.
 ///
-/// A task carries its own history, so qo refuses no bucket for keeping no versions, with or without this variable. It only
-/// makes [`super::init`] not switch versioning on.
+/// The variable has no other effect: a task carries its own history, so qo never rejects a bucket without versions.
 pub fn allows_no_versioning(vars: &BTreeMap<String, String>) -> Result<bool, ConfigError> {
     Ok(flag(vars, "QO_ALLOW_NO_VERSIONING")?.unwrap_or(false))
 }
@@ -80,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_changes_nothing() {
+    fn unset_variables_keep_the_base_settings() {
         for vars in [
             vars(&[]),
             vars(&[("QO_INDEX_MODE", ""), ("QO_READY_PAGE_SIZE", " ")]),
@@ -102,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_set() {
+    fn all_settings_can_be_set() {
         let vars = vars(&[
             ("QO_INDEX_MODE", "log-scan"),
             ("QO_READY_PAGE_SIZE", "100"),
@@ -134,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_by_name_value_and_what_is_allowed() {
+    fn an_invalid_value_is_rejected_with_the_variable_and_the_allowed_values() {
         let read = |name: &str, value: &str| {
             let vars = vars(&[(name, value)]);
             DirectConfig::from_env(DirectConfig::default(), &vars)

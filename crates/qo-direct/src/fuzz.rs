@@ -1,4 +1,4 @@
-//! The small records of direct mode, from any bytes.
+//! Fuzz targets for the small records of direct mode.
 
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
@@ -8,10 +8,10 @@ use qo_engine::fuzz::round_trip;
 use qo_store::client::{Authorship, carries_operation};
 
 use super::idempotency::KeyRecord;
-use super::queues::QueuesRecord;
+use super::paused_queues::QueuesRecord;
 use super::sweeper::fuzz::sweep_record;
 
-/// The records beside the tasks: paused queues, idempotency keys, workers, and how far the sweeper is.
+/// Parses the records other than tasks: paused queues, idempotency keys, workers, and the sweeper's cursor.
 pub fn direct_records(bytes: &[u8]) {
     let op = OpId::from_random(1);
     let now = Timestamp::from_millis(1_763_238_840_123);

@@ -1,4 +1,4 @@
-//! What happened to a task: its own events, and, where the bucket keeps them, every stored version.
+//! Stored versions of a task, in buckets that keep versions.
 
 use futures_util::StreamExt;
 use qo_core::TaskId;
@@ -11,13 +11,13 @@ use qo_store::admin::{ObjectVersion, Versioning};
 use super::DirectEngine;
 
 impl DirectEngine {
-    /// The newest `limit` versions, oldest first: one LIST and a GET each.
+    /// Returns the newest `limit` versions, oldest first. Costs one LIST, and a GET per version.
     pub(super) async fn list_versions(
         &self,
         id: TaskId,
         limit: usize,
     ) -> Result<Vec<VersionedTask>, EngineError> {
-        // A task that is not there is the clearer answer.
+        // For an unknown task, "not found" is a clearer error than "not versioned".
         self.read(id).await?;
         let Some(admin) = &self.shared.admin else {
             return Err(EngineError::NotVersioned);
@@ -47,7 +47,7 @@ impl DirectEngine {
             .await
             .into_iter()
             .collect::<Result<Vec<_>, _>>()?;
-        // Where several versions carry the same second, the record's own revision knows their order.
+        // Versions of the same second are ordered by the revision in the record.
         versions.sort_by_key(|version| {
             (
                 version.stored_at,

@@ -1,8 +1,8 @@
-//! Idempotency keys: one task for all submits that present the same key.
+//! Idempotency keys: all submits with the same key create one task.
 //!
-//! The record of the key is created before the task, and names the task's id. Whoever finds a record uses that id, whether or
-//! not its task is there yet, so that any number of submits at once, and any number of crashes between the two writes, end with
-//! one task. A record whose window is over is replaced by compare-and-swap.
+//! The record of the key is created before the task and contains the task's id. A submit that finds a record uses its id, even if
+//! that task does not exist yet. Concurrent submits and crashes between the two writes therefore still lead to one task. A record
+//! whose window has ended is replaced by compare-and-swap.
 
 use bytes::Bytes;
 use qo_core::keys::Key;
@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use super::DirectEngine;
 use super::submit::KeyOwner;
 
-/// How often a record is tried to be written that others keep replacing.
+/// How often a write of a record is tried while other writers keep replacing it.
 const TRIES_MAX: u32 = 16;
 
-/// What is stored under an idempotency key.
+/// The stored record of an idempotency key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct KeyRecord {
     task_id: TaskId,
@@ -28,17 +28,17 @@ pub(super) struct KeyRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
     op_id: OpId,
-    /// The operations that wrote the records that this one replaced, newest last.
+    /// The operations that wrote the replaced records, newest last.
     #[serde(default)]
     recent_ops: Vec<OpId>,
 }
 
-/// How many replaced records are remembered.
+/// How many of those operations the record keeps.
 const RECENT_OPS_MAX: usize = 16;
 
 impl DirectEngine {
-    /// Finds or decides the id of the task that a key stands for.
-    pub(super) async fn claim_key(
+    /// Acquires a key: finds its task, or decides the id of the task to create.
+    pub(super) async fn acquire_key(
         &self,
         request: &SubmitRequest,
         idempotency: &IdempotencyRequest,
@@ -50,7 +50,7 @@ impl DirectEngine {
             &request.task_type,
             &idempotency.key,
         );
-        let key = key_of(&scoped).to_string();
+        let key = record_key(&scoped).to_string();
         let op = self.runtime().new_op_id();
         let now = self.client().now();
         let mut record = KeyRecord {
@@ -65,21 +65,21 @@ impl DirectEngine {
             .create(&key, encode(&key, &record)?, &op)
             .await
         {
-            Ok(_) => return Ok(KeyOwner::Us(id)),
+            Ok(_) => return Ok(KeyOwner::Caller(id)),
             Err(StoreError::AlreadyExists { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         for _ in 0..TRIES_MAX {
-            let found = match self.client().get(&key).await {
-                Ok(found) => found,
-                // It was purged meanwhile: begin again.
+            let object = match self.client().get(&key).await {
+                Ok(object) => object,
+                // The record was deleted in the meantime: create it again.
                 Err(StoreError::NotFound { .. }) => {
                     match self
                         .client()
                         .create(&key, encode(&key, &record)?, &op)
                         .await
                     {
-                        Ok(_) => return Ok(KeyOwner::Us(id)),
+                        Ok(_) => return Ok(KeyOwner::Caller(id)),
                         Err(StoreError::AlreadyExists { .. }) => continue,
                         Err(error) => return Err(error.into()),
                     }
@@ -87,26 +87,26 @@ impl DirectEngine {
                 Err(error) => return Err(error.into()),
             };
             let holder: KeyRecord =
-                serde_json::from_slice(&found.body).map_err(|error| StoreError::Corrupt {
+                serde_json::from_slice(&object.body).map_err(|error| StoreError::Corrupt {
                     key: key.clone(),
                     detail: error.to_string(),
                 })?;
             if holder.until.is_none_or(|until| now < until) {
                 return match self.read(holder.task_id).await {
-                    Ok(stored) => Ok(KeyOwner::Task(Box::new(stored.task))),
-                    Err(error) if error.is_not_found() => Ok(KeyOwner::Us(holder.task_id)),
+                    Ok(stored) => Ok(KeyOwner::Existing(Box::new(stored.task))),
+                    Err(error) if error.is_not_found() => Ok(KeyOwner::Caller(holder.task_id)),
                     Err(error) => Err(error),
                 };
             }
             record.recent_ops = holder.recent_ops;
             record.op_id = holder.op_id;
-            record.replaced_by(op);
+            record.set_operation(op);
             match self
                 .client()
-                .swap(&key, encode(&key, &record)?, &found.tag, &op)
+                .swap(&key, encode(&key, &record)?, &object.tag, &op)
                 .await
             {
-                Ok(_) => return Ok(KeyOwner::Us(id)),
+                Ok(_) => return Ok(KeyOwner::Caller(id)),
                 Err(StoreError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -116,30 +116,34 @@ impl DirectEngine {
 }
 
 impl DirectEngine {
-    /// Frees a key, if it names this task.
+    /// Releases a key, if it belongs to this task.
     ///
-    /// The record is replaced by one whose window is over, and stays. To delete it would not be safe: a delete has no
-    /// condition, so that one that is repeated or arrives late could take the key from the task that has it by then.
-    pub(super) async fn free_key(&self, scoped: &ScopedKey, id: TaskId) -> Result<(), EngineError> {
-        let key = key_of(scoped).to_string();
+    /// The record is kept, with a window that has ended. Deleting it would not be safe: deletes are unconditional, so a repeated or
+    /// late one could take the key from the task that holds it by then.
+    pub(super) async fn release_key(
+        &self,
+        scoped: &ScopedKey,
+        id: TaskId,
+    ) -> Result<(), EngineError> {
+        let key = record_key(scoped).to_string();
         let op = self.runtime().new_op_id();
         for _ in 0..TRIES_MAX {
-            let found = match self.client().get(&key).await {
-                Ok(found) => found,
+            let object = match self.client().get(&key).await {
+                Ok(object) => object,
                 Err(StoreError::NotFound { .. }) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
-            let Ok(mut record) = serde_json::from_slice::<KeyRecord>(&found.body) else {
+            let Ok(mut record) = serde_json::from_slice::<KeyRecord>(&object.body) else {
                 return Ok(());
             };
             if record.task_id != id || record.until == Some(Timestamp::MIN) {
                 return Ok(());
             }
             record.until = Some(Timestamp::MIN);
-            record.replaced_by(op);
+            record.set_operation(op);
             match self
                 .client()
-                .swap(&key, encode(&key, &record)?, &found.tag, &op)
+                .swap(&key, encode(&key, &record)?, &object.tag, &op)
                 .await
             {
                 Ok(_) => return Ok(()),
@@ -152,16 +156,16 @@ impl DirectEngine {
 }
 
 impl KeyRecord {
-    /// Remembers who wrote what is replaced.
-    fn replaced_by(&mut self, op: OpId) {
+    /// Sets the operation that writes this record, and keeps the previous one in `recent_ops`.
+    fn set_operation(&mut self, op: OpId) {
         self.recent_ops.push(std::mem::replace(&mut self.op_id, op));
         let excess = self.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
         self.recent_ops.drain(..excess);
     }
 }
 
-/// Where the record of a key is kept.
-pub(super) fn key_of(scoped: &ScopedKey) -> Key {
+/// The object key of an idempotency key's record.
+pub(super) fn record_key(scoped: &ScopedKey) -> Key {
     Key::Idempotency(qo_engine::payload::digest(scoped.canonical().as_bytes()))
 }
 

@@ -1,9 +1,9 @@
-//! Which index entries a task should have.
+//! The index entries that a task should have.
 
 use qo_core::keys::{IndexEntry, Key};
 use qo_core::{Status, Task, Timestamp};
 
-/// The entry that makes a running task found when its lease runs out.
+/// The lease entry of a running task.
 pub(super) fn lease_key(task: &Task) -> Option<Key> {
     let minute = task.lease_expires_at?.minute();
     (task.status == Status::Running).then_some(Key::Lease {
@@ -13,13 +13,12 @@ pub(super) fn lease_key(task: &Task) -> Option<Key> {
     })
 }
 
-/// The entry that makes a pending task found when it is due.
+/// The ready or later entry of a pending task.
 pub(super) fn pending_key(task: &Task, now: Timestamp) -> Option<Key> {
     (task.status == Status::Pending).then(|| IndexEntry::of(task).key(now))
 }
 
-/// Every entry that a task in this state may have. One that is due has left the later index: whoever moved its entry sees to
-/// that.
+/// All entries that a task in this state may have. A due task has no later entry: the process that promoted it deletes that entry.
 pub(super) fn all_keys(task: &Task, now: Timestamp) -> Vec<Key> {
     match task.status {
         Status::Pending if task.available_at <= now => vec![Key::Ready(IndexEntry::of(task))],
@@ -32,7 +31,7 @@ pub(super) fn all_keys(task: &Task, now: Timestamp) -> Vec<Key> {
     }
 }
 
-/// The entries of a task that are no longer true after a change.
+/// The entries of a task that a change makes stale.
 pub(super) fn stale_keys(before: &Task, after: &Task, now: Timestamp) -> Vec<Key> {
     let kept = lease_key(after);
     all_keys(before, now)

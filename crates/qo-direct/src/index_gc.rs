@@ -1,7 +1,7 @@
-//! Deletes index entries that are no longer true, many at a time and in the background.
+//! Index garbage collection: deletes stale index entries in batches, in the background.
 //!
-//! A stale entry does no harm but the read that finds it out, and no index key is ever used twice, so that a deletion may
-//! come late, come twice, or never come: then the monitor finds the entry.
+//! A stale entry costs only the read that finds it stale, and no index key is ever reused. A delete may therefore happen late,
+//! twice or never; in the last case the lease reaper or the sweeper finds the entry.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,57 +13,57 @@ use qo_store::runtime::Runtime;
 
 use super::lock;
 
-/// More than this are not gathered; what comes on top is left to the monitor.
-const GATHERED_MAX: usize = 100_000;
+/// The maximum number of queued deletes. Entries beyond it are left to the lease reaper and the sweeper.
+const QUEUED_MAX: usize = 100_000;
 
 #[derive(Clone)]
 pub(super) struct IndexGc {
-    shared: Arc<Shared>,
+    shared: Arc<IndexGcShared>,
 }
 
-struct Shared {
+struct IndexGcShared {
     client: StoreClient,
     runtime: Arc<dyn Runtime>,
     delay: Duration,
-    state: Mutex<State>,
-    /// Held while entries are being deleted, so that whoever flushes waits for those that somebody else is at.
+    pending: Mutex<PendingDeletes>,
+    /// Locked during a delete, so that a flush also waits for a batch that another caller is deleting.
     flushing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct State {
-    keys: BTreeSet<String>,
-    /// What is being deleted right now.
-    leaving: BTreeSet<String>,
-    scheduled: bool,
+struct PendingDeletes {
+    queued: BTreeSet<String>,
+    /// The keys that are being deleted right now.
+    in_flight: BTreeSet<String>,
+    flush_scheduled: bool,
 }
 
 impl IndexGc {
     pub(super) fn new(client: StoreClient, runtime: Arc<dyn Runtime>, delay: Duration) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(IndexGcShared {
                 client,
                 runtime,
                 delay,
-                state: Mutex::default(),
+                pending: Mutex::default(),
                 flushing: tokio::sync::Mutex::default(),
             }),
         }
     }
 
-    /// Has entries deleted soon.
-    pub(super) fn sweep(&self, keys: impl IntoIterator<Item = impl fmt::Display>) {
-        let mut state = lock(&self.shared.state);
+    /// Queues entries for deletion.
+    pub(super) fn enqueue(&self, keys: impl IntoIterator<Item = impl fmt::Display>) {
+        let mut pending = lock(&self.shared.pending);
         for key in keys {
-            if state.keys.len() < GATHERED_MAX {
-                state.keys.insert(key.to_string());
+            if pending.queued.len() < QUEUED_MAX {
+                pending.queued.insert(key.to_string());
             }
         }
-        if state.keys.is_empty() || state.scheduled {
+        if pending.queued.is_empty() || pending.flush_scheduled {
             return;
         }
-        state.scheduled = true;
-        drop(state);
+        pending.flush_scheduled = true;
+        drop(pending);
         let index_gc = self.clone();
         self.shared.runtime.spawn(Box::pin(async move {
             index_gc.shared.runtime.sleep(index_gc.shared.delay).await;
@@ -71,41 +71,41 @@ impl IndexGc {
         }));
     }
 
-    /// Whether an entry is known to be stale, although a list may still show it.
-    pub(super) fn is_sweeping(&self, key: &str) -> bool {
-        let state = lock(&self.shared.state);
-        state.keys.contains(key) || state.leaving.contains(key)
+    /// Whether an entry is queued for deletion or being deleted. A LIST may still show it.
+    pub(super) fn is_pending(&self, key: &str) -> bool {
+        let pending = lock(&self.shared.pending);
+        pending.queued.contains(key) || pending.in_flight.contains(key)
     }
 
-    /// Deletes what was gathered.
+    /// Deletes the queued entries.
     pub(super) async fn flush(&self) {
         let _flushing = self.shared.flushing.lock().await;
-        let Some(mut leaving) = Leaving::begin(&self.shared) else {
+        let Some(mut batch) = DeleteBatch::begin(&self.shared) else {
             return;
         };
-        if let Err(error) = self.shared.client.delete_many(&leaving.keys).await {
-            tracing::debug!(%error, "stale index entries stay for the monitor");
+        if let Err(error) = self.shared.client.delete_many(&batch.keys).await {
+            tracing::debug!(%error, "could not delete stale index entries; they are left to the lease reaper and the sweeper");
         }
-        leaving.asked = true;
+        batch.sent = true;
     }
 }
 
-/// Entries that are being deleted. If whoever waits for that stops waiting, they are gathered again: as long as they counted as
-/// being deleted, nobody in this process would look at them.
-struct Leaving<'a> {
-    shared: &'a Shared,
+/// A batch of entries that is being deleted. If the flush is cancelled, dropping the batch queues its keys again: while a key counts
+/// as being deleted, this process ignores its entry.
+struct DeleteBatch<'a> {
+    shared: &'a IndexGcShared,
     keys: Vec<String>,
-    asked: bool,
+    sent: bool,
 }
 
-impl<'a> Leaving<'a> {
-    fn begin(shared: &'a Shared) -> Option<Self> {
+impl<'a> DeleteBatch<'a> {
+    fn begin(shared: &'a IndexGcShared) -> Option<Self> {
         let keys: Vec<String> = {
-            let mut state = lock(&shared.state);
-            // From here on what is gathered is for the next time. Not before: one is enough to wait for the lock.
-            state.scheduled = false;
-            let keys = std::mem::take(&mut state.keys);
-            state.leaving.extend(keys.iter().cloned());
+            let mut pending = lock(&shared.pending);
+            // Keys queued from here on need another flush. Earlier ones do not: this flush has the lock and takes them.
+            pending.flush_scheduled = false;
+            let keys = std::mem::take(&mut pending.queued);
+            pending.in_flight.extend(keys.iter().cloned());
             keys.into_iter().collect()
         };
         if keys.is_empty() {
@@ -114,18 +114,18 @@ impl<'a> Leaving<'a> {
         Some(Self {
             shared,
             keys,
-            asked: false,
+            sent: false,
         })
     }
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for DeleteBatch<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.shared.state);
+        let mut pending = lock(&self.shared.pending);
         for key in self.keys.drain(..) {
-            state.leaving.remove(&key);
-            if !self.asked && state.keys.len() < GATHERED_MAX {
-                state.keys.insert(key);
+            pending.in_flight.remove(&key);
+            if !self.sent && pending.queued.len() < QUEUED_MAX {
+                pending.queued.insert(key);
             }
         }
     }

@@ -1,14 +1,15 @@
-//! Prepares a bucket: trust, versions, CORS for the dashboard, and lifecycle rules for what qo writes over and over.
+//! Prepares a bucket: probes it, switches versioning on, and sets CORS rules for the dashboard and lifecycle rules for short-lived
+//! objects.
 //!
-//! Each step looks first and changes only what is not so yet, so that a second run changes nothing, and a crash between two
-//! steps is mended by running it again. Run it before workers are: switching versioning on changes how a store behaves.
+//! Each step reads the current setting and changes it only if needed. A second run changes nothing, and running it again completes
+//! a run that crashed. Run it before starting workers, because switching versioning on changes how a store behaves.
 //!
 //! | step | what | a crash right after it leaves |
 //! | --- | --- | --- |
-//! | 1 | the bucket is probed as it is | nothing |
-//! | 2 | versioning is switched on | a bucket that nobody has probed with versions: whoever starts next does, and refuses it if need be |
-//! | 3 | the bucket is probed **again**, because some stores are right without versions and wrong with them (Ceph RGW 20 is); if it fails, versioning is switched back | nothing |
-//! | 4 | CORS and lifecycle rules are written beside those of others | nothing |
+//! | 1 | probe the bucket as it is | nothing |
+//! | 2 | switch versioning on | a bucket that has not been probed with versioning: the next process that starts probes it, and rejects it if the probe fails |
+//! | 3 | probe the bucket **again**, because some stores work correctly without versioning and incorrectly with it (Ceph RGW 20 does); if the probe fails, switch versioning back | nothing |
+//! | 4 | add CORS and lifecycle rules to the existing ones | nothing |
 
 use std::fmt;
 
@@ -20,26 +21,26 @@ use serde::Serialize;
 
 use qo_engine::payload::digest;
 
-/// What a dashboard in a browser does with objects.
+/// The methods that the dashboard uses from a browser.
 const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "DELETE", "POST"];
-/// What it reads of the answers beside their bodies: compare-and-swap, versions, and the store's time.
+/// The response headers that it reads: for compare-and-swap, for versions, and for the store's time.
 const CORS_EXPOSED: [&str; 3] = ["ETag", "x-amz-version-id", "Date"];
 const CORS_MAX_AGE_SECONDS: u32 = 3_600;
-/// Prefixes whose objects are written over and over, or deleted soon. Their old versions are of no use to anybody.
+/// Prefixes whose objects are overwritten often or deleted soon. Their old versions are useless.
 const SHORT_LIVED: [&str; 6] = ["ready", "later", "leases", "workers", "meta", "probe"];
-/// How long replaced versions and unfinished uploads of those are kept: as short as S3 can.
+/// How long their old versions and unfinished uploads are kept: one day, the shortest time that S3 allows.
 const KEPT_DAYS: u32 = 1;
 
-/// What to prepare.
+/// Options of [`init`].
 #[derive(Debug, Clone)]
 pub struct InitOptions {
-    /// Whether to switch versioning on. Versions are a second, complete history beside the tasks' own.
+    /// Whether to switch versioning on. Versions are a complete second history besides the one in each task.
     pub versioning: bool,
-    /// From where browsers may call the bucket, such as `https://qo.example.org`, or `*`. Nothing is set if empty.
+    /// The origins from which browsers may call the bucket, such as `https://qo.example.org`, or `*`. No rule is set if empty.
     pub cors_origins: Vec<String>,
-    /// Only say what would be done.
+    /// Only report what would be done.
     pub dry_run: bool,
-    /// How much the probe may do.
+    /// The limits of the probe.
     pub probe: ProbeOptions,
 }
 
@@ -54,21 +55,23 @@ impl Default for InitOptions {
     }
 }
 
-/// How a step ended.
+/// The outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InitOutcome {
-    /// It was not so, and is now.
+    /// The setting was changed.
     Done,
-    /// It was so before.
-    AlreadySo,
-    /// It is not so, and would be made so without `dry_run`.
+    /// The setting was correct before.
+    #[serde(rename = "already_so")]
+    Unchanged,
+    /// The setting would be changed without `dry_run`.
     WouldDo,
-    /// The options say not to.
-    NotAsked,
-    /// This store cannot.
+    /// The options exclude this step.
+    #[serde(rename = "not_asked")]
+    Skipped,
+    /// The store does not support it.
     Unsupported,
-    /// It was tried and is not so.
+    /// The step failed.
     Refused,
 }
 
@@ -77,29 +80,29 @@ pub enum InitOutcome {
 pub struct InitStep {
     /// `reachable`, `trusted`, `versioning`, `cors` or `lifecycle`.
     pub name: &'static str,
-    /// How it ended.
+    /// The outcome.
     pub outcome: InitOutcome,
-    /// What was found or done, or why not, in a sentence.
+    /// What was found or done, or why not, in one sentence.
     pub detail: String,
 }
 
-/// What came of the preparation.
+/// The results of all steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InitReport {
-    /// Which store: safe to print.
+    /// The store's description. It contains no credentials.
     pub store: String,
-    /// In the order in which they were made.
+    /// The steps, in the order in which they ran.
     pub steps: Vec<InitStep>,
 }
 
 impl InitReport {
-    /// Whether the bucket can be used: no step was refused. What a store cannot do, qo does without.
+    /// Whether the bucket is usable: no step failed. qo works without settings that a store does not support.
     pub fn is_ready(&self) -> bool {
         let mut steps = self.steps.iter();
         steps.all(|step| step.outcome != InitOutcome::Refused)
     }
 
-    fn add(&mut self, name: &'static str, (outcome, detail): Ended) {
+    fn add(&mut self, name: &'static str, (outcome, detail): StepResult) {
         self.steps.push(InitStep {
             name,
             outcome,
@@ -115,9 +118,9 @@ impl fmt::Display for InitReport {
         for step in &self.steps {
             let outcome = match step.outcome {
                 InitOutcome::Done => "done",
-                InitOutcome::AlreadySo => "already so",
+                InitOutcome::Unchanged => "unchanged",
                 InitOutcome::WouldDo => "would do",
-                InitOutcome::NotAsked => "not asked",
+                InitOutcome::Skipped => "skipped",
                 InitOutcome::Unsupported => "unsupported",
                 InitOutcome::Refused => "REFUSED",
             };
@@ -127,36 +130,39 @@ impl fmt::Display for InitReport {
     }
 }
 
-/// How a step ended, and what there is to say about it.
-type Ended = (InitOutcome, String);
+/// The outcome and the detail text of a step.
+type StepResult = (InitOutcome, String);
 
-fn ended(outcome: InitOutcome, detail: impl Into<String>) -> Ended {
+fn step_result(outcome: InitOutcome, detail: impl Into<String>) -> StepResult {
     (outcome, detail.into())
 }
 
-/// Prepares a bucket. It ends early, with a refused step, where the bucket cannot be used at all.
+/// Prepares a bucket. Stops early, with a refused step, if the bucket is not usable at all.
 pub async fn init(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -> InitReport {
     let mut report = InitReport {
         store: store.description.clone(),
         steps: Vec::new(),
     };
     if let Err(error) = qo_store::check(store).await {
-        report.add("reachable", ended(InitOutcome::Refused, error.to_string()));
+        report.add(
+            "reachable",
+            step_result(InitOutcome::Refused, error.to_string()),
+        );
         return report;
     }
-    let reached = ended(InitOutcome::AlreadySo, "the store answers");
+    let reached = step_result(InitOutcome::Unchanged, "the store responds");
     report.add("reachable", reached);
 
-    let trusted = trust(store, runtime, options).await;
+    let trusted = ensure_trusted(store, runtime, options).await;
     let is_trusted = trusted.0 != InitOutcome::Refused;
     report.add("trusted", trusted);
     if !is_trusted {
         return report;
     }
     let Some(admin) = store.admin.as_deref() else {
-        let why = "qo cannot change the settings of this kind of store; it works without";
+        let why = "qo cannot change the settings of this kind of store, and works without them";
         for name in ["versioning", "cors", "lifecycle"] {
-            report.add(name, ended(InitOutcome::Unsupported, why));
+            report.add(name, step_result(InitOutcome::Unsupported, why));
         }
         return report;
     };
@@ -170,20 +176,17 @@ pub async fn init(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -
     report
 }
 
-/// The bucket as it is now must be trusted before anything is changed about it.
-async fn trust(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -> Ended {
-    let remembered = probe::load_report(&store.objects, runtime, &options.probe).await;
-    let was_trusted = matches!(&remembered, Ok(Some(verdict)) if verdict.trusted);
+/// Probes the bucket before anything is changed.
+async fn ensure_trusted(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -> StepResult {
+    let stored = probe::load_report(&store.objects, runtime, &options.probe).await;
+    let was_trusted = matches!(&stored, Ok(Some(verdict)) if verdict.trusted);
     if options.dry_run {
         return if was_trusted {
-            ended(
-                InitOutcome::AlreadySo,
-                "an earlier probe trusted the bucket",
-            )
+            step_result(InitOutcome::Unchanged, "the bucket passed an earlier probe")
         } else {
-            ended(
+            step_result(
                 InitOutcome::WouldDo,
-                "races conditional writes in the bucket",
+                "probes the bucket with racing conditional writes",
             )
         };
     }
@@ -197,17 +200,17 @@ async fn trust(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -> E
     {
         Ok(verdict) => {
             let outcome = if was_trusted {
-                InitOutcome::AlreadySo
+                InitOutcome::Unchanged
             } else {
                 InitOutcome::Done
             };
-            ended(outcome, races(&verdict))
+            step_result(outcome, describe_races(&verdict))
         }
-        Err(error) => ended(InitOutcome::Refused, error.to_string()),
+        Err(error) => step_result(InitOutcome::Refused, error.to_string()),
     }
 }
 
-fn races(verdict: &ProbeReport) -> String {
+fn describe_races(verdict: &ProbeReport) -> String {
     let figures = &verdict.figures;
     format!(
         "{} races of up to {} writers had one winner each",
@@ -221,21 +224,21 @@ async fn versioning(
     admin: &dyn BucketAdmin,
     runtime: &dyn Runtime,
     options: &InitOptions,
-) -> Ended {
+) -> StepResult {
     let before = match admin.versioning().await {
         Ok(before) => before,
         Err(error) => return failed(error),
     };
     if before == Versioning::On {
-        return ended(InitOutcome::AlreadySo, "the bucket keeps versions");
+        return step_result(InitOutcome::Unchanged, "the bucket keeps versions");
     }
     if !options.versioning {
-        let detail = "versioning was left as it is; tasks carry their own history";
-        return ended(InitOutcome::NotAsked, detail);
+        let detail = "versioning was not changed; each task carries its own history";
+        return step_result(InitOutcome::Skipped, detail);
     }
     if options.dry_run {
-        let detail = "switches versioning on, and back if the store then breaks conditional writes";
-        return ended(InitOutcome::WouldDo, detail);
+        let detail = "switches versioning on, and back if that breaks conditional writes";
+        return step_result(InitOutcome::WouldDo, detail);
     }
     if let Err(error) = admin.set_versioning(Versioning::On).await {
         return failed(error);
@@ -243,8 +246,8 @@ async fn versioning(
     match admin.versioning().await {
         Ok(Versioning::On) => {}
         Ok(_) => {
-            let detail = "the store accepted to keep versions and does not";
-            return ended(InitOutcome::Unsupported, detail);
+            let detail = "the store accepted the setting but does not keep versions";
+            return step_result(InitOutcome::Unsupported, detail);
         }
         Err(error) => return failed(error),
     }
@@ -253,56 +256,63 @@ async fn versioning(
         Ok(verdict) => {
             probe::save_report(&store.objects, runtime, &options.probe, &verdict).await;
             if verdict.trusted {
-                let detail = format!("the bucket keeps versions from now on; {}", races(&verdict));
-                return ended(InitOutcome::Done, detail);
+                let detail = format!(
+                    "the bucket now keeps versions; {}",
+                    describe_races(&verdict)
+                );
+                return step_result(InitOutcome::Done, detail);
             }
             ProbeError::Untrusted(Box::new(verdict)).to_string()
         }
         Err(error) => error.to_string(),
     };
     let restored = match admin.set_versioning(before).await {
-        Ok(()) => "versioning was switched back, and the bucket can be used without it if the next start trusts it".to_owned(),
+        Ok(()) => "versioning was switched back; the bucket is usable without it if it passes the probe at the next start".to_owned(),
         Err(error) => format!("versioning COULD NOT be switched back ({error}): do not use this bucket until it is"),
     };
-    let detail = format!("with versions on, {problem} ({restored})");
-    ended(InitOutcome::Refused, detail)
+    let detail = format!("with versioning on, {problem} ({restored})");
+    step_result(InitOutcome::Refused, detail)
 }
 
-async fn cors(admin: &dyn BucketAdmin, options: &InitOptions) -> Result<Ended, StoreError> {
+async fn cors(admin: &dyn BucketAdmin, options: &InitOptions) -> Result<StepResult, StoreError> {
     if options.cors_origins.is_empty() {
-        let detail = "no origins were given, so no CORS rule was set";
-        return Ok(ended(InitOutcome::NotAsked, detail));
+        let detail = "no CORS rule was set, because no origins were given";
+        return Ok(step_result(InitOutcome::Skipped, detail));
     }
     let ours = cors_rule(&options.cors_origins);
     let present = admin.cors().await?;
     let origins = options.cors_origins.join(", ");
-    if present.iter().any(|rule| is_same(rule, &ours)) {
+    if present.iter().any(|rule| is_equivalent(rule, &ours)) {
         let detail = format!("browsers may call the bucket from {origins}");
-        return Ok(ended(InitOutcome::AlreadySo, detail));
+        return Ok(step_result(InitOutcome::Unchanged, detail));
     }
     if options.dry_run {
-        let detail = format!("lets browsers call the bucket from {origins}");
-        return Ok(ended(InitOutcome::WouldDo, detail));
+        let detail = format!("allows browsers to call the bucket from {origins}");
+        return Ok(step_result(InitOutcome::WouldDo, detail));
     }
-    // A rule like ours with other origins is ours from an earlier time.
+    // A rule that differs only in its origins was written by an earlier run.
     let mut rules = present.clone();
     rules.retain(|rule| {
         let with_our_origins = CorsRule {
             allowed_origins: ours.allowed_origins.clone(),
             ..rule.clone()
         };
-        !is_same(&with_our_origins, &ours)
+        !is_equivalent(&with_our_origins, &ours)
     });
     rules.push(ours.clone());
     admin.set_cors(&rules).await?;
-    if admin.cors().await?.iter().any(|rule| is_same(rule, &ours)) {
-        let detail = format!("browsers may call the bucket from {origins} from now on");
-        return Ok(ended(InitOutcome::Done, detail));
+    if admin
+        .cors()
+        .await?
+        .iter()
+        .any(|rule| is_equivalent(rule, &ours))
+    {
+        let detail = format!("browsers may now call the bucket from {origins}");
+        return Ok(step_result(InitOutcome::Done, detail));
     }
     admin.set_cors(&present).await?;
-    let detail =
-        "the store accepted the rule and does not keep it; a dashboard needs a server beside it";
-    Ok(ended(InitOutcome::Unsupported, detail))
+    let detail = "the store accepted the rule but did not keep it; the dashboard needs `qo serve`";
+    Ok(step_result(InitOutcome::Unsupported, detail))
 }
 
 fn cors_rule(origins: &[String]) -> CorsRule {
@@ -315,8 +325,8 @@ fn cors_rule(origins: &[String]) -> CorsRule {
     }
 }
 
-/// Whether two rules say the same, in whatever order and case.
-fn is_same(one: &CorsRule, other: &CorsRule) -> bool {
+/// Whether two rules are equal, ignoring order and case.
+fn is_equivalent(one: &CorsRule, other: &CorsRule) -> bool {
     let sorted = |words: &[String]| {
         let mut words: Vec<_> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
         words.sort();
@@ -333,17 +343,17 @@ async fn lifecycle(
     store: &Store,
     admin: &dyn BucketAdmin,
     options: &InitOptions,
-) -> Result<Ended, StoreError> {
+) -> Result<StepResult, StoreError> {
     let ours = lifecycle_rules(store);
     let present = admin.lifecycle().await?;
-    if holds_all(&present, &ours) {
-        let detail = "old versions of index, worker and signal objects go after a day";
-        return Ok(ended(InitOutcome::AlreadySo, detail));
+    if contains_all(&present, &ours) {
+        let detail = "old versions of index, worker and signal objects are deleted after a day";
+        return Ok(step_result(InitOutcome::Unchanged, detail));
     }
     if options.dry_run {
         let names: Vec<_> = ours.iter().map(|rule| rule.id.as_str()).collect();
         let detail = format!("sets the rules {}", names.join(", "));
-        return Ok(ended(InitOutcome::WouldDo, detail));
+        return Ok(step_result(InitOutcome::WouldDo, detail));
     }
     let is_ours = |rule: &LifecycleRule| {
         let mut ours = ours.iter();
@@ -359,19 +369,19 @@ async fn lifecycle(
     let others = rules.len();
     rules.extend(ours.iter().cloned());
     admin.set_lifecycle(&rules).await?;
-    if holds_all(&admin.lifecycle().await?, &rules) {
+    if contains_all(&admin.lifecycle().await?, &rules) {
         let detail = format!(
-            "old versions of index, worker and signal objects go after a day from now on; {others} other rules were kept"
+            "old versions of index, worker and signal objects are now deleted after a day; {others} other rules were kept"
         );
-        return Ok(ended(InitOutcome::Done, detail));
+        return Ok(step_result(InitOutcome::Done, detail));
     }
-    // Rules that a store understands only in part may remove more than was asked for.
+    // A store that understands only part of a rule may delete too much.
     admin.set_lifecycle(&present).await?;
-    let detail = "the store accepted the rules and does not keep them as they are, so they were taken back; where versions are kept, remove old ones of index, worker and signal objects by other means";
-    Ok(ended(InitOutcome::Unsupported, detail))
+    let detail = "the store accepted the rules but changed them, so the previous rules were restored; if the bucket keeps versions, delete old ones of index, worker and signal objects by other means";
+    Ok(step_result(InitOutcome::Unsupported, detail))
 }
 
-/// The rules that a store should have.
+/// The lifecycle rules that qo sets.
 pub(super) fn lifecycle_rules(store: &Store) -> Vec<LifecycleRule> {
     let suffix = prefix_suffix(store);
     let rule = |area: &str| LifecycleRule {
@@ -385,29 +395,30 @@ pub(super) fn lifecycle_rules(store: &Store) -> Vec<LifecycleRule> {
     SHORT_LIVED.map(rule).to_vec()
 }
 
-/// Tells the queues of one bucket apart that live under different prefixes: a rule's name is unique in its bucket.
+/// A suffix that makes rule ids unique, because several queues can share a bucket under different prefixes.
 fn prefix_suffix(store: &Store) -> String {
-    let place = store
+    let location = store
         .description
         .rsplit_once(" at ")
-        .map_or(store.description.as_str(), |(place, _)| place);
-    let has_prefix = place
+        .map_or(store.description.as_str(), |(location, _)| location);
+    let has_prefix = location
         .split_once("://")
         .is_some_and(|(_, path)| path.contains('/'));
     if !has_prefix {
         return String::new();
     }
-    let digest = digest(place.as_bytes()).to_string();
+    let digest = digest(location.as_bytes()).to_string();
     format!("-{}", &digest[..8])
 }
 
-pub(super) fn holds_all(present: &[LifecycleRule], wanted: &[LifecycleRule]) -> bool {
-    wanted.iter().all(|rule| present.contains(rule))
+/// Whether all `expected` rules are present.
+pub(super) fn contains_all(present: &[LifecycleRule], expected: &[LifecycleRule]) -> bool {
+    expected.iter().all(|rule| present.contains(rule))
 }
 
-fn failed(error: StoreError) -> Ended {
+fn failed(error: StoreError) -> StepResult {
     match error {
-        StoreError::Unsupported { .. } => ended(InitOutcome::Unsupported, error.to_string()),
-        error => ended(InitOutcome::Refused, error.to_string()),
+        StoreError::Unsupported { .. } => step_result(InitOutcome::Unsupported, error.to_string()),
+        error => step_result(InitOutcome::Refused, error.to_string()),
     }
 }

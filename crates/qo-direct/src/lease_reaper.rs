@@ -1,20 +1,21 @@
-//! Ends attempts whose lease has run out, and clears away lease entries that are no longer true.
+//! Ends attempts whose lease has expired, and deletes stale lease entries.
 //!
-//! An idle bucket is not looked at: [`super::activity`] says whether anything can be running. One look costs one LIST as long as no more than a thousand tasks are running, and a GET per entry whose minute has come;
-//! a task that turns out to have time is not read again before that time. With more running tasks it is one LIST per shard,
-//! and one more per thousand entries whose minute has come.
+//! An idle bucket is not listed: [`super::activity`] shows whether tasks may be running. A check costs one LIST as long as no more
+//! than a thousand tasks are running, and a GET per entry whose minute has come. A task whose lease is still valid is not read
+//! again before the lease expires. With more running tasks a check costs one LIST per shard, and one more per thousand entries
+//! whose minute has come.
 //!
-//! | the task behind an entry | what is done |
+//! | the task of an entry | action |
 //! | --- | --- |
-//! | is running that attempt, and its lease has run out | the attempt is ended: the task is retried, or has failed |
-//! | is running that attempt, until later | nothing, or, if a renewal has moved it to another minute, the right entry is written and this one deleted |
-//! | is running another attempt | that one's entry is written, and this one deleted |
-//! | is pending | its ready entry is written, because a crash may have prevented that, and this one deleted |
-//! | has come to its end, or is not there | the entry is deleted |
-//! | could not be read | nothing: a failed read says nothing about a task |
+//! | runs that attempt, and its lease has expired | end the attempt: the task is retried or fails |
+//! | runs that attempt, and its lease is valid | none; if a renewal has moved the lease to another minute, write the entry of that minute and delete this one |
+//! | runs another attempt | write the entry of that attempt and delete this one |
+//! | is pending | write its ready entry, which a crash may have prevented, and delete this one |
+//! | is finished, or does not exist | delete the entry |
+//! | could not be read | none: a failed read says nothing about the task |
 //!
-//! An entry that is ahead of its task is left alone ([`super::repair`]). Any number of monitors may look at once: the end of
-//! an attempt is a compare-and-swap, of which one wins, and everything else may be done twice.
+//! An entry that is ahead of its task is left alone ([`super::repair`]). Any number of lease reapers may run concurrently: an attempt
+//! is ended by compare-and-swap, so one of them wins, and everything else may be repeated.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -27,43 +28,43 @@ use qo_store::StoreError;
 use qo_store::client::{PAGE_LIMIT_MAX, Page};
 use qo_store::runtime::RuntimeExt;
 
-use super::repair::{LeaseEntry, LeaseVerdict};
-use super::{DirectEngine, Stored, lock};
+use super::repair::{LeaseEntry, LeaseEntryState};
+use super::{DirectEngine, StoredTask, lock};
 
-/// Of how many entries it is remembered until when they hold. The others are read again.
-const WAITING_MAX: usize = 100_000;
+/// For how many entries the expiry time is cached. The tasks of the others are read at every check.
+const VALID_UNTIL_MAX: usize = 100_000;
 
-/// What a look at the leases has shown.
+/// The result of one check of the leases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeaseReport {
     /// Entries whose minute had come.
     pub due: usize,
-    /// Attempts that were ended because their lease had run out.
+    /// Attempts that were ended because their lease had expired.
     pub expired: usize,
-    /// Attempts that have time left.
+    /// Attempts whose lease is still valid.
     pub holding: usize,
-    /// Entries that were no longer true and are being deleted.
+    /// Stale entries, which are being deleted.
     pub stale: usize,
-    /// Entries of changes that may be in flight, left alone.
+    /// Entries of changes that may be in flight; left alone.
     pub in_flight: usize,
-    /// Tasks that somebody else changed at the same time.
+    /// Tasks that another process changed at the same time.
     pub contended: usize,
-    /// Tasks that could not be read, or not be changed, because the store did not answer; looked at again next time.
+    /// Tasks that could not be read or changed because the store failed; checked again next time.
     pub failed: usize,
-    /// Tasks whose record makes no sense; the sweeper puts them under quarantine.
+    /// Tasks whose record cannot be parsed; the sweeper quarantines them.
     pub unreadable: usize,
-    /// Objects in the index that are no entries, left alone.
+    /// Objects below the prefix that are not lease entries; left alone.
     pub foreign: usize,
 }
 
 #[derive(Default)]
 pub(super) struct LeaseReaper {
-    /// Until when the leases behind entries hold, so that they are not read again before.
-    waiting: Mutex<BTreeMap<String, Timestamp>>,
+    /// The expiry time of valid leases, by entry. Their tasks are not read again before it.
+    valid_until: Mutex<BTreeMap<String, Timestamp>>,
 }
 
-/// What came of one entry.
-enum Checked {
+/// The result of checking one entry.
+enum LeaseCheck {
     Expired,
     Holding,
     Stale,
@@ -74,16 +75,16 @@ enum Checked {
 }
 
 impl DirectEngine {
-    /// Looks at the leases as [`DirectEngine::check_leases`] does, if there can be any.
+    /// Checks the leases as [`DirectEngine::check_leases`] does, if there may be any.
     pub(super) async fn check_leases_if_active(&self) -> Result<Option<LeaseReport>, EngineError> {
-        if self.may_be_running().await {
+        if self.may_have_leases().await {
             return self.check_leases().await.map(Some);
         }
         self.promote_due().await?;
         Ok(None)
     }
 
-    /// Looks once at the leases that may have run out, and moves tasks that have become due to the ready index.
+    /// Checks all leases that may have expired, once, and promotes due tasks to the ready index.
     pub async fn check_leases(&self) -> Result<LeaseReport, EngineError> {
         let mut report = LeaseReport::default();
         let at = self.runtime().monotonic();
@@ -98,9 +99,9 @@ impl DirectEngine {
                 self.check_shard(shard, &mut report).await?;
             }
         }
-        self.leases_were_listed(at, page.entries.is_empty());
-        let now = self.judged_now();
-        lock(&self.shared.lease_reaper.waiting).retain(|_, holds_until| *holds_until >= now);
+        self.record_lease_list(at, page.entries.is_empty());
+        let now = self.conservative_now();
+        lock(&self.shared.lease_reaper.valid_until).retain(|_, until| *until >= now);
         self.promote_due().await?;
         Ok(report)
     }
@@ -121,69 +122,71 @@ impl DirectEngine {
         }
     }
 
-    /// Looks at what is due in a page. Tells whether all of it was, so that there may be more behind it.
+    /// Checks the due entries of a page. Returns whether all entries were due, so that the next page may have more.
     async fn check_page(&self, page: &Page, report: &mut LeaseReport) -> bool {
-        let minute = self.judged_now().minute();
+        let minute = self.conservative_now().minute();
         let mut all_due = true;
         let mut due = Vec::new();
         for listed in &page.entries {
             match LeaseEntry::new(&listed.key, listed.last_modified) {
                 None => report.foreign += 1,
                 Some(entry) if entry.minute > minute => all_due = false,
-                Some(_) if self.shared.index_gc.is_sweeping(&listed.key) => {}
+                Some(_) if self.shared.index_gc.is_pending(&listed.key) => {}
                 Some(entry) => due.push((listed.key.clone(), entry)),
             }
         }
         report.due += due.len();
-        let mut checked = futures_util::stream::iter(due)
+        let mut outcomes = futures_util::stream::iter(due)
             .map(|(key, entry)| async move { self.check_entry(&key, entry).await })
             .buffer_unordered(self.config().concurrency);
-        while let Some(checked) = checked.next().await {
-            let count = match checked {
-                Checked::Expired => &mut report.expired,
-                Checked::Holding => &mut report.holding,
-                Checked::Stale => &mut report.stale,
-                Checked::InFlight => &mut report.in_flight,
-                Checked::Contended => &mut report.contended,
-                Checked::Failed => &mut report.failed,
-                Checked::Unreadable => &mut report.unreadable,
+        while let Some(outcome) = outcomes.next().await {
+            let count = match outcome {
+                LeaseCheck::Expired => &mut report.expired,
+                LeaseCheck::Holding => &mut report.holding,
+                LeaseCheck::Stale => &mut report.stale,
+                LeaseCheck::InFlight => &mut report.in_flight,
+                LeaseCheck::Contended => &mut report.contended,
+                LeaseCheck::Failed => &mut report.failed,
+                LeaseCheck::Unreadable => &mut report.unreadable,
             };
             *count += 1;
         }
         all_due
     }
 
-    async fn check_entry(&self, key: &str, entry: LeaseEntry) -> Checked {
-        let holds_until = lock(&self.shared.lease_reaper.waiting).get(key).copied();
-        if holds_until.is_some_and(|until| until >= self.judged_now()) {
-            return Checked::Holding;
+    async fn check_entry(&self, key: &str, entry: LeaseEntry) -> LeaseCheck {
+        let valid_until = lock(&self.shared.lease_reaper.valid_until)
+            .get(key)
+            .copied();
+        if valid_until.is_some_and(|until| until >= self.conservative_now()) {
+            return LeaseCheck::Holding;
         }
         let stored = match self.read(entry.id).await {
             Ok(stored) => stored,
-            // The store has said that there is no such task.
-            Err(error) if error.is_not_found() => return self.clear(key),
-            Err(EngineError::Unreadable { .. }) => return Checked::Unreadable,
+            // The store reports that the task does not exist.
+            Err(error) if error.is_not_found() => return self.discard_entry(key),
+            Err(EngineError::Unreadable { .. }) => return LeaseCheck::Unreadable,
             Err(error) => return failed(&entry, &error),
         };
-        match entry.judge(&stored.task, self.judged_now()) {
-            LeaseVerdict::Expired => self.expire(&entry, stored).await,
-            LeaseVerdict::Holds(until) => {
-                let mut waiting = lock(&self.shared.lease_reaper.waiting);
-                if waiting.len() < WAITING_MAX {
-                    waiting.insert(key.to_owned(), until);
+        match entry.compare(&stored.task, self.conservative_now()) {
+            LeaseEntryState::Expired => self.expire(&entry, stored).await,
+            LeaseEntryState::Valid(until) => {
+                let mut valid_until = lock(&self.shared.lease_reaper.valid_until);
+                if valid_until.len() < VALID_UNTIL_MAX {
+                    valid_until.insert(key.to_owned(), until);
                 }
-                Checked::Holding
+                LeaseCheck::Holding
             }
-            LeaseVerdict::Stale => match self.restore_entry(&stored.task).await {
-                Ok(()) => self.clear(key),
+            LeaseEntryState::Stale => match self.restore_entry(&stored.task).await {
+                Ok(()) => self.discard_entry(key),
                 Err(error) => failed(&entry, &error),
             },
-            LeaseVerdict::InFlight => Checked::InFlight,
+            LeaseEntryState::InFlight => LeaseCheck::InFlight,
         }
     }
 
-    /// Ends an attempt. It is tried once: whoever else has changed the task meanwhile knew what to do.
-    async fn expire(&self, entry: &LeaseEntry, stored: Stored) -> Checked {
+    /// Ends an attempt. Tries once: if another process changed the task, that change takes precedence.
+    async fn expire(&self, entry: &LeaseEntry, stored: StoredTask) -> LeaseCheck {
         let worker = stored.task.worker_id.clone();
         let action = Action::ExpireLease {
             jitter: self.jitter(),
@@ -198,31 +201,31 @@ impl DirectEngine {
                     attempt = entry.attempt,
                     worker = worker.as_ref().map(tracing::field::display),
                     status = %changed.task.status,
-                    "ended an attempt whose lease had run out"
+                    "ended an attempt whose lease had expired"
                 );
-                Checked::Expired
+                LeaseCheck::Expired
             }
             Err(EngineError::Store(StoreError::Conflict { .. }) | EngineError::Rejected(_)) => {
-                Checked::Contended
+                LeaseCheck::Contended
             }
             Err(error) => failed(entry, &error),
         }
     }
 
-    fn clear(&self, key: &str) -> Checked {
-        self.shared.index_gc.sweep([key]);
-        Checked::Stale
+    fn discard_entry(&self, key: &str) -> LeaseCheck {
+        self.shared.index_gc.enqueue([key]);
+        LeaseCheck::Stale
     }
 
-    /// The time by which leases are judged: the earliest that the store's can be, less the margin.
-    pub(super) fn judged_now(&self) -> Timestamp {
+    /// The time against which lease expiry is checked: the earliest time that the store's clock may show, less the margin.
+    pub(super) fn conservative_now(&self) -> Timestamp {
         self.client()
             .earliest_now()
             .minus_millis(self.config().lease_margin_ms)
     }
 }
 
-fn failed(entry: &LeaseEntry, error: &EngineError) -> Checked {
-    tracing::debug!(task = %entry.id, %error, "a lease is looked at again later");
-    Checked::Failed
+fn failed(entry: &LeaseEntry, error: &EngineError) -> LeaseCheck {
+    tracing::debug!(task = %entry.id, %error, "could not check a lease; trying again later");
+    LeaseCheck::Failed
 }

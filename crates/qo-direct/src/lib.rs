@@ -1,8 +1,8 @@
-//! Direct mode: each task is one object, moved by compare-and-swap; no server.
+//! Direct mode: each task is one object, changed by compare-and-swap. There is no server.
 //!
-//! The task's object is the one source of truth. Everything else under the bucket's prefixes is an index that can be rebuilt
-//! from it, and [`change`] orders the steps of every operation so that a crash after any of them leaves something that the
-//! [`lease_reaper`] finds within a lease's time, or the sweeper within its round.
+//! The task's object is the only source of truth. Everything else in the bucket is an index that can be rebuilt from the tasks.
+//! [`change`] orders the steps of every operation so that the state after a crash is always repaired: by the [`lease_reaper`] within
+//! the duration of a lease, or by the sweeper within one pass.
 //!
 //! # Requests
 //!
@@ -13,12 +13,12 @@
 //! | renew | 1: task; + 1 lease entry when the minute changes | | | |
 //! | complete, fail for good, cancel | 1: task | 0 with the claim's tag | | 1 key, batched |
 //! | fail, release, snooze | 2: task, ready entry | 0 with the claim's tag | | 1 key, batched |
-//! | becoming due after a delay | 1: ready entry | | 1 per page | 1 key, batched |
-//! | a look in hybrid or log-scan mode | | 1 per task of the page, claimed or not | 1 per page of 50 tasks | |
-//! | signal | 1 per submitter and second at the most | 1 per 1.5 s and idle worker, answered 304 | | |
-//! | claims are going on | 1 per claiming process and 30 s at the most | 1 per check of an idle monitor, answered 304 | | |
+//! | promotion of a delayed task that is due | 1: ready entry | | 1 per page | 1 key, batched |
+//! | page scan in hybrid or log-scan mode | | 1 per task of the page, claimed or not | 1 per page of 50 tasks | |
+//! | signal | at most 1 per submitter and second | 1 per 1.5 s and idle worker, answered with 304 | | |
+//! | claim activity | at most 1 per claiming process and 30 s | 1 per check of an idle lease reaper, answered with 304 | | |
 //!
-//! A large payload adds one PUT where it is written and one GET where it is read. An idempotency key adds one PUT.
+//! A large payload adds one PUT when it is written and one GET when it is read. An idempotency key adds one PUT.
 
 mod activity;
 mod change;
@@ -40,10 +40,10 @@ mod lease_reaper;
 mod list;
 pub mod maintenance;
 mod operation;
+mod paused_queues;
 mod payload;
 mod peers;
 mod purge;
-mod queues;
 mod ready_cache;
 mod repair;
 mod scan;
@@ -77,52 +77,52 @@ use qo_engine::watch::Watchers;
 use self::activity::Activity;
 use self::index_gc::IndexGc;
 use self::lease_reaper::LeaseReaper;
+use self::paused_queues::PausedQueues;
 use self::peers::Peers;
-use self::queues::Queues;
 use self::ready_cache::ReadyCache;
-use self::scan::Scan;
+use self::scan::TaskScans;
 use self::scheduled::Scheduled;
 use self::signal::Signal;
 use self::sweeper::Sweeper;
 
-/// How many claims are remembered.
-const HELD_MAX: usize = 10_000;
+/// The maximum number of cached claims.
+const CLAIM_CACHE_MAX: usize = 10_000;
 
-/// The engine of direct mode. Clones share everything.
+/// The engine of direct mode. Clones share all state.
 #[derive(Clone)]
 pub struct DirectEngine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineShared>,
 }
 
-struct Shared {
+struct EngineShared {
     client: StoreClient,
     admin: Option<Arc<dyn BucketAdmin>>,
     runtime: Arc<dyn Runtime>,
     config: DirectConfig,
-    /// The tasks that this process has claimed, as it last wrote them: what is done next with one needs no read.
-    held: Mutex<BTreeMap<LeaseId, Stored>>,
+    /// The tasks that this process has claimed, as it last wrote them. The next operation on one needs no read.
+    claim_cache: Mutex<BTreeMap<LeaseId, StoredTask>>,
     activity: Activity,
     index_gc: IndexGc,
     ready_cache: ReadyCache,
     scheduled: Scheduled,
     lease_reaper: LeaseReaper,
     peers: Peers,
-    queues: Queues,
-    scan: Scan,
+    paused_queues: PausedQueues,
+    scans: TaskScans,
     signal: Signal,
     sweeper: Sweeper,
     watchers: Watchers,
 }
 
-/// A task and the state of its object.
+/// A task and the tag of its object.
 #[derive(Debug, Clone)]
-struct Stored {
+struct StoredTask {
     task: Task,
     tag: Tag,
 }
 
 impl DirectEngine {
-    /// An engine on the store behind `client`.
+    /// Creates an engine on the store of `client`.
     pub fn new(
         client: StoreClient,
         admin: Option<Arc<dyn BucketAdmin>>,
@@ -132,15 +132,15 @@ impl DirectEngine {
         let index_gc = IndexGc::new(client.clone(), Arc::clone(&runtime), config.index_gc_delay);
         let signal = Signal::new(client.clone(), Arc::clone(&runtime), &config);
         Self {
-            shared: Arc::new(Shared {
-                held: Mutex::default(),
+            shared: Arc::new(EngineShared {
+                claim_cache: Mutex::default(),
                 activity: Activity::default(),
                 ready_cache: ReadyCache::default(),
                 scheduled: Scheduled::default(),
                 lease_reaper: LeaseReaper::default(),
                 peers: Peers::default(),
-                queues: Queues::default(),
-                scan: Scan::default(),
+                paused_queues: PausedQueues::default(),
+                scans: TaskScans::default(),
                 sweeper: Sweeper::default(),
                 watchers: Watchers::default(),
                 index_gc,
@@ -153,7 +153,7 @@ impl DirectEngine {
         }
     }
 
-    /// The client of the store.
+    /// The store client.
     pub fn client(&self) -> &StoreClient {
         &self.shared.client
     }
@@ -166,21 +166,21 @@ impl DirectEngine {
         &self.shared.config
     }
 
-    /// Remembers a claim as it was last written. Claims that nobody ever ends are forgotten when there are many: whoever comes
-    /// back to one pays a read.
-    fn hold(&self, lease: LeaseId, stored: Stored) {
-        let mut held = self.held();
-        if held.len() >= HELD_MAX {
+    /// Caches a claim as it was last written. A full cache drops claims whose lease has expired; an operation on a claim that is not
+    /// cached costs one read.
+    fn cache_claim(&self, lease: LeaseId, stored: StoredTask) {
+        let mut cache = self.claim_cache();
+        if cache.len() >= CLAIM_CACHE_MAX {
             let now = Some(self.client().now());
-            held.retain(|_, stored| stored.task.lease_expires_at > now);
+            cache.retain(|_, stored| stored.task.lease_expires_at > now);
         }
-        if held.len() < HELD_MAX {
-            held.insert(lease, stored);
+        if cache.len() < CLAIM_CACHE_MAX {
+            cache.insert(lease, stored);
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Stored>> {
-        lock(&self.shared.held)
+    fn claim_cache(&self) -> MutexGuard<'_, BTreeMap<LeaseId, StoredTask>> {
+        lock(&self.shared.claim_cache)
     }
 }
 
@@ -192,7 +192,7 @@ impl fmt::Debug for DirectEngine {
     }
 }
 
-/// Locks a mutex whose data is never left half-changed, so that another thread's panic does not matter.
+/// Locks a mutex and ignores poisoning: the data is never left half-changed, so a panic of another thread does not matter.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
-//! Which tasks there are. Pages of the tasks themselves, in the order of their ids.
+//! Lists tasks in the order of their ids.
 //!
-//! A list costs a LIST per thousand tasks and a GET per task that it looks at, because only the record says what a task is.
+//! It costs a LIST per thousand tasks and a GET per task that it reads, because only the record has the task's fields.
 
 use futures_util::StreamExt;
 use qo_core::Task;
@@ -11,9 +11,9 @@ use qo_store::client::PAGE_LIMIT_MAX;
 
 use super::DirectEngine;
 
-/// How many tasks a list looks at before it returns what it has found, so that a filter that matches little still answers.
-const LOOKED_AT_MAX: usize = 10_000;
-/// The most tasks in one page.
+/// How many tasks are read for one page, so that a filter that matches few tasks still returns.
+const READ_MAX: usize = 10_000;
+/// The largest page size.
 const LIMIT_MAX: usize = 1_000;
 
 impl DirectEngine {
@@ -32,7 +32,7 @@ impl DirectEngine {
             Some(cursor) => Some(check_cursor(cursor)?),
         };
         let mut tasks = Vec::new();
-        let mut looked_at = 0;
+        let mut read_count = 0;
         loop {
             let page = self
                 .client()
@@ -41,17 +41,17 @@ impl DirectEngine {
             let keys = page.entries.into_iter().map(|entry| entry.key);
             let mut records = futures_util::stream::iter(keys)
                 .map(|key| async move {
-                    let task = self.look_at(&key).await;
+                    let task = self.read_listed(&key).await;
                     (key, task)
                 })
                 .buffered(self.config().concurrency);
             while let Some((key, task)) = records.next().await {
-                looked_at += 1;
+                read_count += 1;
                 if let Some(task) = task?.filter(|task| filter.matches(task)) {
                     tasks.push(task);
                 }
                 after = Some(key);
-                if tasks.len() >= limit || looked_at >= LOOKED_AT_MAX {
+                if tasks.len() >= limit || read_count >= READ_MAX {
                     return Ok(TaskPage { tasks, next: after });
                 }
             }
@@ -61,8 +61,8 @@ impl DirectEngine {
         }
     }
 
-    /// The task under a key; nothing, if it has gone or cannot be read.
-    pub(super) async fn look_at(&self, key: &str) -> Result<Option<Task>, EngineError> {
+    /// Reads a listed task; `None` if it was deleted or cannot be parsed.
+    pub(super) async fn read_listed(&self, key: &str) -> Result<Option<Task>, EngineError> {
         let Ok(Key::Task(id)) = key.parse() else {
             return Ok(None);
         };
@@ -70,7 +70,7 @@ impl DirectEngine {
             Ok(stored) => Ok(Some(stored.task)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error @ EngineError::Unreadable { .. }) => {
-                tracing::warn!(%error, "left out of the list");
+                tracing::warn!(%error, "skipping a task whose record cannot be parsed");
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -78,12 +78,12 @@ impl DirectEngine {
     }
 }
 
-/// A cursor is the key of the last task that was looked at. It comes from outside, so it is checked.
+/// Validates a cursor, which is the key of the last task that was read. It comes from the caller.
 fn check_cursor(cursor: &str) -> Result<String, EngineError> {
     match cursor.parse() {
         Ok(Key::Task(_)) => Ok(cursor.to_owned()),
         _ => Err(EngineError::BadRequest(
-            "this is not a cursor: use the one that the page before gave, unchanged".to_owned(),
+            "invalid cursor: pass the cursor of the previous page unchanged".to_owned(),
         )),
     }
 }

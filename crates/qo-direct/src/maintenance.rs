@@ -1,18 +1,18 @@
-//! Keeps direct mode healthy: looks at the leases, sweeps, and watches the workers, for as long as it is let.
+//! Background maintenance of direct mode: checks the leases, sweeps, and checks the workers.
 //!
-//! It runs inside of every worker, or alone, in any number. What goes wrong is logged and tried again at the next interval.
-//! Stopping it in the middle of something is like a crash there, which every part of it allows.
+//! It runs in every worker, or in a process of its own, in any number of processes. Failures are logged and retried at the next
+//! interval. Stopping it at any point is like a crash at that point, which every part tolerates.
 //!
-//! # What an idle bucket costs, at the default intervals and S3's prices
+//! # Cost of an idle bucket, at the default intervals and S3's prices
 //!
 //! | part | requests a day | dollars a month |
 //! | --- | --- | --- |
-//! | leases | 3,000 GETs answered 304, 290 LISTs | 0.08 for each process |
+//! | leases | 3,000 GETs answered with 304, 290 LISTs | 0.08 for each process |
 //! | workers | 330 LISTs | 0.05 for each process |
-//! | tasks that become due | 1,100 LISTs | 0.17 for a process that only monitors; a worker asks this anyway |
+//! | tasks that become due | 1,100 LISTs | 0.17 for a process that only runs maintenance; a worker sends these requests anyway |
 //! | sweep | 290 LISTs, 290 PUTs, 100 LISTs for tidying | 0.10 for the bucket, and 0.003 for each further process |
 //!
-//! While tasks are running, a LIST of the leases is sent every 24 to 28 s, and each monitor reads a task that runs for longer than
+//! While tasks are running, a LIST of the leases is sent every 24 to 28 s, and each process reads a task that runs for longer than
 //! its first lease about once a minute.
 
 use std::collections::BTreeSet;
@@ -29,26 +29,26 @@ use tokio::sync::watch;
 use super::DirectEngine;
 use super::sweeper::{SweepNext, SweepPace};
 
-/// The record of a worker that was not heard of for so long is deleted.
-const WORKER_FORGOTTEN_MS: u64 = 24 * 3_600_000;
-/// The workers are looked at every so many health thresholds: it is only told to the log.
+/// The record of a worker without a heartbeat for this long is deleted.
+const WORKER_REMOVAL_MS: u64 = 24 * 3_600_000;
+/// The workers are checked once per this number of health thresholds, because the result is only logged.
 const HEALTH_THRESHOLDS: u32 = 5;
-/// The pause between two steps of a pass: a tenth of the sweep interval, and never so long that others take the pass over.
+/// The pause between two steps of a pass: a tenth of the sweep interval, and short enough that no other process takes over the pass.
 const STEP_PAUSE_PART: u32 = 10;
 const STEP_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// No pause is shorter.
+/// The shortest pause.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// How often what is looked at.
+/// Intervals of the maintenance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MaintenanceConfig {
-    /// How often leases are looked at, at the least.
+    /// The maximum time between two checks of the leases.
     pub check_interval: Duration,
-    /// A worker that was not heard of for so long is reported.
+    /// A worker without a heartbeat for this long is reported.
     pub worker_health_threshold: Duration,
-    /// How long after the beginning of one pass over all tasks the next one begins; zero switches the sweeper off.
+    /// The time from the start of one pass over all tasks to the start of the next; zero switches the sweeper off.
     pub sweep_interval: Duration,
-    /// How many objects the sweeper asks for at once.
+    /// The page size of the sweeper's LISTs.
     pub sweep_page_size: usize,
 }
 
@@ -63,19 +63,19 @@ impl Default for MaintenanceConfig {
     }
 }
 
-/// How the workers are, by when their records were last written.
+/// The health of the workers, by the time when their records were last written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkerHealth {
-    /// How many were heard of within the threshold.
+    /// The number of workers with a heartbeat within the threshold.
     pub healthy: usize,
-    /// Those that were not.
+    /// The workers without one.
     pub stale: Vec<WorkerId>,
-    /// Those that were not heard of for more than a day, whose records were deleted.
+    /// The workers without a heartbeat for more than a day, whose records were deleted.
     pub removed: Vec<WorkerId>,
 }
 
 impl DirectEngine {
-    /// Looks at when the workers were last heard of, and deletes the records of those that must be long gone. One LIST.
+    /// Checks when the workers last sent a heartbeat, and deletes the records of dead ones. Costs one LIST.
     pub async fn check_workers(&self, threshold: Duration) -> Result<WorkerHealth, EngineError> {
         let threshold_ms = u64::try_from(threshold.as_millis()).unwrap_or(u64::MAX);
         let mut health = WorkerHealth::default();
@@ -92,10 +92,10 @@ impl DirectEngine {
                 };
                 if entry.last_modified.plus_millis(threshold_ms) >= now {
                     health.healthy += 1;
-                } else if entry.last_modified.plus_millis(WORKER_FORGOTTEN_MS) >= now {
+                } else if entry.last_modified.plus_millis(WORKER_REMOVAL_MS) >= now {
                     health.stale.push(worker);
                 } else {
-                    // A worker that is there after all writes its record again with its next heartbeat.
+                    // A worker that is alive after all writes its record again with its next heartbeat.
                     self.remove_worker(&worker).await?;
                     health.removed.push(worker);
                 }
@@ -108,14 +108,14 @@ impl DirectEngine {
     }
 }
 
-/// The work that goes on beside the queue's own.
+/// The background maintenance of a queue.
 #[derive(Debug)]
 pub struct Maintenance {
     engine: DirectEngine,
     config: MaintenanceConfig,
 }
 
-/// Stops the maintenance that was started with it, when it is told to or dropped.
+/// Stops the maintenance when [`MaintenanceHandle::stop`] is called or the handle is dropped.
 #[derive(Debug)]
 pub struct MaintenanceHandle {
     stop: watch::Sender<bool>,
@@ -123,21 +123,21 @@ pub struct MaintenanceHandle {
 }
 
 impl MaintenanceHandle {
-    /// Stops and waits until nothing goes on any more.
+    /// Stops the maintenance and waits until it has ended.
     pub async fn stop(mut self) {
-        // Nobody listens any more if it has ended already, and then the wait ends at once, too.
+        // Both fail only if the maintenance has ended already.
         let _ = self.stop.send(true);
         let _ = self.stopped.wait_for(|stopped| *stopped).await;
     }
 }
 
 impl Maintenance {
-    /// The maintenance of the store that an engine works on.
+    /// Maintenance of the engine's store.
     pub fn new(engine: DirectEngine, config: MaintenanceConfig) -> Self {
         Self { engine, config }
     }
 
-    /// Starts it beside the caller.
+    /// Starts the maintenance in the background.
     pub fn spawn(engine: DirectEngine, config: MaintenanceConfig) -> MaintenanceHandle {
         let (stop, stopping) = watch::channel(false);
         let (ended, stopped) = watch::channel(false);
@@ -145,16 +145,16 @@ impl Maintenance {
         let maintenance = Self::new(engine, config);
         runtime.spawn(Box::pin(async move {
             maintenance.run(stopping).await;
-            // Nobody waits if the handle is gone.
+            // This fails only if the handle was dropped.
             let _ = ended.send(true);
         }));
         MaintenanceHandle { stop, stopped }
     }
 
-    /// Goes on until `stop` says so, or its other end is gone.
+    /// Runs until `stop` becomes true or its sender is dropped.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let stopped = async {
-            // An error means that the other end is gone.
+            // An error means that the sender was dropped.
             let _ = stop.wait_for(|stop| *stop).await;
         };
         let work = async {
@@ -170,11 +170,11 @@ impl Maintenance {
     async fn check_leases(&self) {
         loop {
             match self.engine.check_leases_if_active().await {
-                Ok(Some(report)) => tracing::debug!(?report, "looked at the leases"),
+                Ok(Some(report)) => tracing::debug!(?report, "checked the leases"),
                 Ok(None) => {
-                    tracing::trace!("nothing was claimed, so there are no leases to look at");
+                    tracing::trace!("no claims, so there are no leases to check");
                 }
-                Err(error) => tracing::warn!(%error, "could not look at the leases"),
+                Err(error) => tracing::warn!(%error, "could not check the leases"),
             }
             self.pause(self.config.check_interval).await;
         }
@@ -209,7 +209,7 @@ impl Maintenance {
     }
 
     async fn check_workers(&self) {
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         loop {
             match self
                 .engine
@@ -218,23 +218,23 @@ impl Maintenance {
             {
                 Ok(health) => {
                     for worker in &health.stale {
-                        if !told.contains(worker) {
-                            tracing::warn!(%worker, "a worker was not heard of for a while; its tasks come back when their leases run out");
+                        if !reported.contains(worker) {
+                            tracing::warn!(%worker, "a worker has stopped sending heartbeats; its tasks are retried when their leases expire");
                         }
                     }
-                    told = health.stale.into_iter().collect();
+                    reported = health.stale.into_iter().collect();
                 }
-                Err(error) => tracing::warn!(%error, "could not look at the workers"),
+                Err(error) => tracing::warn!(%error, "could not check the workers"),
             }
             self.pause(self.config.worker_health_threshold * HEALTH_THRESHOLDS)
                 .await;
         }
     }
 
-    /// Waits for a little less than an interval, never the same, so that those who started together do not stay together.
+    /// Sleeps for a little less than `interval`, with jitter, so that processes that started together do not stay in step.
     async fn pause(&self, interval: Duration) {
-        let part = 0.8 + 0.15 * self.engine.runtime().random_unit();
-        self.sleep(interval.mul_f64(part).max(PAUSE_MIN)).await;
+        let factor = 0.8 + 0.15 * self.engine.runtime().random_unit();
+        self.sleep(interval.mul_f64(factor).max(PAUSE_MIN)).await;
     }
 
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> {

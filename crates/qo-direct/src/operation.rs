@@ -1,14 +1,14 @@
 //! Operations on one task.
 //!
-//! For the operations of a worker, the claim's result gave the task and its tag, so that nothing has to be read. If the task has
-//! changed since, for instance because a cancel was requested, the swap fails, the task is read once, and the rules decide whether
-//! the lease still holds.
+//! The operations of a worker use the task and the tag cached from its claim, so they need no read. If the task has changed since,
+//! for instance because a cancel was requested, the swap fails, the task is read once, and the rules decide whether the lease is
+//! still valid.
 
 use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
 use qo_core::{Jitter, Json, LeaseId, Payload, Task, TaskId};
 use qo_engine::{EngineError, Operation};
 
-use super::{DirectEngine, Stored};
+use super::{DirectEngine, StoredTask};
 
 impl DirectEngine {
     pub(super) async fn operate(
@@ -23,22 +23,22 @@ impl DirectEngine {
             _ => None,
         };
         let action = operation.into_action(self.config().lease_ms, output, || self.jitter());
-        // The held state is used up, whatever the result: after a failure the next operation reads the task.
-        let held = lease
-            .and_then(|lease| self.held().remove(&lease))
+        // The cached task is used once: after a failure the next operation reads the task.
+        let cached = lease
+            .and_then(|lease| self.claim_cache().remove(&lease))
             .filter(|stored| stored.task.id == id);
-        let changed = self.change(id, held, action).await?;
+        let changed = self.change(id, cached, action).await?;
         if let (Some(lease), Some(tag), false) = (lease, changed.tag, ends_attempt) {
             let task = changed.task.clone();
-            self.hold(lease, Stored { task, tag });
+            self.cache_claim(lease, StoredTask { task, tag });
         }
         Ok(changed.task)
     }
 
-    /// Stores an output beside the record, if it is too large for the record.
+    /// Stores an output in its own object, if it is too large for the record.
     ///
-    /// Its key holds the id and the attempt, and only the holder of the attempt's lease writes there: a lease of another task must
-    /// not replace what is stored.
+    /// The key contains the id and the attempt, and only the holder of the attempt's lease may write it: the lease of another task
+    /// must not replace a stored output.
     async fn store_output(
         &self,
         id: TaskId,
@@ -52,8 +52,11 @@ impl DirectEngine {
             self.config().payload_max_bytes,
         )?;
         if let Payload::Stored(_) = &output {
-            let held = self.held().get(&lease).map(|stored| stored.task.clone());
-            let task = match held.filter(|task| task.id == id) {
+            let cached = self
+                .claim_cache()
+                .get(&lease)
+                .map(|stored| stored.task.clone());
+            let task = match cached.filter(|task| task.id == id) {
                 Some(task) => task,
                 None => self.read(id).await?.task,
             };

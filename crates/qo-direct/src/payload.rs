@@ -1,4 +1,4 @@
-//! Inputs and outputs of direct mode that are too large for the record.
+//! Reads and writes payloads of direct mode.
 
 use qo_core::keys::Key;
 use qo_core::{Json, Payload, Sha256, TaskId};

@@ -1,15 +1,16 @@
-//! Removing a task for good.
+//! Deleting a task permanently.
 //!
 //! | step | what | a crash right after it leaves |
 //! | --- | --- | --- |
-//! | 1 | the task is archived, by compare-and-swap | an archived task: a purge can be repeated |
-//! | 2 | its idempotency key is freed | the same, without a key |
-//! | 3 | its large payloads and index entries are deleted, with their versions | the same, without its payloads |
-//! | 4 | the task is deleted, its versions last | nothing, or versions behind a delete marker, which the bucket's lifecycle removes |
+//! | 1 | archive the task, by compare-and-swap | an archived task; the purge can be repeated |
+//! | 2 | release its idempotency key | the same, without a key |
+//! | 3 | delete its large payloads and index entries, with their versions | the same, without its payloads |
+//! | 4 | delete the task, its versions last | nothing, or versions behind a delete marker, which the bucket's lifecycle rules delete |
 //!
-//! The record goes last, so that whatever is left over can still be found by it. Deletes have no condition, so the archive comes
-//! first: a replay either is before it, and the purge is refused, or after it, and the replay is. Deletes may also arrive late, so
-//! that an id that was purged must not be given to a new task while that is possible; ids that qo draws never come again.
+//! The record is deleted last, because everything else is found through it. Deletes are unconditional, so the task is archived
+//! first: either a concurrent replay comes before the archiving and the purge is rejected, or it comes after it and is rejected
+//! itself. Deletes may also arrive late, so the id of a purged task must not be reused soon; ids that qo generates are never
+//! reused.
 
 use qo_core::keys::{Key, data_prefix};
 use qo_core::{Action, Rejection, Status, TaskId};
@@ -17,10 +18,10 @@ use qo_engine::EngineError;
 use qo_store::admin::Versioning;
 use qo_store::client::PAGE_LIMIT_MAX;
 
-use super::idempotency::key_of;
+use super::idempotency::record_key;
 use super::{DirectEngine, index};
 
-/// How many versions of one object are listed at once. Every renewal of a lease makes one, so that there can be many.
+/// The page size of version lists. There can be many versions, because every renewal of a lease creates one.
 const VERSIONS_PAGE: usize = 1_000;
 
 impl DirectEngine {
@@ -48,20 +49,20 @@ impl DirectEngine {
             .await?;
         keys.extend(data.entries.into_iter().map(|entry| entry.key));
         if let Some(scoped) = task.scoped_key() {
-            self.free_key(&scoped, id).await?;
-            self.remove_old_versions(&key_of(&scoped).to_string())
+            self.release_key(&scoped, id).await?;
+            self.delete_old_versions(&record_key(&scoped).to_string())
                 .await?;
         }
-        self.remove(&keys).await?;
-        self.remove_versions(&keys).await?;
+        self.delete(&keys).await?;
+        self.delete_versions(&keys).await?;
         let key = vec![Key::Task(id).to_string()];
-        self.remove(&key).await?;
-        self.remove_versions(&key).await?;
-        self.shared.watchers.tell("purge", &task);
+        self.delete(&key).await?;
+        self.delete_versions(&key).await?;
+        self.shared.watchers.notify("purge", &task);
         Ok(())
     }
 
-    async fn remove(&self, keys: &[String]) -> Result<(), EngineError> {
+    async fn delete(&self, keys: &[String]) -> Result<(), EngineError> {
         match self.client().delete_many(keys).await {
             Ok(()) => Ok(()),
             Err(mut failures) => match failures.failed.pop() {
@@ -71,8 +72,8 @@ impl DirectEngine {
         }
     }
 
-    /// Removes what an object was before.
-    async fn remove_old_versions(&self, key: &str) -> Result<(), EngineError> {
+    /// Deletes all versions of an object except the latest.
+    async fn delete_old_versions(&self, key: &str) -> Result<(), EngineError> {
         let Some(admin) = &self.shared.admin else {
             return Ok(());
         };
@@ -86,7 +87,7 @@ impl DirectEngine {
         Ok(())
     }
 
-    async fn remove_versions(&self, keys: &[String]) -> Result<(), EngineError> {
+    async fn delete_versions(&self, keys: &[String]) -> Result<(), EngineError> {
         let Some(admin) = &self.shared.admin else {
             return Ok(());
         };

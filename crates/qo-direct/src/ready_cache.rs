@@ -1,8 +1,8 @@
-//! What a look into the ready index has shown, per queue and type, so that one page serves many claims.
+//! Cached pages of the ready index, per queue and type, so that one LIST serves many claims.
 //!
-//! Workers that would all begin at the front would all try the same tasks. Instead each task has one worker that is expected to
-//! take it, found by its id among the live workers of its queue and type ([`super::peers`]). A worker takes its own share of a
-//! page; only when a page has nothing of its own does it help itself to what others have left lying, a few at random.
+//! If all workers started at the front of the index, they would race for the same tasks. Instead each task is assigned by its id to
+//! one of the live workers of its queue and type ([`super::peers`]). A worker takes the entries of a page that are assigned to it.
+//! If a page has none, it steals a few random entries that have waited too long for their worker.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -16,99 +16,100 @@ use qo_store::runtime::RuntimeExt;
 
 use super::{DirectEngine, lock};
 
-/// How many tasks a worker takes at once that others were expected to take.
+/// How many tasks assigned to other workers a worker steals at once.
 const STEAL_MAX: usize = 16;
-/// How long what a page has shown is worked off before it is looked at again. A busy worker is through with a page before; a slow
-/// one must not serve what was urgent an hour ago.
+/// How long a cached page is used before it is listed again. A busy worker uses up a page sooner; a slow one must not keep claiming
+/// by an old order of urgency.
 const PAGE_FRESH: Duration = Duration::from_secs(5);
-/// How many lanes are remembered; beyond that the memory starts anew.
+/// The maximum number of cached lists. At the limit the cache is cleared.
 const LISTS_MAX: usize = 10_000;
 
-/// Names a lane. Claims that ask for different shards do not share what they have seen: neither passes by what the other wants.
+/// Identifies a ready list. Claims for different shards do not share a list, because each list contains only the shards of its
+/// claims.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ReadyListName {
     pub(super) queue: QueueName,
     pub(super) task_type: TaskType,
-    /// The shards that are asked for; all of them, if empty.
+    /// The requested shards; all shards if empty.
     pub(super) shards: Arc<[Shard]>,
 }
 
 #[derive(Default)]
 pub(super) struct ReadyCache {
-    lanes: Mutex<BTreeMap<ReadyListName, Arc<ReadyList>>>,
-    /// The tasks that a claim of this process is trying right now: a list may still show them as ready.
-    trying: Mutex<BTreeSet<TaskId>>,
+    lists: Mutex<BTreeMap<ReadyListName, Arc<ReadyList>>>,
+    /// The tasks that this process is claiming right now. A LIST may still show them as ready.
+    claiming: Mutex<BTreeSet<TaskId>>,
 }
 
-/// A candidate that is being tried, until this is dropped.
-pub(super) struct Trying<'a> {
-    lanes: &'a ReadyCache,
+/// Marks a task as being claimed until it is dropped.
+pub(super) struct ClaimInProgress<'a> {
+    cache: &'a ReadyCache,
     id: TaskId,
 }
 
-impl Drop for Trying<'_> {
+impl Drop for ClaimInProgress<'_> {
     fn drop(&mut self) {
-        lock(&self.lanes.trying).remove(&self.id);
+        lock(&self.cache.claiming).remove(&self.id);
     }
 }
 
 #[derive(Default)]
 pub(super) struct ReadyList {
-    seen: Mutex<Seen>,
-    /// Held while somebody lists, so that the claims of a process list once.
+    cached: Mutex<CachedPage>,
+    /// Locked during a LIST, so that concurrent claims of a process list once.
     listing: tokio::sync::Mutex<()>,
 }
 
-/// What the last look has shown.
+/// The page that the last LIST returned.
 #[derive(Default)]
-struct Seen {
+struct CachedPage {
     entries: VecDeque<IndexEntry>,
-    /// When, and after which signal.
+    /// When the page was listed, and at which signal epoch.
     listed: Option<(Duration, u64)>,
-    /// Whether there is more behind it, or something went wrong with an entry.
-    more: bool,
-    /// When there may be more to try, because another worker has left it lying for too long, or because it is due then.
-    again_at: Option<Timestamp>,
+    /// Whether another LIST is needed: the index has more entries, or a claim failed.
+    needs_relist: bool,
+    /// When another LIST may return more: a task becomes due, or one assigned to another worker may be stolen.
+    relist_at: Option<Timestamp>,
 }
 
 impl ReadyListName {
-    fn wants(&self, shard: Shard) -> bool {
+    fn includes(&self, shard: Shard) -> bool {
         self.shards.is_empty() || self.shards.contains(&shard)
     }
 }
 
 impl ReadyCache {
-    /// Marks a candidate as being tried; nothing, if another claim of this process is at it.
-    pub(super) fn try_one(&self, id: TaskId) -> Option<Trying<'_>> {
-        let is_new = lock(&self.trying).insert(id);
-        is_new.then(|| Trying { lanes: self, id })
+    /// Marks a task as being claimed; `None` if another claim of this process is trying it already.
+    pub(super) fn begin_claim(&self, id: TaskId) -> Option<ClaimInProgress<'_>> {
+        let is_new = lock(&self.claiming).insert(id);
+        is_new.then(|| ClaimInProgress { cache: self, id })
     }
 
-    fn lane(&self, name: &ReadyListName) -> Arc<ReadyList> {
-        let mut lanes = lock(&self.lanes);
-        if lanes.len() >= LISTS_MAX && !lanes.contains_key(name) {
-            lanes.clear();
+    fn list(&self, name: &ReadyListName) -> Arc<ReadyList> {
+        let mut lists = lock(&self.lists);
+        if lists.len() >= LISTS_MAX && !lists.contains_key(name) {
+            lists.clear();
         }
-        Arc::clone(lanes.entry(name.clone()).or_default())
+        Arc::clone(lists.entry(name.clone()).or_default())
     }
 }
 
 impl DirectEngine {
-    /// A lane with what is known of its entries. Lists only if that is worth it.
-    pub(super) async fn known_lane(
+    /// Returns a ready list. Sends a LIST only if the cached page is used up or too old.
+    pub(super) async fn ready_list(
         &self,
         name: &ReadyListName,
         worker: &WorkerId,
     ) -> Result<Arc<ReadyList>, EngineError> {
-        let lane = self.shared.ready_cache.lane(name);
-        if !self.should_list(&lane) {
-            return Ok(lane);
+        let list = self.shared.ready_cache.list(name);
+        if !self.should_list(&list) {
+            return Ok(list);
         }
-        let listing = lane.listing.lock().await;
-        // Somebody else may have listed while this one waited.
-        if !self.should_list(&lane) {
+        let listing = list.listing.lock().await;
+        // Another claim may have listed in the meantime.
+        if !self.should_list(&list) {
             drop(listing);
-            return Ok(lane);
+            return Ok(list);
         }
         let epoch = self.shared.signal.epoch();
         let at = self.runtime().monotonic();
@@ -122,67 +123,67 @@ impl DirectEngine {
             let entries: Vec<IndexEntry> = page
                 .entries
                 .iter()
-                .filter(|entry| !self.shared.index_gc.is_sweeping(&entry.key))
+                .filter(|entry| !self.shared.index_gc.is_pending(&entry.key))
                 .filter_map(|entry| match entry.key.parse() {
                     Ok(Key::Ready(entry)) => Some(entry),
                     _ => None,
                 })
-                .filter(|entry| name.wants(entry.id.shard()))
+                .filter(|entry| name.includes(entry.id.shard()))
                 .collect();
             match page.next {
-                // All of this page is of other shards, or was claimed a moment ago and only waits to be cleared away: what is next?
+                // All entries belong to other shards, or were just claimed and are about to be deleted: read the next page.
                 Some(next) if entries.is_empty() => after = Some(next),
                 next => break (entries, next),
             }
         };
-        let (share, again_at) = self.share_of(name, worker, entries).await;
+        let (share, relist_at) = self.share_of(name, worker, entries).await;
         {
-            let mut seen = lock(&lane.seen);
-            seen.entries = share.into();
-            seen.listed = Some((at, epoch));
-            seen.more = next.is_some();
-            seen.again_at = again_at;
+            let mut cached = lock(&list.cached);
+            cached.entries = share.into();
+            cached.listed = Some((at, epoch));
+            cached.needs_relist = next.is_some();
+            cached.relist_at = relist_at;
         }
         drop(listing);
-        Ok(lane)
+        Ok(list)
     }
 
-    /// When a look at one of these lanes may show more, without any signal.
-    pub(super) fn next_look(&self, names: &[ReadyListName]) -> Option<Timestamp> {
-        let lanes = names.iter().map(|name| self.shared.ready_cache.lane(name));
-        lanes.filter_map(|lane| lock(&lane.seen).again_at).min()
+    /// When a LIST for one of these ready lists may return more, without any signal.
+    pub(super) fn next_relist(&self, names: &[ReadyListName]) -> Option<Timestamp> {
+        let lists = names.iter().map(|name| self.shared.ready_cache.list(name));
+        lists.filter_map(|list| lock(&list.cached).relist_at).min()
     }
 
-    /// Puts a candidate back that could not be tried, so that it is not forgotten until the next signal.
-    pub(super) fn look_again(&self, name: &ReadyListName) {
-        lock(&self.shared.ready_cache.lane(name).seen).more = true;
+    /// Makes the next claim list again after a claim failed, so that the task is not skipped until the next signal.
+    pub(super) fn relist_soon(&self, name: &ReadyListName) {
+        lock(&self.shared.ready_cache.list(name).cached).needs_relist = true;
     }
 
-    /// Has a lane looked at again at a time, because an entry that it shows is not due before.
-    pub(super) fn look_again_at(&self, name: &ReadyListName, at: Timestamp) {
-        let lane = self.shared.ready_cache.lane(name);
-        let mut seen = lock(&lane.seen);
-        seen.again_at = Some(seen.again_at.map_or(at, |known| known.min(at)));
+    /// Makes claims list again at `at`, when an entry that is not due yet becomes due.
+    pub(super) fn relist_at(&self, name: &ReadyListName, at: Timestamp) {
+        let list = self.shared.ready_cache.list(name);
+        let mut cached = lock(&list.cached);
+        cached.relist_at = Some(cached.relist_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Whether a lane is to be listed: nothing is known and a look can show something new, or what is known is old, and
-    /// something more urgent may have come since.
-    fn should_list(&self, lane: &ReadyList) -> bool {
-        let seen = lock(&lane.seen);
+    /// Whether a ready list needs a LIST: its page is used up and there may be new entries, or its page is old and more urgent
+    /// tasks may have been submitted since.
+    fn should_list(&self, list: &ReadyList) -> bool {
+        let cached = lock(&list.cached);
         let now = self.runtime().monotonic();
-        match seen.listed {
+        match cached.listed {
             None => true,
-            Some((at, _)) if !seen.entries.is_empty() => now >= at + PAGE_FRESH,
+            Some((at, _)) if !cached.entries.is_empty() => now >= at + PAGE_FRESH,
             Some((at, epoch)) => {
-                seen.more
+                cached.needs_relist
                     || epoch != self.shared.signal.epoch()
-                    || seen.again_at.is_some_and(|at| at <= self.client().now())
+                    || cached.relist_at.is_some_and(|at| at <= self.client().now())
                     || now >= at + self.config().fallback_interval
             }
         }
     }
 
-    /// The part of a page that a worker should try, and when the first of what it leaves to others may be taken by it.
+    /// The entries of a page that a worker should try, and when it may steal the first of the others.
     async fn share_of(
         &self,
         name: &ReadyListName,
@@ -193,36 +194,36 @@ impl DirectEngine {
             return (entries, None);
         }
         let Some(ranks) = self.ranks(name, worker).await else {
-            // Nobody knows of this worker, so nobody leaves anything to it. It begins anywhere.
+            // The worker is not registered, so no tasks are assigned to it. It takes all entries in random order.
             return (self.shuffled(entries, usize::MAX), None);
         };
         let owned = |entry: &IndexEntry| ranks.owns(entry.id);
         let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(owned);
         let steal_after_ms = self.config().steal_after_ms;
-        let left_until = |entry: &IndexEntry| entry.available_at.plus_millis(steal_after_ms);
+        let reserved_until = |entry: &IndexEntry| entry.available_at.plus_millis(steal_after_ms);
         let now = self.client().now();
-        // Never at once: an entry that nobody can take must not make workers look without a pause.
+        // Never immediately: an entry that no worker can claim must not make workers list in a tight loop.
         let soon = now.plus_millis(steal_after_ms / 4);
         if !own.is_empty() {
-            let steal_at = others.iter().map(left_until).min();
+            let steal_at = others.iter().map(reserved_until).min();
             return (own, steal_at.map(|at| at.max(soon)));
         }
-        let (lying, fresh): (Vec<_>, Vec<_>) = others
+        let (stealable, reserved): (Vec<_>, Vec<_>) = others
             .into_iter()
-            .partition(|entry| left_until(entry) <= now);
-        let steal_at = if lying.len() > STEAL_MAX {
+            .partition(|entry| reserved_until(entry) <= now);
+        let steal_at = if stealable.len() > STEAL_MAX {
             Some(soon)
         } else {
-            fresh.iter().map(left_until).min()
+            reserved.iter().map(reserved_until).min()
         };
-        (self.shuffled(lying, STEAL_MAX), steal_at)
+        (self.shuffled(stealable, STEAL_MAX), steal_at)
     }
 
-    /// Some entries at random, within their priorities.
+    /// Shuffles the entries within their priorities and keeps the first `count`.
     fn shuffled(&self, mut entries: Vec<IndexEntry>, count: usize) -> Vec<IndexEntry> {
-        for place in (1..entries.len()).rev() {
-            let other = self.runtime().random_below(place as u64 + 1);
-            entries.swap(place, usize::try_from(other).unwrap_or(place));
+        for index in (1..entries.len()).rev() {
+            let other = self.runtime().random_below(index as u64 + 1);
+            entries.swap(index, usize::try_from(other).unwrap_or(index));
         }
         entries.sort_by_key(|entry| entry.priority);
         entries.truncate(count);
@@ -232,36 +233,36 @@ impl DirectEngine {
 
 impl ReadyList {
     fn take(&self, count: usize) -> Vec<IndexEntry> {
-        let mut seen = lock(&self.seen);
-        let count = count.min(seen.entries.len());
-        seen.entries.drain(..count).collect()
+        let mut cached = lock(&self.cached);
+        let count = count.min(cached.entries.len());
+        cached.entries.drain(..count).collect()
     }
 
-    /// How urgent its next entry is; less is more urgent.
+    /// The priority and due time of the next entry. Lower is more urgent.
     fn urgency(&self) -> Option<(u8, Timestamp)> {
-        let seen = lock(&self.seen);
-        let entry = seen.entries.front()?;
+        let cached = lock(&self.cached);
+        let entry = cached.entries.front()?;
         Some((entry.priority, entry.available_at))
     }
 }
 
-/// Up to `count` entries of all lanes, the most urgent first. Whatever is not taken stays where it is.
-pub(super) fn take_most_urgent(lanes: &[Arc<ReadyList>], count: usize) -> Vec<IndexEntry> {
-    if let [lane] = lanes {
-        return lane.take(count);
+/// Takes up to `count` entries from all lists, most urgent first. The other entries stay in their lists.
+pub(super) fn take_most_urgent(lists: &[Arc<ReadyList>], count: usize) -> Vec<IndexEntry> {
+    if let [list] = lists {
+        return list.take(count);
     }
-    let ranked = |place: usize| {
-        lanes[place]
+    let head = |index: usize| {
+        lists[index]
             .urgency()
-            .map(|urgency| Reverse((urgency, place)))
+            .map(|urgency| Reverse((urgency, index)))
     };
-    let mut heads: BinaryHeap<_> = (0..lanes.len()).filter_map(ranked).collect();
+    let mut heads: BinaryHeap<_> = (0..lists.len()).filter_map(head).collect();
     let mut taken = Vec::new();
     while taken.len() < count
-        && let Some(Reverse((_, place))) = heads.pop()
+        && let Some(Reverse((_, index))) = heads.pop()
     {
-        taken.extend(lanes[place].take(1));
-        heads.extend(ranked(place));
+        taken.extend(lists[index].take(1));
+        heads.extend(head(index));
     }
     taken
 }

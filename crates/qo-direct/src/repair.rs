@@ -1,8 +1,7 @@
-//! What an index entry that somebody came across means, and how to put back one that is missing.
+//! Classifies index entries and restores missing ones.
 //!
-//! Both are needed by the monitor and by the sweeper. The order is always the same: first the entry that should be there,
-//! then the deletion of the one that should not, so that a crash between the two leaves an entry too many and never one
-//! too few.
+//! The lease reaper and the sweeper use both. The order is always the same: first write the entry that the task should have, then
+//! delete the stale one. A crash between the two leaves one entry too many, never one too few.
 
 use qo_core::keys::{IndexEntry, Key};
 use qo_core::{Status, Task, TaskId, Timestamp};
@@ -10,10 +9,10 @@ use qo_engine::EngineError;
 
 use super::{DirectEngine, index};
 
-/// A change that wrote its lease entry longer ago than this is over: the client gives up on a write after 40 s.
+/// A change that wrote its lease entry longer ago than this has ended: the client gives up on a write after 40 s.
 const IN_FLIGHT_MS: u64 = 120_000;
 
-/// A lease entry as a listing shows it.
+/// A lease entry as returned by a LIST.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeaseEntry {
     pub(super) minute: u64,
@@ -22,16 +21,16 @@ pub(super) struct LeaseEntry {
     pub(super) written_at: Timestamp,
 }
 
-/// What a lease entry means, in the light of its task.
+/// The state of a lease entry, compared with its task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeaseVerdict {
-    /// The attempt's lease has run out.
+pub(super) enum LeaseEntryState {
+    /// The attempt's lease has expired.
     Expired,
-    /// The attempt has time until then.
-    Holds(Timestamp),
-    /// The task has moved on, and this key will never be true again.
+    /// The attempt's lease is valid until this time.
+    Valid(Timestamp),
+    /// The task has changed since, and this key will never be valid again.
     Stale,
-    /// It may belong to a claim or a renewal that has written its entry and is about to swap its task.
+    /// It may belong to a claim or a renewal that has written its entry and is about to swap the task.
     InFlight,
 }
 
@@ -52,59 +51,59 @@ impl LeaseEntry {
         }
     }
 
-    /// Judges the entry. `now` is the store's time less the margin for clocks that are read wrongly.
+    /// Compares the entry with its task. `now` is the store's time less the margin for clock error.
     ///
-    /// A lease entry is written before the swap that makes it true, so that one that is ahead of its task is not stale yet:
-    /// one of a later attempt is left until neither the claim that wrote it can be in flight nor a new claim can need the
-    /// same key, because leases end after now. One of the current attempt and a later minute is left for good: when its
-    /// minute has come, the older lease is over, and it goes with that.
-    pub(super) fn judge(&self, task: &Task, now: Timestamp) -> LeaseVerdict {
+    /// A lease entry is written before the swap that makes it valid, so an entry that is ahead of its task is not stale yet. An
+    /// entry of a later attempt is kept until the claim that wrote it can no longer be in flight, and no new claim can need the
+    /// same key, because leases end after now. An entry of the current attempt with a later minute is kept: when its minute has
+    /// come, the older lease has expired, and the entry is deleted with that lease.
+    pub(super) fn compare(&self, task: &Task, now: Timestamp) -> LeaseEntryState {
         if self.attempt > task.attempt {
-            let is_over = self.written_at.plus_millis(IN_FLIGHT_MS) < now;
-            return if is_over && self.minute < now.minute() {
-                LeaseVerdict::Stale
+            let has_ended = self.written_at.plus_millis(IN_FLIGHT_MS) < now;
+            return if has_ended && self.minute < now.minute() {
+                LeaseEntryState::Stale
             } else {
-                LeaseVerdict::InFlight
+                LeaseEntryState::InFlight
             };
         }
         match task.lease_expires_at {
             Some(expires_at) if task.status == Status::Running && self.attempt == task.attempt => {
                 if task.is_lease_expired(now) {
-                    LeaseVerdict::Expired
+                    LeaseEntryState::Expired
                 } else if self.minute < expires_at.minute() {
-                    LeaseVerdict::Stale
+                    LeaseEntryState::Stale
                 } else if self.minute == expires_at.minute() {
-                    LeaseVerdict::Holds(expires_at)
+                    LeaseEntryState::Valid(expires_at)
                 } else {
-                    LeaseVerdict::InFlight
+                    LeaseEntryState::InFlight
                 }
             }
-            _ => LeaseVerdict::Stale,
+            _ => LeaseEntryState::Stale,
         }
     }
 }
 
-/// Whether an entry of the ready or the later index is what its task should have. Such an entry is written after the swap
-/// that makes it true, so that one that is not true will never be.
-pub(super) fn is_true(entry: &IndexEntry, task: &Task) -> bool {
+/// Whether an entry of the ready or the later index matches its task. Such an entry is written after the swap that makes it valid,
+/// so one that does not match never will.
+pub(super) fn is_valid(entry: &IndexEntry, task: &Task) -> bool {
     task.status == Status::Pending && IndexEntry::of(task) == *entry
 }
 
-/// The entry that a task should have, if any.
-pub(super) fn right_key(task: &Task, now: Timestamp) -> Option<Key> {
+/// The key of the index entry that a task should have, if any.
+pub(super) fn expected_key(task: &Task, now: Timestamp) -> Option<Key> {
     index::lease_key(task).or_else(|| index::pending_key(task, now))
 }
 
 impl DirectEngine {
-    /// Writes the index entry that a task should have. Writing one that is there does no harm.
+    /// Writes the index entry that a task should have. Writing an existing one is harmless.
     pub(super) async fn restore_entry(&self, task: &Task) -> Result<(), EngineError> {
-        let Some(key) = right_key(task, self.client().now()) else {
+        let Some(key) = expected_key(task, self.client().now()) else {
             return Ok(());
         };
         self.put_entry(&key).await?;
         match key {
             Key::Later(entry) => {
-                self.shared.scheduled.expect(entry.available_at);
+                self.shared.scheduled.record_due(entry.available_at);
                 self.shared.signal.touch().await;
             }
             Key::Ready(_) => self.shared.signal.touch().await,
@@ -143,7 +142,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Claimed at 0 s with a lease until 90 s, which is in minute 1.
+    /// A task claimed at 0 s, with a lease until 90 s, which is in minute 1.
     fn running() -> Task {
         let mut task = pending();
         let action = Action::Claim {
@@ -169,25 +168,31 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_of_a_running_attempt_holds_until_its_lease_has_run_out() {
+    fn the_entry_of_a_running_attempt_is_valid_until_its_lease_expires() {
         let task = running();
         assert_eq!(
-            entry(1, 1).judge(&task, at(90)),
-            LeaseVerdict::Holds(at(90))
+            entry(1, 1).compare(&task, at(90)),
+            LeaseEntryState::Valid(at(90))
         );
-        assert_eq!(entry(1, 1).judge(&task, at(91)), LeaseVerdict::Expired);
+        assert_eq!(entry(1, 1).compare(&task, at(91)), LeaseEntryState::Expired);
     }
 
     #[test]
-    fn what_a_renewal_left_behind_is_stale_and_what_it_writes_ahead_is_not() {
+    fn the_old_entry_of_a_renewal_is_stale_and_the_new_one_is_not() {
         let task = running();
-        assert_eq!(entry(0, 1).judge(&task, at(61)), LeaseVerdict::Stale);
-        assert_eq!(entry(2, 1).judge(&task, at(61)), LeaseVerdict::InFlight);
-        assert_eq!(entry(2, 1).judge(&task, at(120)), LeaseVerdict::Expired);
+        assert_eq!(entry(0, 1).compare(&task, at(61)), LeaseEntryState::Stale);
+        assert_eq!(
+            entry(2, 1).compare(&task, at(61)),
+            LeaseEntryState::InFlight
+        );
+        assert_eq!(
+            entry(2, 1).compare(&task, at(120)),
+            LeaseEntryState::Expired
+        );
     }
 
     #[test]
-    fn entries_of_attempts_that_are_over_are_stale() {
+    fn entries_of_ended_attempts_are_stale() {
         let mut task = running();
         task.apply(
             Command {
@@ -200,32 +205,32 @@ mod tests {
         )
         .unwrap();
         assert_eq!(task.status, Status::Pending);
-        assert_eq!(entry(1, 1).judge(&task, at(92)), LeaseVerdict::Stale);
+        assert_eq!(entry(1, 1).compare(&task, at(92)), LeaseEntryState::Stale);
     }
 
     #[test]
-    fn the_entry_of_a_coming_attempt_is_left_until_nobody_can_need_it() {
+    fn the_entry_of_a_future_attempt_is_kept_while_a_claim_may_need_it() {
         for task in [pending(), running()] {
             let ahead = entry(1, task.attempt + 1);
-            assert_eq!(ahead.judge(&task, at(61)), LeaseVerdict::InFlight);
-            assert_eq!(ahead.judge(&task, at(119)), LeaseVerdict::InFlight);
-            assert_eq!(ahead.judge(&task, at(121)), LeaseVerdict::Stale);
+            assert_eq!(ahead.compare(&task, at(61)), LeaseEntryState::InFlight);
+            assert_eq!(ahead.compare(&task, at(119)), LeaseEntryState::InFlight);
+            assert_eq!(ahead.compare(&task, at(121)), LeaseEntryState::Stale);
             let fresh = LeaseEntry {
                 written_at: at(100),
                 ..ahead
             };
-            assert_eq!(fresh.judge(&task, at(121)), LeaseVerdict::InFlight);
+            assert_eq!(fresh.compare(&task, at(121)), LeaseEntryState::InFlight);
         }
     }
 
     #[test]
-    fn the_right_entry_is_the_one_that_the_task_says() {
+    fn the_expected_entry_follows_from_the_task() {
         let task = pending();
-        assert!(is_true(&IndexEntry::of(&task), &task));
-        assert!(!is_true(&IndexEntry::of(&task), &running()));
-        assert!(matches!(right_key(&task, START), Some(Key::Ready(_))));
+        assert!(is_valid(&IndexEntry::of(&task), &task));
+        assert!(!is_valid(&IndexEntry::of(&task), &running()));
+        assert!(matches!(expected_key(&task, START), Some(Key::Ready(_))));
         assert_eq!(
-            right_key(&running(), START),
+            expected_key(&running(), START),
             Some(Key::Lease {
                 minute: 1,
                 id: task.id,

@@ -1,13 +1,13 @@
-//! Finding work by walking the tasks themselves, without any index.
+//! Finds tasks by scanning the tasks themselves, without any index.
 //!
-//! Two of the index modes use it: `log-scan` claims by nothing else, and `hybrid` looks at one page when the index has shown
-//! nothing for a while. A walk goes round all tasks in the order of their ids, from a random place, so that the walks of many
-//! workers rarely meet. One look is one page: a LIST (two where the walk begins anew at the front) and a GET per task, because
-//! only the record says what a task is. What a page holds beyond the wish of one claim serves the next claims.
+//! Two index modes use it: `log-scan` finds tasks only this way, and `hybrid` scans one page when the index has returned nothing for
+//! a while. A scan passes over all tasks in the order of their ids, from a random start, so that the scans of many workers rarely
+//! meet. Each page costs a LIST (two when the scan wraps around) and a GET per task, because only the record has the task's
+//! fields. Tasks of a page that one claim does not need serve the next claims.
 //!
-//! In `log-scan` mode a walk that has been all the way round rests until there can be something new: a signal, a task that
-//! it has seen falling due, or the fallback interval. Until then every further look is made at once. A task that could not be
-//! read, or whose page was given up because the caller went away, is passed by and seen again on the next round.
+//! In `log-scan` mode a completed pass is followed by a pause until there may be something new: a signal, a task seen by the pass
+//! that becomes due, or the fallback interval. Within a pass, pages follow each other without a pause. A task that could not be
+//! read, or whose page was abandoned because the caller went away, is skipped until the next pass.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -22,160 +22,161 @@ use qo_engine::api::ClaimRequest;
 use qo_store::StoreError;
 use qo_store::runtime::RuntimeExt;
 
-use super::claim::Tried;
-use super::{DirectEngine, Stored, lock};
+use super::claim::ClaimOutcome;
+use super::{DirectEngine, StoredTask, lock};
 
-/// How many walks are remembered; beyond that the memory starts anew.
-const WALKS_MAX: usize = 1_000;
-/// A task that was read longer ago than this is read again before it is claimed: others have had time to take it, and a
-/// swap that fails costs more than a read.
+/// The maximum number of scans. At the limit all are dropped.
+const SCANS_MAX: usize = 1_000;
+/// A task that was read longer ago than this is read again before it is claimed: another worker may have taken it, and a failed
+/// swap costs more than a read.
 const FRESH_FOR: Duration = Duration::from_secs(2);
 
-/// What a walk looks for. Walks that look for different things do not pass by what the other one wants.
-type Wish = (Vec<QueueName>, Vec<TaskType>, Vec<Shard>);
+/// The queues, types and shards of a claim. Claims with different filters do not share a scan, because each scan skips the tasks
+/// that its filter excludes.
+type ScanFilter = (Vec<QueueName>, Vec<TaskType>, Vec<Shard>);
 
 #[derive(Default)]
-pub(super) struct Scan {
-    walks: Mutex<BTreeMap<Wish, Arc<tokio::sync::Mutex<Walk>>>>,
+pub(super) struct TaskScans {
+    scans: Mutex<BTreeMap<ScanFilter, Arc<tokio::sync::Mutex<TaskScan>>>>,
 }
 
-/// One walk round all tasks.
+/// A scan over all tasks.
 #[derive(Default)]
-struct Walk {
-    /// The key of the last task that was looked at; the front, if there is none.
+struct TaskScan {
+    /// The key of the last listed task; the scan starts at the front if absent.
     after: Option<String>,
-    round: Option<Round>,
-    /// When a page was last looked at.
-    looked_at: Option<Duration>,
+    pass: Option<ScanPass>,
+    /// When the last page was scanned.
+    scanned_at: Option<Duration>,
     /// Tasks that can be claimed, and when they were read.
-    found: VecDeque<(Stored, Duration)>,
+    candidates: VecDeque<(StoredTask, Duration)>,
 }
 
-/// One time round.
-struct Round {
+/// One pass over all tasks.
+struct ScanPass {
     started_at: Duration,
-    /// What had been signalled by then.
+    /// The signal epoch at the start.
     epoch: u64,
-    /// Where it began, and where it ends after having passed the front.
+    /// The key at which the pass starts, and ends after it has wrapped around.
     origin: String,
-    passed_front: bool,
-    is_over: bool,
-    /// The earliest time at which a task falls due that was not due yet.
+    has_wrapped: bool,
+    is_complete: bool,
+    /// The earliest due time of the tasks that were not due yet.
     next_due: Option<Timestamp>,
 }
 
-impl Scan {
-    fn walk(&self, request: &ClaimRequest) -> Arc<tokio::sync::Mutex<Walk>> {
-        let wish = (
+impl TaskScans {
+    fn scan(&self, request: &ClaimRequest) -> Arc<tokio::sync::Mutex<TaskScan>> {
+        let filter = (
             request.queues.clone(),
             request.types.clone(),
             request.shards.clone(),
         );
-        let mut walks = lock(&self.walks);
-        if walks.len() >= WALKS_MAX && !walks.contains_key(&wish) {
-            walks.clear();
+        let mut scans = lock(&self.scans);
+        if scans.len() >= SCANS_MAX && !scans.contains_key(&filter) {
+            scans.clear();
         }
-        Arc::clone(walks.entry(wish).or_default())
+        Arc::clone(scans.entry(filter).or_default())
     }
 }
 
 impl DirectEngine {
-    /// Claims what earlier looks have found, and what one more shows if that is not enough.
+    /// Claims the candidates of earlier pages, and scans at most one more page if they are not enough.
     pub(super) async fn claim_by_scan(
         &self,
         request: &ClaimRequest,
     ) -> Result<Vec<Task>, EngineError> {
         let max = request.max.min(CLAIM_MAX_TASKS);
-        let walk = self.shared.scan.walk(request);
+        let scan = self.shared.scans.scan(request);
         let paused = self.paused().await?;
         let mut claimed = Vec::new();
         let mut failure = None;
-        let mut has_looked = false;
+        let mut has_scanned = false;
         while claimed.len() < max && failure.is_none() {
             let candidates = {
-                let mut walk = walk.lock().await;
-                if walk.found.is_empty() {
-                    if has_looked {
+                let mut scan = scan.lock().await;
+                if scan.candidates.is_empty() {
+                    if has_scanned {
                         break;
                     }
-                    has_looked = true;
-                    failure = self.look(&mut walk, request, &paused).await?;
+                    has_scanned = true;
+                    failure = self.scan_page(&mut scan, request, &paused).await?;
                 }
-                let count = (max - claimed.len()).min(walk.found.len());
-                walk.found.drain(..count).collect::<Vec<_>>()
+                let count = (max - claimed.len()).min(scan.candidates.len());
+                scan.candidates.drain(..count).collect::<Vec<_>>()
             };
             let paused = &paused;
-            let tried: Vec<Tried> = futures_util::stream::iter(candidates)
-                .map(|(stored, read_at)| self.try_found(stored, read_at, request, paused))
+            let outcomes: Vec<ClaimOutcome> = futures_util::stream::iter(candidates)
+                .map(|(stored, read_at)| self.claim_candidate(stored, read_at, request, paused))
                 .buffer_unordered(self.config().concurrency)
                 .collect()
                 .await;
-            for tried in tried {
-                match tried {
-                    Tried::Claimed(task) => claimed.push(*task),
-                    // The next round finds what is not due yet.
-                    Tried::Gone | Tried::NotDue(_) => {}
-                    Tried::Failed(error) => failure = Some(error),
+            for outcome in outcomes {
+                match outcome {
+                    ClaimOutcome::Claimed(task) => claimed.push(*task),
+                    // The next pass finds tasks that are not due yet.
+                    ClaimOutcome::Unavailable | ClaimOutcome::NotDue(_) => {}
+                    ClaimOutcome::Failed(error) => failure = Some(error),
                 }
             }
         }
         match failure {
-            // What was claimed is running and must be handed out, whatever happened beside it.
+            // Claimed tasks are running and must be returned, even if other claims failed.
             Some(error) if claimed.is_empty() => Err(error),
             _ => Ok(claimed),
         }
     }
 
-    /// Whether hybrid mode looks at a page now.
+    /// Whether hybrid mode should scan a page now.
     pub(super) async fn is_fallback_scan_due(&self, request: &ClaimRequest) -> bool {
-        let walk = self.shared.scan.walk(request);
-        let walk = walk.lock().await;
+        let scan = self.shared.scans.scan(request);
+        let scan = scan.lock().await;
         let interval = self.config().fallback_interval;
-        !walk.found.is_empty()
-            || walk
-                .looked_at
+        !scan.candidates.is_empty()
+            || scan
+                .scanned_at
                 .is_none_or(|at| self.runtime().monotonic() >= at + interval)
     }
 
-    /// How long log-scan mode has nothing to look at, as far as it knows.
-    pub(super) async fn scan_rests_for(&self, request: &ClaimRequest) -> Duration {
-        let walk = self.shared.scan.walk(request);
-        let walk = walk.lock().await;
-        match &walk.round {
-            Some(round) if walk.found.is_empty() => self.rest_after(round),
+    /// How long a scan in log-scan mode can pause before its next page.
+    pub(super) async fn scan_idle_time(&self, request: &ClaimRequest) -> Duration {
+        let scan = self.shared.scans.scan(request);
+        let scan = scan.lock().await;
+        match &scan.pass {
+            Some(pass) if scan.candidates.is_empty() => self.pause_after(pass),
             _ => Duration::ZERO,
         }
     }
 
-    /// How long a walk rests: until there can be something that this round has not seen.
-    fn rest_after(&self, round: &Round) -> Duration {
-        if !round.is_over || round.epoch != self.shared.signal.epoch() {
+    /// How long to pause after a pass: until there may be something that the pass has not seen.
+    fn pause_after(&self, pass: &ScanPass) -> Duration {
+        if !pass.is_complete || pass.epoch != self.shared.signal.epoch() {
             return Duration::ZERO;
         }
-        let fallback = (round.started_at + self.config().fallback_interval)
+        let fallback = (pass.started_at + self.config().fallback_interval)
             .saturating_sub(self.runtime().monotonic());
         let now = self.client().now();
-        let next_due = round.next_due.map(|due| due.since(now));
+        let next_due = pass.next_due.map(|due| due.since(now));
         next_due.map_or(fallback, |next_due| next_due.min(fallback))
     }
 
-    /// Looks at one page. A task that the store did not give is told; the others of the page are found all the same.
-    async fn look(
+    /// Scans one page. If the store fails for a task, the error is returned beside the candidates of the other tasks.
+    async fn scan_page(
         &self,
-        walk: &mut Walk,
+        scan: &mut TaskScan,
         request: &ClaimRequest,
         paused: &BTreeSet<QueueName>,
     ) -> Result<Option<EngineError>, EngineError> {
-        if !self.goes_on(walk) {
+        if !self.continue_or_start_pass(scan) {
             return Ok(None);
         }
-        let keys = self.next_keys(walk).await?;
+        let keys = self.next_keys(scan).await?;
         let read_at = self.runtime().monotonic();
-        walk.looked_at = Some(read_at);
+        scan.scanned_at = Some(read_at);
         let mut ids = Vec::with_capacity(keys.len());
         for key in &keys {
             if let Ok(Key::Task(id)) = key.parse::<Key>()
-                && request.wants(id.shard())
+                && request.includes(id.shard())
             {
                 ids.push(id);
             }
@@ -187,112 +188,112 @@ impl DirectEngine {
             .await;
         let now = self.client().now();
         let mut failure = None;
-        let mut found = Vec::new();
+        let mut candidates = Vec::new();
         for (id, result) in read {
             match result {
-                Ok(stored) if !is_wanted(&stored.task, request, paused) => {}
+                Ok(stored) if !is_claimable(&stored.task, request, paused) => {}
                 Ok(stored) if stored.task.available_at > now => {
-                    if let Some(round) = &mut walk.round {
+                    if let Some(pass) = &mut scan.pass {
                         let due = stored.task.available_at;
-                        round.next_due = Some(round.next_due.map_or(due, |known| known.min(due)));
+                        pass.next_due = Some(pass.next_due.map_or(due, |earlier| earlier.min(due)));
                     }
                 }
-                Ok(stored) => found.push((stored, read_at)),
+                Ok(stored) => candidates.push((stored, read_at)),
                 Err(error) if error.is_not_found() => {}
                 Err(
                     error @ (EngineError::Unreadable { .. }
                     | EngineError::Store(
                         StoreError::Corrupt { .. } | StoreError::Unsupported { .. },
                     )),
-                ) => tracing::warn!(task = %id, %error, "passing by a task that cannot be read"),
+                ) => tracing::warn!(task = %id, %error, "skipping a task that cannot be read"),
                 Err(error) => failure = Some(error),
             }
         }
-        found.sort_by_key(|(stored, _)| (stored.task.priority, stored.task.available_at));
-        walk.found = found.into();
+        candidates.sort_by_key(|(stored, _)| (stored.task.priority, stored.task.available_at));
+        scan.candidates = candidates.into();
         Ok(failure)
     }
 
-    /// Whether there is something to look at: a round that goes on, or a new one where it is time for that.
-    fn goes_on(&self, walk: &mut Walk) -> bool {
+    /// Continues the current pass, or starts a new one if it is time for it. Returns false if the scan should pause.
+    fn continue_or_start_pass(&self, scan: &mut TaskScan) -> bool {
         let epoch = self.shared.signal.epoch();
         let at = self.runtime().monotonic();
-        let origin = match &walk.round {
-            Some(round) if !round.is_over => return true,
-            Some(round) if !self.rest_after(round).is_zero() => return false,
-            Some(round) => round.origin.clone(),
+        let origin = match &scan.pass {
+            Some(pass) if !pass.is_complete => return true,
+            Some(pass) if !self.pause_after(pass).is_zero() => return false,
+            Some(pass) => pass.origin.clone(),
             None => Key::Task(self.runtime().new_task_id()).to_string(),
         };
-        walk.after = Some(origin.clone());
-        walk.round = Some(Round {
+        scan.after = Some(origin.clone());
+        scan.pass = Some(ScanPass {
             started_at: at,
             epoch,
             origin,
-            passed_front: false,
-            is_over: false,
+            has_wrapped: false,
+            is_complete: false,
             next_due: None,
         });
         true
     }
 
-    /// The keys of the next page, and of the front if the end comes before the page is full.
-    async fn next_keys(&self, walk: &mut Walk) -> Result<Vec<String>, EngineError> {
+    /// The keys of the next page. Wraps around to the front if the end comes before the page is full.
+    async fn next_keys(&self, scan: &mut TaskScan) -> Result<Vec<String>, EngineError> {
         let limit = self.config().log_scan_page_size;
         let mut keys: Vec<String> = Vec::new();
-        while let Some(round) = &mut walk.round
-            && !round.is_over
+        while let Some(pass) = &mut scan.pass
+            && !pass.is_complete
             && keys.len() < limit
         {
             let page = match self
                 .client()
-                .page(TASKS_PREFIX, walk.after.as_deref(), limit - keys.len())
+                .page(TASKS_PREFIX, scan.after.as_deref(), limit - keys.len())
                 .await
             {
                 Ok(page) => page,
-                // What was listed before is looked at; the next look asks again.
+                // Scan the keys listed so far; the next page repeats this LIST.
                 Err(_) if !keys.is_empty() => break,
                 Err(error) => return Err(error.into()),
             };
             let is_end = page.next.is_none();
-            walk.after = page.next;
+            scan.after = page.next;
             let listed = page.entries.into_iter().map(|entry| entry.key);
-            if round.passed_front {
+            if pass.has_wrapped {
                 let before = keys.len();
                 let count = listed.len();
-                keys.extend(listed.take_while(|key| *key <= round.origin));
-                round.is_over = is_end || keys.len() - before < count;
+                keys.extend(listed.take_while(|key| *key <= pass.origin));
+                pass.is_complete = is_end || keys.len() - before < count;
             } else {
                 keys.extend(listed);
-                round.passed_front = is_end;
+                pass.has_wrapped = is_end;
             }
         }
         Ok(keys)
     }
 
-    /// Claims a task that was found.
-    async fn try_found(
+    /// Claims a candidate, after reading it again if it was read too long ago.
+    async fn claim_candidate(
         &self,
-        stored: Stored,
+        stored: StoredTask,
         read_at: Duration,
         request: &ClaimRequest,
         paused: &BTreeSet<QueueName>,
-    ) -> Tried {
+    ) -> ClaimOutcome {
         if self.runtime().monotonic() < read_at + FRESH_FOR {
             return self.claim_stored(stored, request).await;
         }
         match self.read(stored.task.id).await {
-            Ok(stored) if is_wanted(&stored.task, request, paused) => {
+            Ok(stored) if is_claimable(&stored.task, request, paused) => {
                 self.claim_stored(stored, request).await
             }
-            Ok(_) | Err(EngineError::Unreadable { .. }) => Tried::Gone,
-            Err(error) if error.is_not_found() => Tried::Gone,
-            Err(error) => Tried::Failed(error),
+            Ok(_) | Err(EngineError::Unreadable { .. }) => ClaimOutcome::Unavailable,
+            Err(error) if error.is_not_found() => ClaimOutcome::Unavailable,
+            Err(error) => ClaimOutcome::Failed(error),
         }
     }
 }
 
-/// Whether a task waits for whoever asks so.
-fn is_wanted(task: &Task, request: &ClaimRequest, paused: &BTreeSet<QueueName>) -> bool {
+/// Whether a task is pending and matches the request.
+fn is_claimable(task: &Task, request: &ClaimRequest, paused: &BTreeSet<QueueName>) -> bool {
     task.status == Status::Pending
         && (request.queues.is_empty() || request.queues.contains(&task.queue))
         && (request.types.is_empty() || request.types.contains(&task.task_type))

@@ -1,8 +1,8 @@
-//! Tasks that are not due yet become due.
+//! Promotes scheduled tasks to the ready index when they become due.
 //!
-//! Their entries stand apart, in the order of their times, so that one LIST from the front shows all that is due and when the
-//! next one will be. Whoever looks moves what is due to the ready index: first the new entry, then the old one's deletion, so
-//! that a crash between the two leaves an entry too many and never one too few. Many may do so at once.
+//! Their entries are under `later/`, ordered by due time, so one LIST from the front returns all due entries and the next due time.
+//! Promotion writes the ready entry first and then deletes the later entry. A crash between the two leaves one entry too many,
+//! never one too few. Any number of processes may promote concurrently.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -16,37 +16,37 @@ use super::{DirectEngine, lock};
 
 #[derive(Default)]
 pub(super) struct Scheduled {
-    known: Mutex<Known>,
-    /// Held while somebody looks.
-    looking: tokio::sync::Mutex<()>,
+    schedule: Mutex<Schedule>,
+    /// Locked during a promotion.
+    promoting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Known {
-    /// When the next entry that is known of falls due.
+struct Schedule {
+    /// The earliest due time of the known entries.
     next_due: Option<Timestamp>,
-    /// When the entries were last looked at, and after which signal.
-    looked: Option<(Duration, u64)>,
+    /// When the entries were last listed, and at which signal epoch.
+    listed: Option<(Duration, u64)>,
 }
 
 impl Scheduled {
-    /// Remembers that something will be due.
-    pub(super) fn expect(&self, at: Timestamp) {
-        let mut known = lock(&self.known);
-        known.next_due = Some(known.next_due.map_or(at, |known| known.min(at)));
+    /// Records that a task becomes due at `at`.
+    pub(super) fn record_due(&self, at: Timestamp) {
+        let mut schedule = lock(&self.schedule);
+        schedule.next_due = Some(schedule.next_due.map_or(at, |due| due.min(at)));
     }
 
-    /// When the next entry that is known of falls due.
+    /// The earliest due time of the known entries.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        lock(&self.known).next_due
+        lock(&self.schedule).next_due
     }
 }
 
 impl DirectEngine {
-    /// Moves what has become due to the ready index, if there can be something.
+    /// Promotes due tasks to the ready index, if there may be any.
     pub(super) async fn promote_due(&self) -> Result<(), EngineError> {
-        let later = &self.shared.scheduled;
-        let Ok(_looking) = later.looking.try_lock() else {
+        let scheduled = &self.shared.scheduled;
+        let Ok(_promoting) = scheduled.promoting.try_lock() else {
             return Ok(());
         };
         loop {
@@ -54,12 +54,12 @@ impl DirectEngine {
             let at = self.runtime().monotonic();
             let now = self.client().now();
             {
-                let known = lock(&later.known);
-                let is_due = known.next_due.is_some_and(|due| due <= now);
-                let is_new = known.looked.is_none_or(|(looked_at, looked_epoch)| {
-                    looked_epoch != epoch || at >= looked_at + self.config().fallback_interval
+                let schedule = lock(&scheduled.schedule);
+                let is_due = schedule.next_due.is_some_and(|due| due <= now);
+                let is_stale = schedule.listed.is_none_or(|(listed_at, listed_epoch)| {
+                    listed_epoch != epoch || at >= listed_at + self.config().fallback_interval
                 });
-                if !is_due && !is_new {
+                if !is_due && !is_stale {
                     return Ok(());
                 }
             }
@@ -77,7 +77,7 @@ impl DirectEngine {
             let (due, not_due): (Vec<_>, Vec<_>) =
                 entries.partition(|entry| entry.available_at <= now);
             let whole_page_due = not_due.is_empty() && page.next.is_some();
-            let moved = due.len();
+            let promoted = due.len();
             let results: Vec<Result<Key, EngineError>> = futures_util::stream::iter(due)
                 .map(|entry| async move {
                     self.put_entry(&Key::Ready(entry.clone())).await?;
@@ -86,25 +86,25 @@ impl DirectEngine {
                 .buffer_unordered(self.config().concurrency)
                 .collect()
                 .await;
-            let done = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-            self.shared.index_gc.sweep(done);
-            let mut looked_epoch = epoch;
-            if moved > 0 {
-                // The next look must not see these again.
+            let stale = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+            self.shared.index_gc.enqueue(stale);
+            let mut listed_epoch = epoch;
+            if promoted > 0 {
+                // The next LIST must not return these entries again.
                 self.shared.index_gc.flush().await;
                 self.shared.signal.bump();
-                // This bump is known. Any other one means that there may be an entry that this look has not seen.
-                looked_epoch += 1;
+                // Count this own bump. Any other bump means that there may be an entry that this LIST did not return.
+                listed_epoch += 1;
             }
             {
-                let mut known = lock(&later.known);
-                known.next_due = not_due.iter().map(|entry| entry.available_at).min();
-                known.looked = Some((at, looked_epoch));
+                let mut schedule = lock(&scheduled.schedule);
+                schedule.next_due = not_due.iter().map(|entry| entry.available_at).min();
+                schedule.listed = Some((at, listed_epoch));
             }
             if !whole_page_due {
                 return Ok(());
             }
-            lock(&later.known).looked = None;
+            lock(&scheduled.schedule).listed = None;
         }
     }
 }

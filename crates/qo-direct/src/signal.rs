@@ -1,8 +1,9 @@
-//! One small object that tells idle workers whether to look.
+//! One small object that shows idle workers whether there may be new tasks.
 //!
-//! An idle worker asks for it with a conditional GET, which costs a tenth of a LIST and is answered by 304, and lists only when
-//! it has changed. A submitter writes it at most once a second: the first submit of a burst beside its ready entry, and the
-//! last one within a second, in the background. If the submitter dies before, workers look anyway at the fallback interval.
+//! An idle worker polls it with a conditional GET, which costs a tenth of a LIST and is answered with 304, and sends a LIST only when
+//! it has changed. A submitter writes it at most once a second: the first submit of a burst writes it right after its ready entry,
+//! and the last one within a second, in the background. If the submitter dies before, workers list anyway at the fallback
+//! interval.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,30 +21,30 @@ use super::{DirectConfig, lock};
 
 #[derive(Clone)]
 pub(super) struct Signal {
-    shared: Arc<Shared>,
+    shared: Arc<SignalShared>,
 }
 
-struct Shared {
+struct SignalShared {
     client: StoreClient,
     runtime: Arc<dyn Runtime>,
     poll_interval: Duration,
     touch_interval: Duration,
-    /// Counts everything that may mean work, local or remote.
+    /// Counts events that may mean new tasks, from this process or others.
     epoch: AtomicU64,
-    /// Wakes whoever waits for that. It wakes in the order in which they came, so that a simulated run can be repeated.
+    /// Wakes waiting claims. It wakes them in the order of their arrival, so that simulated runs are reproducible.
     bumped: Notify,
-    touched: Mutex<Touched>,
-    /// When the store was last asked. It can be read while somebody asks: whoever waits for that to end, just to find that there is
-    /// nothing to ask, would keep the next one waiting in the same way, and they would go round without a pause.
+    writes: Mutex<WriteThrottle>,
+    /// When the store was last polled. It has its own lock, so that it can be read during a poll: if a claim waited for the poll to
+    /// end only to find that no poll is due, it would delay the next claim in the same way, and they would loop without a pause.
     polled_at: Mutex<Option<Duration>>,
-    /// What the store said last. Held while somebody asks, so that the waiting claims of a process ask once.
-    polled: tokio::sync::Mutex<Option<Tag>>,
+    /// The tag of the last poll. Locked during a poll, so that the waiting claims of a process poll once.
+    polled_tag: tokio::sync::Mutex<Option<Tag>>,
 }
 
 #[derive(Default)]
-struct Touched {
-    at: Option<Duration>,
-    trailing: bool,
+struct WriteThrottle {
+    last_at: Option<Duration>,
+    is_scheduled: bool,
 }
 
 impl Signal {
@@ -53,45 +54,47 @@ impl Signal {
         config: &DirectConfig,
     ) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SignalShared {
                 client,
                 runtime,
                 poll_interval: config.signal_interval,
                 touch_interval: config.touch_interval,
                 epoch: AtomicU64::new(0),
                 bumped: Notify::new(),
-                touched: Mutex::default(),
+                writes: Mutex::default(),
                 polled_at: Mutex::default(),
-                polled: tokio::sync::Mutex::default(),
+                polled_tag: tokio::sync::Mutex::default(),
             }),
         }
     }
 
-    /// A number that grows whenever there may be new work.
+    /// A counter that increases whenever there may be new tasks.
     pub(super) fn epoch(&self) -> u64 {
         self.shared.epoch.load(Ordering::Acquire)
     }
 
-    /// Wakes the workers of this process.
+    /// Wakes the waiting claims of this process.
     pub(super) fn bump(&self) {
         self.shared.epoch.fetch_add(1, Ordering::AcqRel);
         self.shared.bumped.notify_waiters();
     }
 
-    /// Tells all workers that there may be new work: at once, or within the interval if that was said just now.
+    /// Signals all workers that there may be new tasks: immediately, or at the end of the interval if it was written recently.
     pub(super) async fn touch(&self) {
         self.bump();
         let now = self.shared.runtime.monotonic();
         let wait = {
-            let mut touched = lock(&self.shared.touched);
-            let due = touched.at.map_or(now, |at| at + self.shared.touch_interval);
+            let mut writes = lock(&self.shared.writes);
+            let due = writes
+                .last_at
+                .map_or(now, |at| at + self.shared.touch_interval);
             if due <= now {
-                touched.at = Some(now);
+                writes.last_at = Some(now);
                 None
-            } else if touched.trailing {
+            } else if writes.is_scheduled {
                 return;
             } else {
-                touched.trailing = true;
+                writes.is_scheduled = true;
                 Some(due.saturating_sub(now))
             }
         };
@@ -102,9 +105,9 @@ impl Signal {
                 self.shared.runtime.spawn(Box::pin(async move {
                     signal.shared.runtime.sleep(wait).await;
                     {
-                        let mut touched = lock(&signal.shared.touched);
-                        touched.trailing = false;
-                        touched.at = Some(signal.shared.runtime.monotonic());
+                        let mut writes = lock(&signal.shared.writes);
+                        writes.is_scheduled = false;
+                        writes.last_at = Some(signal.shared.runtime.monotonic());
                     }
                     signal.write().await;
                 }));
@@ -112,28 +115,28 @@ impl Signal {
         }
     }
 
-    /// Writes what is still to be said.
+    /// Performs a scheduled write now.
     pub(super) async fn flush(&self) {
-        let trailing = std::mem::take(&mut lock(&self.shared.touched).trailing);
-        if trailing {
+        let is_scheduled = std::mem::take(&mut lock(&self.shared.writes).is_scheduled);
+        if is_scheduled {
             self.write().await;
         }
     }
 
     async fn write(&self) {
-        // Any bytes will do that were never there before.
+        // The body only has to differ from all earlier ones.
         let body = format!("{{\"op_id\":\"{}\"}}", self.shared.runtime.new_op_id());
         if let Err(error) = self.shared.client.put(SIGNAL_KEY, Bytes::from(body)).await {
-            tracing::debug!(%error, "idle workers were not told; they look by themselves later");
+            tracing::debug!(%error, "could not write the signal; idle workers list later without it");
         }
     }
 
-    /// Waits until there may be new work, at most for `limit`.
-    pub(super) async fn wait(&self, seen: u64, limit: Duration) {
+    /// Waits until the epoch differs from `epoch`, at most for `limit`.
+    pub(super) async fn wait(&self, epoch: u64, limit: Duration) {
         let mut bumped = pin!(self.shared.bumped.notified());
         // From here on no bump is missed.
         bumped.as_mut().enable();
-        if self.epoch() != seen {
+        if self.epoch() != epoch {
             return;
         }
         let now = self.shared.runtime.monotonic();
@@ -151,9 +154,9 @@ impl Signal {
         }
     }
 
-    /// Asks the store whether something was submitted, unless that was asked within the interval.
+    /// Reads the signal from the store, unless it was polled within the interval.
     pub(super) async fn poll(&self) {
-        let mut known = self.shared.polled.lock().await;
+        let mut polled_tag = self.shared.polled_tag.lock().await;
         {
             let now = self.shared.runtime.monotonic();
             let mut polled_at = lock(&self.shared.polled_at);
@@ -162,18 +165,18 @@ impl Signal {
             }
             *polled_at = Some(now);
         }
-        let found = match &*known {
+        let result = match &*polled_tag {
             Some(tag) => self.shared.client.get_if_changed(SIGNAL_KEY, tag).await,
             None => self.shared.client.get(SIGNAL_KEY).await.map(Some),
         };
-        match found {
+        match result {
             Ok(Some(object)) => {
-                *known = Some(object.tag);
+                *polled_tag = Some(object.tag);
                 self.bump();
             }
             Ok(None) => {}
-            // Nothing was ever submitted, or the store cannot be asked: the fallback interval sees to it.
-            Err(error) => tracing::debug!(%error, "the signal could not be read"),
+            // Nothing was ever submitted, or the request failed: workers list at the fallback interval.
+            Err(error) => tracing::debug!(%error, "could not read the signal"),
         }
     }
 }

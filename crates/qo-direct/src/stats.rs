@@ -1,4 +1,4 @@
-//! How many tasks there are, counted by looking at each, up to a limit that is said.
+//! Counts tasks by reading each one, up to a limit.
 
 use futures_util::StreamExt;
 use qo_core::keys::TASKS_PREFIX;
@@ -13,16 +13,16 @@ impl DirectEngine {
     pub(super) async fn count(&self) -> Result<Stats, EngineError> {
         let mut stats = Stats::default();
         let mut after: Option<String> = None;
-        let mut looked_at = 0;
+        let mut counted = 0;
         loop {
             let page = self
                 .client()
                 .page(TASKS_PREFIX, after.as_deref(), PAGE_LIMIT_MAX)
                 .await?;
-            looked_at += page.entries.len();
+            counted += page.entries.len();
             let keys = page.entries.into_iter().map(|entry| entry.key);
             let mut tasks = futures_util::stream::iter(keys)
-                .map(|key| async move { self.look_at(&key).await })
+                .map(|key| async move { self.read_listed(&key).await })
                 .buffer_unordered(self.config().concurrency);
             let now = self.client().now();
             while let Some(task) = tasks.next().await {
@@ -34,7 +34,7 @@ impl DirectEngine {
             if after.is_none() {
                 break;
             }
-            if looked_at >= self.config().stats_tasks_max {
+            if counted >= self.config().stats_tasks_max {
                 stats.partial = true;
                 break;
             }

@@ -1,11 +1,11 @@
-//! Adding tasks.
+//! Submitting tasks.
 //!
 //! | step | what | a crash right after it leaves |
 //! | --- | --- | --- |
-//! | 1 | with an idempotency key: its record names the task's id | a key whose task is not there; the next submit of the key creates that very task |
-//! | 2 | a large input is stored | an orphan, which the sweeper removes |
-//! | 3 | the task is created: **from here on it is never lost** | a pending task without a ready entry, which the sweeper finds |
-//! | 4 | its ready entry is written, and the signal beside it | nothing |
+//! | 1 | if the request has an idempotency key: write its record, which names the task's id | a key whose task does not exist; the next submit with the key creates the task with that id |
+//! | 2 | store a large input | an orphan, which the sweeper deletes |
+//! | 3 | create the task: **from here on it is never lost** | a pending task without a ready entry, which the sweeper finds |
+//! | 4 | write its ready entry, then the signal | nothing |
 
 use futures_util::StreamExt;
 use qo_core::keys::Key;
@@ -33,7 +33,7 @@ impl DirectEngine {
             self.config().payload_max_bytes,
         )?;
         let now = self.client().now();
-        // The rules have their say before anything is written.
+        // Validate the request before anything is written.
         submit(
             request.clone().into_submission(id, input.clone(), now),
             self.runtime().new_op_id(),
@@ -41,9 +41,9 @@ impl DirectEngine {
         )?;
         let id = match &request.idempotency {
             None => id,
-            Some(key) => match self.claim_key(&request, key, id).await? {
-                KeyOwner::Us(id) => id,
-                KeyOwner::Task(task) => {
+            Some(key) => match self.acquire_key(&request, key, id).await? {
+                KeyOwner::Caller(id) => id,
+                KeyOwner::Existing(task) => {
                     return Ok(Submitted {
                         task: *task,
                         duplicate: true,
@@ -53,7 +53,7 @@ impl DirectEngine {
         };
         let submitted = self.create(id, request, input).await?;
         if !submitted.duplicate {
-            self.shared.watchers.tell("submit", &submitted.task);
+            self.shared.watchers.notify("submit", &submitted.task);
         }
         Ok(submitted)
     }
@@ -101,7 +101,7 @@ impl DirectEngine {
         }
     }
 
-    /// Submits concurrently; the answers come in the order of the requests.
+    /// Submits concurrently and returns the results in the order of the requests.
     pub(super) async fn submit_all(
         &self,
         requests: Vec<SubmitRequest>,
@@ -114,10 +114,10 @@ impl DirectEngine {
     }
 }
 
-/// Whom an idempotency key belongs to.
+/// The result of acquiring an idempotency key.
 pub(super) enum KeyOwner {
-    /// The task of this id, which is ours to create.
-    Us(TaskId),
-    /// A task that is there.
-    Task(Box<qo_core::Task>),
+    /// The caller has the key and must create the task with this id.
+    Caller(TaskId),
+    /// The key belongs to an existing task.
+    Existing(Box<qo_core::Task>),
 }

@@ -1,4 +1,4 @@
-//! Registered workers, and what their coming and going means for how work is shared.
+//! Registers workers, and updates the list of live workers when they start and stop.
 
 use qo_core::WorkerId;
 use qo_engine::api::WorkerInfo;
@@ -14,15 +14,15 @@ impl DirectEngine {
     pub(super) async fn put_worker(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
         worker_records::put(self.client(), worker).await?;
         if !self.is_known_peer(&worker.worker_id).await {
-            // A worker that has just started takes its share at once.
-            self.look_at_peers_again().await;
+            // A new worker gets its share of the work immediately.
+            self.invalidate_peers().await;
         }
         Ok(())
     }
 
     pub(super) async fn remove_worker(&self, worker: &WorkerId) -> Result<(), EngineError> {
         worker_records::remove(self.client(), worker).await?;
-        self.look_at_peers_again().await;
+        self.invalidate_peers().await;
         Ok(())
     }
 }

@@ -16,16 +16,16 @@ use crate::error::EngineError;
 use crate::operation::Operation;
 use crate::watch::Watcher;
 
-/// The number of operations that run at once where each is a request of its own.
-const OPERATIONS_AT_ONCE: usize = 64;
+/// How many operations [`Engine::act_many`] runs concurrently by default.
+const ACT_MANY_CONCURRENCY: usize = 64;
 
 /// A queue, in any mode.
 ///
-/// Every operation is durable when it returns. One that returns an error has changed nothing, or the error says that the result is
-/// in doubt.
+/// Every operation is durable when it returns. An operation that returns an error has changed nothing, unless the error says that
+/// the result is in doubt.
 #[async_trait]
 pub trait Engine: Debug + Send + Sync + 'static {
-    /// The queue's time.
+    /// The current time of the queue: the store's clock, not this machine's.
     fn now(&self) -> Timestamp;
 
     /// Adds a task.
@@ -37,39 +37,39 @@ pub trait Engine: Debug + Send + Sync + 'static {
         requests: Vec<SubmitRequest>,
     ) -> Vec<Result<Submitted, EngineError>>;
 
-    /// Claims tasks that are due, the most urgent first. Each carries its lease id and its attempt number. If all requested
-    /// queues are paused until the wait is over, the result is [`EngineError::QueuePaused`].
+    /// Claims due tasks, most urgent first. Each returned task has a lease id and an attempt number. Returns
+    /// [`EngineError::QueuePaused`] if all requested queues are still paused when the wait ends.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError>;
 
-    /// Carries out an operation on one task and returns the task as it is afterwards.
+    /// Performs an operation on one task and returns the updated task.
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError>;
 
-    /// Carries out many operations and returns a result for each, in their order.
+    /// Performs many operations and returns a result for each, in the order of the operations.
     async fn act_many(
         &self,
         operations: Vec<(TaskId, Operation)>,
     ) -> Vec<Result<Task, EngineError>> {
         futures_util::stream::iter(operations)
             .map(|(id, operation)| self.act(id, operation))
-            .buffered(OPERATIONS_AT_ONCE)
+            .buffered(ACT_MANY_CONCURRENCY)
             .collect()
             .await
     }
 
-    /// Removes a finished task with its payloads, index entries and versions. A purge that fails half-way leaves the task
+    /// Deletes a finished task with its payloads, index entries and versions. A purge that fails half-way leaves the task
     /// archived and can be repeated.
     async fn purge(&self, id: TaskId) -> Result<(), EngineError>;
 
     /// Reads a task.
     async fn get(&self, id: TaskId) -> Result<Task, EngineError>;
 
-    /// A task's input, wherever it is stored.
+    /// Reads a task's input, from the task's record or from its own object.
     async fn input(&self, task: &Task) -> Result<Json, EngineError>;
 
-    /// A task's output, wherever it is stored.
+    /// Reads a task's output, from the task's record or from its own object.
     async fn output(&self, task: &Task) -> Result<Option<Json>, EngineError>;
 
-    /// A page of the tasks that match, at most `limit`, from where `cursor` says.
+    /// Returns a page of at most `limit` matching tasks, starting at `cursor`.
     async fn list(
         &self,
         filter: &TaskFilter,
@@ -77,16 +77,16 @@ pub trait Engine: Debug + Send + Sync + 'static {
         limit: usize,
     ) -> Result<TaskPage, EngineError>;
 
-    /// The events of a task, oldest first.
+    /// Returns the events of a task, oldest first.
     async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError>;
 
-    /// The newest `limit` stored versions of a task, oldest first, where the store keeps versions.
+    /// Returns the newest `limit` stored versions of a task, oldest first. Needs a store that keeps versions.
     async fn versions(&self, id: TaskId, limit: usize) -> Result<Vec<VersionedTask>, EngineError>;
 
     /// Counts tasks by queue, type and status.
     async fn stats(&self) -> Result<Stats, EngineError>;
 
-    /// Registered workers.
+    /// Lists the registered workers.
     async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError>;
 
     /// Registers a worker, or renews its registration.
@@ -106,7 +106,7 @@ pub trait Engine: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Finishes background work. Nothing is lost without it; stale index entries are removed sooner with it.
+    /// Finishes background work. Skipping it loses nothing: it only deletes stale index entries sooner.
     async fn close(&self);
 
     /// See [`Operation::Renew`].

@@ -1,33 +1,33 @@
 //! Settings from environment variables.
 //!
-//! The variables arrive as a map, so that tests can pass their own. An empty value counts as unset. A value that cannot be used is
-//! an error that names the variable, the value and what is allowed: a typing mistake must not quietly become a default.
+//! The variables are passed as a map, so that tests can pass their own. An empty value counts as unset. An invalid value is an
+//! error that names the variable, the value and the allowed values: a typo must not silently become the default.
 
 use std::collections::BTreeMap;
 
 use qo_store::client::PAGE_LIMIT_MAX;
 use thiserror::Error;
 
-/// A variable whose value cannot be used.
+/// An environment variable with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{variable} is {value:?}: use {allowed}")]
 pub struct ConfigError {
     /// The variable.
     pub variable: &'static str,
-    /// Its value, cut if it is long.
+    /// Its value, truncated if it is long.
     pub value: String,
-    /// What it may be.
+    /// The allowed values.
     pub allowed: String,
 }
 
-/// The value of a variable, if it is set.
+/// The value of a variable, if it is set and not empty.
 pub fn value<'a>(vars: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
     vars.get(name)
         .map(|value| value.trim())
         .filter(|value| !value.is_empty())
 }
 
-/// A whole number from `min` to `max`.
+/// Parses a whole number from `min` to `max`.
 pub fn number(
     vars: &BTreeMap<String, String>,
     name: &'static str,
@@ -47,7 +47,7 @@ pub fn number(
     }
 }
 
-/// The size of a page of a listing.
+/// Parses the page size of a listing.
 pub fn page_size(
     vars: &BTreeMap<String, String>,
     name: &'static str,
@@ -56,7 +56,7 @@ pub fn page_size(
     Ok(size.map(|size| usize::try_from(size).unwrap_or(PAGE_LIMIT_MAX)))
 }
 
-/// A switch: 1 or true, 0 or false.
+/// Parses a switch: 1 or true, 0 or false.
 pub fn flag(
     vars: &BTreeMap<String, String>,
     name: &'static str,
@@ -69,7 +69,7 @@ pub fn flag(
     }
 }
 
-/// The error for a variable that has such a value.
+/// The error for an invalid value.
 pub fn error(variable: &'static str, value: &str, allowed: &str) -> ConfigError {
     ConfigError {
         variable,

@@ -1,34 +1,34 @@
-//! Why an engine did not do what was asked.
+//! Errors of engine operations.
 
 use qo_core::{QueueName, Rejection, TaskId};
 use qo_store::StoreError;
 use thiserror::Error;
 
-/// Why an engine did not do what was asked.
+/// Why an engine operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EngineError {
-    /// The rules of the queue refuse it, and nothing has changed.
+    /// The queue's rules reject the operation. Nothing has changed.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// The store could not do it.
+    /// A request to the store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What is stored of a task cannot be read.
+    /// A task's stored record cannot be parsed.
     #[error("the record of task {id} cannot be read: {detail}")]
     Unreadable {
         /// The task.
         id: TaskId,
-        /// What is wrong with it.
+        /// What is wrong with the record.
         detail: String,
     },
-    /// Too many others changed the same task at the same time, again and again.
-    #[error("task {id} is being changed by others without a pause; try again")]
+    /// Every attempt to change the task lost the race against another writer.
+    #[error("task {id} keeps being changed by other writers; try again")]
     Contended {
         /// The task.
         id: TaskId,
     },
-    /// A payload is larger than this engine takes.
-    #[error("the {field} has {size} bytes; at most {limit} are taken")]
+    /// A payload is larger than this engine accepts.
+    #[error("the {field} has {size} bytes; the limit is {limit}")]
     PayloadTooLarge {
         /// `input` or `output`.
         field: &'static str,
@@ -37,10 +37,10 @@ pub enum EngineError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// What was asked makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     BadRequest(String),
-    /// Every queue that a claim asks for is paused.
+    /// All queues of a claim are paused.
     #[error(
         "nothing to claim: {} paused; resume it, or claim from another queue",
         describe(queues)
@@ -49,20 +49,22 @@ pub enum EngineError {
         /// The queues.
         queues: Vec<QueueName>,
     },
-    /// Versions were asked for where none are kept.
+    /// Versions were requested from a store that keeps none.
     #[error(
-        "this bucket keeps no versions; switch versioning on with `qo init`, or ask for the history without versions"
+        "this bucket keeps no versions; switch versioning on with `qo init`, or request the history without versions"
     )]
     NotVersioned,
-    /// Another process has taken over the queue, and this one no longer answers for it.
-    #[error("another broker has taken over this queue; ask that one, or open the queue again")]
-    NotLeader,
-    /// The one object that holds the queue is as large as it may become.
+    /// Another process has taken over the queue, so this one no longer serves it.
     #[error(
-        "the queue's object has {size} bytes and may have {limit}: finish or purge tasks, or use the engine for larger queues with ?engine=slate in the store URL"
+        "another broker has taken over this queue; connect to that one, or open the queue again"
+    )]
+    NotLeader,
+    /// The object that stores the queue has reached its size limit.
+    #[error(
+        "the queue's object would have {size} bytes, and the limit is {limit}: finish or purge tasks, or use the engine for larger queues with ?engine=slate in the store URL"
     )]
     QueueFull {
-        /// How large it would become, in bytes.
+        /// The size that the object would reach, in bytes.
         size: u64,
         /// The limit in bytes.
         limit: u64,
@@ -72,7 +74,7 @@ pub enum EngineError {
     Closed,
 }
 
-/// Names queues, as the subject of a sentence.
+/// Names the queues as the subject of a sentence.
 fn describe(queues: &[QueueName]) -> String {
     let names: Vec<_> = queues.iter().map(QueueName::as_str).collect();
     match names.as_slice() {
@@ -82,12 +84,12 @@ fn describe(queues: &[QueueName]) -> String {
 }
 
 impl EngineError {
-    /// Whether the presented lease is lost: the attempt is over and its worker must stop.
+    /// Whether the presented lease is lost. The attempt is then over, and its worker must stop.
     pub fn is_lease_lost(&self) -> bool {
         matches!(self, Self::Rejected(Rejection::LeaseLost { .. }))
     }
 
-    /// Whether there is no such task.
+    /// Whether the task does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Rejected(Rejection::NotFound { .. }))
     }

@@ -1,14 +1,14 @@
-//! What every mode of qo has in common.
+//! The interface that every mode of qo implements, and the code that the modes share.
 //!
 //! - [`Engine`]: the trait that every mode implements.
-//! - [`Operation`]: what can be done with one task.
+//! - [`Operation`]: an operation on one task.
 //! - [`api`]: the other request and response types.
 //! - [`EngineError`]: why an operation failed.
 //! - [`watch`]: notifications of durable changes.
 //! - [`environment`]: settings from environment variables.
 //! - [`payload`]: where inputs and outputs are stored.
 //! - [`worker_records`]: the registered workers of a queue.
-//! - `conformance`: the test suite that every engine passes, behind the feature of that name.
+//! - `conformance`: the test suite that every engine must pass, behind the feature of the same name.
 
 pub mod api;
 #[cfg(feature = "conformance")]

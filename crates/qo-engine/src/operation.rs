@@ -1,20 +1,20 @@
-//! What a caller can do with one task.
+//! Operations on one task.
 
 use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Action, Jitter, Json, LeaseId, Payload};
 
 /// One operation on one task.
 ///
-/// Workers present the lease of their claim; an operation with a lease that is no longer current is rejected with
-/// [`LeaseLost`](qo_core::Rejection::LeaseLost) and changes nothing. Operators present nothing.
+/// Workers present the lease of their claim. An operation with a lease that is no longer current is rejected with
+/// [`LeaseLost`](qo_core::Rejection::LeaseLost) and changes nothing. Operators present no lease.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Extends the lease. The returned task says whether a cancel was requested.
+    /// Extends the lease. The returned task shows whether a cancel was requested.
     Renew {
         /// The lease.
         lease: LeaseId,
-        /// How long it holds from now on; the engine's default, if absent.
+        /// The new duration from now; the engine's default if absent.
         lease_ms: Option<u64>,
     },
     /// Reports the progress of an attempt.
@@ -24,14 +24,14 @@ pub enum Operation {
         /// The progress.
         report: ProgressReport,
     },
-    /// Ends the attempt and the task with success.
+    /// Ends the attempt successfully and completes the task.
     Complete {
         /// The lease.
         lease: LeaseId,
         /// The output.
         output: Option<Json>,
     },
-    /// Ends the attempt without success.
+    /// Ends the attempt with an error.
     Fail {
         /// The lease.
         lease: LeaseId,
@@ -47,26 +47,26 @@ pub enum Operation {
     Snooze {
         /// The lease.
         lease: LeaseId,
-        /// For how long.
+        /// How long.
         delay_ms: u64,
     },
-    /// Cancels the task: a pending one at once, a running one by asking its worker to stop.
+    /// Cancels the task: a pending one immediately, a running one by requesting that its worker stop.
     Cancel {
-        /// Why, for a person to read.
+        /// The reason, for people to read.
         reason: Option<String>,
     },
-    /// Makes a pending task due at once.
+    /// Makes a pending task due now.
     RunNow,
-    /// Starts a finished task over.
+    /// Runs a finished task again.
     Replay,
     /// Archives a finished task.
     Archive,
-    /// Undoes an archive.
+    /// Restores an archived task to its previous status.
     Unarchive,
 }
 
 impl Operation {
-    /// Its name in paths, logs and documents.
+    /// The operation's name in paths, logs and JSON.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Renew { .. } => "renew",
@@ -98,12 +98,12 @@ impl Operation {
         }
     }
 
-    /// Whether it ends the attempt of its lease.
+    /// Whether the operation ends the attempt of its lease.
     pub fn ends_attempt(&self) -> bool {
         self.lease().is_some() && !matches!(self, Self::Renew { .. } | Self::Progress { .. })
     }
 
-    /// The output of a completion, which an engine stores before it completes the task.
+    /// The output of a completion. The engine stores it before it completes the task.
     pub fn output(&self) -> Option<&Json> {
         match self {
             Self::Complete { output, .. } => output.as_ref(),
@@ -111,8 +111,8 @@ impl Operation {
         }
     }
 
-    /// The core's form of the operation. The engine adds how long a renewed lease holds by default, where the output of a completion
-    /// is stored, and the jitter that spreads the wait before the next attempt.
+    /// Converts the operation to the core's action. The engine supplies the default lease duration, the place where the output is
+    /// stored, and the jitter of the retry delay.
     pub fn into_action(
         self,
         lease_ms: u64,
@@ -122,10 +122,10 @@ impl Operation {
         match self {
             Self::Renew {
                 lease,
-                lease_ms: wanted_ms,
+                lease_ms: requested_ms,
             } => Action::Renew {
                 lease,
-                lease_ms: wanted_ms.unwrap_or(lease_ms),
+                lease_ms: requested_ms.unwrap_or(lease_ms),
             },
             Self::Progress { lease, report } => Action::Progress { lease, report },
             Self::Complete { lease, .. } => Action::Complete {

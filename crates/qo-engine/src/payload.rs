@@ -1,7 +1,7 @@
-//! Inputs and outputs that are too large for the record.
+//! Where inputs and outputs are stored: in the task's record, or in an object of their own if they are too large for it.
 //!
-//! A large payload is written before the record that refers to it, under a key that no other content can have, so that a
-//! reference that is found is always good. A payload whose record was never written is an orphan, which the sweeper removes.
+//! A large payload is written before the record that refers to it, under a key that no other content can have. Every reference in
+//! a record is therefore valid. A payload whose record was never written is an orphan, which the sweeper deletes.
 
 use bytes::Bytes;
 use qo_core::keys::Key;
@@ -11,7 +11,8 @@ use qo_store::{StoreClient, StoreError};
 
 use crate::error::EngineError;
 
-/// Decides where a payload goes: into the record up to `inline_max_bytes`, beside it beyond. One that is larger than `max_bytes` is refused.
+/// Decides where a payload is stored: in the record up to `inline_max_bytes`, in its own object above that. Rejects a payload larger
+/// than `max_bytes`.
 pub fn place(
     field: &'static str,
     json: &Json,
@@ -32,7 +33,7 @@ pub fn place(
     )))
 }
 
-/// The SHA-256 of some bytes.
+/// The SHA-256 digest of `bytes`.
 pub fn digest(bytes: &[u8]) -> Sha256 {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     let mut array = [0; 32];
@@ -40,14 +41,14 @@ pub fn digest(bytes: &[u8]) -> Sha256 {
     Sha256::from_bytes(array)
 }
 
-/// Stores a large payload.
+/// Writes a large payload to its own object.
 pub async fn put(client: &StoreClient, key: &Key, json: &Json) -> Result<(), EngineError> {
     let body = Bytes::copy_from_slice(json.as_str().as_bytes());
     client.put(&key.to_string(), body).await?;
     Ok(())
 }
 
-/// Reads a payload, wherever it is kept.
+/// Reads a payload, from the record or from its own object.
 pub async fn load(
     client: &StoreClient,
     payload: Payload,
@@ -64,10 +65,7 @@ pub async fn load(
         detail,
     };
     if body.len() as u64 != reference.size || digest(&body) != reference.sha256 {
-        return Err(corrupt(
-            "its size or its digest is not the one in the task's record".to_owned(),
-        )
-        .into());
+        return Err(corrupt("its size or digest differs from the task's record".to_owned()).into());
     }
     let text = String::from_utf8(body.into()).map_err(|error| corrupt(error.to_string()))?;
     Json::parse(text).map_err(|error| corrupt(error.to_string()).into())

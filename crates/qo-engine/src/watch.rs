@@ -1,10 +1,10 @@
-//! What an engine tells whoever runs it: how its commits go, and which tasks it has changed.
+//! Notifications of durable changes: commits and changed tasks.
 //!
-//! An engine tells what became durable through it, in this process, whoever asked for it: a caller, a bulk operation, or its
-//! own maintenance. What other processes do on the same store it does not know.
+//! An engine reports every change that became durable through it in this process, whether a caller, a bulk operation or its own
+//! maintenance made it. It does not see changes that other processes make on the same store.
 //!
-//! A watcher is asked first whether anybody listens, so that where nobody does, nothing is made to be told. It is called on
-//! the engine's own tasks and must not wait.
+//! The engine builds a notification only if [`Watcher::listens`] returns true. It calls watchers on its own async tasks, so a
+//! watcher must not block.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -13,33 +13,33 @@ use std::time::Duration;
 use qo_core::{Action, QueueName, Status, Task, TaskId, TaskType, Timestamp, WorkerId};
 use serde::Serialize;
 
-/// Somebody who is told.
+/// Receives notifications of durable changes.
 pub trait Watcher: Send + Sync {
-    /// A group of changes is durable. Only engines that commit in groups tell this.
+    /// A group of changes is durable. Only engines that commit in groups report this.
     fn committed(&self, commit: &Commit);
 
-    /// Whether changes of tasks are worth telling at this moment.
+    /// Whether the watcher currently wants notifications of task changes.
     fn listens(&self) -> bool;
 
-    /// A task was changed, and the change is durable.
+    /// A task was changed durably.
     fn changed(&self, change: &Arc<TaskChange>);
 }
 
-/// A group of changes that was made durable with one write.
+/// A group of changes that one write made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commit {
-    /// How many callers it served.
+    /// The number of callers whose changes it contains.
     pub callers: usize,
-    /// How many tasks it changed.
+    /// The number of tasks it changed.
     pub tasks: usize,
-    /// From the moment at which it was handed to the store until it was durable.
+    /// The time from sending the write to the store until it was durable.
     pub took: Duration,
 }
 
-/// Something that happened to a task.
+/// A durable change of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TaskChange {
-    /// What was done, such as `submit`, `complete` or `expire`.
+    /// The operation, such as `submit`, `complete` or `expire`.
     pub operation: &'static str,
     /// The task.
     pub id: TaskId,
@@ -47,19 +47,19 @@ pub struct TaskChange {
     pub task_type: TaskType,
     /// Its queue.
     pub queue: QueueName,
-    /// Its status after that, or before it was removed.
+    /// Its status after the change, or before its removal.
     pub status: Status,
-    /// Its attempt.
+    /// Its current attempt.
     pub attempt: u32,
-    /// Who works on it.
+    /// The worker that runs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<WorkerId>,
-    /// When.
+    /// When the task was changed.
     pub at: Timestamp,
 }
 
 impl TaskChange {
-    /// What was done to a task, as it is now.
+    /// A change by `operation` that led to `task`.
     pub fn new(operation: &'static str, task: &Task) -> Self {
         Self {
             operation,
@@ -74,10 +74,10 @@ impl TaskChange {
     }
 }
 
-/// The one change that is not told: it says only that an attempt goes on.
+/// The only operation that is not reported: a renewal just means that the attempt is still running.
 pub const RENEW: &str = "renew";
 
-/// What an action is called where it is told: as the route that asks for it is.
+/// The name of an action in notifications. It is the same as in the HTTP route of the action.
 pub fn operation_name(action: &Action) -> &'static str {
     match action {
         Action::ExpireLease { .. } | Action::Expire => "expire",
@@ -87,14 +87,14 @@ pub fn operation_name(action: &Action) -> &'static str {
     }
 }
 
-/// Those who are told. Clones share them.
+/// The registered watchers. Clones share the same list.
 #[derive(Clone, Default)]
 pub struct Watchers {
     watchers: Arc<RwLock<Vec<Weak<dyn Watcher>>>>,
 }
 
 impl Watchers {
-    /// Adds a watcher; it is dropped from the list when it is gone.
+    /// Adds a watcher. It leaves the list when it is dropped.
     pub fn add(&self, watcher: Weak<dyn Watcher>) {
         let mut watchers = self
             .watchers
@@ -104,11 +104,11 @@ impl Watchers {
         watchers.push(watcher);
     }
 
-    /// Whether anybody listens to changes of tasks.
+    /// Whether any watcher wants notifications of task changes.
     pub fn listen(&self) -> bool {
-        let mut listen = false;
-        self.each(|watcher| listen |= watcher.listens());
-        listen
+        let mut any_listens = false;
+        self.each(|watcher| any_listens |= watcher.listens());
+        any_listens
     }
 
     /// Reports a commit.
@@ -122,17 +122,17 @@ impl Watchers {
         self.each(|watcher| watcher.changed(&change));
     }
 
-    /// Tells what was done to a task, if anybody listens.
-    pub fn tell(&self, operation: &'static str, task: &Task) {
+    /// Reports an operation on a task, if any watcher listens.
+    pub fn notify(&self, operation: &'static str, task: &Task) {
         if operation != RENEW && self.listen() {
             self.changed(TaskChange::new(operation, task));
         }
     }
 
-    fn each(&self, mut tell: impl FnMut(&dyn Watcher)) {
+    fn each(&self, mut notify: impl FnMut(&dyn Watcher)) {
         let watchers = self.watchers.read().unwrap_or_else(PoisonError::into_inner);
         for watcher in watchers.iter().filter_map(Weak::upgrade) {
-            tell(watcher.as_ref());
+            notify(watcher.as_ref());
         }
     }
 }

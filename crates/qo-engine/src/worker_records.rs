@@ -1,4 +1,4 @@
-//! The workers' records. Written rarely, never needed for correctness.
+//! The records of registered workers. They are written rarely, and correctness does not depend on them.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -10,10 +10,10 @@ use qo_store::{StoreClient, StoreError};
 use crate::api::WorkerInfo;
 use crate::error::EngineError;
 
-/// How many records are read at once.
-const READS_AT_ONCE: usize = 64;
+/// How many records are read concurrently.
+const READ_CONCURRENCY: usize = 64;
 
-/// All records that can be read.
+/// Lists all workers. Records that cannot be parsed are logged and skipped.
 pub async fn list(client: &StoreClient) -> Result<Vec<WorkerInfo>, EngineError> {
     let mut workers = Vec::new();
     let mut after: Option<String> = None;
@@ -21,18 +21,20 @@ pub async fn list(client: &StoreClient) -> Result<Vec<WorkerInfo>, EngineError> 
         let page = client
             .page(WORKERS_PREFIX, after.as_deref(), PAGE_LIMIT_MAX)
             .await?;
-        let found: Vec<_> = futures_util::stream::iter(page.entries)
+        let objects: Vec<_> = futures_util::stream::iter(page.entries)
             .map(|entry| async move { client.get(&entry.key).await })
-            .buffered(READS_AT_ONCE)
+            .buffered(READ_CONCURRENCY)
             .collect()
             .await;
-        for object in found {
+        for object in objects {
             match object {
                 Ok(object) => match serde_json::from_slice(&object.body) {
                     Ok(worker) => workers.push(worker),
-                    Err(error) => tracing::warn!(%error, "a worker's record cannot be read"),
+                    Err(error) => {
+                        tracing::warn!(%error, "skipping a worker record that cannot be parsed");
+                    }
                 },
-                // It has gone since it was listed.
+                // It was deleted after the LIST.
                 Err(StoreError::NotFound { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -53,13 +55,13 @@ pub async fn put(client: &StoreClient, worker: &WorkerInfo) -> Result<(), Engine
     Ok(())
 }
 
-/// Removes a worker's record. One that is not there counts as removed.
+/// Deletes a worker's record. A missing record counts as deleted.
 pub async fn remove(client: &StoreClient, worker: &WorkerId) -> Result<(), EngineError> {
     let key = Key::Worker(worker.clone()).to_string();
     client.delete_many(&[key]).await.map_err(|failures| {
         let first = failures.failed.into_iter().next();
         first.map_or_else(
-            || EngineError::BadRequest("the worker's record could not be removed".to_owned()),
+            || EngineError::BadRequest("the worker's record could not be deleted".to_owned()),
             |(_, error)| error.into(),
         )
     })

@@ -4,7 +4,7 @@
 
 use qo_core::Json;
 use qo_engine::api::{SubmitRequest, WorkerInfo};
-use qo_engine::fuzz::{rewritten, round_trip};
+use qo_engine::fuzz::{rewrite, round_trip};
 
 use crate::wire::bulk::BulkBody;
 use crate::wire::{CancelBody, OutcomeItem};
@@ -46,7 +46,7 @@ pub fn wire_bodies(bytes: &[u8]) {
 
 /// A request comes back as it was from the form in which it travels.
 pub fn submit_request(request: &SubmitRequest) {
-    let (body, text) = rewritten(&SubmitBody::from_request(request.clone()));
+    let (body, text) = rewrite(&SubmitBody::from_request(request.clone()));
     let again = body.and_then(|body| body.into_request().ok());
     let mut expected = request.clone();
     expected.retry_policy.extra = again

@@ -39,9 +39,9 @@ pub(super) async fn run(args: &InitArgs, session: &mut Session) -> Result<(), Fa
         for step in &report.steps {
             let (outcome, style) = match step.outcome {
                 InitOutcome::Done => ("done", GREEN),
-                InitOutcome::AlreadySo => ("unchanged", DIM),
+                InitOutcome::Unchanged => ("unchanged", DIM),
                 InitOutcome::WouldDo => ("would do", YELLOW),
-                InitOutcome::NotAsked => ("skipped", DIM),
+                InitOutcome::Skipped => ("skipped", DIM),
                 InitOutcome::Unsupported => ("unsupported", YELLOW),
                 InitOutcome::Refused => ("refused", RED),
             };

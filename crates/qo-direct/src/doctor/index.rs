@@ -1,7 +1,7 @@
-//! How the indexes look from outside: how much is in them, and whether somebody works through it.
+//! Checks the indexes: their sizes, and whether workers and maintenance process them.
 //!
-//! Only lists are made, of at most so many pages each; no task is read. What an index says too much or too little is found
-//! and mended by the sweeper, not here.
+//! It only sends LISTs, for a limited number of pages each, and reads no task. Stale and missing entries are found and repaired by
+//! the sweeper, not here.
 
 use futures_util::future::join_all;
 use qo_core::Timestamp;
@@ -9,37 +9,37 @@ use qo_core::keys::{Key, LATER_PREFIX, LEASES_PREFIX, READY_PREFIX, WORKERS_PREF
 use qo_store::StoreError;
 use qo_store::client::{Entry, PAGE_LIMIT_MAX};
 
-use super::Visit;
+use super::DoctorRun;
 use super::report::{DoctorCheck, Health};
 
-/// Where the sweeper puts what it cannot read.
+/// Where the sweeper moves records that it cannot parse.
 const QUARANTINE_PREFIX: &str = "quarantine";
-/// What is this much too late was forgotten, and not just about to be dealt with.
+/// An entry that is overdue by more than this is not being processed.
 const OVERDUE_MS: u64 = 3 * 60_000;
 
-/// What the lists have shown.
+/// The number of entries of each index.
 #[derive(Default)]
-struct Found {
-    ready: Counted,
-    later: Counted,
-    leases: Counted,
-    quarantine: Counted,
-    workers: Counted,
+struct IndexCounts {
+    ready: PrefixListing,
+    later: PrefixListing,
+    leases: PrefixListing,
+    quarantine: PrefixListing,
+    workers: PrefixListing,
     oldest_ready: Option<Timestamp>,
     later_overdue: usize,
     leases_overdue: usize,
     workers_alive: usize,
 }
 
-/// The entries of one prefix, as far as they were listed.
+/// The listed entries of one prefix.
 #[derive(Default)]
-struct Counted {
+struct PrefixListing {
     entries: Vec<Entry>,
     has_more: bool,
 }
 
-impl Counted {
-    fn say(&self) -> String {
+impl PrefixListing {
+    fn count_text(&self) -> String {
         let more = if self.has_more { "more than " } else { "" };
         format!("{more}{}", self.entries.len())
     }
@@ -50,15 +50,15 @@ impl Counted {
     }
 }
 
-impl Visit<'_> {
+impl DoctorRun<'_> {
     pub(super) async fn index(&self) -> DoctorCheck {
         match self.count_index().await {
-            Ok(found) => judge(&found, self.client.now()),
+            Ok(counts) => assess(&counts, self.client.now()),
             Err(error) => DoctorCheck::new("index", Health::Failed, error.to_string()),
         }
     }
 
-    async fn count_index(&self) -> Result<Found, StoreError> {
+    async fn count_index(&self) -> Result<IndexCounts, StoreError> {
         let prefixes = [
             READY_PREFIX,
             LATER_PREFIX,
@@ -66,21 +66,25 @@ impl Visit<'_> {
             QUARANTINE_PREFIX,
             WORKERS_PREFIX,
         ];
-        let mut counted = join_all(prefixes.map(|prefix| self.count(prefix)))
+        let mut listings = join_all(prefixes.map(|prefix| self.list_prefix(prefix)))
             .await
             .into_iter();
-        let mut next = || counted.next().unwrap_or_else(|| Ok(Counted::default()));
-        let mut found = Found {
+        let mut next = || {
+            listings
+                .next()
+                .unwrap_or_else(|| Ok(PrefixListing::default()))
+        };
+        let mut counts = IndexCounts {
             ready: next()?,
             later: next()?,
             leases: next()?,
             quarantine: next()?,
             workers: next()?,
-            ..Found::default()
+            ..IndexCounts::default()
         };
         let now = self.client.now();
         let overdue = now.minus_millis(OVERDUE_MS);
-        found.oldest_ready = found
+        counts.oldest_ready = counts
             .ready
             .keys()
             .filter_map(|key| match key {
@@ -93,65 +97,65 @@ impl Visit<'_> {
             Key::Lease { minute, .. } => *minute < overdue.minute(),
             _ => false,
         };
-        found.later_overdue = found.later.keys().filter(is_overdue).count();
-        found.leases_overdue = found.leases.keys().filter(is_overdue).count();
+        counts.later_overdue = counts.later.keys().filter(is_overdue).count();
+        counts.leases_overdue = counts.leases.keys().filter(is_overdue).count();
         let stale = now.minus_millis(self.options.worker_stale_ms);
-        let workers = found.workers.entries.iter();
-        found.workers_alive = workers.filter(|entry| entry.last_modified >= stale).count();
-        Ok(found)
+        let workers = counts.workers.entries.iter();
+        counts.workers_alive = workers.filter(|entry| entry.last_modified >= stale).count();
+        Ok(counts)
     }
 
-    async fn count(&self, prefix: &str) -> Result<Counted, StoreError> {
-        let mut counted = Counted::default();
+    async fn list_prefix(&self, prefix: &str) -> Result<PrefixListing, StoreError> {
+        let mut listing = PrefixListing::default();
         let mut after: Option<String> = None;
         for _ in 0..self.options.index_pages_max {
             let page = self
                 .client
                 .page(prefix, after.as_deref(), PAGE_LIMIT_MAX)
                 .await?;
-            counted.entries.extend(page.entries);
+            listing.entries.extend(page.entries);
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
-        counted.has_more = after.is_some();
-        Ok(counted)
+        listing.has_more = after.is_some();
+        Ok(listing)
     }
 }
 
-fn judge(found: &Found, now: Timestamp) -> DoctorCheck {
-    let stale = found.workers.entries.len() - found.workers_alive;
-    let age_ms = found
+fn assess(counts: &IndexCounts, now: Timestamp) -> DoctorCheck {
+    let stale = counts.workers.entries.len() - counts.workers_alive;
+    let age_ms = counts
         .oldest_ready
         .map(|oldest| now.since(oldest).as_millis());
     let waited = age_ms.map_or_else(String::new, |age_ms| {
         let seconds = age_ms / 1_000;
         format!("; the oldest ready task has waited for {seconds} s")
     });
-    let said = format!(
-        "{} ready, {} later, {} running, {} in quarantine; {} workers alive, {stale} not heard of{waited}",
-        found.ready.say(),
-        found.later.say(),
-        found.leases.say(),
-        found.quarantine.say(),
-        found.workers_alive,
+    let summary = format!(
+        "{} ready, {} later, {} running, {} in quarantine; {} workers alive, {stale} without a recent heartbeat{waited}",
+        counts.ready.count_text(),
+        counts.later.count_text(),
+        counts.leases.count_text(),
+        counts.quarantine.count_text(),
+        counts.workers_alive,
     );
     let mut hints = Vec::new();
-    if found.workers_alive == 0 && !found.ready.entries.is_empty() {
+    if counts.workers_alive == 0 && !counts.ready.entries.is_empty() {
         hints.push("tasks are ready and no worker is alive: start one".to_owned());
     }
-    if found.leases_overdue > 0 || found.later_overdue > 0 {
+    if counts.leases_overdue > 0 || counts.later_overdue > 0 {
         hints.push(format!(
-            "{} leases ran out and {} delayed tasks fell due more than {} minutes ago, and nobody has dealt with them: run a worker or a monitor",
-            found.leases_overdue,
-            found.later_overdue,
+            "{} leases expired and {} delayed tasks became due more than {} minutes ago without being processed: run a worker or `qo monitor`",
+            counts.leases_overdue,
+            counts.later_overdue,
             OVERDUE_MS / 60_000
         ));
     }
-    if !found.quarantine.entries.is_empty() {
+    if !counts.quarantine.entries.is_empty() {
         hints.push(format!(
-            "look at what is under {QUARANTINE_PREFIX}/: qo could not read it, and each object says why"
+            "inspect the objects under {QUARANTINE_PREFIX}/: qo could not parse them, and the note beside each gives the reason"
         ));
     }
     let health = if hints.is_empty() {
@@ -159,23 +163,23 @@ fn judge(found: &Found, now: Timestamp) -> DoctorCheck {
     } else {
         Health::Warning
     };
-    let mut check = DoctorCheck::new("index", health, said)
+    let mut check = DoctorCheck::new("index", health, summary)
         .hint(hints.join("; "))
-        .figure("ready", found.ready.entries.len())
-        .figure("later", found.later.entries.len())
-        .figure("later_overdue", found.later_overdue)
-        .figure("leases", found.leases.entries.len())
-        .figure("leases_overdue", found.leases_overdue)
-        .figure("quarantine", found.quarantine.entries.len())
-        .figure("workers_alive", found.workers_alive)
+        .figure("ready", counts.ready.entries.len())
+        .figure("later", counts.later.entries.len())
+        .figure("later_overdue", counts.later_overdue)
+        .figure("leases", counts.leases.entries.len())
+        .figure("leases_overdue", counts.leases_overdue)
+        .figure("quarantine", counts.quarantine.entries.len())
+        .figure("workers_alive", counts.workers_alive)
         .figure("workers_stale", stale);
-    for (name, counted) in [
-        ("ready_has_more", &found.ready),
-        ("later_has_more", &found.later),
-        ("leases_has_more", &found.leases),
-        ("quarantine_has_more", &found.quarantine),
+    for (name, listing) in [
+        ("ready_has_more", &counts.ready),
+        ("later_has_more", &counts.later),
+        ("leases_has_more", &counts.leases),
+        ("quarantine_has_more", &counts.quarantine),
     ] {
-        if counted.has_more {
+        if listing.has_more {
             check = check.figure(name, 1);
         }
     }

@@ -1,4 +1,4 @@
-//! What was found, in a form that people and programs can read.
+//! The doctor's report, for people and programs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,36 +6,36 @@ use std::fmt;
 use qo_core::Timestamp;
 use serde::Serialize;
 
-/// How something is.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// As it should be.
+    /// No problem was found.
     Ok,
-    /// It was not looked at.
+    /// The check did not run.
     Skipped,
-    /// It works, and somebody should look at it.
+    /// It works but needs attention.
     Warning,
     /// It does not work.
     Failed,
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DoctorCheck {
-    /// What was looked at.
+    /// The name of the check.
     pub name: &'static str,
-    /// How it is.
+    /// The result.
     pub health: Health,
-    /// What was found, in a sentence.
+    /// The finding, in one sentence.
     pub summary: String,
-    /// What to do, if something is to be done.
+    /// What to do about it, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// What was measured; the unit is the end of each name.
+    /// Measured values. Each name ends with the unit.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub figures: BTreeMap<String, i64>,
-    /// Whether nothing else can be looked at either.
+    /// Whether the remaining checks cannot run either.
     #[serde(skip)]
     is_fatal: bool,
 }
@@ -68,32 +68,32 @@ impl DoctorCheck {
         self
     }
 
-    pub(super) fn ends_the_visit(&self) -> bool {
+    pub(super) fn is_fatal(&self) -> bool {
         self.is_fatal
     }
 }
 
-/// Everything that was looked at.
+/// The results of all checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DoctorReport {
-    /// Which store: safe to print.
+    /// The store's description. It contains no credentials.
     pub store: String,
-    /// Where its credentials come from, never the credentials themselves.
+    /// The source of the credentials, not the credentials themselves.
     pub credentials: String,
-    /// When, in the store's time as it was known then.
+    /// When the checks started, in the store's time as it was known then.
     pub at: Timestamp,
-    /// In the order in which they were made.
+    /// The checks, in the order in which they ran.
     pub checks: Vec<DoctorCheck>,
 }
 
 impl DoctorReport {
-    /// The worst that was found.
+    /// The worst result.
     pub fn health(&self) -> Health {
         let healths = self.checks.iter().map(|check| check.health);
         healths.max().unwrap_or(Health::Ok)
     }
 
-    /// The check of this name.
+    /// The check with this name.
     pub fn check(&self, name: &str) -> Option<&DoctorCheck> {
         self.checks.iter().find(|check| check.name == name)
     }

@@ -1,4 +1,4 @@
-//! Which requests are allowed, and how long they take, tried on an object of the doctor's own.
+//! Checks the permissions and the latency of requests, with a scratch object.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use qo_store::StoreError;
 
-use super::Visit;
+use super::DoctorRun;
 use super::report::{DoctorCheck, Health};
 
-/// How often each kind of request is timed. An odd number has a middle.
+/// How often each kind of request is timed. An odd number has a median element.
 const SAMPLES: usize = 9;
-/// How many versions of the scratch object are removed: more than are ever written.
+/// How many versions of the scratch object are deleted: more than are ever written.
 const VERSIONS_MAX: usize = 100;
 /// About the size of a task's record.
 const BODY: &[u8] = &[b'x'; 1_024];
 
-impl Visit<'_> {
+impl DoctorRun<'_> {
     fn scratch_key(&self, name: &str) -> String {
         format!("probe/doctor-{:016x}/{name}", self.runtime.random())
     }
@@ -27,13 +27,13 @@ impl Visit<'_> {
         let mut problems = Vec::new();
         let put = self.client.put(&key, Bytes::from_static(BODY)).await;
         let was_put = put.is_ok();
-        note(&mut problems, "write (s3:PutObject)", put);
+        record_failure(&mut problems, "write (s3:PutObject)", put);
         match self.client.get(&key).await {
             Err(StoreError::NotFound { .. }) if !was_put => {}
-            result => note(&mut problems, "read (s3:GetObject)", result),
+            result => record_failure(&mut problems, "read (s3:GetObject)", result),
         }
         let list = self.client.page("probe", None, 1).await;
-        note(&mut problems, "list (s3:ListBucket)", list);
+        record_failure(&mut problems, "list (s3:ListBucket)", list);
         let deleted = self.client.delete_many(std::slice::from_ref(&key)).await;
         if let Err(failures) = deleted {
             problems.extend(
@@ -44,9 +44,9 @@ impl Visit<'_> {
             );
         }
         if !problems.is_empty() {
-            let said = format!("these credentials cannot {}", problems.join("; "));
-            return DoctorCheck::new(NAME, Health::Failed, said)
-                .hint("give them the permissions that docs/guides/buckets.md lists");
+            let summary = format!("these credentials cannot {}", problems.join("; "));
+            return DoctorCheck::new(NAME, Health::Failed, summary)
+                .hint("grant the permissions listed in docs/guides/buckets.md");
         }
         match self.remove_versions(&key).await {
             Ok(()) => DoctorCheck::new(
@@ -57,9 +57,9 @@ impl Visit<'_> {
             Err(error) => DoctorCheck::new(
                 NAME,
                 Health::Warning,
-                format!("versions cannot be listed or removed: {error}"),
+                format!("versions cannot be listed or deleted: {error}"),
             )
-            .hint("purge and the history of versions need s3:ListBucketVersions, s3:GetObjectVersion and s3:DeleteObjectVersion"),
+            .hint("purge and `history --versions` need s3:ListBucketVersions, s3:GetObjectVersion and s3:DeleteObjectVersion"),
         }
     }
 
@@ -67,12 +67,12 @@ impl Visit<'_> {
         const NAME: &str = "latency";
         let key = self.scratch_key("latency");
         let measured = self.measure(&key).await;
-        // Whatever came of it, nothing stays behind that can be removed.
+        // Clean up whether or not the measurement succeeded.
         if let Err(failures) = self.client.delete_many(std::slice::from_ref(&key)).await {
-            tracing::debug!(%failures, "the doctor's own object stays behind");
+            tracing::debug!(%failures, "could not delete the scratch object");
         }
         if let Err(error) = self.remove_versions(&key).await {
-            tracing::debug!(%error, "versions of the doctor's own object stay behind");
+            tracing::debug!(%error, "could not delete the versions of the scratch object");
         }
         match measured {
             Ok([put, get, list]) => DoctorCheck::new(
@@ -115,7 +115,7 @@ impl Visit<'_> {
         Ok(times[SAMPLES / 2])
     }
 
-    /// Removes what a bucket has kept of an object that was deleted.
+    /// Deletes the stored versions of a deleted object.
     async fn remove_versions(&self, key: &str) -> Result<(), StoreError> {
         let Some(admin) = &self.store.admin else {
             return Ok(());
@@ -127,9 +127,9 @@ impl Visit<'_> {
     }
 }
 
-fn note<T>(problems: &mut Vec<String>, what: &str, result: Result<T, StoreError>) {
+fn record_failure<T>(problems: &mut Vec<String>, action: &str, result: Result<T, StoreError>) {
     if let Err(error) = result {
-        problems.push(format!("{what}: {error}"));
+        problems.push(format!("{action}: {error}"));
     }
 }
 

@@ -1,8 +1,8 @@
-//! Where the sweeper is: one object, changed by compare-and-swap, so that any number of processes sweep as one and a new one
-//! goes on where a dead one stopped.
+//! The position of the sweeper: one object, changed by compare-and-swap. It lets any number of processes share one sweep, and a new
+//! process continue where a dead one stopped.
 //!
-//! The record is written after the work that it tells of. A crash between the two repeats at most one step, and every part
-//! of a step may be repeated. Somebody who loses the record to another has done work twice, which does no harm either.
+//! The record is written after the work that it records. A crash between the two repeats at most one step, and every part of a step
+//! may be repeated. A process that loses the record to another has duplicated work, which is harmless as well.
 
 use bytes::Bytes;
 use qo_core::keys::SWEEP_KEY;
@@ -15,29 +15,30 @@ use serde::{Deserialize, Serialize};
 
 use super::super::DirectEngine;
 
-/// How many operations the record remembers.
+/// How many operations the record keeps.
 const RECENT_OPS_MAX: usize = 32;
-/// How long whoever works on a pass may take for a step, and the pause after it, before another takes over.
-const HOLD_MS: u64 = 90_000;
-/// How much later than the last owner the others begin a pass, so that it mostly stays with one process, which remembers
-/// what it has seen.
-pub(super) const STAND_BACK_MS: u64 = 30_000;
+/// How long the owner may take for a step and the pause after it before another process takes over.
+const OWNERSHIP_MS: u64 = 90_000;
+/// How much later than the last owner other processes begin a pass. The sweep thus mostly stays with one process, which has cached
+/// the checked records.
+pub(super) const TAKEOVER_DELAY_MS: u64 = 30_000;
 /// How often the indexes and the payloads are walked.
 const TIDY_INTERVAL_MS: u64 = 3_600_000;
-/// Of how many waiting tasks it is remembered when they expire: those that do so first.
+/// For how many pending tasks the expiry time is stored: those that expire first.
 const EXPIRING_MAX: usize = 500;
-/// A change that was made, by the store's clock, so long before a pass began was seen by that pass.
+/// A change that was made, by the store's clock, this long before a pass began was seen by that pass.
 const SEEN_AFTER_MS: u64 = 600_000;
-/// How many old records, and how many entries, are read in a pass that tidies.
+/// How many old records, and how many entries, a pass that tidies reads.
 const READS_MAX: u64 = 2_000;
-/// In how many parts the old records are read: one in each pass that tidies, so that all of them are read once a day.
+/// The minimum number of parts in which the old records are read. Each pass that tidies reads one part, so that all are read once a
+/// day.
 const PARTS_MIN: u64 = 24;
 
-/// What a pass is looking at.
+/// The objects that a pass is working on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Phase {
-    /// Nothing: the last pass is complete.
+pub(super) enum SweepPhase {
+    /// None: the last pass is complete.
     #[default]
     Rest,
     Tasks,
@@ -47,48 +48,48 @@ pub(super) enum Phase {
     Data,
 }
 
-/// A pending task that will not be worth starting from then on.
+/// A pending task and its expiry time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Expiring {
+pub(super) struct ExpiringTask {
     pub(super) at: Timestamp,
     pub(super) id: TaskId,
 }
 
-/// What is stored of the sweeper.
+/// The stored record of the sweeper.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct SweepRecord {
     revision: u64,
     op_id: Option<OpId>,
     recent_ops: Vec<OpId>,
-    /// The process that is sweeping, and until when the others leave it to that.
+    /// The process that owns the sweep, and until when other processes leave it alone.
     pub(super) owner: Option<OpId>,
     pub(super) owned_until: Option<Timestamp>,
-    pub(super) phase: Phase,
-    /// The last key that was looked at.
+    pub(super) phase: SweepPhase,
+    /// The last key that was swept.
     pub(super) after: Option<String>,
-    /// When this pass began; the last one, at rest.
+    /// When this pass began, or the last one if none is running.
     pub(super) pass_started_at: Option<Timestamp>,
-    /// When the last pass began that was complete.
+    /// When the last complete pass began.
     pub(super) last_pass_started_at: Option<Timestamp>,
-    /// Whether this pass walks the indexes and the payloads too.
+    /// Whether this pass also walks the indexes and the payloads.
     pub(super) tidies: bool,
     pub(super) last_tidied_at: Option<Timestamp>,
     tidy_rounds: u64,
-    /// How many tasks, and how many entries and payloads, this pass has seen, and the last one that was complete.
+    /// The number of tasks, and of entries and payloads, in this pass and in the last complete one.
     pub(super) tasks: u64,
     last_tasks: u64,
     pub(super) entries: u64,
     last_entries: u64,
-    /// Whether something could not be read, so that the next pass must look at it again.
+    /// Whether an object could not be read, so that the next pass must check it again.
     pub(super) missed: bool,
-    expiring: Vec<Expiring>,
+    expiring: Vec<ExpiringTask>,
 }
 
 impl SweepRecord {
     /// Begins a pass.
     pub(super) fn begin(&mut self, now: Timestamp) {
-        self.phase = Phase::Tasks;
+        self.phase = SweepPhase::Tasks;
         self.after = None;
         self.pass_started_at = Some(now);
         self.missed = false;
@@ -98,29 +99,29 @@ impl SweepRecord {
             .is_none_or(|at| at.plus_millis(TIDY_INTERVAL_MS) <= now);
     }
 
-    /// Goes on after a page. `next` is its last key, if there may be more behind it.
+    /// Advances after a page. `next` is its last key, if there may be another page.
     pub(super) fn advance(&mut self, next: Option<String>) {
         self.after = next;
         if self.after.is_some() {
             return;
         }
         self.phase = match self.phase {
-            Phase::Tasks if self.tidies => Phase::Ready,
-            Phase::Ready => Phase::Later,
-            Phase::Later => Phase::Leases,
-            Phase::Leases => Phase::Data,
-            Phase::Tasks | Phase::Data | Phase::Rest => {
+            SweepPhase::Tasks if self.tidies => SweepPhase::Ready,
+            SweepPhase::Ready => SweepPhase::Later,
+            SweepPhase::Later => SweepPhase::Leases,
+            SweepPhase::Leases => SweepPhase::Data,
+            SweepPhase::Tasks | SweepPhase::Data | SweepPhase::Rest => {
                 self.complete();
-                Phase::Rest
+                SweepPhase::Rest
             }
         };
     }
 
-    /// Ends a pass whose tasks have all been looked at.
+    /// Ends a pass after its tasks phase, without tidying.
     pub(super) fn skip_tidying(&mut self) {
         self.after = None;
         self.complete();
-        self.phase = Phase::Rest;
+        self.phase = SweepPhase::Rest;
     }
 
     fn complete(&mut self) {
@@ -131,68 +132,68 @@ impl SweepRecord {
         if self.tidies {
             self.last_tidied_at = self.pass_started_at;
             self.last_entries = self.entries;
-            // Only its remainders count.
+            // Only its remainders are used.
             self.tidy_rounds = self.tidy_rounds.wrapping_add(1);
         }
     }
 
-    /// Records that were written since then have not been judged yet.
-    pub(super) fn judged_before(&self) -> Timestamp {
+    /// Records written before this time were checked by an earlier pass.
+    pub(super) fn checked_before(&self) -> Timestamp {
         self.last_pass_started_at
             .map_or(Timestamp::MIN, |at| at.minus_millis(SEEN_AFTER_MS))
     }
 
-    /// Whether an old record is to be read again in this pass, in case that something else than qo has taken its entry away.
+    /// Whether an old record is read again in this pass, in case another program has deleted its entry.
     pub(super) fn is_reread(&self, id: TaskId) -> bool {
         let parts = self.last_tasks.div_ceil(READS_MAX).max(PARTS_MIN);
-        self.tidies && self.is_part(id, parts)
+        self.tidies && self.is_in_part(id, parts)
     }
 
-    /// Whether an entry or a payload is to be compared with its task in this pass. A few are always compared; of many, a part.
+    /// Whether an entry or a payload is compared with its task in this pass: all of them if there are few, otherwise a part.
     pub(super) fn is_compared(&self, id: TaskId) -> bool {
-        self.is_part(id, self.last_entries.div_ceil(READS_MAX).max(1))
+        self.is_in_part(id, self.last_entries.div_ceil(READS_MAX).max(1))
     }
 
-    fn is_part(&self, id: TaskId, parts: u64) -> bool {
+    fn is_in_part(&self, id: TaskId, parts: u64) -> bool {
         let parts = u128::from(parts);
         id.as_uuid().as_u128() % parts == u128::from(self.tidy_rounds) % parts
     }
 
-    /// Remembers when a waiting task expires, if it is among the first to do so.
-    pub(super) fn expect(&mut self, expiring: Expiring) {
+    /// Stores the expiry time of a pending task, if it is among the first to expire.
+    pub(super) fn remember_expiry(&mut self, expiring: ExpiringTask) {
         self.expiring.retain(|known| known.id != expiring.id);
-        let place = self.expiring.partition_point(|known| *known < expiring);
-        self.expiring.insert(place, expiring);
+        let position = self.expiring.partition_point(|known| *known < expiring);
+        self.expiring.insert(position, expiring);
         self.expiring.truncate(EXPIRING_MAX);
     }
 
-    /// The tasks that have expired, which are forgotten with that.
-    pub(super) fn take_expired(&mut self, now: Timestamp) -> Vec<Expiring> {
-        // Whoever wrote the record may not have kept the order.
+    /// Removes and returns the tasks that have expired.
+    pub(super) fn take_expired(&mut self, now: Timestamp) -> Vec<ExpiringTask> {
+        // The writer of the record may not have kept the order.
         self.expiring
             .extract_if(.., |known| known.at <= now)
             .collect()
     }
 }
 
-/// The record and the state of its object.
-pub(super) struct Cursor {
+/// The record and the tag of its object.
+pub(super) struct SweepCursor {
     pub(super) record: SweepRecord,
     pub(super) tag: Option<Tag>,
 }
 
 impl DirectEngine {
-    pub(super) async fn load_cursor(&self) -> Result<Cursor, EngineError> {
+    pub(super) async fn load_cursor(&self) -> Result<SweepCursor, EngineError> {
         match self.client().get(SWEEP_KEY).await {
-            Ok(object) => Ok(Cursor {
-                // A record that cannot be read costs one pass over everything, no more.
+            Ok(object) => Ok(SweepCursor {
+                // A record that cannot be parsed only costs one full pass.
                 record: serde_json::from_slice(&object.body).unwrap_or_else(|error| {
-                    tracing::warn!(%error, "{SWEEP_KEY} cannot be read; the sweep starts anew");
+                    tracing::warn!(%error, "{SWEEP_KEY} cannot be parsed; starting a new sweep");
                     SweepRecord::default()
                 }),
                 tag: Some(object.tag),
             }),
-            Err(StoreError::NotFound { .. }) => Ok(Cursor {
+            Err(StoreError::NotFound { .. }) => Ok(SweepCursor {
                 record: SweepRecord::default(),
                 tag: None,
             }),
@@ -200,21 +201,21 @@ impl DirectEngine {
         }
     }
 
-    /// Stores the record. Nothing comes back if somebody else has it now.
+    /// Stores the record. Returns `None` if another process has taken over.
     pub(super) async fn save_cursor(
         &self,
-        cursor: Cursor,
+        cursor: SweepCursor,
         owner: OpId,
-    ) -> Result<Option<Cursor>, EngineError> {
-        let Cursor { mut record, tag } = cursor;
+    ) -> Result<Option<SweepCursor>, EngineError> {
+        let SweepCursor { mut record, tag } = cursor;
         let op = self.runtime().new_op_id();
         record.owner = Some(owner);
-        let hold_ms = if record.phase == Phase::Rest {
+        let ownership_ms = if record.phase == SweepPhase::Rest {
             0
         } else {
-            HOLD_MS
+            OWNERSHIP_MS
         };
-        record.owned_until = Some(self.client().now().plus_millis(hold_ms));
+        record.owned_until = Some(self.client().now().plus_millis(ownership_ms));
         record.revision = record.revision.saturating_add(1);
         record.recent_ops.extend(record.op_id.replace(op));
         let excess = record.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
@@ -230,7 +231,7 @@ impl DirectEngine {
             None => self.client().create(SWEEP_KEY, body, &op).await,
         };
         match written {
-            Ok(written) => Ok(written.tag().cloned().map(|tag| Cursor {
+            Ok(written) => Ok(written.tag().cloned().map(|tag| SweepCursor {
                 record,
                 tag: Some(tag),
             })),
@@ -248,10 +249,10 @@ mod tests {
         Timestamp::from_millis(seconds * 1_000)
     }
 
-    /// Ends the phases of a pass and names them.
-    fn phases(record: &mut SweepRecord) -> Vec<Phase> {
+    /// Advances through the phases of a pass and returns them.
+    fn phases(record: &mut SweepRecord) -> Vec<SweepPhase> {
         let mut phases = Vec::new();
-        while record.phase != Phase::Rest {
+        while record.phase != SweepPhase::Rest {
             phases.push(record.phase);
             record.advance(None);
         }
@@ -263,15 +264,15 @@ mod tests {
         let mut record = SweepRecord::default();
         record.begin(at(10_000));
         let all = [
-            Phase::Tasks,
-            Phase::Ready,
-            Phase::Later,
-            Phase::Leases,
-            Phase::Data,
+            SweepPhase::Tasks,
+            SweepPhase::Ready,
+            SweepPhase::Later,
+            SweepPhase::Leases,
+            SweepPhase::Data,
         ];
         assert_eq!(phases(&mut record), all);
         record.begin(at(10_300));
-        assert_eq!(phases(&mut record), [Phase::Tasks]);
+        assert_eq!(phases(&mut record), [SweepPhase::Tasks]);
         record.begin(at(13_600));
         assert_eq!(phases(&mut record), all);
     }
@@ -279,27 +280,27 @@ mod tests {
     #[test]
     fn a_pass_that_missed_something_does_not_count_as_complete() {
         let mut record = SweepRecord::default();
-        assert_eq!(record.judged_before(), Timestamp::MIN);
+        assert_eq!(record.checked_before(), Timestamp::MIN);
         record.begin(at(10_000));
         record.missed = true;
         phases(&mut record);
-        assert_eq!(record.judged_before(), Timestamp::MIN);
+        assert_eq!(record.checked_before(), Timestamp::MIN);
         record.begin(at(20_000));
         phases(&mut record);
-        assert_eq!(record.judged_before(), at(19_400));
+        assert_eq!(record.checked_before(), at(19_400));
     }
 
     #[test]
-    fn a_phase_goes_on_after_the_last_key() {
+    fn a_phase_continues_after_the_last_key() {
         let mut record = SweepRecord::default();
         record.begin(at(0));
         record.advance(Some("tasks/5".to_owned()));
-        assert_eq!(record.phase, Phase::Tasks);
+        assert_eq!(record.phase, SweepPhase::Tasks);
         assert_eq!(record.after.as_deref(), Some("tasks/5"));
     }
 
     #[test]
-    fn every_old_record_is_read_again_in_one_of_the_parts() {
+    fn every_old_record_is_read_again_in_one_part() {
         let mut record = SweepRecord {
             tidies: true,
             last_tasks: 100_000,
@@ -312,9 +313,9 @@ mod tests {
         let (mut reread, mut compared) = (vec![0; ids.len()], vec![0; ids.len()]);
         for round in 0..150 {
             record.tidy_rounds = round;
-            for (place, id) in ids.iter().enumerate() {
-                reread[place] += u32::from(record.is_reread(*id));
-                compared[place] += u32::from(record.is_compared(*id));
+            for (index, id) in ids.iter().enumerate() {
+                reread[index] += u32::from(record.is_reread(*id));
+                compared[index] += u32::from(record.is_compared(*id));
             }
         }
         // 100,000 records are read in 50 parts, 5,000 entries in 3.
@@ -325,15 +326,15 @@ mod tests {
     }
 
     #[test]
-    fn the_first_to_expire_are_remembered_once_each() {
+    fn the_first_tasks_to_expire_are_stored_once_each() {
         let mut record = SweepRecord::default();
-        let expiring = |seconds: u32| Expiring {
+        let expiring = |seconds: u32| ExpiringTask {
             at: at(seconds.into()),
             id: TaskId::from_random(u128::from(seconds) << 100),
         };
         for seconds in (0..1_000).rev() {
-            record.expect(expiring(seconds));
-            record.expect(expiring(seconds));
+            record.remember_expiry(expiring(seconds));
+            record.remember_expiry(expiring(seconds));
         }
         assert_eq!(record.expiring.len(), EXPIRING_MAX);
         assert_eq!(record.take_expired(at(1)), [expiring(0), expiring(1)]);
@@ -342,8 +343,8 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_expired_is_taken_whatever_the_order_is() {
-        let expiring = |second: i64, number: u128| Expiring {
+    fn only_expired_tasks_are_taken_in_any_order() {
+        let expiring = |second: i64, number: u128| ExpiringTask {
             at: at(second),
             id: TaskId::from_random(number),
         };
@@ -356,10 +357,10 @@ mod tests {
     }
 
     #[test]
-    fn the_record_round_trips_and_an_empty_one_is_new() {
+    fn the_record_round_trips_and_an_empty_object_is_the_default() {
         let mut record = SweepRecord::default();
         record.begin(at(7));
-        record.expect(Expiring {
+        record.remember_expiry(ExpiringTask {
             at: at(9),
             id: TaskId::from_random(1),
         });

@@ -1,7 +1,7 @@
-//! Walks an index: deletes the entries that are no longer true.
+//! Walks an index and deletes stale entries.
 //!
-//! Stale entries do no harm but the read that finds them out, and workers and the monitor find most of them. These are the
-//! rest: in queues that nobody serves, and of leases that would have run for long.
+//! A stale entry costs only the read that finds it stale, and workers and the lease reaper find most of them. The sweeper finds the
+//! rest: entries in queues without workers, and entries of long leases.
 
 use futures_util::StreamExt;
 use qo_core::TaskId;
@@ -10,20 +10,20 @@ use qo_engine::EngineError;
 use qo_store::client::Entry;
 
 use super::super::DirectEngine;
-use super::super::repair::{LeaseEntry, LeaseVerdict, is_true};
+use super::super::repair::{LeaseEntry, LeaseEntryState, is_valid};
 use super::SweepReport;
 use super::cursor::SweepRecord;
 
-/// An index entry.
-enum Listed {
+/// A listed index entry.
+enum ListedEntry {
     Pending(IndexEntry),
     Lease(LeaseEntry),
 }
 
-impl Listed {
+impl ListedEntry {
     fn new(entry: &Entry) -> Option<Self> {
         match entry.key.parse() {
-            Ok(Key::Ready(found) | Key::Later(found)) => Some(Self::Pending(found)),
+            Ok(Key::Ready(entry) | Key::Later(entry)) => Some(Self::Pending(entry)),
             Ok(Key::Lease { .. }) => {
                 LeaseEntry::new(&entry.key, entry.last_modified).map(Self::Lease)
             }
@@ -39,15 +39,15 @@ impl Listed {
     }
 }
 
-/// What came of looking at an entry.
-enum Compared {
-    True,
+/// The result of comparing an entry with its task.
+enum EntryCheck {
+    Valid,
     Stale,
     Failed,
 }
 
 impl DirectEngine {
-    /// Looks at a page of an index.
+    /// Sweeps one page of an index.
     pub(super) async fn sweep_entries(
         &self,
         entries: &[Entry],
@@ -56,18 +56,18 @@ impl DirectEngine {
     ) {
         report.listed += entries.len();
         record.entries = record.entries.saturating_add(entries.len() as u64);
-        let settled_before = self.settled_before();
-        let minute = self.judged_now().minute();
+        let cutoff = self.grace_cutoff();
+        let minute = self.conservative_now().minute();
         let mut due = Vec::new();
         for entry in entries {
-            match Listed::new(entry) {
+            match ListedEntry::new(entry) {
                 None => report.left += 1,
-                // The monitor looks at these.
-                Some(Listed::Lease(lease)) if lease.minute <= minute => {}
+                // The lease reaper checks these.
+                Some(ListedEntry::Lease(lease)) if lease.minute <= minute => {}
                 Some(listed)
-                    if entry.last_modified <= settled_before
+                    if entry.last_modified <= cutoff
                         && record.is_compared(listed.id())
-                        && !self.shared.index_gc.is_sweeping(&entry.key) =>
+                        && !self.shared.index_gc.is_pending(&entry.key) =>
                 {
                     due.push((entry.key.clone(), listed));
                 }
@@ -75,44 +75,44 @@ impl DirectEngine {
             }
         }
         report.read += due.len();
-        let mut compared = futures_util::stream::iter(due)
-            .map(|(key, listed)| async move { (key, self.compare(&listed).await) })
+        let mut checks = futures_util::stream::iter(due)
+            .map(|(key, listed)| async move { (key, self.check_listed(&listed).await) })
             .buffer_unordered(self.config().concurrency);
-        while let Some((key, compared)) = compared.next().await {
-            match compared {
-                Compared::True => {}
-                Compared::Stale => {
-                    self.shared.index_gc.sweep([key]);
+        while let Some((key, check)) = checks.next().await {
+            match check {
+                EntryCheck::Valid => {}
+                EntryCheck::Stale => {
+                    self.shared.index_gc.enqueue([key]);
                     report.stale += 1;
                 }
-                Compared::Failed => report.failed += 1,
+                EntryCheck::Failed => report.failed += 1,
             }
         }
     }
 
-    async fn compare(&self, listed: &Listed) -> Compared {
+    async fn check_listed(&self, listed: &ListedEntry) -> EntryCheck {
         let task = match self.read(listed.id()).await {
             Ok(stored) => stored.task,
-            // The store has said that there is no such task.
-            Err(error) if error.is_not_found() => return Compared::Stale,
-            // It will be under quarantine, and not be found after that.
-            Err(EngineError::Unreadable { .. }) => return Compared::True,
+            // The store reports that the task does not exist.
+            Err(error) if error.is_not_found() => return EntryCheck::Stale,
+            // The task will be quarantined and then no longer exist.
+            Err(EngineError::Unreadable { .. }) => return EntryCheck::Valid,
             Err(error) => {
-                tracing::debug!(task = %listed.id(), %error, "an index entry is compared later");
-                return Compared::Failed;
+                tracing::debug!(task = %listed.id(), %error, "could not check an index entry; trying again later");
+                return EntryCheck::Failed;
             }
         };
         match listed {
-            Listed::Pending(entry) if is_true(entry, &task) => Compared::True,
-            Listed::Pending(_) => Compared::Stale,
-            Listed::Lease(entry) => match entry.judge(&task, self.judged_now()) {
-                LeaseVerdict::Stale => match self.restore_entry(&task).await {
-                    Ok(()) => Compared::Stale,
-                    Err(_) => Compared::Failed,
+            ListedEntry::Pending(entry) if is_valid(entry, &task) => EntryCheck::Valid,
+            ListedEntry::Pending(_) => EntryCheck::Stale,
+            ListedEntry::Lease(entry) => match entry.compare(&task, self.conservative_now()) {
+                LeaseEntryState::Stale => match self.restore_entry(&task).await {
+                    Ok(()) => EntryCheck::Stale,
+                    Err(_) => EntryCheck::Failed,
                 },
-                LeaseVerdict::Expired | LeaseVerdict::Holds(_) | LeaseVerdict::InFlight => {
-                    Compared::True
-                }
+                LeaseEntryState::Expired
+                | LeaseEntryState::Valid(_)
+                | LeaseEntryState::InFlight => EntryCheck::Valid,
             },
         }
     }

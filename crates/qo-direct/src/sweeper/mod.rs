@@ -1,39 +1,39 @@
-//! Finds what a crash has left behind, in a slow walk over everything that never ends.
+//! Repairs the leftovers of crashes, in slow passes over all objects that repeat for ever.
 //!
-//! | what | where it is found | what is done |
+//! | problem | found by | repair |
 //! | --- | --- | --- |
-//! | a pending task without its ready or later entry, a running one without its lease entry | [`tasks`] | the entry is written |
-//! | a pending task that has expired | [`tasks`] | it is cancelled, as a claim would do |
-//! | a record that cannot be read | [`tasks`], [`quarantine`] | it is moved to `quarantine/`, with the reason |
-//! | an index entry whose task is not in that state | [`entries`], [`lanes`] | it is deleted |
-//! | a large payload that no task refers to | [`orphans`] | it is deleted after a day |
+//! | a pending task without its ready or later entry, a running one without its lease entry | [`tasks`] | write the entry |
+//! | a pending task that has expired | [`tasks`] | cancel it, as a claim would |
+//! | a record that cannot be parsed | [`tasks`], [`quarantine`] | move it to `quarantine/`, with the reason |
+//! | an index entry that does not match its task | [`entries`], [`ready_index`] | delete it |
+//! | a large payload that no task refers to | [`orphans`] | delete it after a day |
 //!
-//! **Nothing is ever deleted because a read failed**: an entry is deleted when the store has shown its task in another state,
-//! or has said that there is none.
+//! **Nothing is ever deleted because a read failed**: an entry is deleted only if the store has returned its task in another state,
+//! or has reported that the task does not exist.
 //!
-//! # Why it may look so rarely
+//! # Why few reads are enough
 //!
-//! An entry goes missing only when its task was written and the writer died before it wrote the entry, because no index key
-//! is used twice and entries are deleted only after their task has moved on. So a record that was judged once need not be
-//! read again before it changes, and a LIST shows when each was last written: a pass reads only what was written since the
-//! last one. What something else than qo may do to an index is found too, more slowly: once an hour a pass also *tidies*. It
-//! reads a part of the old records again, so that all of them are read once a day (of more than 48,000 it takes 2,000 an
-//! hour), walks the indexes and the payloads, and compares up to about 2,000 of them with their tasks, in turn.
+//! An entry is missing only if its task was written and the writer died before it wrote the entry, because no index key is reused
+//! and entries are deleted only after their task has changed. A record that was checked once need not be read again before it
+//! changes, and a LIST shows when each record was last written. A pass therefore reads only the records written since the last
+//! pass. Damage done to an index by other programs is found too, but more slowly: once an hour a pass also *tidies*. It reads part
+//! of the old records again, so that all of them are read once a day (2,000 an hour if there are more than 48,000), walks the
+//! indexes and the payloads, and compares up to about 2,000 of them with their tasks, in turn.
 //!
 //! # Requests
 //!
 //! | | LIST | GET | PUT |
 //! | --- | --- | --- | --- |
-//! | a pass | 1 per 1,000 tasks | 1 per task that ended since the last pass, 2 per other task that changed | 1 per 4,000 tasks |
-//! | a pass that tidies, once an hour, also | 1 per 1,000 entries and payloads, at least 4, and up to 3 per queue and type with tasks that are due | 1 per old record or entry that is read again, at most about 4,000 | |
+//! | a pass | 1 per 1,000 tasks | 1 per task that finished since the last pass, 2 per other task that changed | 1 per 4,000 tasks |
+//! | a pass that tidies, once an hour, also | 1 per 1,000 entries and payloads, at least 4, and up to 3 per queue and type with due tasks | 1 per old record or entry that is read again, at most about 4,000 | |
 //! | any other process | | 1 per pass | |
 //!
-//! A record that was just written, less than a minute ago, is left to the next pass, because its entry may be on its way.
+//! A record written less than a minute ago is left to the next pass, because its entry may still be on its way.
 //!
 //! An idle bucket with up to 1,000 tasks costs 1 LIST and 1 PUT every five minutes and 4 LISTs an hour: 8,640 passes a month,
-//! **$0.10 a month** for the whole bucket, and a third of a cent for each further process. Each task that ever runs costs one GET in its
-//! life: $0.40 a million. A large bucket is walked more slowly instead of at a higher price: a step takes 4,000 tasks, every
-//! 30 s, which is at most $2.20 a month in requests; 100,000 tasks take 12 minutes, a million two hours.
+//! **$0.10 a month** for the whole bucket, and a third of a cent for each further process. Each task that runs costs one GET in its
+//! lifetime: $0.40 per million. A large bucket takes longer instead of costing more: a step covers 4,000 tasks, every 30 s, which is at most
+//! $2.20 a month in requests. 100,000 tasks take 12 minutes, a million two hours.
 
 mod cursor;
 mod entries;
@@ -54,33 +54,33 @@ use qo_engine::EngineError;
 use qo_store::client::PAGE_LIMIT_MAX;
 use qo_store::runtime::RuntimeExt;
 
-use self::cursor::{Cursor, Expiring, Phase, STAND_BACK_MS, SweepRecord};
+use self::cursor::{ExpiringTask, SweepCursor, SweepPhase, SweepRecord, TAKEOVER_DELAY_MS};
 use super::DirectEngine;
 
-/// How many pages' worth of objects one step looks at.
+/// How many pages one step covers.
 const STEP_PAGES: usize = 4;
-/// How many LISTs one step sends at the most.
+/// The maximum number of LISTs of one step.
 const STEP_LISTS_MAX: usize = 16;
-/// What was written less than this ago is left to the next pass: its entry may be on its way.
+/// Objects written less than this ago are left to the next pass, because an entry may still be on its way.
 const GRACE_MS: u64 = 60_000;
-/// How many records are remembered as judged.
-const SETTLED_MAX: usize = 200_000;
+/// The maximum size of [`CheckedRecords`].
+const CHECKED_MAX: usize = 200_000;
 
-/// When there will be something to do.
+/// When the next step is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepNext {
-    /// The pass goes on.
+    /// The pass continues.
     Continue,
     /// The pass is complete.
     Rest,
-    /// It is not time for a pass yet, or another process is at it: not before then.
+    /// It is not time for a pass yet, or another process is sweeping: not before this time.
     NotBefore(Timestamp),
 }
 
-/// What one step of the sweeper has done.
+/// The result of one step of the sweeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweepReport {
-    /// What comes next.
+    /// When the next step is due.
     pub next: SweepNext,
     /// Objects that were listed.
     pub listed: usize,
@@ -88,17 +88,17 @@ pub struct SweepReport {
     pub read: usize,
     /// Missing index entries that were written.
     pub repaired: usize,
-    /// Pending tasks that had expired.
+    /// Expired pending tasks that were cancelled.
     pub expired: usize,
-    /// Index entries that were no longer true and are being deleted.
+    /// Stale index entries, which are being deleted.
     pub stale: usize,
-    /// Payloads that nobody refers to, deleted.
+    /// Deleted payloads that no task referred to.
     pub orphans: usize,
     /// Records that were moved to `quarantine/`.
     pub quarantined: usize,
-    /// What could not be read or written because the store did not answer; looked at again in the next pass.
+    /// Objects that could not be read or written because the store failed; checked again in the next pass.
     pub failed: usize,
-    /// Objects that are none of qo's, or that are left to others, left alone.
+    /// Objects that were left alone: they do not belong to qo, or are handled elsewhere.
     pub left: usize,
 }
 
@@ -119,12 +119,12 @@ impl SweepReport {
     }
 }
 
-/// How fast to sweep.
+/// The speed of the sweeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SweepPace {
-    /// How many objects one LIST asks for.
+    /// The page size of LISTs.
     pub(super) page_size: usize,
-    /// How long after the beginning of a pass the next one begins at the earliest.
+    /// The minimum time from the start of a pass to the start of the next.
     pub(super) rest: Duration,
 }
 
@@ -139,27 +139,27 @@ impl Default for SweepPace {
 
 #[derive(Default)]
 pub(super) struct Sweeper {
-    /// Held during a step: a process sweeps as one.
-    state: tokio::sync::Mutex<State>,
+    /// Locked during a step, so that a process runs one step at a time.
+    state: tokio::sync::Mutex<SweeperState>,
 }
 
 #[derive(Default)]
-struct State {
-    /// This process, among those that sweep.
-    me: Option<OpId>,
-    /// The cursor, while it is ours.
-    cursor: Option<Cursor>,
-    settled: Settled,
+struct SweeperState {
+    /// Identifies this process as an owner of the cursor.
+    owner_id: Option<OpId>,
+    /// The cursor, while this process owns it.
+    cursor: Option<SweepCursor>,
+    checked: CheckedRecords,
 }
 
-/// The states of records that were judged and need nothing, by their hashes. It spares the reads of what was written shortly
-/// before the last pass began; a hash that means another record delays its judgement until it is read again.
+/// Hashes of record versions that were checked and need no repair. They save reads of records that were written shortly before the
+/// last pass began. A hash collision delays the check of a record until it is read again.
 #[derive(Default)]
-struct Settled(BTreeSet<u64>);
+struct CheckedRecords(BTreeSet<u64>);
 
-impl Settled {
+impl CheckedRecords {
     fn insert(&mut self, hash: u64) {
-        if self.0.len() >= SETTLED_MAX {
+        if self.0.len() >= CHECKED_MAX {
             self.0.clear();
         }
         self.0.insert(hash);
@@ -170,48 +170,52 @@ impl Settled {
     }
 }
 
-/// Whether a step can be taken.
-enum Taken {
-    Ours(Box<Cursor>),
+/// Whether this process may run a step.
+enum CursorOwnership {
+    Ours(Box<SweepCursor>),
     NotBefore(Timestamp),
 }
 
 impl DirectEngine {
-    /// Takes one step of the sweep: some pages of tasks, entries or payloads. A step after a complete pass begins the next.
+    /// Runs one step of the sweep: a few pages of tasks, entries or payloads. A step after a complete pass begins the next pass.
     pub async fn sweep_step(&self) -> Result<SweepReport, EngineError> {
         self.sweep_at(SweepPace::default()).await
     }
 
-    /// Takes one step, if it is time for one and no other process is at it.
+    /// Runs one step, if it is time for one and no other process is sweeping.
     pub(super) async fn sweep_at(&self, pace: SweepPace) -> Result<SweepReport, EngineError> {
         let mut state = self.shared.sweeper.state.lock().await;
-        let me = *state.me.get_or_insert_with(|| self.runtime().new_op_id());
-        // Whatever goes wrong below, the stored record is asked next time.
-        let known = state.cursor.take();
-        let mut cursor = match self.take_cursor(known, me, pace).await? {
-            Taken::Ours(cursor) => *cursor,
-            Taken::NotBefore(at) => return Ok(SweepReport::new(SweepNext::NotBefore(at))),
+        let owner_id = *state
+            .owner_id
+            .get_or_insert_with(|| self.runtime().new_op_id());
+        // After an error below, the next step reads the stored record.
+        let cached = state.cursor.take();
+        let mut cursor = match self.acquire_cursor(cached, owner_id, pace).await? {
+            CursorOwnership::Ours(cursor) => *cursor,
+            CursorOwnership::NotBefore(at) => {
+                return Ok(SweepReport::new(SweepNext::NotBefore(at)));
+            }
         };
         let mut report = SweepReport::new(SweepNext::Continue);
         let record = &mut cursor.record;
-        if record.phase == Phase::Rest {
+        if record.phase == SweepPhase::Rest {
             record.begin(self.client().now());
         }
         self.expire_due(record, &mut report).await;
         for _ in 0..STEP_LISTS_MAX {
             if let Err(error) = self
-                .sweep_page(record, &mut state.settled, pace.page_size, &mut report)
+                .sweep_page(record, &mut state.checked, pace.page_size, &mut report)
                 .await
             {
-                if record.phase == Phase::Tasks {
+                if record.phase == SweepPhase::Tasks {
                     return Err(error);
                 }
-                // An index that cannot be listed must not keep the tasks from being looked at.
-                tracing::warn!(%error, "could not tidy up; trying again in an hour");
+                // An index that cannot be listed must not stop the passes over the tasks.
+                tracing::warn!(%error, "could not tidy the indexes; trying again in an hour");
                 report.failed += 1;
                 record.skip_tidying();
             }
-            if record.phase == Phase::Rest {
+            if record.phase == SweepPhase::Rest {
                 report.next = SweepNext::Rest;
                 break;
             }
@@ -219,66 +223,68 @@ impl DirectEngine {
                 break;
             }
         }
-        state.cursor = self.save_cursor(cursor, me).await?;
+        state.cursor = self.save_cursor(cursor, owner_id).await?;
         Ok(report)
     }
 
-    /// The cursor, if this process may go on with it.
-    async fn take_cursor(
+    /// Acquires the cursor, if no other process owns it and a step is due.
+    async fn acquire_cursor(
         &self,
-        known: Option<Cursor>,
-        me: OpId,
+        cached: Option<SweepCursor>,
+        owner_id: OpId,
         pace: SweepPace,
-    ) -> Result<Taken, EngineError> {
-        let cursor = match known {
+    ) -> Result<CursorOwnership, EngineError> {
+        let cursor = match cached {
             Some(cursor) => cursor,
             None => self.load_cursor().await?,
         };
         let record = &cursor.record;
         let now = self.client().now();
-        let is_ours = record.owner == Some(me);
+        let is_ours = record.owner == Some(owner_id);
         if let Some(until) = record.owned_until.filter(|until| !is_ours && *until > now) {
-            return Ok(Taken::NotBefore(until));
+            return Ok(CursorOwnership::NotBefore(until));
         }
         let rest_ms = u64::try_from(pace.rest.as_millis()).unwrap_or(u64::MAX);
-        if record.phase == Phase::Rest && rest_ms > 0 {
-            let stand_back_ms = if is_ours || record.owner.is_none() {
+        if record.phase == SweepPhase::Rest && rest_ms > 0 {
+            let delay_ms = if is_ours || record.owner.is_none() {
                 0
             } else {
-                STAND_BACK_MS
+                TAKEOVER_DELAY_MS
             };
             let due = record
                 .pass_started_at
-                .map_or(now, |at| at.plus_millis(rest_ms + stand_back_ms));
+                .map_or(now, |at| at.plus_millis(rest_ms + delay_ms));
             if due > now {
-                return Ok(Taken::NotBefore(due));
+                return Ok(CursorOwnership::NotBefore(due));
             }
         }
         if is_ours {
-            return Ok(Taken::Ours(Box::new(cursor)));
+            return Ok(CursorOwnership::Ours(Box::new(cursor)));
         }
         let mut cursor = cursor;
-        if cursor.record.phase == Phase::Rest {
+        if cursor.record.phase == SweepPhase::Rest {
             cursor.record.begin(now);
         }
-        match self.save_cursor(cursor, me).await? {
-            Some(cursor) => Ok(Taken::Ours(Box::new(cursor))),
-            None => Ok(Taken::NotBefore(now.plus_millis(STAND_BACK_MS))),
+        match self.save_cursor(cursor, owner_id).await? {
+            Some(cursor) => Ok(CursorOwnership::Ours(Box::new(cursor))),
+            None => Ok(CursorOwnership::NotBefore(
+                now.plus_millis(TAKEOVER_DELAY_MS),
+            )),
         }
     }
 
-    /// One page of whatever the pass is at.
+    /// Sweeps one page of the current phase.
     async fn sweep_page(
         &self,
         record: &mut SweepRecord,
-        settled: &mut Settled,
+        checked: &mut CheckedRecords,
         page_size: usize,
         report: &mut SweepReport,
     ) -> Result<(), EngineError> {
         let after = record.after.clone();
         let prefix = match record.phase {
-            Phase::Rest => return Ok(()),
-            Phase::Ready => {
+            SweepPhase::Rest => return Ok(()),
+            SweepPhase::Ready => {
                 let page = self.ready_page(after.as_deref(), page_size).await?;
                 if let Some(page) = &page {
                     self.sweep_entries(&page.entries, record, report).await;
@@ -286,28 +292,28 @@ impl DirectEngine {
                 record.advance(page.and_then(|page| page.next));
                 return Ok(());
             }
-            Phase::Tasks => TASKS_PREFIX,
-            Phase::Later => LATER_PREFIX,
-            Phase::Leases => LEASES_PREFIX,
-            Phase::Data => DATA_PREFIX,
+            SweepPhase::Tasks => TASKS_PREFIX,
+            SweepPhase::Later => LATER_PREFIX,
+            SweepPhase::Leases => LEASES_PREFIX,
+            SweepPhase::Data => DATA_PREFIX,
         };
         let page = self
             .client()
             .page(prefix, after.as_deref(), page_size)
             .await?;
         match record.phase {
-            Phase::Tasks => {
-                self.sweep_tasks(&page.entries, record, settled, report)
+            SweepPhase::Tasks => {
+                self.sweep_tasks(&page.entries, record, checked, report)
                     .await;
             }
-            Phase::Data => self.sweep_payloads(&page.entries, record, report).await,
+            SweepPhase::Data => self.sweep_payloads(&page.entries, record, report).await,
             _ => self.sweep_entries(&page.entries, record, report).await,
         }
         record.advance(page.next);
         Ok(())
     }
 
-    /// Calls off the tasks that are known to have expired since they were read.
+    /// Cancels the tasks that have expired since they were read.
     async fn expire_due(&self, record: &mut SweepRecord, report: &mut SweepReport) {
         let due = record.take_expired(self.client().now());
         let mut results = futures_util::stream::iter(due)
@@ -316,26 +322,26 @@ impl DirectEngine {
                 (expiring, result)
             })
             .buffer_unordered(self.config().concurrency);
-        let mut again: Vec<Expiring> = Vec::new();
+        let mut failed: Vec<ExpiringTask> = Vec::new();
         while let Some((expiring, result)) = results.next().await {
             match result {
                 Ok(_) => report.expired += 1,
-                // It was claimed, called off, replayed or purged meanwhile.
+                // It was claimed, cancelled, replayed or purged in the meantime.
                 Err(EngineError::Rejected(_) | EngineError::Unreadable { .. }) => {}
                 Err(error) => {
-                    tracing::debug!(task = %expiring.id, %error, "an expired task is called off later");
+                    tracing::debug!(task = %expiring.id, %error, "could not cancel an expired task; trying again later");
                     report.failed += 1;
-                    again.push(expiring);
+                    failed.push(expiring);
                 }
             }
         }
-        for expiring in again {
-            record.expect(expiring);
+        for expiring in failed {
+            record.remember_expiry(expiring);
         }
     }
 
-    /// What was written after this time is left to the next pass.
-    fn settled_before(&self) -> Timestamp {
+    /// Objects written after this time are left to the next pass.
+    fn grace_cutoff(&self) -> Timestamp {
         self.client().now().minus_millis(GRACE_MS)
     }
 }

@@ -1,13 +1,14 @@
-//! Walks the large payloads: deletes those that no task refers to.
+//! Walks the large payloads and deletes those that no task refers to.
 //!
-//! A payload is written before the record that refers to it, so that one without a record may be on its way: it is left for a
-//! day. An input is named by its content and a task's input never changes, so that one which the task does not refer to will
-//! never be needed. An output is named by its attempt; only that of the current attempt can still be referred to.
+//! A payload is written before the record that refers to it, so the record of a new payload may still be on its way: payloads are
+//! kept for a day. The key of an input contains its digest, and a task's input never changes, so an input that its task does not
+//! refer to will never be needed. The key of an output contains its attempt, and only the output of the current attempt can still
+//! be referred to.
 //!
-//! Where there is no task at all, somebody may submit one with this very id and input just now, a day after a submit of the
-//! same died half-way. That submit writes the payload anew, so it is listed again right before it is deleted, and kept if it
-//! is new. The time between that list and the deletion cannot be closed, because stores have no conditional delete: it is
-//! one round trip, once, a day after a crash, for a submit that repeats an id.
+//! If the task does not exist, a submit with the same id and input may be in progress, a day after an earlier submit of the same
+//! died half-way. That submit writes the payload again, so the payload is listed again right before it is deleted, and kept if it
+//! is new. The gap between this LIST and the delete cannot be closed, because stores have no conditional delete. It is one round
+//! trip, once, a day after a crash, for a submit that repeats an id.
 
 use futures_util::StreamExt;
 use qo_core::keys::{DATA_PREFIX, Key};
@@ -25,7 +26,7 @@ use super::quarantine::copy_key;
 const ORPHAN_GRACE_MS: u64 = 24 * 3_600_000;
 
 impl DirectEngine {
-    /// Looks at a page of payloads.
+    /// Sweeps one page of payloads.
     pub(super) async fn sweep_payloads(
         &self,
         entries: &[Entry],
@@ -41,36 +42,36 @@ impl DirectEngine {
                 report.left += 1;
                 continue;
             };
-            if self.is_aged(entry) && record.is_compared(id) {
+            if self.is_past_grace(entry) && record.is_compared(id) {
                 due.push((id, key));
             }
         }
         report.read += due.len();
         let mut results = futures_util::stream::iter(due)
-            .map(|(id, key)| self.remove_orphan(id, key))
+            .map(|(id, key)| self.delete_orphan(id, key))
             .buffer_unordered(self.config().concurrency);
         while let Some(result) = results.next().await {
             match result {
                 Ok(is_orphan) => report.orphans += usize::from(is_orphan),
                 Err(error) => {
-                    tracing::debug!(%error, "a payload is compared later");
+                    tracing::debug!(%error, "could not check a payload; trying again later");
                     report.failed += 1;
                 }
             }
         }
     }
 
-    /// Deletes a payload if nobody refers to it.
-    async fn remove_orphan(&self, id: TaskId, key: Key) -> Result<bool, EngineError> {
+    /// Deletes a payload if no task refers to it.
+    async fn delete_orphan(&self, id: TaskId, key: Key) -> Result<bool, EngineError> {
         match self.read(id).await {
             Ok(stored) if is_referred_to(&key, &stored.task) => return Ok(false),
             Ok(_) => {}
             Err(error) if error.is_not_found() => {
-                if self.is_under_quarantine(id).await? || !self.is_still_aged(&key).await? {
+                if self.is_quarantined(id).await? || !self.is_still_past_grace(&key).await? {
                     return Ok(false);
                 }
             }
-            // Whoever repairs the record will need it.
+            // It is needed when the record is repaired.
             Err(EngineError::Unreadable { .. }) => return Ok(false),
             Err(error) => return Err(error),
         }
@@ -79,23 +80,23 @@ impl DirectEngine {
         Ok(true)
     }
 
-    fn is_aged(&self, entry: &Entry) -> bool {
+    fn is_past_grace(&self, entry: &Entry) -> bool {
         entry.last_modified.plus_millis(ORPHAN_GRACE_MS) < self.client().now()
     }
 
-    /// Asks again how old a payload is.
-    async fn is_still_aged(&self, key: &Key) -> Result<bool, EngineError> {
+    /// Reads again when a payload was written.
+    async fn is_still_past_grace(&self, key: &Key) -> Result<bool, EngineError> {
         let text = key.to_string();
         let folder = text
             .rsplit_once('/')
             .map_or(DATA_PREFIX, |(folder, _)| folder);
         let page = self.client().page(folder, None, PAGE_LIMIT_MAX).await?;
-        let found = page.entries.iter().find(|entry| entry.key == text);
-        Ok(found.is_some_and(|entry| self.is_aged(entry)))
+        let listed = page.entries.iter().find(|entry| entry.key == text);
+        Ok(listed.is_some_and(|entry| self.is_past_grace(entry)))
     }
 
-    /// Whether the record of a task was moved away, so that somebody may bring it back.
-    async fn is_under_quarantine(&self, id: TaskId) -> Result<bool, EngineError> {
+    /// Whether the record of a task is quarantined, so that it may be restored.
+    async fn is_quarantined(&self, id: TaskId) -> Result<bool, EngineError> {
         let key = copy_key(&Key::Task(id).to_string());
         match self.client().get(&key).await {
             Ok(_) => Ok(true),
@@ -105,7 +106,7 @@ impl DirectEngine {
     }
 }
 
-/// Whether a task needs a payload, or may come to need it.
+/// Whether a task refers to a payload, or may do so later.
 fn is_referred_to(key: &Key, task: &Task) -> bool {
     match key {
         Key::Input { sha256, .. } => {
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_refers_to_is_kept() {
+    fn referenced_payloads_are_kept() {
         let request = SubmitRequest::new("noop".parse().unwrap(), Json::null());
         let id = TaskId::from_random(1);
         let mut task = submit(
@@ -164,7 +165,10 @@ mod tests {
                 lease_ms: 1_000,
             },
         );
-        assert!(is_referred_to(&output(1), &task), "it may be about to end");
+        assert!(
+            is_referred_to(&output(1), &task),
+            "the attempt may be about to complete"
+        );
         assert!(!is_referred_to(&output(0), &task));
         apply(
             &mut task,
@@ -178,6 +182,9 @@ mod tests {
         assert!(is_referred_to(&output(1), &task));
         apply(&mut task, Action::Unarchive);
         apply(&mut task, Action::Replay);
-        assert!(!is_referred_to(&output(1), &task), "a replay forgets it");
+        assert!(
+            !is_referred_to(&output(1), &task),
+            "a replay drops the old output"
+        );
     }
 }

@@ -1,13 +1,13 @@
-//! Moves a record that cannot be read out of the way, so that it is looked at by a person and by nobody else.
+//! Moves a record that cannot be parsed out of the way, for a person to inspect.
 //!
 //! | step | what | a crash right after it leaves |
 //! | --- | --- | --- |
-//! | 1 | its bytes are copied to `quarantine/{key}` | a copy; the next pass repeats it |
-//! | 2 | the reason is written beside it | the same |
-//! | 3 | the record is read again, and deleted if it has the same bytes | nothing |
+//! | 1 | copy its bytes to `quarantine/{key}` | a copy; the next pass repeats the step |
+//! | 2 | write the reason beside it | the same |
+//! | 3 | read the record again, and delete it if its bytes are the same | nothing |
 //!
-//! Stores have no conditional delete. Somebody who repairs the record between the read and the delete of step 3, which follow
-//! each other at once, loses the repair; the copy of the broken bytes is kept. Its index entries are found stale later.
+//! Stores have no conditional delete. A repair of the record between the read and the delete of step 3 is lost; the two requests
+//! follow each other directly. The copy of the broken bytes is kept. The index entries of the task are found stale later.
 
 use bytes::Bytes;
 use qo_core::Timestamp;
@@ -18,9 +18,9 @@ use serde::Serialize;
 
 use super::super::DirectEngine;
 
-/// Why something is under quarantine.
+/// The reason why an object is quarantined, stored beside its copy.
 #[derive(Serialize)]
-struct Note<'a> {
+struct QuarantineNote<'a> {
     key: &'a str,
     reason: &'a str,
     at: Timestamp,
@@ -28,13 +28,13 @@ struct Note<'a> {
     version: &'static str,
 }
 
-/// Where the copy of an object goes.
+/// The key of an object's copy.
 pub(super) fn copy_key(key: &str) -> String {
     format!("{QUARANTINE_PREFIX}/{key}")
 }
 
 impl DirectEngine {
-    /// Moves an object away. Says no if it has changed meanwhile, and then nothing was deleted.
+    /// Moves an object to `quarantine/`. Returns false, and deletes nothing, if it has changed in the meantime.
     pub(super) async fn quarantine(
         &self,
         key: &str,
@@ -44,11 +44,11 @@ impl DirectEngine {
         tracing::error!(
             key,
             reason,
-            "a record cannot be read and is moved to quarantine/"
+            "a record cannot be parsed and is moved to quarantine/"
         );
         let copy = copy_key(key);
         self.client().put(&copy, body.clone()).await?;
-        let note = Note {
+        let note = QuarantineNote {
             key,
             reason,
             at: self.client().now(),
@@ -71,7 +71,7 @@ impl DirectEngine {
         Ok(true)
     }
 
-    /// Deletes objects and waits for it.
+    /// Deletes objects and waits for the result.
     pub(super) async fn delete_now(&self, keys: Vec<String>) -> Result<(), EngineError> {
         match self.client().delete_many(&keys).await {
             Ok(()) => Ok(()),

@@ -1,8 +1,8 @@
 //! Walks the ready index, one queue and type after another.
 //!
-//! A walk over all of it at once would depend on the order in which a store lists the folders of names such as `a` and `a-b`,
-//! which differs, so that such a walk could miss some or be refused. Within a queue and a type all parts of a key have a
-//! fixed width, and the order is the same everywhere.
+//! Listing the whole index at once would depend on the order in which a store lists folders with names such as `a` and `a-b`. The
+//! order differs between stores, so the walk could miss entries or be rejected. Within a queue and type all parts of a key have a
+//! fixed width, and the order is the same in all stores.
 
 use std::str::FromStr;
 
@@ -15,63 +15,63 @@ use super::super::DirectEngine;
 
 type QueueAndType = (QueueName, TaskType);
 
-/// Where the walk is.
+/// The position of the walk.
 #[derive(Debug, PartialEq, Eq)]
 enum ReadyCursor<'a> {
-    /// At this key.
+    /// After this key.
     Within(QueueAndType, &'a str),
-    /// Behind this queue and type.
-    Behind(QueueAndType),
+    /// After all entries of this queue and type.
+    After(QueueAndType),
 }
 
 impl<'a> ReadyCursor<'a> {
-    /// Reads what the cursor says: a key, or the prefix of a queue and type that is done.
-    fn read(after: &'a str) -> Option<Self> {
+    /// Parses the stored cursor: a key, or the prefix of a queue and type that is done.
+    fn parse(after: &'a str) -> Option<Self> {
         let mut parts = after.splitn(4, '/').skip(1);
-        let lane = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let list = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         Some(match parts.next() {
-            Some(_) => Self::Within(lane, after),
-            None => Self::Behind(lane),
+            Some(_) => Self::Within(list, after),
+            None => Self::After(list),
         })
     }
 }
 
 impl DirectEngine {
-    /// The next page of the ready index after the place that the cursor names; nothing, if that was all.
+    /// The next page of the ready index after the cursor; `None` at the end.
     pub(super) async fn ready_page(
         &self,
         after: Option<&str>,
         page_size: usize,
     ) -> Result<Option<Page>, EngineError> {
-        let (lane, after) = match after.and_then(ReadyCursor::read) {
-            Some(ReadyCursor::Within(lane, key)) => (lane, Some(key)),
-            Some(ReadyCursor::Behind(lane)) => match self.lane_behind(Some(lane)).await? {
-                Some(lane) => (lane, None),
+        let (list, after) = match after.and_then(ReadyCursor::parse) {
+            Some(ReadyCursor::Within(list, key)) => (list, Some(key)),
+            Some(ReadyCursor::After(list)) => match self.next_ready_list(Some(list)).await? {
+                Some(list) => (list, None),
                 None => return Ok(None),
             },
-            None => match self.lane_behind(None).await? {
-                Some(lane) => (lane, None),
+            None => match self.next_ready_list(None).await? {
+                Some(list) => (list, None),
                 None => return Ok(None),
             },
         };
-        let prefix = ready_prefix(&lane.0, &lane.1);
+        let prefix = ready_prefix(&list.0, &list.1);
         let mut page = self.client().page(&prefix, after, page_size).await?;
         page.next.get_or_insert(prefix);
         Ok(Some(page))
     }
 
-    /// The first queue and type behind another one, by name.
-    async fn lane_behind(
+    /// The queue and type that follows `current` by name; the first one if `current` is absent.
+    async fn next_ready_list(
         &self,
-        lane: Option<QueueAndType>,
+        current: Option<QueueAndType>,
     ) -> Result<Option<QueueAndType>, EngineError> {
-        if let Some((queue, task_type)) = &lane {
+        if let Some((queue, task_type)) = &current {
             let types = self.names_in(&format!("{READY_PREFIX}/{queue}")).await?;
             if let Some(next) = types.into_iter().find(|name| name > task_type) {
                 return Ok(Some((queue.clone(), next)));
             }
         }
-        let last = lane.map(|(queue, _)| queue);
+        let last = current.map(|(queue, _)| queue);
         for queue in self.names_in(READY_PREFIX).await? {
             if last.as_ref().is_some_and(|last| queue <= *last) {
                 continue;
@@ -101,16 +101,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_key_or_what_is_done() {
-        let lane: QueueAndType = ("q".parse().unwrap(), "t".parse().unwrap());
+    fn a_cursor_is_a_key_or_a_finished_prefix() {
+        let list: QueueAndType = ("q".parse().unwrap(), "t".parse().unwrap());
         assert_eq!(
-            ReadyCursor::read("ready/q/t"),
-            Some(ReadyCursor::Behind(lane.clone()))
+            ReadyCursor::parse("ready/q/t"),
+            Some(ReadyCursor::After(list.clone()))
         );
         let key = "ready/q/t/5/001763238840123/550e8400-e29b-41d4-a716-446655440000";
-        assert_eq!(ReadyCursor::read(key), Some(ReadyCursor::Within(lane, key)));
+        assert_eq!(
+            ReadyCursor::parse(key),
+            Some(ReadyCursor::Within(list, key))
+        );
         for bad in ["", "ready", "ready/q", "ready/../t"] {
-            assert_eq!(ReadyCursor::read(bad), None, "{bad}");
+            assert_eq!(ReadyCursor::parse(bad), None, "{bad}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Walks the tasks: writes entries that are missing, calls off what has expired, and moves away what cannot be read.
+//! Walks the tasks: writes missing entries, cancels expired tasks, and quarantines records that cannot be parsed.
 //!
-//! Whether an entry is there is asked with a GET of the entry, once per change of a task that is still live: a twelfth of the
-//! price of writing it again. Nothing here depends on the order: a repair that comes too late writes an entry that is stale
-//! by then, and that is deleted by whoever finds it.
+//! A GET of the entry shows whether it exists, once per change of an unfinished task. It costs a twelfth of writing the entry again.
+//! Nothing here depends on the order of events: a late repair writes an entry that is already stale, and any process that finds it
+//! deletes it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -14,74 +14,74 @@ use qo_store::StoreError;
 use qo_store::client::Entry;
 
 use super::super::change::decode_task;
-use super::super::repair::right_key;
-use super::super::{DirectEngine, Stored};
-use super::cursor::{Expiring, SweepRecord};
-use super::{Settled, SweepReport};
+use super::super::repair::expected_key;
+use super::super::{DirectEngine, StoredTask};
+use super::cursor::{ExpiringTask, SweepRecord};
+use super::{CheckedRecords, SweepReport};
 
-/// What came of looking at a task.
-enum Judged {
-    /// It needs nothing, but expires at that time if it goes on waiting.
-    Fine(Option<Timestamp>),
-    /// Its entry was missing.
+/// The result of checking a task.
+enum TaskCheck {
+    /// Nothing to repair. The task expires at this time if it stays pending.
+    Valid(Option<Timestamp>),
+    /// Its index entry was missing and has been written.
     Repaired(Option<Timestamp>),
-    /// It had expired, and was called off.
+    /// It had expired and was cancelled.
     Expired,
-    /// It could not be read, and is out of the way.
+    /// Its record could not be parsed and was quarantined.
     Quarantined,
-    /// It is gone, or was changed by somebody else just now: the next pass sees that.
-    Moved,
-    /// The store cannot show it, now or ever.
+    /// It was deleted or changed concurrently; the next pass checks it.
+    Changed,
+    /// The store cannot return it at all.
     Left,
-    /// The store did not answer.
+    /// The store failed.
     Failed,
 }
 
 impl DirectEngine {
-    /// Looks at a page of tasks.
+    /// Sweeps one page of tasks.
     pub(super) async fn sweep_tasks(
         &self,
         entries: &[Entry],
         record: &mut SweepRecord,
-        settled: &mut Settled,
+        checked: &mut CheckedRecords,
         report: &mut SweepReport,
     ) {
         report.listed += entries.len();
         record.tasks = record.tasks.saturating_add(entries.len() as u64);
-        let (judged_before, settled_before) = (record.judged_before(), self.settled_before());
+        let (checked_before, cutoff) = (record.checked_before(), self.grace_cutoff());
         let mut due = Vec::new();
         for entry in entries {
             let Ok(Key::Task(id)) = entry.key.parse() else {
                 report.left += 1;
                 continue;
             };
-            if entry.last_modified > settled_before {
+            if entry.last_modified > cutoff {
                 continue;
             }
-            let state = state_of(entry);
-            let is_new = entry.last_modified >= judged_before && !settled.contains(state);
+            let version = version_hash(entry);
+            let is_new = entry.last_modified >= checked_before && !checked.contains(version);
             if is_new || record.is_reread(id) {
-                due.push((id, state));
+                due.push((id, version));
             }
         }
         report.read += due.len();
-        let mut judged = futures_util::stream::iter(due)
-            .map(|(id, state)| async move { (id, state, self.judge_task(id).await) })
+        let mut checks = futures_util::stream::iter(due)
+            .map(|(id, version)| async move { (id, version, self.check_task(id).await) })
             .buffer_unordered(self.config().concurrency);
-        while let Some((id, state, judged)) = judged.next().await {
-            match judged {
-                Judged::Fine(expires_at) | Judged::Repaired(expires_at) => {
-                    report.repaired += usize::from(matches!(judged, Judged::Repaired(_)));
-                    settled.insert(state);
+        while let Some((id, version, check)) = checks.next().await {
+            match check {
+                TaskCheck::Valid(expires_at) | TaskCheck::Repaired(expires_at) => {
+                    report.repaired += usize::from(matches!(check, TaskCheck::Repaired(_)));
+                    checked.insert(version);
                     if let Some(at) = expires_at {
-                        record.expect(Expiring { at, id });
+                        record.remember_expiry(ExpiringTask { at, id });
                     }
                 }
-                Judged::Expired => report.expired += 1,
-                Judged::Quarantined => report.quarantined += 1,
-                Judged::Moved => {}
-                Judged::Left => report.left += 1,
-                Judged::Failed => {
+                TaskCheck::Expired => report.expired += 1,
+                TaskCheck::Quarantined => report.quarantined += 1,
+                TaskCheck::Changed => {}
+                TaskCheck::Left => report.left += 1,
+                TaskCheck::Failed => {
                     report.failed += 1;
                     record.missed = true;
                 }
@@ -89,75 +89,75 @@ impl DirectEngine {
         }
     }
 
-    async fn judge_task(&self, id: TaskId) -> Judged {
-        match self.try_judge_task(id).await {
-            Ok(judged) => judged,
+    async fn check_task(&self, id: TaskId) -> TaskCheck {
+        match self.try_check_task(id).await {
+            Ok(check) => check,
             Err(EngineError::Store(error @ StoreError::Unsupported { .. })) => {
-                tracing::warn!(task = %id, %error, "a task is left alone");
-                Judged::Left
+                tracing::warn!(task = %id, %error, "leaving a task alone that the store cannot return");
+                TaskCheck::Left
             }
             Err(error) => {
-                tracing::debug!(task = %id, %error, "a task is looked at again in the next pass");
-                Judged::Failed
+                tracing::debug!(task = %id, %error, "could not check a task; trying again in the next pass");
+                TaskCheck::Failed
             }
         }
     }
 
-    async fn try_judge_task(&self, id: TaskId) -> Result<Judged, EngineError> {
+    async fn try_check_task(&self, id: TaskId) -> Result<TaskCheck, EngineError> {
         let key = Key::Task(id).to_string();
         let object = match self.client().get(&key).await {
             Ok(object) => object,
-            Err(StoreError::NotFound { .. }) => return Ok(Judged::Moved),
+            Err(StoreError::NotFound { .. }) => return Ok(TaskCheck::Changed),
             Err(error) => return Err(error.into()),
         };
         let task = match decode_task(id, &object.body) {
             Ok(task) => task,
             Err(error) => {
-                let is_away = self
+                let is_quarantined = self
                     .quarantine(&key, &object.body, &error.to_string())
                     .await?;
-                return Ok(if is_away {
-                    Judged::Quarantined
+                return Ok(if is_quarantined {
+                    TaskCheck::Quarantined
                 } else {
-                    Judged::Moved
+                    TaskCheck::Changed
                 });
             }
         };
         let now = self.client().now();
         if task.is_expired(now) {
-            let stored = Stored {
+            let stored = StoredTask {
                 task,
                 tag: object.tag,
             };
             return match self.change(id, Some(stored), Action::Expire).await {
-                Ok(_) => Ok(Judged::Expired),
-                Err(EngineError::Rejected(_)) => Ok(Judged::Moved),
+                Ok(_) => Ok(TaskCheck::Expired),
+                Err(EngineError::Rejected(_)) => Ok(TaskCheck::Changed),
                 Err(error) => Err(error),
             };
         }
-        let Some(right) = right_key(&task, now) else {
-            return Ok(Judged::Fine(None));
+        let Some(expected) = expected_key(&task, now) else {
+            return Ok(TaskCheck::Valid(None));
         };
-        let expires_at = match right {
+        let expires_at = match expected {
             Key::Lease { .. } => None,
             _ => task.expires_at,
         };
-        if self.is_there(&right).await? {
-            return Ok(Judged::Fine(expires_at));
+        if self.entry_exists(&expected).await? {
+            return Ok(TaskCheck::Valid(expires_at));
         }
-        // What was later when it was written, and is due now, waits in the later index until somebody moves it.
-        if let Key::Ready(entry) = &right
-            && self.is_there(&Key::Later(entry.clone())).await?
+        // A task that became due after it was written has a later entry until it is promoted.
+        if let Key::Ready(entry) = &expected
+            && self.entry_exists(&Key::Later(entry.clone())).await?
         {
-            return Ok(Judged::Fine(expires_at));
+            return Ok(TaskCheck::Valid(expires_at));
         }
-        tracing::info!(task = %id, entry = %right, "a task had lost its index entry");
+        tracing::info!(task = %id, entry = %expected, "restoring the missing index entry of a task");
         self.restore_entry(&task).await?;
-        Ok(Judged::Repaired(expires_at))
+        Ok(TaskCheck::Repaired(expires_at))
     }
 
-    /// Whether an index entry is there.
-    async fn is_there(&self, key: &Key) -> Result<bool, EngineError> {
+    /// Whether an index entry exists.
+    async fn entry_exists(&self, key: &Key) -> Result<bool, EngineError> {
         match self.client().get(&key.to_string()).await {
             Ok(_) => Ok(true),
             Err(StoreError::NotFound { .. }) => Ok(false),
@@ -166,8 +166,8 @@ impl DirectEngine {
     }
 }
 
-/// Stands for a record as it was listed.
-fn state_of(entry: &Entry) -> u64 {
+/// A hash that identifies the listed version of a record.
+fn version_hash(entry: &Entry) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&entry.key, &entry.tag, entry.last_modified).hash(&mut hasher);
     hasher.finish()

@@ -89,7 +89,7 @@ async fn prepares_and_prepares_again(opened: OpenStore, was_versioned: bool) {
         assert_eq!(outcome(&report, name), InitOutcome::Done, "{report}");
     }
     let versioning = if was_versioned {
-        InitOutcome::AlreadySo
+        InitOutcome::Unchanged
     } else {
         InitOutcome::Done
     };
@@ -112,7 +112,7 @@ async fn prepares_and_prepares_again(opened: OpenStore, was_versioned: bool) {
 
     let again = run(&opened, &options()).await;
     for step in &again.steps {
-        assert_eq!(step.outcome, InitOutcome::AlreadySo, "{again}");
+        assert_eq!(step.outcome, InitOutcome::Unchanged, "{again}");
     }
     assert_eq!(admin.lifecycle().await.unwrap(), rules);
 
@@ -165,8 +165,8 @@ async fn settings_that_are_not_requested_stay_unchanged() {
     };
     let report = run(&opened, &asked).await;
     assert!(report.is_ready(), "{report}");
-    assert_eq!(outcome(&report, "versioning"), InitOutcome::NotAsked);
-    assert_eq!(outcome(&report, "cors"), InitOutcome::NotAsked);
+    assert_eq!(outcome(&report, "versioning"), InitOutcome::Skipped);
+    assert_eq!(outcome(&report, "cors"), InitOutcome::Skipped);
     let admin = opened.store.admin.unwrap();
     assert_eq!(admin.versioning().await.unwrap(), Versioning::Off);
     assert_eq!(admin.cors().await.unwrap(), []);

@@ -1,28 +1,28 @@
-//! A wish for work.
+//! Claim requests.
 
 use qo_core::{QueueName, Shard, TaskType, WorkerId};
 
-/// A wish for work.
+/// A request to claim tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimRequest {
-    /// Who will do it.
+    /// The worker that will run the tasks.
     pub worker: WorkerId,
-    /// The queues to take from; all of them, if empty.
+    /// The queues to claim from; all queues if empty.
     pub queues: Vec<QueueName>,
-    /// The types to take; all of them, if empty.
+    /// The task types to claim; all types if empty.
     pub types: Vec<TaskType>,
-    /// The shards to take from; all of them, if empty.
+    /// The shards to claim from; all shards if empty.
     pub shards: Vec<Shard>,
-    /// How many tasks at the most.
+    /// The maximum number of tasks.
     pub max: usize,
-    /// How long to wait for the first one.
+    /// How long to wait for the first task.
     pub wait_ms: u64,
-    /// How long the claims hold without a renewal; the engine's default, if there is no time.
+    /// The lease duration; the engine's default if absent.
     pub lease_ms: Option<u64>,
 }
 
 impl ClaimRequest {
-    /// A wish for one task of these types in the default queue, without waiting.
+    /// A request for one task of these types from the default queue, without waiting.
     pub fn new(worker: WorkerId, types: Vec<TaskType>) -> Self {
         Self {
             worker,
@@ -35,8 +35,8 @@ impl ClaimRequest {
         }
     }
 
-    /// Whether a task of this shard is asked for.
-    pub fn wants(&self, shard: Shard) -> bool {
+    /// Whether the request includes tasks of this shard.
+    pub fn includes(&self, shard: Shard) -> bool {
         self.shards.is_empty() || self.shards.contains(&shard)
     }
 }

@@ -1,28 +1,28 @@
-//! Which tasks there are, and how many.
+//! Listing and counting tasks.
 
 use std::collections::BTreeMap;
 
 use qo_core::{QueueName, Shard, Status, Tag, Task, TaskType, Timestamp};
 
-/// Which tasks are meant. Everything that is set must hold.
+/// Selects tasks. A task matches if it meets all conditions that are set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskFilter {
-    /// One of these; any but archived, if empty.
+    /// Has one of these statuses; any status except archived if empty.
     pub statuses: Vec<Status>,
-    /// In this queue.
+    /// Is in this queue.
     pub queue: Option<QueueName>,
-    /// Of this type.
+    /// Has this type.
     pub task_type: Option<TaskType>,
-    /// With this tag.
+    /// Has this tag.
     pub tag: Option<Tag>,
-    /// In this part of the store.
+    /// Is in this shard.
     pub shard: Option<Shard>,
-    /// Submitted at this time or later.
+    /// Was submitted at this time or later.
     pub since: Option<Timestamp>,
 }
 
 impl TaskFilter {
-    /// Whether a task is meant.
+    /// Whether a task matches.
     pub fn matches(&self, task: &Task) -> bool {
         let status = if self.statuses.is_empty() {
             task.status != Status::Archived
@@ -41,36 +41,36 @@ impl TaskFilter {
     }
 }
 
-/// A part of a list of tasks.
+/// One page of a list of tasks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskPage {
     /// The tasks.
     pub tasks: Vec<Task>,
-    /// Where the next part starts, if there may be one.
+    /// The cursor of the next page, if there may be one.
     pub next: Option<String>,
 }
 
 /// One stored version of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VersionedTask {
-    /// The store's name for the version.
+    /// The version id that the store assigned.
     pub version: String,
     /// When it was written, by the store's clock.
     pub stored_at: Timestamp,
-    /// The task as it was; nothing, for a deletion or for bytes that cannot be read.
+    /// The task in this version; `None` for a delete marker or a record that cannot be parsed.
     pub task: Option<Task>,
 }
 
-/// How many tasks there are.
+/// Task counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stats {
     /// By queue.
     pub queues: BTreeMap<QueueName, QueueStats>,
-    /// Whether only a part of the tasks was looked at, so that the true numbers are larger.
+    /// Whether only part of the tasks were counted, so that the true counts are higher.
     pub partial: bool,
 }
 
-/// How many tasks there are in one queue.
+/// Task counts of one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueueStats {
     /// By status.
@@ -79,17 +79,17 @@ pub struct QueueStats {
     pub types: BTreeMap<TaskType, u64>,
     /// By type and status.
     pub types_by_status: BTreeMap<TaskType, BTreeMap<Status, u64>>,
-    /// When the oldest of the pending tasks that are due was due.
+    /// The earliest due time of the pending tasks that are due.
     pub oldest_due: Option<Timestamp>,
-    /// Whether claims pass it by.
+    /// Whether the queue is paused, so that claims skip it.
     pub paused: bool,
 }
 
 impl QueueStats {
-    /// Counts so many more tasks.
+    /// Adds `count` tasks to the counts.
     pub fn add(&mut self, task_type: &TaskType, status: Status, count: u64) {
         let of_type = self.types_by_status.entry(task_type.clone()).or_default();
-        // Stored counts may be anything.
+        // Stored counts may have any value, so an overflow must not panic.
         for sum in [
             self.statuses.entry(status).or_default(),
             self.types.entry(task_type.clone()).or_default(),
@@ -99,7 +99,7 @@ impl QueueStats {
         }
     }
 
-    /// Counts one task less.
+    /// Removes one task from the counts.
     pub fn subtract_one(&mut self, task_type: &TaskType, status: Status) {
         let of_type = self.types_by_status.get_mut(task_type);
         let counts = [

@@ -1,4 +1,4 @@
-//! The words of every engine: what is asked, and what is answered.
+//! Request and response types of the engines.
 
 mod claim;
 mod list;

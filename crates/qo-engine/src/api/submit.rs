@@ -1,4 +1,4 @@
-//! What somebody wants to have done.
+//! Submit requests.
 
 use qo_core::task::{
     IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, ScopedKey, TIMEOUT_DEFAULT_SECONDS,
@@ -9,51 +9,51 @@ use qo_core::{
     TraceParent,
 };
 
-/// A task to be. The defaults are those of the data model.
+/// A request to submit a task. The defaults are those of the data model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SubmitRequest {
-    /// The task's id; a new one, if there is none. A second submit of an id returns the first task.
+    /// The task's id; generated if absent. A second submit with the same id returns the first task.
     pub id: Option<TaskId>,
-    /// The kind of work.
+    /// The task type, which selects the handler.
     pub task_type: TaskType,
-    /// What to work on.
+    /// The input for the handler.
     pub input: Json,
-    /// The queue to wait in.
+    /// The queue.
     pub queue: QueueName,
-    /// 0 to 9, lower first.
+    /// The priority from 0 to 9; lower numbers are claimed first.
     pub priority: u8,
-    /// When it can be claimed.
+    /// When the task becomes due.
     pub available: When,
-    /// When it is no longer worth starting.
+    /// When the task expires if no attempt has started.
     pub expires: Option<When>,
-    /// The longest time that an attempt may take.
+    /// The timeout of one attempt.
     pub timeout_seconds: u64,
-    /// How often it may be retried.
+    /// The maximum number of retries.
     pub max_retries: u32,
-    /// How long it waits before a retry.
+    /// The delay before each retry.
     pub retry_policy: RetryPolicy,
-    /// What makes another submit the same as this one.
+    /// Deduplicates submits by key.
     pub idempotency: Option<IdempotencyRequest>,
-    /// Words to find it by.
+    /// Tags to filter by.
     pub tags: Vec<Tag>,
-    /// The trace that it is a part of: it reaches the handler with the task.
+    /// The trace context of the submitter. The handler receives it with the task.
     pub traceparent: Option<TraceParent>,
 }
 
-/// A point in time, absolute or from now on, in the store's time.
+/// A point in the store's time, absolute or relative to now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum When {
-    /// At once.
+    /// Immediately.
     #[default]
     Now,
-    /// So many milliseconds from now.
+    /// This number of milliseconds from now.
     InMillis(u64),
     /// At this time.
     At(Timestamp),
 }
 
 impl When {
-    /// The point in time, as seen at `now`.
+    /// The absolute time, if the current time is `now`.
     pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Now => now,
@@ -63,14 +63,14 @@ impl When {
     }
 }
 
-/// What makes two submits the same.
+/// An idempotency key: submits with the same key and scope create one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyRequest {
-    /// The key that both present.
+    /// The key.
     pub key: IdempotencyKey,
-    /// Among which tasks it must be unique.
+    /// The scope within which the key is unique.
     pub scope: IdempotencyScope,
-    /// How long it holds; as long as the task is kept, if there is no time.
+    /// How long the key is held; as long as the task exists if absent.
     pub window_ms: Option<u64>,
 }
 
@@ -105,7 +105,7 @@ impl SubmitRequest {
         ))
     }
 
-    /// The core's form of the request.
+    /// Converts the request to the core's submission.
     pub fn into_submission(self, id: TaskId, input: Payload, now: Timestamp) -> Submission {
         Submission {
             id,
@@ -129,11 +129,11 @@ impl SubmitRequest {
     }
 }
 
-/// A task that is there.
+/// The result of a submit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Submitted {
-    /// The task: the first one, if this submit was a second copy.
+    /// The task; the existing one if this submit was a duplicate.
     pub task: Task,
-    /// Whether it was there before.
+    /// Whether the task existed before this submit.
     pub duplicate: bool,
 }

@@ -1,31 +1,31 @@
-//! What a worker says of itself.
+//! The record of a registered worker.
 
 use qo_core::extra::Extra;
 use qo_core::{QueueName, Shard, TaskId, TaskType, Timestamp, WorkerId};
 use serde::{Deserialize, Serialize};
 
-/// A worker's record, stored under `workers/`. Nothing correct rests on it: it is there to be looked at, and to spread work.
+/// A worker's record, stored under `workers/`. It is used for display and for sharing work; correctness does not depend on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerInfo {
-    /// Its name.
+    /// The worker's id.
     pub worker_id: WorkerId,
     /// When it started.
     pub started_at: Timestamp,
-    /// When it last said that it is alive.
+    /// When it last sent a heartbeat.
     pub last_heartbeat: Timestamp,
-    /// The parts of the store that it takes from.
+    /// The shards that it claims from; all shards if empty.
     #[serde(default)]
     pub shards: Vec<Shard>,
-    /// The queues that it takes from; all of them, if empty.
+    /// The queues that it claims from; all queues if empty.
     #[serde(default)]
     pub queues: Vec<QueueName>,
-    /// The types that it takes; all of them, if empty.
+    /// The task types that it claims; all types if empty.
     #[serde(default)]
     pub types: Vec<TaskType>,
-    /// How many tasks it runs at once.
+    /// How many tasks it runs concurrently.
     #[serde(default)]
     pub slots: u32,
-    /// The machine that it runs on.
+    /// The host that it runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// The oldest task that it is running.
@@ -37,16 +37,16 @@ pub struct WorkerInfo {
     /// How many tasks it has completed.
     #[serde(default)]
     pub tasks_completed: u64,
-    /// How many attempts of it have failed.
+    /// How many of its attempts have failed.
     #[serde(default)]
     pub tasks_failed: u64,
-    /// Fields of later versions.
+    /// Fields of newer versions of qo, kept as they are.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
 impl WorkerInfo {
-    /// A worker that has just started and takes everything.
+    /// A worker that has just started and claims from all shards, queues and types.
     pub fn new(worker_id: WorkerId, now: Timestamp) -> Self {
         Self {
             worker_id,
@@ -65,17 +65,17 @@ impl WorkerInfo {
         }
     }
 
-    /// Whether it was heard of within the last `threshold_ms`.
+    /// Whether it sent a heartbeat within the last `threshold_ms`.
     pub fn is_healthy(&self, now: Timestamp, threshold_ms: u64) -> bool {
         self.last_heartbeat.plus_millis(threshold_ms) >= now
     }
 
-    /// Whether it takes tasks of this shard. A record that names none is of a worker that takes from all.
+    /// Whether it claims tasks of this shard. A record without shards belongs to a worker that claims from all of them.
     pub fn takes_from(&self, shard: Shard) -> bool {
         self.shards.is_empty() || self.shards.contains(&shard)
     }
 
-    /// Whether it takes tasks of this queue and type.
+    /// Whether it claims tasks of this queue and type.
     pub fn serves(&self, queue: &QueueName, task_type: &TaskType) -> bool {
         (self.queues.is_empty() || self.queues.contains(queue))
             && (self.types.is_empty() || self.types.contains(task_type))

@@ -1,37 +1,36 @@
-//! What qo asks of every engine, asked of every engine.
+//! The conformance suite: the tests that every engine must pass.
 //!
-//! A mode of qo is an [`Engine`]; this is the one list of what that word promises. Each check sees the trait and a [`Harness`],
-//! nothing of what lies below, so that an engine that comes later is held to the same list, unchanged. Checks share a space,
-//! as the users of a queue do, and keep apart by queues of their own ([`room`]).
+//! The checks define the behaviour that the [`Engine`] trait promises. Each check uses only the trait and a [`Harness`], so a new
+//! engine runs the same checks unchanged. All checks share one store, as users of a queue do. Each check works in its own queue
+//! ([`context`]).
 //!
 //! ```text
-//! Harness   how a new process joins the space, how time passes, what the dead left behind is put right
+//! Harness       starts engines on the shared store, runs maintenance, provides the clock
 //!    |
-//! Room      one check's queue, type and worker
+//! TestContext   the queue, task type and worker of one check
 //!    |
-//! checks    submitting, keys, claiming, running, leases, operators, looking, refusals, crowds
+//! checks        submitting, idempotency, claiming, pausing, running, leases, operators, query, rejections, contention
 //! ```
 //!
-//! All checks are made, also after one has failed, so that one run shows everything that is wrong. The module is built with
-//! the feature `conformance` only.
+//! All checks run even if some fail, so that one run shows all failures. The module is built only with the feature `conformance`.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::missing_panics_doc,
-    reason = "a check that cannot go on should stop loudly"
+    reason = "a check fails by panicking"
 )]
 
 mod claiming;
-mod crowds;
-mod keys;
+mod contention;
+mod context;
+mod idempotency;
 mod leases;
 mod operators;
-mod pauses;
+mod pausing;
 mod query;
-mod refusals;
-mod room;
+mod rejections;
 mod running;
 mod submitting;
 
@@ -46,119 +45,119 @@ use async_trait::async_trait;
 use futures_util::{FutureExt, StreamExt};
 use qo_store::runtime::Runtime;
 
-use self::room::Room;
+use self::context::TestContext;
 use crate::engine::Engine;
 
-/// What the checks need of an engine beyond its operations.
+/// What the checks need besides the engine's operations.
 #[async_trait]
 pub trait Harness: Debug + Send + Sync {
-    /// What is asked, such as `objects on memory`.
+    /// The name of the tested engine and store, such as `direct on memory`.
     fn name(&self) -> String;
 
-    /// A new engine on the same space, as another process would have it: it shares nothing with the others but the store.
+    /// Creates an engine on the same store, as another process would: it shares only the store with the other engines.
     async fn engine(&self) -> Arc<dyn Engine>;
 
-    /// Puts right what the dead left behind, once: leases that ran out, tasks that nobody can find, tasks that expired.
+    /// Runs one round of maintenance: expires leases, repairs missing index entries, cancels expired tasks.
     async fn maintain(&self);
 
     /// Time, sleeping, spawning and randomness.
     fn runtime(&self) -> Arc<dyn Runtime>;
 
-    /// Whether the stored versions of a task are kept.
+    /// Whether the store keeps versions of a task.
     fn keeps_versions(&self) -> bool;
 
-    /// The largest payload that the engines of this harness take. A small one keeps the checks cheap.
+    /// The payload size limit of the harness's engines. A low limit keeps the checks fast.
     fn payload_max_bytes(&self) -> u64;
 
-    /// How many tasks that nobody takes are put before the one that somebody wants.
+    /// How many tasks of another type are submitted ahead of the task that the starvation check claims.
     fn foreign_tasks(&self) -> usize;
 }
 
-type Check = for<'a> fn(&'a Room<'a>) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+type Check = for<'a> fn(&'a TestContext<'a>) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Names checks by their functions.
+/// Pairs each check with the name of its function.
 macro_rules! checks {
     ($($module:ident :: $check:ident),* $(,)?) => {
-        &[$((stringify!($check), |room| Box::pin($module::$check(room)))),*]
+        &[$((stringify!($check), |ctx| Box::pin($module::$check(ctx)))),*]
     };
 }
 
-/// Everything that is asked. Those that look at all tasks of the space come first, while there are few.
+/// All checks. Those that read all tasks of the store come first, while there are few tasks.
 const CHECKS: &[(&str, Check)] = checks![
     query::lists_by_every_filter,
     query::lists_page_by_page,
-    query::refuses_a_cursor_that_it_did_not_give,
+    query::rejects_an_invalid_cursor,
     query::counts_tasks,
-    query::tells_what_happened,
-    query::shows_versions_where_they_are_kept,
-    query::knows_its_workers,
-    submitting::keeps_every_option,
-    submitting::fills_in_the_defaults,
-    submitting::returns_the_first_task_of_an_id,
-    submitting::keeps_payloads_to_the_byte,
-    submitting::keeps_large_payloads,
-    submitting::reports_each_of_many,
-    keys::one_task_for_one_key,
-    keys::keeps_scopes_apart,
-    keys::forgets_a_key_after_its_window,
-    keys::one_task_for_one_key_at_once,
-    claiming::hands_out_nothing_where_nothing_is,
-    claiming::serves_by_priority_and_then_by_due_time,
-    claiming::serves_the_asked_queues_and_types,
-    claiming::hands_out_no_more_than_asked,
+    query::returns_the_history_of_a_task,
+    query::returns_stored_versions,
+    query::lists_registered_workers,
+    submitting::stores_every_option,
+    submitting::applies_the_defaults,
+    submitting::returns_the_first_task_for_a_repeated_id,
+    submitting::stores_payloads_byte_for_byte,
+    submitting::stores_large_payloads,
+    submitting::returns_one_result_per_submit,
+    idempotency::creates_one_task_per_key,
+    idempotency::separates_key_scopes,
+    idempotency::releases_a_key_after_its_window,
+    idempotency::creates_one_task_per_key_concurrently,
+    claiming::claims_nothing_when_nothing_is_ready,
+    claiming::claims_by_priority_then_due_time,
+    claiming::claims_only_requested_queues_and_types,
+    claiming::claims_at_most_the_requested_number,
     claiming::wakes_a_waiting_claim,
     claiming::wakes_a_waiting_claim_of_another_process,
-    claiming::sees_what_another_process_submitted,
-    claiming::hands_out_a_delayed_task_in_its_time,
-    claiming::leaves_nothing_to_an_idle_worker,
-    claiming::does_not_hand_out_what_has_expired,
-    pauses::passes_a_paused_queue_by,
+    claiming::claims_a_task_of_another_process,
+    claiming::claims_a_delayed_task_when_due,
+    claiming::takes_the_share_of_an_idle_worker,
+    claiming::does_not_claim_expired_tasks,
+    pausing::skips_a_paused_queue,
     running::completes,
     running::acts_on_many,
-    running::keeps_outputs_apart,
+    running::protects_outputs_from_foreign_leases,
     running::renews,
     running::reports_progress,
     running::releases,
     running::snoozes,
-    running::retries_and_then_gives_up,
-    running::gives_up_at_once_where_nothing_can_help,
+    running::retries_up_to_the_limit_then_fails,
+    running::fails_at_once_on_a_permanent_error,
     running::retries_after_a_timeout,
-    leases::refuses_every_operation_of_a_stale_lease,
-    leases::takes_back_the_task_of_a_dead_worker,
-    leases::gives_up_a_task_that_kills_its_workers,
-    leases::leaves_a_renewed_lease_alone,
+    leases::rejects_every_operation_with_a_stale_lease,
+    leases::retries_the_task_of_a_dead_worker,
+    leases::fails_a_task_that_kills_its_workers,
+    leases::does_not_expire_a_renewed_lease,
     operators::cancels_a_pending_task,
-    operators::asks_a_running_task_to_stop,
+    operators::requests_cancellation_of_a_running_task,
     operators::cancels_when_the_attempt_ends,
-    operators::runs_a_waiting_task_now,
+    operators::runs_a_delayed_task_now,
     operators::replays,
     operators::archives_and_unarchives,
-    operators::purges_for_good,
-    refusals::does_not_know_an_unknown_task,
-    refusals::refuses_what_is_out_of_bounds,
-    refusals::refuses_payloads_that_are_too_large,
-    crowds::hands_out_each_task_once,
-    crowds::is_not_starved_by_foreign_tasks,
+    operators::purges_everything,
+    rejections::reports_an_unknown_task_as_not_found,
+    rejections::rejects_out_of_bounds_values,
+    rejections::rejects_payloads_over_the_limit,
+    contention::claims_each_task_once,
+    contention::is_not_starved_by_foreign_types,
 ];
 
-/// Many checks wait for time to pass, and need not wait for each other.
-const CHECKS_AT_ONCE: usize = 4;
+/// How many checks run concurrently. Many checks mostly wait for time to pass.
+const CHECK_CONCURRENCY: usize = 4;
 
-/// Asks one engine everything, and panics at the end if it failed a check.
+/// Runs all checks against one engine, then panics if any failed.
 pub async fn run(harness: &dyn Harness) {
     let name = harness.name();
     let engine = harness.engine().await;
     let (name, engine) = (&name, &engine);
-    let asked = futures_util::stream::iter(CHECKS).map(|(check, ask)| async move {
-        let room = Room::new(harness, Arc::clone(engine), check);
-        // A check that panics leaves nothing behind but tasks in its own room.
-        let ended = AssertUnwindSafe(ask(&room)).catch_unwind().await;
-        let outcome = if ended.is_ok() { "ok" } else { "FAILED" };
-        say(&format!("engine conformance: {name}: {check} {outcome}"));
-        ended.is_err().then_some(*check)
+    let results = futures_util::stream::iter(CHECKS).map(|(check, run_check)| async move {
+        let ctx = TestContext::new(harness, Arc::clone(engine), check);
+        // A check that panics leaves only tasks in its own queue behind.
+        let result = AssertUnwindSafe(run_check(&ctx)).catch_unwind().await;
+        let outcome = if result.is_ok() { "ok" } else { "FAILED" };
+        print_line(&format!("engine conformance: {name}: {check} {outcome}"));
+        result.is_err().then_some(*check)
     });
-    let failed: Vec<_> = asked
-        .buffer_unordered(CHECKS_AT_ONCE)
+    let failed: Vec<_> = results
+        .buffer_unordered(CHECK_CONCURRENCY)
         .filter_map(std::future::ready)
         .collect()
         .await;
@@ -166,8 +165,8 @@ pub async fn run(harness: &dyn Harness) {
     assert!(failed.is_empty(), "{name} failed {}", failed.join(", "));
 }
 
-/// Writes past the capture of the test harness, so that a log shows what was run where.
-fn say(line: &str) {
-    // Nobody listens if this fails.
+/// Writes to stderr directly, bypassing the output capture of the test harness, so that logs always show which checks ran.
+fn print_line(line: &str) {
+    // A closed stderr must not fail the run.
     let _ = writeln!(std::io::stderr(), "{line}");
 }

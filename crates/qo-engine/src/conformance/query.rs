@@ -1,32 +1,35 @@
-//! Looking at tasks and workers without changing them.
+//! Reading tasks and workers: lists, counts, history, versions.
 
 use std::collections::BTreeSet;
 
 use qo_core::transition::FailureKind;
 use qo_core::{Shard, Status, Task, TaskId};
 
-use super::room::{Room, failure, name};
+use super::context::{TestContext, failure, name};
 use crate::api::{SubmitRequest, TaskFilter};
 use crate::error::EngineError;
 
-fn in_room(room: &Room<'_>) -> TaskFilter {
+fn in_queue(ctx: &TestContext<'_>) -> TaskFilter {
     TaskFilter {
-        queue: Some(room.queue.clone()),
+        queue: Some(ctx.queue.clone()),
         ..TaskFilter::default()
     }
 }
 
-/// Everything that matches, page by page.
-async fn list(room: &Room<'_>, filter: &TaskFilter, limit: usize) -> Vec<Task> {
+/// Lists all matching tasks, page by page.
+async fn list(ctx: &TestContext<'_>, filter: &TaskFilter, limit: usize) -> Vec<Task> {
     let mut tasks = Vec::new();
     let mut cursor: Option<String> = None;
     for _ in 0..1_000 {
-        let page = room
+        let page = ctx
             .engine
             .list(filter, cursor.as_deref(), limit)
             .await
             .unwrap();
-        assert!(page.tasks.len() <= limit, "the limit holds");
+        assert!(
+            page.tasks.len() <= limit,
+            "a page has at most `limit` tasks"
+        );
         assert!(page.tasks.iter().all(|task| filter.matches(task)));
         tasks.extend(page.tasks);
         match page.next {
@@ -34,47 +37,47 @@ async fn list(room: &Room<'_>, filter: &TaskFilter, limit: usize) -> Vec<Task> {
             None => return tasks,
         }
     }
-    panic!("the list does not end");
+    panic!("the list has more than 1,000 pages");
 }
 
-async fn found(room: &Room<'_>, filter: &TaskFilter) -> BTreeSet<TaskId> {
-    let tasks = list(room, filter, 100).await;
+async fn list_ids(ctx: &TestContext<'_>, filter: &TaskFilter) -> BTreeSet<TaskId> {
+    let tasks = list(ctx, filter, 100).await;
     let ids: BTreeSet<_> = tasks.iter().map(|task| task.id).collect();
-    assert_eq!(ids.len(), tasks.len(), "each once");
+    assert_eq!(ids.len(), tasks.len(), "each task is listed once");
     ids
 }
 
-pub(super) async fn lists_by_every_filter(room: &Room<'_>) {
-    let completed = room.completed().await;
-    let archived = room.completed().await;
-    room.engine.archive(archived.id).await.unwrap();
-    let (running, _) = room.running().await;
-    let other_type = name(&format!("{}-b", room.task_type));
-    let tagged = room
+pub(super) async fn lists_by_every_filter(ctx: &TestContext<'_>) {
+    let completed = ctx.completed().await;
+    let archived = ctx.completed().await;
+    ctx.engine.archive(archived.id).await.unwrap();
+    let (running, _) = ctx.running().await;
+    let other_type = name(&format!("{}-b", ctx.task_type));
+    let tagged = ctx
         .submit(SubmitRequest {
             task_type: other_type,
             tags: vec![name("red"), name("round")],
-            ..room.request()
+            ..ctx.submit_request()
         })
         .await;
-    let foreign = room
+    let foreign = ctx
         .submit(SubmitRequest {
-            queue: name(&format!("{}-b", room.queue)),
-            ..room.request()
+            queue: name(&format!("{}-b", ctx.queue)),
+            ..ctx.submit_request()
         })
         .await;
 
-    let all = found(room, &in_room(room)).await;
+    let all = list_ids(ctx, &in_queue(ctx)).await;
     assert_eq!(
         all,
         [completed.id, running.id, tagged.id].into(),
-        "without a status: all but archived ones"
+        "without a status filter: all but archived tasks"
     );
     assert!(!all.contains(&foreign.id));
 
     let by_status = |statuses: &[Status]| TaskFilter {
         statuses: statuses.to_vec(),
-        ..in_room(room)
+        ..in_queue(ctx)
     };
     for (statuses, expected) in [
         (vec![Status::Pending], vec![tagged.id]),
@@ -86,47 +89,47 @@ pub(super) async fn lists_by_every_filter(room: &Room<'_>) {
         ),
         (vec![Status::Failed], vec![]),
     ] {
-        let ids = found(room, &by_status(&statuses)).await;
+        let ids = list_ids(ctx, &by_status(&statuses)).await;
         assert_eq!(ids, expected.into_iter().collect(), "{statuses:?}");
     }
 
     let by_type = TaskFilter {
         task_type: Some(tagged.task_type.clone()),
-        ..in_room(room)
+        ..in_queue(ctx)
     };
-    assert_eq!(found(room, &by_type).await, [tagged.id].into());
+    assert_eq!(list_ids(ctx, &by_type).await, [tagged.id].into());
     for (tag, expected) in [("round", vec![tagged.id]), ("green", vec![])] {
         let by_tag = TaskFilter {
             tag: Some(name(tag)),
-            ..in_room(room)
+            ..in_queue(ctx)
         };
-        let ids = found(room, &by_tag).await;
+        let ids = list_ids(ctx, &by_tag).await;
         assert_eq!(ids, expected.into_iter().collect(), "{tag}");
     }
     let mut by_shards = BTreeSet::new();
     for shard in Shard::all() {
         let by_shard = TaskFilter {
             shard: Some(shard),
-            ..in_room(room)
+            ..in_queue(ctx)
         };
-        let ids = found(room, &by_shard).await;
+        let ids = list_ids(ctx, &by_shard).await;
         assert!(ids.iter().all(|id| id.shard() == shard));
         by_shards.extend(ids);
     }
-    assert_eq!(by_shards, all, "the shards hold everything");
+    assert_eq!(by_shards, all, "the shards together contain all tasks");
     let since = |time| TaskFilter {
         since: Some(time),
-        ..in_room(room)
+        ..in_queue(ctx)
     };
-    let newest = found(room, &since(tagged.created_at)).await;
+    let newest = list_ids(ctx, &since(tagged.created_at)).await;
     assert!(newest.contains(&tagged.id));
-    let future = room.engine.now().plus_millis(60_000);
-    assert!(found(room, &since(future)).await.is_empty());
+    let future = ctx.engine.now().plus_millis(60_000);
+    assert!(list_ids(ctx, &since(future)).await.is_empty());
 }
 
-pub(super) async fn lists_page_by_page(room: &Room<'_>) {
-    let requests = (0..25).map(|_| room.request()).collect();
-    let submitted: BTreeSet<_> = room
+pub(super) async fn lists_page_by_page(ctx: &TestContext<'_>) {
+    let requests = (0..25).map(|_| ctx.submit_request()).collect();
+    let submitted: BTreeSet<_> = ctx
         .engine
         .submit_many(requests)
         .await
@@ -134,47 +137,51 @@ pub(super) async fn lists_page_by_page(room: &Room<'_>) {
         .map(|result| result.unwrap().task.id)
         .collect();
     for limit in [1, 7, 25, 1_000] {
-        let tasks = list(room, &in_room(room), limit).await;
-        assert_eq!(tasks.len(), 25, "each once, in pages of {limit}");
+        let tasks = list(ctx, &in_queue(ctx), limit).await;
+        assert_eq!(
+            tasks.len(),
+            25,
+            "each task is listed once, in pages of {limit}"
+        );
         let ids: BTreeSet<_> = tasks.iter().map(|task| task.id).collect();
         assert_eq!(ids, submitted);
     }
-    let page = room.engine.list(&in_room(room), None, 7).await.unwrap();
-    assert_eq!(page.tasks.len(), 7, "the limit counts what was found");
+    let page = ctx.engine.list(&in_queue(ctx), None, 7).await.unwrap();
+    assert_eq!(page.tasks.len(), 7, "the limit counts matching tasks");
 }
 
-pub(super) async fn refuses_a_cursor_that_it_did_not_give(room: &Room<'_>) {
+pub(super) async fn rejects_an_invalid_cursor(ctx: &TestContext<'_>) {
     for cursor in ["", "x", "../..", "tasks/", "\0"] {
-        let refused = room.engine.list(&in_room(room), Some(cursor), 10).await;
-        match refused {
+        let result = ctx.engine.list(&in_queue(ctx), Some(cursor), 10).await;
+        match result {
             Err(EngineError::BadRequest(message)) => assert!(message.contains("cursor")),
             other => panic!("{cursor:?}: {other:?}"),
         }
     }
 }
 
-pub(super) async fn counts_tasks(room: &Room<'_>) {
-    room.completed().await;
-    let (_running, _) = room.running().await;
-    let oldest = room.submit_one().await;
-    room.submit(SubmitRequest {
-        task_type: name(&format!("{}-b", room.task_type)),
-        ..room.request()
+pub(super) async fn counts_tasks(ctx: &TestContext<'_>) {
+    ctx.completed().await;
+    let (_running, _) = ctx.running().await;
+    let oldest = ctx.submit_one().await;
+    ctx.submit(SubmitRequest {
+        task_type: name(&format!("{}-b", ctx.task_type)),
+        ..ctx.submit_request()
     })
     .await;
-    let other = room.another().await;
-    let stats = room
-        .until(
-            "all are due by the clock of the other process",
+    let other = ctx.new_engine().await;
+    let stats = ctx
+        .poll_until(
+            "all tasks are due by the clock of the other engine",
             async || {
                 let stats = other.stats().await.unwrap();
-                let is_due = stats.queues[&room.queue].oldest_due.is_some();
+                let is_due = stats.queues[&ctx.queue].oldest_due.is_some();
                 (is_due && other.now() > oldest.available_at.plus_millis(1)).then_some(stats)
             },
         )
         .await;
     assert!(!stats.partial);
-    let queue = &stats.queues[&room.queue];
+    let queue = &stats.queues[&ctx.queue];
     let counts: Vec<_> = queue.statuses.iter().map(|(s, n)| (*s, *n)).collect();
     assert_eq!(
         counts,
@@ -184,7 +191,7 @@ pub(super) async fn counts_tasks(room: &Room<'_>) {
             (Status::Completed, 1)
         ]
     );
-    assert_eq!(queue.types[&room.task_type], 3);
+    assert_eq!(queue.types[&ctx.task_type], 3);
     assert_eq!(queue.types.values().sum::<u64>(), 4);
     for (task_type, of_type) in &queue.types_by_status {
         assert_eq!(of_type.values().sum::<u64>(), queue.types[task_type]);
@@ -199,18 +206,18 @@ pub(super) async fn counts_tasks(room: &Room<'_>) {
     assert!(!queue.paused);
 }
 
-pub(super) async fn tells_what_happened(room: &Room<'_>) {
+pub(super) async fn returns_the_history_of_a_task(ctx: &TestContext<'_>) {
     use Status::{Archived, Completed, Failed, Pending, Running};
-    let (task, lease) = room.running().await;
-    room.engine.renew(task.id, lease, None).await.unwrap();
+    let (task, lease) = ctx.running().await;
+    ctx.engine.renew(task.id, lease, None).await.unwrap();
     let error = failure(FailureKind::Permanent, "a bug");
-    room.engine.fail(task.id, lease, error).await.unwrap();
-    room.engine.replay(task.id).await.unwrap();
-    let (_, lease) = room.claim_one().await;
-    room.engine.complete(task.id, lease, None).await.unwrap();
-    room.engine.archive(task.id).await.unwrap();
+    ctx.engine.fail(task.id, lease, error).await.unwrap();
+    ctx.engine.replay(task.id).await.unwrap();
+    let (_, lease) = ctx.claim_one().await;
+    ctx.engine.complete(task.id, lease, None).await.unwrap();
+    ctx.engine.archive(task.id).await.unwrap();
 
-    let events = room.another().await.history(task.id).await.unwrap();
+    let events = ctx.new_engine().await.history(task.id).await.unwrap();
     let steps: Vec<_> = events
         .iter()
         .map(|event| (event.from, event.to, event.attempt))
@@ -228,16 +235,16 @@ pub(super) async fn tells_what_happened(room: &Room<'_>) {
         ]
     );
     assert!(events.is_sorted_by_key(|event| event.at));
-    assert_eq!(events[1].worker, Some(room.worker.clone()));
+    assert_eq!(events[1].worker, Some(ctx.worker.clone()));
     assert_eq!(events[2].error.as_deref(), Some("a bug"));
     let operations: BTreeSet<_> = events.iter().map(|event| event.op_id.unwrap()).collect();
     assert_eq!(operations.len(), events.len());
 }
 
-pub(super) async fn shows_versions_where_they_are_kept(room: &Room<'_>) {
-    let task = room.completed().await;
-    let versions = room.engine.versions(task.id, 100).await;
-    if !room.harness.keeps_versions() {
+pub(super) async fn returns_stored_versions(ctx: &TestContext<'_>) {
+    let task = ctx.completed().await;
+    let versions = ctx.engine.versions(task.id, 100).await;
+    if !ctx.harness.keeps_versions() {
         assert_eq!(versions, Err(EngineError::NotVersioned));
         return;
     }
@@ -253,37 +260,37 @@ pub(super) async fn shows_versions_where_they_are_kept(room: &Room<'_>) {
     );
     assert!(versions.is_sorted_by_key(|version| version.stored_at));
     assert_eq!(versions[2].task.as_ref(), Some(&task));
-    let newest = room.engine.versions(task.id, 2).await.unwrap();
-    assert_eq!(newest, versions[1..], "the newest of them, oldest first");
+    let newest = ctx.engine.versions(task.id, 2).await.unwrap();
+    assert_eq!(newest, versions[1..], "the newest versions, oldest first");
 }
 
-pub(super) async fn knows_its_workers(room: &Room<'_>) {
-    let other = room.another().await;
+pub(super) async fn lists_registered_workers(ctx: &TestContext<'_>) {
+    let other = ctx.new_engine().await;
     let find = async || {
         let workers = other.workers().await.unwrap();
         workers
             .into_iter()
-            .find(|worker| worker.worker_id == room.worker)
+            .find(|worker| worker.worker_id == ctx.worker)
     };
     assert_eq!(find().await, None);
-    let mut worker = room.register(&*room.engine).await;
+    let mut worker = ctx.register(&*ctx.engine).await;
     assert_eq!(find().await, Some(worker.clone()));
 
-    let (task, lease) = room.running().await;
+    let (task, lease) = ctx.running().await;
     worker.last_heartbeat = worker.last_heartbeat.plus_millis(1_000);
     worker.current_task = Some(task.id);
     worker.current_tasks = vec![task.id];
     worker.tasks_completed = 41;
     worker.tasks_failed = 1;
     worker.host = Some("host.example".to_owned());
-    room.engine.heartbeat(&worker).await.unwrap();
-    let seen = find().await.unwrap();
-    assert_eq!(seen, worker);
-    assert!(seen.is_healthy(worker.last_heartbeat.plus_millis(10_000), 10_000));
-    assert!(!seen.is_healthy(worker.last_heartbeat.plus_millis(10_001), 10_000));
-    room.engine.complete(task.id, lease, None).await.unwrap();
+    ctx.engine.heartbeat(&worker).await.unwrap();
+    let listed = find().await.unwrap();
+    assert_eq!(listed, worker);
+    assert!(listed.is_healthy(worker.last_heartbeat.plus_millis(10_000), 10_000));
+    assert!(!listed.is_healthy(worker.last_heartbeat.plus_millis(10_001), 10_000));
+    ctx.engine.complete(task.id, lease, None).await.unwrap();
 
-    room.engine.deregister(&room.worker).await.unwrap();
+    ctx.engine.deregister(&ctx.worker).await.unwrap();
     assert_eq!(find().await, None);
-    room.engine.deregister(&room.worker).await.unwrap();
+    ctx.engine.deregister(&ctx.worker).await.unwrap();
 }

@@ -1,14 +1,14 @@
-//! Adding tasks.
+//! Submitting tasks.
 
 use qo_core::task::{IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, TIMEOUT_DEFAULT_SECONDS};
 use qo_core::{RetryPolicy, Status};
 
-use super::room::{CLOCK_SLACK_MS, Room, json, name, out_of_bounds};
+use super::context::{CLOCK_SLACK_MS, TestContext, assert_out_of_bounds, json, name};
 use crate::api::{IdempotencyRequest, SubmitRequest, When};
 
-pub(super) async fn keeps_every_option(room: &Room<'_>) {
-    let id = room.new_id();
-    let due = room.engine.now().plus_millis(3_600_000);
+pub(super) async fn stores_every_option(ctx: &TestContext<'_>) {
+    let id = ctx.new_id();
+    let due = ctx.engine.now().plus_millis(3_600_000);
     let request = SubmitRequest {
         id: Some(id),
         priority: 2,
@@ -29,15 +29,15 @@ pub(super) async fn keeps_every_option(room: &Room<'_>) {
             window_ms: Some(60_000),
         }),
         tags: vec![name("customer: Ünal"), name("urgent")],
-        ..room.request()
+        ..ctx.submit_request()
     };
-    let submitted = room.submit(request.clone()).await;
-    let read = room.another().await.get(id).await.unwrap();
-    assert_eq!(read, submitted, "every process reads what was submitted");
+    let submitted = ctx.submit(request.clone()).await;
+    let read = ctx.new_engine().await.get(id).await.unwrap();
+    assert_eq!(read, submitted, "another engine reads the submitted task");
     assert_eq!((read.id, read.shard), (id, id.shard()));
     assert_eq!(read.status, Status::Pending);
-    assert_eq!(read.task_type, room.task_type);
-    assert_eq!(read.queue, room.queue);
+    assert_eq!(read.task_type, ctx.task_type);
+    assert_eq!(read.queue, ctx.queue);
     assert_eq!(read.priority, 2);
     assert_eq!(read.available_at, due);
     assert_eq!(read.expires_at, Some(due.plus_millis(60_000)));
@@ -50,13 +50,13 @@ pub(super) async fn keeps_every_option(room: &Room<'_>) {
         Some(read.created_at.plus_millis(60_000))
     );
     assert_eq!(read.tags, request.tags);
-    assert_eq!(room.engine.input(&read).await.unwrap(), request.input);
+    assert_eq!(ctx.engine.input(&read).await.unwrap(), request.input);
 }
 
-pub(super) async fn fills_in_the_defaults(room: &Room<'_>) {
-    let before = room.engine.now().minus_millis(CLOCK_SLACK_MS);
-    let task = room.submit_one().await;
-    let after = room.engine.now().plus_millis(CLOCK_SLACK_MS);
+pub(super) async fn applies_the_defaults(ctx: &TestContext<'_>) {
+    let before = ctx.engine.now().minus_millis(CLOCK_SLACK_MS);
+    let task = ctx.submit_one().await;
+    let after = ctx.engine.now().plus_millis(CLOCK_SLACK_MS);
     assert_eq!(task.status, Status::Pending);
     assert_eq!(task.priority, PRIORITY_DEFAULT);
     assert_eq!(task.timeout_seconds, TIMEOUT_DEFAULT_SECONDS);
@@ -73,34 +73,37 @@ pub(super) async fn fills_in_the_defaults(room: &Room<'_>) {
     assert_eq!((task.idempotency_key, task.tags), (None, vec![]));
 }
 
-pub(super) async fn returns_the_first_task_of_an_id(room: &Room<'_>) {
+pub(super) async fn returns_the_first_task_for_a_repeated_id(ctx: &TestContext<'_>) {
     let request = SubmitRequest {
-        id: Some(room.new_id()),
-        ..room.request()
+        id: Some(ctx.new_id()),
+        ..ctx.submit_request()
     };
-    let first = room.submit(request.clone()).await;
+    let first = ctx.submit(request.clone()).await;
     let again = SubmitRequest {
         input: json("\"another input\""),
         priority: 0,
         ..request.clone()
     };
-    let second = room.another().await.submit(again).await.unwrap();
-    assert!(second.duplicate, "the second submit says so");
-    assert_eq!(second.task, first, "nothing of the first has changed");
+    let second = ctx.new_engine().await.submit(again).await.unwrap();
+    assert!(
+        second.duplicate,
+        "the second submit is reported as a duplicate"
+    );
+    assert_eq!(second.task, first, "the first task is unchanged");
 
-    let (task, lease) = room.claim_one().await;
-    room.engine.complete(task.id, lease, None).await.unwrap();
-    let third = room.engine.submit(request).await.unwrap();
+    let (task, lease) = ctx.claim_one().await;
+    ctx.engine.complete(task.id, lease, None).await.unwrap();
+    let third = ctx.engine.submit(request).await.unwrap();
     assert!(third.duplicate);
     assert_eq!(
         third.task.status,
         Status::Completed,
-        "an end is not undone by a submit"
+        "a repeated submit does not reopen a finished task"
     );
-    room.nothing_to_claim().await;
+    ctx.assert_nothing_to_claim().await;
 }
 
-pub(super) async fn keeps_payloads_to_the_byte(room: &Room<'_>) {
+pub(super) async fn stores_payloads_byte_for_byte(ctx: &TestContext<'_>) {
     let texts = [
         "null",
         "\"\\u0000 \\ud83d\\ude00 ü\"",
@@ -110,64 +113,68 @@ pub(super) async fn keeps_payloads_to_the_byte(room: &Room<'_>) {
     for text in texts {
         let request = SubmitRequest {
             input: json(text),
-            ..room.request()
+            ..ctx.submit_request()
         };
-        let task = room.submit(request).await;
-        let (claimed, lease) = room.claim_one().await;
-        let input = room.engine.input(&claimed).await.unwrap();
+        let task = ctx.submit(request).await;
+        let (claimed, lease) = ctx.claim_one().await;
+        let input = ctx.engine.input(&claimed).await.unwrap();
         assert_eq!(input.as_str(), text);
-        room.engine
+        ctx.engine
             .complete(task.id, lease, Some(input))
             .await
             .unwrap();
-        let read = room.another().await.get(task.id).await.unwrap();
-        let output = room.engine.output(&read).await.unwrap();
+        let read = ctx.new_engine().await.get(task.id).await.unwrap();
+        let output = ctx.engine.output(&read).await.unwrap();
         assert_eq!(output.unwrap().as_str(), text);
     }
-    let (task, lease) = room.running().await;
-    let ended = room.engine.complete(task.id, lease, None).await.unwrap();
-    assert_eq!(room.engine.output(&ended).await.unwrap(), None);
+    let (task, lease) = ctx.running().await;
+    let ended = ctx.engine.complete(task.id, lease, None).await.unwrap();
+    assert_eq!(ctx.engine.output(&ended).await.unwrap(), None);
 }
 
-pub(super) async fn keeps_large_payloads(room: &Room<'_>) {
+pub(super) async fn stores_large_payloads(ctx: &TestContext<'_>) {
     let input = json(&format!("\"{}\"", "i".repeat(100 * 1024)));
     let output = json(&format!("\"{}\"", "o".repeat(100 * 1024)));
     let request = SubmitRequest {
         input: input.clone(),
-        ..room.request()
+        ..ctx.submit_request()
     };
-    let task = room.submit(request).await;
-    let (claimed, lease) = room.claim_one().await;
-    assert_eq!(room.engine.input(&claimed).await.unwrap(), input);
-    room.engine
+    let task = ctx.submit(request).await;
+    let (claimed, lease) = ctx.claim_one().await;
+    assert_eq!(ctx.engine.input(&claimed).await.unwrap(), input);
+    ctx.engine
         .complete(task.id, lease, Some(output.clone()))
         .await
         .unwrap();
-    let other = room.another().await;
+    let other = ctx.new_engine().await;
     let read = other.get(task.id).await.unwrap();
     assert_eq!(other.input(&read).await.unwrap(), input);
     assert_eq!(other.output(&read).await.unwrap(), Some(output));
 }
 
-pub(super) async fn reports_each_of_many(room: &Room<'_>) {
+pub(super) async fn returns_one_result_per_submit(ctx: &TestContext<'_>) {
     let requests: Vec<_> = (0..20)
         .map(|n| SubmitRequest {
             input: json(&n.to_string()),
             priority: if n == 7 { 10 } else { 5 },
-            ..room.request()
+            ..ctx.submit_request()
         })
         .collect();
-    let results = room.engine.submit_many(requests).await;
+    let results = ctx.engine.submit_many(requests).await;
     assert_eq!(results.len(), 20);
     for (n, result) in results.into_iter().enumerate() {
         if n == 7 {
-            out_of_bounds(result, "priority");
+            assert_out_of_bounds(result, "priority");
             continue;
         }
         let task = result.unwrap().task;
-        let input = room.engine.input(&task).await.unwrap();
-        assert_eq!(input.as_str(), n.to_string(), "answers come in order");
-        assert_eq!(room.get(task.id).await, task);
+        let input = ctx.engine.input(&task).await.unwrap();
+        assert_eq!(
+            input.as_str(),
+            n.to_string(),
+            "results are in the order of the requests"
+        );
+        assert_eq!(ctx.get(task.id).await, task);
     }
-    assert!(room.engine.submit_many(Vec::new()).await.is_empty());
+    assert!(ctx.engine.submit_many(Vec::new()).await.is_empty());
 }

@@ -1,4 +1,4 @@
-//! Which queues are paused: one small object, changed by compare-and-swap and read by workers after each signal.
+//! The paused queues: one small object, changed by compare-and-swap and read by workers after each signal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use super::DirectEngine;
 
-/// How often the record is tried to be changed.
+/// How often a change of the record is tried.
 const TRIES_MAX: u32 = 32;
-/// How many operations the record remembers.
+/// How many operations the record keeps.
 const RECENT_OPS_MAX: usize = 32;
 
-/// What is stored of the queues.
+/// The stored record.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct QueuesRecord {
     revision: u64,
@@ -27,13 +27,13 @@ pub(super) struct QueuesRecord {
     op_id: Option<OpId>,
     #[serde(default)]
     recent_ops: Vec<OpId>,
-    /// The paused queues, and since when they are.
+    /// The paused queues, with the time when each was paused.
     #[serde(default)]
     paused: BTreeMap<QueueName, Timestamp>,
 }
 
 impl QueuesRecord {
-    /// Pauses a queue or lets it go on.
+    /// Pauses or resumes a queue.
     pub(super) fn set(&mut self, queue: &QueueName, paused: bool, op: OpId, now: Timestamp) {
         if paused {
             self.paused.insert(queue.clone(), now);
@@ -48,58 +48,58 @@ impl QueuesRecord {
 }
 
 #[derive(Default)]
-pub(super) struct Queues {
-    known: tokio::sync::Mutex<Known>,
+pub(super) struct PausedQueues {
+    cache: tokio::sync::Mutex<PausedCache>,
 }
 
 #[derive(Default)]
-struct Known {
-    /// When the record was last asked for, and after which signal.
-    asked: Option<(Duration, u64)>,
+struct PausedCache {
+    /// When the record was last read, and at which signal epoch.
+    fetched: Option<(Duration, u64)>,
     tag: Option<Tag>,
     paused: BTreeSet<QueueName>,
 }
 
 impl DirectEngine {
-    /// The paused queues, as of the last signal, or of the fallback interval: whoever resumes a queue may die before the
-    /// signal is given.
+    /// The paused queues, read again after each signal and at the fallback interval: a process that resumes a queue may die
+    /// before it writes the signal.
     pub(super) async fn paused(&self) -> Result<BTreeSet<QueueName>, EngineError> {
         let epoch = self.shared.signal.epoch();
-        let mut known = self.shared.queues.known.lock().await;
+        let mut cache = self.shared.paused_queues.cache.lock().await;
         let at = self.runtime().monotonic();
-        let is_fresh = |(asked_at, asked_epoch)| {
-            asked_epoch == epoch && at < asked_at + self.config().fallback_interval
+        let is_fresh = |(fetched_at, fetched_epoch)| {
+            fetched_epoch == epoch && at < fetched_at + self.config().fallback_interval
         };
-        if known.asked.is_some_and(is_fresh) {
-            return Ok(known.paused.clone());
+        if cache.fetched.is_some_and(is_fresh) {
+            return Ok(cache.paused.clone());
         }
-        let found = match &known.tag {
+        let result = match &cache.tag {
             Some(tag) => self.client().get_if_changed(QUEUES_KEY, tag).await,
             None => self.client().get(QUEUES_KEY).await.map(Some),
         };
-        match found {
+        match result {
             Ok(None) => {}
             Ok(Some(object)) => {
-                known.paused = decode(&object)?.paused.into_keys().collect();
-                known.tag = Some(object.tag);
+                cache.paused = decode(&object)?.paused.into_keys().collect();
+                cache.tag = Some(object.tag);
             }
             Err(StoreError::NotFound { .. }) => {
-                known.paused.clear();
-                known.tag = None;
+                cache.paused.clear();
+                cache.tag = None;
             }
             Err(error) => return Err(error.into()),
         }
-        known.asked = Some((at, epoch));
-        Ok(known.paused.clone())
+        cache.fetched = Some((at, epoch));
+        Ok(cache.paused.clone())
     }
 
-    /// The paused queues, whatever was signalled: who asks has not come to wait for signals.
+    /// The paused queues, always read again: for callers that do not wait for signals.
     pub(super) async fn paused_now(&self) -> Result<BTreeSet<QueueName>, EngineError> {
-        self.shared.queues.known.lock().await.asked = None;
+        self.shared.paused_queues.cache.lock().await.fetched = None;
         self.paused().await
     }
 
-    /// Pauses a queue or lets it go on. Doing it twice is doing it once.
+    /// Pauses or resumes a queue. Idempotent.
     pub(super) async fn set_paused(
         &self,
         queue: &QueueName,
@@ -113,7 +113,7 @@ impl DirectEngine {
                 Err(error) => return Err(error.into()),
             };
             if record.paused.contains_key(queue) == paused {
-                // Whoever has done it may have failed to tell.
+                // The process that made the change may have failed to write the signal.
                 self.shared.signal.touch().await;
                 return Ok(());
             }
@@ -133,7 +133,7 @@ impl DirectEngine {
             }
         }
         Err(EngineError::BadRequest(format!(
-            "the list of paused queues is being changed by others without a pause; try to change {queue} again"
+            "the list of paused queues keeps being changed by other writers; try to change {queue} again"
         )))
     }
 }

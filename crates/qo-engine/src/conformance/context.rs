@@ -1,4 +1,4 @@
-//! One check's own queue, type and worker in a space that all checks share, and the few steps that most checks take.
+//! The queue, task type and worker of one check, and helpers that most checks use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::api::{ClaimRequest, SubmitRequest, Submitted, WorkerInfo};
 use crate::engine::Engine;
 use crate::error::EngineError;
 
-/// How long anything may take that should happen at once: a busy machine is slow, and no check waits for it without need.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-pub(super) const PATIENCE_MS: u64 = 20_000;
+/// How long a check waits for a condition that is normally met quickly. The limit is generous because test machines can be slow.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const TIMEOUT_MS: u64 = 20_000;
 
-/// How far two readings of the time may be off: a store tells whole seconds, and the more often it is asked, the better a
-/// process knows what it means, so that what it takes for the time may also go back a little.
+/// How far two readings of the store's clock may differ. A store reports whole seconds, and each response narrows the estimate, so
+/// the estimated time can also go back a little.
 pub(super) const CLOCK_SLACK_MS: u64 = 1_500;
 
-/// One check's part of the space.
-pub(super) struct Room<'a> {
+/// The environment of one check.
+pub(super) struct TestContext<'a> {
     pub(super) harness: &'a dyn Harness,
     pub(super) engine: Arc<dyn Engine>,
     pub(super) queue: QueueName,
@@ -32,7 +32,7 @@ pub(super) struct Room<'a> {
     pub(super) worker: WorkerId,
 }
 
-impl<'a> Room<'a> {
+impl<'a> TestContext<'a> {
     pub(super) fn new(harness: &'a dyn Harness, engine: Arc<dyn Engine>, check: &str) -> Self {
         let number = harness.runtime().random() >> 32;
         let short: String = check.chars().take(48).collect();
@@ -45,8 +45,8 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// A new process on the same space.
-    pub(super) async fn another(&self) -> Arc<dyn Engine> {
+    /// A new engine on the same store, as in another process.
+    pub(super) async fn new_engine(&self) -> Arc<dyn Engine> {
         self.harness.engine().await
     }
 
@@ -54,12 +54,12 @@ impl<'a> Room<'a> {
         self.harness.runtime().new_task_id()
     }
 
-    pub(super) async fn pass(&self, duration: Duration) {
+    pub(super) async fn sleep(&self, duration: Duration) {
         self.harness.runtime().sleep(duration).await;
     }
 
-    /// A request in this room's queue.
-    pub(super) fn request(&self) -> SubmitRequest {
+    /// A submit request for the check's queue and type, with default settings.
+    pub(super) fn submit_request(&self) -> SubmitRequest {
         SubmitRequest {
             queue: self.queue.clone(),
             ..SubmitRequest::new(self.task_type.clone(), json("{\"n\":1}"))
@@ -68,26 +68,29 @@ impl<'a> Room<'a> {
 
     pub(super) async fn submit(&self, request: SubmitRequest) -> Task {
         let Submitted { task, duplicate } = self.engine.submit(request).await.unwrap();
-        assert!(!duplicate, "a new task is no duplicate");
+        assert!(
+            !duplicate,
+            "the submit of a new task was reported as a duplicate"
+        );
         task
     }
 
-    /// A task with the default settings.
+    /// Submits a task with the default settings.
     pub(super) async fn submit_one(&self) -> Task {
-        self.submit(self.request()).await
+        self.submit(self.submit_request()).await
     }
 
-    /// A task that is retried at once.
-    pub(super) async fn submit_impatient(&self, max_retries: u32) -> Task {
-        let mut request = self.request();
+    /// Submits a task whose retries are due after 1 ms.
+    pub(super) async fn submit_with_instant_retry(&self, max_retries: u32) -> Task {
+        let mut request = self.submit_request();
         request.max_retries = max_retries;
         request.retry_policy.initial_interval_ms = 1;
         request.retry_policy.max_interval_ms = 1;
         self.submit(request).await
     }
 
-    /// A wish for work of this room, without waiting.
-    pub(super) fn wish(&self, max: usize) -> ClaimRequest {
+    /// A claim request for the check's queue and type, without waiting.
+    pub(super) fn claim_request(&self, max: usize) -> ClaimRequest {
         ClaimRequest {
             queues: vec![self.queue.clone()],
             max,
@@ -95,7 +98,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Says that this room's worker is there.
+    /// Registers the check's worker.
     pub(super) async fn register(&self, engine: &dyn Engine) -> WorkerInfo {
         let mut worker = WorkerInfo::new(self.worker.clone(), engine.now());
         worker.queues = vec![self.queue.clone()];
@@ -103,20 +106,20 @@ impl<'a> Room<'a> {
         worker
     }
 
-    /// Up to `max` tasks; waits for the first.
+    /// Claims up to `max` tasks and waits for the first.
     pub(super) async fn claim(&self, max: usize) -> Vec<Task> {
-        let wish = ClaimRequest {
-            wait_ms: PATIENCE_MS,
-            ..self.wish(max)
+        let request = ClaimRequest {
+            wait_ms: TIMEOUT_MS,
+            ..self.claim_request(max)
         };
-        self.engine.claim(&wish).await.unwrap()
+        self.engine.claim(&request).await.unwrap()
     }
 
-    /// The one task that there is, and its lease.
+    /// Claims one task and returns it with its lease.
     pub(super) async fn claim_one(&self) -> (Task, LeaseId) {
         let mut tasks = self.claim(1).await;
-        let task = tasks.pop().expect("there is something to claim");
-        assert!(tasks.is_empty(), "one was asked for");
+        let task = tasks.pop().expect("a task can be claimed");
+        assert!(tasks.is_empty(), "more than one task was claimed");
         assert_eq!(task.status, Status::Running);
         let lease = task.lease_id.expect("a claimed task has a lease");
         (task, lease)
@@ -130,49 +133,53 @@ impl<'a> Room<'a> {
         (task, lease)
     }
 
-    /// Submits a task and brings it to its end.
+    /// Submits, claims and completes a task.
     pub(super) async fn completed(&self) -> Task {
         let (task, lease) = self.running().await;
         let output = Some(json("\"done\""));
         self.engine.complete(task.id, lease, output).await.unwrap()
     }
 
-    pub(super) async fn nothing_to_claim(&self) {
-        let claimed = self.engine.claim(&self.wish(10)).await.unwrap();
-        assert_eq!(claimed, [], "nothing should be handed out");
+    pub(super) async fn assert_nothing_to_claim(&self) {
+        let claimed = self.engine.claim(&self.claim_request(10)).await.unwrap();
+        assert_eq!(claimed, [], "expected no claimable tasks");
     }
 
     pub(super) async fn get(&self, id: TaskId) -> Task {
         self.engine.get(id).await.unwrap()
     }
 
-    /// Looks again and again until something is there.
-    pub(super) async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    /// Polls until `poll` returns a value. `condition` describes what it waits for.
+    pub(super) async fn poll_until<T>(
+        &self,
+        condition: &str,
+        mut poll: impl AsyncFnMut() -> Option<T>,
+    ) -> T {
         let runtime = self.harness.runtime();
-        let deadline = runtime.monotonic() + PATIENCE;
+        let deadline = runtime.monotonic() + TIMEOUT;
         loop {
-            if let Some(found) = look().await {
-                return found;
+            if let Some(value) = poll().await {
+                return value;
             }
             assert!(
                 runtime.monotonic() < deadline,
-                "waited in vain until {what}"
+                "timed out waiting until {condition}"
             );
             runtime.sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// Waits until tasks that were due at the latest then are due by the clock of any process.
-    pub(super) async fn due_everywhere(&self, engine: &dyn Engine, last: Timestamp) {
-        self.until("all are due", async || {
+    /// Waits until a task that is due at `last` is due by the clock of every process.
+    pub(super) async fn wait_until_due_everywhere(&self, engine: &dyn Engine, last: Timestamp) {
+        self.poll_until("all tasks are due", async || {
             (engine.now() > last.plus_millis(CLOCK_SLACK_MS)).then_some(())
         })
         .await;
     }
 
-    /// Maintains until the task is no longer running, and returns it.
-    pub(super) async fn maintain_until_ended(&self, id: TaskId) -> Task {
-        self.until("maintenance ends the attempt", async || {
+    /// Runs maintenance until the task is no longer running, and returns the task.
+    pub(super) async fn maintain_until_not_running(&self, id: TaskId) -> Task {
+        self.poll_until("maintenance ends the attempt", async || {
             self.harness.maintain().await;
             let task = self.get(id).await;
             (task.status != Status::Running).then_some(task)
@@ -180,23 +187,26 @@ impl<'a> Room<'a> {
         .await
     }
 
-    /// Runs jobs beside each other, on all threads that there are.
-    pub(super) async fn at_once<T: Send + 'static>(&self, jobs: Vec<BoxFuture<T>>) -> Vec<T> {
+    /// Runs jobs concurrently, on all threads of the runtime.
+    pub(super) async fn run_concurrently<T: Send + 'static>(
+        &self,
+        jobs: Vec<BoxFuture<T>>,
+    ) -> Vec<T> {
         let runtime = self.harness.runtime();
-        let answers: Vec<_> = jobs
+        let receivers: Vec<_> = jobs
             .into_iter()
             .map(|job| {
-                let (answer, answered) = oneshot::channel();
+                let (sender, receiver) = oneshot::channel();
                 runtime.spawn(Box::pin(async move {
-                    // The receiver is only gone if the check has failed already.
-                    let _ = answer.send(job.await);
+                    // The receiver is dropped only if the check has failed already.
+                    let _ = sender.send(job.await);
                 }));
-                answered
+                receiver
             })
             .collect();
         let mut results = Vec::new();
-        for answer in answers {
-            results.push(answer.await.expect("the job came to its end"));
+        for receiver in receivers {
+            results.push(receiver.await.expect("the job finished"));
         }
         results
     }
@@ -224,21 +234,27 @@ pub(super) fn rejection<T: std::fmt::Debug>(result: Result<T, EngineError>) -> R
     }
 }
 
-/// Expects that there is no such task.
-pub(super) fn not_found<T: std::fmt::Debug>(result: Result<T, EngineError>, id: TaskId) {
+/// Asserts that the task does not exist.
+pub(super) fn assert_not_found<T: std::fmt::Debug>(result: Result<T, EngineError>, id: TaskId) {
     assert_eq!(rejection(result), Rejection::NotFound { id });
 }
 
-/// Expects that the task is in a status in which this cannot be done.
-pub(super) fn wrong_status<T: std::fmt::Debug>(result: Result<T, EngineError>, expected: Status) {
+/// Asserts that the operation is rejected because of the task's status.
+pub(super) fn assert_wrong_status<T: std::fmt::Debug>(
+    result: Result<T, EngineError>,
+    expected: Status,
+) {
     match rejection(result) {
         Rejection::WrongStatus { status, .. } => assert_eq!(status, expected),
         other => panic!("expected a wrong status, got {other:?}"),
     }
 }
 
-/// Expects that a field is refused by its name.
-pub(super) fn out_of_bounds<T: std::fmt::Debug>(result: Result<T, EngineError>, expected: &str) {
+/// Asserts that the value of the named field is rejected.
+pub(super) fn assert_out_of_bounds<T: std::fmt::Debug>(
+    result: Result<T, EngineError>,
+    expected: &str,
+) {
     match rejection(result) {
         Rejection::OutOfBounds { field, .. } => assert_eq!(field, expected),
         other => panic!("expected {expected} to be out of bounds, got {other:?}"),
