@@ -51,7 +51,7 @@ impl Broker {
         BrokerHandle {
             id: self.elector.id().to_owned(),
             gate: Arc::clone(&self.gate),
-            known: self.elector.known(),
+            known: self.elector.last_record(),
         }
     }
 
@@ -168,7 +168,7 @@ impl BrokerHandle {
 
     /// Returns once this process does not lead in this epoch any more.
     pub async fn over(&self, epoch: u64) {
-        self.gate.over(epoch).await;
+        self.gate.epoch_ended(epoch).await;
     }
 
     /// Where the leader is, if it is another process and says where.
