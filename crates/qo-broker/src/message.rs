@@ -33,7 +33,7 @@ impl<Q, R> Call<Q, R> {
         (call, response)
     }
 
-    /// A call whose response nobody waits for.
+    /// A call without a caller.
     pub(super) fn without_caller(request: Q) -> Self {
         Self {
             request,
@@ -116,7 +116,7 @@ impl Message {
         with_call!(self, call => call.refuse(error));
     }
 
-    /// Sends the response. Returns the claimed tasks that nobody received.
+    /// Sends the response. Returns the claimed tasks that were not received.
     pub(super) fn deliver(self) -> Vec<Arc<Task>> {
         if let Self::Claim(call) = self {
             return call.deliver().unwrap_or_default();

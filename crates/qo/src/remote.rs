@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use qo_remote::RemoteEngine;
-use qo_remote::{Discovery, Found, InvalidServer, RemoteConfig, Token};
+use qo_remote::{BrokerAddress, Discovery, InvalidServer, RemoteConfig, Token};
 use qo_store::OpenOptions;
 use qo_store::runtime::Runtime;
 
@@ -32,7 +32,7 @@ pub(crate) async fn open(
 
 /// The queue of a broker that was found, and that is looked for again when it does not serve any more.
 pub(crate) async fn open_found(
-    found: &Found,
+    found: &BrokerAddress,
     discovery: Arc<dyn Discovery>,
     options: &OpenOptions,
     runtime: Arc<dyn Runtime>,

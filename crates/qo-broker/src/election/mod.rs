@@ -133,7 +133,7 @@ impl ElectionConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ElectionError {
     /// Another process leads now.
-    #[error("this broker no longer leads: the leader of epoch {epoch} is {holder} at {address}")]
+    #[error("this broker no longer leads: epoch {epoch}, leader {holder}, address {address}")]
     Lost {
         /// The newer epoch.
         epoch: u64,

@@ -126,18 +126,18 @@ impl BrokerRecord {
 
     /// The error for a process that no longer leads.
     pub(super) fn lost(&self) -> ElectionError {
-        let nobody = || "nobody".to_owned();
+        let none = || "none".to_owned();
         ElectionError::Lost {
             epoch: self.epoch,
             holder: self
                 .holder
                 .as_ref()
-                .map_or_else(nobody, |holder| holder.id.clone()),
+                .map_or_else(none, |holder| holder.id.clone()),
             address: self
                 .holder
                 .as_ref()
                 .and_then(|holder| holder.address.clone())
-                .unwrap_or_else(|| "no address".to_owned()),
+                .unwrap_or_else(none),
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use qo_broker::election::{BrokerRecord, Holder};
-use qo_remote::{Discovery, Found};
+use qo_remote::{BrokerAddress, Discovery};
 use qo_store::StoreClient;
 
 use super::Place;
@@ -31,7 +31,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// What a client found.
 pub(super) enum Sought {
     /// A broker that answers.
-    Broker(Found),
+    Broker(BrokerAddress),
     /// Nobody who leads.
     Nobody,
 }
@@ -81,7 +81,7 @@ impl<'a> Seeker<'a> {
                 }
             } else {
                 let age = self.client.now().since(holder.heartbeat);
-                if age >= self.place.leadership.heartbeat_patience() {
+                if age >= self.place.leadership.heartbeat_timeout() {
                     return Ok(Sought::Nobody);
                 }
                 if waited >= HOLDER_PATIENCE {
@@ -95,18 +95,18 @@ impl<'a> Seeker<'a> {
         }
     }
 
-    async fn is_alive(&self, found: &Found) -> bool {
+    async fn is_alive(&self, found: &BrokerAddress) -> bool {
         tokio::select! {
             biased;
             heard = self.place.pinger.is_alive(&found.url, &found.id) => heard,
-            () = self.place.runtime.sleep(self.place.leadership.ping_patience) => false,
+            () = self.place.runtime.sleep(self.place.leadership.ping_timeout) => false,
         }
     }
 }
 
 /// Where a leader is reached.
-fn found(holder: &Holder) -> Option<Found> {
-    Some(Found {
+fn found(holder: &Holder) -> Option<BrokerAddress> {
+    Some(BrokerAddress {
         url: holder.address.clone()?,
         id: holder.id.clone(),
     })
@@ -125,7 +125,7 @@ impl InStore {
 
 #[async_trait]
 impl Discovery for InStore {
-    async fn find(&self) -> Result<Found, String> {
+    async fn find(&self) -> Result<BrokerAddress, String> {
         let record = match BrokerRecord::read(&self.client).await {
             Ok(record) => record,
             Err(error) => return Err(error.to_string()),
