@@ -1,4 +1,4 @@
-//! Applying one message to the state: what it changes, and its response once that is durable.
+//! Applies one message to the state: its changes, and the response to send once they are durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,32 +14,32 @@ use super::journal::{GroupChanges, Journal};
 use super::message::{Accepted, ClaimOrder, ListOrder, Listed, Message, Submit};
 use super::notify::operation_of;
 
-/// How many expired leases and tasks one commit ends.
+/// The most expired leases and tasks that one commit ends.
 const EXPIRED_PER_COMMIT: usize = 1_000;
-/// How many tasks a list looks at before it returns what it has found, so that the loop is not held up.
-const LOOKED_AT_MAX: usize = 10_000;
-/// What a record takes beside its input, about.
+/// The most tasks that a list reads before it returns, so that it does not block the loop.
+const SCANNED_MAX: usize = 10_000;
+/// The approximate size of a record without its input.
 pub(super) const RECORD_BYTES: u64 = 700;
 
-/// What applying a message led to.
+/// The outcome of applying a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Applied {
-    /// The message has its response, which says something about the state.
+    /// The message has a response that depends on the state.
     Responded,
-    /// The message has its response, which only says that there is nothing to claim.
+    /// The message has a response that only says that there is nothing to claim.
     Empty,
     /// The claim waits for tasks.
     Waits,
 }
 
-/// The state, and what applying to it needs.
-pub(super) struct Space {
+/// Applies messages to the state.
+pub(super) struct Applier {
     pub(super) state: QueueState,
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) lease_margin_ms: u64,
 }
 
-impl Space {
+impl Applier {
     pub(super) fn apply<J: Journal>(
         &mut self,
         journal: &J,
@@ -61,9 +61,9 @@ impl Space {
                 } else if call.request.until > self.runtime.monotonic() {
                     return Applied::Waits;
                 } else {
-                    let nothing = self.nothing_for(&call.request);
-                    let is_empty = nothing.is_ok();
-                    call.respond(nothing);
+                    let response = self.empty_claim_response(&call.request);
+                    let is_empty = response.is_ok();
+                    call.respond(response);
                     if is_empty {
                         return Applied::Empty;
                     }
@@ -87,7 +87,7 @@ impl Space {
                     Request::Resume(queue)
                 };
                 self.command(request, now, changes);
-                changes.woke |= !paused;
+                changes.may_be_claimable |= !paused;
                 call.respond(Ok(()));
             }
             Message::Purge(call) => {
@@ -112,7 +112,7 @@ impl Space {
         Applied::Responded
     }
 
-    /// Ends what has expired. Renewals of the same group come first, so that one that is just in time counts.
+    /// Ends expired leases and tasks. Renewals of the same group are applied first, so a renewal that is just in time counts.
     pub(super) fn expire(
         &mut self,
         now: Timestamp,
@@ -130,11 +130,11 @@ impl Space {
             jitter: self.jitter(),
         };
         if let Outcome::Expired(ids) = self.command(request, now, changes) {
-            changes.woke |= ids.into_iter().any(|id| self.is_pending(id));
+            changes.may_be_claimable |= ids.into_iter().any(|id| self.is_pending(id));
         }
     }
 
-    /// Hands out what is due, if anything is.
+    /// Claims due tasks, if there are any.
     pub(super) fn claim(
         &mut self,
         order: &ClaimOrder,
@@ -165,8 +165,11 @@ impl Space {
         }
     }
 
-    /// What a claim is told that found nothing until its wait was over.
-    pub(super) fn nothing_for(&self, order: &ClaimOrder) -> Result<Vec<Arc<Task>>, EngineError> {
+    /// The response to a claim that found nothing until its wait was over.
+    pub(super) fn empty_claim_response(
+        &self,
+        order: &ClaimOrder,
+    ) -> Result<Vec<Arc<Task>>, EngineError> {
         let all_paused = !order.request.queues.is_empty()
             && order
                 .request
@@ -186,10 +189,10 @@ impl Space {
         Some(due.since(now))
     }
 
-    /// How long ago by `now` a lease must have run out: as long as the margin says, if it is as early as it can be.
+    /// How long before `now` a lease must have expired: the configured margin, counted from the earliest possible time.
     fn margin_ms(&self, now: Timestamp, earliest: Timestamp) -> u64 {
-        let doubt_ms = u64::try_from(now.since(earliest).as_millis()).unwrap_or(u64::MAX);
-        self.lease_margin_ms.saturating_add(doubt_ms)
+        let uncertainty_ms = u64::try_from(now.since(earliest).as_millis()).unwrap_or(u64::MAX);
+        self.lease_margin_ms.saturating_add(uncertainty_ms)
     }
 
     fn act(
@@ -203,10 +206,10 @@ impl Space {
         match self.command(Request::Task { id, action }, now, changes) {
             Outcome::Applied { id } => {
                 let task = self.task(id)?;
-                changes.woke |= task.status == Status::Pending;
+                changes.may_be_claimable |= task.status == Status::Pending;
                 Ok(task)
             }
-            outcome => Err(refused(outcome, id)),
+            outcome => Err(rejection_error(outcome, id)),
         }
     }
 
@@ -227,12 +230,12 @@ impl Space {
                 if !duplicate {
                     changes.submitted.push(id);
                     changes.input_bytes += bytes;
-                    changes.woke = true;
+                    changes.may_be_claimable = true;
                 }
                 let task = self.task(id)?;
                 Ok(Accepted { task, duplicate })
             }
-            outcome => Err(refused(outcome, submit.id)),
+            outcome => Err(rejection_error(outcome, submit.id)),
         }
     }
 
@@ -246,11 +249,11 @@ impl Space {
         match self.command(Request::Purge(id), now, changes) {
             Outcome::Purged { .. } => {
                 let task = task?;
-                changes.note_removed(&task);
+                changes.record_removed(&task);
                 changes.removed.push(Task::clone(&task));
                 Ok(task)
             }
-            outcome => Err(refused(outcome, id)),
+            outcome => Err(rejection_error(outcome, id)),
         }
     }
 
@@ -259,8 +262,8 @@ impl Space {
             tasks: Vec::new(),
             last: None,
         };
-        for (looked_at, task) in self.state.tasks_after(order.after).enumerate() {
-            if listed.tasks.len() >= order.limit || looked_at >= LOOKED_AT_MAX {
+        for (scanned, task) in self.state.tasks_after(order.after).enumerate() {
+            if listed.tasks.len() >= order.limit || scanned >= SCANNED_MAX {
                 return listed;
             }
             listed.last = Some(task.id);
@@ -296,7 +299,7 @@ impl Space {
         let op = self.runtime.new_op_id();
         let operation = operation_of(&request);
         let (outcome, changed) = self.state.apply(StateCommand { op, request }, now);
-        changes.note(operation, &changed.tasks, &self.state);
+        changes.record_changed(operation, &changed.tasks, &self.state);
         changes.add(changed);
         outcome
     }
@@ -317,7 +320,7 @@ impl Space {
     }
 }
 
-/// Random bits that spread waits.
+/// Random bits that spread delays.
 pub(super) fn jitter(runtime: &dyn Runtime) -> Jitter {
     #[expect(
         clippy::cast_possible_truncation,
@@ -326,11 +329,11 @@ pub(super) fn jitter(runtime: &dyn Runtime) -> Jitter {
     Jitter::new(runtime.random() as u32)
 }
 
-/// Why a command did nothing.
-fn refused(outcome: Outcome, id: TaskId) -> EngineError {
+/// The error of a command that changed nothing.
+fn rejection_error(outcome: Outcome, id: TaskId) -> EngineError {
     match outcome {
         Outcome::Rejected(rejection) => rejection.into(),
-        // No other outcome belongs to the commands that come here.
+        // These commands have no other outcome.
         _ => Rejection::NotFound { id }.into(),
     }
 }

@@ -1,24 +1,25 @@
-//! The one loop that changes the state.
+//! The commit loop, the only code that changes the state.
 //!
 //! ```text
-//! callers ──► bounded channel ──► group ──► applied in order ──► one write ──► every caller gets its own answer
+//! callers ──► bounded channel ──► group ──► applied in order ──► one write ──► every caller gets its own response
 //!                                   ▲                               │
 //!             the next group forms ─┘◄──────── meanwhile ───────────┘
 //! ```
 //!
-//! Why it is right:
-//! - Everything that reads or changes the state goes through this loop, in one order, so that there is nothing to lock.
-//! - No caller is answered before the write that holds its change is durable, and no read before everything that it saw is.
-//! - A wish that the rules refuse changes nothing, and its refusal goes to its caller alone.
-//! - A caller that goes away before its wish is taken in leaves nothing. Afterwards the wish is carried out whole; what a
-//!   claim handed out to a caller that has gone is released at once, and not counted.
-//! - A group whose write was lost to somebody else is applied again, from the callers' wishes, to what is stored now.
-//! - Leases are ended by the earliest that the store's time can be, which no local clock that is set can move.
-//! - A group whose write failed is told so, and the state is loaded anew before the next one: nothing that is in doubt is
-//!   ever built upon.
+//! Why it is correct:
+//! - Everything that reads or changes the state goes through this loop, in one order, so there is nothing to lock.
+//! - A caller gets its response only when the write that contains its change is durable. A read gets its response only when
+//!   everything that it read is durable.
+//! - A request that the rules reject changes nothing, and only its caller gets the rejection.
+//! - A request whose caller goes away before it is applied has no effect. After that it is carried out in full. Tasks that were
+//!   claimed for a caller that has gone are released at once, and the attempt is not counted.
+//! - A group whose write lost against another process is applied again, from the callers' requests, to what is stored now.
+//! - Leases are ended by the earliest possible store time, which setting a local clock cannot change.
+//! - The callers of a group whose write failed get the error, and the state is loaded again before the next group: no change
+//!   ever builds on a write with an unknown outcome.
 
-mod landing;
 mod lookup;
+mod responses;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -33,52 +34,52 @@ use qo_store::runtime::{BoxFuture, Runtime, RuntimeExt};
 use qo_store::{StoreClient, StoreError};
 use tokio::sync::mpsc;
 
-use self::landing::{in_doubt, refuse_all, take_until_close};
-use super::apply::{Applied, Space};
+use self::responses::{in_doubt, refuse_all, take_until_close};
+use super::apply::{Applied, Applier};
 use super::config::BrokerConfig;
-use super::journal::{Committed, Found, GroupChanges, Journal, Want};
+use super::journal::{CommitOutcome, GroupChanges, Journal, LookupKey, LookupResult};
 use super::message::{Call, ClaimCall, Message, QueuedMessage};
-use super::notify::Told;
+use super::notify::GroupNotification;
 
-/// How often a group is tried against others who keep writing.
-const ROUNDS_MAX: u32 = 60;
-/// The longest pause between two such tries.
+/// The most attempts to write a group while other processes keep writing.
+const ATTEMPTS_MAX: u32 = 60;
+/// The longest pause between two such attempts.
 const PAUSE_MAX_MS: u64 = 200;
-/// How often callers that were just answered get a chance to come back before a group is closed.
+/// How often the loop yields to callers that just got a response, so that their next requests join the group.
 const GATHER_TURNS: usize = 3;
-/// How long the loop rests after a write failed, before it tries something of its own accord.
-const REST: Duration = Duration::from_secs(1);
-/// The longest that the loop sleeps: clocks may be set meanwhile.
+/// How long the loop waits after a failed write before it starts work of its own.
+const BACKOFF: Duration = Duration::from_secs(1);
+/// The longest sleep of the loop. It is bounded because clocks may be set meanwhile.
 const SLEEP_MAX: Duration = Duration::from_mins(1);
 
-/// A group whose write is on its way, and the result of that write.
-type Landed = (Vec<QueuedMessage>, Result<(), EngineError>);
+/// A group whose write has finished, and the result of that write.
+type WrittenGroup = (Vec<QueuedMessage>, Result<(), EngineError>);
 
-/// The loop.
+/// The commit loop.
 pub(super) struct CommitLoop<J> {
-    space: Space,
+    applier: Applier,
     journal: J,
     client: StoreClient,
     messages: mpsc::Receiver<QueuedMessage>,
     group_max: usize,
-    /// Claims that wait for work, the oldest first.
+    /// Claims that wait for tasks, the oldest first.
     waiting: VecDeque<ClaimCall>,
-    /// Whether there may be something for them.
-    disturbed: bool,
-    /// When there may next be, although nothing is submitted.
+    /// Whether the state was loaded since waiting claims were last served.
+    reloaded: bool,
+    /// When the next scheduled task becomes due for the waiting claims.
     next_due: Option<Timestamp>,
-    /// What waits for something to be looked up.
-    parked: BTreeMap<Want, Vec<QueuedMessage>>,
-    fetches: FuturesUnordered<BoxFuture<(Want, Result<Found, EngineError>)>>,
-    /// Groups whose writes are on their way, in order.
-    in_flight: FuturesOrdered<BoxFuture<Landed>>,
+    /// Messages that wait for a lookup.
+    parked: BTreeMap<LookupKey, Vec<QueuedMessage>>,
+    lookups: FuturesUnordered<BoxFuture<(LookupKey, Result<LookupResult, EngineError>)>>,
+    /// Groups whose writes are in flight, in order.
+    in_flight: FuturesOrdered<BoxFuture<WrittenGroup>>,
     /// Messages of the loop itself.
-    own: Vec<QueuedMessage>,
-    /// When the state was last known to be the newest there is.
+    own_messages: Vec<QueuedMessage>,
+    /// When the state was last known to be the newest.
     confirmed_at: Option<Duration>,
-    /// Before which nothing is done of the loop's own accord.
-    rests_until: Duration,
-    /// Why the loop has ended, for those who come too late.
+    /// Until when the loop starts no work of its own.
+    backoff_until: Duration,
+    /// The reason why the loop has ended, for callers that come later.
     ended: Arc<OnceLock<EngineError>>,
     watchers: Watchers,
 }
@@ -94,7 +95,7 @@ impl<J: Journal> CommitLoop<J> {
         ended: Arc<OnceLock<EngineError>>,
     ) -> Self {
         Self {
-            space: Space {
+            applier: Applier {
                 state,
                 runtime,
                 lease_margin_ms: config.lease_margin_ms,
@@ -104,85 +105,85 @@ impl<J: Journal> CommitLoop<J> {
             messages,
             group_max: config.group_max.max(1),
             waiting: VecDeque::new(),
-            disturbed: false,
+            reloaded: false,
             next_due: None,
             parked: BTreeMap::new(),
-            fetches: FuturesUnordered::new(),
+            lookups: FuturesUnordered::new(),
             in_flight: FuturesOrdered::new(),
-            own: Vec::new(),
+            own_messages: Vec::new(),
             confirmed_at: None,
-            rests_until: Duration::ZERO,
+            backoff_until: Duration::ZERO,
             ended,
             watchers: Watchers::default(),
         }
     }
 
-    /// Those who are told of what becomes durable.
+    /// The watchers of durable changes.
     pub(super) fn watchers(&self) -> Watchers {
         self.watchers.clone()
     }
 
-    /// Runs until the engine is closed, all of its handles are gone, or the journal is over.
+    /// Runs until the engine is closed, all of its handles are dropped, or the journal has ended.
     pub(super) async fn run(mut self) {
-        let mut over = self.journal.over();
+        let mut journal_ended = self.journal.ended();
         let mut closers = Vec::new();
         let mut batch = Vec::new();
         let mut end = EngineError::Closed;
-        let mut broken = None;
+        let mut failure = None;
         while closers.is_empty() {
-            let sleep = self.space.runtime.sleep(self.wakes_in());
+            let sleep = self.applier.runtime.sleep(self.wakes_in());
             let has_room = self.in_flight.len() < self.journal.in_flight_max();
             tokio::select! {
                 biased;
-                Some(landed) = self.in_flight.next(), if !self.in_flight.is_empty() => {
-                    if let Err(error) = self.land(landed) {
-                        broken = Some(error);
+                Some(written) = self.in_flight.next(), if !self.in_flight.is_empty() => {
+                    if let Err(error) = self.finish_group(written) {
+                        failure = Some(error);
                         break;
                     }
                 }
-                error = &mut over => {
+                error = &mut journal_ended => {
                     end = error;
                     break;
                 }
-                Some((want, found)) = self.fetches.next(), if has_room && !self.fetches.is_empty() => {
-                    let entries = self.unpark_landed(&want, found);
-                    self.commit(entries).await;
+                Some((key, result)) = self.lookups.next(), if has_room && !self.lookups.is_empty() => {
+                    let queued = self.unpark_finished(&key, result);
+                    self.commit(queued).await;
                 }
                 count = self.messages.recv_many(&mut batch, self.group_max), if has_room => {
                     if count == 0 {
                         break;
                     }
                     self.gather(&mut batch).await;
-                    let entries = take_until_close(&mut batch, &mut closers);
-                    self.commit(entries).await;
+                    let queued = take_until_close(&mut batch, &mut closers);
+                    self.commit(queued).await;
                 }
                 () = sleep, if has_room => self.commit(Vec::new()).await,
             }
         }
-        self.end(end, broken, batch, closers).await;
+        self.end(end, failure, batch, closers).await;
     }
 
-    /// Ends: what is on its way is awaited, everybody else is told that it is over. Whatever comes behind a group that is `broken`
-    /// may have seen what that one was to make durable, so that nobody can tell what it is worth, however it fared itself.
+    /// Waits for the writes in flight, and refuses all other messages. If a write failed (`failure`), the later groups may have read
+    /// changes that did not become durable, so their outcome is unknown even if their own writes succeeded.
     async fn end(
         mut self,
         end: EngineError,
-        mut broken: Option<EngineError>,
+        mut failure: Option<EngineError>,
         batch: Vec<QueuedMessage>,
         closers: Vec<Call<(), ()>>,
     ) {
         self.messages.close();
         while let Some((members, result)) = self.in_flight.next().await {
-            let result = match (&broken, result) {
+            let result = match (&failure, result) {
                 (Some(error), Ok(())) => Err(in_doubt(error)),
                 (_, result) => result,
             };
-            if let Err(error) = self.land((members, result)) {
-                broken = Some(error);
+            if let Err(error) = self.finish_group((members, result)) {
+                failure = Some(error);
             }
         }
-        let end = broken.unwrap_or(end);
-        // Those who come too late find this as soon as the channel is closed.
+        let end = failure.unwrap_or(end);
+        // Later callers get this error as soon as the channel is closed.
         let end = self.ended.get_or_init(|| end).clone();
         for call in self.waiting {
             call.refuse(&end);
@@ -199,7 +200,8 @@ impl<J: Journal> CommitLoop<J> {
         }
     }
 
-    /// Lets callers that were just answered come back, so that they share the next write. Alone, it costs a microsecond.
+    /// Waits briefly for callers that just got a response to send their next request, so that they share the next write. With no
+    /// other caller this costs a microsecond.
     async fn gather(&mut self, batch: &mut Vec<QueuedMessage>) {
         for _ in 0..GATHER_TURNS {
             tokio::task::yield_now().await;
@@ -215,17 +217,17 @@ impl<J: Journal> CommitLoop<J> {
         }
     }
 
-    /// Applies a group and makes it durable, however often others come first, within bounds.
+    /// Applies a group and makes it durable. Retries up to [`ATTEMPTS_MAX`] times if other processes write first.
     async fn commit(&mut self, mut queued: Vec<QueuedMessage>) {
-        for round in 0..ROUNDS_MAX {
-            if round > 0 {
-                let bound_ms = (4 << round.min(10)).min(PAUSE_MAX_MS);
-                let pause_ms = self.space.runtime.random_below(bound_ms);
+        for attempt in 0..ATTEMPTS_MAX {
+            if attempt > 0 {
+                let bound_ms = (4 << attempt.min(10)).min(PAUSE_MAX_MS);
+                let pause_ms = self.applier.runtime.random_below(bound_ms);
                 let pause = Duration::from_millis(pause_ms);
-                self.space.runtime.sleep(pause).await;
+                self.applier.runtime.sleep(pause).await;
             }
             if let Err(error) = self.load().await {
-                self.rest();
+                self.back_off();
                 self.refuse_overdue(&error);
                 return refuse_all(queued, &error);
             }
@@ -234,28 +236,30 @@ impl<J: Journal> CommitLoop<J> {
             if changes.is_empty() && !confirm {
                 return;
             }
-            let runtime = &self.space.runtime;
-            let told = Told::begin(&self.watchers, runtime, members.len(), &mut changes);
-            let state = &mut self.space.state;
+            let runtime = &self.applier.runtime;
+            let notification =
+                GroupNotification::begin(&self.watchers, runtime, members.len(), &mut changes);
+            let state = &mut self.applier.state;
             match self.journal.commit(state, &changes, now).await {
-                Committed::Done => {
-                    self.confirmed_at = Some(self.space.runtime.monotonic());
-                    told.land();
+                CommitOutcome::Durable => {
+                    self.confirmed_at = Some(self.applier.runtime.monotonic());
+                    notification.send();
                     return self.deliver(members);
                 }
-                Committed::Later(durable) => {
-                    let landing = async move { (members, durable.await.inspect(|()| told.land())) };
-                    self.in_flight.push_back(Box::pin(landing));
+                CommitOutcome::InFlight(durable) => {
+                    let written =
+                        async move { (members, durable.await.inspect(|()| notification.send())) };
+                    self.in_flight.push_back(Box::pin(written));
                     return;
                 }
-                Committed::Lost => queued = members,
-                Committed::Failed(error) => {
-                    self.rest();
+                CommitOutcome::Conflict => queued = members,
+                CommitOutcome::Failed(error) => {
+                    self.back_off();
                     return refuse_all(members, &error);
                 }
             }
         }
-        self.rest();
+        self.back_off();
         for QueuedMessage { message, .. } in queued {
             let error = match message.task_id() {
                 Some(id) => EngineError::Contended { id },
@@ -267,17 +271,17 @@ impl<J: Journal> CommitLoop<J> {
         }
     }
 
-    /// Loads what must be loaded.
+    /// Loads the state if the journal requires it.
     async fn load(&mut self) -> Result<(), EngineError> {
         if self.journal.must_load() {
-            self.journal.load(&mut self.space.state).await?;
-            self.disturbed = true;
+            self.journal.load(&mut self.applier.state).await?;
+            self.reloaded = true;
         }
         Ok(())
     }
 
-    /// Applies wishes in order, ends what has expired, and serves the claims that wait. Also says whether it must be made sure
-    /// that all of this was seen in the newest state there is.
+    /// Applies messages in order, ends what has expired, and serves waiting claims. Also returns whether the journal must confirm
+    /// that the state is the newest.
     fn form(
         &mut self,
         queued: Vec<QueuedMessage>,
@@ -286,45 +290,47 @@ impl<J: Journal> CommitLoop<J> {
         let mut changes = GroupChanges::for_watchers(&self.watchers);
         let mut members = Vec::with_capacity(queued.len());
         let mut confirm = self.is_poll_due();
-        let own = std::mem::take(&mut self.own);
-        for mut queued in own.into_iter().chain(queued) {
+        let own_messages = std::mem::take(&mut self.own_messages);
+        for mut queued in own_messages.into_iter().chain(queued) {
             if queued.message.is_abandoned() {
                 continue;
             }
-            if let Some(want) = self.journal.want(&self.space.state, &queued) {
-                self.park(want, queued);
+            if let Some(key) = self.journal.lookup_needed(&self.applier.state, &queued) {
+                self.park(key, queued);
                 continue;
             }
             let message = &mut queued.message;
-            let applied = self.space.apply(&self.journal, message, now, &mut changes);
+            let applied = self
+                .applier
+                .apply(&self.journal, message, now, &mut changes);
             match (applied, queued.message) {
                 (Applied::Waits, Message::Claim(call)) => {
                     // Another process may have submitted a task for it.
-                    confirm |= self.journal.poll().is_some();
+                    confirm |= self.journal.poll_intervals().is_some();
                     self.waiting.push_back(call);
                 }
                 (applied, message) => {
                     confirm = true;
-                    changes.reads |= applied == Applied::Responded;
+                    changes.reads_state |= applied == Applied::Responded;
                     let absent = queued.absent;
                     members.push(QueuedMessage { message, absent });
                 }
             }
         }
         let earliest = self.client.earliest_now();
-        self.space.expire(now, earliest, &mut changes);
+        self.applier.expire(now, earliest, &mut changes);
         let served = members.len();
         self.serve_waiting(now, &mut changes, &mut members);
         confirm |= members.len() > served;
         changes.submitted.sort_unstable();
         if !changes.is_empty() {
-            let state = &mut self.space.state;
+            let state = &mut self.applier.state;
             self.journal.retire(state, &mut changes, now);
         }
         (members, changes, confirm)
     }
 
-    /// Gives waiting claims what there is now, and tells those whose time is over that there is nothing.
+    /// Gives due tasks to waiting claims, and sends an empty response to claims whose wait is over.
     fn serve_waiting(
         &mut self,
         now: Timestamp,
@@ -332,16 +338,16 @@ impl<J: Journal> CommitLoop<J> {
         members: &mut Vec<QueuedMessage>,
     ) {
         let is_due = self.next_due.is_some_and(|due| due <= now);
-        let may_serve = self.disturbed || changes.woke || is_due;
-        self.disturbed = false;
-        let at = self.space.runtime.monotonic();
+        let may_serve = self.reloaded || changes.may_be_claimable || is_due;
+        self.reloaded = false;
+        let at = self.applier.runtime.monotonic();
         let mut still_waiting = VecDeque::with_capacity(self.waiting.len());
         for mut call in std::mem::take(&mut self.waiting) {
             if call.is_abandoned() {
                 continue;
             }
             let claimed = if may_serve {
-                self.space.claim(&call.request, now, changes)
+                self.applier.claim(&call.request, now, changes)
             } else {
                 Ok(Vec::new())
             };
@@ -351,7 +357,7 @@ impl<J: Journal> CommitLoop<J> {
                 continue;
             }
             call.respond(if is_empty {
-                self.space.nothing_for(&call.request)
+                self.applier.empty_claim_response(&call.request)
             } else {
                 claimed
             });
@@ -361,35 +367,35 @@ impl<J: Journal> CommitLoop<J> {
         self.next_due = if self.waiting.is_empty() {
             None
         } else {
-            self.space.state.next_due(now)
+            self.applier.state.next_due(now)
         };
     }
 
-    fn rest(&mut self) {
-        self.rests_until = self.space.runtime.monotonic() + REST;
+    fn back_off(&mut self) {
+        self.backoff_until = self.applier.runtime.monotonic() + BACKOFF;
     }
 
-    /// How often to look whether others have changed what is stored, as things are.
+    /// How often to check for changes by other processes at the moment.
     fn poll_interval(&self) -> Option<Duration> {
-        let poll = self.journal.poll()?;
+        let intervals = self.journal.poll_intervals()?;
         Some(if self.waiting.is_empty() {
-            poll.idle
+            intervals.idle
         } else {
-            poll.waiting
+            intervals.waiting
         })
     }
 
     fn is_poll_due(&self) -> bool {
-        let at = self.space.runtime.monotonic();
+        let at = self.applier.runtime.monotonic();
         self.poll_interval().is_some_and(|interval| {
             self.confirmed_at
                 .is_none_or(|confirmed| at >= confirmed + interval)
         })
     }
 
-    /// How long until there is something to do that nobody asks for.
+    /// How long until the loop has work of its own.
     fn wakes_in(&self) -> Duration {
-        let at = self.space.runtime.monotonic();
+        let at = self.applier.runtime.monotonic();
         let now = self.client.now();
         let mut wakes_in = SLEEP_MAX;
         if let Some(interval) = self.poll_interval() {
@@ -397,7 +403,7 @@ impl<J: Journal> CommitLoop<J> {
             wakes_in = wakes_in.min((confirmed + interval).saturating_sub(at));
         }
         let earliest = self.client.earliest_now();
-        if let Some(expires_in) = self.space.expires_in(now, earliest) {
+        if let Some(expires_in) = self.applier.expires_in(now, earliest) {
             wakes_in = wakes_in.min(expires_in);
         }
         if let Some(due) = self.next_due {
@@ -406,12 +412,13 @@ impl<J: Journal> CommitLoop<J> {
         for call in &self.waiting {
             wakes_in = wakes_in.min(call.request.until.saturating_sub(at));
         }
-        if self.disturbed && !self.waiting.is_empty() || !self.own.is_empty() {
+        if self.reloaded && !self.waiting.is_empty() || !self.own_messages.is_empty() {
             wakes_in = Duration::ZERO;
         }
-        // Time is told in milliseconds, and what falls due within this one must not keep the loop busy until it is over.
+        // Times have millisecond resolution. Without this lower bound, work that is due within the current millisecond would make the
+        // loop spin.
         wakes_in
             .max(Duration::from_millis(1))
-            .max(self.rests_until.saturating_sub(at))
+            .max(self.backoff_until.saturating_sub(at))
     }
 }

@@ -1,4 +1,4 @@
-//! What the state engines can be told.
+//! Configuration of the broker engines.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use qo_core::limits::{INLINE_PAYLOAD_MAX_BYTES, STORED_PAYLOAD_MAX_BYTES};
 pub struct BrokerConfig {
     /// How long a claim holds without a renewal.
     pub lease_ms: u64,
-    /// How much later than its time a lease is ended, against clocks that are read wrongly.
+    /// How long after its expiry a lease is ended. This tolerates errors of the clock.
     pub lease_margin_ms: u64,
-    /// How many callers may wait to be taken in; the next ones wait outside.
+    /// Capacity of the message queue. Further callers wait until it has room.
     pub queue_max: usize,
-    /// How many callers one commit serves at the most.
+    /// The most callers that one commit serves.
     pub group_max: usize,
-    /// The largest payload that is kept inside the record; a larger one is an object of its own.
+    /// The largest payload that is stored in the record. A larger one becomes its own object.
     pub inline_max_bytes: usize,
-    /// The largest input or output that is taken.
+    /// The largest input or output that is accepted.
     pub payload_max_bytes: u64,
 }
 
@@ -34,21 +34,21 @@ impl Default for BrokerConfig {
     }
 }
 
-/// Settings of the engine that keeps the queue in one JSON object. The defaults are for S3; [`JsonConfig::local`] is for
+/// Settings of the engine that stores the queue in one JSON object. The defaults are for S3; [`JsonConfig::local`] is for
 /// stores on the same machine.
 #[derive(Debug, Clone)]
 pub struct JsonConfig {
-    /// What both journals share.
+    /// Settings that both journals share.
     pub state: BrokerConfig,
-    /// A submit that would make the object larger is refused.
+    /// A submit that would make the object larger than this is rejected.
     pub object_max_bytes: u64,
-    /// How many tasks that have come to their end are kept in the object. Those that did so first are dropped first.
+    /// How many finished tasks the object keeps. The oldest are dropped first.
     pub finished_max: usize,
-    /// How long they are kept.
+    /// How long finished tasks are kept.
     pub finished_keep: Duration,
-    /// How often a process with a waiting claim asks whether others have changed the object.
+    /// How often a process with a waiting claim checks whether another process has changed the object.
     pub poll_interval: Duration,
-    /// How often a process without one does.
+    /// How often a process without a waiting claim checks it.
     pub fallback_interval: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Default for JsonConfig {
     fn default() -> Self {
         Self {
             state: BrokerConfig {
-                // The whole object is written with every commit, so that what is large is better kept beside it.
+                // Every commit writes the whole object, so large payloads are stored separately.
                 inline_max_bytes: 8 * 1024,
                 ..BrokerConfig::default()
             },
@@ -70,7 +70,7 @@ impl Default for JsonConfig {
 }
 
 impl JsonConfig {
-    /// Settings for a store on the same machine, where a request costs next to nothing.
+    /// Settings for a store on the same machine, where requests are cheap.
     pub fn local() -> Self {
         Self {
             poll_interval: Duration::from_millis(100),

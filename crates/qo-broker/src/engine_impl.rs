@@ -1,4 +1,4 @@
-//! Broker mode as an [`Engine`].
+//! The [`Engine`] implementation of broker mode.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -22,9 +22,9 @@ use super::apply::jitter;
 use super::message::{ClaimOrder, ListOrder, Listed, Message, Submit};
 
 /// How many large inputs `submit_many` stores at once.
-const PLACED_AT_ONCE: usize = 64;
-/// How many tasks `submit_many` hands to the loop at once.
-const SUBMITS_PER_ASK: usize = 1_000;
+const PLACED_CONCURRENTLY: usize = 64;
+/// How many tasks `submit_many` sends to the loop in one message.
+const SUBMITS_PER_MESSAGE: usize = 1_000;
 /// The most tasks in one page.
 const LIMIT_MAX: usize = 1_000;
 
@@ -40,7 +40,7 @@ impl BrokerEngine {
         })
     }
 
-    /// Submits what was placed; the answers come in order.
+    /// Submits tasks whose inputs are stored. The results have the order of the submits.
     async fn submit_placed(&self, submits: Vec<Submit>) -> Vec<Result<Submitted, EngineError>> {
         let count = submits.len();
         match self.call(Message::Submit, submits).await {
@@ -52,7 +52,7 @@ impl BrokerEngine {
         }
     }
 
-    /// Submits one that was placed, and clears up if nothing came of it.
+    /// Submits one task whose input is stored, and deletes the input if no task was created.
     async fn submit_alone(&self, submit: Submit) -> Result<Submitted, EngineError> {
         let copy = matches!(submit.input, qo_core::Payload::Stored(_)).then(|| Submit {
             id: submit.id,
@@ -66,12 +66,12 @@ impl BrokerEngine {
             .pop()
             .unwrap_or(Err(EngineError::Closed));
         if let Some(copy) = copy {
-            self.clear_up(&copy, &result);
+            self.delete_unused_input(&copy, &result);
         }
         result
     }
 
-    /// The core's form of an operation. The output of a completion is stored first, if it is too large for the record.
+    /// Converts an operation to the core's action. The output of a completion is stored first if it is too large for the record.
     async fn prepare(
         &self,
         id: TaskId,
@@ -109,7 +109,7 @@ impl Engine for BrokerEngine {
     ) -> Vec<Result<Submitted, EngineError>> {
         let placed: Vec<_> = futures_util::stream::iter(requests)
             .map(|request| self.place(request))
-            .buffered(PLACED_AT_ONCE)
+            .buffered(PLACED_CONCURRENTLY)
             .collect()
             .await;
         let mut results = BTreeMap::new();
@@ -120,7 +120,7 @@ impl Engine for BrokerEngine {
                 Err(error) => {
                     results.insert(index, Err(error));
                 }
-                // What may have to be looked up, or cleared up, goes its own way, so that the others need not wait for it.
+                // A submit that may need a lookup or a cleanup is sent alone, so that the others do not wait for it.
                 Ok(submit)
                     if submit.id_is_chosen
                         || submit.request.idempotency.is_some()
@@ -135,7 +135,7 @@ impl Engine for BrokerEngine {
         let mut parts: Vec<Vec<Submit>> = Vec::new();
         for (index, submit) in plain {
             match (indexes.last_mut(), parts.last_mut()) {
-                (Some(indexes), Some(part)) if part.len() < SUBMITS_PER_ASK => {
+                (Some(indexes), Some(part)) if part.len() < SUBMITS_PER_MESSAGE => {
                     indexes.push(index);
                     part.push(submit);
                 }
@@ -174,7 +174,7 @@ impl Engine for BrokerEngine {
         }
         if !request.shards.is_empty() {
             return Err(EngineError::BadRequest(
-                "only direct mode hands out tasks by shard; leave the shards out".to_owned(),
+                "only direct mode supports claims by shard; remove the shards".to_owned(),
             ));
         }
         if request.max == 0 {
@@ -200,7 +200,7 @@ impl Engine for BrokerEngine {
     ) -> Vec<Result<Task, EngineError>> {
         let mut results: Vec<_> = futures_util::stream::iter(operations)
             .map(|(id, operation)| self.prepare(id, operation))
-            .buffered(PLACED_AT_ONCE)
+            .buffered(PLACED_CONCURRENTLY)
             .collect()
             .await;
         let prepared: Vec<_> = results.iter().flatten().cloned().collect();
@@ -215,7 +215,7 @@ impl Engine for BrokerEngine {
                 Err(error) => Err(error),
                 Ok(prepared) => match applied.next().unwrap_or(Err(EngineError::Closed)) {
                     Ok(task) => Ok(Arc::unwrap_or_clone(task)),
-                    // Finished tasks are not in memory, and this way looks them up.
+                    // Finished tasks are not in memory. A single operation looks them up.
                     Err(EngineError::Rejected(Rejection::NotFound { .. })) => {
                         self.apply_one(prepared).await
                     }
@@ -226,7 +226,7 @@ impl Engine for BrokerEngine {
         tasks
     }
 
-    /// An archived task cannot be replayed, so that its payloads can go before it does.
+    /// An archived task cannot be replayed, so its payloads can be deleted before its record.
     async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
         let task = self.read(id).await?;
         if !task.status.is_terminal() {
@@ -267,7 +267,7 @@ impl Engine for BrokerEngine {
         }
     }
 
-    /// Tasks in the state and tasks beyond it are listed in the order of their ids, and merged.
+    /// Lists live and finished tasks by id, and merges both lists.
     async fn list(
         &self,
         filter: &TaskFilter,
@@ -279,8 +279,7 @@ impl Engine for BrokerEngine {
             Some(Ok(id)) => Some(id),
             Some(Err(_)) => {
                 return Err(EngineError::BadRequest(
-                    "this is not a cursor: use the one that the page before gave, unchanged"
-                        .to_owned(),
+                    "invalid cursor: use the cursor of the previous page unchanged".to_owned(),
                 ));
             }
         };
@@ -314,7 +313,7 @@ impl Engine for BrokerEngine {
     }
 
     async fn versions(&self, id: TaskId, _limit: usize) -> Result<Vec<VersionedTask>, EngineError> {
-        // A task that is not there is the clearer answer.
+        // If the task does not exist, that is the more useful error.
         self.read(id).await?;
         Err(EngineError::NotVersioned)
     }
@@ -349,13 +348,13 @@ impl Engine for BrokerEngine {
     }
 
     async fn close(&self) {
-        // An error says that it was closed before.
+        // An error means that the engine was closed already.
         let _ = self.call(Message::Close, ()).await;
     }
 }
 
-/// Both lists as one, up to the place that both have reached. A task that came to its end between the two looks is in both,
-/// and counts as the state had it.
+/// Merges both lists up to the last id that both have reached. A task that finished between the two reads is in both lists; its
+/// live version is used.
 fn merge(live: Listed, ended: Listed) -> (Vec<Task>, Option<TaskId>) {
     let reached = match (live.last, ended.last) {
         (Some(one), Some(other)) => Some(one.min(other)),

@@ -1,4 +1,4 @@
-//! What makes the changes of a group durable.
+//! The journal, which makes the changes of a group durable.
 
 use async_trait::async_trait;
 use qo_core::queue_state::Changes;
@@ -9,25 +9,25 @@ use qo_store::runtime::BoxFuture;
 
 use super::message::QueuedMessage;
 
-/// What one group changed.
+/// The changes of one group.
 #[derive(Debug, Default)]
 pub(super) struct GroupChanges {
-    /// Tasks that are new or different.
+    /// New and changed tasks.
     pub(super) tasks: Vec<TaskId>,
-    /// Those of them that are new, in the order of their ids once the group is formed.
+    /// The new ones among them, sorted by id once the group is formed.
     pub(super) submitted: Vec<TaskId>,
-    /// Tasks that are gone, as they were.
+    /// Removed tasks, as they were before.
     pub(super) removed: Vec<Task>,
     /// Queues that were paused or resumed.
     pub(super) queues: Vec<QueueName>,
-    /// Whether a task may be claimable now that was not before.
-    pub(super) woke: bool,
-    /// Whether somebody will be told what the state holds, and not only that there is nothing to claim.
-    pub(super) reads: bool,
-    /// How many bytes of inputs the group's submits bring.
+    /// Whether a task may have become claimable.
+    pub(super) may_be_claimable: bool,
+    /// Whether a response says more about the state than that there is nothing to claim.
+    pub(super) reads_state: bool,
+    /// The size of the records and inputs that the group submits.
     pub(super) input_bytes: u64,
-    /// What watchers will be told, if any listens.
-    pub(super) told: Option<Vec<TaskChange>>,
+    /// The changes to notify watchers of, if there are watchers.
+    pub(super) watched: Option<Vec<TaskChange>>,
 }
 
 impl GroupChanges {
@@ -41,40 +41,40 @@ impl GroupChanges {
     }
 }
 
-/// What became of a group.
-pub(super) enum Committed {
-    /// It is durable, or it changed nothing and what it was answered from is the newest there is.
-    Done,
-    /// It is on its way, and stays in order. When this fails, the journal is over.
+/// The outcome of committing a group.
+pub(super) enum CommitOutcome {
+    /// The group is durable, or it changed nothing and its responses reflect the newest state.
+    Durable,
+    /// The write is in flight and stays in order. If it fails, the journal cannot be used any more.
     #[cfg_attr(
         not(feature = "slate"),
         expect(dead_code, reason = "only the journal on SlateDB returns it")
     )]
-    Later(BoxFuture<Result<(), EngineError>>),
-    /// Somebody else was first. Nothing was written; load, apply again and try again.
-    Lost,
-    /// Nothing is known to be written, and the state must be loaded again before anything else.
+    InFlight(BoxFuture<Result<(), EngineError>>),
+    /// Another process wrote first. Nothing was written: load, apply the group again and retry.
+    Conflict,
+    /// It is unknown whether the group was written. The state must be loaded before anything else.
     Failed(EngineError),
 }
 
-/// Something that the state does not hold but the journal may.
+/// Identifies something that the state does not hold but the journal may.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Want {
-    /// A task that has come to its end.
+pub(super) enum LookupKey {
+    /// A finished task.
     Task(TaskId),
     /// The task that holds an idempotency key.
     #[cfg_attr(
         not(feature = "slate"),
         expect(dead_code, reason = "only the journal on SlateDB returns it")
     )]
-    Key(qo_core::task::ScopedKey),
+    Idempotency(qo_core::task::ScopedKey),
 }
 
-/// What was found.
+/// The result of a lookup in the journal.
 #[derive(Debug)]
-pub(super) enum Found {
-    /// Nothing.
-    Nothing,
+pub(super) enum LookupResult {
+    /// The journal does not hold it.
+    NotFound,
     /// A task.
     #[cfg_attr(
         not(feature = "slate"),
@@ -95,65 +95,65 @@ pub(super) trait Journal: Send + 'static {
     /// Whether the state must be loaded before anything can be applied to it.
     fn must_load(&self) -> bool;
 
-    /// Brings the state to what is stored.
+    /// Updates the state to what is stored.
     async fn load(&mut self, state: &mut QueueState) -> Result<(), EngineError>;
 
-    /// Makes the changes durable. Where there are none, makes sure that the state is the newest there is.
+    /// Makes the changes durable. Without changes, checks that the state is the newest.
     async fn commit(
         &mut self,
         state: &mut QueueState,
         changes: &GroupChanges,
         now: Timestamp,
-    ) -> Committed;
+    ) -> CommitOutcome;
 
-    /// Whether others may change what is stored at any time, and how often to look while claims wait, and while none does.
-    fn poll(&self) -> Option<Poll> {
+    /// How often to check for changes by other processes. `None` if only this process writes.
+    fn poll_intervals(&self) -> Option<PollIntervals> {
         None
     }
 
-    /// How many groups may be on their way at once.
+    /// How many groups may be in flight at once.
     fn in_flight_max(&self) -> usize {
         1
     }
 
-    /// Whether a submit that brings so many bytes beyond what the group brings already still has its place.
+    /// Rejects a submit of `bytes` if it does not fit beside the `group_bytes` that the group submits already.
     fn admit(&self, _group_bytes: u64, _bytes: u64) -> Result<(), EngineError> {
         Ok(())
     }
 
-    /// Drops tasks that were kept long enough after their end.
+    /// Drops finished tasks whose retention is over.
     fn retire(&mut self, _state: &mut QueueState, _changes: &mut GroupChanges, _now: Timestamp) {}
 
-    /// What must be looked up before an entry can be applied.
-    fn want(&self, _state: &QueueState, _queued: &QueuedMessage) -> Option<Want> {
+    /// What must be looked up before a message can be applied.
+    fn lookup_needed(&self, _state: &QueueState, _queued: &QueuedMessage) -> Option<LookupKey> {
         None
     }
 
-    /// Looks something up, beside the loop.
-    fn fetch(&self, _want: Want) -> BoxFuture<Result<Found, EngineError>> {
-        Box::pin(async { Ok(Found::Nothing) })
+    /// Looks something up, concurrently with the loop.
+    fn look_up(&self, _key: LookupKey) -> BoxFuture<Result<LookupResult, EngineError>> {
+        Box::pin(async { Ok(LookupResult::NotFound) })
     }
 
-    /// Notes that what was looked up is now in the state.
-    fn took_in(&mut self, _task: &Task) {}
+    /// Records that a task that was looked up is now in the state.
+    fn task_loaded(&mut self, _task: &Task) {}
 
-    /// Adds what is known of tasks that the state does not hold.
+    /// Adds the counts of tasks that the state does not hold.
     fn add_stats(&self, _stats: &mut qo_engine::api::Stats, _now: Timestamp) {}
 
-    /// Resolves when the journal has learned that it is over, though nothing was written.
-    fn over(&self) -> BoxFuture<EngineError> {
+    /// Resolves when the journal learns, without a write, that it cannot be used any more.
+    fn ended(&self) -> BoxFuture<EngineError> {
         Box::pin(std::future::pending())
     }
 
-    /// Ends cleanly.
+    /// Closes the journal cleanly.
     async fn close(&mut self);
 }
 
-/// How often to look whether others have changed what is stored.
+/// How often to check whether other processes have changed what is stored.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Poll {
+pub(super) struct PollIntervals {
     /// While claims wait.
     pub(super) waiting: std::time::Duration,
-    /// While none does.
+    /// While no claim waits.
     pub(super) idle: std::time::Duration,
 }

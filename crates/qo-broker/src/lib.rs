@@ -1,13 +1,13 @@
-//! Broker mode: the whole queue in memory, made durable in groups.
+//! Broker mode: the queue is in memory, and changes are made durable in groups.
 //!
-//! One process holds a [`QueueState`] and changes it by commands, in order, in one loop ([`commit`]). The changes of all
-//! callers that come at about the same time are made durable with one write, by a [`journal`]:
+//! One process holds a [`QueueState`] and applies commands to it in order, in one loop ([`commit`]). A [`journal`] makes the
+//! changes of all callers that arrive at about the same time durable with one write:
 //!
 //! - [`json`]: one readable JSON object, changed by compare-and-swap. Any number of processes may share it.
-//! - `slate`, with the feature of that name: SlateDB on the same object store. One process at a time, and few requests a task.
+//! - `slate`, behind the feature of that name: SlateDB on the same object store. One process at a time, and few store requests per task.
 //!
-//! The loop knows nothing of objects, and the journals nothing of callers. `docs/internals/broker-mode.md` has the protocols of both, with
-//! what a crash after each step leaves behind.
+//! The loop does not handle objects, and the journals do not handle callers. `docs/internals/broker-mode.md` describes both
+//! protocols and the effect of a crash after each step.
 
 mod apply;
 mod commit;
@@ -44,33 +44,33 @@ use self::commit::CommitLoop;
 use self::journal::Journal;
 use self::message::{Call, Message, QueuedMessage};
 
-/// How often, and how far apart, [`BrokerEngine::ended`] looks for the reason of an end.
-const END_LOOKS_MAX: usize = 500;
-const END_LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// How often, and at which interval, [`BrokerEngine::ended`] polls for the reason of the end.
+const END_POLLS_MAX: usize = 500;
+const END_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The engine of broker mode. Clones share everything.
 #[derive(Clone)]
 pub struct BrokerEngine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineShared>,
 }
 
-struct Shared {
+struct EngineShared {
     messages: mpsc::Sender<QueuedMessage>,
     client: StoreClient,
     runtime: Arc<dyn Runtime>,
     config: BrokerConfig,
-    /// Why the loop has ended.
+    /// The reason why the loop has ended.
     ended: Arc<OnceLock<EngineError>>,
-    /// Where tasks are that have come to their end, if they are not in the state.
+    /// The finished tasks, if the state does not hold them.
     archive: Option<Arc<dyn Archive>>,
     watchers: Watchers,
 }
 
-/// Tasks that have come to their end and are no longer in the state.
+/// Finished tasks that are no longer in the state.
 #[async_trait::async_trait]
 trait Archive: Send + Sync {
-    /// The first `limit` tasks after `after` that match, in the order of their ids, and the last one that was looked at, if
-    /// there may be more behind it.
+    /// The first `limit` matching tasks after `after`, ordered by id, and the last task that was read, if there may be more
+    /// after it.
     async fn list(&self, order: message::ListOrder) -> Result<message::Listed, EngineError>;
 }
 
@@ -97,7 +97,7 @@ impl BrokerEngine {
         let watchers = commits.watchers();
         runtime.spawn(Box::pin(commits.run()));
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(EngineShared {
                 messages,
                 client,
                 runtime,
@@ -114,22 +114,22 @@ impl BrokerEngine {
         &self.shared.client
     }
 
-    /// Puts right what the dead left behind, and takes in what others wrote, without waiting for the time to do so.
+    /// Ends expired leases and reads what other processes wrote, without waiting for the next interval.
     pub async fn tend(&self) -> Result<(), EngineError> {
         self.call(Message::Tend, ()).await
     }
 
-    /// Waits until the engine is over, because it was closed, replaced, or cannot go on, and says why.
+    /// Waits until the engine has ended, because it was closed, replaced, or failed, and returns the reason.
     pub async fn ended(&self) -> EngineError {
         self.shared.messages.closed().await;
-        // The reason is known once what was on its way has landed.
-        for _ in 0..END_LOOKS_MAX {
+        // The reason is set once all writes in flight have finished.
+        for _ in 0..END_POLLS_MAX {
             if self.shared.ended.get().is_some() {
                 break;
             }
-            self.runtime().sleep(END_LOOK_INTERVAL).await;
+            self.runtime().sleep(END_POLL_INTERVAL).await;
         }
-        self.why_ended()
+        self.end_reason()
     }
 
     fn runtime(&self) -> &dyn Runtime {
@@ -144,7 +144,7 @@ impl BrokerEngine {
         self.runtime().new_op_id()
     }
 
-    /// Sends a message to the loop and waits for its response, which comes when everything that it rests on is durable.
+    /// Sends a message to the loop and waits for its response, which comes when everything that it depends on is durable.
     async fn call<Q, R>(
         &self,
         message: fn(Call<Q, R>) -> Message,
@@ -153,12 +153,12 @@ impl BrokerEngine {
         let (call, response) = Call::new(request);
         let queued = QueuedMessage::from(message(call));
         if self.shared.messages.send(queued).await.is_err() {
-            return Err(self.why_ended());
+            return Err(self.end_reason());
         }
-        response.await.unwrap_or_else(|_| Err(self.why_ended()))
+        response.await.unwrap_or_else(|_| Err(self.end_reason()))
     }
 
-    fn why_ended(&self) -> EngineError {
+    fn end_reason(&self) -> EngineError {
         self.shared
             .ended
             .get()

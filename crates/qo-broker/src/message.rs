@@ -33,7 +33,7 @@ impl<Q, R> Call<Q, R> {
         (call, response)
     }
 
-    /// A call whose response nobody waits for.
+    /// A call without a caller.
     pub(super) fn without_caller(request: Q) -> Self {
         Self {
             request,
@@ -70,7 +70,7 @@ impl<Q, R> Call<Q, R> {
 /// A call that waits for tasks.
 pub(super) type ClaimCall = Call<ClaimOrder, Vec<Arc<Task>>>;
 
-/// What a caller wants from the loop.
+/// A request to the loop.
 #[derive(Debug)]
 pub(super) enum Message {
     Submit(Call<Vec<Submit>, Vec<Result<Accepted, EngineError>>>),
@@ -88,7 +88,7 @@ pub(super) enum Message {
     Close(Call<(), ()>),
 }
 
-/// Does the same with the call of any message.
+/// Evaluates the same expression with the call of any message.
 macro_rules! with_call {
     ($message:expr, $call:ident => $body:expr) => {
         match $message {
@@ -116,7 +116,7 @@ impl Message {
         with_call!(self, call => call.refuse(error));
     }
 
-    /// Sends the response. Returns the claimed tasks that nobody received.
+    /// Sends the response. Returns the claimed tasks that were not received.
     pub(super) fn deliver(self) -> Vec<Arc<Task>> {
         if let Self::Claim(call) = self {
             return call.deliver().unwrap_or_default();
@@ -138,14 +138,14 @@ impl Message {
     }
 }
 
-/// A message, and what is known to be absent from the journal.
+/// A message, and what a lookup in the journal did not find.
 #[derive(Debug)]
 pub(super) struct QueuedMessage {
     pub(super) message: Message,
     pub(super) absent: Absent,
 }
 
-/// What was looked up for a message beyond the state, and does not exist.
+/// What was looked up in the journal for a message and does not exist.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Absent {
     pub(super) id: bool,

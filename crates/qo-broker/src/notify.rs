@@ -1,4 +1,4 @@
-//! Telling watchers of a group once it is durable, and not before.
+//! Notifies watchers of a group once it is durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use qo_store::runtime::Runtime;
 
 use super::journal::GroupChanges;
 
-/// What will be told of a group. A group whose write was lost or failed drops it, and nothing is told.
-pub(super) struct Told {
+/// The notification of a group. If the group's write conflicts or fails, it is dropped unsent.
+pub(super) struct GroupNotification {
     watchers: Watchers,
     runtime: Arc<dyn Runtime>,
-    began: Duration,
+    started: Duration,
     callers: usize,
     tasks: usize,
     changes: Vec<TaskChange>,
 }
 
-impl Told {
-    /// Notes a group that is about to be written.
+impl GroupNotification {
+    /// Prepares the notification of a group that is about to be written.
     pub(super) fn begin(
         watchers: &Watchers,
         runtime: &Arc<dyn Runtime>,
@@ -32,23 +32,23 @@ impl Told {
         Self {
             watchers: watchers.clone(),
             runtime: Arc::clone(runtime),
-            began: runtime.monotonic(),
+            started: runtime.monotonic(),
             callers,
             tasks: changes.tasks.len() + changes.removed.len(),
-            changes: changes.told.take().unwrap_or_default(),
+            changes: changes.watched.take().unwrap_or_default(),
         }
     }
 
-    /// The group is durable.
-    pub(super) fn land(self) {
-        // A group that only reads is no commit.
+    /// Notifies the watchers, once the group is durable.
+    pub(super) fn send(self) {
+        // A group that only reads is not a commit.
         if self.tasks == 0 {
             return;
         }
         self.watchers.committed(&Commit {
             callers: self.callers,
             tasks: self.tasks,
-            took: self.runtime.monotonic().saturating_sub(self.began),
+            took: self.runtime.monotonic().saturating_sub(self.started),
         });
         for change in self.changes {
             self.watchers.changed(change);
@@ -57,34 +57,39 @@ impl Told {
 }
 
 impl GroupChanges {
-    /// Changes that nobody, or somebody, wants to be told of.
+    /// An empty set of changes. Collects task changes for watchers only if there are any.
     pub(super) fn for_watchers(watchers: &Watchers) -> Self {
         Self {
-            told: watchers.listen().then(Vec::new),
+            watched: watchers.listen().then(Vec::new),
             ..Self::default()
         }
     }
 
-    /// Notes what a command did to tasks, to be told once it is durable.
-    pub(super) fn note(&mut self, operation: &'static str, ids: &[TaskId], state: &QueueState) {
-        // A sign of life is no change that anybody waits for.
-        if let Some(told) = &mut self.told
+    /// Records the tasks that a command changed, to notify watchers of them once they are durable.
+    pub(super) fn record_changed(
+        &mut self,
+        operation: &'static str,
+        ids: &[TaskId],
+        state: &QueueState,
+    ) {
+        // Watchers are not notified of lease renewals.
+        if let Some(watched) = &mut self.watched
             && operation != RENEW
         {
             let tasks = ids.iter().filter_map(|id| state.task(*id));
-            told.extend(tasks.map(|task| TaskChange::new(operation, task)));
+            watched.extend(tasks.map(|task| TaskChange::new(operation, task)));
         }
     }
 
-    /// Notes that a task was removed.
-    pub(super) fn note_removed(&mut self, task: &Task) {
-        if let Some(told) = &mut self.told {
-            told.push(TaskChange::new("purge", task));
+    /// Records that a task was removed.
+    pub(super) fn record_removed(&mut self, task: &Task) {
+        if let Some(watched) = &mut self.watched {
+            watched.push(TaskChange::new("purge", task));
         }
     }
 }
 
-/// What a command is called where it is told.
+/// The name of a command in notifications.
 pub(super) fn operation_of(request: &Request) -> &'static str {
     match request {
         Request::Submit(_) => "submit",

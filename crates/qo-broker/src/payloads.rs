@@ -1,8 +1,9 @@
-//! Payloads that are too large for the record: objects of their own, as in direct mode.
+//! Payloads that are too large for the record. Each is an object, as in direct mode.
 //!
-//! An input is stored before the submit that names it, under a key that its content names; an output before the completion,
-//! under a key that its attempt names. So a record never names what is not there. What no record names is an orphan: it costs
-//! its storage and does no harm. The ordinary ways to one are cleared up here; a crash right between the two writes leaves one.
+//! An input is stored before the submit that refers to it, under a key with its hash. An output is stored before the completion,
+//! under a key with its attempt. So a record never refers to a missing object. An object that no record refers to is an orphan:
+//! it takes storage and does no harm. This module deletes the orphans of failed requests; a crash between the two writes leaves
+//! one.
 
 use futures_util::StreamExt;
 use qo_core::keys::{Key, data_prefix};
@@ -18,10 +19,10 @@ use super::BrokerEngine;
 use super::message::Submit;
 
 /// How many payloads are stored or deleted at once.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 
 impl BrokerEngine {
-    /// Decides where an input goes, and stores it if it goes beside the record.
+    /// Decides where to store an input, and stores it if it becomes its own object.
     pub(super) async fn place_input(
         &self,
         id: TaskId,
@@ -35,7 +36,7 @@ impl BrokerEngine {
             config.payload_max_bytes,
         )?;
         if let Payload::Stored(reference) = &input {
-            // The rules have their say before anything is written.
+            // Validate before anything is written.
             let now = self.client().now();
             let submission = request.clone().into_submission(id, input.clone(), now);
             qo_core::transition::submit(submission, self.new_op(), now)?;
@@ -48,7 +49,7 @@ impl BrokerEngine {
         Ok(input)
     }
 
-    /// Decides where an output goes, and stores it if it goes beside the record. Only the holder of the lease gets to store.
+    /// Decides where to store an output, and stores it if it becomes its own object. Only the holder of the lease may store.
     pub(super) async fn place_output(
         &self,
         id: TaskId,
@@ -72,8 +73,12 @@ impl BrokerEngine {
         Ok(output)
     }
 
-    /// Deletes an input that was stored for a submit from which nothing came.
-    pub(super) fn clear_up(&self, submit: &Submit, result: &Result<Submitted, EngineError>) {
+    /// Deletes an input that was stored for a submit that created no task.
+    pub(super) fn delete_unused_input(
+        &self,
+        submit: &Submit,
+        result: &Result<Submitted, EngineError>,
+    ) {
         let Payload::Stored(reference) = &submit.input else {
             return;
         };
@@ -82,7 +87,7 @@ impl BrokerEngine {
                 submitted.task.id == submit.id && submitted.task.input() == submit.input
             }
             Err(EngineError::Rejected(_) | EngineError::QueueFull { .. }) => false,
-            // It may yet have been written.
+            // The submit may still have been written.
             Err(_) => true,
         };
         if !is_used {
@@ -103,14 +108,14 @@ impl BrokerEngine {
     }
 }
 
-/// Whether a task has payloads beside its record, now or from an earlier attempt.
+/// Whether a task has payloads in their own objects, now or from an earlier attempt.
 pub(super) fn has_stored_payloads(task: &Task) -> bool {
     let is_stored = |payload: Payload| matches!(payload, Payload::Stored(_));
     is_stored(task.input()) || task.output().is_some_and(is_stored)
 }
 
-/// Deletes the payloads of tasks that were dropped, beside the caller.
-pub(super) fn forget_payloads(client: &StoreClient, runtime: &dyn Runtime, dropped: &[Task]) {
+/// Deletes the payloads of dropped tasks in the background.
+pub(super) fn remove_payloads_of(client: &StoreClient, runtime: &dyn Runtime, dropped: &[Task]) {
     let ids: Vec<_> = dropped
         .iter()
         .filter(|task| has_stored_payloads(task))
@@ -122,11 +127,11 @@ pub(super) fn forget_payloads(client: &StoreClient, runtime: &dyn Runtime, dropp
     let client = client.clone();
     runtime.spawn(Box::pin(async move {
         futures_util::stream::iter(ids)
-            .for_each_concurrent(AT_ONCE, |id| {
+            .for_each_concurrent(CONCURRENCY, |id| {
                 let client = &client;
                 async move {
                     if let Err(error) = remove_payloads(client, id).await {
-                        tracing::warn!(task = %id, %error, "payloads of a dropped task are left behind");
+                        tracing::warn!(task = %id, %error, "could not delete the payloads of a dropped task");
                     }
                 }
             })
@@ -151,6 +156,6 @@ pub(super) async fn remove_payloads(client: &StoreClient, id: TaskId) -> Result<
 
 async fn delete(client: &StoreClient, keys: &[String]) {
     if let Err(failures) = client.delete_many(keys).await {
-        tracing::warn!(?failures, "a payload that nobody names is left behind");
+        tracing::warn!(?failures, "could not delete an unused payload");
     }
 }

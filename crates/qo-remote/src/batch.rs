@@ -1,11 +1,11 @@
-//! What many callers ask at once goes in one request.
+//! Combines the concurrent requests of many callers into one.
 //!
-//! A caller who is alone is sent at once. While as many requests are under way as there may be, what comes gathers, and the next request
-//! takes all of it, up to the bounds. So nobody waits for a timer, and the number of requests follows the latency, not the
-//! load. What waits is bounded; beyond that, callers wait to be let in.
+//! The item of a single caller is sent at once. While the maximum number of batches is in flight, new items wait, and the next
+//! batch takes all of them, up to its limits. So no item waits for a timer, and the number of requests depends on the latency, not
+//! on the load. The number of waiting items is bounded; further callers wait for room.
 //!
-//! A caller who goes away before its part was sent is left out; one who goes away later has its part done without hearing
-//! of it.
+//! The item of a caller that goes away before it was sent is dropped. If the caller goes away later, the item takes effect and its
+//! reply is dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,29 +17,29 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::wire::BATCH_MAX;
 use qo_engine::EngineError;
 
-/// The largest request that is made of several parts. A part that is larger goes alone.
+/// The largest request with several items. A larger item is sent alone.
 pub(super) const BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// How many parts may wait.
+/// How many items may wait.
 const WAITING_MAX: usize = 16 * 1024;
 
-/// A part of a batch.
-pub(super) trait Batch: Send + 'static {
-    /// About how many bytes it has on the wire.
+/// An item of a batch.
+pub(super) trait BatchItem: Send + 'static {
+    /// Its approximate size on the wire.
     fn bytes(&self) -> usize;
 }
 
-/// One part's answer.
-pub(super) struct Sent<O> {
-    pub(super) answer: O,
-    /// Whether the request was sent more than once, because an answer was lost.
+/// The reply to one item.
+pub(super) struct BatchReply<O> {
+    pub(super) result: O,
+    /// Whether the request was sent more than once, because a response was lost.
     pub(super) repeated: bool,
 }
 
-/// The answers to a batch in their order, and whether it was sent more than once.
-pub(super) type Answers<O> = Result<(Vec<O>, bool), EngineError>;
+/// The results of a batch in order, and whether it was sent more than once.
+pub(super) type BatchReplies<O> = Result<(Vec<O>, bool), EngineError>;
 
-type Transport<I, O> = Box<dyn Fn(Vec<I>) -> BoxFuture<Answers<O>> + Send + Sync>;
+type SendBatch<I, O> = Box<dyn Fn(Vec<I>) -> BoxFuture<BatchReplies<O>> + Send + Sync>;
 
 pub(super) struct Batcher<I, O> {
     inner: Arc<Inner<I, O>>,
@@ -48,90 +48,90 @@ pub(super) struct Batcher<I, O> {
 struct Inner<I, O> {
     runtime: Arc<dyn Runtime>,
     room: Arc<Semaphore>,
-    flights_max: usize,
-    send: Transport<I, O>,
-    state: Mutex<State<I, O>>,
+    in_flight_max: usize,
+    send: SendBatch<I, O>,
+    queue: Mutex<BatchQueue<I, O>>,
 }
 
-struct State<I, O> {
-    waiting: VecDeque<Waiting<I, O>>,
-    flights: usize,
+struct BatchQueue<I, O> {
+    waiting: VecDeque<QueuedItem<I, O>>,
+    in_flight: usize,
 }
 
-struct Waiting<I, O> {
+struct QueuedItem<I, O> {
     item: I,
-    caller: oneshot::Sender<Result<Sent<O>, EngineError>>,
+    caller: Caller<O>,
     _room: OwnedSemaphorePermit,
 }
 
-impl<I: Batch, O: Send + 'static> Batcher<I, O> {
+impl<I: BatchItem, O: Send + 'static> Batcher<I, O> {
     pub(super) fn new(
         runtime: Arc<dyn Runtime>,
-        flights_max: usize,
-        send: impl Fn(Vec<I>) -> BoxFuture<Answers<O>> + Send + Sync + 'static,
+        in_flight_max: usize,
+        send: impl Fn(Vec<I>) -> BoxFuture<BatchReplies<O>> + Send + Sync + 'static,
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 runtime,
                 room: Arc::new(Semaphore::new(WAITING_MAX)),
-                flights_max,
+                in_flight_max,
                 send: Box::new(send),
-                state: Mutex::new(State {
+                queue: Mutex::new(BatchQueue {
                     waiting: VecDeque::new(),
-                    flights: 0,
+                    in_flight: 0,
                 }),
             }),
         }
     }
 
-    /// Sends one part with whatever others there are, and waits for its answer.
-    pub(super) async fn send(&self, item: I) -> Result<Sent<O>, EngineError> {
+    /// Sends one item, with others that wait, and returns its reply.
+    pub(super) async fn send(&self, item: I) -> Result<BatchReply<O>, EngineError> {
         let room = Arc::clone(&self.inner.room)
             .acquire_owned()
             .await
-            .map_err(|_| lost())?;
-        let (caller, answer) = oneshot::channel();
+            .map_err(|_| closed_error())?;
+        let (caller, reply) = oneshot::channel();
         let starts = {
-            let mut state = self.inner.lock();
-            state.waiting.push_back(Waiting {
+            let mut queue = self.inner.lock();
+            queue.waiting.push_back(QueuedItem {
                 item,
                 caller,
                 _room: room,
             });
-            let starts = state.flights < self.inner.flights_max;
-            state.flights += usize::from(starts);
+            let starts = queue.in_flight < self.inner.in_flight_max;
+            queue.in_flight += usize::from(starts);
             starts
         };
         if starts {
             let inner = Arc::clone(&self.inner);
-            self.inner.runtime.spawn(Box::pin(inner.fly()));
+            self.inner.runtime.spawn(Box::pin(inner.send_batches()));
         }
-        answer.await.unwrap_or_else(|_| Err(lost()))
+        reply.await.unwrap_or_else(|_| Err(closed_error()))
     }
 }
 
-impl<I: Batch, O: Send + 'static> Inner<I, O> {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State<I, O>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl<I: BatchItem, O: Send + 'static> Inner<I, O> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BatchQueue<I, O>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends batches until nothing waits.
-    async fn fly(self: Arc<Self>) {
+    /// Sends batches until no item waits.
+    async fn send_batches(self: Arc<Self>) {
         loop {
             let (items, callers) = {
-                let mut state = self.lock();
-                let batch = take(&mut state.waiting);
+                let mut queue = self.lock();
+                let batch = take(&mut queue.waiting);
                 if batch.0.is_empty() {
-                    state.flights -= 1;
+                    queue.in_flight -= 1;
                     return;
                 }
                 batch
             };
             match (self.send)(items).await {
-                Ok((answers, repeated)) => {
-                    for (caller, answer) in callers.into_iter().zip(answers) {
-                        // A caller who is gone does not listen.
-                        let _ = caller.send(Ok(Sent { answer, repeated }));
+                Ok((results, repeated)) => {
+                    for (caller, result) in callers.into_iter().zip(results) {
+                        // The caller may have gone.
+                        let _ = caller.send(Ok(BatchReply { result, repeated }));
                     }
                 }
                 Err(error) => {
@@ -144,10 +144,10 @@ impl<I: Batch, O: Send + 'static> Inner<I, O> {
     }
 }
 
-type Caller<O> = oneshot::Sender<Result<Sent<O>, EngineError>>;
+type Caller<O> = oneshot::Sender<Result<BatchReply<O>, EngineError>>;
 
-/// The parts that go together.
-fn take<I: Batch, O>(waiting: &mut VecDeque<Waiting<I, O>>) -> (Vec<I>, Vec<Caller<O>>) {
+/// Takes the items of the next batch.
+fn take<I: BatchItem, O>(waiting: &mut VecDeque<QueuedItem<I, O>>) -> (Vec<I>, Vec<Caller<O>>) {
     let (mut items, mut callers) = (Vec::new(), Vec::new());
     let mut bytes = 0;
     while let Some(next) = waiting.front() {
@@ -168,11 +168,11 @@ fn take<I: Batch, O>(waiting: &mut VecDeque<Waiting<I, O>>) -> (Vec<I>, Vec<Call
     (items, callers)
 }
 
-/// Nobody is left who could answer: the runtime is going down.
-fn lost() -> EngineError {
+/// The error when the sending task is gone because the runtime is shutting down.
+fn closed_error() -> EngineError {
     EngineError::Store(StoreError::Unavailable {
         key: "the server".to_owned(),
-        detail: "the connection was closed on this side".to_owned(),
+        detail: "the client is shutting down".to_owned(),
         attempts: 1,
         elapsed: std::time::Duration::ZERO,
         in_doubt: true,
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    impl Batch for usize {
+    impl BatchItem for usize {
         fn bytes(&self) -> usize {
             *self
         }
@@ -197,15 +197,15 @@ mod tests {
 
     type Sizes = Arc<Mutex<Vec<usize>>>;
 
-    /// A batcher whose requests are answered one by one, as the gate lets them.
+    /// A batcher whose requests complete one by one, as the gate permits.
     fn gated() -> (Batcher<usize, usize>, Arc<Semaphore>, Sizes) {
         let (gate, sizes) = (Arc::new(Semaphore::new(0)), Sizes::default());
-        let (shut, seen) = (Arc::clone(&gate), Arc::clone(&sizes));
+        let (permits, sent) = (Arc::clone(&gate), Arc::clone(&sizes));
         let batcher = Batcher::new(TokioRuntime::shared(), 2, move |items: Vec<usize>| {
-            let (shut, seen) = (Arc::clone(&shut), Arc::clone(&seen));
+            let (permits, sent) = (Arc::clone(&permits), Arc::clone(&sent));
             Box::pin(async move {
-                seen.lock().unwrap().push(items.len());
-                shut.acquire().await.unwrap().forget();
+                sent.lock().unwrap().push(items.len());
+                permits.acquire().await.unwrap().forget();
                 Ok((items, false))
             })
         });
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_alone_goes_at_once_and_the_rest_together() {
+    async fn a_single_item_is_sent_at_once_and_later_items_share_batches() {
         let (batcher, gate, sizes) = gated();
         let callers = (0..1_500).map(|n| batcher.send(n % 7));
         let open = async {
@@ -222,19 +222,23 @@ mod tests {
             }
             gate.add_permits(1_000);
         };
-        let (answers, ()) = futures_util::future::join(join_all(callers), open).await;
-        for (n, answer) in answers.into_iter().enumerate() {
-            assert_eq!(answer.unwrap().answer, n % 7, "each hears its own answer");
+        let (replies, ()) = futures_util::future::join(join_all(callers), open).await;
+        for (n, reply) in replies.into_iter().enumerate() {
+            assert_eq!(
+                reply.unwrap().result,
+                n % 7,
+                "each caller gets its own reply"
+            );
         }
         let sizes = sizes.lock().unwrap().clone();
         assert_eq!(sizes.iter().sum::<usize>(), 1_500);
-        // The runtime lets one task do only so much at once, so that they come in a few groups.
+        // The runtime limits how long one task may run, so the items form a few batches.
         assert!(sizes.len() <= 30, "{sizes:?}");
         assert!(sizes.iter().all(|size| *size <= BATCH_MAX), "{sizes:?}");
     }
 
     #[tokio::test]
-    async fn large_parts_go_alone_and_the_gone_are_left_out() {
+    async fn large_items_are_sent_alone_and_abandoned_items_are_dropped() {
         let (batcher, gate, sizes) = gated();
         let first = batcher.send(1);
         let second = batcher.send(1);

@@ -1,4 +1,4 @@
-//! Which servers to ask, and with what in hand.
+//! Configuration of the remote engine.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use url::Url;
 
 use super::directory::Discovery;
 
-/// How many servers can be named.
+/// The most servers in a configuration.
 const SERVERS_MAX: usize = 16;
 
-/// A bearer token. Its text never reaches a log.
+/// A bearer token. Its text never appears in logs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// Keeps a token.
+    /// A token with this text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -33,53 +33,53 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What a remote engine is told.
+/// Settings of a remote engine.
 #[derive(Debug, Clone)]
 pub struct RemoteConfig {
-    /// The servers, asked in this order.
+    /// The servers, tried in this order.
     pub servers: Vec<Url>,
-    /// The token, where the servers want one.
+    /// The token, if the servers require one.
     pub token: Option<Token>,
-    /// Certificates to trust beside those of the system, as PEM.
+    /// Certificates to trust in addition to the system's, as PEM.
     pub ca_pem: Option<Vec<u8>>,
-    /// How long one request may take, beside the time that a claim waits.
+    /// How long one request may take, not counting the wait of a claim.
     pub request_timeout: Duration,
-    /// How long a request is repeated before it is given up.
+    /// How long a request is retried.
     pub retry_for: Duration,
-    /// The broker that the first server must be, by its id, where it was found.
+    /// The id of the broker that the first server must be, if it came from a discovery.
     pub broker: Option<String>,
-    /// Who tells where the broker is, when the one that is known does not serve any more. The list is of no use then.
+    /// Finds the broker when the known one no longer serves. The list of servers is then not used.
     pub discovery: Option<Arc<dyn Discovery>>,
 }
 
-/// Why a text does not name servers, or they cannot be asked.
+/// Why the servers cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidServer {
-    /// It is no URL of a server.
+    /// The URL of a server is invalid.
     #[error(
-        "{text:?} is no server: {problem}; write http://host:port or https://host:port, several separated by commas"
+        "invalid server URL {text:?}: {problem}; write http://host:port or https://host:port, and separate several with commas"
     )]
     Url {
-        /// The text, cut if it is long, without what may be a secret.
+        /// The URL, truncated if it is long, without credentials.
         text: String,
         /// What is wrong.
         problem: String,
     },
     /// The token cannot be sent.
     #[error(
-        "the token has characters that cannot be sent; copy it again from where it was created"
+        "the token contains characters that HTTP does not allow; copy it again from where it was created"
     )]
     Token,
     /// The certificates cannot be read.
-    #[error("the certificates of QO_CA_FILE cannot be used: {0}")]
+    #[error("cannot use the certificates in QO_CA_FILE: {0}")]
     Certificates(String),
-    /// There is no way to make connections.
-    #[error("connections cannot be made: {0}")]
+    /// The HTTP client cannot be created.
+    #[error("cannot create the HTTP client: {0}")]
     Client(String),
 }
 
 impl RemoteConfig {
-    /// Servers named by URLs, separated by commas, with the default settings.
+    /// The default settings with these servers, as URLs separated by commas.
     pub fn parse(text: &str) -> Result<Self, InvalidServer> {
         let mut servers = Vec::new();
         for part in text.split(',') {
@@ -101,18 +101,18 @@ impl RemoteConfig {
 }
 
 pub(super) fn server(text: &str) -> Result<Url, InvalidServer> {
-    // What stands before an @ may be a password.
+    // The text before an @ may contain a password.
     let shown = match text.rsplit_once('@') {
-        Some((_, place)) => format!("...@{place}"),
+        Some((_, host)) => format!("...@{host}"),
         None => text.to_owned(),
     };
     let mut url = Url::parse(text).map_err(|error| invalid(&shown, error.to_string()))?;
     let problem = if !matches!(url.scheme(), "http" | "https") {
-        "it is neither http nor https"
+        "the scheme must be http or https"
     } else if !url.username().is_empty() || url.password().is_some() {
-        "it holds credentials, which belong into QO_TOKEN"
+        "it contains credentials; set QO_TOKEN instead"
     } else if url.query().is_some() || url.fragment().is_some() {
-        "it has a part behind ? or #"
+        "it must not have a query or a fragment"
     } else {
         if !url.path().ends_with('/') {
             let path = format!("{}/", url.path());
@@ -135,14 +135,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_kept_in_their_order() {
+    fn servers_keep_their_order() {
         let config = RemoteConfig::parse("http://a:1, https://b/qo").unwrap();
         let urls: Vec<_> = config.servers.iter().map(Url::as_str).collect();
         assert_eq!(urls, ["http://a:1/", "https://b/qo/"]);
     }
 
     #[test]
-    fn what_is_no_server_is_refused_without_showing_secrets() {
+    fn invalid_servers_are_rejected_without_showing_secrets() {
         for bad in [
             "",
             "ftp://a",

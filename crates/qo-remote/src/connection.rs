@@ -1,13 +1,13 @@
-//! One request, repeated under one name until it is answered, at the servers in their order.
+//! Sends a request, and retries it under the same id at the servers in order until it gets a response.
 //!
-//! | answer | action |
+//! | response | action |
 //! | --- | --- |
 //! | success | done |
-//! | a problem | the error that the server's engine gave; nothing is repeated, because the server has tried |
-//! | a problem that says that another server, or the same one later, can do it | the server that the directory names, after a pause |
-//! | no answer, or one that a proxy made up (500, 502, 503, 504) | the same |
-//! | no answer yet, and the server does not even say that it is alive | the same |
-//! | none of that within the time for retries | `Unavailable`, in doubt if a write may have arrived |
+//! | a problem | return the error of the server's engine; no retry, because the server has retried already |
+//! | a problem of this server that another server, or the same one later, may not have | retry after a pause, at the server that the directory names |
+//! | none, or one from a proxy (500, 502, 503, 504) | the same |
+//! | none yet, and the server does not respond to pings | the same |
+//! | no success within the time for retries | return `Unavailable`, in doubt if a write may have arrived |
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use reqwest::{Client, Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::batch::Answers;
+use super::batch::BatchReplies;
 use super::config::{InvalidServer, RemoteConfig};
 use super::directory::{Directory, Server};
 use super::transport::{self, causes};
@@ -32,29 +32,28 @@ use crate::wire::problem::PROBLEM_TYPE;
 use crate::wire::{BROKER_HEADER, Condition, Problem, REQUEST_ID_HEADER, TIME_HEADER};
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// A takeover takes a few seconds, and whoever waits for it should not wait much longer.
+/// A takeover takes a few seconds, and a request that waits for it should not wait much longer.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
-/// How often a server that has not answered yet is asked whether it is alive.
-const ALIVE_INTERVAL: Duration = Duration::from_secs(3);
-/// How long it has to say so.
-const ALIVE_PATIENCE: Duration = Duration::from_secs(3);
-/// A larger answer is not read.
-const ANSWER_MAX_BYTES: usize = 512 * 1024 * 1024;
-
-/// How much room is made for an answer by its own word.
+/// How often a server that has not responded yet is pinged.
+const PING_INTERVAL: Duration = Duration::from_secs(3);
+/// How long a ping may take.
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// The largest response that is read.
+const RESPONSE_MAX_BYTES: usize = 512 * 1024 * 1024;
+/// The most memory that is reserved for a response because of its `Content-Length`.
 const RESERVED_MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// What is asked of a server.
-pub(super) struct Ask {
+/// A request to a server.
+pub(super) struct HttpRequest {
     method: Method,
-    /// The path below the server's own, with its query.
+    /// The path below the server's URL, with its query.
     path: String,
     body: Option<Bytes>,
-    /// How long the server may take on purpose.
+    /// How long the server may wait before it responds.
     pub(super) wait: Duration,
 }
 
-impl Ask {
+impl HttpRequest {
     fn new(method: Method, path: String, body: Option<Bytes>) -> Self {
         Self {
             method,
@@ -73,29 +72,29 @@ impl Ask {
     }
 
     pub(super) fn post(path: String, body: &impl Serialize) -> Result<Self, EngineError> {
-        Ok(Self::new(Method::POST, path, Some(json(body)?)))
+        Ok(Self::new(Method::POST, path, Some(to_json(body)?)))
     }
 
     pub(super) fn put(path: String, body: &impl Serialize) -> Result<Self, EngineError> {
-        Ok(Self::new(Method::PUT, path, Some(json(body)?)))
+        Ok(Self::new(Method::PUT, path, Some(to_json(body)?)))
     }
 }
 
-fn json(body: &impl Serialize) -> Result<Bytes, EngineError> {
+fn to_json(body: &impl Serialize) -> Result<Bytes, EngineError> {
     serde_json::to_vec(body).map(Bytes::from).map_err(|error| {
-        EngineError::BadRequest(format!("this cannot be written as JSON: {error}"))
+        EngineError::BadRequest(format!("the request cannot be written as JSON: {error}"))
     })
 }
 
-/// Why a try came to nothing.
-enum Failure {
-    /// It is over: the server has decided.
+/// Why an attempt failed.
+enum AttemptFailure {
+    /// The request failed, and is not retried.
     Final(EngineError),
-    /// Another server, or another try, may do it.
-    Elsewhere {
+    /// A retry at this server or another one may succeed.
+    Retryable {
         detail: String,
         may_have_arrived: bool,
-        /// Where it says that the leader is.
+        /// The address of the leader, if the server named it.
         leader: Option<String>,
     },
 }
@@ -104,7 +103,7 @@ pub(super) struct Connection {
     http: Client,
     directory: Directory,
     runtime: Arc<dyn Runtime>,
-    /// The queue's time, from the answers.
+    /// The queue's time, from responses.
     clock: StoreClock,
     request_timeout: Duration,
     retry_for: Duration,
@@ -136,72 +135,76 @@ impl Connection {
         self.clock.now(self.runtime.moment())
     }
 
-    /// The server that is asked now, for messages.
-    pub(super) fn place(&self) -> String {
-        self.directory.current().place().to_owned()
+    /// The URL of the current server, for messages.
+    pub(super) fn server_url(&self) -> String {
+        self.directory.current().display_url().to_owned()
     }
 
-    /// A server that says what it cannot mean.
-    pub(super) fn nonsense(&self, what: &str) -> EngineError {
+    /// The error for a response that a qo server of this version does not send.
+    pub(super) fn invalid_response(&self, what: &str) -> EngineError {
         EngineError::Store(StoreError::Corrupt {
-            key: self.place(),
+            key: self.server_url(),
             detail: format!("the server sent {what}; is it a qo server of another version?"),
         })
     }
 
-    /// Asks, and reads the answer as JSON.
-    pub(super) async fn ask<T: DeserializeOwned>(&self, ask: Ask) -> Result<T, EngineError> {
-        let (body, _) = self.send(ask).await?;
+    /// Sends a request, and parses the response as JSON.
+    pub(super) async fn json<T: DeserializeOwned>(
+        &self,
+        request: HttpRequest,
+    ) -> Result<T, EngineError> {
+        let (body, _) = self.send(request).await?;
         self.read_json(&body)
     }
 
-    /// Asks for something that changes nothing.
+    /// Sends a GET request.
     pub(super) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, EngineError> {
-        self.ask(Ask::get(path.to_owned())).await
+        self.json(HttpRequest::get(path.to_owned())).await
     }
 
-    /// Asks, and takes the answer as it is.
-    pub(super) async fn bytes(&self, ask: Ask) -> Result<Bytes, EngineError> {
-        Ok(self.send(ask).await?.0)
+    /// Sends a request, and returns the body of the response.
+    pub(super) async fn bytes(&self, request: HttpRequest) -> Result<Bytes, EngineError> {
+        Ok(self.send(request).await?.0)
     }
 
-    /// Sends many parts, and takes one answer for each.
+    /// Sends many items, and returns one result for each.
     pub(super) async fn send_batch<O: DeserializeOwned>(
         &self,
         path: &str,
-        parts: &[impl Serialize + Sync],
-    ) -> Answers<O> {
-        let (body, repeated) = self.send(Ask::post(path.to_owned(), &parts)?).await?;
-        let answers: Vec<O> = self.read_json(&body)?;
-        if answers.len() == parts.len() {
-            Ok((answers, repeated))
+        items: &[impl Serialize + Sync],
+    ) -> BatchReplies<O> {
+        let request = HttpRequest::post(path.to_owned(), &items)?;
+        let (body, repeated) = self.send(request).await?;
+        let results: Vec<O> = self.read_json(&body)?;
+        if results.len() == items.len() {
+            Ok((results, repeated))
         } else {
-            Err(self.nonsense("another number of answers than it was asked for"))
+            Err(self.invalid_response("a different number of results than it was sent items"))
         }
     }
 
     fn read_json<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, EngineError> {
         serde_json::from_slice(body)
-            .map_err(|error| self.nonsense(&format!("an answer that cannot be read ({error})")))
+            .map_err(|error| self.invalid_response(&format!("an unreadable response ({error})")))
     }
 
-    /// Sends a request until it is answered. Tells also whether it was sent more than once.
-    async fn send(&self, ask: Ask) -> Result<(Bytes, bool), EngineError> {
-        let name = self.runtime.new_op_id().to_string();
+    /// Sends a request until it gets a response. Also returns whether an earlier attempt may have arrived.
+    async fn send(&self, request: HttpRequest) -> Result<(Bytes, bool), EngineError> {
+        let request_id = self.runtime.new_op_id().to_string();
         let started = self.runtime.monotonic();
-        let writes = ask.method != Method::GET;
+        let writes = request.method != Method::GET;
         let (mut attempts, mut in_doubt, mut pause) = (0_u32, false, PAUSE_MIN);
         loop {
             attempts += 1;
             let server = self.directory.current();
-            let place = server.place();
-            let failure = match self.try_once(&server, &ask, &name).await {
+            let url = server.display_url();
+            let failure = match self.try_once(&server, &request, &request_id).await {
                 Ok(body) => return Ok((body, in_doubt)),
                 Err(failure) => failure,
             };
             let (mut detail, leader) = match failure {
-                Failure::Final(error) => return Err(error),
-                Failure::Elsewhere {
+                AttemptFailure::Final(error) => return Err(error),
+                AttemptFailure::Retryable {
                     detail,
                     may_have_arrived,
                     leader,
@@ -210,13 +213,13 @@ impl Connection {
                     (detail, leader)
                 }
             };
-            if let Err(why) = self.directory.move_on(&server, leader.as_deref()).await {
-                detail = format!("{detail}; {why}");
+            if let Err(reason) = self.directory.move_on(&server, leader.as_deref()).await {
+                detail = format!("{detail}; {reason}");
             }
             let elapsed = self.runtime.monotonic().saturating_sub(started);
-            if elapsed >= self.retry_for.saturating_add(ask.wait) {
+            if elapsed >= self.retry_for.saturating_add(request.wait) {
                 return Err(EngineError::Store(StoreError::Unavailable {
-                    key: place.to_owned(),
+                    key: url.to_owned(),
                     detail,
                     attempts,
                     elapsed,
@@ -224,11 +227,11 @@ impl Connection {
                 }));
             }
             tracing::debug!(
-                server = place,
-                path = ask.path,
-                request_id = name,
+                server = url,
+                path = request.path,
+                request_id,
                 detail,
-                "trying again"
+                "retrying"
             );
             self.runtime
                 .sleep(pause.mul_f64(0.5 + self.runtime.random_unit()))
@@ -237,42 +240,46 @@ impl Connection {
         }
     }
 
-    async fn try_once(&self, server: &Server, ask: &Ask, name: &str) -> Result<Bytes, Failure> {
+    async fn try_once(
+        &self,
+        server: &Server,
+        request: &HttpRequest,
+        request_id: &str,
+    ) -> Result<Bytes, AttemptFailure> {
         let started = self.runtime.monotonic();
-        let answer = tokio::select! {
+        let response = tokio::select! {
             biased;
-            answer = self.exchange(server, ask, name) => answer,
-            detail = self.patience(server, ask) => Err(Failure::Elsewhere {
+            response = self.exchange(server, request, request_id) => response,
+            detail = self.timed_out(server, request) => Err(AttemptFailure::Retryable {
                 detail,
                 may_have_arrived: true,
                 leader: None,
             }),
         };
         let elapsed_ms = self.runtime.monotonic().saturating_sub(started).as_millis();
-        let outcome = match &answer {
-            Ok(_) => "answer",
-            Err(Failure::Final(_)) => "refusal",
-            Err(Failure::Elsewhere { .. }) => "no answer",
+        let outcome = match &response {
+            Ok(_) => "success",
+            Err(AttemptFailure::Final(_)) => "error",
+            Err(AttemptFailure::Retryable { .. }) => "retryable",
         };
-        tracing::debug!(method = %ask.method, path = ask.path, request_id = name, elapsed_ms, outcome, "request");
-        answer
+        tracing::debug!(method = %request.method, path = request.path, request_id, elapsed_ms, outcome, "request");
+        response
     }
 
-    /// Returns, with the reason, when a request need not be waited for any longer: its time is over, or its server is not there any
-    /// more. A process that was stopped, or whose machine was cut off, keeps its connections open and would be waited for in vain;
-    /// so it is asked now and then whether it is alive.
-    async fn patience(&self, server: &Server, ask: &Ask) -> String {
-        let limit = self.request_timeout.saturating_add(ask.wait);
+    /// Returns with a reason when a request times out or its server stops responding to pings. A process that was suspended, or
+    /// whose machine was cut off, keeps its connections open, so only pings show that it does not respond.
+    async fn timed_out(&self, server: &Server, request: &HttpRequest) -> String {
+        let limit = self.request_timeout.saturating_add(request.wait);
         let started = self.runtime.monotonic();
         loop {
             let waited = self.runtime.monotonic().saturating_sub(started);
             let left = limit.saturating_sub(waited);
             if left.is_zero() {
-                return format!("no answer within {limit:?}");
+                return format!("no response within {limit:?}");
             }
-            self.runtime.sleep(left.min(ALIVE_INTERVAL)).await;
+            self.runtime.sleep(left.min(PING_INTERVAL)).await;
             if !self.is_alive(server).await {
-                return "the server has stopped answering".to_owned();
+                return "the server has stopped responding".to_owned();
             }
         }
     }
@@ -281,78 +288,88 @@ impl Connection {
         let Ok(url) = server.url().join("healthz") else {
             return false;
         };
-        let asked = self.http.get(url).send();
+        let ping = self.http.get(url).send();
         tokio::select! {
             biased;
-            answer = asked => answer.is_ok(),
-            () = self.runtime.sleep(ALIVE_PATIENCE) => false,
+            response = ping => response.is_ok(),
+            () = self.runtime.sleep(PING_TIMEOUT) => false,
         }
     }
 
-    async fn exchange(&self, server: &Server, ask: &Ask, name: &str) -> Result<Bytes, Failure> {
+    async fn exchange(
+        &self,
+        server: &Server,
+        request: &HttpRequest,
+        request_id: &str,
+    ) -> Result<Bytes, AttemptFailure> {
         let url = server
             .url()
-            .join(ask.path.trim_start_matches('/'))
-            .map_err(|error| Failure::Final(EngineError::BadRequest(error.to_string())))?;
-        let mut request = self
+            .join(request.path.trim_start_matches('/'))
+            .map_err(|error| AttemptFailure::Final(EngineError::BadRequest(error.to_string())))?;
+        let mut builder = self
             .http
-            .request(ask.method.clone(), url)
-            .header(REQUEST_ID_HEADER, name);
+            .request(request.method.clone(), url)
+            .header(REQUEST_ID_HEADER, request_id);
         if let Some(broker) = server.broker() {
-            request = request.header(BROKER_HEADER, broker);
+            builder = builder.header(BROKER_HEADER, broker);
         }
-        if let Some(body) = &ask.body {
-            request = request
+        if let Some(body) = &request.body {
+            builder = builder
                 .header(CONTENT_TYPE, "application/json")
                 .body(body.clone());
         }
         let sent = self.runtime.moment();
-        let response = request.send().await.map_err(|error| Failure::Elsewhere {
-            may_have_arrived: !error.is_connect(),
-            detail: causes(&error.without_url()),
-            leader: None,
-        })?;
+        let response = builder
+            .send()
+            .await
+            .map_err(|error| AttemptFailure::Retryable {
+                may_have_arrived: !error.is_connect(),
+                detail: causes(&error.without_url()),
+                leader: None,
+            })?;
         let received = self.runtime.moment();
         let status = response.status();
         let time = header(&response, TIME_HEADER).and_then(|text| text.parse().ok());
         if let Some(time) = time
-            && ask.wait.is_zero()
+            && request.wait.is_zero()
         {
             self.clock.observe_exact(sent, received, time);
         }
         let is_problem = header(&response, CONTENT_TYPE.as_str())
             .is_some_and(|text| text.starts_with(PROBLEM_TYPE));
-        let body = whole(response).await?;
+        let body = read_body(response).await?;
         if status.is_success() {
             return Ok(body);
         }
         match serde_json::from_slice::<Problem>(&body) {
-            Ok(problem) if is_problem => Err(judge(problem, server)),
-            _ => Err(self.judge_stranger(status, server)),
+            Ok(problem) if is_problem => Err(failure_of_problem(problem, server)),
+            _ => Err(self.failure_of_status(status, server)),
         }
     }
 
-    /// An answer that no qo server gives: a proxy, or another service.
-    fn judge_stranger(&self, status: StatusCode, server: &Server) -> Failure {
-        let detail = format!("it answered {status}");
-        let key = server.place().to_owned();
+    /// Classifies an error response that is not from a qo server but from a proxy or another service.
+    fn failure_of_status(&self, status: StatusCode, server: &Server) -> AttemptFailure {
+        let detail = format!("the response was {status}");
+        let key = server.display_url().to_owned();
         match status.as_u16() {
-            // A proxy's 500 says as little of what the server did as a lost answer does.
-            500 | 502..=504 => Failure::Elsewhere {
+            // After a proxy's 500, as after a lost response, it is unknown whether the server carried out the request.
+            500 | 502..=504 => AttemptFailure::Retryable {
                 detail,
                 may_have_arrived: true,
                 leader: None,
             },
-            401 | 403 => Failure::Final(EngineError::Store(StoreError::Denied { key, detail })),
-            _ => Failure::Final(self.nonsense(&format!("{status}"))),
+            401 | 403 => {
+                AttemptFailure::Final(EngineError::Store(StoreError::Denied { key, detail }))
+            }
+            _ => AttemptFailure::Final(self.invalid_response(&format!("{status}"))),
         }
     }
 }
 
-/// What a problem means for the request.
-fn judge(problem: Problem, server: &Server) -> Failure {
+/// Classifies a problem that the server sent.
+fn failure_of_problem(problem: Problem, server: &Server) -> AttemptFailure {
     if problem.condition.is_of_this_server() {
-        return Failure::Elsewhere {
+        return AttemptFailure::Retryable {
             detail: problem.detail,
             may_have_arrived: problem.condition.may_have_begun(),
             leader: match problem.condition {
@@ -361,24 +378,24 @@ fn judge(problem: Problem, server: &Server) -> Failure {
             },
         };
     }
-    Failure::Final(problem.into_error(server.place()))
+    AttemptFailure::Final(problem.into_error(server.display_url()))
 }
 
 fn header<'a>(response: &'a reqwest::Response, name: &str) -> Option<&'a str> {
     response.headers().get(name)?.to_str().ok()
 }
 
-/// The whole body, if it is not too large.
-async fn whole(mut response: reqwest::Response) -> Result<Bytes, Failure> {
-    let cut = |error: reqwest::Error| Failure::Elsewhere {
+/// Reads the whole body, if it is not too large.
+async fn read_body(mut response: reqwest::Response) -> Result<Bytes, AttemptFailure> {
+    let interrupted = |error: reqwest::Error| AttemptFailure::Retryable {
         detail: causes(&error.without_url()),
         may_have_arrived: true,
         leader: None,
     };
-    let Some(first) = response.chunk().await.map_err(cut)? else {
+    let Some(first) = response.chunk().await.map_err(interrupted)? else {
         return Ok(Bytes::new());
     };
-    let Some(second) = response.chunk().await.map_err(cut)? else {
+    let Some(second) = response.chunk().await.map_err(interrupted)? else {
         return Ok(first);
     };
     let announced = response.content_length().unwrap_or(0);
@@ -388,13 +405,13 @@ async fn whole(mut response: reqwest::Response) -> Result<Bytes, Failure> {
     let mut body = BytesMut::with_capacity(announced.max(first.len() + second.len()));
     body.extend_from_slice(&first);
     body.extend_from_slice(&second);
-    while let Some(chunk) = response.chunk().await.map_err(cut)? {
-        if body.len() + chunk.len() > ANSWER_MAX_BYTES {
-            return Err(Failure::Final(EngineError::Store(
+    while let Some(chunk) = response.chunk().await.map_err(interrupted)? {
+        if body.len() + chunk.len() > RESPONSE_MAX_BYTES {
+            return Err(AttemptFailure::Final(EngineError::Store(
                 StoreError::Unsupported {
-                    operation: "this answer",
+                    operation: "this response",
                     detail: format!(
-                        "the server's answer is larger than {ANSWER_MAX_BYTES} bytes; ask for less at once"
+                        "the server's response is larger than {RESPONSE_MAX_BYTES} bytes; request less at once"
                     ),
                 },
             )));
@@ -407,7 +424,7 @@ async fn whole(mut response: reqwest::Response) -> Result<Bytes, Failure> {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
-            .field("server", &self.place())
+            .field("server", &self.server_url())
             .finish_non_exhaustive()
     }
 }

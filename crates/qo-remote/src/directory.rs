@@ -1,14 +1,15 @@
-//! Which server is asked, and which one next.
+//! Chooses the server for requests, and the next one after a failure.
 //!
-//! | what is known | where a request goes after a server did not serve it |
+//! | configured | where a request goes after a server did not serve it |
 //! | --- | --- |
-//! | a list of servers | where the server said that the leader is; else to the next of the list |
-//! | a store that names the broker | where the store says; the broker's id goes with each request, so that another process at that address refuses |
+//! | a list of servers | to the leader that the server named; otherwise to the next server in the list |
+//! | a store that names the broker | to the address in the store; each request carries the broker's id, so that another process at that address refuses it |
 //!
-//! A server that sends its clients elsewhere was trusted with their token already. One that was reached over TLS cannot send them to
-//! a server without.
+//! A server that redirects its clients has their token already. A server that was reached over TLS cannot redirect them to one
+//! without TLS.
 //!
-//! Many requests fail at once when a server dies. The first of them moves all; the others find that they have been moved.
+//! When a server dies, many requests fail at once. The first of them moves all to the next server; the others see that they have
+//! been moved.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,34 +21,34 @@ use url::Url;
 
 use super::config::{RemoteConfig, server};
 
-/// A store is not asked more often for its broker, however many requests fail.
-const ASK_INTERVAL: Duration = Duration::from_millis(100);
+/// The minimum interval between two discoveries, however many requests fail.
+const DISCOVERY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Where a broker is.
+/// The address of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct BrokerAddress {
     /// Its URL.
     pub url: String,
-    /// Its name.
+    /// Its id.
     pub id: String,
 }
 
-/// Tells where the broker is.
+/// Finds the broker.
 #[async_trait]
 pub trait Discovery: fmt::Debug + Send + Sync + 'static {
-    /// Looks where the broker is; else says why there is none to be asked.
-    async fn find(&self) -> Result<Found, String>;
+    /// Finds the broker, or returns the reason why there is none.
+    async fn find(&self) -> Result<BrokerAddress, String>;
 }
 
-/// A server that is asked.
+/// A server that receives requests.
 #[derive(Debug)]
 pub(super) struct Server {
     url: Url,
-    /// The id of the broker that it must be.
+    /// The id of the broker that must serve there.
     broker: Option<String>,
-    /// Its place in the list, or that of the server that named it.
+    /// Its index in the list, or the index of the server that named it.
     index: usize,
-    /// Counts the moves, so that of all who want to leave a server one moves all.
+    /// The number of moves so far. Of many requests that fail at a server, only the first moves.
     moves: u64,
 }
 
@@ -61,7 +62,7 @@ impl Server {
     }
 
     /// Its URL, for messages.
-    pub(super) fn place(&self) -> &str {
+    pub(super) fn display_url(&self) -> &str {
         self.url.as_str().trim_end_matches('/')
     }
 }
@@ -71,12 +72,12 @@ pub(super) struct Directory {
     discovery: Option<Arc<dyn Discovery>>,
     runtime: Arc<dyn Runtime>,
     current: Mutex<Arc<Server>>,
-    /// When the store was last asked, and what it said. Whoever comes meanwhile waits for that.
-    asked: tokio::sync::Mutex<Option<(Duration, Result<(), String>)>>,
+    /// The time and the result of the last discovery. Requests that fail meanwhile wait for it.
+    last_discovery: tokio::sync::Mutex<Option<(Duration, Result<(), String>)>>,
 }
 
 impl Directory {
-    /// The servers of a configuration, of which there is at least one: a text without any is refused before.
+    /// The servers of a configuration. There is at least one: a configuration without a server is rejected earlier.
     pub(super) fn new(config: RemoteConfig, runtime: Arc<dyn Runtime>) -> Self {
         let first = Server {
             url: config.servers[0].clone(),
@@ -89,61 +90,62 @@ impl Directory {
             discovery: config.discovery,
             runtime,
             current: Mutex::new(Arc::new(first)),
-            asked: tokio::sync::Mutex::new(None),
+            last_discovery: tokio::sync::Mutex::new(None),
         }
     }
 
-    /// The server that is asked now.
+    /// The current server.
     pub(super) fn current(&self) -> Arc<Server> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&current)
     }
 
-    /// Leaves a server that did not serve. `leader` is where it says that the leader is. An error says why there is nobody to go to.
+    /// Moves away from a server that did not serve a request. `leader` is the leader that the server named. The error is the reason
+    /// why there is no other server.
     pub(super) async fn move_on(&self, from: &Server, leader: Option<&str>) -> Result<(), String> {
         if let Some(discovery) = &self.discovery {
             return self.find(discovery.as_ref(), from).await;
         }
         let named = leader.and_then(|text| server(text).ok());
-        let named = named.filter(|url| *url != from.url && is_as_safe(url, &from.url));
+        let named = named.filter(|url| *url != from.url && may_redirect(&from.url, url));
         let next = (from.index + 1) % self.listed.len();
         let (url, index) = match named {
             Some(url) => (url, from.index),
             None => (self.listed[next].clone(), next),
         };
-        self.go(from, url, None, index);
+        self.switch(from, url, None, index);
         Ok(())
     }
 
     async fn find(&self, discovery: &dyn Discovery, from: &Server) -> Result<(), String> {
-        let mut asked = self.asked.lock().await;
+        let mut last_discovery = self.last_discovery.lock().await;
         if self.current().moves != from.moves {
             return Ok(());
         }
         let now = self.runtime.monotonic();
-        if let Some((at, said)) = asked.as_ref()
-            && now < *at + ASK_INTERVAL
+        if let Some((at, result)) = last_discovery.as_ref()
+            && now < *at + DISCOVERY_INTERVAL
         {
-            return said.clone();
+            return result.clone();
         }
-        let said = match discovery.find().await {
-            Err(why) => Err(why),
-            Ok(found) => match server(&found.url) {
+        let result = match discovery.find().await {
+            Err(reason) => Err(reason),
+            Ok(broker) => match server(&broker.url) {
                 Err(error) => Err(error.to_string()),
                 Ok(url) => {
-                    if url != from.url || from.broker.as_ref() != Some(&found.id) {
-                        tracing::info!(server = found.url, "the queue is served elsewhere now");
-                        self.go(from, url, Some(found.id), from.index);
+                    if url != from.url || from.broker.as_ref() != Some(&broker.id) {
+                        tracing::info!(server = broker.url, "another server serves the queue now");
+                        self.switch(from, url, Some(broker.id), from.index);
                     }
                     Ok(())
                 }
             },
         };
-        *asked = Some((self.runtime.monotonic(), said.clone()));
-        said
+        *last_discovery = Some((self.runtime.monotonic(), result.clone()));
+        result
     }
 
-    fn go(&self, from: &Server, url: Url, broker: Option<String>, index: usize) {
+    fn switch(&self, from: &Server, url: Url, broker: Option<String>, index: usize) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.moves == from.moves {
             *current = Arc::new(Server {
@@ -156,9 +158,9 @@ impl Directory {
     }
 }
 
-/// Whether a server may be named by another one.
-fn is_as_safe(url: &Url, by: &Url) -> bool {
-    by.scheme() != "https" || url.scheme() == "https"
+/// Whether a server may redirect clients to another one: never from TLS to plain HTTP.
+fn may_redirect(from: &Url, to: &Url) -> bool {
+    from.scheme() != "https" || to.scheme() == "https"
 }
 
 #[cfg(test)]
@@ -175,58 +177,58 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_is_followed_in_its_order_and_left_for_a_leader_that_is_named() {
+    async fn the_list_is_followed_in_order_and_a_named_leader_comes_first() {
         let directory = listed("http://a,http://b");
         let first = directory.current();
-        assert_eq!(first.place(), "http://a");
+        assert_eq!(first.display_url(), "http://a");
         directory.move_on(&first, None).await.unwrap();
-        assert_eq!(directory.current().place(), "http://b");
-        // Whoever failed at the first one, too, has been moved already.
+        assert_eq!(directory.current().display_url(), "http://b");
+        // Another request that failed at the first server has been moved already.
         directory.move_on(&first, Some("http://x")).await.unwrap();
         let second = directory.current();
-        assert_eq!(second.place(), "http://b");
+        assert_eq!(second.display_url(), "http://b");
         directory
             .move_on(&second, Some("http://c:1/qo"))
             .await
             .unwrap();
         let named = directory.current();
-        assert_eq!(named.place(), "http://c:1/qo");
+        assert_eq!(named.display_url(), "http://c:1/qo");
         directory.move_on(&named, None).await.unwrap();
-        assert_eq!(directory.current().place(), "http://a");
+        assert_eq!(directory.current().display_url(), "http://a");
     }
 
     #[tokio::test]
-    async fn nobody_is_sent_to_nonsense_or_to_a_server_that_is_less_safe() {
-        for nonsense in ["http://c", "ftp://c", "c", "https://u:p@c", "https://a"] {
+    async fn invalid_and_less_secure_redirects_are_ignored() {
+        for leader in ["http://c", "ftp://c", "c", "https://u:p@c", "https://a"] {
             let directory = listed("https://a,https://b");
             let first = directory.current();
-            directory.move_on(&first, Some(nonsense)).await.unwrap();
-            assert_eq!(directory.current().place(), "https://b", "{nonsense}");
+            directory.move_on(&first, Some(leader)).await.unwrap();
+            assert_eq!(directory.current().display_url(), "https://b", "{leader}");
         }
     }
 
     #[derive(Debug)]
-    struct Script(Mutex<VecDeque<Result<Found, String>>>);
+    struct ScriptedDiscovery(Mutex<VecDeque<Result<BrokerAddress, String>>>);
 
     #[async_trait]
-    impl Discovery for Script {
-        async fn find(&self) -> Result<Found, String> {
+    impl Discovery for ScriptedDiscovery {
+        async fn find(&self) -> Result<BrokerAddress, String> {
             self.0.lock().unwrap().pop_front().unwrap()
         }
     }
 
     #[tokio::test]
-    async fn a_store_is_asked_once_for_all_who_fail_at_once() {
-        let found = |url: &str, id: &str| {
-            Ok(Found {
+    async fn concurrent_failures_share_one_discovery() {
+        let broker = |url: &str, id: &str| {
+            Ok(BrokerAddress {
                 url: url.to_owned(),
                 id: id.to_owned(),
             })
         };
-        let script = [found("http://b", "2"), Err("nobody".to_owned())];
+        let script = [broker("http://b", "2"), Err("no broker".to_owned())];
         let mut config = RemoteConfig::parse("http://a").unwrap();
         config.broker = Some("1".to_owned());
-        config.discovery = Some(Arc::new(Script(Mutex::new(script.into()))));
+        config.discovery = Some(Arc::new(ScriptedDiscovery(Mutex::new(script.into()))));
         let runtime = TokioRuntime::shared();
         let directory = Directory::new(config, Arc::clone(&runtime));
         let first = directory.current();
@@ -235,16 +237,19 @@ mod tests {
             directory.move_on(&first, Some("http://x")).await.unwrap();
         }
         let second = directory.current();
-        assert_eq!((second.place(), second.broker()), ("http://b", Some("2")));
-        // So soon after the last look it is not asked again.
-        directory.move_on(&second, None).await.unwrap();
-        runtime.sleep(ASK_INTERVAL * 2).await;
-        let why = directory.move_on(&second, None).await.unwrap_err();
-        assert_eq!(why, "nobody");
         assert_eq!(
-            directory.current().place(),
+            (second.display_url(), second.broker()),
+            ("http://b", Some("2"))
+        );
+        // There is no second discovery so soon after the first.
+        directory.move_on(&second, None).await.unwrap();
+        runtime.sleep(DISCOVERY_INTERVAL * 2).await;
+        let reason = directory.move_on(&second, None).await.unwrap_err();
+        assert_eq!(reason, "no broker");
+        assert_eq!(
+            directory.current().display_url(),
             "http://b",
-            "there may be an answer yet"
+            "the server may still respond"
         );
     }
 }

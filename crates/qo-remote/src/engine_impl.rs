@@ -1,4 +1,4 @@
-//! The remote queue as an [`Engine`].
+//! The [`Engine`] implementation of remote mode.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use qo_store::StoreError;
 use serde::Deserialize;
 use url::form_urlencoded::Serializer;
 
-use super::connection::Ask;
+use super::connection::HttpRequest;
 use super::{NoBody, RemoteEngine};
 use crate::wire::{
-    ClaimAnswer, ClaimBody, ListQuery, OutcomeItem, PageAnswer, StatsAnswer, VERSIONS_MAX,
-    VersionsAnswer,
+    ClaimBody, ClaimResponse, ListQuery, OutcomeItem, PageResponse, StatsResponse, VERSIONS_MAX,
+    VersionsResponse,
 };
 
-/// How long one request of a claim waits at the most: proxies between here and the server often give up after 30 s.
+/// The longest wait of one claim request. Proxies on the way often time out after 30 s.
 const WAIT_SLICE_MS: u64 = 25_000;
 
-/// An empty answer that comes sooner than it should, as from a server that is stopping, is not asked for again at once.
+/// The pause after an empty response that came too early, for example from a server that is stopping.
 const EMPTY_PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Deserialize)]
@@ -38,25 +38,26 @@ struct Workers {
 }
 
 impl RemoteEngine {
-    /// One look for work.
+    /// Sends one claim request.
     async fn claim_once(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
-        let mut ask = Ask::post("/v1/claim".to_owned(), &ClaimBody::from_request(request))?;
-        ask.wait = Duration::from_millis(request.wait_ms);
-        let answer: ClaimAnswer = self.connection().ask(ask).await?;
-        self.shared.leases.remember(&answer.tasks);
-        self.shared.inputs.remember(&answer.tasks);
-        Ok(answer.tasks)
+        let body = ClaimBody::from_request(request);
+        let mut http_request = HttpRequest::post("/v1/claim".to_owned(), &body)?;
+        http_request.wait = Duration::from_millis(request.wait_ms);
+        let response: ClaimResponse = self.connection().json(http_request).await?;
+        self.shared.leases.remember(&response.tasks);
+        self.shared.inputs.remember(&response.tasks);
+        Ok(response.tasks)
     }
 
-    /// A payload that is kept beside the record.
+    /// Reads a payload that is its own object.
     async fn payload(
         &self,
         id: TaskId,
         field: &str,
         reference: &PayloadRef,
     ) -> Result<Json, EngineError> {
-        let ask = Ask::get(format!("/v1/tasks/{id}/{field}"));
-        let bytes = self.connection().bytes(ask).await?;
+        let request = HttpRequest::get(format!("/v1/tasks/{id}/{field}"));
+        let bytes = self.connection().bytes(request).await?;
         let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
         let corrupt = |detail: String| {
             EngineError::Store(StoreError::Corrupt {
@@ -66,7 +67,7 @@ impl RemoteEngine {
         };
         if digest.as_ref() != reference.sha256.as_bytes() {
             return Err(corrupt(
-                "it is not what the record says; the task may have changed since it was read"
+                "its hash differs from the record's; the task may have changed since it was read"
                     .to_owned(),
             ));
         }
@@ -74,8 +75,9 @@ impl RemoteEngine {
         Json::parse(text).map_err(|error| corrupt(error.to_string()))
     }
 
-    async fn without_answer(&self, ask: Ask) -> Result<(), EngineError> {
-        self.connection().bytes(ask).await.map(drop)
+    /// Sends a request whose response has no content.
+    async fn send(&self, request: HttpRequest) -> Result<(), EngineError> {
+        self.connection().bytes(request).await.map(drop)
     }
 }
 
@@ -104,30 +106,30 @@ impl Engine for RemoteEngine {
         let started = runtime.monotonic();
         let wait = Duration::from_millis(request.wait_ms);
         loop {
-            let asked = runtime.monotonic();
-            let left = wait.saturating_sub(asked.saturating_sub(started));
+            let requested = runtime.monotonic();
+            let left = wait.saturating_sub(requested.saturating_sub(started));
             let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
             let slice = ClaimRequest {
                 wait_ms: left_ms.min(WAIT_SLICE_MS),
                 max: request.max.min(CLAIM_MAX_TASKS),
                 ..request.clone()
             };
-            let found = self.claim_once(&slice).await;
+            let claimed = self.claim_once(&slice).await;
             let is_over = runtime.monotonic().saturating_sub(started) >= wait;
-            match found {
+            match claimed {
                 Ok(tasks) if tasks.is_empty() && !is_over => {}
-                // A queue may be resumed while there is time.
+                // The queue may be resumed before the wait is over.
                 Err(EngineError::QueuePaused { .. }) if !is_over => {}
-                found => return found,
+                claimed => return claimed,
             }
-            if runtime.monotonic().saturating_sub(asked) < EMPTY_PAUSE {
+            if runtime.monotonic().saturating_sub(requested) < EMPTY_PAUSE {
                 runtime.sleep(EMPTY_PAUSE.min(left)).await;
             }
         }
     }
 
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
-        // JSON has no form for such a number.
+        // JSON cannot represent such a number.
         if let Operation::Progress { report, .. } = &operation
             && !report.percent.is_finite()
         {
@@ -143,7 +145,7 @@ impl Engine for RemoteEngine {
         }
     }
 
-    /// All at once: they are batched into few requests.
+    /// Sends all operations concurrently, so that they are batched into few requests.
     async fn act_many(
         &self,
         operations: Vec<(TaskId, Operation)>,
@@ -153,7 +155,7 @@ impl Engine for RemoteEngine {
     }
 
     async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
-        self.without_answer(Ask::delete(format!("/v1/tasks/{id}")))
+        self.send(HttpRequest::delete(format!("/v1/tasks/{id}")))
             .await
     }
 
@@ -189,55 +191,55 @@ impl Engine for RemoteEngine {
             .extend_pairs(query.pairs())
             .finish();
         let text = format!("/v1/tasks?{pairs}");
-        let page: PageAnswer = self.connection().read(&text).await?;
+        let page: PageResponse = self.connection().read(&text).await?;
         Ok(page.into())
     }
 
     async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError> {
-        let answer: Events = self
+        let response: Events = self
             .connection()
             .read(&format!("/v1/tasks/{id}/history"))
             .await?;
-        Ok(answer.events)
+        Ok(response.events)
     }
 
     async fn versions(&self, id: TaskId, limit: usize) -> Result<Vec<VersionedTask>, EngineError> {
         let limit = limit.clamp(1, VERSIONS_MAX);
         let path = format!("/v1/tasks/{id}/versions?limit={limit}");
-        let answer: VersionsAnswer = self.connection().read(&path).await?;
-        Ok(answer.into())
+        let response: VersionsResponse = self.connection().read(&path).await?;
+        Ok(response.into())
     }
 
     async fn stats(&self) -> Result<Stats, EngineError> {
-        let answer: StatsAnswer = self.connection().read("/v1/stats").await?;
-        Ok(answer.into())
+        let response: StatsResponse = self.connection().read("/v1/stats").await?;
+        Ok(response.into())
     }
 
     async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {
-        let answer: Workers = self.connection().read("/v1/workers").await?;
-        Ok(answer.workers)
+        let response: Workers = self.connection().read("/v1/workers").await?;
+        Ok(response.workers)
     }
 
     async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
         let path = format!("/v1/workers/{}", worker.worker_id);
-        self.without_answer(Ask::put(path, worker)?).await
+        self.send(HttpRequest::put(path, worker)?).await
     }
 
     async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {
-        self.without_answer(Ask::delete(format!("/v1/workers/{worker}")))
+        self.send(HttpRequest::delete(format!("/v1/workers/{worker}")))
             .await
     }
 
     async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
         let path = format!("/v1/queues/{queue}/pause");
-        self.without_answer(Ask::post(path, &NoBody {})?).await
+        self.send(HttpRequest::post(path, &NoBody {})?).await
     }
 
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         let path = format!("/v1/queues/{queue}/resume");
-        self.without_answer(Ask::post(path, &NoBody {})?).await
+        self.send(HttpRequest::post(path, &NoBody {})?).await
     }
 
-    /// Nothing goes on here in the background that has an end of its own.
+    /// There is nothing to close: no background task outlives its requests.
     async fn close(&self) {}
 }

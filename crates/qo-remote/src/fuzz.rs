@@ -1,4 +1,4 @@
-//! Fuzz targets of the wire format. Each takes any bytes and panics if an invariant is broken.
+//! Fuzz targets of the wire format. Each takes arbitrary bytes and panics if an invariant is violated.
 
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
@@ -12,7 +12,7 @@ use crate::wire::{ClaimBody, Problem, SubmitBody};
 
 /// The bodies of the HTTP API, and the problems that a client reads.
 ///
-/// What a server understands of a body, a client that says the same is understood to say.
+/// A body that the server parses is the same after a round trip through the client's form.
 pub fn wire_bodies(bytes: &[u8]) {
     if let Some(body) = round_trip::<SubmitBody>(bytes)
         && let Ok(request) = body.into_request()
@@ -34,7 +34,10 @@ pub fn wire_bodies(bytes: &[u8]) {
     }
     if let Some(body) = round_trip::<BulkBody>(bytes) {
         let filter = body.filter.into_filter(body.operation);
-        assert!(!filter.statuses.is_empty(), "it would mean every status");
+        assert!(
+            !filter.statuses.is_empty(),
+            "an empty list would match every status"
+        );
     }
     round_trip::<CancelBody>(bytes);
     round_trip::<WorkerInfo>(bytes);
@@ -44,7 +47,7 @@ pub fn wire_bodies(bytes: &[u8]) {
     }
 }
 
-/// A request comes back as it was from the form in which it travels.
+/// A request survives a round trip through its wire format.
 pub fn submit_request(request: &SubmitRequest) {
     let (body, text) = rewrite(&SubmitBody::from_request(request.clone()));
     let again = body.and_then(|body| body.into_request().ok());

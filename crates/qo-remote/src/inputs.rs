@@ -1,7 +1,7 @@
-//! The inputs of tasks that were handed out here, so that answers about their attempts need not repeat them.
+//! Caches the inputs of claimed tasks, so that responses about their attempts need not repeat them.
 //!
-//! An input is kept until the end of its attempt is told. What is kept is bounded; of a task whose input is not known here, the
-//! server is asked to tell it.
+//! An input is kept until the attempt's result is sent. The cache is bounded; if it lacks a task's input, the server includes the
+//! input in its response.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,25 +10,25 @@ use qo_core::{Json, LeaseId, Payload, Task};
 
 use qo_engine::Operation;
 
-/// How many inputs are kept; the oldest are forgotten first.
+/// The most inputs in the cache. The oldest are dropped first.
 const INPUTS_MAX: usize = 65_536;
-/// How many bytes they may have in all.
+/// The most bytes in the cache.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
-    known: Mutex<Known>,
+    cache: Mutex<InputCache>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct InputCache {
     inputs: BTreeMap<LeaseId, Json>,
-    /// Oldest first, also those that were taken since.
+    /// Oldest first. It may contain leases whose inputs were taken.
     order: VecDeque<LeaseId>,
     bytes: usize,
 }
 
-impl Known {
+impl InputCache {
     fn keep(&mut self, lease: LeaseId, input: Json) {
         self.bytes += input.size();
         if let Some(before) = self.inputs.insert(lease, input) {
@@ -53,31 +53,31 @@ impl Known {
 
 impl Inputs {
     pub(super) fn remember(&self, tasks: &[Task]) {
-        let mut known = self.lock();
+        let mut cache = self.lock();
         for task in tasks {
             if let (Some(lease), Payload::Inline(input)) = (task.lease_id, task.input()) {
-                known.keep(lease, input);
+                cache.keep(lease, input);
             }
         }
     }
 
-    /// The input of the task that a worker's operation is about, if it is known. The end of an attempt removes it.
+    /// The cached input of the task that a worker's operation is about. An operation that ends the attempt removes it.
     pub(super) fn of(&self, operation: &Operation) -> Option<Json> {
         let lease = operation.lease()?;
-        let mut known = self.lock();
+        let mut cache = self.lock();
         if operation.ends_attempt() {
-            known.take(lease)
+            cache.take(lease)
         } else {
-            known.inputs.get(&lease).cloned()
+            cache.inputs.get(&lease).cloned()
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, InputCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A task whose input was left out of an answer, with its input.
+/// Adds the input to a task whose response omitted it.
 pub(super) fn with_input(task: Task, input: Option<Json>) -> Task {
     match input {
         Some(input) if !task.names_input() => task.with_input(input),
@@ -90,20 +90,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inputs_are_bounded_and_the_oldest_go_first() {
+    fn the_cache_is_bounded_and_drops_the_oldest_input_first() {
         const MIB: usize = 1024 * 1024;
-        let mut known = Known::default();
+        let mut cache = InputCache::default();
         let input = Json::parse(format!("\"{}\"", "x".repeat(MIB - 2))).unwrap();
         let lease = |number: u128| LeaseId::from_random(number << 64);
         for number in 0..70 {
-            known.keep(lease(number), input.clone());
+            cache.keep(lease(number), input.clone());
         }
-        assert_eq!(known.bytes, BYTES_MAX);
-        assert_eq!(known.take(lease(0)), None);
-        assert_eq!(known.take(lease(69)), Some(input.clone()));
-        assert_eq!(known.take(lease(69)), None, "it was given away");
-        assert_eq!(known.bytes, BYTES_MAX - MIB);
-        known.keep(lease(68), input);
-        assert_eq!(known.bytes, BYTES_MAX - MIB, "it is kept once");
+        assert_eq!(cache.bytes, BYTES_MAX);
+        assert_eq!(cache.take(lease(0)), None);
+        assert_eq!(cache.take(lease(69)), Some(input.clone()));
+        assert_eq!(cache.take(lease(69)), None, "it was taken");
+        assert_eq!(cache.bytes, BYTES_MAX - MIB);
+        cache.keep(lease(68), input);
+        assert_eq!(cache.bytes, BYTES_MAX - MIB, "it is kept once");
     }
 }

@@ -1,13 +1,12 @@
-//! Whether it was our own word that ended an attempt.
+//! Finds out whether this client itself ended an attempt.
 //!
-//! The end of an attempt is told once. If its answer is lost, it is told again, by this engine or, after an error that leaves it in doubt, by
-//! the caller; and the second time the lease is gone, which looks as if somebody else had taken the task away. Who really ended the
-//! attempt stands in the task's history: only who holds the lease of an attempt can complete it, fail it, release it or put it
-//! off, and beside that it can only end because its lease ran out. So if the history shows the very end that was told, for the very attempt
-//! of the lease, it was us.
+//! A result of an attempt is sent once. If its response is lost, it is sent again: by this engine or, after an error with an unknown
+//! outcome, by the caller. The second request finds the lease gone, as if another worker had taken the task. The task's history
+//! shows who ended the attempt: only the holder of the lease can complete, fail, release or snooze it. Otherwise an attempt can
+//! only end because its lease expires. So if the history shows the same end for the attempt of this lease, this client ended it.
 //!
-//! Leases are known here if they were handed out here. Without a reason for doubt nothing of this counts: a caller who tells an end twice
-//! is told that the lease is lost.
+//! Only leases that this client claimed are known. This check applies only if an outcome is unknown: a caller that sends a result
+//! twice without a reason gets the error that the lease is lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -18,16 +17,16 @@ use qo_core::{LeaseId, Status, Task};
 use qo_engine::{EngineError, Operation};
 use qo_store::StoreError;
 
-/// How many leases are remembered; the oldest are forgotten first.
+/// The most leases in the cache. The oldest are dropped first.
 const LEASES_MAX: usize = 65_536;
 
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    known: Mutex<Known>,
+    cache: Mutex<LeaseCache>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct LeaseCache {
     attempts: BTreeMap<LeaseId, Attempt>,
     order: VecDeque<LeaseId>,
 }
@@ -35,32 +34,32 @@ struct Known {
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     number: u32,
-    /// Its end was told, and what came of that is not known.
+    /// Its result was sent, and the outcome is unknown.
     in_doubt: bool,
 }
 
 impl Leases {
     pub(super) fn remember(&self, tasks: &[Task]) {
-        let mut known = self.lock();
+        let mut cache = self.lock();
         for task in tasks {
             let Some(lease) = task.lease_id else { continue };
             let attempt = Attempt {
                 number: task.attempt,
                 in_doubt: false,
             };
-            if known.attempts.insert(lease, attempt).is_none() {
-                known.order.push_back(lease);
+            if cache.attempts.insert(lease, attempt).is_none() {
+                cache.order.push_back(lease);
             }
         }
-        while known.order.len() > LEASES_MAX {
-            if let Some(oldest) = known.order.pop_front() {
-                known.attempts.remove(&oldest);
+        while cache.order.len() > LEASES_MAX {
+            if let Some(oldest) = cache.order.pop_front() {
+                cache.attempts.remove(&oldest);
             }
         }
     }
 
-    /// Learns what came of telling an end: an error may leave it in doubt.
-    pub(super) fn heard(&self, lease: LeaseId, error: &EngineError) {
+    /// Records an error after a result was sent. The error may leave the outcome unknown.
+    pub(super) fn record_error(&self, lease: LeaseId, error: &EngineError) {
         let in_doubt = matches!(
             error,
             EngineError::Store(StoreError::Unavailable { in_doubt: true, .. })
@@ -70,18 +69,18 @@ impl Leases {
         }
     }
 
-    /// The attempt of a lease whose end may have been told before.
-    pub(super) fn told_before(&self, lease: LeaseId, repeated: bool) -> Option<u32> {
+    /// The attempt of a lease whose result may have been applied already.
+    pub(super) fn attempt_in_doubt(&self, lease: LeaseId, repeated: bool) -> Option<u32> {
         let attempt = self.lock().attempts.get(&lease).copied()?;
         (repeated || attempt.in_doubt).then_some(attempt.number)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, LeaseCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The event that the end of an attempt leaves in the history.
+/// The history event of the end of an attempt.
 pub(super) struct EndEvent {
     action: EventAction,
     error: Option<Box<str>>,
@@ -103,7 +102,7 @@ impl EndEvent {
         Some((operation.lease()?, Self { action, error }))
     }
 
-    /// Whether this attempt of the task ended so.
+    /// Whether this attempt of the task ended with this event.
     pub(super) fn is_end_of(&self, task: &Task, attempt: u32) -> bool {
         let mut events = task.events.iter().rev();
         let end = events.find(|event| {
@@ -143,9 +142,9 @@ mod tests {
         task
     }
 
-    /// A handler's error may say anything, also what a release used to leave in the history.
+    /// A handler's error may have any text, such as the text that old versions wrote for a release.
     #[test]
-    fn an_error_in_the_words_of_a_release_is_no_release() {
+    fn a_failure_with_the_text_of_a_release_is_not_a_release() {
         let lease = LeaseId::from_random(7);
         let failed = ended_by(Action::Fail {
             lease,

@@ -1,26 +1,26 @@
-//! A queue behind another process's HTTP API.
+//! Remote mode: a queue behind the HTTP API of another process.
 //!
 //! ```text
-//! callers ──► RemoteEngine ──► batches (submits, ends, signs of life) ──► Connection ──► server 1, server 2, ...
-//!                   └────────── claims, reads, the rest ───────────────────────┘
+//! callers ──► RemoteEngine ──► batches (submits, results, renewals) ──► Connection ──► server 1, server 2, ...
+//!                   └────────── claims, reads, the rest ─────────────────────┘
 //! ```
 //!
-//! - [`connection`]: one request, repeated under one name until it is answered.
-//! - [`directory`]: which server is asked, and which one next.
-//! - [`batch`]: what many callers ask at once goes in one request; one caller alone does not wait for others.
-//! - [`inputs`]: what answers need not repeat.
+//! - [`connection`]: sends a request, and retries it under the same id until it gets a response.
+//! - [`directory`]: chooses the server, and the next one.
+//! - [`batch`]: combines the concurrent requests of many callers into one. A single caller does not wait for others.
+//! - [`inputs`]: caches inputs, so that responses need not repeat them.
 //!
-//! # When an answer is lost
+//! # Lost responses
 //!
-//! A request that got no answer is sent again, with the same name (`X-Request-Id`) and the same bytes. That is harmless:
+//! A request without a response is sent again, with the same id (`X-Request-Id`) and the same bytes. That is safe:
 //!
 //! | request | why |
 //! | --- | --- |
-//! | submit | it carries an id that was drawn here, and a second submit of an id returns the first task |
-//! | claim | the server remembers for a while what it handed out under a name, and hands out the same again. A server that does not remember, because it was restarted, hands out others; the first ones come back when their leases run out |
-//! | complete, fail, release, snooze | the second one finds its lease gone. If the history shows that the attempt of the lease ended in just this way, nobody else can have done it, so that it counts as done ([`leases`]) |
-//! | renew, progress, heartbeat, pause, resume | doing it twice is doing it once |
-//! | cancel, run now, replay, archive, unarchive, purge | the second one may be refused because the first one did it; the error says in which state the task is |
+//! | submit | it carries an id that this client generated, and a second submit of an id returns the first task |
+//! | claim | the server remembers for a while which tasks it returned for a request id, and returns the same tasks again. A server that was restarted does not remember and returns other tasks; the first ones become claimable when their leases expire |
+//! | complete, fail, release, snooze | the second request finds the lease gone. If the history shows that the attempt of the lease ended in exactly this way, no other client can have done it, so the request succeeds ([`leases`]) |
+//! | renew, progress, heartbeat, pause, resume | they are idempotent |
+//! | cancel, run now, replay, archive, unarchive, purge | the second request may be rejected because the first one succeeded; the error names the task's status |
 
 mod batch;
 mod config;
@@ -43,72 +43,72 @@ use qo_engine::api::{SubmitRequest, Submitted};
 use qo_engine::{EngineError, Operation};
 use qo_store::runtime::{Runtime, RuntimeExt};
 
-use self::batch::{Batch, Batcher, Sent};
-use self::connection::{Ask, Connection};
+use self::batch::{BatchItem, BatchReply, Batcher};
+use self::connection::{Connection, HttpRequest};
 use self::inputs::{Inputs, with_input};
 use self::leases::{EndEvent, Leases};
 use crate::wire::{
-    BATCH_MAX, CancelBody, Info, OutcomeAnswer, OutcomeItem, SubmitAnswer, SubmitBody,
+    BATCH_MAX, CancelBody, Info, OutcomeItem, OutcomeResult, SubmitBody, SubmitResult,
 };
 
 pub use config::{InvalidServer, RemoteConfig, Token};
-pub use directory::{Discovery, Found};
+pub use directory::{BrokerAddress, Discovery};
 pub use ping::Ping;
 
-/// How many requests of one sort are under way at once; what comes meanwhile goes with the next.
-const FLIGHTS_MAX: usize = 4;
+/// How many batches of one kind are in flight at once. Later items join the next batch.
+const IN_FLIGHT_MAX: usize = 4;
 
-/// A queue behind an HTTP API. Clones share everything.
+/// The engine of remote mode. Clones share everything.
 #[derive(Clone)]
 pub struct RemoteEngine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineShared>,
 }
 
-struct Shared {
+struct EngineShared {
     connection: Arc<Connection>,
     runtime: Arc<dyn Runtime>,
     leases: Arc<Leases>,
     inputs: Inputs,
-    submits: Batcher<SubmitBody, SubmitAnswer>,
+    submits: Batcher<SubmitBody, SubmitResult>,
     /// Complete, fail, release, snooze.
-    ends: Batcher<OutcomeItem, OutcomeAnswer>,
-    /// Renew and progress: they must not wait behind outputs.
-    signs: Batcher<OutcomeItem, OutcomeAnswer>,
+    ends: Batcher<OutcomeItem, OutcomeResult>,
+    /// Renew and progress. They must not wait behind outputs.
+    renewals: Batcher<OutcomeItem, OutcomeResult>,
 }
 
 impl RemoteEngine {
-    /// An engine that will ask these servers. Nothing is sent yet.
+    /// An engine that uses these servers. Nothing is sent yet.
     pub fn new(config: RemoteConfig, runtime: Arc<dyn Runtime>) -> Result<Self, InvalidServer> {
         let connection = Arc::new(Connection::new(config, Arc::clone(&runtime))?);
         let submits = {
             let connection = Arc::clone(&connection);
-            Batcher::new(Arc::clone(&runtime), FLIGHTS_MAX, move |bodies| {
+            Batcher::new(Arc::clone(&runtime), IN_FLIGHT_MAX, move |bodies| {
                 let connection = Arc::clone(&connection);
                 Box::pin(async move { connection.send_batch("/v1/tasks", &bodies).await })
             })
         };
         let outcomes = || {
             let connection = Arc::clone(&connection);
-            Batcher::new(Arc::clone(&runtime), FLIGHTS_MAX, move |items| {
+            Batcher::new(Arc::clone(&runtime), IN_FLIGHT_MAX, move |items| {
                 let connection = Arc::clone(&connection);
                 Box::pin(async move { connection.send_batch("/v1/outcomes", &items).await })
             })
         };
-        let (ends, signs) = (outcomes(), outcomes());
+        let (ends, renewals) = (outcomes(), outcomes());
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(EngineShared {
                 connection,
                 runtime,
                 leases: Arc::new(Leases::default()),
                 inputs: Inputs::default(),
                 submits,
                 ends,
-                signs,
+                renewals,
             }),
         })
     }
 
-    /// Asks the server who it is: whether it can be reached, and whether it takes the token.
+    /// Checks that the server is reachable and accepts the token, and returns its description.
     pub async fn check(&self) -> Result<Info, EngineError> {
         self.connection().read("/v1/info").await
     }
@@ -117,25 +117,25 @@ impl RemoteEngine {
         &self.shared.connection
     }
 
-    /// The body of a submit, and the id that is this submit's alone.
+    /// The body of a submit, and the id that was generated for it.
     ///
-    /// A policy whose numbers are none could not be told from one that leaves them out, so that it is judged here.
-    fn named(&self, request: SubmitRequest) -> Result<(SubmitBody, Own), EngineError> {
+    /// The retry policy is validated here: JSON has no NaN, so an invalid number would arrive as a missing one.
+    fn prepare(&self, request: SubmitRequest) -> Result<(SubmitBody, GeneratedId), EngineError> {
         request.retry_policy.validate().map_err(Rejection::from)?;
         let mut body = SubmitBody::from_request(request);
         body.omit_input = true;
-        let own = body.id.is_none().then(|| self.shared.runtime.new_task_id());
-        body.id = body.id.or(own);
-        // With a key, another submit may have made the task under this very id, on this one's behalf.
-        let own = own.filter(|_| body.idempotency_key.is_none());
-        Ok((body, own))
+        let generated = body.id.is_none().then(|| self.shared.runtime.new_task_id());
+        body.id = body.id.or(generated);
+        // With an idempotency key, another submit may have created the task under this id for this one.
+        let generated = generated.filter(|_| body.idempotency_key.is_none());
+        Ok((body, generated))
     }
 
     async fn submit_one(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
         let input = request.input.clone();
-        let (body, own) = self.named(request)?;
-        let sent = self.shared.submits.send(body).await?;
-        self.submitted(sent.answer, own, input, sent.repeated)
+        let (body, generated) = self.prepare(request)?;
+        let reply = self.shared.submits.send(body).await?;
+        self.submitted(reply.result, generated, input, reply.repeated)
     }
 
     async fn submit_all(
@@ -145,24 +145,24 @@ impl RemoteEngine {
         let mut results: Vec<Option<Result<Submitted, EngineError>>> = Vec::new();
         let mut chunk = Chunk::default();
         for request in requests {
-            let place = results.len();
+            let index = results.len();
             let input = request.input.clone();
-            match self.named(request) {
+            match self.prepare(request) {
                 Err(error) => results.push(Some(Err(error))),
-                Ok((body, own)) => {
+                Ok((body, generated)) => {
                     results.push(None);
                     if !chunk.has_room_for(&body) {
                         self.submit_chunk(std::mem::take(&mut chunk), &mut results)
                             .await;
                     }
-                    chunk.add(body, own, input, place);
+                    chunk.add(body, generated, input, index);
                 }
             }
         }
         self.submit_chunk(chunk, &mut results).await;
         let missing = || {
             self.connection()
-                .nonsense("fewer answers than it was asked for")
+                .invalid_response("fewer results than it was sent submits")
         };
         results
             .into_iter()
@@ -178,20 +178,20 @@ impl RemoteEngine {
         if chunk.bodies.is_empty() {
             return;
         }
-        let answers: batch::Answers<SubmitAnswer> = self
+        let replies: batch::BatchReplies<SubmitResult> = self
             .connection()
             .send_batch("/v1/tasks", &chunk.bodies)
             .await;
-        match answers {
-            Ok((answers, repeated)) => {
-                for (answer, part) in answers.into_iter().zip(chunk.places) {
-                    let result = self.submitted(answer, part.own, part.input, repeated);
-                    results[part.place] = Some(result);
+        match replies {
+            Ok((replies, repeated)) => {
+                for (reply, submit) in replies.into_iter().zip(chunk.submits) {
+                    let result = self.submitted(reply, submit.generated, submit.input, repeated);
+                    results[submit.index] = Some(result);
                 }
             }
             Err(error) => {
-                for part in chunk.places {
-                    results[part.place] = Some(Err(error.clone()));
+                for submit in chunk.submits {
+                    results[submit.index] = Some(Err(error.clone()));
                 }
             }
         }
@@ -199,28 +199,28 @@ impl RemoteEngine {
 
     fn submitted(
         &self,
-        answer: SubmitAnswer,
-        own: Own,
+        result: SubmitResult,
+        generated: GeneratedId,
         input: Json,
         repeated: bool,
     ) -> Result<Submitted, EngineError> {
-        match (answer.task, answer.problem) {
+        match (result.task, result.problem) {
             (Some(task), _) => {
-                // Nobody else can have used an id that was drawn here: it was the first copy of this very request.
-                let own_copy = repeated && own == Some(task.id);
+                // No other client can have used this generated id: the duplicate is the first copy of this request.
+                let own_copy = repeated && generated == Some(task.id);
                 Ok(Submitted {
-                    duplicate: answer.duplicate && !own_copy,
+                    duplicate: result.duplicate && !own_copy,
                     task: with_input(task, Some(input)),
                 })
             }
-            (None, Some(problem)) => Err(problem.into_error(&self.connection().place())),
+            (None, Some(problem)) => Err(problem.into_error(&self.connection().server_url())),
             (None, None) => Err(self
                 .connection()
-                .nonsense("an answer with neither a task nor a problem")),
+                .invalid_response("a result with neither a task nor a problem")),
         }
     }
 
-    /// Carries out a worker's operation. It goes in a batch with others.
+    /// Carries out a worker's operation, in a batch with others.
     async fn act_as_worker(
         &self,
         item: OutcomeItem,
@@ -230,35 +230,35 @@ impl RemoteEngine {
         let batcher = if operation.ends_attempt() {
             &self.shared.ends
         } else {
-            &self.shared.signs
+            &self.shared.renewals
         };
         let input = self.shared.inputs.of(operation);
         let item = OutcomeItem {
             omit_input: input.is_some(),
             ..item
         };
-        let sent: Result<Sent<OutcomeAnswer>, _> = batcher.send(item).await;
-        let (error, repeated) = match sent {
+        let reply: Result<BatchReply<OutcomeResult>, _> = batcher.send(item).await;
+        let (error, repeated) = match reply {
             Err(error) => (error, false),
-            Ok(sent) => match (sent.answer.task, sent.answer.problem) {
+            Ok(reply) => match (reply.result.task, reply.result.problem) {
                 (Some(task), _) => return Ok(with_input(task, input)),
                 (None, Some(problem)) => (
-                    problem.into_error(&self.connection().place()),
-                    sent.repeated,
+                    problem.into_error(&self.connection().server_url()),
+                    reply.repeated,
                 ),
                 (None, None) => {
                     return Err(self
                         .connection()
-                        .nonsense("a response with neither a task nor a problem"));
+                        .invalid_response("a result with neither a task nor a problem"));
                 }
             },
         };
         let Some((lease, end)) = EndEvent::of(operation) else {
             return Err(error);
         };
-        self.shared.leases.heard(lease, &error);
+        self.shared.leases.record_error(lease, &error);
         if error.is_lease_lost()
-            && let Some(attempt) = self.shared.leases.told_before(lease, repeated)
+            && let Some(attempt) = self.shared.leases.attempt_in_doubt(lease, repeated)
         {
             let task: Task = self.connection().read(&format!("/v1/tasks/{id}")).await?;
             if end.is_end_of(&task, attempt) {
@@ -271,15 +271,15 @@ impl RemoteEngine {
     /// Carries out an operator's operation.
     async fn act_as_operator(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
         let path = format!("/v1/tasks/{id}/{}", operation.name());
-        let ask = match operation {
-            Operation::Cancel { reason } => Ask::post(path, &CancelBody { reason })?,
-            _ => Ask::post(path, &NoBody {})?,
+        let request = match operation {
+            Operation::Cancel { reason } => HttpRequest::post(path, &CancelBody { reason })?,
+            _ => HttpRequest::post(path, &NoBody {})?,
         };
-        self.connection().ask(ask).await
+        self.connection().json(request).await
     }
 }
 
-/// The body of requests that need none.
+/// The empty body.
 #[derive(serde::Serialize)]
 struct NoBody {}
 
@@ -291,23 +291,23 @@ impl fmt::Debug for RemoteEngine {
     }
 }
 
-/// The id that was drawn for a submit and that nobody else can use.
-type Own = Option<TaskId>;
+/// The id that this client generated for a submit, which no other client can use.
+type GeneratedId = Option<TaskId>;
 
-/// What is known of a submit that is under way.
-struct Part {
-    own: Own,
-    /// The answer leaves it out.
+/// A submit in flight.
+struct PendingSubmit {
+    generated: GeneratedId,
+    /// The response omits it.
     input: Json,
-    /// Where the answer belongs.
-    place: usize,
+    /// The index of its result.
+    index: usize,
 }
 
-/// Submits that go in one request.
+/// Submits that are sent in one request.
 #[derive(Default)]
 struct Chunk {
     bodies: Vec<SubmitBody>,
-    places: Vec<Part>,
+    submits: Vec<PendingSubmit>,
     bytes: usize,
 }
 
@@ -317,22 +317,25 @@ impl Chunk {
             || (self.bodies.len() < BATCH_MAX && self.bytes + body.bytes() <= batch::BYTES_MAX)
     }
 
-    fn add(&mut self, body: SubmitBody, own: Own, input: Json, place: usize) {
+    fn add(&mut self, body: SubmitBody, generated: GeneratedId, input: Json, index: usize) {
         self.bytes += body.bytes();
         self.bodies.push(body);
-        self.places.push(Part { own, input, place });
+        self.submits.push(PendingSubmit {
+            generated,
+            input,
+            index,
+        });
     }
 }
 
-/// What a batch needs to know of its parts.
-impl Batch for SubmitBody {
+impl BatchItem for SubmitBody {
     fn bytes(&self) -> usize {
-        // What is not the input is a few hundred bytes.
+        // The rest of the body is a few hundred bytes.
         self.input.as_ref().map_or(0, qo_core::Json::size) + 512
     }
 }
 
-impl Batch for OutcomeItem {
+impl BatchItem for OutcomeItem {
     fn bytes(&self) -> usize {
         let output = self.complete.as_ref().and_then(|body| body.output.as_ref());
         let error = self.fail.as_ref().map_or(0, |body| body.error.len());

@@ -1,8 +1,8 @@
-//! Asking a broker over HTTP whether it is alive.
+//! Pings a broker over HTTP.
 //!
-//! Any response counts, even a refusal: a process that responds is not dead. One response means the opposite: the address belongs to
-//! another process than the one that was meant. Without that exception, a standby whose own address looks like the leader's, as two
-//! loopback addresses on two machines do, would reach itself and wait for ever.
+//! Any response counts, even an error: a process that responds is alive. The one exception is the response that the address belongs
+//! to another process than the requested one. Without that exception, a standby whose own address equals the leader's, such as a
+//! loopback address on two machines, would reach itself and wait forever.
 
 use reqwest::Client;
 

@@ -1,4 +1,4 @@
-//! How connections are made, for requests and for those who only ask whether somebody is there.
+//! The HTTP clients for requests and pings.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 const POOL_MAX_IDLE: usize = 64;
 
-/// A client for servers of which it is not known yet whether they speak TLS. Where the machine has no certificates, it does without.
+/// A client for servers that may or may not use TLS. If the system's certificates are unusable, it works without them.
 pub(crate) fn client_for_any(
     token: Option<&Token>,
     ca_pem: Option<&[u8]>,
 ) -> Result<Client, InvalidServer> {
     client(token, ca_pem, true).or_else(|error| {
-        tracing::debug!(%error, "the certificates of the system cannot be used");
+        tracing::debug!(%error, "cannot use the system's certificates");
         client(token, ca_pem, false)
     })
 }
 
-/// A client that repeats nothing and follows nobody by itself.
+/// A client that does not retry and does not follow redirects.
 pub(crate) fn client(
     token: Option<&Token>,
     ca_pem: Option<&[u8]>,
     https: bool,
 ) -> Result<Client, InvalidServer> {
-    // reqwest takes its cryptography from the process. An error means that somebody has set one already: keep theirs.
+    // reqwest uses the cryptography provider of the process. An error means that one is installed already: keep it.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut headers = HeaderMap::new();
     if let Some(token) = token {
@@ -51,12 +51,12 @@ pub(crate) fn client(
         let bad = |error: reqwest::Error| InvalidServer::Certificates(error.to_string());
         let certificates = Certificate::from_pem_bundle(pem).map_err(bad)?;
         if certificates.is_empty() {
-            let empty = "there is none in the file".to_owned();
+            let empty = "the file contains no certificate".to_owned();
             return Err(InvalidServer::Certificates(empty));
         }
         builder = builder.tls_certs_merge(certificates);
     } else if !https {
-        // A bare container has no certificates, and plain HTTP needs none.
+        // A minimal container has no certificates, and plain HTTP needs none.
         builder = builder.tls_certs_only(Vec::new());
     }
     builder
@@ -64,7 +64,7 @@ pub(crate) fn client(
         .map_err(|error| InvalidServer::Client(causes(&error)))
 }
 
-/// What happened, and what below it made it happen.
+/// The error and all its causes.
 pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

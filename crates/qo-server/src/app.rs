@@ -1,4 +1,4 @@
-//! What all requests of a server share.
+//! The state that all requests of a server share.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::config::{CountsFn, Limits, ServerConfig};
 use crate::events::Events;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
-use crate::routes::health::Findings;
+use crate::routes::health::HealthCache;
 use crate::tokens::{Guard, TokenSource};
 
-/// What all requests of a server share. Clones are cheap.
+/// The state that all requests of a server share. Clones are cheap.
 #[derive(Clone)]
-pub(crate) struct App(Arc<Shared>);
+pub(crate) struct App(Arc<AppState>);
 
-pub(crate) struct Shared {
+pub(crate) struct AppState {
     pub(crate) queue: Queue,
     pub(crate) limits: Limits,
     pub(crate) guard: Guard,
@@ -27,11 +27,11 @@ pub(crate) struct Shared {
     pub(crate) claims: Arc<Claims>,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
-    /// How many bytes of bodies may still come in.
+    /// The bytes that request bodies may still take.
     pub(crate) body_room: Arc<Semaphore>,
     pub(crate) listeners: Arc<Semaphore>,
     pub(crate) connection_room: Arc<Semaphore>,
-    pub(crate) findings: Findings,
+    pub(crate) health_cache: HealthCache,
     pub(crate) counts: Option<CountsFn>,
     pub(crate) prices: qo_store::wrap::Prices,
     pub(crate) leader: Option<Arc<dyn Leader>>,
@@ -43,9 +43,9 @@ impl App {
     pub(crate) fn new(queue: Queue, config: &ServerConfig, tokens: TokenSource) -> Self {
         let runtime = Arc::clone(queue.runtime());
         let limits = config.limits.clone();
-        // A semaphore has a largest number of permits, which no sensible setting comes near.
+        // The limit of a semaphore is far above any sensible setting.
         let room = limits.bodies_max_bytes.min(Semaphore::MAX_PERMITS);
-        let shared = Arc::new(Shared {
+        let state = Arc::new(AppState {
             guard: Guard::new(tokens, Arc::clone(&runtime)),
             hosts: config
                 .hosts
@@ -58,7 +58,7 @@ impl App {
             body_room: Arc::new(Semaphore::new(room)),
             listeners: Arc::new(Semaphore::new(limits.listeners_max)),
             connection_room: Arc::new(Semaphore::new(limits.connections_max)),
-            findings: Findings::default(),
+            health_cache: HealthCache::default(),
             counts: config.counts.clone(),
             prices: config.prices,
             leader: config.leader.clone(),
@@ -67,10 +67,10 @@ impl App {
             limits,
             queue,
         });
-        let watcher: Weak<Shared> = Arc::downgrade(&shared);
-        let told = shared.queue.engine().watch(watcher);
-        shared.events.set_told_by_engine(told);
-        Self(shared)
+        let watcher: Weak<AppState> = Arc::downgrade(&state);
+        let engine_publishes = state.queue.engine().watch(watcher);
+        state.events.set_engine_publishes(engine_publishes);
+        Self(state)
     }
 
     pub(crate) fn engine(&self) -> &dyn Engine {
@@ -85,29 +85,29 @@ impl App {
         self.queue.now()
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub(crate) fn connections(&self) -> usize {
         let free = self.connection_room.available_permits();
         self.limits.connections_max.saturating_sub(free)
     }
 
-    /// As which leader this process may serve at this moment, if it may. Where there is only one server, that is always the same one.
-    pub(crate) async fn lead(&self) -> Option<u64> {
+    /// The epoch in which this process may serve now, `None` if it may not. Always 0 if there is only one server.
+    pub(crate) async fn confirm_leader(&self) -> Option<u64> {
         match &self.leader {
             None => Some(0),
             Some(leader) => leader.confirm().await,
         }
     }
 
-    /// Returns once this process does not serve as this leader any more.
-    pub(crate) async fn led(&self, epoch: u64) {
+    /// Waits until this process no longer serves in this epoch.
+    pub(crate) async fn epoch_ended(&self, epoch: u64) {
         match &self.leader {
             None => std::future::pending().await,
-            Some(leader) => leader.over(epoch).await,
+            Some(leader) => leader.epoch_ended(epoch).await,
         }
     }
 
-    /// Tells everything that waits to come to its end.
+    /// Ends all waiting requests.
     pub(crate) fn stop(&self) {
         self.stopping.send_replace(true);
     }
@@ -116,18 +116,18 @@ impl App {
         *self.stopping.borrow()
     }
 
-    /// Returns once the server was told to stop.
+    /// Waits until the server is stopping.
     pub(crate) async fn stopped(&self) {
         let mut stopping = self.stopping.subscribe();
-        // The sender lives as long as this.
+        // `self` owns the sender, so the wait cannot fail.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     }
 }
 
 impl std::ops::Deref for App {
-    type Target = Shared;
+    type Target = AppState;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &AppState {
         &self.0
     }
 }

@@ -1,7 +1,7 @@
-//! What comes in: bodies, parameters and queries, each bounded, each refused with a problem.
+//! Extracts bodies, path parameters and queries. Each has limits, and a violation is reported as a problem.
 //!
-//! A body is read after its sender was let in, never before. It has three bounds: its own size, the room that all bodies
-//! share, and time, both for each piece and for the whole.
+//! A body is read only after the request was authorized. It has three limits: its own size, the memory that all bodies share, and
+//! time, both for each chunk and for the whole body.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -17,23 +17,23 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::answer::Refusal;
 use crate::app::App;
+use crate::response::ApiError;
 
-/// A body that is JSON, as it came, and the room that it takes.
+/// The text of a JSON body, and its share of the memory for bodies.
 pub(crate) struct JsonText {
     pub(crate) bytes: Bytes,
     _room: Vec<OwnedSemaphorePermit>,
 }
 
 impl JsonText {
-    /// Reads it as one value.
-    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+    /// Parses it.
+    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         parse(&self.bytes)
     }
 
-    /// Reads it as a value that may borrow from it.
-    pub(crate) fn borrow<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Refusal> {
+    /// Parses it as a value that may borrow from it.
+    pub(crate) fn borrow<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ApiError> {
         parse(&self.bytes)
     }
 
@@ -44,23 +44,19 @@ impl JsonText {
     }
 }
 
-/// Reads JSON, or says where it is wrong.
-pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(text).map_err(|error| {
-        Refusal::new(
-            Condition::BadBody,
-            format!("the body is not what is expected here: {error}"),
-        )
-    })
+/// Parses JSON, or reports the position of the error.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(text)
+        .map_err(|error| ApiError::new(Condition::BadBody, format!("the body is invalid: {error}")))
 }
 
 impl FromRequest<App> for JsonText {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         if !is_json(&parts) {
-            return Err(Refusal::new(
+            return Err(ApiError::new(
                 Condition::BadMediaType,
                 "send JSON, with `Content-Type: application/json`",
             ));
@@ -69,32 +65,32 @@ impl FromRequest<App> for JsonText {
     }
 }
 
-/// A body that is JSON of one form.
+/// A parsed JSON body.
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<App> for JsonBody<T> {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let text = JsonText::from_request(request, app).await?;
         Ok(Self(text.parse()?))
     }
 }
 
-/// A body that may be left out.
-pub(crate) struct MaybeBody<T>(pub(crate) T);
+/// An optional JSON body.
+pub(crate) struct OptionalBody<T>(pub(crate) T);
 
-impl<T: DeserializeOwned + Default> FromRequest<App> for MaybeBody<T> {
-    type Rejection = Refusal;
+impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalBody<T> {
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         let text = read(app, &parts, body).await?;
         if text.bytes.is_empty() {
             return Ok(Self(T::default()));
         }
         if !is_json(&parts) {
-            return Err(Refusal::new(
+            return Err(ApiError::new(
                 Condition::BadMediaType,
                 "send JSON, with `Content-Type: application/json`, or no body",
             ));
@@ -108,19 +104,19 @@ fn is_json(parts: &Parts) -> bool {
         .headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok());
-    let sort = value.and_then(|value| value.split(';').next());
-    sort.is_some_and(|sort| sort.trim().eq_ignore_ascii_case("application/json"))
+    let media_type = value.and_then(|value| value.split(';').next());
+    media_type.is_some_and(|text| text.trim().eq_ignore_ascii_case("application/json"))
 }
 
-async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, Refusal> {
+async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, ApiError> {
     let limits = &app.limits;
     let too_large = || {
-        Refusal::new(
+        ApiError::new(
             Condition::BodyTooLarge {
                 limit: limits.body_max_bytes as u64,
             },
             format!(
-                "the body has more than {} bytes; send less at once",
+                "the body is larger than {} bytes; send less at once",
                 limits.body_max_bytes
             ),
         )
@@ -133,9 +129,9 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, Refusal>
         return Err(too_large());
     }
     let too_slow = || {
-        Refusal::new(
+        ApiError::new(
             Condition::BodyTimeout,
-            "the body did not come in time; send it faster, or less at once",
+            "the body did not arrive in time; send it faster, or send less at once",
         )
     };
     let runtime = app.runtime();
@@ -155,7 +151,10 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, Refusal>
         };
         let Some(chunk) = chunk else { break };
         let chunk = chunk.map_err(|error| {
-            Refusal::new(Condition::BadBody, format!("the body broke off: {error}"))
+            ApiError::new(
+                Condition::BadBody,
+                format!("the body was interrupted: {error}"),
+            )
         })?;
         length += chunk.len();
         if length > limits.body_max_bytes {
@@ -163,11 +162,11 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, Refusal>
         }
         let permits = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
         match std::sync::Arc::clone(&app.body_room).try_acquire_many_owned(permits) {
-            Ok(taken) => room.push(taken),
+            Ok(permit) => room.push(permit),
             Err(_) => {
-                return Err(Refusal::new(
+                return Err(ApiError::new(
                     Condition::Overloaded,
-                    "the bodies of all requests together take too much room; try again in a moment",
+                    "the bodies of all requests together take too much memory; try again in a moment",
                 ));
             }
         }
@@ -175,7 +174,7 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, Refusal>
             first = chunk;
         } else {
             if joined.is_empty() {
-                // What was announced is within the limit.
+                // The announced length is within the limit.
                 let announced = announced.and_then(|length| usize::try_from(length).ok());
                 joined.reserve(announced.unwrap_or(0).max(first.len() + chunk.len()));
                 joined.extend_from_slice(&first);
@@ -191,33 +190,33 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, Refusal>
     Ok(JsonText { bytes, _room: room })
 }
 
-/// The one part of the path that names something.
-pub(crate) struct Named<T>(pub(crate) T);
+/// The parameter of the path.
+pub(crate) struct PathParam<T>(pub(crate) T);
 
-impl<T: FromStr<Err: Display>> FromRequestParts<App> for Named<T> {
-    type Rejection = Refusal;
+impl<T: FromStr<Err: Display>> FromRequestParts<App> for PathParam<T> {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let Path(text) = Path::<String>::from_request_parts(parts, app)
             .await
-            .map_err(|rejection| Refusal::bad_request(rejection.body_text()))?;
+            .map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
         let value = text
             .parse()
-            .map_err(|error: T::Err| Refusal::bad_request(error.to_string()))?;
+            .map_err(|error: T::Err| ApiError::bad_request(error.to_string()))?;
         Ok(Self(value))
     }
 }
 
-/// What stands behind the question mark.
-pub(crate) struct Params<T>(pub(crate) T);
+/// The query string.
+pub(crate) struct QueryParams<T>(pub(crate) T);
 
-impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
-    type Rejection = Refusal;
+impl<T: DeserializeOwned> FromRequestParts<App> for QueryParams<T> {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let Query(value) = Query::<T>::from_request_parts(parts, app)
             .await
-            .map_err(|rejection| Refusal::bad_request(rejection.body_text()))?;
+            .map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
         Ok(Self(value))
     }
 }

@@ -1,16 +1,16 @@
 //! Claims that outlive their connection.
 //!
-//! A claim changes tasks and then tells its worker. If the connection breaks between the two, tasks would stay with a worker who
-//! does not know of them until their leases run out. So a claim runs beside its request, under the request's name:
+//! A claim changes tasks and then responds to its worker. If the connection breaks in between, the tasks would stay with a worker
+//! that does not know of them until their leases expire. So a claim runs independently of its request, under the request's id:
 //!
-//! - A request that comes again under the same name gets the same answer, for a while, also if the first copy is still waiting.
-//! - Tasks that were handed out to a request whose client has gone, and that nobody has asked for again within a few seconds, are
-//!   given back, not counted against their retries.
+//! - A request that is repeated with the same id gets the same response for a while, even if the first copy is still waiting.
+//! - If the client of a request has gone and the request is not repeated within a few seconds, its tasks are released. This does not
+//!   count as a retry.
 //!
-//! What is not covered: an answer that was written to a connection which then broke, and that nobody asks for again, and
-//! everything that this process knew when it is killed. Those tasks come back when their leases run out.
+//! Two cases are not covered: a response that was written to a connection which then broke and that is not requested again, and all
+//! claims in memory when this process is killed. Those tasks become claimable when their leases expire.
 //!
-//! What is remembered is bounded in time and in number of tasks; an empty answer is not remembered.
+//! Remembered claims are bounded in time and in the number of tasks. Empty responses are not remembered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,35 +21,35 @@ use qo::{ClaimRequest, Engine, EngineError, Task};
 use qo_store::runtime::Runtime;
 use tokio::sync::watch;
 
-/// How long an answer that was given is remembered.
-const KEEP_GIVEN: Duration = Duration::from_secs(10);
-/// How long tasks wait for a client that has gone.
-const KEEP_UNHEARD: Duration = Duration::from_secs(5);
-/// How many tasks are remembered in all; the oldest answers are forgotten first.
+/// How long a delivered response is remembered.
+const KEEP_DELIVERED: Duration = Duration::from_secs(10);
+/// How long the tasks of a client that has gone are kept for it.
+const KEEP_UNDELIVERED: Duration = Duration::from_secs(5);
+/// The most tasks that are remembered. The oldest responses are dropped first.
 const TASKS_MAX: usize = 20_000;
 
-type Found = Arc<Result<Vec<Task>, EngineError>>;
+type ClaimResult = Arc<Result<Vec<Task>, EngineError>>;
 
-/// Who asked, and under which name.
+/// Identifies a claim request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
+pub(crate) struct ClaimKey {
     pub(crate) token: String,
-    pub(crate) request: String,
+    pub(crate) request_id: String,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct RememberedClaim {
     request: ClaimRequest,
-    found: watch::Sender<Option<Found>>,
-    /// Whether the answer was given to a request.
-    given: AtomicBool,
+    result: watch::Sender<Option<ClaimResult>>,
+    /// Whether a request has received the result.
+    delivered: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Slots {
-    by_name: BTreeMap<Name, Arc<Slot>>,
-    /// Those that hold tasks, oldest first.
-    full: VecDeque<(Name, usize)>,
+struct ClaimCache {
+    by_key: BTreeMap<ClaimKey, Arc<RememberedClaim>>,
+    /// The claims with tasks and their numbers, oldest first.
+    order: VecDeque<(ClaimKey, usize)>,
     tasks: usize,
 }
 
@@ -57,7 +57,7 @@ struct Slots {
 pub(crate) struct Claims {
     engine: Arc<dyn Engine>,
     runtime: Arc<dyn Runtime>,
-    slots: Mutex<Slots>,
+    cache: Mutex<ClaimCache>,
 }
 
 impl Claims {
@@ -65,116 +65,116 @@ impl Claims {
         Self {
             engine,
             runtime,
-            slots: Mutex::default(),
+            cache: Mutex::default(),
         }
     }
 
-    /// Claims, or gives what was claimed under this name before.
+    /// Claims tasks, or returns the tasks that were claimed under this key before.
     pub(crate) async fn claim(
         self: &Arc<Self>,
-        name: Name,
+        key: ClaimKey,
         request: ClaimRequest,
-    ) -> Result<Found, EngineError> {
-        let (slot, is_new) = {
-            let mut slots = self.lock();
-            match slots.by_name.get(&name) {
-                Some(slot) if slot.request == request => (Arc::clone(slot), false),
+    ) -> Result<ClaimResult, EngineError> {
+        let (claim, is_new) = {
+            let mut cache = self.lock();
+            match cache.by_key.get(&key) {
+                Some(claim) if claim.request == request => (Arc::clone(claim), false),
                 Some(_) => {
                     return Err(EngineError::BadRequest(
-                        "a claim of this name was made with another body; name each request anew"
+                        "this request id was used for a claim with another body; use a new id for each request"
                             .to_owned(),
                     ));
                 }
                 None => {
-                    let slot = Arc::new(Slot {
+                    let claim = Arc::new(RememberedClaim {
                         request,
-                        found: watch::Sender::new(None),
-                        given: AtomicBool::new(false),
+                        result: watch::Sender::new(None),
+                        delivered: AtomicBool::new(false),
                     });
-                    slots.by_name.insert(name.clone(), Arc::clone(&slot));
-                    (slot, true)
+                    cache.by_key.insert(key.clone(), Arc::clone(&claim));
+                    (claim, true)
                 }
             }
         };
-        let mut found = slot.found.subscribe();
+        let mut result = claim.result.subscribe();
         if is_new {
             let claims = Arc::clone(self);
-            let slot = Arc::clone(&slot);
+            let claim = Arc::clone(&claim);
             self.runtime
-                .spawn(Box::pin(async move { claims.run(name, slot).await }));
+                .spawn(Box::pin(async move { claims.run(key, claim).await }));
         }
-        let found = found
+        let result = result
             .wait_for(Option::is_some)
             .await
             .ok()
-            .and_then(|found| found.clone());
-        slot.given.store(true, Ordering::Relaxed);
-        found.ok_or_else(|| EngineError::BadRequest("the claim was not made".to_owned()))
+            .and_then(|result| result.clone());
+        claim.delivered.store(true, Ordering::Relaxed);
+        result.ok_or_else(|| EngineError::BadRequest("the claim was not carried out".to_owned()))
     }
 
-    /// Makes the claim, remembers it for a while, and gives back what nobody heard of.
-    async fn run(self: Arc<Self>, name: Name, slot: Arc<Slot>) {
-        let found = Arc::new(self.engine.claim(&slot.request).await);
-        let tasks = found.as_ref().as_ref().map_or(0, Vec::len);
+    /// Carries out the claim, remembers it for a while, and releases tasks that were not delivered.
+    async fn run(self: Arc<Self>, key: ClaimKey, claim: Arc<RememberedClaim>) {
+        let result = Arc::new(self.engine.claim(&claim.request).await);
+        let tasks = result.as_ref().as_ref().map_or(0, Vec::len);
         if tasks > 0 {
-            self.remember(&name, tasks);
+            self.remember(&key, tasks);
         } else {
-            self.lock().by_name.remove(&name);
+            self.lock().by_key.remove(&key);
         }
-        slot.found.send_replace(Some(Arc::clone(&found)));
+        claim.result.send_replace(Some(Arc::clone(&result)));
         if tasks == 0 {
             return;
         }
-        self.runtime.sleep(KEEP_UNHEARD).await;
-        if slot.given.load(Ordering::Relaxed) {
+        self.runtime.sleep(KEEP_UNDELIVERED).await;
+        if claim.delivered.load(Ordering::Relaxed) {
             self.runtime
-                .sleep(KEEP_GIVEN.saturating_sub(KEEP_UNHEARD))
+                .sleep(KEEP_DELIVERED.saturating_sub(KEEP_UNDELIVERED))
                 .await;
-            self.forget(&name);
+            self.forget(&key);
             return;
         }
-        self.forget(&name);
-        // Whoever asks from now on makes a claim of its own. One who asked just now may still take these tasks, and learns
-        // from its first outcome that the lease is lost.
-        if slot.given.load(Ordering::Relaxed) {
+        self.forget(&key);
+        // A request from now on makes a new claim. A request that arrived just before may still receive these tasks; its first
+        // outcome then fails because the lease is lost.
+        if claim.delivered.load(Ordering::Relaxed) {
             return;
         }
-        let Ok(tasks) = found.as_ref() else { return };
+        let Ok(tasks) = result.as_ref() else { return };
         for task in tasks {
             let Some(lease) = task.lease_id else { continue };
             match self.engine.release(task.id, lease).await {
                 Ok(_) => {
-                    tracing::info!(task = %task.id, "given back: the client of its claim has gone");
+                    tracing::info!(task = %task.id, "released a task because the client that claimed it has gone");
                 }
                 Err(error) => {
-                    tracing::warn!(task = %task.id, %error, "a task of a client that has gone was not given back");
+                    tracing::warn!(task = %task.id, %error, "could not release a task whose client has gone");
                 }
             }
         }
     }
 
-    fn remember(&self, name: &Name, tasks: usize) {
-        let mut slots = self.lock();
-        slots.full.push_back((name.clone(), tasks));
-        slots.tasks += tasks;
-        while slots.tasks > TASKS_MAX && slots.full.len() > 1 {
-            if let Some((oldest, count)) = slots.full.pop_front() {
-                slots.by_name.remove(&oldest);
-                slots.tasks -= count;
+    fn remember(&self, key: &ClaimKey, tasks: usize) {
+        let mut cache = self.lock();
+        cache.order.push_back((key.clone(), tasks));
+        cache.tasks += tasks;
+        while cache.tasks > TASKS_MAX && cache.order.len() > 1 {
+            if let Some((oldest, count)) = cache.order.pop_front() {
+                cache.by_key.remove(&oldest);
+                cache.tasks -= count;
             }
         }
     }
 
-    fn forget(&self, name: &Name) {
-        let mut slots = self.lock();
-        let place = slots.full.iter().position(|(full, _)| full == name);
-        if let Some((_, count)) = place.and_then(|place| slots.full.remove(place)) {
-            slots.tasks -= count;
-            slots.by_name.remove(name);
+    fn forget(&self, key: &ClaimKey) {
+        let mut cache = self.lock();
+        let index = cache.order.iter().position(|(ordered, _)| ordered == key);
+        if let Some((_, count)) = index.and_then(|index| cache.order.remove(index)) {
+            cache.tasks -= count;
+            cache.by_key.remove(key);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, ClaimCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What a server is told.
+//! Configuration of a server.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,34 +10,34 @@ use qo_store::wrap::{Counts, Prices};
 use crate::leader::Leader;
 use crate::tokens::{TokenRecord, TokenSource, TokenStore};
 
-/// Bounds on what comes from outside.
+/// Limits for clients.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// The largest body of a request, in bytes.
     pub body_max_bytes: usize,
-    /// How many bytes of bodies all requests together may hold.
+    /// The most bytes that the bodies of all requests may take together.
     pub bodies_max_bytes: usize,
-    /// The largest head of a request, in bytes.
+    /// The largest request head, in bytes.
     pub header_max_bytes: usize,
-    /// How many connections there may be at once.
+    /// The most concurrent connections.
     pub connections_max: usize,
-    /// How many requests of one HTTP/2 connection may be under way at once.
+    /// The most concurrent requests of one HTTP/2 connection.
     pub streams_max: u32,
-    /// How many listeners to events there may be at once.
+    /// The most concurrent event listeners.
     pub listeners_max: usize,
-    /// The longest time that a claim, or a look at a task, waits.
+    /// The longest wait of a claim or of a read of a task.
     pub wait_max: Duration,
-    /// How long a client may take to send the head of a request, and to sit idle between two.
+    /// How long a client may take to send a request head, and how long it may be idle between two requests.
     pub header_timeout: Duration,
-    /// How long a client may take between two pieces of a body.
+    /// How long a client may take between two chunks of a body.
     pub body_idle_timeout: Duration,
-    /// How long a client may take for a whole body.
+    /// How long a client may take to send a whole body.
     pub body_timeout: Duration,
     /// How long a client may take for the TLS handshake.
     pub handshake_timeout: Duration,
-    /// How long a client may leave an answer unread.
+    /// How long a client may leave a response unread.
     pub write_timeout: Duration,
-    /// How long requests that are under way may take once the server was told to stop.
+    /// How long active requests may still take when the server stops.
     pub stop_timeout: Duration,
 }
 
@@ -61,10 +61,10 @@ impl Default for Limits {
     }
 }
 
-/// A certificate with its key, both as PEM.
+/// A certificate and its key, both as PEM.
 #[derive(Clone)]
 pub struct Tls {
-    /// The certificate, and those that it rests on.
+    /// The certificate and its chain.
     pub certificate_pem: Vec<u8>,
     /// Its key.
     pub key_pem: Vec<u8>,
@@ -76,12 +76,12 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Who may come in.
+/// Who may send requests.
 #[derive(Debug, Clone, Default)]
-pub struct Auth(Kind);
+pub struct Auth(AuthKind);
 
 #[derive(Debug, Clone, Default)]
-enum Kind {
+enum AuthKind {
     #[default]
     Open,
     Given(Vec<TokenRecord>),
@@ -89,26 +89,26 @@ enum Kind {
 }
 
 impl Auth {
-    /// Everybody who can reach the server; only a loopback address can be served so.
+    /// Everyone who can reach the server. This is allowed only on a loopback address.
     pub fn open() -> Self {
-        Self(Kind::Open)
+        Self(AuthKind::Open)
     }
 
-    /// Whoever holds one of these tokens.
+    /// Holders of one of these tokens.
     pub fn given(records: Vec<TokenRecord>) -> Self {
-        Self(Kind::Given(records))
+        Self(AuthKind::Given(records))
     }
 
-    /// Whoever holds one of the store's tokens. On a loopback address everybody is let in as long as there never was one.
+    /// Holders of one of the store's tokens. On a loopback address everyone is allowed until the first token is created.
     pub fn stored(store: TokenStore) -> Self {
-        Self(Kind::Stored(store))
+        Self(AuthKind::Stored(store))
     }
 
     pub(crate) fn source(self, on_loopback: bool) -> TokenSource {
         match self.0 {
-            Kind::Open => TokenSource::Open,
-            Kind::Given(records) => TokenSource::Given(records),
-            Kind::Stored(store) => TokenSource::Stored {
+            AuthKind::Open => TokenSource::Open,
+            AuthKind::Given(records) => TokenSource::Given(records),
+            AuthKind::Stored(store) => TokenSource::Stored {
                 store,
                 open_while_empty: on_loopback,
             },
@@ -116,34 +116,34 @@ impl Auth {
     }
 }
 
-/// What the store was asked so far.
+/// Returns the counts of store requests so far.
 pub type CountsFn = Arc<dyn Fn() -> Counts + Send + Sync>;
 
-/// What a server is told.
+/// Settings of a server.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// Where to listen.
+    /// The address to listen on.
     pub address: SocketAddr,
-    /// Who may come in.
+    /// Who may send requests.
     pub auth: Auth,
     /// A certificate, for HTTPS.
     pub tls: Option<Tls>,
-    /// Bounds.
+    /// Limits for clients.
     pub limits: Limits,
-    /// Names under which browsers may reach a server without tokens, beside `localhost` and loopback addresses.
+    /// Host names under which browsers may reach a server without tokens, in addition to `localhost` and loopback addresses.
     pub hosts: Vec<String>,
-    /// What the store was asked so far, for the metrics.
+    /// The counts of store requests, for the metrics.
     pub counts: Option<CountsFn>,
-    /// What requests cost, for the metrics.
+    /// The prices of store requests, for the metrics.
     pub prices: Prices,
-    /// Whether this process may serve; always, if not given.
+    /// Decides whether this process may serve. `None` if it always may.
     pub leader: Option<Arc<dyn Leader>>,
-    /// How old the numbers of tasks in the metrics may be. In direct mode counting reads every task.
+    /// The maximum age of the task counts in the metrics. In direct mode counting reads every task.
     pub stats_max_age: Duration,
 }
 
 impl ServerConfig {
-    /// A server at this address, with the default settings, open to whoever can reach a loopback address.
+    /// The default settings for this address, without tokens.
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,

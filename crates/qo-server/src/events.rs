@@ -1,9 +1,9 @@
-//! What happens to tasks, told to whoever listens.
+//! Publishes the changes of tasks to listeners.
 //!
-//! An event is told after its operation is durable. The engine tells all that happens through it in this process, its own
-//! maintenance included; where it cannot, as one that only speaks to another server, what passes through this server is told here. What
-//! other processes do on the same store is not seen. A listener that is too slow misses events and is told how many; one
-//! that must not miss any reads the tasks.
+//! An event is published after its operation is durable. The engine publishes all its changes in this process, including its own
+//! maintenance. An engine that cannot, such as a client of another server, leaves it to this server to publish the operations of its
+//! requests. Changes by other processes on the same store are not published. A slow listener misses events and learns how many; a
+//! listener that must not miss any reads the tasks.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,37 +11,36 @@ use qo::Task;
 use qo_engine::watch::{Commit, TaskChange, Watcher};
 use tokio::sync::broadcast;
 
-use crate::app::Shared;
+use crate::app::AppState;
 
-/// How many events a slow listener may be behind.
-const BEHIND_MAX: usize = 1_024;
+/// How many events a slow listener may lag behind.
+const LAG_MAX: usize = 1_024;
 
 pub(crate) struct Events {
     sender: broadcast::Sender<Arc<TaskChange>>,
-    /// Whether the engine tells by itself.
-    told_by_engine: OnceLock<bool>,
+    /// Whether the engine publishes its changes itself.
+    engine_publishes: OnceLock<bool>,
 }
 
 impl Default for Events {
     fn default() -> Self {
         Self {
-            sender: broadcast::Sender::new(BEHIND_MAX),
-            told_by_engine: OnceLock::new(),
+            sender: broadcast::Sender::new(LAG_MAX),
+            engine_publishes: OnceLock::new(),
         }
     }
 }
 
 impl Events {
-    /// Notes whether the engine tells by itself.
-    pub(crate) fn set_told_by_engine(&self, told: bool) {
-        self.told_by_engine.get_or_init(|| told);
+    /// Sets whether the engine publishes its changes itself.
+    pub(crate) fn set_engine_publishes(&self, engine_publishes: bool) {
+        self.engine_publishes.get_or_init(|| engine_publishes);
     }
 
-    /// Tells what passed through here, where the engine does not.
-    pub(crate) fn tell(&self, operation: &'static str, task: &Task) {
-        let told_by_engine = self.told_by_engine.get().copied().unwrap_or(false);
-        // Nothing is made that nobody hears.
-        if !told_by_engine && self.is_heard() {
+    /// Publishes an operation of this server, unless the engine does.
+    pub(crate) fn publish(&self, operation: &'static str, task: &Task) {
+        let engine_publishes = self.engine_publishes.get().copied().unwrap_or(false);
+        if !engine_publishes && self.has_listeners() {
             self.send(Arc::new(TaskChange::new(operation, task)));
         }
     }
@@ -50,23 +49,23 @@ impl Events {
         self.sender.subscribe()
     }
 
-    fn is_heard(&self) -> bool {
+    fn has_listeners(&self) -> bool {
         self.sender.receiver_count() > 0
     }
 
     fn send(&self, change: Arc<TaskChange>) {
-        // Whoever listened may have gone meanwhile.
+        // The listeners may have gone meanwhile.
         let _ = self.sender.send(change);
     }
 }
 
-impl Watcher for Shared {
+impl Watcher for AppState {
     fn committed(&self, commit: &Commit) {
         self.metrics.committed(commit);
     }
 
     fn listens(&self) -> bool {
-        self.events.is_heard()
+        self.events.has_listeners()
     }
 
     fn changed(&self, change: &Arc<TaskChange>) {

@@ -1,4 +1,4 @@
-//! What the fuzzers of this crate run. Each function takes any bytes, and panics where something does not hold.
+//! Fuzz targets of the server. Each takes arbitrary bytes and panics if an invariant is violated.
 
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
@@ -27,13 +27,13 @@ use crate::tokens::TokenSource;
 
 pub use crate::tokens::fuzz::tokens;
 
-/// How long, on the queue's clock, a request may take. The longest wait for a claim is far below it.
-const PATIENCE_SECONDS: u64 = 900;
-/// How often everything that can go on is let go on before a second passes.
+/// How long a request may take on the queue's clock. The longest wait of a claim is far shorter.
+const TIMEOUT_SECONDS: u64 = 900;
+/// How often the runtime polls all tasks before the clock advances by a second.
 const TURNS_PER_SECOND: u32 = 20;
 
-/// What is in the queue when the request comes.
-struct Known {
+/// The tasks in the queue before the request.
+struct PreparedTasks {
     pending: String,
     running: String,
     lease: String,
@@ -42,9 +42,9 @@ struct Known {
 
 /// One request to a server on a queue in memory: a line with method and path, lines of headers, an empty line, the body.
 ///
-/// `{pending}`, `{running}`, `{completed}` stand for the ids of three tasks that are there, and `{lease}` for the second one's lease. Whatever is
-/// sent, the server answers within its time and without breaking; a refusal has the form of a problem; and a refused request has
-/// changed nothing.
+/// `{pending}`, `{running}` and `{completed}` are replaced by the ids of three tasks, and `{lease}` by the lease of the second one.
+/// For any input the server responds in time and without an internal error, an error response is a problem, and a rejected request
+/// changes nothing.
 pub fn http_request(bytes: &[u8]) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -56,35 +56,35 @@ pub fn http_request(bytes: &[u8]) {
         let Ok((queue, clock)) = memory_queue() else {
             return;
         };
-        let Some(known) = prepare(&queue).await else {
+        let Some(tasks) = prepare(&queue).await else {
             return;
         };
-        let Some(request) = request(bytes, &known) else {
+        let Some(request) = request(bytes, &tasks) else {
             return;
         };
         let before = objects(&queue).await;
-        let Some((status, content_type, body)) = answer(&queue, &clock, request).await else {
+        let Some((status, content_type, body)) = respond(&queue, &clock, request).await else {
             return;
         };
         if !(400..600).contains(&status) {
             return;
         }
         let text = String::from_utf8_lossy(&body);
-        assert!(![500, 502].contains(&status), "it broke: {text}");
+        assert!(![500, 502].contains(&status), "internal error: {text}");
         assert_eq!(content_type, PROBLEM_TYPE, "{text}");
         let problem: Option<Problem> = serde_json::from_slice(&body).ok();
-        let said = problem.as_ref().map(|problem| problem.status);
-        assert_eq!(said, Some(status), "{text}");
+        let problem_status = problem.as_ref().map(|problem| problem.status);
+        assert_eq!(problem_status, Some(status), "{text}");
         assert_eq!(
             objects(&queue).await,
             before,
-            "a refused request left something: {text}"
+            "a rejected request changed the store: {text}"
         );
     });
 }
 
-/// Three tasks, one in each state that matters.
-async fn prepare(queue: &Queue) -> Option<Known> {
+/// Submits three tasks: a pending, a running and a completed one.
+async fn prepare(queue: &Queue) -> Option<PreparedTasks> {
     let task_type: qo::TaskType = "send_email".parse().ok()?;
     let worker: qo::WorkerId = "w1".parse().ok()?;
     let submit = || SubmitRequest::new(task_type.clone(), qo::Json::null());
@@ -95,7 +95,7 @@ async fn prepare(queue: &Queue) -> Option<Known> {
     queue.submit(submit()).await.ok()?;
     let second = queue.claim(&claim).await.ok()?.pop()?;
     let third = queue.submit(submit()).await.ok()?;
-    Some(Known {
+    Some(PreparedTasks {
         pending: third.task.id.to_string(),
         running: second.id.to_string(),
         lease: second.lease_id?.to_string(),
@@ -103,12 +103,12 @@ async fn prepare(queue: &Queue) -> Option<Known> {
     })
 }
 
-fn request(bytes: &[u8], known: &Known) -> Option<Request> {
+fn request(bytes: &[u8], tasks: &PreparedTasks) -> Option<Request> {
     let filled = String::from_utf8_lossy(bytes)
-        .replace("{pending}", &known.pending)
-        .replace("{running}", &known.running)
-        .replace("{completed}", &known.completed)
-        .replace("{lease}", &known.lease);
+        .replace("{pending}", &tasks.pending)
+        .replace("{running}", &tasks.running)
+        .replace("{completed}", &tasks.completed)
+        .replace("{lease}", &tasks.lease);
     let (head, body) = filled.split_once("\n\n").unwrap_or((&filled, ""));
     let mut lines = head.lines();
     let (method, path) = lines.next()?.split_once(' ')?;
@@ -131,8 +131,8 @@ fn request(bytes: &[u8], known: &Known) -> Option<Request> {
     Some(request)
 }
 
-/// The answer, while the clock goes on; nothing, if it is a stream that goes on for ever.
-async fn answer(
+/// The response, while the clock advances. `None` if it is an endless stream.
+async fn respond(
     queue: &Queue,
     clock: &TestClock,
     request: Request,
@@ -146,7 +146,7 @@ async fn answer(
         let status = response.status().as_u16();
         let content_type = response.headers().get(CONTENT_TYPE).cloned();
         let content_type = content_type.and_then(|value| value.to_str().map(str::to_owned).ok());
-        let is_stream = |sort: &str| sort.starts_with("text/event-stream");
+        let is_stream = |text: &str| text.starts_with("text/event-stream");
         if content_type.as_deref().is_some_and(is_stream) {
             return None;
         }
@@ -161,7 +161,7 @@ async fn answer(
         Some((status, content_type.unwrap_or_default(), body))
     };
     let time = async {
-        for _ in 0..PATIENCE_SECONDS {
+        for _ in 0..TIMEOUT_SECONDS {
             for _ in 0..TURNS_PER_SECOND {
                 tokio::task::yield_now().await;
             }
@@ -172,17 +172,17 @@ async fn answer(
         biased;
         response = response => response,
         () = time => {
-            assert!(what.is_empty(), "no answer in {PATIENCE_SECONDS} s: {what}");
+            assert!(what.is_empty(), "no response in {TIMEOUT_SECONDS} s: {what}");
             None
         }
     }
 }
 
-/// Every object with its bytes. What tells others that something may have happened is left out: it says nothing that is believed.
+/// All objects with their bytes, except those under `meta/`, which are only hints.
 async fn objects(queue: &Queue) -> BTreeMap<String, Vec<u8>> {
-    let mut found = BTreeMap::new();
+    let mut objects = BTreeMap::new();
     let Some(store) = queue.store() else {
-        return found;
+        return objects;
     };
     let client = StoreClient::new(
         Arc::clone(&store.objects),
@@ -191,14 +191,14 @@ async fn objects(queue: &Queue) -> BTreeMap<String, Vec<u8>> {
         ClientConfig::default(),
     );
     let Ok(page) = client.page("", None, 1_000).await else {
-        return found;
+        return objects;
     };
     for entry in page.entries {
         if !entry.key.starts_with("meta/")
             && let Ok(object) = client.get(&entry.key).await
         {
-            found.insert(entry.key, object.body.to_vec());
+            objects.insert(entry.key, object.body.to_vec());
         }
     }
-    found
+    objects
 }

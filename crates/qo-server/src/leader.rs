@@ -1,26 +1,26 @@
-//! Which of several servers of a queue may answer for it.
+//! Decides which of several servers may serve a queue.
 
 #[cfg(feature = "slate")]
 use qo::BrokerHandle;
 use qo_store::runtime::BoxFuture;
 
-/// Whether this process may serve, and who does otherwise.
+/// Whether this process may serve, and otherwise which process does.
 ///
-/// It is asked before each request and again before its answer, so that a process that was asleep in between does not answer for a
-/// queue that is no longer its own.
+/// It is checked before each request and again before its response, so that a process that was suspended in between does not serve
+/// a queue that another process leads.
 pub trait Leader: Send + Sync + 'static {
-    /// Names this process. A request that names another one is refused.
+    /// The id of this process. A request for another process is rejected.
     fn id(&self) -> &str;
 
-    /// Makes sure that this process may serve at this moment, and says as which leader, counted from the first; nothing on a standby, and
-    /// once another one took over.
+    /// Confirms that this process may serve now, and returns its epoch. `None` on a standby, and once another process has taken
+    /// over.
     fn confirm(&self) -> BoxFuture<Option<u64>>;
 
-    /// Returns once this process does not serve as this leader any more.
-    fn over(&self, epoch: u64) -> BoxFuture<()>;
+    /// Waits until this process no longer serves in this epoch.
+    fn epoch_ended(&self, epoch: u64) -> BoxFuture<()>;
 
-    /// Where the leader is, if it is somebody else.
-    fn elsewhere(&self) -> Option<String>;
+    /// The address of the leader, if another process leads.
+    fn leader_address(&self) -> Option<String>;
 }
 
 #[cfg(feature = "slate")]
@@ -34,12 +34,12 @@ impl Leader for BrokerHandle {
         Box::pin(async move { BrokerHandle::confirm(&handle).await })
     }
 
-    fn over(&self, epoch: u64) -> BoxFuture<()> {
+    fn epoch_ended(&self, epoch: u64) -> BoxFuture<()> {
         let handle = self.clone();
         Box::pin(async move { BrokerHandle::over(&handle, epoch).await })
     }
 
-    fn elsewhere(&self) -> Option<String> {
+    fn leader_address(&self) -> Option<String> {
         BrokerHandle::elsewhere(self)
     }
 }

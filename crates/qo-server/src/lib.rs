@@ -1,22 +1,21 @@
 //! The HTTP API of a queue.
 //!
-//! [`Server`] serves any [`qo::Queue`], whatever lies below it: direct mode, a broker, another server.
+//! [`Server`] serves any [`qo::Queue`]: in direct mode, of a broker, or of another server.
 //!
 //! ```text
 //! server     connections, TLS, limits, stop
-//! envelope   request names, other sites, tokens and scopes, logs, metrics
-//! routes     one table of paths, who may use them, and what serves them
-//! leader     which of several servers may answer
+//! middleware request ids, cross-site checks, tokens and scopes, logs, metrics
+//! routes     the table of paths, their access rules and their handlers
+//! leader     which of several servers may serve
 //! claims     claims that outlive their connection
-//! events     what happens to tasks, for listeners
-//! metrics    what is measured, for Prometheus
-//! tokens     who may do what
-//! openapi    the document, made from the routes and their types
+//! events     changes of tasks, for listeners
+//! metrics    measurements, for Prometheus
+//! tokens     authorization
+//! openapi    the document, generated from the routes and their types
 //! ```
 //!
-//! The JSON forms and the table from errors to status codes are in [`qo_remote::wire`], shared with the remote engine.
+//! The JSON bodies and the table from errors to status codes are in [`qo_remote::wire`], shared with the remote engine.
 
-mod answer;
 mod app;
 mod body;
 mod claims;
@@ -28,6 +27,7 @@ mod leader;
 mod metrics;
 mod middleware;
 mod openapi;
+mod response;
 mod routes;
 mod server;
 pub mod tokens;

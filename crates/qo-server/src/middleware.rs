@@ -1,7 +1,7 @@
-//! What is the same for every request: its name, the checks before it is served, and what is noted after it.
+//! The middleware of every request: its id, the checks before its handler, and the log and metrics after it.
 //!
 //! ```text
-//! name ──► stopping? ──► meant for another? ──► from another site? ──► leader? ──► route ──► token and scope ──► handler ──► still leader? ──► name, time, log, metrics
+//! id ──► stopping? ──► for another broker? ──► from another site? ──► leader? ──► route ──► token and scope ──► handler ──► still leader? ──► id, time, log, metrics
 //! ```
 
 use std::panic::AssertUnwindSafe;
@@ -17,68 +17,71 @@ use qo_remote::wire::{
 };
 use qo_store::runtime::RuntimeExt;
 
-use crate::answer::Refusal;
 use crate::app::App;
-use crate::tokens::{Barred, Caller, Scope};
+use crate::response::ApiError;
+use crate::tokens::{AuthError, Caller, Scope};
 
-/// The name of a request: the client's, or one that was drawn here.
+/// The id of a request: the client's, or a generated one.
 #[derive(Debug, Clone)]
-pub(crate) struct RequestName(pub(crate) String);
+pub(crate) struct RequestId(pub(crate) String);
 
-/// What every request passes through.
-pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next: Next) -> Response {
+/// Handles every request.
+pub(crate) async fn handle(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let started = app.runtime().monotonic();
-    let name = name_of(request.headers()).unwrap_or_else(|| app.runtime().new_op_id().to_string());
-    request.extensions_mut().insert(RequestName(name.clone()));
+    let request_id = client_request_id(request.headers())
+        .unwrap_or_else(|| app.runtime().new_op_id().to_string());
+    request
+        .extensions_mut()
+        .insert(RequestId(request_id.clone()));
     let method = request.method().clone();
     let route = request
         .extensions()
         .get::<MatchedPath>()
         .map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
     let needs_leader = route.starts_with("/v1/") && route != "/v1/openapi.json";
-    let mut checked = before(&app, &request);
+    let mut checked = check_request(&app, &request);
     let mut epoch = None;
     if checked.is_ok() && needs_leader {
-        epoch = app.lead().await;
+        epoch = app.confirm_leader().await;
         if epoch.is_none() {
             checked = Err(not_leader(&app));
         }
     }
     let mut response = match checked {
-        Err(refusal) => refusal.into_response(),
+        Err(error) => error.into_response(),
         Ok(()) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
             Ok(response) => response,
             Err(panic) => {
                 tracing::error!(
-                    request_id = name,
+                    request_id,
                     route,
                     panic = message_of(&*panic),
                     "a request panicked"
                 );
-                Refusal::new(
+                ApiError::new(
                     Condition::Internal,
-                    "something broke in the server; its log says more under this request's id",
+                    "internal server error; the server's log has details under this request id",
                 )
                 .into_response()
             }
         },
     };
-    // What was found out as one leader is not told as a later one: another process may have led in between.
-    if epoch.is_some() && app.lead().await != epoch {
+    // A result of one epoch must not be sent in a later one: another process may have led in between.
+    if epoch.is_some() && app.confirm_leader().await != epoch {
         response = not_leader(&app).into_response();
     }
     let token = response
         .extensions_mut()
         .remove::<Caller>()
         .map_or_else(String::new, |caller| caller.token);
-    let mut stands_by = false;
-    if let Some(Refusal(mut problem)) = response.extensions_mut().remove::<Refusal>() {
-        stands_by = matches!(problem.condition, Condition::NotLeader { .. });
-        problem.request_id = Some(name.clone());
-        response = Refusal(problem).write();
+    let mut is_standby = false;
+    if let Some(ApiError(mut problem)) = response.extensions_mut().remove::<ApiError>() {
+        is_standby = matches!(problem.condition, Condition::NotLeader { .. });
+        problem.request_id = Some(request_id.clone());
+        response = ApiError(problem).to_response();
     }
     let headers = response.headers_mut();
-    if let Ok(value) = HeaderValue::from_str(&name) {
+    if let Ok(value) = HeaderValue::from_str(&request_id) {
         headers.insert(REQUEST_ID_HEADER, value);
     }
     if let Ok(value) = HeaderValue::from_str(&app.now().to_string()) {
@@ -89,95 +92,96 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     let status = response.status().as_u16();
     app.metrics.request(&route, method.as_str(), status, took);
     let elapsed_ms = took.as_millis();
-    // A standby refuses everything, which is no trouble; and why a process is not ready is said where that is found out.
-    if status >= 500 && !stands_by && route != "/readyz" {
-        tracing::warn!(request_id = name, %method, route, status, elapsed_ms, token, "request");
+    // The refusals of a standby are normal, and the handler of /readyz logs why the process is not ready.
+    if status >= 500 && !is_standby && route != "/readyz" {
+        tracing::warn!(request_id, %method, route, status, elapsed_ms, token, "request");
     } else {
-        tracing::debug!(request_id = name, %method, route, status, elapsed_ms, token, "request");
+        tracing::debug!(request_id, %method, route, status, elapsed_ms, token, "request");
     }
     response
 }
 
-/// The client's own name of a request, if it has one that can be repeated in headers and logs.
-fn name_of(headers: &HeaderMap) -> Option<String> {
+/// The request id of the client, if it has one that is valid in headers and logs.
+fn client_request_id(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(REQUEST_ID_HEADER)?.to_str().ok()?;
-    let good = |byte: u8| byte.is_ascii_graphic();
-    let holds = (1..=REQUEST_ID_MAX_BYTES).contains(&text.len()) && text.bytes().all(good);
-    holds.then(|| text.to_owned())
+    let is_allowed = |byte: u8| byte.is_ascii_graphic();
+    let is_valid = (1..=REQUEST_ID_MAX_BYTES).contains(&text.len()) && text.bytes().all(is_allowed);
+    is_valid.then(|| text.to_owned())
 }
 
 fn message_of(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("without a message")
+        .unwrap_or("no message")
 }
 
-fn before(app: &App, request: &Request) -> Result<(), Refusal> {
+fn check_request(app: &App, request: &Request) -> Result<(), ApiError> {
     if app.is_stopping() {
-        return Err(Refusal::new(
+        return Err(ApiError::new(
             Condition::Stopping,
-            "the server is stopping; ask another one, or this one a little later",
+            "the server is stopping; use another server, or try again a little later",
         ));
     }
-    if let Some(meant) = request.headers().get(BROKER_HEADER) {
+    if let Some(broker) = request.headers().get(BROKER_HEADER) {
         let is_this = app
             .leader
             .as_ref()
-            .is_some_and(|leader| meant.as_bytes() == leader.id().as_bytes());
+            .is_some_and(|leader| broker.as_bytes() == leader.id().as_bytes());
         if !is_this {
-            return Err(Refusal::new(
+            return Err(ApiError::new(
                 Condition::Misdirected,
-                "at this address is another process than the broker that was meant; the record of who leads names an address that \
-                 means different machines to different clients, or an old one",
+                "the request is for another broker than the process at this address; the leader record names an outdated address, or one \
+                 that leads different clients to different machines",
             ));
         }
     }
-    // A token has to be put into a request by whoever sends it. Without tokens, a browser would send requests of any site.
+    // A browser does not add tokens to the requests of other sites. Without tokens, it would send the requests of any site.
     if app.guard.is_open() {
         from_this_site(app, request)?;
     }
     Ok(())
 }
 
-fn not_leader(app: &App) -> Refusal {
-    let leader = app.leader.as_ref().and_then(|leader| leader.elsewhere());
+fn not_leader(app: &App) -> ApiError {
+    let leader = app
+        .leader
+        .as_ref()
+        .and_then(|leader| leader.leader_address());
     let detail = match &leader {
-        Some(address) => format!("this process stands by; the leader is at {address}"),
-        None => {
-            "this process does not lead, and knows of no leader; ask again in a moment".to_owned()
-        }
+        Some(address) => format!("this process is a standby; the leader is at {address}"),
+        None => "this process does not lead and knows no leader; try again in a moment".to_owned(),
     };
-    Refusal::new(Condition::NotLeader { leader }, detail)
+    ApiError::new(Condition::NotLeader { leader }, detail)
 }
 
-/// Refuses what a browser sends on behalf of another site: by its own word, by its origin, and by the name under which it reached
-/// the server, which another site's owner could have pointed here.
-fn from_this_site(app: &App, request: &Request) -> Result<(), Refusal> {
+/// Rejects requests that a browser sends on behalf of another site: by `Sec-Fetch-Site`, by the origin, and by the host name, since
+/// the owner of another site could let a name of their own resolve to this server.
+fn from_this_site(app: &App, request: &Request) -> Result<(), ApiError> {
     let headers = request.headers();
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let refuse = |detail: &str| Err(Refusal::new(Condition::CrossSite, detail));
+    let refuse = |detail: &str| Err(ApiError::new(Condition::CrossSite, detail));
     let authority =
         text(HOST.as_str()).or_else(|| request.uri().authority().map(http::uri::Authority::as_str));
     let Some(authority) = authority else {
-        return refuse("the request names no host");
+        return refuse("the request has no Host header");
     };
     if !is_own_host(app, host_of(authority)) {
         return refuse(
-            "the request names a host that is not this machine; reach the server as localhost, or tell it its names",
+            "the request's host is not a name of this server; use localhost, or configure the server's host names",
         );
     }
     if let Some(site) = text("sec-fetch-site")
         && !matches!(site, "same-origin" | "none")
     {
         return refuse(
-            "a browser sent this for another site; a server without tokens takes none of those",
+            "a browser sent this request for another site; a server without tokens rejects such requests",
         );
     }
     if let Some(origin) = text(ORIGIN.as_str()) {
-        let place = origin.split_once("://").map_or(origin, |(_, place)| place);
-        if !place.eq_ignore_ascii_case(authority) {
+        let origin_authority = origin.split_once("://").map_or(origin, |(_, rest)| rest);
+        if !origin_authority.eq_ignore_ascii_case(authority) {
             return refuse(
-                "the request comes from another origin; a server without tokens takes none of those",
+                "the request is from another origin; a server without tokens rejects such requests",
             );
         }
     }
@@ -202,22 +206,22 @@ fn is_own_host(app: &App, host: &str) -> bool {
 /// Who may use a route.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Access {
-    /// Everybody.
-    Free,
-    /// Everybody with a token.
-    Known,
-    /// Whoever has one of these scopes.
+    /// Everyone.
+    Public,
+    /// Holders of any token.
+    AnyToken,
+    /// Holders of a token with one of these scopes.
     AnyOf(&'static [Scope]),
 }
 
-/// Lets a request through to its handler if its token allows it. Its body has not been read by then.
+/// Passes a request to its handler if its token allows it. The body is not read before.
 pub(crate) async fn authorize(
     State((app, access)): State<(App, Access)>,
     mut request: Request,
     next: Next,
 ) -> Response {
     match admit(&app, access, request.headers()).await {
-        Err(refusal) => refusal.into_response(),
+        Err(error) => error.into_response(),
         Ok(None) => next.run(request).await,
         Ok(Some(caller)) => {
             request.extensions_mut().insert(caller.clone());
@@ -229,10 +233,10 @@ pub(crate) async fn authorize(
     }
 }
 
-async fn admit(app: &App, access: Access, headers: &HeaderMap) -> Result<Option<Caller>, Refusal> {
+async fn admit(app: &App, access: Access, headers: &HeaderMap) -> Result<Option<Caller>, ApiError> {
     let needed: &[Scope] = match access {
-        Access::Free => return Ok(None),
-        Access::Known => &Scope::ALL,
+        Access::Public => return Ok(None),
+        Access::AnyToken => &Scope::ALL,
         Access::AnyOf(scopes) => scopes,
     };
     let header = headers
@@ -246,21 +250,17 @@ async fn admit(app: &App, access: Access, headers: &HeaderMap) -> Result<Option<
         .guard
         .identify(token, app.now())
         .await
-        .map_err(|barred| match barred {
-            Barred::Unknown(detail) => Refusal::new(Condition::Unauthorized, detail),
-            Barred::Unreadable(detail) => Refusal::new(Condition::Overloaded, detail),
+        .map_err(|error| match error {
+            AuthError::InvalidToken(detail) => ApiError::new(Condition::Unauthorized, detail),
+            AuthError::Unreadable(detail) => ApiError::new(Condition::Overloaded, detail),
         })?;
     if caller.may(needed) {
         return Ok(Some(caller));
     }
     let names: Vec<_> = needed.iter().map(|scope| scope.as_str()).collect();
-    Err(Refusal::new(
+    Err(ApiError::new(
         Condition::Forbidden,
-        format!(
-            "the token {} has not the scope {}",
-            caller.token,
-            names.join(" or ")
-        ),
+        format!("token {} lacks scope {}", caller.token, names.join(" or ")),
     ))
 }
 
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_told_from_ports() {
+    fn ports_are_removed_from_hosts() {
         for (authority, host) in [
             ("localhost", "localhost"),
             ("localhost:80", "localhost"),
@@ -282,11 +282,11 @@ mod tests {
     }
 
     #[test]
-    fn names_of_requests_are_bounded() {
+    fn request_ids_are_validated() {
         let with = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(REQUEST_ID_HEADER, HeaderValue::from_str(value).unwrap());
-            name_of(&headers)
+            client_request_id(&headers)
         };
         assert_eq!(with("abc-1"), Some("abc-1".to_owned()));
         assert_eq!(with("a b"), None);

@@ -1,4 +1,4 @@
-//! The OpenAPI document, made from the routes and their types.
+//! The OpenAPI document, generated from the routes and their types.
 
 use qo_remote::wire::{Problem, schema};
 use serde_json::{Value, json};
@@ -16,8 +16,8 @@ use crate::tokens::Scope;
 #[openapi(
     info(
         title = "qo HTTP API",
-        description = "A task queue over HTTP. Errors are problem details (RFC 9457) whose `code` names the condition. Every answer carries \
-                       `X-Request-Id` and the queue's time in `Qo-Time`.",
+        description = "A task queue over HTTP. Errors are problem details (RFC 9457) whose `code` identifies the condition. Every response \
+                       has the headers `X-Request-Id` and `Qo-Time`, the queue's time.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     paths(
@@ -32,11 +32,11 @@ use crate::tokens::Scope;
     ),
     components(schemas(Problem, schema::ConditionFacts)),
     tags(
-        (name = "tasks", description = "Submitting tasks, and looking at them"),
-        (name = "work", description = "What workers do"),
-        (name = "operate", description = "What operators do"),
-        (name = "look", description = "Queues, workers, events, the server"),
-        (name = "run", description = "What those need who run the server")
+        (name = "tasks", description = "Submit and read tasks"),
+        (name = "work", description = "For workers"),
+        (name = "operate", description = "For operators"),
+        (name = "inspect", description = "Queues, workers, events, the server"),
+        (name = "run", description = "For running the server")
     )
 )]
 struct Document;
@@ -47,7 +47,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
     let scheme = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
         .description(Some(
-            "A token of `qo token create`. A server without tokens, which serves loopback addresses only, needs none.",
+            "A token from `qo token create`. A server without tokens, which serves only loopback addresses, needs none.",
         ))
         .build();
     if let Some(components) = document.components.as_mut() {
@@ -73,45 +73,42 @@ pub fn document() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// Adds what every route has: who may use it, and how it refuses.
+/// Adds the access rule and the error responses, which every route has.
 fn finish(operation: &mut Operation, access: Access) {
-    let (words, requirement) = match access {
-        Access::Free => ("open to everybody".to_owned(), None),
-        Access::Known => ("any token".to_owned(), Some(Vec::new())),
+    let (description, requirement) = match access {
+        Access::Public => ("no token needed".to_owned(), None),
+        Access::AnyToken => ("any token".to_owned(), Some(Vec::new())),
         Access::AnyOf(scopes) => {
             let names: Vec<_> = scopes.iter().map(ToString::to_string).collect();
-            let words = if scopes.contains(&Scope::Admin) {
+            let description = if scopes.contains(&Scope::Admin) {
                 "scope admin".to_owned()
             } else {
                 format!("scope {}, or admin", names.join(" or "))
             };
-            (words, Some(names))
+            (description, Some(names))
         }
     };
     operation.security = Some(match requirement {
         None => vec![SecurityRequirement::default()],
-        // The scopes of a bearer scheme are a matter of words in OpenAPI 3.1.
+        // In OpenAPI 3.1 the scopes of a bearer scheme are informative only.
         Some(names) => vec![SecurityRequirement::new("bearer", names)],
     });
     let extensions = ExtensionsBuilder::new()
-        .add("x-qo-access", Value::from(words))
+        .add("x-qo-access", Value::from(description))
         .build();
     operation
         .extensions
         .get_or_insert_default()
         .merge(extensions);
     for (status, description) in [
-        (
-            "4XX",
-            "The request is refused, and nothing was changed by it",
-        ),
+        ("4XX", "The request was rejected and changed nothing"),
         (
             "5XX",
-            "It could not be done; `code` tells whether it may have been",
+            "The request failed; `code` tells whether it may have taken effect",
         ),
     ] {
-        let answers = &mut operation.responses.responses;
-        answers
+        let responses = &mut operation.responses.responses;
+        responses
             .entry(status.to_owned())
             .or_insert_with(|| RefOr::T(problem(description)));
     }
@@ -128,16 +125,16 @@ fn problem(description: &str) -> Response {
 /// The methods and paths of the document.
 pub fn documented() -> Vec<(String, String)> {
     let text = serde_json::to_value(document()).unwrap_or_else(|_| json!({}));
-    let mut found = Vec::new();
+    let mut operations = Vec::new();
     if let Some(paths) = text.get("paths").and_then(Value::as_object) {
         for (path, item) in paths {
             for method in item.as_object().into_iter().flat_map(|item| item.keys()) {
-                found.push((method.to_uppercase(), path.clone()));
+                operations.push((method.to_uppercase(), path.clone()));
             }
         }
     }
-    found.sort();
-    found
+    operations.sort();
+    operations
 }
 
 #[cfg(test)]
@@ -145,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_document_and_the_routes_are_one() {
+    fn the_document_and_the_routes_match() {
         let mut served: Vec<_> = routes::table()
             .iter()
             .map(|route| (route.method.to_string(), route.path.to_owned()))
@@ -155,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_says_who_may_use_it_and_how_it_refuses() {
+    fn every_operation_has_its_access_rule_and_error_responses() {
         let text = serde_json::to_value(document()).unwrap();
         assert_eq!(text["openapi"], "3.1.0");
         for (method, path) in documented() {
@@ -167,18 +164,18 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
-        fn walk(value: &Value, found: &mut Vec<String>) {
+    fn every_reference_resolves() {
+        fn walk(value: &Value, references: &mut Vec<String>) {
             match value {
                 Value::Object(fields) => {
                     for (name, value) in fields {
                         if let ("$ref", Some(text)) = (name.as_str(), value.as_str()) {
-                            found.push(text.to_owned());
+                            references.push(text.to_owned());
                         }
-                        walk(value, found);
+                        walk(value, references);
                     }
                 }
-                Value::Array(parts) => parts.iter().for_each(|part| walk(part, found)),
+                Value::Array(parts) => parts.iter().for_each(|part| walk(part, references)),
                 _ => {}
             }
         }

@@ -1,16 +1,16 @@
-//! Listening: connections with their bounds, TLS, and a clean stop.
+//! The server: connections with their limits, TLS, and a clean stop.
 //!
-//! | a client that | meets |
+//! | a client that | gets |
 //! | --- | --- |
-//! | connects while there are as many as may be | a 503 and the end of the connection |
-//! | does not finish its TLS handshake, or the head of a request | the end of the connection |
-//! | sends a head that is too large | 431 and the end of the connection |
-//! | does not go on with its body | 408 |
-//! | does not read its answer | the end of the connection |
+//! | connects when the server has the maximum of connections | a 503 and the end of the connection |
+//! | does not finish its TLS handshake or a request head | the end of the connection |
+//! | sends a request head that is too large | 431 and the end of the connection |
+//! | does not continue its body | 408 |
+//! | does not read its response | the end of the connection |
 //!
-//! When it is told to stop, the server takes no more connections, refuses new requests with a problem that sends clients elsewhere,
-//! ends what only waits, lets the rest come to its end for a while, and then drops it. What was answered is durable; what was not
-//! answered is repeated by its client elsewhere, under the same name.
+//! When the server stops, it accepts no more connections, rejects new requests with a problem that makes clients use another server,
+//! ends waiting requests, lets the other ones finish for a while, and then drops them. Every change with a response is durable. A
+//! client repeats a request without a response at another server, with the same id.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -38,42 +38,42 @@ use crate::app::App;
 use crate::config::{Limits, ServerConfig, Tls};
 use crate::routes;
 use crate::tokens::TokenError;
-use crate::write_timeout::Patient;
+use crate::write_timeout::WriteTimeout;
 
-/// After an error of `accept`, such as too many open files, so long until the next try.
+/// The pause after an error of `accept`, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a server does not serve.
+/// Why a server cannot start.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// Everybody could come in.
+    /// Everyone could send requests.
     #[error(
-        "{address} can be reached from other machines, and the server has no tokens: create one with `qo token create`, or listen on \
+        "{address} is reachable from other machines, but the server has no tokens: create one with `qo token create`, or listen on \
          127.0.0.1"
     )]
     Open {
         /// The address.
         address: SocketAddr,
     },
-    /// The address cannot be listened on.
+    /// Listening failed.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The error.
         source: std::io::Error,
     },
     /// The certificate or its key cannot be used.
     #[error(
-        "the certificate or its key cannot be used: {0}; give both as PEM, the server's own certificate first"
+        "cannot use the certificate or its key: {0}; provide both as PEM, with the server's own certificate first"
     )]
     Certificate(String),
     /// The tokens cannot be read.
-    #[error("the tokens cannot be read: {0}")]
+    #[error("cannot read the tokens: {0}")]
     Tokens(#[from] TokenError),
 }
 
-/// A server that listens, and serves once it is run.
+/// A listening server. It serves once it runs.
 pub struct Server {
     app: App,
     listener: TcpListener,
@@ -83,7 +83,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens. Nothing is served yet.
+    /// Starts to listen. Nothing is served yet.
     pub async fn bind(queue: Queue, config: ServerConfig) -> Result<Self, ServeError> {
         let tls = config.tls.as_ref().map(acceptor).transpose()?;
         let on_loopback = config.address.ip().is_loopback();
@@ -112,23 +112,23 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL under which clients on this machine reach it.
+    /// Its URL for clients on this machine.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
-    /// Whether requests come in without a token.
+    /// Whether requests need no token.
     pub fn is_open(&self) -> bool {
         self.app.guard.is_open()
     }
 
-    /// Serves until `stop` ends, and then comes to an end of its own.
+    /// Serves until `stop` resolves, and then stops cleanly.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let Self {
             app,
@@ -162,7 +162,7 @@ impl Server {
                     }));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
+                    tracing::warn!(%error, "could not accept a connection");
                     runtime.sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -174,7 +174,7 @@ impl Server {
             biased;
             () = graceful.shutdown() => {}
             () = runtime.sleep(limits.stop_timeout) => {
-                tracing::warn!("requests that are still under way are dropped");
+                tracing::warn!("dropping requests that are still active");
             }
         }
     }
@@ -189,24 +189,24 @@ impl std::fmt::Debug for Server {
 }
 
 fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeError> {
-    let bad = |what: &str, error: &dyn std::fmt::Display| {
+    let invalid = |what: &str, error: &dyn std::fmt::Display| {
         ServeError::Certificate(format!("{what}: {error}"))
     };
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&tls.certificate_pem)
         .collect::<Result<_, _>>()
-        .map_err(|error| bad("the certificate", &error))?;
+        .map_err(|error| invalid("the certificate", &error))?;
     let key =
-        PrivateKeyDer::from_pem_slice(&tls.key_pem).map_err(|error| bad("the key", &error))?;
+        PrivateKeyDer::from_pem_slice(&tls.key_pem).map_err(|error| invalid("the key", &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = TlsConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(|error| bad("the pair", &error))?;
+        .map_err(|error| invalid("the pair", &error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Connections {
     router: Router,
     tls: Option<TlsAcceptor>,
@@ -217,45 +217,45 @@ struct Connections {
 
 impl Connections {
     async fn serve(&self, stream: TcpStream, peer: SocketAddr, watcher: Watcher) {
-        let Ok(_place) = Arc::clone(&self.app.connection_room).try_acquire_owned() else {
+        let Ok(_permit) = Arc::clone(&self.app.connection_room).try_acquire_owned() else {
             tracing::warn!(%peer, "too many connections");
             if self.tls.is_none() {
-                turn_away(&stream);
+                reject_connection(&stream);
             }
             return;
         };
-        // Answers are written whole, and should not wait for more.
+        // Responses are written as a whole and should not be delayed.
         let _ = stream.set_nodelay(true);
         let Some(acceptor) = &self.tls else {
-            return self.speak(stream, false, watcher).await;
+            return self.serve_http(stream, false, watcher).await;
         };
-        let shaken = tokio::select! {
+        let handshake = tokio::select! {
             biased;
-            shaken = acceptor.accept(stream) => shaken,
+            handshake = acceptor.accept(stream) => handshake,
             () = self.runtime.sleep(self.limits.handshake_timeout) => {
-                tracing::debug!(%peer, "no TLS handshake in time");
+                tracing::debug!(%peer, "the TLS handshake timed out");
                 return;
             }
         };
-        match shaken {
+        match handshake {
             Ok(stream) => {
                 let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                self.speak(stream, http2, watcher).await;
+                self.serve_http(stream, http2, watcher).await;
             }
-            Err(error) => tracing::debug!(%peer, %error, "no TLS handshake"),
+            Err(error) => tracing::debug!(%peer, %error, "the TLS handshake failed"),
         }
     }
 
-    async fn speak(
+    async fn serve_http(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         http2: bool,
         watcher: Watcher,
     ) {
         let limits = &self.limits;
-        let stream = Patient::new(stream, Arc::clone(&self.runtime), limits.write_timeout);
+        let stream = WriteTimeout::new(stream, Arc::clone(&self.runtime), limits.write_timeout);
         let mut builder = Builder::new(TokioExecutor::new());
-        // The protocol is decided here and not by the first bytes, for which there would be no timeout.
+        // The protocol is set here because detecting it from the first bytes would have no timeout.
         builder = if http2 {
             builder.http2_only()
         } else {
@@ -283,15 +283,15 @@ impl Connections {
     }
 }
 
-/// Says why, if that can be said at once.
-fn turn_away(stream: &TcpStream) {
-    let detail = "there are as many connections as the server takes; try again in a moment";
+/// Sends the reason, if that is possible without waiting.
+fn reject_connection(stream: &TcpStream) {
+    let detail = "the server has the maximum number of connections; try again in a moment";
     let problem = Problem::new(Condition::Overloaded, detail);
     let body = serde_json::to_string(&problem).unwrap_or_default();
-    let answer = format!(
+    let response = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: {PROBLEM_TYPE}\r\nretry-after: 1\r\nconnection: close\r\n\
          content-length: {}\r\n\r\n{body}",
         body.len()
     );
-    let _ = stream.try_write(answer.as_bytes());
+    let _ = stream.try_write(response.as_bytes());
 }

@@ -1,7 +1,7 @@
-//! A connection whose peer must read.
+//! A connection with a write timeout.
 //!
-//! Nothing in HTTP keeps a client from asking for much and reading nothing, which would hold an answer in memory for as long as it
-//! likes. A write that makes no progress for too long ends the connection.
+//! HTTP does not prevent a client from requesting much and reading nothing, which would keep responses in memory indefinitely. A
+//! write that makes no progress for too long ends the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -12,26 +12,26 @@ use std::time::Duration;
 use qo_store::runtime::{BoxFuture, Runtime};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-pub(crate) struct Patient<S> {
+pub(crate) struct WriteTimeout<S> {
     inner: S,
     runtime: Arc<dyn Runtime>,
-    patience: Duration,
+    timeout: Duration,
     /// Runs while a write waits.
     timer: Option<BoxFuture<()>>,
 }
 
-impl<S> Patient<S> {
-    pub(crate) fn new(inner: S, runtime: Arc<dyn Runtime>, patience: Duration) -> Self {
+impl<S> WriteTimeout<S> {
+    pub(crate) fn new(inner: S, runtime: Arc<dyn Runtime>, timeout: Duration) -> Self {
         Self {
             inner,
             runtime,
-            patience,
+            timeout,
             timer: None,
         }
     }
 
-    /// Passes on what a write came to, and gives up on one that waits too long.
-    fn judge<T>(
+    /// Returns the result of a write, or an error if it waits too long.
+    fn check_timeout<T>(
         &mut self,
         written: Poll<io::Result<T>>,
         context: &mut Context<'_>,
@@ -42,18 +42,18 @@ impl<S> Patient<S> {
         }
         let timer = self
             .timer
-            .get_or_insert_with(|| self.runtime.sleep(self.patience));
+            .get_or_insert_with(|| self.runtime.sleep(self.timeout));
         match timer.as_mut().poll(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "the client does not read its answer",
+                "the client does not read its response",
             ))),
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -63,24 +63,24 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
-        self.judge(written, context)
+        self.check_timeout(written, context)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(context);
-        self.judge(flushed, context)
+        self.check_timeout(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.inner).poll_shutdown(context);
-        self.judge(shut, context)
+        self.check_timeout(shut, context)
     }
 
     fn poll_write_vectored(
@@ -89,7 +89,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(context, slices);
-        self.judge(written, context)
+        self.check_timeout(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {

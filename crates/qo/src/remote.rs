@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 #[cfg(feature = "slate")]
-use qo_remote::{Discovery, Found};
+use qo_remote::{BrokerAddress, Discovery};
 use qo_remote::{InvalidServer, RemoteConfig, RemoteEngine, Token};
 use qo_store::OpenOptions;
 use qo_store::runtime::Runtime;
@@ -28,7 +28,7 @@ pub(crate) async fn open(
 /// Connects to a broker that was found in the store. `discovery` finds its successor.
 #[cfg(feature = "slate")]
 pub(crate) async fn open_found(
-    found: &Found,
+    found: &BrokerAddress,
     discovery: Arc<dyn Discovery>,
     options: &OpenOptions,
     runtime: Arc<dyn Runtime>,

@@ -1,74 +1,74 @@
-//! Wishes that wait until something beyond the state was looked up.
+//! Messages that wait for a lookup in the journal.
 
 use futures_util::{FutureExt, StreamExt};
 use qo_engine::EngineError;
 
 use super::CommitLoop;
-use super::landing::refuse_all;
-use crate::journal::{Found, Journal, Want};
+use super::responses::refuse_all;
+use crate::journal::{Journal, LookupKey, LookupResult};
 use crate::message::QueuedMessage;
 
 impl<J: Journal> CommitLoop<J> {
-    pub(super) fn park(&mut self, want: Want, message: QueuedMessage) {
-        let waiters = self.parked.entry(want.clone()).or_default();
+    pub(super) fn park(&mut self, key: LookupKey, message: QueuedMessage) {
+        let waiters = self.parked.entry(key.clone()).or_default();
         waiters.push(message);
-        // Only one look at a time: as long as it goes on, nobody can change what is looked for.
+        // One lookup per key at a time: the result cannot change while messages wait for it.
         if waiters.len() == 1 {
-            let fetch = self.journal.fetch(want.clone());
-            self.fetches
-                .push(Box::pin(async move { (want, fetch.await) }));
+            let lookup = self.journal.look_up(key.clone());
+            self.lookups
+                .push(Box::pin(async move { (key, lookup.await) }));
         }
     }
 
-    /// Takes in what was looked up, with all else that was found by now, so that a crowd of looks shares one write.
-    pub(super) fn unpark_landed(
+    /// Processes a finished lookup and all others that have finished by now, so that many lookups share one write.
+    pub(super) fn unpark_finished(
         &mut self,
-        want: &Want,
-        found: Result<Found, EngineError>,
+        key: &LookupKey,
+        result: Result<LookupResult, EngineError>,
     ) -> Vec<QueuedMessage> {
-        let mut queued = self.unpark(want, found);
+        let mut queued = self.unpark(key, result);
         while queued.len() < self.group_max
-            && let Some(Some((want, found))) = self.fetches.next().now_or_never()
+            && let Some(Some((key, result))) = self.lookups.next().now_or_never()
         {
-            queued.extend(self.unpark(&want, found));
+            queued.extend(self.unpark(&key, result));
         }
         queued
     }
 
-    /// Takes in what was looked up, and returns those who waited for it.
-    pub(super) fn unpark(
+    /// Processes the result of a lookup, and returns the messages that waited for it.
+    fn unpark(
         &mut self,
-        want: &Want,
-        found: Result<Found, EngineError>,
+        key: &LookupKey,
+        result: Result<LookupResult, EngineError>,
     ) -> Vec<QueuedMessage> {
-        let mut queued = self.parked.remove(want).unwrap_or_default();
-        match (found, want) {
+        let mut queued = self.parked.remove(key).unwrap_or_default();
+        match (result, key) {
             (Err(error), _) => {
                 refuse_all(queued, &error);
                 return Vec::new();
             }
-            (Ok(Found::Task(task)), _) => {
-                self.journal.took_in(&task);
-                self.space.state.load(*task);
+            (Ok(LookupResult::Task(task)), _) => {
+                self.journal.task_loaded(&task);
+                self.applier.state.load(*task);
             }
-            (Ok(Found::Holder(id)), _) => {
-                if self.space.state.task(id).is_none() {
+            (Ok(LookupResult::Holder(id)), _) => {
+                if self.applier.state.task(id).is_none() {
                     for mut message in queued {
                         message.absent.holder = Some(id);
-                        self.park(Want::Task(id), message);
+                        self.park(LookupKey::Task(id), message);
                     }
                     return Vec::new();
                 }
             }
-            (Ok(Found::Nothing), Want::Key(_)) => {
+            (Ok(LookupResult::NotFound), LookupKey::Idempotency(_)) => {
                 for message in &mut queued {
                     message.absent.key = true;
                 }
             }
-            (Ok(Found::Nothing), Want::Task(id)) => {
+            (Ok(LookupResult::NotFound), LookupKey::Task(id)) => {
                 for message in &mut queued {
                     message.absent.id |= message.message.task_id() == Some(*id);
-                    // Who came by way of a key now knows that its task is gone.
+                    // The task that held the idempotency key no longer exists.
                     message.absent.key |= message.absent.holder == Some(*id);
                 }
             }

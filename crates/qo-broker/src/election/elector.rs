@@ -1,4 +1,4 @@
-//! Standing by, challenging, and taking over.
+//! The elector: stands by, challenges a silent leader, and takes over.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,16 +12,17 @@ use qo_store::{StoreClient, StoreError};
 use tokio::sync::watch;
 
 use super::leadership::Leadership;
-use super::record::{Challenge, Seen};
+use super::record::{Challenge, TaggedRecord};
 use super::{BrokerRecord, ElectionConfig, ElectionError, Holder};
 
-/// How often a challenger looks whether it was answered.
-const ANSWER_LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How often a challenger checks whether the leader has removed the challenge.
+const CHALLENGE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Asks a leader's address whether it is alive.
+/// Pings a leader.
 #[async_trait]
 pub trait IsAlive: Send + Sync + 'static {
-    /// Whether the leader of this name answered at this address. It is given up on after [`ElectionConfig::ping_patience`].
+    /// Whether the leader with this id responds at this address. The caller drops the request after
+    /// [`ElectionConfig::ping_timeout`].
     async fn is_alive(&self, address: &str, id: &str) -> bool;
 }
 
@@ -33,25 +34,25 @@ pub struct Elector {
     pinger: Arc<dyn IsAlive>,
     id: String,
     address: Option<String>,
-    /// The record as it was last read, for those who are asked where the leader is.
-    known: watch::Sender<Option<BrokerRecord>>,
+    /// The record as last read, which says where the leader is.
+    last_record: watch::Sender<Option<BrokerRecord>>,
 }
 
-/// For how long the leader was not heard of, and what was done about it.
+/// Since when the leader has been silent, and the state of challenges against it.
 struct Silence {
-    /// The leader that it is about.
+    /// The epoch of that leader.
     epoch: u64,
     since: Option<Duration>,
-    /// No challenge before.
+    /// The earliest time of the next challenge.
     challenge_at: Duration,
-    /// How long to wait after the next challenge that is answered.
+    /// How long to wait after the leader has answered the next challenge.
     pause: Duration,
-    /// Somebody else's challenge, by its revision, and when it was first seen.
+    /// The revision of another standby's challenge, and when it was first read.
     other: Option<(u64, Duration)>,
 }
 
 impl Elector {
-    /// A elector with a new random name. `address` is where others reach it; nowhere, if it serves only its own process.
+    /// An elector with a new random id. `address` is where clients reach this process, `None` if it serves only itself.
     pub fn new(
         client: StoreClient,
         runtime: Arc<dyn Runtime>,
@@ -67,31 +68,32 @@ impl Elector {
             pinger,
             id,
             address,
-            known: watch::Sender::new(None),
+            last_record: watch::Sender::new(None),
         }
     }
 
-    /// Says where others reach it, where that is known only now. It counts from the next leadership on.
+    /// Sets the address where clients reach this process, if it was not known before. It applies from the next leadership on.
     pub fn set_address(&mut self, address: Option<String>) {
         self.address = address;
     }
 
-    /// Its name.
+    /// The id of this elector.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The record as this elector last read it, while it stood by.
-    pub fn known(&self) -> watch::Receiver<Option<BrokerRecord>> {
-        self.known.subscribe()
+    /// The record as this elector last read it while standing by.
+    pub fn last_record(&self) -> watch::Receiver<Option<BrokerRecord>> {
+        self.last_record.subscribe()
     }
 
-    /// Who leads, or led last; nothing, if there never was a broker.
+    /// Reads the record of the current or last leader. `None` if there has never been a broker.
     pub async fn current(&self) -> Result<Option<BrokerRecord>, ElectionError> {
         Ok(self.read().await?.map(|(record, _)| record))
     }
 
-    /// Waits until this elector leads. It can be dropped at any time: a challenge that it leaves behind is answered or overwritten.
+    /// Waits until this elector leads. The future can be dropped at any time: the leader answers a challenge that it leaves
+    /// behind, or another standby overwrites it.
     pub async fn acquire(&self) -> Result<Leadership, ElectionError> {
         let mut silence = Silence {
             epoch: 0,
@@ -100,43 +102,45 @@ impl Elector {
             pause: self.config.answer_time,
             other: None,
         };
-        let mut looked_at = self.runtime.monotonic();
-        let mut seen = self.read().await?;
+        let mut read_at = self.runtime.monotonic();
+        let mut current = self.read().await?;
         loop {
-            let leadership = match &seen {
-                None => self.found().await?,
-                // An own write was applied although its answer was lost, and somebody has built upon it.
+            let leadership = match &current {
+                None => self.create_record().await?,
+                // A write of this elector took effect although its response was lost, and another process has written since.
                 Some((record, tag)) if record.is_held_by(&self.id, record.epoch) => {
-                    Some(self.begin(record.clone(), tag.clone(), looked_at))
+                    Some(self.begin(record.clone(), tag.clone(), read_at))
                 }
-                Some((record, tag)) if record.holder.is_none() => self.take(record, tag).await?,
-                Some((record, tag)) => self.doubt(record, tag, &mut silence).await?,
+                Some((record, tag)) if record.holder.is_none() => {
+                    self.take_over(record, tag).await?
+                }
+                Some((record, tag)) => self.challenge_if_silent(record, tag, &mut silence).await?,
             };
             if let Some(leadership) = leadership {
                 return Ok(leadership);
             }
-            if seen
+            if current
                 .as_ref()
                 .is_some_and(|(record, _)| record.holder.is_some())
             {
                 self.runtime.sleep(self.config.ping_interval).await;
             }
-            let heard = match &seen {
-                Some((record, _)) => self.hear(record, &mut silence).await,
+            let is_alive = match &current {
+                Some((record, _)) => self.ping(record, &mut silence).await,
                 None => false,
             };
             let now = self.runtime.monotonic();
-            if !heard || now >= looked_at + self.config.look_interval {
-                looked_at = now;
-                seen = self.read().await?;
+            if !is_alive || now >= read_at + self.config.record_interval {
+                read_at = now;
+                current = self.read().await?;
             }
         }
     }
 
-    /// Asks the leader whether it is there.
-    async fn hear(&self, record: &BrokerRecord, silence: &mut Silence) -> bool {
-        let began = self.runtime.monotonic();
-        let heard = match &record.holder {
+    /// Checks whether the leader is alive: by a ping, or by its heartbeat if it has no address.
+    async fn ping(&self, record: &BrokerRecord, silence: &mut Silence) -> bool {
+        let started = self.runtime.monotonic();
+        let is_alive = match &record.holder {
             None => false,
             Some(Holder {
                 id,
@@ -145,25 +149,25 @@ impl Elector {
             }) => {
                 tokio::select! {
                     biased;
-                    heard = self.pinger.is_alive(address, id) => heard,
-                    () = self.runtime.sleep(self.config.ping_patience) => false,
+                    is_alive = self.pinger.is_alive(address, id) => is_alive,
+                    () = self.runtime.sleep(self.config.ping_timeout) => false,
                 }
             }
             Some(holder) => {
-                self.client.now().since(holder.heartbeat) < self.config.heartbeat_patience()
+                self.client.now().since(holder.heartbeat) < self.config.heartbeat_timeout()
             }
         };
-        if heard {
+        if is_alive {
             silence.since = None;
             silence.pause = self.config.answer_time;
         } else {
-            silence.since.get_or_insert(began);
+            silence.since.get_or_insert(started);
         }
-        heard
+        is_alive
     }
 
-    /// Challenges a leader that was silent for long enough, and takes over if it stays silent.
-    async fn doubt(
+    /// Challenges a leader that has been silent for long enough, and takes over if it stays silent.
+    async fn challenge_if_silent(
         &self,
         record: &BrokerRecord,
         tag: &Tag,
@@ -171,7 +175,7 @@ impl Elector {
     ) -> Result<Option<Leadership>, ElectionError> {
         let now = self.runtime.monotonic();
         if silence.epoch != record.epoch {
-            // A new leader has yet to be asked.
+            // A new leader has not been pinged yet.
             if let Some(holder) = &record.holder {
                 let address = holder.address.as_deref().unwrap_or("no address");
                 tracing::info!(epoch = record.epoch, address, since = %holder.since, "standing by: another process leads");
@@ -183,12 +187,12 @@ impl Elector {
         let Some(since) = silence.since else {
             return Ok(None);
         };
-        // A leader that has no address has been silent for long enough already.
+        // A leader without an address has already been silent for the heartbeat timeout.
         let has_address = record
             .holder
             .as_ref()
             .is_some_and(|holder| holder.address.is_some());
-        if (has_address && now < since + self.config.ping_patience) || now < silence.challenge_at {
+        if (has_address && now < since + self.config.ping_timeout) || now < silence.challenge_at {
             return Ok(None);
         }
         if record
@@ -196,7 +200,7 @@ impl Elector {
             .as_ref()
             .is_some_and(|challenge| challenge.by != self.id)
         {
-            // Another standby is ahead, unless it died on the way.
+            // Another standby has challenged first. Wait for it, unless it has died.
             let first_seen = match silence.other {
                 Some((revision, first_seen)) if revision == record.revision => first_seen,
                 _ => now,
@@ -220,8 +224,8 @@ impl Elector {
         tag: &Tag,
     ) -> Result<Option<Leadership>, ElectionError> {
         let op = self.runtime.new_op_id();
-        let mut doubted = record.next(op);
-        doubted.challenge = Some(Challenge {
+        let mut challenged = record.next(op);
+        challenged.challenge = Some(Challenge {
             by: self.id.clone(),
             at: self.client.now(),
         });
@@ -229,64 +233,64 @@ impl Elector {
             epoch = record.epoch,
             "the leader does not answer; challenging it"
         );
-        let Some(tag) = self.swap(&doubted, tag).await? else {
+        let Some(tag) = self.swap(&challenged, tag).await? else {
             return Ok(None);
         };
-        // From here on the challenge is known to be stored.
-        let asked_at = self.runtime.monotonic();
+        // The challenge is stored by now.
+        let challenged_at = self.runtime.monotonic();
         let answer_time = self.answer_time(record);
-        while self.runtime.monotonic() < asked_at + answer_time {
-            self.runtime.sleep(ANSWER_LOOK_INTERVAL).await;
+        while self.runtime.monotonic() < challenged_at + answer_time {
+            self.runtime.sleep(CHALLENGE_POLL_INTERVAL).await;
             if let Ok(Some(_)) = self.client.get_if_changed(BROKER_KEY, &tag).await {
-                tracing::info!(epoch = record.epoch, "the challenge was answered");
+                tracing::info!(epoch = record.epoch, "the leader answered the challenge");
                 return Ok(None);
             }
         }
-        self.take(&doubted, &tag).await
+        self.take_over(&challenged, &tag).await
     }
 
-    /// How long a challenge must stand: nobody may take over while the leader trusts that nobody does.
+    /// How long a challenge must stay unanswered. The leader relies on that time, so the longer of both settings counts.
     fn answer_time(&self, record: &BrokerRecord) -> Duration {
         self.config.answer_time.max(record.answer_time())
     }
 
-    /// Becomes the first leader that there ever was.
-    async fn found(&self) -> Result<Option<Leadership>, ElectionError> {
-        let began = self.runtime.monotonic();
+    /// Creates the record and becomes the first leader.
+    async fn create_record(&self) -> Result<Option<Leadership>, ElectionError> {
+        let started = self.runtime.monotonic();
         let op = self.runtime.new_op_id();
         let record = BrokerRecord::first(self.holder(), op);
         match self.client.create(BROKER_KEY, record.encode()?, &op).await {
             Ok(written) => Ok(written
                 .tag()
-                .map(|tag| self.begin(record, tag.clone(), began))),
+                .map(|tag| self.begin(record, tag.clone(), started))),
             Err(StoreError::AlreadyExists { .. } | StoreError::Conflict { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Becomes the leader after the one that a record names, if the record still is as it was.
-    async fn take(
+    /// Becomes the leader after the one in the record, if the record has not changed.
+    async fn take_over(
         &self,
         record: &BrokerRecord,
         tag: &Tag,
     ) -> Result<Option<Leadership>, ElectionError> {
-        let began = self.runtime.monotonic();
-        let mut taken = record.next(self.runtime.new_op_id());
-        taken.epoch += 1;
-        taken.holder = Some(self.holder());
-        taken.challenge = None;
-        let tag = self.swap(&taken, tag).await?;
-        Ok(tag.map(|tag| self.begin(taken, tag, began)))
+        let started = self.runtime.monotonic();
+        let mut next = record.next(self.runtime.new_op_id());
+        next.epoch += 1;
+        next.holder = Some(self.holder());
+        next.challenge = None;
+        let tag = self.swap(&next, tag).await?;
+        Ok(tag.map(|tag| self.begin(next, tag, started)))
     }
 
-    fn begin(&self, record: BrokerRecord, tag: Tag, began: Duration) -> Leadership {
+    fn begin(&self, record: BrokerRecord, tag: Tag, started: Duration) -> Leadership {
         tracing::info!(epoch = record.epoch, "this process leads");
         Leadership::begin(
             self.client.clone(),
             Arc::clone(&self.runtime),
             self.config.clone(),
             (record, tag),
-            began,
+            started,
         )
     }
 
@@ -301,11 +305,11 @@ impl Elector {
         }
     }
 
-    async fn read(&self) -> Result<Option<Seen>, ElectionError> {
-        let seen = super::record::read(&self.client).await?;
-        self.known
-            .send_replace(seen.as_ref().map(|(record, _)| record.clone()));
-        Ok(seen)
+    async fn read(&self) -> Result<Option<TaggedRecord>, ElectionError> {
+        let current = super::record::read(&self.client).await?;
+        self.last_record
+            .send_replace(current.as_ref().map(|(record, _)| record.clone()));
+        Ok(current)
     }
 
     async fn swap(&self, record: &BrokerRecord, tag: &Tag) -> Result<Option<Tag>, ElectionError> {

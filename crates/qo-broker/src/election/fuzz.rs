@@ -1,4 +1,4 @@
-//! The record of the brokers, from any bytes.
+//! Fuzz target of the broker record.
 
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
@@ -8,7 +8,7 @@ use qo_store::client::{Authorship, carries_operation};
 
 use super::record::BrokerRecord;
 
-/// Who leads: a record that can be read has a next one, whose author finds itself in it.
+/// A record that can be read has a successor, whose author is recognised in it.
 pub fn broker_record(bytes: &[u8]) {
     round_trip::<BrokerRecord>(bytes);
     let Ok(record) = BrokerRecord::decode(bytes) else {

@@ -1,17 +1,17 @@
-//! The place of a leader: an engine that is there while this process leads, and refuses everything otherwise.
+//! The leader gate: an engine that works while this process leads, and refuses all requests otherwise.
 //!
-//! Servers and callers hold the gate for as long as the process lives; the engine in it comes and goes with the terms.
+//! Servers and callers hold the gate for the lifetime of the process. The engine behind it changes with each leadership.
 //!
-//! | step | asked meanwhile | a crash right after it leaves |
+//! | step | response to requests meanwhile | effect of a crash right after it |
 //! | --- | --- | --- |
-//! | 1. a leadership is acquired, and put into the gate | `NotLeader` | a leader that does not answer challenges: the next one takes over |
-//! | 2. the engine is opened, and put into the gate | the engine answers | the same; the engine's journal holds all that was acknowledged |
-//! | 3. the gate is vacated: nothing reaches the engine any more | `NotLeader` | the same |
+//! | 1. a leadership is acquired and put into the gate | `NotLeader` | the leader does not answer challenges: a standby takes over |
+//! | 2. the engine is opened and put into the gate | the engine's response | the same; the engine's journal holds all that was acknowledged |
+//! | 3. the gate is vacated: no request reaches the engine any more | `NotLeader` | the same |
 //! | 4. the engine is closed | `NotLeader` | the same |
-//! | 5. the leadership is released: others need not wait | `NotLeader` | nothing |
+//! | 5. the leadership is released: standbys need not wait | `NotLeader` | none |
 //!
-//! The leadership is given up last, so that whoever comes next does not open the journal while this process still writes to it. If it does,
-//! because the leadership was lost, the journal itself fences the older writer out.
+//! The leadership is released last, so that the next leader does not open the journal while this process still writes to it. If
+//! the leadership was lost, the next leader may do so; the journal then fences out the older writer.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -29,45 +29,45 @@ use tokio::sync::watch;
 
 use super::Leadership;
 
-/// The place of a leader.
+/// An engine that works while this process leads.
 pub struct LeaderGate {
     client: StoreClient,
-    taken: watch::Sender<Taken>,
-    /// Those who are told what becomes durable, by whichever engine sits here.
+    state: watch::Sender<GateState>,
+    /// The watchers of durable changes. Each engine behind the gate gets them.
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
 }
 
-/// Who sits there.
+/// The leadership and the engine behind the gate.
 #[derive(Default)]
-struct Taken {
+struct GateState {
     leadership: Option<Arc<Leadership>>,
     engine: Option<Arc<dyn Engine>>,
-    /// Nobody will sit there any more.
+    /// The gate was closed for good.
     closed: bool,
 }
 
-impl Taken {
-    /// The leadership, once its engine is there.
+impl GateState {
+    /// The leadership, once its engine is open.
     fn serving(&self) -> Option<&Arc<Leadership>> {
         self.leadership.as_ref().filter(|_| self.engine.is_some())
     }
 }
 
 impl LeaderGate {
-    /// A gate that nobody has. The client tells the time while nobody does.
+    /// An empty gate. While it is empty, `client` provides the time.
     pub fn new(client: StoreClient) -> Self {
         Self {
             client,
-            taken: watch::Sender::default(),
+            state: watch::Sender::default(),
             watchers: Mutex::default(),
         }
     }
 
-    /// Begins a leadership, whose engine is still to come.
+    /// Begins a leadership, whose engine is opened later.
     pub fn begin(&self, leadership: Arc<Leadership>) {
-        self.taken.send_replace(Taken {
+        self.state.send_replace(GateState {
             leadership: Some(leadership),
-            ..Taken::default()
+            ..GateState::default()
         });
     }
 
@@ -77,37 +77,37 @@ impl LeaderGate {
         for watcher in watchers.iter() {
             engine.watch(Weak::clone(watcher));
         }
-        self.taken.send_modify(|taken| taken.engine = Some(engine));
+        self.state.send_modify(|state| state.engine = Some(engine));
     }
 
-    /// Makes sure that this process leads and serves at this moment, and says in which epoch.
+    /// Confirms that this process leads and serves now, and returns its epoch.
     pub async fn confirm(&self) -> Option<u64> {
-        let leadership = self.taken.borrow().serving().cloned()?;
+        let leadership = self.state.borrow().serving().cloned()?;
         leadership.confirm().await.ok()?;
         Some(leadership.epoch())
     }
 
-    /// Returns once this process does not serve in this epoch any more.
-    pub async fn over(&self, epoch: u64) {
-        let mut taken = self.taken.subscribe();
-        let is_over = |taken: &Taken| {
-            taken
+    /// Waits until this process no longer serves in this epoch.
+    pub async fn epoch_ended(&self, epoch: u64) {
+        let mut state = self.state.subscribe();
+        let has_ended = |state: &GateState| {
+            state
                 .serving()
                 .is_none_or(|leadership| leadership.epoch() != epoch)
         };
-        // The sender lives as long as this.
-        let _ = taken.wait_for(is_over).await;
+        // `self` owns the sender, so the wait cannot fail.
+        let _ = state.wait_for(has_ended).await;
     }
 
-    /// Ends the leadership, in order: nothing reaches the engine any more, it is closed, and the leadership is given up.
+    /// Ends the leadership in order: no request reaches the engine any more, the engine is closed, the leadership is released.
     pub async fn leave(&self) {
-        self.vacate(Taken::default()).await;
+        self.vacate(GateState::default()).await;
     }
 
-    async fn vacate(&self, next: Taken) {
-        let Taken {
+    async fn vacate(&self, next: GateState) {
+        let GateState {
             leadership, engine, ..
-        } = self.taken.send_replace(next);
+        } = self.state.send_replace(next);
         if let Some(engine) = engine {
             engine.close().await;
         }
@@ -121,10 +121,10 @@ impl LeaderGate {
     }
 
     fn engine(&self) -> Result<Arc<dyn Engine>, EngineError> {
-        let taken = self.taken.borrow();
-        match &taken.engine {
+        let state = self.state.borrow();
+        match &state.engine {
             Some(engine) => Ok(Arc::clone(engine)),
-            None if taken.closed => Err(EngineError::Closed),
+            None if state.closed => Err(EngineError::Closed),
             None => Err(EngineError::NotLeader),
         }
     }
@@ -132,16 +132,16 @@ impl LeaderGate {
 
 impl fmt::Debug for LeaderGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let taken = self.taken.borrow();
+        let state = self.state.borrow();
         f.debug_struct("LeaderGate")
             .field(
                 "epoch",
-                &taken
+                &state
                     .leadership
                     .as_ref()
                     .map(|leadership| leadership.epoch()),
             )
-            .field("serves", &taken.engine.is_some())
+            .field("serves", &state.engine.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -244,7 +244,7 @@ impl Engine for LeaderGate {
         self.engine()?.resume(queue).await
     }
 
-    /// Engines that lead tell what they do. One that sits here now is watched at once, and later ones when they come.
+    /// The current engine is watched at once, and later engines from their start.
     fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {
         let mut watchers = self.lock_watchers();
         watchers.retain(|watcher| watcher.strong_count() > 0);
@@ -256,9 +256,9 @@ impl Engine for LeaderGate {
     }
 
     async fn close(&self) {
-        self.vacate(Taken {
+        self.vacate(GateState {
             closed: true,
-            ..Taken::default()
+            ..GateState::default()
         })
         .await;
     }

@@ -1,4 +1,4 @@
-//! Leading: reading the object, answering challenges, and knowing for how long nobody else can lead.
+//! The leadership: reads the record, answers challenges, and knows for how long no other process can lead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,28 +9,28 @@ use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::{StoreClient, StoreError};
 use tokio::sync::{Notify, watch};
 
-use super::record::Seen;
+use super::record::TaggedRecord;
 use super::{BrokerRecord, ElectionConfig, ElectionError};
 
-/// How often a leader that stops tries to say so.
-const LET_GO_TRIES: u32 = 3;
+/// The most attempts of a stopping leader to write its release.
+const RELEASE_ATTEMPTS: u32 = 3;
 
-/// The time for which one process leads. It ends when somebody else leads, or when it is released or dropped.
+/// The leadership of one process. It ends when another process leads, or when it is released or dropped.
 #[derive(Debug)]
 pub struct Leadership {
     epoch: u64,
     runtime: Arc<dyn Runtime>,
     answer_time: Duration,
-    state: watch::Receiver<State>,
+    status: watch::Receiver<LeadershipStatus>,
     wake: Arc<Notify>,
     release: watch::Sender<bool>,
 }
 
 #[derive(Debug, Clone)]
-struct State {
-    /// Nobody else leads before this time of the own clock.
+struct LeadershipStatus {
+    /// No other process leads before this time of the monotonic clock.
     confirmed_until: Duration,
-    /// Why it is over.
+    /// The reason why the leadership has ended.
     ended: Option<ElectionError>,
 }
 
@@ -39,17 +39,17 @@ impl Leadership {
         client: StoreClient,
         runtime: Arc<dyn Runtime>,
         config: ElectionConfig,
-        seen: Seen,
-        began: Duration,
+        current: TaggedRecord,
+        started: Duration,
     ) -> Self {
-        let epoch = seen.0.epoch;
+        let epoch = current.0.epoch;
         let answer_time = config.answer_time;
-        // A challenge may have been there for long before it was read.
-        let confirmed_until = match seen.0.challenge {
-            None => began + trusted(answer_time),
+        // A challenge may have been stored long before it was read.
+        let confirmed_until = match current.0.challenge {
+            None => started + trusted(answer_time),
             Some(_) => Duration::ZERO,
         };
-        let (told, state) = watch::channel(State {
+        let (status_sender, status) = watch::channel(LeadershipStatus {
             confirmed_until,
             ended: None,
         });
@@ -60,8 +60,8 @@ impl Leadership {
             client,
             runtime: Arc::clone(&runtime),
             config,
-            seen,
-            told,
+            current,
+            status: status_sender,
             wake: Arc::clone(&wake),
             released,
         };
@@ -70,41 +70,41 @@ impl Leadership {
             epoch,
             runtime,
             answer_time,
-            state,
+            status,
             wake,
             release,
         }
     }
 
-    /// Which leader this is, counted from the first.
+    /// The epoch of this leadership. The first leader has epoch 1.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Makes sure that nobody else leads at this moment. Nearly always it is known already; after a pause of the process the store is
-    /// asked first.
+    /// Confirms that no other process leads now. This is nearly always known already; after a pause of the process it takes a
+    /// store request.
     pub async fn confirm(&self) -> Result<(), ElectionError> {
-        let given_up_at = self.runtime.monotonic() + self.answer_time * 2;
-        let mut state = self.state.clone();
+        let deadline = self.runtime.monotonic() + self.answer_time * 2;
+        let mut status = self.status.clone();
         loop {
             {
-                let state = state.borrow_and_update();
-                if let Some(error) = &state.ended {
+                let status = status.borrow_and_update();
+                if let Some(error) = &status.ended {
                     return Err(error.clone());
                 }
-                if self.runtime.monotonic() < state.confirmed_until {
+                if self.runtime.monotonic() < status.confirmed_until {
                     return Ok(());
                 }
             }
-            let left = given_up_at.saturating_sub(self.runtime.monotonic());
+            let left = deadline.saturating_sub(self.runtime.monotonic());
             if left.is_zero() {
                 return Err(ElectionError::Unconfirmed);
             }
             self.wake.notify_one();
             tokio::select! {
                 biased;
-                changed = state.changed() => {
-                    if changed.is_err() && state.borrow().ended.is_none() {
+                changed = status.changed() => {
+                    if changed.is_err() && status.borrow().ended.is_none() {
                         return Err(ElectionError::Unconfirmed);
                     }
                 }
@@ -113,39 +113,40 @@ impl Leadership {
         }
     }
 
-    /// Waits until it is over, and says why.
+    /// Waits until the leadership has ended, and returns the reason.
     pub async fn ended(&self) -> ElectionError {
-        let mut state = self.state.clone();
-        let ended = state.wait_for(|state| state.ended.is_some()).await;
+        let mut status = self.status.clone();
+        let ended = status.wait_for(|status| status.ended.is_some()).await;
         match ended {
-            Ok(state) => state.ended.clone().unwrap_or(ElectionError::Released),
-            // The renewal is gone, which only happens when its runtime is.
+            Ok(status) => status.ended.clone().unwrap_or(ElectionError::Released),
+            // The renewal task is gone, which only happens when its runtime has stopped.
             Err(_) => ElectionError::Released,
         }
     }
 
-    /// Gives the leadership up, so that another one need not wait. Nothing may be answered any more from here on.
+    /// Releases the leadership, so that a standby need not wait. From here on this process must not send responses.
     pub async fn release(&self) {
-        // If nobody listens, it has ended already.
+        // Without a receiver the leadership has ended already.
         let _ = self.release.send(true);
-        let mut state = self.state.clone();
-        // The renewal's end of the channel goes when all is written.
-        while state.changed().await.is_ok() {}
+        let mut status = self.status.clone();
+        // The renewal task drops its end of the channel when the release is written.
+        while status.changed().await.is_ok() {}
     }
 }
 
-/// The part of a leader's time to answer in which it trusts itself: the rest is for clocks that run unequally.
+/// The part of the answer time in which a leader trusts its last confirmation. The rest allows for clocks that run at different
+/// speeds.
 fn trusted(answer_time: Duration) -> Duration {
     answer_time * 9 / 10
 }
 
-/// Reads and writes the object for as long as the leadership lasts.
+/// Reads and writes the record for as long as the leadership lasts.
 struct Renewal {
     client: StoreClient,
     runtime: Arc<dyn Runtime>,
     config: ElectionConfig,
-    seen: Seen,
-    told: watch::Sender<State>,
+    current: TaggedRecord,
+    status: watch::Sender<LeadershipStatus>,
     wake: Arc<Notify>,
     released: watch::Receiver<bool>,
     /// When the last heartbeat was written.
@@ -165,21 +166,21 @@ impl Renewal {
             if let Some(orderly) = released {
                 self.end(ElectionError::Released);
                 if orderly {
-                    self.let_go().await;
+                    self.write_release().await;
                 }
                 return;
             }
-            let began = self.runtime.monotonic();
+            let started = self.runtime.monotonic();
             match self.check().await {
                 Ok(true) => {
-                    let confirmed_until = began + trusted(self.config.answer_time);
-                    self.told
-                        .send_modify(|state| state.confirmed_until = confirmed_until);
+                    let confirmed_until = started + trusted(self.config.answer_time);
+                    self.status
+                        .send_modify(|status| status.confirmed_until = confirmed_until);
                 }
-                // Somebody wrote between the read and the write: look again at once.
+                // Another process wrote between the read and the write: check again at once.
                 Ok(false) => self.wake.notify_one(),
                 Err(ElectionError::Store(error)) => {
-                    tracing::warn!(%error, "whether this broker still leads could not be found out");
+                    tracing::warn!(%error, "could not check whether this broker still leads");
                 }
                 Err(error) => {
                     tracing::warn!(%error, "this broker stands down");
@@ -190,64 +191,68 @@ impl Renewal {
         }
     }
 
-    /// Looks who leads, and answers a challenge. Returns whether nobody else can lead as of the beginning of this.
+    /// Reads the record and answers a challenge. Returns whether no other process could lead when this call started.
     async fn check(&mut self) -> Result<bool, ElectionError> {
-        let changed = match self.client.get_if_changed(BROKER_KEY, &self.seen.1).await {
+        let changed = match self
+            .client
+            .get_if_changed(BROKER_KEY, &self.current.1)
+            .await
+        {
             Ok(changed) => changed,
             Err(StoreError::NotFound { .. }) => {
                 return Err(ElectionError::Unreadable {
                     key: BROKER_KEY,
-                    detail: "it is gone".to_owned(),
+                    detail: "the object no longer exists".to_owned(),
                 });
             }
             Err(error) => return Err(error.into()),
         };
         if let Some(object) = changed {
             let record = BrokerRecord::decode(&object.body)?;
-            let me = self
-                .seen
+            let own_id = self
+                .current
                 .0
                 .holder
                 .as_ref()
                 .map_or("", |holder| holder.id.as_str());
-            if !record.is_held_by(me, self.seen.0.epoch) {
+            if !record.is_held_by(own_id, self.current.0.epoch) {
                 return Err(record.lost());
             }
-            self.seen = (record, object.tag);
+            self.current = (record, object.tag);
         }
         let now = self.runtime.monotonic();
         let heartbeat_due = now >= self.heartbeat_at + self.config.heartbeat_interval;
-        if self.seen.0.challenge.is_none() && !heartbeat_due {
+        if self.current.0.challenge.is_none() && !heartbeat_due {
             return Ok(true);
         }
-        let mut next = self.seen.0.next(self.runtime.new_op_id());
+        let mut next = self.current.0.next(self.runtime.new_op_id());
         next.challenge = None;
         if let Some(holder) = &mut next.holder {
             holder.heartbeat = self.client.now();
         }
-        let Some(tag) = swap(&self.client, &next, &self.seen.1).await? else {
+        let Some(tag) = swap(&self.client, &next, &self.current.1).await? else {
             return Ok(false);
         };
         self.heartbeat_at = now;
-        self.seen = (next, tag);
+        self.current = (next, tag);
         Ok(true)
     }
 
-    /// Tells the standbys that nobody leads. If it fails, they find out by a challenge.
-    async fn let_go(&mut self) {
-        for _ in 0..LET_GO_TRIES {
-            let mut next = self.seen.0.next(self.runtime.new_op_id());
+    /// Writes that no process leads, for the standbys. If this fails, they find out by a challenge.
+    async fn write_release(&mut self) {
+        for _ in 0..RELEASE_ATTEMPTS {
+            let mut next = self.current.0.next(self.runtime.new_op_id());
             next.challenge = None;
             next.holder = None;
-            match swap(&self.client, &next, &self.seen.1).await {
+            match swap(&self.client, &next, &self.current.1).await {
                 Ok(Some(_)) => {
-                    tracing::info!(epoch = next.epoch, "gave up the leadership");
+                    tracing::info!(epoch = next.epoch, "released the leadership");
                     return;
                 }
-                // A challenge came between.
+                // A standby wrote a challenge meanwhile.
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "could not give up the leadership; it is taken over after a while");
+                    tracing::warn!(%error, "could not release the leadership; a standby takes over after a challenge");
                     return;
                 }
             }
@@ -258,14 +263,14 @@ impl Renewal {
     }
 
     fn end(&self, error: ElectionError) {
-        self.told.send_modify(|state| {
-            state.confirmed_until = Duration::ZERO;
-            state.ended = Some(error);
+        self.status.send_modify(|status| {
+            status.confirmed_until = Duration::ZERO;
+            status.ended = Some(error);
         });
     }
 }
 
-/// Writes the next state of the record. Returns nothing if somebody else wrote before or after.
+/// Writes the next state of the record. Returns `None` if another process wrote before or after.
 pub(super) async fn swap(
     client: &StoreClient,
     record: &BrokerRecord,

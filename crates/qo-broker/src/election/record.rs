@@ -1,4 +1,4 @@
-//! The object that says who leads.
+//! The broker record, the object that names the leader.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use serde::{Deserialize, Serialize};
 
 use super::{ANSWER_TIME_DEFAULT_MS, ANSWER_TIME_MAX_MS, ElectionError};
 
-/// How many earlier writes the record names, so that each is recognised although others have built upon it.
+/// How many earlier writes the record names, so that a process recognises its write after later ones.
 const RECENT_OPS_MAX: usize = 16;
 
-/// Who leads, or led last.
+/// The current or last leader.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BrokerRecord {
-    /// Counts the leaders.
+    /// The number of the leadership, starting at 1.
     pub epoch: u64,
-    /// The leader; nobody, once it has stopped cleanly.
+    /// The leader. `None` once it has stopped cleanly.
     pub holder: Option<Holder>,
-    /// Who doubts that the leader is alive.
+    /// The challenge of a standby that does not reach the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub challenge: Option<Challenge>,
-    /// Counts the writes, so that no two states of the record have the same bytes.
+    /// The number of writes, so that no two states of the record have the same bytes.
     pub revision: u64,
-    /// Names the write that made this state.
+    /// The operation id of the last write.
     pub op_id: OpId,
-    /// Names the writes before it, the newest first.
+    /// The operation ids of the writes before it, the newest first.
     #[serde(default)]
     pub recent_ops: Vec<OpId>,
     /// Fields of later versions.
@@ -41,17 +41,17 @@ pub struct BrokerRecord {
 /// A leader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Names the process.
+    /// The id of the process.
     pub id: String,
-    /// Where it is reached; nowhere, if it serves only its own process.
+    /// The address where clients reach it. `None` if it serves only its own process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// Since when it leads.
     pub since: Timestamp,
-    /// When it last said that it is there.
+    /// The time of its last heartbeat.
     pub heartbeat: Timestamp,
-    /// How long it may take to answer a challenge, in milliseconds. For most of that time it trusts that nobody else leads, so that a
-    /// challenger, whatever its own settings are, waits for at least as long.
+    /// How long it may take to answer a challenge, in milliseconds. For most of that time it relies on being the only leader, so a
+    /// challenger waits at least as long, whatever its own settings are.
     #[serde(default = "answer_time_default_ms")]
     pub answer_time_ms: u64,
 }
@@ -60,20 +60,20 @@ fn answer_time_default_ms() -> u64 {
     ANSWER_TIME_DEFAULT_MS
 }
 
-/// A doubt.
+/// A challenge to the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Challenge {
-    /// Who has it.
+    /// The id of the challenger.
     pub by: String,
-    /// Since when.
+    /// The time of the challenge.
     pub at: Timestamp,
 }
 
-/// The object as it was read.
-pub(super) type Seen = (BrokerRecord, Tag);
+/// A record and its tag in the store.
+pub(super) type TaggedRecord = (BrokerRecord, Tag);
 
-/// Reads the object; nothing, if there never was a broker.
-pub(super) async fn read(client: &StoreClient) -> Result<Option<Seen>, ElectionError> {
+/// Reads the record. `None` if there has never been a broker.
+pub(super) async fn read(client: &StoreClient) -> Result<Option<TaggedRecord>, ElectionError> {
     match client.get(BROKER_KEY).await {
         Ok(object) => Ok(Some((BrokerRecord::decode(&object.body)?, object.tag))),
         Err(StoreError::NotFound { .. }) => Ok(None),
@@ -82,12 +82,12 @@ pub(super) async fn read(client: &StoreClient) -> Result<Option<Seen>, ElectionE
 }
 
 impl BrokerRecord {
-    /// Who leads, or led last; nothing, if there never was a broker.
+    /// Reads the record of the current or last leader. `None` if there has never been a broker.
     pub async fn read(client: &StoreClient) -> Result<Option<Self>, ElectionError> {
         Ok(read(client).await?.map(|(record, _)| record))
     }
 
-    /// The first record that there is.
+    /// The record of the first leader.
     pub(super) fn first(holder: Holder, op: OpId) -> Self {
         Self {
             epoch: 1,
@@ -100,7 +100,7 @@ impl BrokerRecord {
         }
     }
 
-    /// The next state, not changed otherwise.
+    /// A copy of this record for the next write.
     pub(super) fn next(&self, op: OpId) -> Self {
         let mut next = self.clone();
         next.recent_ops.insert(0, self.op_id);
@@ -110,7 +110,7 @@ impl BrokerRecord {
         next
     }
 
-    /// How long the leader has to answer a challenge. A record that asks for more than can be set is not believed.
+    /// How long the leader has to answer a challenge, capped at the largest valid setting.
     pub(super) fn answer_time(&self) -> Duration {
         let ms = self
             .holder
@@ -119,25 +119,25 @@ impl BrokerRecord {
         Duration::from_millis(ms.min(ANSWER_TIME_MAX_MS))
     }
 
-    /// Whether this is the epoch of that process.
+    /// Whether the process `id` leads in this epoch.
     pub(super) fn is_held_by(&self, id: &str, epoch: u64) -> bool {
         self.epoch == epoch && self.holder.as_ref().is_some_and(|holder| holder.id == id)
     }
 
-    /// Why somebody else does not lead.
+    /// The error for a process that no longer leads.
     pub(super) fn lost(&self) -> ElectionError {
-        let nobody = || "nobody".to_owned();
+        let none = || "none".to_owned();
         ElectionError::Lost {
             epoch: self.epoch,
             holder: self
                 .holder
                 .as_ref()
-                .map_or_else(nobody, |holder| holder.id.clone()),
+                .map_or_else(none, |holder| holder.id.clone()),
             address: self
                 .holder
                 .as_ref()
                 .and_then(|holder| holder.address.clone())
-                .unwrap_or_else(|| "no address".to_owned()),
+                .unwrap_or_else(none),
         }
     }
 
@@ -152,7 +152,7 @@ impl BrokerRecord {
         if record.revision.max(record.epoch) > COUNT_MAX {
             return Err(ElectionError::Unreadable {
                 key: BROKER_KEY,
-                detail: "it counts further than anybody does".to_owned(),
+                detail: "a counter is out of range".to_owned(),
             });
         }
         Ok(record)

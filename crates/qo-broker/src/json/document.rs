@@ -1,4 +1,4 @@
-//! The one JSON object: what is in it, and how it is written and read.
+//! The JSON object: its contents, and how it is written and read.
 //!
 //! ```json
 //! {"format":1,"revision":42,"op_id":"…","written_at":"…","last_sequence":17,
@@ -10,13 +10,13 @@
 //! ]}
 //! ```
 //!
-//! Each task is one line, in the stored form that it has in every other mode. Lines of tasks that did not change are kept as
-//! bytes and copied, so that a write costs what changed plus one copy. Fields that this version does not know survive.
+//! Each task is one line, in the stored form of all other modes. Lines of unchanged tasks are kept as bytes and copied, so a
+//! write costs the encoding of the changes plus one copy. Fields that this version does not know are preserved.
 //!
-//! `writers` says of each process how many of its writes are in the object. A process numbers its writes, and the operation
-//! id of a write is made of the process's own random number and the number of the write. So whoever lost an answer finds out
-//! by one look whether that write is in the object, however many others have written since, and the object needs a line per
-//! process for that, not one per write.
+//! `writers` records for each process how many of its writes the object contains. A process numbers its writes, and the
+//! operation id of a write consists of the process's random number and the number of the write. So a process that lost a response
+//! can find out with one read whether the object contains its write, however many other processes have written since. This takes
+//! one entry per process, not one per write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,23 +28,23 @@ use qo_store::client::Authorship;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// Where the object is.
+/// The key of the object.
 pub(super) const KEY: &str = "queue.json";
-/// The newest form that this version reads.
+/// The newest format that this version reads.
 const FORMAT: u32 = 1;
-/// How long a process that writes nothing more is remembered: far longer than a write can stay unsettled.
+/// How long a process is remembered after its last write: far longer than the outcome of a write can stay unknown.
 const WRITER_KEPT_MS: u64 = 10 * 60 * 1_000;
-/// How many processes are remembered at the most.
+/// The most processes that are remembered.
 const WRITERS_MAX: usize = 4_096;
 /// The bits of an operation id that hold the number of the write.
 const NUMBER_BITS: u64 = (1 << 62) - 1;
 
-/// What a process has written.
+/// The writes of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct WriterMark {
     /// The number of its newest write.
     writes: u64,
-    /// When that was.
+    /// The time of that write.
     at: Timestamp,
 }
 
@@ -59,33 +59,33 @@ pub(super) struct Head {
     extra: BTreeMap<String, Box<RawValue>>,
 }
 
-/// A process, as its writes name it.
+/// Generates the operation ids of this process.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct OpIdCounter {
     random: u64,
     writes: u64,
 }
 
-impl Writer {
+impl OpIdCounter {
     pub(super) fn new(random: u64) -> Self {
         Self { random, writes: 0 }
     }
 
-    /// Names the next write.
+    /// The operation id of the next write.
     pub(super) fn next_op(&mut self) -> OpId {
         self.writes += 1;
         OpId::from_random((u128::from(self.random) << 64) | u128::from(self.writes))
     }
 }
 
-/// The process and the number that an operation id is made of.
+/// The process and the write number in an operation id.
 fn parts(op: &OpId) -> (String, u64) {
     let (writer, number) = op.as_uuid().as_u64_pair();
     (format!("{writer:016x}"), number & NUMBER_BITS)
 }
 
 impl Head {
-    /// Notes a write that is about to be made.
+    /// Records a write that is about to be made.
     pub(super) fn mark(&mut self, op: &OpId, now: Timestamp) {
         let (writer, writes) = parts(op);
         self.revision += 1;
@@ -102,7 +102,7 @@ impl Head {
     }
 }
 
-/// Whether the object in `body` holds the write `op`, and how.
+/// Whether the object in `body` contains the write `op`, and whether it is the latest one.
 pub(super) fn recognise(body: &[u8], op: &OpId) -> Option<Authorship> {
     #[derive(Deserialize)]
     struct Marks {
@@ -119,7 +119,7 @@ pub(super) fn recognise(body: &[u8], op: &OpId) -> Option<Authorship> {
     is_in.then_some(Authorship::BuiltUpon)
 }
 
-/// Writes the object, into a buffer that may have been used before.
+/// Writes the object into a buffer, which may be reused.
 pub(super) fn write<'a>(
     mut body: BytesMut,
     head: &Head,
@@ -155,7 +155,7 @@ pub(super) fn write<'a>(
     Ok(body.freeze())
 }
 
-/// What a line takes in the object beside its own bytes.
+/// The bytes that separate a line from the next.
 pub(super) const LINE_OVERHEAD: usize = 2;
 
 /// Reads the object: everything but the tasks, and each task's line.
@@ -169,11 +169,11 @@ pub(super) fn read(body: &[u8]) -> Result<(Head, Vec<&str>), StoreError> {
     let mut take = |name: &str| fields.remove(name).map(RawValue::get);
     let format: u32 = match take("format") {
         Some(text) => serde_json::from_str(text).map_err(parse)?,
-        None => return Err(corrupt("it does not say what form it has".to_owned())),
+        None => return Err(corrupt("the format version is missing".to_owned())),
     };
     if format > FORMAT {
         return Err(corrupt(format!(
-            "it has the form {format}, and this version reads {FORMAT}: use a newer version of qo"
+            "its format version is {format}, but this version of qo reads only up to {FORMAT}: use a newer version of qo"
         )));
     }
     let mut head = Head::default();
@@ -184,7 +184,7 @@ pub(super) fn read(body: &[u8]) -> Result<(Head, Vec<&str>), StoreError> {
         head.last_sequence = serde_json::from_str(text).map_err(parse)?;
     }
     if head.revision.max(head.last_sequence) > COUNT_MAX {
-        return Err(corrupt("it counts further than anybody does".to_owned()));
+        return Err(corrupt("a counter is out of range".to_owned()));
     }
     if let Some(text) = take("writers") {
         head.writers = serde_json::from_str(text).map_err(parse)?;
@@ -196,7 +196,7 @@ pub(super) fn read(body: &[u8]) -> Result<(Head, Vec<&str>), StoreError> {
         Some(text) => serde_json::from_str(text).map_err(parse)?,
         None => Vec::new(),
     };
-    // These are written anew each time.
+    // Every write sets these.
     take("op_id");
     take("written_at");
     head.extra = fields
@@ -209,18 +209,18 @@ pub(super) fn read(body: &[u8]) -> Result<(Head, Vec<&str>), StoreError> {
 /// The id of the task in a line.
 pub(super) fn id_of(line: &str) -> Option<TaskId> {
     #[derive(Deserialize)]
-    struct Named {
+    struct TaskLine {
         id: TaskId,
     }
-    // This is how every line begins that qo wrote; whatever else is a task is read in full.
+    // Every line that qo wrote begins like this. Other lines are parsed in full.
     if let Some(rest) = line.strip_prefix("{\"id\":\"")
         && let Some(Ok(id)) = rest.get(..36).map(str::parse)
     {
         return Some(id);
     }
-    serde_json::from_str::<Named>(line)
+    serde_json::from_str::<TaskLine>(line)
         .ok()
-        .map(|named| named.id)
+        .map(|line| line.id)
 }
 
 #[cfg(test)]
@@ -236,13 +236,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_object_can_be_read() {
         let mut head = Head {
             last_sequence: 7,
             paused: ["a".parse().unwrap()].into(),
             ..Head::default()
         };
-        let mut writer = Writer::new(0x1234);
+        let mut writer = OpIdCounter::new(0x1234);
         let op = writer.next_op();
         head.mark(&op, Timestamp::from_millis(5));
         let lines = [
@@ -266,7 +266,7 @@ mod tests {
     fn fields_of_later_versions_survive() {
         let body = br#"{"format":1,"revision":3,"tasks":[],"later":{"a": [1, 2]},"Z":null}"#;
         let (head, _) = read(body).unwrap();
-        let op = Writer::new(1).next_op();
+        let op = OpIdCounter::new(1).next_op();
         let body = written(&head, &op, &[]);
         let (again, _) = read(&body).unwrap();
         let texts: Vec<_> = again.extra.iter().map(|(n, v)| (&**n, v.get())).collect();
@@ -274,15 +274,15 @@ mod tests {
     }
 
     #[test]
-    fn a_later_form_is_refused_with_advice() {
+    fn a_newer_format_is_rejected_with_advice() {
         let error = read(br#"{"format":2,"tasks":[]}"#).unwrap_err();
         assert!(error.to_string().contains("newer version"), "{error}");
         assert!(read(br#"{"tasks":[]}"#).is_err());
     }
 
     #[test]
-    fn a_write_is_recognised_however_many_others_follow() {
-        let (mut ours, mut theirs) = (Writer::new(77), Writer::new(78));
+    fn a_write_is_recognised_after_many_later_writes() {
+        let (mut ours, mut theirs) = (OpIdCounter::new(77), OpIdCounter::new(78));
         let mut head = Head::default();
         let now = Timestamp::from_millis(1_000);
         let first = ours.next_op();
@@ -302,13 +302,13 @@ mod tests {
         let lost = ours.next_op();
         assert_eq!(recognise(&body, &lost), None, "it was never written");
         head.mark(&theirs.next_op(), now.plus_millis(WRITER_KEPT_MS + 1));
-        assert_eq!(head.writers.len(), 1, "who is silent is forgotten");
+        assert_eq!(head.writers.len(), 1, "an idle writer is forgotten");
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_fail(body in proptest::collection::vec(any::<u8>(), 0..256)) {
-            let op = Writer::new(1).next_op();
+        fn arbitrary_bytes_are_rejected(body in proptest::collection::vec(any::<u8>(), 0..256)) {
+            let op = OpIdCounter::new(1).next_op();
             prop_assert_eq!(recognise(&body, &op), None);
             prop_assert!(read(&body).is_err());
         }

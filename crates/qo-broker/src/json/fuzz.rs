@@ -1,4 +1,4 @@
-//! The one JSON object, from any bytes.
+//! Fuzz target of the JSON object.
 
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
@@ -14,7 +14,7 @@ use qo_store::{OpenOptions, StoreClient, open};
 use super::document;
 use super::{JsonConfig, JsonJournal};
 
-/// An object that can be read is taken in, written, recognised and read again, and nothing that was in it is lost.
+/// An object that can be read survives loading, writing, recognising and reading without losing anything.
 pub fn json_document(bytes: &[u8]) {
     let Ok((_, lines)) = document::read(bytes) else {
         return;
@@ -36,11 +36,11 @@ pub fn json_document(bytes: &[u8]) {
     );
     let mut journal = JsonJournal::new(client, runtime, JsonConfig::default());
     let mut state = QueueState::new();
-    if journal.take_in(bytes, &mut state).is_err() {
+    if journal.load_body(bytes, &mut state).is_err() {
         return;
     }
     let tasks: Vec<_> = state.tasks().cloned().collect();
-    let op = journal.writer.next_op();
+    let op = journal.op_ids.next_op();
     let now = Timestamp::from_millis(1_763_238_840_123);
     let revision = journal.head.revision;
     let mut head = journal.head.clone();
@@ -50,14 +50,17 @@ pub fn json_document(bytes: &[u8]) {
         .compose(&head, &BTreeMap::new(), &op, now)
         .unwrap_or_default();
     assert_eq!(document::recognise(&written, &op), Some(Authorship::Latest));
-    // Whoever has read the old object finds the same tasks in the new one, and so does whoever has read nothing.
-    let strangers = journal.strangers.clone();
+    // The new object holds the same tasks for a process that has read the old one and for one that has read nothing.
+    let unknown_lines = journal.unknown_lines.clone();
     let known = journal.lines.clone();
-    assert!(journal.take_in(&written, &mut state).is_ok());
-    assert_eq!((&journal.strangers, &journal.lines), (&strangers, &known));
+    assert!(journal.load_body(&written, &mut state).is_ok());
+    assert_eq!(
+        (&journal.unknown_lines, &journal.lines),
+        (&unknown_lines, &known)
+    );
     assert!(state.tasks().eq(&tasks));
     assert_eq!(
         document::read(&written).map(|(_, lines)| lines.len()).ok(),
-        Some(strangers.len() + known.len())
+        Some(unknown_lines.len() + known.len())
     );
 }

@@ -1,18 +1,18 @@
-//! The queue as one readable JSON object, changed by compare-and-swap: safe with many writers at once.
+//! The queue as one readable JSON object, changed by compare-and-swap. It is safe with concurrent writers.
 //!
-//! | step | what | a crash, or a lost answer, right after it leaves |
+//! | step | action | effect of a crash or a lost response right after it |
 //! | --- | --- | --- |
-//! | 1 | a large payload is stored beside the object | an orphan, which no task names |
-//! | 2 | the group is applied to the state in memory | nothing |
-//! | 3 | the whole object is swapped, or created where there is none: **the group is durable** | a write whose author is found in the object itself, so that it counts exactly once |
-//! | 4 | the payloads of tasks that were dropped are deleted | orphans, which no task names |
+//! | 1 | a large payload is stored as its own object | an orphan, which no task refers to |
+//! | 2 | the group is applied to the state in memory | none |
+//! | 3 | the whole object is swapped, or created if it does not exist: **the group is durable** | the object itself names the author of the write, so the write counts exactly once |
+//! | 4 | the payloads of dropped tasks are deleted | orphans, which no task refers to |
 //!
-//! A lost race shows as a refused swap. The object is read, only the lines that differ are parsed, and the group is applied
-//! again. A group that changes nothing is confirmed by asking whether the object is still the one that was read, so that
-//! every answer is given from the newest state.
+//! If another process writes first, the swap fails. The object is then read, only the lines that differ are parsed, and the group
+//! is applied again. A group that changes nothing is confirmed with a conditional GET, so every response reflects the newest
+//! state.
 //!
-//! Tasks that have come to their end stay for a while and up to a number, and are then dropped without a trace: this engine is
-//! for queues of thousands of tasks, and every commit writes all of it.
+//! Finished tasks are kept up to a configured age and number and are then dropped. Every commit writes the whole object, so this
+//! engine suits queues of up to thousands of tasks.
 
 mod document;
 #[cfg(feature = "fuzzing")]
@@ -33,17 +33,17 @@ use qo_store::clock::StoreClock;
 use qo_store::runtime::Runtime;
 use qo_store::{StoreClient, StoreError};
 
-use self::document::{Head, KEY, LINE_OVERHEAD, Writer};
+use self::document::{Head, KEY, LINE_OVERHEAD, OpIdCounter};
 use super::BrokerEngine;
 use super::config::JsonConfig;
-use super::journal::{Committed, GroupChanges, Journal, Poll};
-use super::payloads::forget_payloads;
+use super::journal::{CommitOutcome, GroupChanges, Journal, PollIntervals};
+use super::payloads::remove_payloads_of;
 
 /// The largest object that is read. A larger one was not written by qo.
 const READ_MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 impl BrokerEngine {
-    /// The engine that keeps the queue in one JSON object. Any number of processes may share it.
+    /// The engine that stores the queue in one JSON object. Any number of processes may share it.
     pub fn json(
         objects: Arc<dyn ObjectStore>,
         clock: Arc<StoreClock>,
@@ -61,10 +61,10 @@ impl BrokerEngine {
                 ..client
             },
         );
-        let state = config.state.clone();
+        let broker_config = config.state.clone();
         let journal = JsonJournal::new(client.clone(), Arc::clone(&runtime), config);
-        let space = QueueState::new();
-        Self::start(space, journal, client, runtime, state, None)
+        let queue = QueueState::new();
+        Self::start(queue, journal, client, runtime, broker_config, None)
     }
 }
 
@@ -72,20 +72,20 @@ struct JsonJournal {
     client: StoreClient,
     runtime: Arc<dyn Runtime>,
     config: JsonConfig,
-    writer: Writer,
-    /// The object as it was last read or written; nothing, where there was none.
+    op_ids: OpIdCounter,
+    /// The tag of the object as last read or written. `None` if it did not exist.
     tag: Option<Tag>,
-    /// Whether the state may not be what `tag` names.
+    /// Whether the state may differ from the object that `tag` identifies.
     must_load: bool,
-    /// What was read already when it was found to differ.
+    /// A changed object that was read already.
     read: Option<Object>,
     head: Head,
-    /// Each task's line, as it is in the object that `tag` names.
+    /// Each task's line in the object that `tag` identifies.
     lines: BTreeMap<TaskId, Bytes>,
-    /// Lines that are no task to this version. They are carried along.
-    strangers: Vec<Bytes>,
+    /// Lines that this version cannot read as tasks. They are preserved.
+    unknown_lines: Vec<Bytes>,
     lines_bytes: usize,
-    /// What the last object was written into. Memory that was used before costs less than new memory.
+    /// The buffer of the last write, for reuse.
     spare: BytesMut,
 }
 
@@ -93,7 +93,7 @@ impl JsonJournal {
     fn new(client: StoreClient, runtime: Arc<dyn Runtime>, config: JsonConfig) -> Self {
         Self {
             client,
-            writer: Writer::new(runtime.random()),
+            op_ids: OpIdCounter::new(runtime.random()),
             runtime,
             config,
             tag: None,
@@ -101,21 +101,23 @@ impl JsonJournal {
             read: None,
             head: Head::default(),
             lines: BTreeMap::new(),
-            strangers: Vec::new(),
+            unknown_lines: Vec::new(),
             lines_bytes: 0,
             spare: BytesMut::new(),
         }
     }
 
-    /// Takes in an object. Only lines that differ from what is known are parsed.
-    fn take_in(&mut self, body: &[u8], state: &mut QueueState) -> Result<(), StoreError> {
+    /// Loads an object. Only lines that differ from the known ones are parsed.
+    fn load_body(&mut self, body: &[u8], state: &mut QueueState) -> Result<(), StoreError> {
         let (head, lines) = document::read(body)?;
         let mut gone: BTreeSet<TaskId> = self.lines.keys().copied().collect();
-        let mut strangers = Vec::new();
+        let mut unknown_lines = Vec::new();
         for line in lines {
             let Some(id) = document::id_of(line) else {
-                tracing::warn!("a line of {KEY} is no task to this version and is left as it is");
-                strangers.push(Bytes::copy_from_slice(line.as_bytes()));
+                tracing::warn!(
+                    "this version cannot read a line of {KEY} as a task; leaving it unchanged"
+                );
+                unknown_lines.push(Bytes::copy_from_slice(line.as_bytes()));
                 continue;
             };
             gone.remove(&id);
@@ -128,7 +130,7 @@ impl JsonJournal {
                     state.load(task);
                 }
                 Err(error) => {
-                    tracing::warn!(task = %id, %error, "a task cannot be read and is left as it is");
+                    tracing::warn!(task = %id, %error, "cannot read a task; leaving it unchanged");
                 }
             }
             self.set_line(id, Some(Bytes::copy_from_slice(line.as_bytes())));
@@ -137,9 +139,9 @@ impl JsonJournal {
             state.unload(id);
             self.set_line(id, None);
         }
-        self.lines_bytes -= bytes_of(&self.strangers);
-        self.lines_bytes += bytes_of(&strangers);
-        self.strangers = strangers;
+        self.lines_bytes -= bytes_of(&self.unknown_lines);
+        self.lines_bytes += bytes_of(&unknown_lines);
+        self.unknown_lines = unknown_lines;
         state.restore(head.paused.clone(), head.last_sequence);
         self.head = head;
         Ok(())
@@ -155,7 +157,7 @@ impl JsonJournal {
         self.lines_bytes -= known.map_or(0, |line| line.len() + LINE_OVERHEAD);
     }
 
-    /// Forgets what is known of tasks whose write did not come to be, so that the next load reads them.
+    /// Discards the tasks of a write that did not succeed, so that the next load reads them.
     fn undo(&mut self, state: &mut QueueState, staged: &BTreeMap<TaskId, Option<Bytes>>) {
         self.must_load = true;
         for id in staged.keys() {
@@ -164,40 +166,39 @@ impl JsonJournal {
         }
     }
 
-    /// Makes sure that the object is still the one that is known.
-    async fn confirm(&mut self) -> Committed {
-        let found = match &self.tag {
+    /// Checks that the object has not changed since it was last read or written.
+    async fn confirm(&mut self) -> CommitOutcome {
+        let changed = match &self.tag {
             Some(tag) => self.client.get_if_changed(KEY, tag).await,
             None => self.client.get(KEY).await.map(Some),
         };
-        match found {
-            Ok(None) => Committed::Done,
-            Err(StoreError::NotFound { .. }) if self.tag.is_none() => Committed::Done,
+        match changed {
+            Ok(None) => CommitOutcome::Durable,
+            Err(StoreError::NotFound { .. }) if self.tag.is_none() => CommitOutcome::Durable,
             Ok(read) => {
                 self.read = read;
                 self.must_load = true;
-                Committed::Lost
+                CommitOutcome::Conflict
             }
             Err(StoreError::NotFound { .. }) => {
                 self.must_load = true;
-                Committed::Lost
+                CommitOutcome::Conflict
             }
             Err(error) => {
                 self.must_load = true;
-                Committed::Failed(error.into())
+                CommitOutcome::Failed(error.into())
             }
         }
     }
 
-    /// Whether a write that was refused is in the object all the same: something on the way may have sent it twice, and
-    /// answered with the fate of the second copy. What is read here is what the next load would read. As long as it cannot be
-    /// read, nobody knows.
-    async fn is_in_after_all(&mut self, op: &OpId) -> Result<bool, StoreError> {
+    /// Whether the object contains a write that the store refused. A proxy may have sent the write twice and returned the response
+    /// to the second copy. The next load uses the object that is read here. If it cannot be read, the outcome is unknown.
+    async fn was_written(&mut self, op: &OpId) -> Result<bool, StoreError> {
         match self.client.get(KEY).await {
             Ok(object) => {
-                let is_in = document::recognise(&object.body, op).is_some();
+                let was_written = document::recognise(&object.body, op).is_some();
                 self.read = Some(object);
-                Ok(is_in)
+                Ok(was_written)
             }
             Err(StoreError::NotFound { .. }) => Ok(false),
             Err(error) => Err(StoreError::Unavailable {
@@ -210,7 +211,7 @@ impl JsonJournal {
         }
     }
 
-    /// The object with what a group changed.
+    /// The object with the changes of a group.
     fn compose(
         &mut self,
         head: &Head,
@@ -228,7 +229,9 @@ impl JsonJournal {
             .iter()
             .filter(|(id, _)| !staged.contains_key(id))
             .map(|(_, line)| line);
-        let lines = kept.chain(staged.values().flatten()).chain(&self.strangers);
+        let lines = kept
+            .chain(staged.values().flatten())
+            .chain(&self.unknown_lines);
         let bytes = self.lines_bytes + staged_bytes;
         let spare = std::mem::take(&mut self.spare);
         document::write(spare, head, op, now, lines, bytes)
@@ -256,14 +259,14 @@ impl Journal for JsonJournal {
             },
         };
         if let Some(object) = object {
-            self.take_in(&object.body, state)?;
+            self.load_body(&object.body, state)?;
             self.tag = Some(object.tag);
         } else {
             for id in self.lines.keys() {
                 state.unload(*id);
             }
             self.lines.clear();
-            self.strangers.clear();
+            self.unknown_lines.clear();
             self.lines_bytes = 0;
             self.head = Head::default();
             state.restore(BTreeSet::new(), 0);
@@ -278,7 +281,7 @@ impl Journal for JsonJournal {
         state: &mut QueueState,
         changes: &GroupChanges,
         now: Timestamp,
-    ) -> Committed {
+    ) -> CommitOutcome {
         if changes.is_empty() {
             return self.confirm().await;
         }
@@ -293,12 +296,12 @@ impl Journal for JsonJournal {
                 Some(Ok(line)) => Some(Bytes::from(line)),
                 Some(Err(error)) => {
                     self.undo(state, &staged);
-                    return Committed::Failed(EngineError::BadRequest(error.to_string()));
+                    return CommitOutcome::Failed(EngineError::BadRequest(error.to_string()));
                 }
             };
             staged.insert(*id, line);
         }
-        let op = self.writer.next_op();
+        let op = self.op_ids.next_op();
         let mut head = self.head.clone();
         head.mark(&op, now);
         head.last_sequence = state.last_sequence();
@@ -307,50 +310,50 @@ impl Journal for JsonJournal {
             Ok(body) => body,
             Err(error) => {
                 self.undo(state, &staged);
-                return Committed::Failed(error);
+                return CommitOutcome::Failed(error);
             }
         };
         let written = match &self.tag {
             Some(tag) => self.client.swap(KEY, body.clone(), tag, &op).await,
             None => self.client.create(KEY, body.clone(), &op).await,
         };
-        // A store that still holds it keeps it.
+        // The store may still hold the buffer.
         self.spare = body.try_into_mut().unwrap_or_default();
-        let is_in = match written {
+        let was_written = match written {
             Ok(written) => {
-                // Where there is no tag, somebody has written since; what this group saw and did stands.
+                // Without a tag, another process has written since. This group's write still counts.
                 self.must_load = written.tag().is_none();
                 self.tag = written.tag().cloned().or_else(|| self.tag.take());
                 Ok(true)
             }
             Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => {
                 self.must_load = true;
-                self.is_in_after_all(&op).await
+                self.was_written(&op).await
             }
             Err(error) => Err(error),
         };
-        match is_in {
+        match was_written {
             Ok(true) => {
                 for (id, line) in staged {
                     self.set_line(id, line);
                 }
                 self.head = head;
-                forget_payloads(&self.client, self.runtime.as_ref(), &changes.removed);
-                Committed::Done
+                remove_payloads_of(&self.client, self.runtime.as_ref(), &changes.removed);
+                CommitOutcome::Durable
             }
             Ok(false) => {
                 self.undo(state, &staged);
-                Committed::Lost
+                CommitOutcome::Conflict
             }
             Err(error) => {
                 self.undo(state, &staged);
-                Committed::Failed(error.into())
+                CommitOutcome::Failed(error.into())
             }
         }
     }
 
-    fn poll(&self) -> Option<Poll> {
-        Some(Poll {
+    fn poll_intervals(&self) -> Option<PollIntervals> {
+        Some(PollIntervals {
             waiting: self.config.poll_interval,
             idle: self.config.fallback_interval,
         })

@@ -1,4 +1,4 @@
-//! Tasks that have come to their end, in the database.
+//! Finished tasks in the database.
 
 use std::ops::Bound;
 
@@ -14,44 +14,44 @@ use slatedb::{Db, KeyValue};
 use super::error::from_slate;
 use super::keys::{self, ENDED};
 use crate::Archive;
-use crate::journal::{Found, Want};
+use crate::journal::{LookupKey, LookupResult};
 use crate::message::{ListOrder, Listed};
 
-/// How many tasks a list looks at before it returns what it has found.
-const LOOKED_AT_MAX: usize = 10_000;
+/// The most rows that a list reads before it returns.
+const SCANNED_MAX: usize = 10_000;
 /// How much of a table is read at once.
 const READ_AHEAD_BYTES: usize = 1024 * 1024;
 
-/// Tasks that have come to their end.
+/// The finished tasks in the database.
 #[derive(Clone)]
-pub(super) struct EndedTasks {
+pub(super) struct FinishedTasks {
     db: Db,
     client: StoreClient,
 }
 
-impl EndedTasks {
+impl FinishedTasks {
     pub(super) fn new(db: Db, client: StoreClient) -> Self {
         Self { db, client }
     }
 
     /// Looks up what the state does not hold.
-    pub(super) async fn fetch(&self, want: Want) -> Result<Found, EngineError> {
-        match want {
-            Want::Task(id) => Ok(match self.task(id).await? {
-                Some(task) => Found::Task(Box::new(task)),
-                None => Found::Nothing,
+    pub(super) async fn look_up(&self, key: LookupKey) -> Result<LookupResult, EngineError> {
+        match key {
+            LookupKey::Task(id) => Ok(match self.task(id).await? {
+                Some(task) => LookupResult::Task(Box::new(task)),
+                None => LookupResult::NotFound,
             }),
-            Want::Key(key) => Ok(match self.holder(&key).await? {
-                Some(id) => Found::Holder(id),
-                None => Found::Nothing,
+            LookupKey::Idempotency(key) => Ok(match self.holder(&key).await? {
+                Some(id) => LookupResult::Holder(id),
+                None => LookupResult::NotFound,
             }),
         }
     }
 
     pub(super) async fn task(&self, id: TaskId) -> Result<Option<Task>, EngineError> {
-        let found = self.db.get_key_value(keys::of_task(ENDED, id)).await;
-        let found = found.map_err(|error| from_slate(&error))?;
-        match found.filter(|row| !is_over(row, self.client.now())) {
+        let row = self.db.get_key_value(keys::of_task(ENDED, id)).await;
+        let row = row.map_err(|error| from_slate(&error))?;
+        match row.filter(|row| !is_expired(row, self.client.now())) {
             None => Ok(None),
             Some(row) => match decode_compact(&row.value) {
                 Ok(task) => Ok(Some(task)),
@@ -64,22 +64,22 @@ impl EndedTasks {
     }
 
     async fn holder(&self, key: &ScopedKey) -> Result<Option<TaskId>, EngineError> {
-        let found = self.db.get(keys::of_key(key)).await;
-        let found = found.map_err(|error| from_slate(&error))?;
-        Ok(found.and_then(|bytes| keys::id_in(&bytes)))
+        let value = self.db.get(keys::of_key(key)).await;
+        let value = value.map_err(|error| from_slate(&error))?;
+        Ok(value.and_then(|bytes| keys::id_in(&bytes)))
     }
 }
 
-/// Whether the time is over for which a record is kept. SlateDB drops it at some later time, when it rewrites the table that holds it;
-/// reads find it until then.
-pub(super) fn is_over(row: &KeyValue, now: Timestamp) -> bool {
+/// Whether the retention of a record is over. SlateDB drops the record later, when it rewrites its table; reads still return it
+/// until then.
+pub(super) fn is_expired(row: &KeyValue, now: Timestamp) -> bool {
     row.expire_ts.is_some_and(|at| at <= now.as_millis())
 }
 
 #[async_trait]
-impl Archive for EndedTasks {
+impl Archive for FinishedTasks {
     async fn list(&self, order: ListOrder) -> Result<Listed, EngineError> {
-        // The state was looked at first, and all that it had let go of by then is durable.
+        // The state was read first, and every task that had left it by then is durable.
         let options = ScanOptions {
             durability_filter: DurabilityLevel::Remote,
             read_ahead_bytes: READ_AHEAD_BYTES,
@@ -99,21 +99,21 @@ impl Archive for EndedTasks {
             tasks: Vec::new(),
             last: None,
         };
-        let mut looked_at = 0;
+        let mut scanned = 0;
         let now = self.client.now();
         while let Some(row) = rows.next().await.map_err(|error| from_slate(&error))? {
-            if listed.tasks.len() >= order.limit || looked_at >= LOOKED_AT_MAX {
+            if listed.tasks.len() >= order.limit || scanned >= SCANNED_MAX {
                 return Ok(listed);
             }
-            looked_at += 1;
+            scanned += 1;
             listed.last = keys::task_of(&row.key);
-            if is_over(&row, now) {
+            if is_expired(&row, now) {
                 continue;
             }
             match decode_compact(&row.value) {
                 Ok(task) if order.filter.matches(&task) => listed.tasks.push(task),
                 Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "a record is left out of the list"),
+                Err(error) => tracing::warn!(%error, "skipping an unreadable record in a list"),
             }
         }
         listed.last = None;

@@ -1,6 +1,6 @@
-//! What a group writes.
+//! The write batch of a group.
 //!
-//! Everything is one batch, which SlateDB keeps whole: after a crash, all of a group is there or nothing of it.
+//! A group is one batch, which SlateDB writes atomically: after a crash, either the whole group is stored or nothing of it.
 
 use std::collections::HashMap;
 
@@ -16,24 +16,24 @@ use super::keys::{self, CountKey, ENDED, INPUT, LIVE};
 use crate::journal::GroupChanges;
 use crate::payloads::has_stored_payloads;
 
-/// The largest input that is written with the record each time that it changes. Up to here the copies cost less than a second
-/// key does; the payload of larger ones is written once.
-const INPUT_WITHIN_MAX_BYTES: usize = 2 * 1024;
-/// How many places in the order of submits are reserved at once, so that they need not be stored with every submit.
+/// The largest input that is stored in the record and so written with every change. Up to this size the copies cost less than a
+/// second key. A larger input is written once.
+const INPUT_IN_RECORD_MAX_BYTES: usize = 2 * 1024;
+/// How many sequence numbers are reserved at once, so that they need not be stored with every submit.
 const SEQUENCES_RESERVED: u64 = 1_000_000;
 
-/// What is in the database, as far as a group must know it.
+/// Builds the batch of a group. Holds what that needs to know about the database.
 #[derive(Debug, Default)]
-pub(super) struct Index {
-    /// The tasks that were fetched from among those that have ended, and where they are counted.
-    pub(super) fetched: HashMap<TaskId, CountKey>,
+pub(super) struct BatchBuilder {
+    /// Finished tasks that were looked up, and the keys under which they are counted.
+    pub(super) looked_up: HashMap<TaskId, CountKey>,
     pub(super) counts: Counts,
     pub(super) reserved_sequence: u64,
 }
 
-impl Index {
-    /// The batch of a group.
-    pub(super) fn batch(
+impl BatchBuilder {
+    /// Builds the batch of a group.
+    pub(super) fn build(
         &mut self,
         state: &QueueState,
         changes: &GroupChanges,
@@ -41,14 +41,14 @@ impl Index {
         now: Timestamp,
     ) -> Result<WriteBatch, EngineError> {
         let mut batch = WriteBatch::new();
-        // What is gone comes first: within the same group its id may have been submitted again.
+        // Removed tasks come first: their ids may have been submitted again within the same group.
         for task in &changes.removed {
             batch.delete(keys::of_task(ENDED, task.id));
-            let before = self.fetched.remove(&task.id);
+            let before = self.looked_up.remove(&task.id);
             if before.is_none() {
                 delete_live(&mut batch, task);
             }
-            self.counts.note(before, None);
+            self.counts.move_task(before, None);
         }
         let mut changed = changes.tasks.clone();
         changed.sort_unstable();
@@ -90,19 +90,19 @@ impl Index {
         task: &Task,
         is_new: bool,
     ) -> Result<(), EngineError> {
-        let record = encode(task, input_apart(task).is_none())?;
-        batch.put_bytes(keys::of_place(LIVE, task.sequence), record);
-        let before = self.fetched.remove(&task.id);
+        let record = encode(task, separate_input(task).is_none())?;
+        batch.put_bytes(keys::of_sequence(LIVE, task.sequence), record);
+        let before = self.looked_up.remove(&task.id);
         if is_new || before.is_some() {
-            if let Some(input) = input_apart(task) {
+            if let Some(input) = separate_input(task) {
                 let text = Bytes::copy_from_slice(input.as_str().as_bytes());
-                batch.put_bytes(keys::of_place(INPUT, task.sequence), text);
+                batch.put_bytes(keys::of_sequence(INPUT, task.sequence), text);
             }
             put_key(batch, task, None);
         }
         if before.is_some() {
             batch.delete(keys::of_task(ENDED, task.id));
-            self.counts.note(before, None);
+            self.counts.move_task(before, None);
         }
         Ok(())
     }
@@ -116,12 +116,12 @@ impl Index {
         now: Timestamp,
     ) -> Result<(), EngineError> {
         let id = task.id;
-        // A key that holds for longer than tasks are kept keeps its task for as long.
+        // A task is kept for as long as its idempotency key is valid, even beyond the retention.
         let until = task.idempotency_until.filter(|_| task.key_holds(now));
         let kept_until = now.plus_millis(retention_ms).max(until.unwrap_or(now));
         let record = encode(task, true)?;
         batch.put_bytes_with_options(keys::of_task(ENDED, id), record, &expires(kept_until));
-        let before = self.fetched.remove(&id);
+        let before = self.looked_up.remove(&id);
         if before.is_none() {
             delete_live(batch, task);
         }
@@ -132,27 +132,26 @@ impl Index {
             put_key(batch, task, Some(kept_until));
         }
         if has_stored_payloads(task) {
-            let place = Bytes::copy_from_slice(&task.sequence.to_be_bytes());
-            batch.put_bytes(keys::of_payloads(kept_until, id), place);
+            let sequence = Bytes::copy_from_slice(&task.sequence.to_be_bytes());
+            batch.put_bytes(keys::of_payloads(kept_until, id), sequence);
         }
-        self.counts.note(before, Some(CountKey::of(task)));
+        self.counts.move_task(before, Some(CountKey::of(task)));
         Ok(())
     }
 }
 
-/// Deletes what is stored of a task as long as it lives. That there may be nothing, because it came and went within one group, does
-/// no harm.
+/// Deletes the rows of a live task. They may not exist, if the task was submitted and finished within one group.
 fn delete_live(batch: &mut WriteBatch, task: &Task) {
-    batch.delete(keys::of_place(LIVE, task.sequence));
-    if input_apart(task).is_some() {
-        batch.delete(keys::of_place(INPUT, task.sequence));
+    batch.delete(keys::of_sequence(LIVE, task.sequence));
+    if separate_input(task).is_some() {
+        batch.delete(keys::of_sequence(INPUT, task.sequence));
     }
 }
 
-/// The input of a live task, if it has a key of its own. An input never changes, so that the answer never does.
-fn input_apart(task: &Task) -> Option<&Json> {
+/// The input of a live task, if it has its own key. An input never changes, so neither does this result.
+fn separate_input(task: &Task) -> Option<&Json> {
     let input = task.inline_input()?;
-    (input.size() > INPUT_WITHIN_MAX_BYTES).then_some(input)
+    (input.size() > INPUT_IN_RECORD_MAX_BYTES).then_some(input)
 }
 
 fn encode(task: &Task, with_input: bool) -> Result<Bytes, EngineError> {
@@ -165,7 +164,7 @@ fn encode(task: &Task, with_input: bool) -> Result<Bytes, EngineError> {
     }
 }
 
-/// Stores which task an idempotency key stands for.
+/// Stores which task holds an idempotency key.
 fn put_key(batch: &mut WriteBatch, task: &Task, kept_until: Option<Timestamp>) {
     let Some(key) = task.scoped_key() else {
         return;

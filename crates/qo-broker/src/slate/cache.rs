@@ -1,7 +1,7 @@
-//! A small cache for parts of SlateDB's tables, in the order in which they came.
+//! A small first-in, first-out cache for parts of SlateDB's tables.
 //!
-//! The indexes and filters of all tables fit into it, so that a look for a task that is not there costs no request. SlateDB's own
-//! caches are larger crates than the whole engine; what is cached here is small, few and long-lived, and needs no cleverness.
+//! The indexes and filters of all tables fit into it, so a lookup of a missing task costs no request. SlateDB's own caches are
+//! larger crates than the whole engine. The entries here are small, few and long-lived, so a simple policy is enough.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use slatedb::Error;
 use slatedb::db_cache::{CachedEntry, CachedKey, DbCache};
 
-pub(super) struct Cache {
+pub(super) struct FifoCache {
     bytes_max: usize,
     inner: Mutex<Inner>,
 }
@@ -18,12 +18,12 @@ pub(super) struct Cache {
 #[derive(Default)]
 struct Inner {
     entries: HashMap<CachedKey, CachedEntry>,
-    /// Oldest first; those that were removed are still in it.
+    /// The keys, oldest first. It may contain removed keys.
     order: VecDeque<CachedKey>,
     bytes: usize,
 }
 
-impl Cache {
+impl FifoCache {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
@@ -49,7 +49,7 @@ impl Inner {
 }
 
 #[async_trait]
-impl DbCache for Cache {
+impl DbCache for FifoCache {
     async fn get_block(&self, key: &CachedKey) -> Result<Option<CachedEntry>, Error> {
         Ok(self.get(key))
     }
@@ -81,7 +81,7 @@ impl DbCache for Cache {
         {
             inner.remove(&oldest);
         }
-        // What was removed and never came to the front of the order must not make it grow for ever.
+        // Removed keys that never reach the front must not make the order grow without bound.
         if inner.order.len() > 2 * inner.entries.len() + 1_024 {
             let Inner { entries, order, .. } = &mut *inner;
             order.retain(|key| entries.contains_key(key));

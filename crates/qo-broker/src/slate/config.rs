@@ -1,25 +1,25 @@
-//! What the engine on SlateDB can be told.
+//! Configuration of the SlateDB engine.
 
 use std::time::Duration;
 
 use crate::BrokerConfig;
 
-/// Settings of the engine that keeps the queue in SlateDB.
+/// Settings of the engine that stores the queue in SlateDB.
 #[derive(Debug, Clone)]
 pub struct SlateConfig {
-    /// What both journals share.
+    /// Settings that both journals share.
     pub state: BrokerConfig,
-    /// How long tasks that have come to their end are kept.
+    /// How long finished tasks are kept.
     pub retention: Duration,
-    /// How long changes are gathered before they are written, if no write is under way.
+    /// How long changes are collected before they are written, if no write is in flight.
     pub flush_interval: Duration,
-    /// How many groups may be on their way at once.
+    /// How many groups may be in flight at once.
     pub in_flight_max: usize,
-    /// How often SlateDB looks for work for its compactor.
+    /// How often SlateDB's compactor polls for work.
     pub poll_interval: Duration,
-    /// How often what nobody needs any more is deleted.
+    /// How often SlateDB's garbage collector deletes unused files.
     pub garbage_interval: Duration,
-    /// How often the engine looks whether another one has taken over, although nobody asks it anything.
+    /// How often an idle engine checks whether another one has taken over.
     pub leader_interval: Duration,
 }
 

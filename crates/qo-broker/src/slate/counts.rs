@@ -1,7 +1,7 @@
-//! How many tasks have come to their end, of those that are still kept.
+//! Counts of the finished tasks that are still kept.
 //!
-//! The database drops them one by one when their time is over, and tells nobody. So they are counted by the hour of their end,
-//! and an hour's counts are dropped as a whole, when its last task is.
+//! The database drops expired tasks one by one without a notification. So tasks are counted by the hour in which they finished,
+//! and the counts of an hour are dropped as a whole, together with its last task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,13 +20,13 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Takes in a count that was stored.
+    /// Loads a stored count.
     pub(super) fn load(&mut self, key: CountKey, count: u64) {
         self.counts.insert(key, count);
     }
 
-    /// Notes that a task is now counted elsewhere, or not at all.
-    pub(super) fn note(&mut self, before: Option<CountKey>, after: Option<CountKey>) {
+    /// Moves a task from one count to another. `None` means that it is not counted.
+    pub(super) fn move_task(&mut self, before: Option<CountKey>, after: Option<CountKey>) {
         if before == after {
             return;
         }
@@ -63,7 +63,7 @@ impl Counts {
             .retain(|key, _| dropped_at(key, retention_ms) > now);
     }
 
-    /// Adds the counts to what is known of live tasks.
+    /// Adds the counts to those of the live tasks.
     pub(super) fn add_to(&self, stats: &mut Stats, now: Timestamp, retention_ms: u64) {
         for (key, count) in &self.counts {
             if *count == 0 || dropped_at(key, retention_ms) <= now {
@@ -75,7 +75,7 @@ impl Counts {
     }
 }
 
-/// When the last of the tasks that are counted under a key is dropped.
+/// When the last task that is counted under a key is dropped.
 pub(super) fn dropped_at(key: &CountKey, retention_ms: u64) -> Timestamp {
     Timestamp::MIN
         .plus_millis(key.hour.saturating_add(1).saturating_mul(HOUR_MS))

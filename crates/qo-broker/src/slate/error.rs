@@ -1,4 +1,4 @@
-//! What SlateDB says, in the words of an engine.
+//! Converts SlateDB's errors to engine errors.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use slatedb::{CloseReason, Error, ErrorKind};
 
 use qo_engine::EngineError;
 
-/// The name of the database in messages.
-pub(super) const PLACE: &str = "slate";
+/// The path of the database in the store, which also names it in error messages.
+pub(super) const DB_PATH: &str = "slate";
 
 pub(super) fn from_slate(error: &Error) -> EngineError {
     let detail = error.to_string();
@@ -16,7 +16,7 @@ pub(super) fn from_slate(error: &Error) -> EngineError {
         ErrorKind::Closed(CloseReason::Fenced) => EngineError::NotLeader,
         ErrorKind::Closed(CloseReason::Clean) => EngineError::Closed,
         ErrorKind::Data => EngineError::Store(StoreError::Corrupt {
-            key: PLACE.to_owned(),
+            key: DB_PATH.to_owned(),
             detail,
         }),
         ErrorKind::Invalid => EngineError::Store(StoreError::Unsupported {
@@ -24,7 +24,7 @@ pub(super) fn from_slate(error: &Error) -> EngineError {
             detail,
         }),
         _ => EngineError::Store(StoreError::Unavailable {
-            key: PLACE.to_owned(),
+            key: DB_PATH.to_owned(),
             detail,
             attempts: 1,
             elapsed: Duration::ZERO,

@@ -1,4 +1,4 @@
-//! The keys and rows of the database, from any bytes.
+//! Fuzz targets of the keys and rows of the database.
 
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
@@ -7,15 +7,15 @@ use qo_core::task::{decode_compact, encode_compact};
 
 use super::counts::dropped_at;
 use super::keys;
-use super::load::joined;
+use super::load::join_input;
 
-/// A key that is understood is the very key that would be written for what it says: two spellings would be two rows.
+/// A key that can be parsed encodes to the same bytes: two encodings of a key would be two rows.
 pub fn slate_key(bytes: &[u8]) {
     if let Some(id) = keys::task_of(bytes) {
         assert_eq!(keys::of_task(bytes[0], id), bytes);
     }
-    if let Some(place) = keys::place_of(bytes) {
-        assert_eq!(keys::of_place(bytes[0], place), bytes);
+    if let Some(sequence) = keys::sequence_of(bytes) {
+        assert_eq!(keys::of_sequence(bytes[0], sequence), bytes);
     }
     if let Some((at, id)) = keys::payloads_of(bytes)
         && bytes[0] == keys::PAYLOADS
@@ -32,10 +32,10 @@ pub fn slate_key(bytes: &[u8]) {
     }
 }
 
-/// A live task's rows, the record alone, or the record before the last newline and the input behind it: what is put together from them
-/// can be taken apart and put together again.
+/// The rows of a live task: the record alone, or the record before the last newline and the input after it. The task that they form
+/// can be split into rows and joined again.
 pub fn slate_row(bytes: &[u8]) {
-    // A newline may also be one of the record's own bytes.
+    // The record itself may contain a newline.
     let is_alone = decode_compact(bytes).is_ok();
     let (record, input) = match bytes.iter().rposition(|byte| *byte == b'\n') {
         Some(end) if !is_alone => (&bytes[..end], &bytes[end + 1..]),
@@ -45,14 +45,14 @@ pub fn slate_row(bytes: &[u8]) {
         return;
     };
     let id = task.id;
-    let Ok(task) = joined(task, Some(input).filter(|input| !input.is_empty())) else {
+    let Ok(task) = join_input(task, Some(input).filter(|input| !input.is_empty())) else {
         return;
     };
     let whole = encode_compact(&task, true).unwrap_or_default();
     assert_eq!(
         decode_compact(&whole).as_ref(),
         Ok(&task),
-        "it could not be read once it has ended"
+        "the finished task could not be read"
     );
     let mut state = QueueState::new();
     state.load(task);
@@ -60,7 +60,7 @@ pub fn slate_row(bytes: &[u8]) {
     let again = loaded.as_ref().and_then(|task| {
         let record = encode_compact(task, false).ok()?;
         let input = task.inline_input().map(|json| json.as_str().as_bytes());
-        joined(decode_compact(&record).ok()?, input).ok()
+        join_input(decode_compact(&record).ok()?, input).ok()
     });
     assert_eq!(again, loaded);
 }

@@ -1,20 +1,20 @@
-//! Where things are in the database.
+//! The keys of the database.
 //!
-//! | key | value | kept |
+//! | key | value | kept until |
 //! | --- | --- | --- |
-//! | `l`, place | a live task's record, with its input if that is small | until its end |
-//! | `i`, place | a live task's input that is not small, written once however often the record changes | until its end |
-//! | `d`, id | the whole record of a task that has come to its end | for the retention time |
-//! | `k`, key in its scope | the id of the task that an idempotency key stands for | as long as it holds |
-//! | `c`, hour, queue, type, status | how many tasks came to their end in that hour | for the retention time |
-//! | `p`, time, id | the place of a task which then is dropped and has payloads beside its record | until those are deleted |
-//! | `q`, queue | says that a queue is paused | until it is resumed |
-//! | `m`, name | the format, and the places in the order of submits that are given out | for ever |
+//! | `l`, sequence | a live task's record, with its input if that is small | the task finishes |
+//! | `i`, sequence | a live task's larger input, written once however often the record changes | the task finishes |
+//! | `d`, id | the whole record of a finished task | the retention is over |
+//! | `k`, key in its scope | the id of the task that holds an idempotency key | the key expires |
+//! | `c`, hour, queue, type, status | the number of tasks that finished in that hour | the retention is over |
+//! | `p`, time, id | the sequence number of a task that is dropped at that time and has payloads in their own objects | the payloads are deleted |
+//! | `q`, queue | empty; the queue is paused | the queue is resumed |
+//! | `m`, name | the format version, and the reserved sequence numbers | forever |
 //!
-//! Ids are their sixteen bytes, whose order is the order of their text; numbers are big-endian; a task's place is its number in
-//! the order of submits, which no other task ever gets. What is live stands apart from what is not, so that opening the database
-//! reads what is live and nothing else. It stands in the order of submits because that is, about, the order in which it comes
-//! and goes: what is written together stands together.
+//! Ids are their sixteen bytes, which sort like their text. Numbers are big-endian. A task's sequence number is its position in the
+//! order of submits and is never reused. Live and finished tasks have separate prefixes, so opening the database reads only live
+//! tasks. Live tasks are sorted by sequence number because tasks are written and deleted in roughly that order: rows that are written
+//! together are stored together.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use qo_core::task::ScopedKey;
@@ -28,12 +28,12 @@ pub(super) const COUNT: u8 = b'c';
 pub(super) const PAYLOADS: u8 = b'p';
 pub(super) const QUEUE: u8 = b'q';
 
-/// The places in the order of submits that are given out.
+/// The highest reserved sequence number.
 pub(super) const SEQUENCE: &[u8] = b"msequence";
-/// The form of all this.
+/// The format version of the database.
 pub(super) const FORMAT: &[u8] = b"mformat";
 
-/// The key of something that a task has one of.
+/// The key of a row by task id.
 pub(super) fn of_task(kind: u8, id: TaskId) -> Bytes {
     let mut key = BytesMut::with_capacity(17);
     key.put_u8(kind);
@@ -41,25 +41,25 @@ pub(super) fn of_task(kind: u8, id: TaskId) -> Bytes {
     key.freeze()
 }
 
-/// The task in a key that [`of_task`] made.
+/// The task id in a key that [`of_task`] made.
 pub(super) fn task_of(key: &[u8]) -> Option<TaskId> {
     id_in(key.get(1..)?)
 }
 
-/// The key of something that a live task has one of, by the task's place in the order of submits.
-pub(super) fn of_place(kind: u8, sequence: u64) -> Bytes {
+/// The key of a live task's row, by its sequence number.
+pub(super) fn of_sequence(kind: u8, sequence: u64) -> Bytes {
     let mut key = BytesMut::with_capacity(9);
     key.put_u8(kind);
     key.put_u64(sequence);
     key.freeze()
 }
 
-/// The place in a key that [`of_place`] made.
-pub(super) fn place_of(key: &[u8]) -> Option<u64> {
+/// The sequence number in a key that [`of_sequence`] made.
+pub(super) fn sequence_of(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.get(1..)?.try_into().ok()?))
 }
 
-/// The id in its bytes.
+/// Parses the bytes of a task id.
 pub(super) fn id_in(bytes: &[u8]) -> Option<TaskId> {
     Some(TaskId::from_bytes(bytes.try_into().ok()?))
 }
@@ -74,7 +74,7 @@ pub(super) fn of_queue(queue: &QueueName) -> Bytes {
     prefixed(QUEUE, queue.as_str().as_bytes())
 }
 
-/// The key that says that a task has payloads beside its record.
+/// The key that records that a task has payloads in their own objects.
 pub(super) fn of_payloads(dropped_at: Timestamp, id: TaskId) -> Bytes {
     let mut key = BytesMut::with_capacity(25);
     key.put_u8(PAYLOADS);
@@ -87,12 +87,12 @@ pub(super) fn of_payloads(dropped_at: Timestamp, id: TaskId) -> Bytes {
 pub(super) fn payloads_of(key: &[u8]) -> Option<(Timestamp, TaskId)> {
     let millis = i64::from_be_bytes(key.get(1..9)?.try_into().ok()?);
     let at = Timestamp::from_millis(millis);
-    // Another spelling would be another row, which nobody would delete.
+    // Another encoding of the key would be another row, which would never be deleted.
     let id = id_in(key.get(9..)?)?;
     (at.as_millis() == millis).then_some((at, id))
 }
 
-/// What is counted together.
+/// Identifies one count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CountKey {
     /// Hours since 1970.
@@ -103,7 +103,7 @@ pub(super) struct CountKey {
 }
 
 impl CountKey {
-    /// Where a task that has come to its end is counted.
+    /// The count of a finished task.
     pub(super) fn of(task: &Task) -> Self {
         let at = task.completed_at.unwrap_or(task.updated_at);
         Self {
@@ -115,7 +115,7 @@ impl CountKey {
     }
 }
 
-/// The key of a count. Names hold no slash.
+/// The key of a count. Names contain no slash.
 pub(super) fn of_count(count: &CountKey) -> Bytes {
     let names = format!("{}/{}/{}", count.queue, count.task_type, count.status);
     let mut key = BytesMut::with_capacity(9 + names.len());
@@ -125,7 +125,7 @@ pub(super) fn of_count(count: &CountKey) -> Bytes {
     key.freeze()
 }
 
-/// What is counted under a key that [`of_count`] made.
+/// The count in a key that [`of_count`] made.
 pub(super) fn count_of(key: &[u8]) -> Option<CountKey> {
     let hour = u64::from_be_bytes(key.get(1..9)?.try_into().ok()?);
     let mut names = std::str::from_utf8(key.get(9..)?).ok()?.split('/');
@@ -153,7 +153,7 @@ mod tests {
     fn keys_can_be_read_back() {
         let id: TaskId = "550e8400-e29b-41d4-a716-446655440000".parse().unwrap();
         assert_eq!(task_of(&of_task(ENDED, id)), Some(id));
-        assert_eq!(place_of(&of_place(LIVE, 1 << 40)), Some(1 << 40));
+        assert_eq!(sequence_of(&of_sequence(LIVE, 1 << 40)), Some(1 << 40));
         let at = Timestamp::from_millis(1_763_238_840_123);
         assert_eq!(payloads_of(&of_payloads(at, id)), Some((at, id)));
         let count = CountKey {
@@ -165,18 +165,18 @@ mod tests {
         assert_eq!(count_of(&of_count(&count)), Some(count));
         for bad in [&b""[..], b"l", b"lx", b"c123456", &[0xff; 40]] {
             assert_eq!(task_of(bad), None);
-            assert_eq!(place_of(bad), None);
+            assert_eq!(sequence_of(bad), None);
             assert_eq!(count_of(bad), None);
             assert_eq!(payloads_of(bad), None);
         }
     }
 
     #[test]
-    fn the_order_of_keys_is_the_order_of_ids_and_of_places() {
+    fn keys_sort_like_ids_and_sequence_numbers() {
         let one: TaskId = "05000000-0000-4000-8000-000000000000".parse().unwrap();
         let two: TaskId = "f5000000-0000-4000-8000-000000000000".parse().unwrap();
         assert!(one < two);
         assert!(of_task(ENDED, one) < of_task(ENDED, two));
-        assert!(of_place(LIVE, 255) < of_place(LIVE, 256));
+        assert!(of_sequence(LIVE, 255) < of_sequence(LIVE, 256));
     }
 }

@@ -1,13 +1,12 @@
-//! Reading all live tasks.
+//! Reads all live tasks.
 //!
-//! Whoever opens a queue with a million tasks waits for the store, table after table, for rows to be merged, for records to be decoded,
-//! and for tasks to be taken into the state. So that all of this happens at once, the places of tasks are cut into ranges where the
-//! database's own tables begin, which makes ranges that hold about equally much, wherever the live tasks are. A few readers take a
-//! range each, read and decode it, and go on to the next. The state takes in what comes, in whatever order: the places tell the
-//! order of tasks.
+//! Opening a queue with a million tasks takes time for reading tables from the store, merging rows, decoding records, and loading
+//! tasks into the state. To do all of this concurrently, the sequence numbers are split into ranges at the starts of the
+//! database's tables, which makes ranges of about equal size wherever the live tasks are. A few readers take one range each, read and
+//! decode it, and continue with the next. The state loads tasks in any order, because their sequence numbers give their order.
 //!
-//! Nothing is written before all of it is read, so that ranges which are read one after the other still are of one state. What is under
-//! way is bounded: readers wait when the state does not follow.
+//! Nothing is written before everything is read, so ranges that are read one after the other belong to one state. The data in
+//! flight is bounded: readers wait when the state does not keep up.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,29 +24,29 @@ use tokio::sync::mpsc;
 
 use super::error::from_slate;
 use super::keys::{self, INPUT, LIVE};
-use super::load::{corrupt, joined, next};
+use super::load::{corrupt, join_input, next};
 
-/// How many readers there are at most.
+/// The most concurrent readers.
 const READERS: usize = 4;
-/// How many ranges there are, about: each looks into all tables that are not yet sorted into others.
+/// The approximate maximum of ranges. Each range reads all tables that are not yet compacted.
 const RANGES_MAX: usize = 16;
-/// How much of a table is read at once, and how many such reads a reader has under way.
+/// The size of a read, and how many reads a reader has in flight.
 const READ_AHEAD_BYTES: usize = 2 * 1024 * 1024;
-const READS_AT_ONCE: usize = 4;
-/// How many tasks are handed over together, and how many such parts may wait.
+const READS_IN_FLIGHT: usize = 4;
+/// How many tasks a reader sends at once, and how many such parts may wait.
 const PART_TASKS: usize = 1_024;
 const PARTS_WAITING: usize = 8;
 
-/// Places in the order of submits, the end not among them; without an end it goes on to the last place that there is.
-struct Range {
+/// A range of sequence numbers. `end` is exclusive; `None` means no upper bound.
+struct SequenceRange {
     start: u64,
     end: Option<u64>,
 }
 
-/// What a reader hands over.
-enum Read {
+/// A message from a reader.
+enum ReadPart {
     Tasks(Vec<Task>),
-    /// All of a range has been handed over.
+    /// All tasks of a range have been sent.
     RangeEnd,
 }
 
@@ -57,76 +56,76 @@ pub(super) async fn load_tasks(
     runtime: &Arc<dyn Runtime>,
     state: &mut QueueState,
 ) -> Result<(), EngineError> {
-    let ranges: Arc<[Range]> = ranges(&table_starts(db)).into();
-    let taken = Arc::new(AtomicUsize::new(0));
-    let (hand_over, mut read) = mpsc::channel(PARTS_WAITING);
+    let ranges: Arc<[SequenceRange]> = ranges(&table_starts(db)).into();
+    let next_range = Arc::new(AtomicUsize::new(0));
+    let (sender, mut parts) = mpsc::channel(PARTS_WAITING);
     for _ in 0..READERS.min(ranges.len()) {
-        let (db, ranges, taken) = (db.clone(), Arc::clone(&ranges), Arc::clone(&taken));
-        let hand_over = hand_over.clone();
+        let (db, ranges, next_range) = (db.clone(), Arc::clone(&ranges), Arc::clone(&next_range));
+        let sender = sender.clone();
         runtime.spawn(Box::pin(async move {
-            while let Some(range) = ranges.get(taken.fetch_add(1, Ordering::Relaxed)) {
-                let ended = read_range(&db, range, &hand_over).await;
-                let is_over = ended.is_err();
-                // Whoever has given up opening need not be told.
-                if hand_over.send(ended).await.is_err() || is_over {
+            while let Some(range) = ranges.get(next_range.fetch_add(1, Ordering::Relaxed)) {
+                let end = read_range(&db, range, &sender).await;
+                let has_failed = end.is_err();
+                // The receiver is gone if opening was cancelled.
+                if sender.send(end).await.is_err() || has_failed {
                     return;
                 }
             }
         }));
     }
-    drop(hand_over);
+    drop(sender);
     let mut ranges_left = ranges.len();
-    while let Some(read) = read.recv().await {
-        match read? {
-            Read::Tasks(tasks) => {
+    while let Some(part) = parts.recv().await {
+        match part? {
+            ReadPart::Tasks(tasks) => {
                 for task in tasks {
                     state.load(task);
                 }
             }
-            Read::RangeEnd => ranges_left -= 1,
+            ReadPart::RangeEnd => ranges_left -= 1,
         }
     }
-    // Readers that went away without a word have left something out.
+    // A reader that stopped without an error has not read all of its ranges.
     if ranges_left > 0 {
         return Err(EngineError::Closed);
     }
     Ok(())
 }
 
-/// The places at which tables of the database begin.
+/// The sequence numbers at which tables of the database start.
 fn table_starts(db: &Db) -> BTreeSet<u64> {
     let manifest = db.manifest();
     let tables = manifest.compacted().iter().flat_map(SortedRun::sst_views);
     tables
         .filter_map(|table| table.sst.info.first_entry.as_ref())
         .filter(|key| key.first() == Some(&LIVE))
-        .filter_map(|key| keys::place_of(key))
+        .filter_map(|key| keys::sequence_of(key))
         .collect()
 }
 
-/// All places, cut where tables begin.
-fn ranges(starts: &BTreeSet<u64>) -> Vec<Range> {
+/// Splits all sequence numbers into ranges at the starts of tables.
+fn ranges(starts: &BTreeSet<u64>) -> Vec<SequenceRange> {
     let tables_each = starts.len().div_ceil(RANGES_MAX).max(1);
     let mut ranges = Vec::new();
     let mut start = 0;
     let ends = starts.iter().copied().filter(|end| *end > 0);
     for end in ends.skip(tables_each - 1).step_by(tables_each) {
-        ranges.push(Range {
+        ranges.push(SequenceRange {
             start,
             end: Some(end),
         });
         start = end;
     }
-    ranges.push(Range { start, end: None });
+    ranges.push(SequenceRange { start, end: None });
     ranges
 }
 
-/// Reads and decodes the tasks of a range, and hands them over.
+/// Reads and decodes the tasks of a range, and sends them.
 async fn read_range(
     db: &Db,
-    range: &Range,
-    hand_over: &mpsc::Sender<Result<Read, EngineError>>,
-) -> Result<Read, EngineError> {
+    range: &SequenceRange,
+    sender: &mpsc::Sender<Result<ReadPart, EngineError>>,
+) -> Result<ReadPart, EngineError> {
     let mut rows = LiveRows::scan(db, range).await?;
     loop {
         let mut tasks = Vec::with_capacity(PART_TASKS);
@@ -135,20 +134,20 @@ async fn read_range(
         {
             let task = decode_compact(&record)
                 .map_err(|error| corrupt(format!("the record of a live task: {error}")))?;
-            tasks.push(joined(task, input.as_deref())?);
+            tasks.push(join_input(task, input.as_deref())?);
         }
         let is_last = tasks.len() < PART_TASKS;
-        hand_over
-            .send(Ok(Read::Tasks(tasks)))
+        sender
+            .send(Ok(ReadPart::Tasks(tasks)))
             .await
             .map_err(|_| EngineError::Closed)?;
         if is_last {
-            return Ok(Read::RangeEnd);
+            return Ok(ReadPart::RangeEnd);
         }
     }
 }
 
-/// Records and inputs come in the same order, so that both are read once, side by side.
+/// Records and inputs have the same order, so both are read once, in parallel.
 struct LiveRows {
     records: DbIterator,
     inputs: DbIterator,
@@ -156,7 +155,7 @@ struct LiveRows {
 }
 
 impl LiveRows {
-    async fn scan(db: &Db, range: &Range) -> Result<Self, EngineError> {
+    async fn scan(db: &Db, range: &SequenceRange) -> Result<Self, EngineError> {
         let records = scan(db, LIVE, range).await?;
         let mut inputs = scan(db, INPUT, range).await?;
         let input = next(&mut inputs).await?;
@@ -167,19 +166,19 @@ impl LiveRows {
         })
     }
 
-    /// The rows of the next task: its record, and its input if that has a row of its own.
+    /// The rows of the next task: its record, and its input if that has its own row.
     async fn next(&mut self) -> Result<Option<(Bytes, Option<Bytes>)>, EngineError> {
         let Some(record) = next(&mut self.records).await? else {
             return Ok(None);
         };
-        let place = place_of(&record.key)?;
+        let sequence = sequence_of(&record.key)?;
         let mut input = None;
         while let Some(row) = &self.input {
-            let of = place_of(&row.key)?;
-            if of > place {
+            let input_sequence = sequence_of(&row.key)?;
+            if input_sequence > sequence {
                 break;
             }
-            if of == place {
+            if input_sequence == sequence {
                 input = Some(row.value.clone());
             }
             self.input = next(&mut self.inputs).await?;
@@ -188,10 +187,10 @@ impl LiveRows {
     }
 }
 
-async fn scan(db: &Db, kind: u8, range: &Range) -> Result<DbIterator, EngineError> {
+async fn scan(db: &Db, kind: u8, range: &SequenceRange) -> Result<DbIterator, EngineError> {
     let options = ScanOptions {
         read_ahead_bytes: READ_AHEAD_BYTES,
-        max_fetch_tasks: READS_AT_ONCE,
+        max_fetch_tasks: READS_IN_FLIGHT,
         cache_blocks: false,
         ..ScanOptions::default()
     };
@@ -206,8 +205,8 @@ async fn scan(db: &Db, kind: u8, range: &Range) -> Result<DbIterator, EngineErro
     rows.map_err(|error| from_slate(&error))
 }
 
-fn place_of(key: &[u8]) -> Result<u64, EngineError> {
-    keys::place_of(key).ok_or_else(|| corrupt("a key is none".to_owned()))
+fn sequence_of(key: &[u8]) -> Result<u64, EngineError> {
+    keys::sequence_of(key).ok_or_else(|| corrupt("a key is malformed".to_owned()))
 }
 
 #[cfg(test)]
@@ -225,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    fn cut_at(starts: &[u64]) -> Vec<(u64, Option<u64>)> {
+    fn split_at(starts: &[u64]) -> Vec<(u64, Option<u64>)> {
         let ranges = ranges(&starts.iter().copied().collect());
         ranges
             .into_iter()
@@ -234,33 +233,36 @@ mod tests {
     }
 
     #[test]
-    fn ranges_follow_one_another_and_leave_nothing_out() {
-        assert_eq!(cut_at(&[]), [(0, None)]);
-        assert_eq!(cut_at(&[0]), [(0, None)]);
+    fn ranges_are_contiguous_and_complete() {
+        assert_eq!(split_at(&[]), [(0, None)]);
+        assert_eq!(split_at(&[0]), [(0, None)]);
         assert_eq!(
-            cut_at(&[7, 0, 700, 7]),
+            split_at(&[7, 0, 700, 7]),
             [(0, Some(7)), (7, Some(700)), (700, None)]
         );
-        assert_eq!(cut_at(&[u64::MAX]), [(0, Some(u64::MAX)), (u64::MAX, None)]);
+        assert_eq!(
+            split_at(&[u64::MAX]),
+            [(0, Some(u64::MAX)), (u64::MAX, None)]
+        );
     }
 
     #[test]
     fn many_tables_share_ranges() {
         let starts: Vec<u64> = (0..1_000).map(|number| number * 10).collect();
-        let cut = cut_at(&starts);
+        let split = split_at(&starts);
         assert!(
-            (RANGES_MAX / 2..=RANGES_MAX + 1).contains(&cut.len()),
-            "{cut:?}"
+            (RANGES_MAX / 2..=RANGES_MAX + 1).contains(&split.len()),
+            "{split:?}"
         );
-        assert_eq!(cut[0].0, 0);
+        assert_eq!(split[0].0, 0);
         assert!(
-            cut.windows(2).all(|pair| pair[0].1 == Some(pair[1].0)),
-            "{cut:?}"
+            split.windows(2).all(|pair| pair[0].1 == Some(pair[1].0)),
+            "{split:?}"
         );
-        assert_eq!(cut.last().unwrap().1, None);
+        assert_eq!(split.last().unwrap().1, None);
     }
 
-    /// A database that makes many small tables of little, and sorts them at once.
+    /// A database with small tables and immediate compaction.
     async fn small_tables() -> Db {
         const TABLE_BYTES: usize = 16 * 1024;
         let poll_interval = Duration::from_millis(20);
@@ -285,40 +287,42 @@ mod tests {
         building.build().await.unwrap()
     }
 
-    fn task(place: u64) -> Task {
-        let input = Json::parse(format!("[{place},\"{}\"]", "x".repeat(200))).unwrap();
+    fn task(sequence: u64) -> Task {
+        let input = Json::parse(format!("[{sequence},\"{}\"]", "x".repeat(200))).unwrap();
         let mut submission = Submission::new(
-            TaskId::from_random(u128::from(place)),
+            TaskId::from_random(u128::from(sequence)),
             "noop".parse().unwrap(),
             Payload::Inline(input),
         );
         submission.priority = 3;
-        let op = OpId::from_random(u128::from(place));
+        let op = OpId::from_random(u128::from(sequence));
         let mut task = submit(submission, op, Timestamp::from_millis(1_000)).unwrap();
-        task.sequence = place;
+        task.sequence = sequence;
         task
     }
 
     #[tokio::test]
-    async fn what_is_in_many_tables_is_read_once_each_and_whole() {
+    async fn tasks_in_many_tables_are_each_read_once_and_completely() {
         const TASKS: u64 = 3_000;
         let db = small_tables().await;
-        for place in 1..=TASKS {
-            // Every tenth has its input in a row of its own, which may be in another table than its record.
-            let task = task(place);
-            let is_apart = place % 10 == 0;
-            if is_apart {
+        for sequence in 1..=TASKS {
+            // Every tenth task has its input in its own row, which may be in another table than its record.
+            let task = task(sequence);
+            let is_separate = sequence % 10 == 0;
+            if is_separate {
                 let input = task.inline_input().unwrap().as_str();
-                let key = keys::of_place(INPUT, place);
+                let key = keys::of_sequence(INPUT, sequence);
                 db.put(key, input).await.unwrap();
             }
-            let record = encode_compact(&task, !is_apart).unwrap();
-            db.put(keys::of_place(LIVE, place), record).await.unwrap();
+            let record = encode_compact(&task, !is_separate).unwrap();
+            db.put(keys::of_sequence(LIVE, sequence), record)
+                .await
+                .unwrap();
         }
         let runtime = TokioRuntime::shared();
         let mut waited = 0;
         while ranges(&table_starts(&db)).len() < 4 {
-            assert!(waited < 6_000, "the tables are not sorted");
+            assert!(waited < 6_000, "the tables are not compacted");
             waited += 1;
             runtime.sleep(Duration::from_millis(10)).await;
             db.flush().await.unwrap();
@@ -326,16 +330,16 @@ mod tests {
         let mut state = QueueState::new();
         load_tasks(&db, &runtime, &mut state).await.unwrap();
         assert_eq!(state.len() as u64, TASKS);
-        for place in 1..=TASKS {
-            let expected = task(place);
+        for sequence in 1..=TASKS {
+            let expected = task(sequence);
             assert_eq!(state.task(expected.id), Some(&expected));
         }
     }
 
     #[tokio::test]
-    async fn a_record_that_cannot_be_read_is_told_and_nothing_is_left_out() {
+    async fn an_unreadable_record_is_an_error() {
         let db = small_tables().await;
-        db.put(keys::of_place(LIVE, 7), "not a record")
+        db.put(keys::of_sequence(LIVE, 7), "not a record")
             .await
             .unwrap();
         let mut state = QueueState::new();

@@ -1,4 +1,4 @@
-//! Opening: what is live is read into memory, and nothing else.
+//! Loads the live tasks into memory when the database is opened.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,18 +10,19 @@ use qo_store::StoreError;
 use qo_store::runtime::Runtime;
 use slatedb::{Db, DbIterator, KeyValue};
 
-use super::batch::Index;
-use super::error::{PLACE, from_slate};
+use super::batch::BatchBuilder;
+use super::error::{DB_PATH, from_slate};
 use super::keys::{self, COUNT, QUEUE};
 use super::live::load_tasks;
 
-/// The form that this version writes, and the newest that it reads.
+/// The format that this version writes, and the newest that it reads.
 const FORMAT: u64 = 2;
-/// Reads what is stored.
+
+/// Loads the state from the database.
 pub(super) async fn load(
     db: &Db,
     runtime: &Arc<dyn Runtime>,
-) -> Result<(QueueState, Index), EngineError> {
+) -> Result<(QueueState, BatchBuilder), EngineError> {
     let format = number(db, keys::FORMAT).await?;
     match format {
         None => {
@@ -31,36 +32,36 @@ pub(super) async fn load(
         }
         Some(format) if format > FORMAT => {
             return Err(corrupt(format!(
-                "it has the form {format}, and this version reads {FORMAT}: use a newer version of qo"
+                "its format version is {format}, but this version of qo reads only {FORMAT}: use a newer version of qo"
             )));
         }
         Some(FORMAT) => {}
         Some(format) => {
             return Err(corrupt(format!(
-                "it has the form {format} of a version before the first release, and this version reads {FORMAT}: \
-                 let that version finish its tasks, then delete {PLACE}/ and start anew"
+                "its format version is {format}, from before the first release, but this version of qo reads only {FORMAT}: \
+                 let the old version finish its tasks, then delete {DB_PATH}/ and start again"
             )));
         }
     }
     let mut state = QueueState::new();
     let reserved_sequence = number(db, keys::SEQUENCE).await?.unwrap_or(0);
     if reserved_sequence > COUNT_MAX {
-        return Err(corrupt("it counts further than anybody does".to_owned()));
+        return Err(corrupt("a counter is out of range".to_owned()));
     }
-    let mut index = Index {
+    let mut batch_builder = BatchBuilder {
         reserved_sequence,
-        ..Index::default()
+        ..BatchBuilder::default()
     };
-    // The few other rows are read meanwhile.
+    // The few other rows are read concurrently.
     let (tasks, paused, counts) = tokio::join!(
         load_tasks(db, runtime, &mut state),
         paused_queues(db),
-        load_counts(db, &mut index),
+        load_counts(db, &mut batch_builder),
     );
     tasks?;
     counts?;
     state.restore(paused?, reserved_sequence);
-    Ok((state, index))
+    Ok((state, batch_builder))
 }
 
 async fn paused_queues(db: &Db) -> Result<BTreeSet<QueueName>, EngineError> {
@@ -76,11 +77,11 @@ async fn paused_queues(db: &Db) -> Result<BTreeSet<QueueName>, EngineError> {
     Ok(paused)
 }
 
-async fn load_counts(db: &Db, index: &mut Index) -> Result<(), EngineError> {
+async fn load_counts(db: &Db, builder: &mut BatchBuilder) -> Result<(), EngineError> {
     let mut rows = scan(db, COUNT).await?;
     while let Some(row) = next(&mut rows).await? {
         if let (Some(key), Some(count)) = (keys::count_of(&row.key), read_number(&row.value)) {
-            index.counts.load(key, count);
+            builder.counts.load(key, count);
         }
     }
     Ok(())
@@ -90,8 +91,8 @@ pub(super) async fn next(rows: &mut DbIterator) -> Result<Option<KeyValue>, Engi
     rows.next().await.map_err(|error| from_slate(&error))
 }
 
-/// A live task, of its rows.
-pub(super) fn joined(task: Task, input: Option<&[u8]>) -> Result<Task, EngineError> {
+/// Joins a live task with its input, if that has its own row.
+pub(super) fn join_input(task: Task, input: Option<&[u8]>) -> Result<Task, EngineError> {
     let Some(input) = input else {
         return Ok(task);
     };
@@ -107,8 +108,8 @@ async fn scan(db: &Db, kind: u8) -> Result<DbIterator, EngineError> {
 }
 
 async fn number(db: &Db, key: &[u8]) -> Result<Option<u64>, EngineError> {
-    let found = db.get(key).await.map_err(|error| from_slate(&error))?;
-    Ok(found.and_then(|bytes| read_number(&bytes)))
+    let value = db.get(key).await.map_err(|error| from_slate(&error))?;
+    Ok(value.and_then(|bytes| read_number(&bytes)))
 }
 
 fn read_number(bytes: &[u8]) -> Option<u64> {
@@ -117,7 +118,7 @@ fn read_number(bytes: &[u8]) -> Option<u64> {
 
 pub(super) fn corrupt(detail: String) -> EngineError {
     EngineError::Store(StoreError::Corrupt {
-        key: PLACE.to_owned(),
+        key: DB_PATH.to_owned(),
         detail,
     })
 }

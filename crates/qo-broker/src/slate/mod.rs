@@ -1,25 +1,24 @@
-//! The queue in SlateDB, on the same object store: one writer, and few requests a task.
+//! The queue in SlateDB, on the same object store: one writer, and few store requests per task.
 //!
 //! ```text
-//! group ──► one WriteBatch ──► SlateDB's memory ──► write-ahead log: one PUT for all groups that came meanwhile
+//! group ──► one WriteBatch ──► SlateDB's memory ──► write-ahead log: one PUT for all groups that arrived meanwhile
 //!                                   │                        │
 //!                                   ▼                        ▼
-//!                     tables, compacted in the background   durable: the callers are answered, in order
+//!                     tables, compacted in the background   durable: the callers get responses, in order
 //! ```
 //!
-//! Live tasks are in memory and in the database; a task that comes to its end leaves the memory and stays in the database for
-//! the retention time. The state in memory runs ahead of what is durable, by the groups that are on their way, and nothing of
-//! it is told to anybody before it is.
+//! Live tasks are in memory and in the database. A finished task leaves the memory and stays in the database for the retention time.
+//! The state in memory is ahead of the durable state by the groups in flight. No response reveals a change before it is durable.
 //!
-//! | step | what | a crash right after it leaves |
+//! | step | action | effect of a crash right after it |
 //! | --- | --- | --- |
-//! | 1 | a large payload is stored beside the database | an orphan, which no task names |
-//! | 2 | the group is applied to the state and handed to SlateDB as one batch | nothing: it was in memory only |
-//! | 3 | the write-ahead log is written: **the group is durable** | all of the group; a caller that was not answered asks again |
-//! | 4 | the callers are answered | nothing |
+//! | 1 | a large payload is stored as its own object | an orphan, which no task refers to |
+//! | 2 | the group is applied to the state and sent to SlateDB as one batch | none: the group was in memory only |
+//! | 3 | the write-ahead log is written: **the group is durable** | the whole group is stored; a caller without a response retries |
+//! | 4 | the callers get their responses | none |
 //!
-//! A second engine that opens the database ends the first ([`leadership`]): its writes fail and its reads are refused, both
-//! with [`EngineError::NotLeader`], and it stops.
+//! A second engine that opens the database ends the first ([`fence`]): the first engine's writes and reads fail with
+//! [`EngineError::NotLeader`], and it stops.
 
 mod archive;
 mod batch;
@@ -28,13 +27,13 @@ mod clock;
 mod config;
 mod counts;
 mod error;
+mod fence;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod keys;
-mod leadership;
-mod leftovers;
 mod live;
 mod load;
+mod payload_cleanup;
 mod settings;
 mod writer;
 
@@ -56,26 +55,26 @@ pub use config::SlateConfig;
 use qo_engine::EngineError;
 use qo_engine::api::Stats;
 
-use self::archive::EndedTasks;
-use self::batch::Index;
+use self::archive::FinishedTasks;
+use self::batch::BatchBuilder;
 use self::clock::RuntimeClock;
-use self::error::{PLACE, from_slate};
+use self::error::{DB_PATH, from_slate};
+use self::fence::WriterFence;
 use self::keys::CountKey;
-use self::leadership::Leadership;
-use self::leftovers::Leftovers;
-use self::writer::Writer;
+use self::payload_cleanup::PayloadCleanup;
+use self::writer::BatchWriter;
 use super::BrokerEngine;
-use super::journal::{Committed, Found, GroupChanges, Journal, Want};
+use super::journal::{CommitOutcome, GroupChanges, Journal, LookupKey, LookupResult};
 use super::message::{Message, QueuedMessage};
-use super::payloads::forget_payloads;
+use super::payloads::remove_payloads_of;
 
-/// For how long after the last proof of leadership a claim may be told that there is nothing, without another proof.
+/// For how long after the last proof an empty response to a claim needs no new proof that this engine is the writer.
 const EMPTY_TRUST: Duration = Duration::from_secs(1);
-/// How long a clean end may take.
+/// How long a clean close may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(20);
 
 impl BrokerEngine {
-    /// The engine that keeps the queue in SlateDB. Whoever opens it takes over: an engine that had it open before stops.
+    /// The engine that stores the queue in SlateDB. Opening it takes over: an engine that had the database open before stops.
     pub async fn slate(
         objects: Arc<dyn ObjectStore>,
         clock: Arc<StoreClock>,
@@ -84,61 +83,68 @@ impl BrokerEngine {
         config: SlateConfig,
     ) -> Result<Self, EngineError> {
         let client = StoreClient::new(Arc::clone(&objects), clock, Arc::clone(&runtime), client);
-        let leadership = Leadership::take(&client, runtime.as_ref()).await?;
-        let opening = Db::builder(PLACE, objects)
+        let fence = WriterFence::take(&client, runtime.as_ref()).await?;
+        let opening = Db::builder(DB_PATH, objects)
             .with_settings(settings::settings(&config))
             .with_db_cache(settings::cache(), 0)
             .with_block_cache_policy(settings::cache_policy())
             .with_system_clock(RuntimeClock::new(&runtime, client.now()))
             .with_seed(runtime.random())
             .build();
-        // What happens only once need not make the futures of all callers large.
+        // Boxed, so that these one-time futures do not enlarge the futures of all callers.
         let db = Box::pin(opening)
             .await
             .map_err(|error| from_slate(&error))?;
-        let (space, index) = Box::pin(load::load(&db, &runtime)).await?;
-        let ended = EndedTasks::new(db.clone(), client.clone());
-        let leftovers = Leftovers::start(db.clone(), client.clone(), &runtime);
-        let state = config.state.clone();
+        let (state, batch_builder) = Box::pin(load::load(&db, &runtime)).await?;
+        let finished = FinishedTasks::new(db.clone(), client.clone());
+        let cleanup = PayloadCleanup::start(db.clone(), client.clone(), &runtime);
+        let broker_config = config.state.clone();
         let journal = SlateJournal {
-            writer: Writer::start(db.clone(), &runtime),
+            writer: BatchWriter::start(db.clone(), &runtime),
             db,
             client: client.clone(),
             runtime: Arc::clone(&runtime),
             retention_ms: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
             config,
-            leadership,
-            ended: ended.clone(),
-            index,
+            fence,
+            finished: finished.clone(),
+            batch_builder,
             proof: Arc::default(),
-            _leftovers: leftovers,
+            _cleanup: cleanup,
         };
-        let archive = Some(Arc::new(ended) as Arc<dyn super::Archive>);
-        Ok(Self::start(space, journal, client, runtime, state, archive))
+        let archive = Some(Arc::new(finished) as Arc<dyn super::Archive>);
+        Ok(Self::start(
+            state,
+            journal,
+            client,
+            runtime,
+            broker_config,
+            archive,
+        ))
     }
 }
 
 struct SlateJournal {
     db: Db,
-    writer: Writer,
+    writer: BatchWriter,
     client: StoreClient,
     runtime: Arc<dyn Runtime>,
     config: SlateConfig,
     retention_ms: u64,
-    leadership: Leadership,
-    ended: EndedTasks,
-    index: Index,
-    proof: Arc<Proof>,
-    _leftovers: Leftovers,
+    fence: WriterFence,
+    finished: FinishedTasks,
+    batch_builder: BatchBuilder,
+    proof: Arc<WriterProof>,
+    _cleanup: PayloadCleanup,
 }
 
-/// What shows that this engine still is the writer.
+/// The latest proof that this engine still is the writer.
 #[derive(Debug, Default)]
-struct Proof {
-    /// How many writes are on their way. Each of them is a proof when it is durable.
-    under_way: AtomicUsize,
-    /// When the newest proof was asked for, in milliseconds of the runtime's monotonic time.
-    asked_at_ms: AtomicU64,
+struct WriterProof {
+    /// The number of writes in flight. Each is a proof once it is durable.
+    in_flight: AtomicUsize,
+    /// When the request for the latest proof was sent, in milliseconds of the runtime's monotonic time.
+    requested_at_ms: AtomicU64,
 }
 
 impl SlateJournal {
@@ -146,34 +152,37 @@ impl SlateJournal {
         u64::try_from(self.runtime.monotonic().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Makes sure that what was read is still true, without a write.
+    /// Confirms without a write that the state which was read is still current.
     fn confirm(&self, changes: &GroupChanges) -> BoxFuture<Result<(), EngineError>> {
-        // Answers are given in order: what comes behind a write is told only if that write became durable, which a fenced
-        // writer's does not.
-        let is_proven = self.proof.under_way.load(Ordering::Acquire) > 0;
+        // Responses are sent in order: a response after a write is sent only if that write became durable, which the write of
+        // a fenced writer does not.
+        let is_proven = self.proof.in_flight.load(Ordering::Acquire) > 0;
         if is_proven {
             return Box::pin(std::future::ready(Ok(())));
         }
-        let asked_at_ms = self.monotonic_ms();
-        let trusted_ms = self.proof.asked_at_ms.load(Ordering::Acquire);
-        let is_fresh = Duration::from_millis(asked_at_ms.saturating_sub(trusted_ms)) < EMPTY_TRUST;
-        if !changes.reads && is_fresh {
+        let requested_at_ms = self.monotonic_ms();
+        let proven_at_ms = self.proof.requested_at_ms.load(Ordering::Acquire);
+        let is_fresh =
+            Duration::from_millis(requested_at_ms.saturating_sub(proven_at_ms)) < EMPTY_TRUST;
+        if !changes.reads_state && is_fresh {
             return Box::pin(std::future::ready(Ok(())));
         }
-        let leadership = self.leadership.clone();
+        let fence = self.fence.clone();
         let proof = Arc::clone(&self.proof);
         Box::pin(async move {
-            leadership.check().await?;
-            proof.asked_at_ms.fetch_max(asked_at_ms, Ordering::AcqRel);
+            fence.check().await?;
+            proof
+                .requested_at_ms
+                .fetch_max(requested_at_ms, Ordering::AcqRel);
             Ok(())
         })
     }
 }
 
-/// Drops from memory what has come to its end: it is in the database now.
-fn forget_ended(state: &mut QueueState) {
-    let ended: Vec<TaskId> = state.ended().map(|(_, id)| id).collect();
-    for id in ended {
+/// Drops finished tasks from memory: they are in the database now.
+fn forget_finished(state: &mut QueueState) {
+    let finished: Vec<TaskId> = state.ended().map(|(_, id)| id).collect();
+    for id in finished {
         state.forget(id);
     }
 }
@@ -193,29 +202,34 @@ impl Journal for SlateJournal {
         state: &mut QueueState,
         changes: &GroupChanges,
         now: Timestamp,
-    ) -> Committed {
+    ) -> CommitOutcome {
         if changes.is_empty() {
-            forget_ended(state);
-            self.index.fetched.clear();
-            return Committed::Later(self.confirm(changes));
+            forget_finished(state);
+            self.batch_builder.looked_up.clear();
+            return CommitOutcome::InFlight(self.confirm(changes));
         }
-        self.index.counts.expire(now, self.retention_ms);
-        let batch = match self.index.batch(state, changes, self.retention_ms, now) {
+        self.batch_builder.counts.expire(now, self.retention_ms);
+        let batch = match self
+            .batch_builder
+            .build(state, changes, self.retention_ms, now)
+        {
             Ok(batch) => batch,
-            Err(error) => return Committed::Later(Box::pin(std::future::ready(Err(error)))),
+            Err(error) => return CommitOutcome::InFlight(Box::pin(std::future::ready(Err(error)))),
         };
-        forget_ended(state);
-        self.index.fetched.clear();
-        let asked_at_ms = self.monotonic_ms();
+        forget_finished(state);
+        self.batch_builder.looked_up.clear();
+        let requested_at_ms = self.monotonic_ms();
         let durable = self.writer.write(batch);
-        forget_payloads(&self.client, self.runtime.as_ref(), &changes.removed);
+        remove_payloads_of(&self.client, self.runtime.as_ref(), &changes.removed);
         let proof = Arc::clone(&self.proof);
-        proof.under_way.fetch_add(1, Ordering::AcqRel);
-        Committed::Later(Box::pin(async move {
+        proof.in_flight.fetch_add(1, Ordering::AcqRel);
+        CommitOutcome::InFlight(Box::pin(async move {
             let durable = durable.await;
-            proof.under_way.fetch_sub(1, Ordering::AcqRel);
+            proof.in_flight.fetch_sub(1, Ordering::AcqRel);
             durable?;
-            proof.asked_at_ms.fetch_max(asked_at_ms, Ordering::AcqRel);
+            proof
+                .requested_at_ms
+                .fetch_max(requested_at_ms, Ordering::AcqRel);
             Ok(())
         }))
     }
@@ -224,10 +238,10 @@ impl Journal for SlateJournal {
         self.config.in_flight_max.max(1)
     }
 
-    fn want(&self, state: &QueueState, queued: &QueuedMessage) -> Option<Want> {
+    fn lookup_needed(&self, state: &QueueState, queued: &QueuedMessage) -> Option<LookupKey> {
         match &queued.message {
             Message::Submit(call) => {
-                // Those that may have to be looked up come alone.
+                // Submits that may need a lookup are sent alone.
                 let [submit] = call.request.as_slice() else {
                     return None;
                 };
@@ -236,48 +250,52 @@ impl Journal for SlateJournal {
                     .scoped_key()
                     .filter(|key| !queued.absent.key && state.key_holder(key).is_none());
                 if let Some(key) = key {
-                    return Some(Want::Key(key));
+                    return Some(LookupKey::Idempotency(key));
                 }
                 let is_unknown =
                     submit.id_is_chosen && !queued.absent.id && state.task(submit.id).is_none();
-                is_unknown.then_some(Want::Task(submit.id))
+                is_unknown.then_some(LookupKey::Task(submit.id))
             }
             Message::Act(_) | Message::Get(_) | Message::Purge(_) => {
                 let id = queued.message.task_id()?;
                 let is_unknown = !queued.absent.id && state.task(id).is_none();
-                is_unknown.then_some(Want::Task(id))
+                is_unknown.then_some(LookupKey::Task(id))
             }
             _ => None,
         }
     }
 
-    fn fetch(&self, want: Want) -> BoxFuture<Result<Found, EngineError>> {
-        let ended = self.ended.clone();
-        // What is looked for may have ended in a group that the database has not taken in yet.
-        let taken_in = self.writer.taken_in();
+    fn look_up(&self, key: LookupKey) -> BoxFuture<Result<LookupResult, EngineError>> {
+        let finished = self.finished.clone();
+        // The task may have finished in a group that is not written to the database yet.
+        let drained = self.writer.drained();
         Box::pin(async move {
-            taken_in.await;
-            ended.fetch(want).await
+            drained.await;
+            finished.look_up(key).await
         })
     }
 
-    fn took_in(&mut self, task: &Task) {
-        self.index.fetched.insert(task.id, CountKey::of(task));
+    fn task_loaded(&mut self, task: &Task) {
+        self.batch_builder
+            .looked_up
+            .insert(task.id, CountKey::of(task));
     }
 
     fn add_stats(&self, stats: &mut Stats, now: Timestamp) {
-        self.index.counts.add_to(stats, now, self.retention_ms);
-        // What was fetched for somebody is in the state for a moment, and has been counted there.
-        for key in self.index.fetched.values() {
+        self.batch_builder
+            .counts
+            .add_to(stats, now, self.retention_ms);
+        // A finished task that was looked up is in the state for a moment and was counted there as well.
+        for key in self.batch_builder.looked_up.values() {
             if let Some(queue) = stats.queues.get_mut(&key.queue) {
                 queue.subtract_one(&key.task_type, key.status);
             }
         }
     }
 
-    fn over(&self) -> BoxFuture<EngineError> {
+    fn ended(&self) -> BoxFuture<EngineError> {
         let mut status = self.db.subscribe();
-        let leadership = self.leadership.clone();
+        let fence = self.fence.clone();
         let runtime = Arc::clone(&self.runtime);
         let interval = self.config.leader_interval;
         Box::pin(async move {
@@ -295,7 +313,7 @@ impl Journal for SlateJournal {
                         }
                     }
                     () = sleep => {
-                        if leadership.check().await == Err(EngineError::NotLeader) {
+                        if fence.check().await == Err(EngineError::NotLeader) {
                             return EngineError::NotLeader;
                         }
                     }
@@ -310,10 +328,10 @@ impl Journal for SlateJournal {
             biased;
             closed = self.db.close() => {
                 if let Err(error) = closed {
-                    tracing::debug!(%error, "the database was over already");
+                    tracing::debug!(%error, "the database was closed already");
                 }
             }
-            () = limit => tracing::warn!("the database did not close in time; nothing is lost by that"),
+            () = limit => tracing::warn!("the database did not close in time; no data is lost"),
         }
     }
 }

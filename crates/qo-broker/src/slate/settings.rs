@@ -1,8 +1,8 @@
-//! How SlateDB is set up.
+//! SlateDB's settings.
 //!
-//! What it asks of the store while nothing happens is decided by its polling intervals. They are long: this process is the only
-//! writer and the only compactor, so that a poll finds what the process did itself. The price is that compaction starts up to
-//! one interval late, which many small tables can wait for.
+//! The polling intervals decide how many store requests an idle database sends. They are long: this process is the only writer and
+//! the only compactor, so a poll finds only the process's own changes. The cost is that compaction starts up to one interval late,
+//! which is acceptable because many small tables may wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use slatedb::config::{
 use slatedb::db_cache::SplitCache;
 use slatedb::{BlockCachePolicy, CacheTarget, Settings};
 
-use super::cache::Cache;
+use super::cache::FifoCache;
 use super::config::SlateConfig;
 
-/// The largest table, well below the largest object that SQLite keeps.
+/// The largest table, well below the largest object that SQLite stores.
 const TABLE_BYTES: usize = 32 * 1024 * 1024;
-/// How many tables may wait for compaction: as many as a full load writes between two polls, several times over.
+/// How many tables may wait for compaction: several times as many as a full load writes between two polls.
 const TABLES_WAITING_MAX: usize = 256;
-/// How much may be in memory and not yet in a table.
+/// The most data in memory that is not yet in a table.
 const UNFLUSHED_BYTES_MAX: usize = 128 * 1024 * 1024;
-/// How much of each of the up to sixteen tables that are merged is read at once, and how many such reads are under way: all of it
-/// is in memory beside the tasks.
+/// The size and the number of concurrent reads of each of the up to sixteen tables that are merged. All of this is in memory in
+/// addition to the tasks.
 const MERGE_READ_BYTES: usize = 1024 * 1024;
-const MERGE_READS_AT_ONCE: usize = 2;
-/// For the indexes and filters of all tables.
+const MERGE_READS_IN_FLIGHT: usize = 2;
+/// The cache of the indexes and filters of all tables.
 const META_CACHE_BYTES: usize = 96 * 1024 * 1024;
-/// For what is read.
+/// The cache of data blocks.
 const BLOCK_CACHE_BYTES: usize = 16 * 1024 * 1024;
-/// How old what nobody needs must be before it is deleted.
+/// The minimum age of unused files before they are deleted.
 const GARBAGE_AGE: Duration = Duration::from_mins(10);
 
 pub(super) fn settings(config: &SlateConfig) -> Settings {
@@ -61,7 +61,7 @@ pub(super) fn settings(config: &SlateConfig) -> Settings {
                 compactions_poll_interval: config.poll_interval,
                 max_sst_size: TABLE_BYTES,
                 bytes_to_fetch: MERGE_READ_BYTES,
-                max_fetch_tasks: MERGE_READS_AT_ONCE,
+                max_fetch_tasks: MERGE_READS_IN_FLIGHT,
                 max_subcompactions: 1,
                 ..CompactionWorkerOptions::default()
             }),
@@ -78,7 +78,7 @@ pub(super) fn settings(config: &SlateConfig) -> Settings {
     }
 }
 
-/// What was just written is rarely read, so that only the indexes and filters of new tables are kept.
+/// New data is rarely read, so only the indexes and filters of new tables are cached.
 pub(super) fn cache_policy() -> BlockCachePolicy {
     let targets = [CacheTarget::Index, CacheTarget::Filters];
     BlockCachePolicy::default().with_flush_targets(&targets)
@@ -87,8 +87,8 @@ pub(super) fn cache_policy() -> BlockCachePolicy {
 pub(super) fn cache() -> Arc<SplitCache> {
     Arc::new(
         SplitCache::new()
-            .with_meta_cache(Some(Arc::new(Cache::new(META_CACHE_BYTES))))
-            .with_block_cache(Some(Arc::new(Cache::new(BLOCK_CACHE_BYTES))))
+            .with_meta_cache(Some(Arc::new(FifoCache::new(META_CACHE_BYTES))))
+            .with_block_cache(Some(Arc::new(FifoCache::new(BLOCK_CACHE_BYTES))))
             .build(),
     )
 }

@@ -1,11 +1,11 @@
-//! Hands batches to the database beside the commit loop, in order.
+//! Writes batches to the database in order, concurrently with the commit loop.
 //!
-//! Taking a batch in costs the database about as much as making it cost the loop. So the loop goes on with the next group
-//! meanwhile. There is one task that writes, and it writes in the order in which it was given: the database never sees a group
-//! before the one that it was built upon.
+//! Writing a batch costs the database about as much as building it costs the loop. So the loop continues with the next group
+//! meanwhile. A single task writes the batches in the order in which it receives them: the database never sees a group before the one
+//! that it builds on.
 //!
-//! What the state lets go of is in a batch that may still be on its way to the database. So whoever looks there for what the
-//! state does not hold waits first until all batches that came before are taken in ([`Writer::taken_in`]).
+//! A finished task leaves the state while its batch may still wait for the database. So a lookup in the database first waits until
+//! all earlier batches are written to SlateDB's memory ([`BatchWriter::drained`]).
 
 use std::sync::Arc;
 
@@ -16,53 +16,53 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error::from_slate;
 
-type Taken = Result<WriteHandle, EngineError>;
+type BatchResult = Result<WriteHandle, EngineError>;
 
-/// What is handed over.
-enum Handed {
-    Batch(WriteBatch, oneshot::Sender<Taken>),
-    /// Somebody waits until all that came before is taken in.
-    Mark(oneshot::Sender<()>),
+/// A message to the writer task.
+enum WriterMessage {
+    Batch(WriteBatch, oneshot::Sender<BatchResult>),
+    /// Reports when all earlier batches are written.
+    Barrier(oneshot::Sender<()>),
 }
 
-/// Where batches are handed over. What waits there is bounded by the groups that the loop has on their way.
-pub(super) struct Writer {
-    batches: mpsc::UnboundedSender<Handed>,
+/// Sends batches to the writer task. The number of groups in flight bounds the batches that wait.
+pub(super) struct BatchWriter {
+    messages: mpsc::UnboundedSender<WriterMessage>,
 }
 
-impl Writer {
+impl BatchWriter {
     pub(super) fn start(db: Db, runtime: &Arc<dyn Runtime>) -> Self {
-        let (batches, mut handed_over) = mpsc::unbounded_channel();
+        let (messages, mut receiver) = mpsc::unbounded_channel();
         runtime.spawn(Box::pin(async move {
-            let mut over = None;
-            while let Some(handed) = handed_over.recv().await {
-                let (batch, taken) = match handed {
-                    Handed::Batch(batch, taken) => (batch, taken),
-                    Handed::Mark(reached) => {
+            let mut failure = None;
+            while let Some(message) = receiver.recv().await {
+                let (batch, reply) = match message {
+                    WriterMessage::Batch(batch, reply) => (batch, reply),
+                    WriterMessage::Barrier(reached) => {
                         let _ = reached.send(());
                         continue;
                     }
                 };
-                // What was built upon a batch that is not there must not be written either.
-                let written = match &over {
+                // A batch that builds on a failed batch must not be written.
+                let result = match &failure {
                     Some(error) => Err(EngineError::clone(error)),
                     None => db.write(batch).await.map_err(|error| from_slate(&error)),
                 };
-                over = over.or_else(|| written.as_ref().err().cloned());
-                // A loop that has gone need not be told.
-                let _ = taken.send(written);
+                failure = failure.or_else(|| result.as_ref().err().cloned());
+                // The receiver is gone if the loop has ended.
+                let _ = reply.send(result);
             }
         }));
-        Self { batches }
+        Self { messages }
     }
 
-    /// Hands a batch over. What comes back resolves when the batch is durable.
+    /// Sends a batch to the writer task. The future resolves when the batch is durable.
     pub(super) fn write(&self, batch: WriteBatch) -> BoxFuture<Result<(), EngineError>> {
-        let (taken, answer) = oneshot::channel();
-        // If the writer has ended, the sender is dropped, and the answer tells.
-        let _ = self.batches.send(Handed::Batch(batch, taken));
+        let (reply, result) = oneshot::channel();
+        // If the writer task has ended, `reply` is dropped and `result` fails.
+        let _ = self.messages.send(WriterMessage::Batch(batch, reply));
         Box::pin(async move {
-            let handle = answer.await.unwrap_or(Err(EngineError::Closed))?;
+            let handle = result.await.unwrap_or(Err(EngineError::Closed))?;
             handle
                 .await_durable()
                 .await
@@ -70,13 +70,13 @@ impl Writer {
         })
     }
 
-    /// Resolves when all batches that were handed over before this call are taken in, or never will be.
-    pub(super) fn taken_in(&self) -> BoxFuture<()> {
-        let (reached, mark) = oneshot::channel();
-        // If the writer has ended, the sender is dropped, and that is an answer, too.
-        let _ = self.batches.send(Handed::Mark(reached));
+    /// Resolves when all batches that were sent before this call are written to SlateDB, or never will be.
+    pub(super) fn drained(&self) -> BoxFuture<()> {
+        let (reached, barrier) = oneshot::channel();
+        // If the writer task has ended, `reached` is dropped, which also resolves the barrier.
+        let _ = self.messages.send(WriterMessage::Barrier(reached));
         Box::pin(async move {
-            let _ = mark.await;
+            let _ = barrier.await;
         })
     }
 }

@@ -9,25 +9,25 @@ use super::problem::Problem;
 #[cfg(feature = "openapi")]
 use super::schema;
 
-/// What to do with all tasks that match.
+/// The operation to apply to all matching tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum BulkOperation {
-    /// Call them off; pending and running ones, if the filter names no status.
+    /// Cancels tasks; pending and running ones by default.
     Cancel,
-    /// Start them over; failed ones, if the filter names no status.
+    /// Replays tasks; failed ones by default.
     Replay,
-    /// Put them away; all that have come to their end, if the filter names no status.
+    /// Archives tasks; all finished ones by default.
     Archive,
-    /// Undo their archive.
+    /// Restores archived tasks.
     Unarchive,
-    /// Remove them for good; all that have come to their end, if the filter names no status.
+    /// Deletes tasks permanently; all finished ones by default.
     Purge,
 }
 
 impl BulkOperation {
-    /// The statuses that are meant where the filter names none.
+    /// The statuses that match if the filter names none.
     pub fn default_statuses(self) -> &'static [Status] {
         match self {
             Self::Cancel => &[Status::Pending, Status::Running],
@@ -44,12 +44,12 @@ impl BulkOperation {
     }
 }
 
-/// Which tasks are meant. Everything that is given must hold.
+/// Selects tasks. A task must match all given fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BulkFilter {
-    /// One of these; those in which the operation makes sense, if empty or not given.
+    /// One of these statuses; by default those that the operation applies to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::TaskStatus>))]
     pub statuses: Vec<Status>,
@@ -65,7 +65,7 @@ pub struct BulkFilter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Label>))]
     pub tag: Option<Tag>,
-    /// In this part of the store.
+    /// In this shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::ShardDigit>))]
     pub shard: Option<Shard>,
@@ -76,7 +76,7 @@ pub struct BulkFilter {
 }
 
 impl BulkFilter {
-    /// The engine's form, with the statuses in which the operation makes sense.
+    /// The engine's filter, with the default statuses of the operation.
     pub fn into_filter(self, operation: BulkOperation) -> TaskFilter {
         let mut statuses = Vec::new();
         for status in self.statuses {
@@ -103,45 +103,45 @@ impl BulkFilter {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BulkBody {
-    /// What to do.
+    /// The operation.
     pub operation: BulkOperation,
-    /// With which tasks. It has to be there, so that nobody means all tasks by leaving it out.
+    /// The tasks. It is required, so that an omitted filter does not select all tasks by mistake.
     pub filter: BulkFilter,
-    /// Only count what matches, and change nothing.
+    /// Only counts the matching tasks and changes nothing.
     #[serde(default)]
     pub dry_run: bool,
-    /// Why, for a cancel.
+    /// The reason of a cancel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(max_length = 4096))]
     pub reason: Option<String>,
 }
 
-/// A task for which it was not done.
+/// A task for which the operation failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BulkFailure {
     /// The task.
     #[cfg_attr(feature = "openapi", schema(value_type = schema::Id))]
     pub id: TaskId,
-    /// Why.
+    /// The reason.
     pub problem: Problem,
 }
 
-/// What came of it.
+/// The result of a bulk operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct BulkAnswer {
-    /// Whether nothing was changed because that was asked for.
+pub struct BulkResponse {
+    /// Whether this was a dry run, which changes nothing.
     pub dry_run: bool,
-    /// How many tasks matched and, unless this is a dry run, were tried.
+    /// The number of tasks that matched and, unless this is a dry run, were processed.
     pub matched: u64,
-    /// For how many of them it was done.
+    /// The number of tasks for which the operation succeeded.
     pub done: u64,
-    /// For how many it was not.
+    /// The number of tasks for which the operation failed.
     pub failed: u64,
-    /// The first hundred of those, and why.
+    /// The first hundred failures.
     pub failures: Vec<BulkFailure>,
-    /// Why the walk ended before it had seen all tasks, if it did. Asking again goes on where it stopped.
+    /// Why the operation stopped before it reached all tasks, if it did. Sending the request again continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Problem>,
 }

@@ -1,4 +1,4 @@
-//! Claims.
+//! Claim requests and responses.
 
 use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::{QueueName, Shard, Task, TaskType, WorkerId};
@@ -11,41 +11,41 @@ use super::NAMES_MAX;
 #[cfg(feature = "openapi")]
 use super::schema;
 
-/// A wish for work.
+/// A claim request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimBody {
-    /// Who will do it.
+    /// The worker that runs the tasks.
     #[cfg_attr(feature = "openapi", schema(value_type = schema::Name))]
     pub worker_id: WorkerId,
-    /// The queues to take from: `["default"]`, if not given; all of them, if empty.
+    /// The queues to claim from; `["default"]` by default. An empty list means all queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<schema::Name>>, max_items = 256))]
     pub queues: Option<Vec<QueueName>>,
-    /// The types to take; all of them, if empty or not given.
+    /// The task types to claim; all by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Name>, max_items = 256))]
     pub types: Vec<TaskType>,
-    /// The shards to take from; all of them, if empty or not given.
+    /// The shards to claim from; all by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::ShardDigit>, max_items = 256))]
     pub shards: Vec<Shard>,
-    /// How many tasks at the most; 1, if not given.
+    /// The most tasks to return; 1 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1, maximum = 1000))]
     pub max: Option<usize>,
-    /// How long to wait for the first one; not at all, if not given. The server cuts it to its own limit.
+    /// How long to wait for the first task, in milliseconds; 0 by default. The server caps it at its own limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
-    /// How long the claims hold without a renewal; the queue's default, if not given.
+    /// How long the leases are valid without a renewal, in milliseconds; the queue's setting by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_592_000_000_u64))]
     pub lease_ms: Option<u64>,
 }
 
 impl ClaimBody {
-    /// The engine's form.
+    /// Converts to the engine's request.
     pub fn into_request(self) -> Result<ClaimRequest, EngineError> {
         let default = ClaimRequest::new(self.worker_id, self.types);
         let request = ClaimRequest {
@@ -75,7 +75,7 @@ impl ClaimBody {
         Ok(request)
     }
 
-    /// The form of the API.
+    /// Converts from the engine's request.
     pub fn from_request(request: &ClaimRequest) -> Self {
         Self {
             worker_id: request.worker.clone(),
@@ -89,11 +89,11 @@ impl ClaimBody {
     }
 }
 
-/// What was handed out.
+/// The claimed tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct ClaimAnswer {
-    /// The tasks, the most urgent first. Each carries its lease and its attempt.
+pub struct ClaimResponse {
+    /// The tasks, the most urgent first. Each contains its lease and its attempt number.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::TaskRecord>))]
     pub tasks: Vec<Task>,
 }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_come_back_as_they_were() {
+    fn requests_round_trip() {
         let mut request = ClaimRequest::new("w".parse().unwrap(), vec!["t".parse().unwrap()]);
         request.queues = Vec::new();
         request.shards = vec!["a".parse().unwrap()];
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_alone_asks_for_one_task_of_the_default_queue() {
+    fn a_body_with_only_a_worker_claims_one_task_of_the_default_queue() {
         let body: ClaimBody = serde_json::from_str(r#"{"worker_id":"w"}"#).unwrap();
         let request = body.into_request().unwrap();
         assert_eq!(request, ClaimRequest::new("w".parse().unwrap(), vec![]));

@@ -1,13 +1,12 @@
-//! The JSON forms of the HTTP API, shared by the server that speaks them and the remote engine that does too.
+//! The JSON bodies of the HTTP API, shared by the server and the remote engine.
 //!
-//! One definition on both sides means that what one writes the other reads. Tasks, events, workers and retry policies travel in
-//! their stored form; what is asked has forms of its own here, with unknown fields refused, so that a misspelt option is an
-//! error and not a default.
+//! Both sides share one definition, so each can read what the other writes. Tasks, events, workers and retry policies have their
+//! stored form. Requests have their own types, which reject unknown fields, so a misspelt option is an error and not a default.
 //!
-//! - [`submit`], [`claim`], [`operation`], [`query`], [`bulk`]: what is asked, and what is answered.
-//! - [`payload`]: inputs and outputs that are bytes, not JSON.
+//! - [`submit`], [`claim`], [`operation`], [`query`], [`bulk`]: requests and responses.
+//! - [`payload`]: binary inputs and outputs.
 //! - [`problem`]: errors as problem details (RFC 9457), and the one table from errors to status codes.
-//! - `schema`: what the OpenAPI document says of types that are defined elsewhere; built with the feature `openapi`.
+//! - `schema`: OpenAPI schemas of types that are defined in other crates; built with the feature `openapi`.
 
 pub mod bulk;
 pub mod claim;
@@ -19,16 +18,16 @@ pub mod query;
 pub mod schema;
 pub mod submit;
 
-pub use bulk::{BulkAnswer, BulkBody, BulkFailure, BulkFilter, BulkOperation};
-pub use claim::{ClaimAnswer, ClaimBody};
-pub use operation::{CancelBody, OperationBody, OutcomeAnswer, OutcomeItem};
+pub use bulk::{BulkBody, BulkFailure, BulkFilter, BulkOperation, BulkResponse};
+pub use claim::{ClaimBody, ClaimResponse};
+pub use operation::{CancelBody, OperationBody, OutcomeItem, OutcomeResult};
 pub use payload::BytesPayload;
 pub use problem::{Condition, Problem};
 pub use query::{
-    Info, ListQuery, PageAnswer, QueueStatsAnswer, StatsAnswer, VersionAnswer, VersionsAnswer,
-    VersionsQuery,
+    Info, ListQuery, PageResponse, QueueStatsEntry, StatsResponse, VersionEntry, VersionsQuery,
+    VersionsResponse,
 };
-pub use submit::{RetryPolicyBody, SubmitAnswer, SubmitBody, SubmittedAnswer};
+pub use submit::{RetryPolicyBody, SubmitBody, SubmitResponse, SubmitResult};
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
@@ -38,27 +37,27 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Names a request. A client that repeats a request repeats its name; every answer carries it, and so do the logs.
+/// The id of a request. A client that repeats a request repeats its id. Responses and logs contain it.
 pub const REQUEST_ID_HEADER: &str = "x-request-id";
-/// The queue's time when the answer was made, to the millisecond.
+/// The queue's time when the response was made, with millisecond precision.
 pub const TIME_HEADER: &str = "qo-time";
-/// Makes two submits the same, where the body names no key of its own.
+/// The idempotency key of a submit, if the body has none.
 pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
-/// The trace that a submit is a part of.
+/// The trace that a submit belongs to.
 pub const TRACE_HEADER: &str = "traceparent";
 
-/// Names the broker that is meant, by the id in the record of who leads. Any other process refuses.
+/// The id of the broker that the request is for, from the leader record. Any other process rejects the request.
 pub const BROKER_HEADER: &str = "qo-broker";
 
-/// How many submits or outcomes one request can carry.
+/// The most submits or outcomes in one request.
 pub const BATCH_MAX: usize = 1_000;
-/// How many tasks one page of a list can hold.
+/// The most tasks in one page of a list.
 pub const PAGE_MAX: usize = 1_000;
-/// How many stored versions of a task can be asked for.
+/// The most stored versions of a task in one response.
 pub const VERSIONS_MAX: usize = 1_000;
-/// How many queues or types one claim can name.
+/// The most queues, types or shards in one claim.
 pub const NAMES_MAX: usize = 256;
-/// The longest name of a request, in bytes.
+/// The longest request id, in bytes.
 pub const REQUEST_ID_MAX_BYTES: usize = 128;
 /// The longest reason of a cancel, in bytes.
 pub const REASON_MAX_BYTES: usize = 4 * 1024;

@@ -38,7 +38,7 @@ macro_rules! body {
 body!(
     /// Ends the attempt and the task with success.
     CompleteBody {
-        /// The output: any JSON, kept to the byte.
+        /// The output: any JSON, stored byte for byte.
         #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
         #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::AnyJson>))]
         pub output: Option<Json>,
@@ -50,31 +50,31 @@ body!(
 body!(
     /// Ends the attempt without success.
     FailBody {
-        /// The error, for a person to read; cut at 4 KiB.
+        /// The error message; truncated to 4 KiB.
         pub error: String,
-        /// What follows from it; `retryable` by default.
+        /// The kind of failure, which decides about retries; `retryable` by default.
         #[serde(default)]
         #[cfg_attr(feature = "openapi", schema(value_type = schema::FailureKind))]
         pub kind: FailureKind,
     }
 );
 body!(
-    /// Gives the task back. This does not count against its retries.
+    /// Returns the task to the queue. This does not count as a retry.
     ReleaseBody {}
 );
 body!(
     /// Extends the lease.
     RenewBody {
-        /// How long the lease holds from now on; the queue's setting by default.
+        /// How long the lease is valid from now on; the queue's setting by default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_592_000_000_u64))]
         pub lease_ms: Option<u64>,
     }
 );
 body!(
-    /// Postpones the task. This does not count against its retries.
+    /// Delays the task. This does not count as a retry.
     SnoozeBody {
-        /// For how long.
+        /// The delay in milliseconds.
         #[cfg_attr(feature = "openapi", schema(maximum = 31_536_000_000_u64))]
         pub delay_ms: u64,
     }
@@ -85,7 +85,7 @@ body!(
         /// 0 to 100.
         #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 100))]
         pub percent: f64,
-        /// The current step; cut at 256 bytes.
+        /// The current step; truncated to 256 bytes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub message: Option<String>,
     }
@@ -96,7 +96,7 @@ body!(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CancelBody {
-    /// Why, for a person to read.
+    /// The reason, for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(max_length = 4096))]
     pub reason: Option<String>,
@@ -169,7 +169,7 @@ impl OperationBody for CancelBody {
             .is_some_and(|text| text.len() > REASON_MAX_BYTES)
         {
             return Err(EngineError::BadRequest(format!(
-                "the reason has more than {REASON_MAX_BYTES} bytes"
+                "the reason is longer than {REASON_MAX_BYTES} bytes"
             )));
         }
         Ok(Operation::Cancel { reason })
@@ -190,25 +190,25 @@ pub struct OutcomeItem {
     /// Ends the attempt without success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<FailBody>,
-    /// Gives the task back.
+    /// Returns the task to the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<ReleaseBody>,
     /// Extends the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew: Option<RenewBody>,
-    /// Postpones the task.
+    /// Delays the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snooze: Option<SnoozeBody>,
     /// Reports the progress of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressBody>,
-    /// Leaves the input out of the response: the worker that claimed the task has it.
+    /// Omits the input from the response, because the worker that claimed the task has it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub omit_input: bool,
 }
 
 impl OutcomeItem {
-    /// The item of a worker's operation. Operators' operations have none and are given back.
+    /// The item of a worker's operation. An operator's operation has none and is returned as the error.
     pub fn new(id: TaskId, operation: Operation) -> Result<Self, Operation> {
         let mut item = Self {
             id,
@@ -291,7 +291,7 @@ impl OutcomeItem {
 /// The result of one item of an array: the task, or a problem.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct OutcomeAnswer {
+pub struct OutcomeResult {
     /// The task as it is now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::TaskRecord>))]
@@ -301,7 +301,7 @@ pub struct OutcomeAnswer {
     pub problem: Option<Problem>,
 }
 
-impl From<Result<Task, Box<Problem>>> for OutcomeAnswer {
+impl From<Result<Task, Box<Problem>>> for OutcomeResult {
     fn from(result: Result<Task, Box<Problem>>) -> Self {
         let (task, problem) = match result {
             Ok(task) => (Some(task), None),
@@ -311,7 +311,7 @@ impl From<Result<Task, Box<Problem>>> for OutcomeAnswer {
     }
 }
 
-/// Reads a field that is present, `null` included: `null` is an output like any other.
+/// Reads a field that is present, including `null`: `null` is a valid output.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(deserializer).map(Some)
 }
@@ -381,14 +381,14 @@ mod tests {
     }
 
     #[test]
-    fn operators_operations_are_no_items() {
+    fn operators_operations_are_not_items() {
         let id = TaskId::from_random(1);
         let given_back = OutcomeItem::new(id, Operation::Replay).unwrap_err();
         assert_eq!(given_back, Operation::Replay);
     }
 
     #[test]
-    fn a_long_reason_is_refused() {
+    fn a_long_reason_is_rejected() {
         let reason = Some("x".repeat(REASON_MAX_BYTES + 1));
         assert!(CancelBody { reason }.into_operation().is_err());
     }

@@ -1,7 +1,7 @@
-//! Inputs and outputs that are bytes.
+//! Binary inputs and outputs.
 //!
-//! A queue carries JSON. Bytes travel as base64 in an object that says what they are, and are kept in just that form:
-//! `{"$bytes":"aGVsbG8=","content_type":"text/plain"}`. Every reader sees JSON; one that asks for bytes gets them back.
+//! A queue stores JSON. Bytes are sent and stored as base64 in an object with their content type:
+//! `{"$bytes":"aGVsbG8=","content_type":"text/plain"}`. Every reader sees JSON; a reader that requests bytes gets them decoded.
 
 use qo_core::Json;
 use qo_core::json::InvalidJson;
@@ -12,7 +12,7 @@ use qo_engine::EngineError;
 /// The longest content type, in bytes.
 pub const CONTENT_TYPE_MAX_BYTES: usize = 128;
 
-/// Bytes, and what they are.
+/// Bytes and their content type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -24,7 +24,7 @@ pub struct BytesPayload {
         schema(pattern = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")
     )]
     pub base64: String,
-    /// What they are, such as `image/png`.
+    /// The content type, such as `image/png`.
     #[cfg_attr(
         feature = "openapi",
         schema(pattern = "^[a-z0-9]{1,32}/[a-z0-9.+-]{1,64}$")
@@ -33,7 +33,7 @@ pub struct BytesPayload {
 }
 
 impl BytesPayload {
-    /// The form in which they are kept.
+    /// The stored form.
     pub fn into_json(self) -> Result<Json, EngineError> {
         if !is_base64(&self.base64) {
             return Err(EngineError::BadRequest(
@@ -42,20 +42,20 @@ impl BytesPayload {
         }
         if !is_content_type(&self.content_type) {
             return Err(EngineError::BadRequest(
-                "content_type is none: write it like image/png, in at most 128 bytes".to_owned(),
+                "content_type is invalid: write it like image/png, in at most 128 bytes".to_owned(),
             ));
         }
         Json::from_value(&self).map_err(|error| bad_json(&error))
     }
 
-    /// Reads bytes back from the form in which they are kept.
+    /// Parses the stored form.
     pub fn from_json(json: &Json) -> Option<Self> {
         let payload: Self = json.to_value().ok()?;
         (is_base64(&payload.base64) && is_content_type(&payload.content_type)).then_some(payload)
     }
 }
 
-/// The payload that a body means: its JSON, its bytes, or nothing; not both.
+/// The payload in a body: its JSON, its bytes, or none, but not both.
 pub(crate) fn one_of(
     field: &str,
     json: Option<Json>,
@@ -66,7 +66,7 @@ pub(crate) fn one_of(
             "give {field} or {field}_bytes, not both"
         ))),
         (None, Some(bytes)) => bytes.into_json().map(Some),
-        // What came as a part of a larger text was not looked at for its depth.
+        // The depth of JSON within a larger body has not been checked yet.
         (Some(json), None) => {
             json.check_depth().map_err(|error| bad_json(&error))?;
             Ok(Some(json))
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_kept_as_json_and_read_back() {
+    fn bytes_round_trip_through_json() {
         let payload = bytes("aGVsbG8=", "text/plain");
         let json = payload.clone().into_json().unwrap();
         assert_eq!(
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base64_or_no_content_type_is_refused() {
+    fn invalid_base64_and_content_types_are_rejected() {
         for base64 in ["a", "a===", "äöü=", "aGVsb G8", "====", "aGVsbG8-"] {
             assert!(bytes(base64, "a/b").into_json().is_err(), "{base64}");
         }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn one_payload_is_taken_and_its_depth_is_looked_at() {
+    fn only_one_payload_is_accepted_and_its_depth_is_checked() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         let json: Json = serde_json::from_str(&deep).unwrap();
         assert!(one_of("input", Some(json), None).is_err());

@@ -1,4 +1,4 @@
-//! Looking at tasks, queues and workers.
+//! Queries for tasks, queues and workers.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use super::PAGE_MAX;
 #[cfg(feature = "openapi")]
 use super::schema;
 
-/// How many tasks a page holds where the query names no number.
+/// The default size of a page.
 pub const PAGE_DEFAULT: usize = 100;
 
-/// Which tasks to list, and from where on.
+/// Which tasks to list, and where to start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct ListQuery {
-    /// Statuses, separated by commas; any but archived, if not given.
+    /// Statuses, separated by commas; all but archived by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "openapi",
@@ -42,7 +42,7 @@ pub struct ListQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(value_type = Option<schema::Label>))]
     pub tag: Option<Tag>,
-    /// In this part of the store: the first hexadecimal digit of the id.
+    /// In this shard: the first hexadecimal digit of the id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(value_type = Option<schema::ShardDigit>))]
     pub shard: Option<Shard>,
@@ -50,17 +50,17 @@ pub struct ListQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(value_type = Option<schema::Time>))]
     pub since: Option<Timestamp>,
-    /// Where to go on: the `next` of the page before.
+    /// Where to continue: the `next` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-    /// How many tasks at the most; 100, if not given.
+    /// The most tasks to return; 100 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(value_type = Option<u32>, minimum = 1, maximum = 1000))]
     pub limit: Option<usize>,
 }
 
 impl ListQuery {
-    /// A filter, a cursor and a limit as a query.
+    /// The query of a filter, a cursor and a limit.
     pub fn new(filter: &TaskFilter, cursor: Option<&str>, limit: usize) -> Self {
         let statuses: Vec<_> = filter
             .statuses
@@ -79,7 +79,7 @@ impl ListQuery {
         }
     }
 
-    /// The query as names and values, to be written behind a path.
+    /// The names and values of the query string.
     pub fn pairs(&self) -> Vec<(&'static str, String)> {
         fn text(value: Option<&impl ToString>) -> Option<String> {
             value.map(ToString::to_string)
@@ -116,7 +116,7 @@ impl ListQuery {
         })
     }
 
-    /// How many tasks at the most.
+    /// The most tasks to return.
     pub fn limit(&self) -> Result<usize, EngineError> {
         match self.limit.unwrap_or(PAGE_DEFAULT) {
             limit @ 1..=PAGE_MAX => Ok(limit),
@@ -140,19 +140,19 @@ fn statuses_of<'a>(words: impl Iterator<Item = &'a str>) -> Result<Vec<Status>, 
     Ok(statuses)
 }
 
-/// A part of a list of tasks.
+/// A page of a list of tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct PageAnswer {
+pub struct PageResponse {
     /// The tasks.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::TaskRecord>))]
     pub tasks: Vec<Task>,
-    /// The `cursor` of the next part, if there may be one.
+    /// The `cursor` of the next page, if there may be one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-impl From<TaskPage> for PageAnswer {
+impl From<TaskPage> for PageResponse {
     fn from(page: TaskPage) -> Self {
         Self {
             tasks: page.tasks,
@@ -161,8 +161,8 @@ impl From<TaskPage> for PageAnswer {
     }
 }
 
-impl From<PageAnswer> for TaskPage {
-    fn from(page: PageAnswer) -> Self {
+impl From<PageResponse> for TaskPage {
+    fn from(page: PageResponse) -> Self {
         Self {
             tasks: page.tasks,
             next: page.next,
@@ -170,13 +170,13 @@ impl From<PageAnswer> for TaskPage {
     }
 }
 
-/// How many versions to show.
+/// How many versions to return.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct VersionsQuery {
-    /// The newest so many; 100, if not given.
+    /// The number of newest versions to return; 100 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(value_type = Option<u32>, minimum = 1, maximum = 1000))]
     pub limit: Option<usize>,
@@ -185,13 +185,13 @@ pub struct VersionsQuery {
 /// One stored version of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct VersionAnswer {
-    /// The store's name for the version.
+pub struct VersionEntry {
+    /// The store's id of the version.
     pub version: String,
     /// When it was written, by the store's clock.
     #[cfg_attr(feature = "openapi", schema(value_type = schema::Time))]
     pub stored_at: Timestamp,
-    /// The task as it was; nothing, for a deletion or for bytes that cannot be read.
+    /// The task at that time. Absent for a deletion or an unreadable version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::TaskRecord>))]
     pub task: Option<Task>,
@@ -200,14 +200,14 @@ pub struct VersionAnswer {
 /// The stored versions of a task, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct VersionsAnswer {
+pub struct VersionsResponse {
     /// The versions.
-    pub versions: Vec<VersionAnswer>,
+    pub versions: Vec<VersionEntry>,
 }
 
-impl From<Vec<VersionedTask>> for VersionsAnswer {
+impl From<Vec<VersionedTask>> for VersionsResponse {
     fn from(versions: Vec<VersionedTask>) -> Self {
-        let versions = versions.into_iter().map(|version| VersionAnswer {
+        let versions = versions.into_iter().map(|version| VersionEntry {
             version: version.version,
             stored_at: version.stored_at,
             task: version.task,
@@ -218,9 +218,9 @@ impl From<Vec<VersionedTask>> for VersionsAnswer {
     }
 }
 
-impl From<VersionsAnswer> for Vec<VersionedTask> {
-    fn from(answer: VersionsAnswer) -> Self {
-        let versions = answer.versions.into_iter().map(|version| VersionedTask {
+impl From<VersionsResponse> for Vec<VersionedTask> {
+    fn from(response: VersionsResponse) -> Self {
+        let versions = response.versions.into_iter().map(|version| VersionedTask {
             version: version.version,
             stored_at: version.stored_at,
             task: version.task,
@@ -229,21 +229,21 @@ impl From<VersionsAnswer> for Vec<VersionedTask> {
     }
 }
 
-/// How many tasks there are.
+/// Task counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct StatsAnswer {
+pub struct StatsResponse {
     /// By queue.
-    #[cfg_attr(feature = "openapi", schema(value_type = std::collections::HashMap<String, QueueStatsAnswer>))]
-    pub queues: BTreeMap<QueueName, QueueStatsAnswer>,
-    /// Whether only a part of the tasks was looked at, so that the true numbers are larger.
+    #[cfg_attr(feature = "openapi", schema(value_type = std::collections::HashMap<String, QueueStatsEntry>))]
+    pub queues: BTreeMap<QueueName, QueueStatsEntry>,
+    /// Whether only some of the tasks were counted, so that the true numbers are larger.
     pub partial: bool,
 }
 
-/// How many tasks there are in one queue.
+/// Task counts of one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct QueueStatsAnswer {
+pub struct QueueStatsEntry {
     /// By status.
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::HashMap<String, u64>))]
     pub statuses: BTreeMap<Status, u64>,
@@ -254,25 +254,25 @@ pub struct QueueStatsAnswer {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::HashMap<String, std::collections::HashMap<String, u64>>))]
     pub types_by_status: BTreeMap<TaskType, BTreeMap<Status, u64>>,
-    /// When the oldest of the pending tasks that are due was due.
+    /// The due time of the oldest pending task that is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
     pub oldest_due: Option<Timestamp>,
-    /// Whether claims pass it by.
+    /// Whether the queue is paused, so that its tasks cannot be claimed.
     pub paused: bool,
 }
 
-impl From<Stats> for StatsAnswer {
+impl From<Stats> for StatsResponse {
     fn from(stats: Stats) -> Self {
         let queues = stats.queues.into_iter().map(|(name, queue)| {
-            let answer = QueueStatsAnswer {
+            let stats = QueueStatsEntry {
                 statuses: queue.statuses,
                 types: queue.types,
                 types_by_status: queue.types_by_status,
                 oldest_due: queue.oldest_due,
                 paused: queue.paused,
             };
-            (name, answer)
+            (name, stats)
         });
         Self {
             queues: queues.collect(),
@@ -281,9 +281,9 @@ impl From<Stats> for StatsAnswer {
     }
 }
 
-impl From<StatsAnswer> for Stats {
-    fn from(answer: StatsAnswer) -> Self {
-        let queues = answer.queues.into_iter().map(|(name, queue)| {
+impl From<StatsResponse> for Stats {
+    fn from(response: StatsResponse) -> Self {
+        let queues = response.queues.into_iter().map(|(name, queue)| {
             let stats = QueueStats {
                 statuses: queue.statuses,
                 types: queue.types,
@@ -295,12 +295,12 @@ impl From<StatsAnswer> for Stats {
         });
         Self {
             queues: queues.collect(),
-            partial: answer.partial,
+            partial: response.partial,
         }
     }
 }
 
-/// Who answers, and what the caller may do.
+/// The server, and what the caller may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Info {
@@ -311,11 +311,11 @@ pub struct Info {
     /// The queue's time.
     #[cfg_attr(feature = "openapi", schema(value_type = schema::Time))]
     pub now: Timestamp,
-    /// What the caller's token allows; everything, where the server has no tokens.
+    /// The scopes of the caller's token; all scopes if the server has no tokens.
     pub scopes: Vec<String>,
-    /// The longest time that a claim waits.
+    /// The longest wait of a claim.
     pub wait_max_ms: u64,
-    /// The largest body that is taken.
+    /// The largest accepted body.
     pub body_max_bytes: u64,
 }
 
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_come_back_as_they_were() {
+    fn filters_round_trip() {
         let filter = TaskFilter {
             statuses: vec![Status::Failed, Status::Archived],
             queue: Some("q".parse().unwrap()),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_statuses_and_limits_are_refused() {
+    fn unknown_statuses_and_limits_are_rejected() {
         let query = |status: &str, limit| ListQuery {
             status: Some(status.to_owned()),
             limit: Some(limit),

@@ -1,13 +1,13 @@
-//! What the OpenAPI document says of types that are defined elsewhere.
+//! OpenAPI schemas of types that are defined in other crates.
 //!
-//! The core knows nothing of OpenAPI, so the forms of its names, times and records are described here, beside the API's own. A
-//! test holds the description of a task against tasks as they are written.
+//! The core does not depend on OpenAPI, so the schemas of its names, times and records are defined here. A test compares the
+//! schema of a task with serialized tasks.
 
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Describes a text.
+/// Defines the schema of a string.
 macro_rules! text {
     ($(#[doc = $doc:literal])* $name:ident, |$builder:ident| $rest:expr) => {
         $(#[doc = $doc])*
@@ -28,7 +28,7 @@ macro_rules! text {
 }
 
 text!(
-    /// A UUID in its hyphenated form.
+    /// A UUID in hyphenated form.
     Id,
     |text| text
         .format(Some(SchemaFormat::Custom("uuid".to_owned())))
@@ -37,7 +37,7 @@ text!(
         .max_length(Some(36))
 );
 text!(
-    /// A name of a queue, a task type or a worker.
+    /// The name of a queue, a task type or a worker.
     Name,
     |text| text
         .pattern(Some("^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"))
@@ -61,7 +61,7 @@ text!(
         .max_length(Some(256))
 );
 text!(
-    /// A time in RFC 3339, from 1970 to 9999; what is finer than a millisecond is cut off.
+    /// A time in RFC 3339, from 1970 to 9999, truncated to milliseconds.
     Time,
     |text| text.format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
 );
@@ -76,24 +76,24 @@ text!(
     |text| text.pattern(Some("^[0-9a-f]$"))
 );
 text!(
-    /// Where a task is in its life.
+    /// The status of a task.
     TaskStatus,
     |text| text.enum_values(Some([
         "pending", "running", "completed", "failed", "cancelled", "archived"
     ]))
 );
 text!(
-    /// What happened to a task. Later versions may add actions.
+    /// The action of an event. Later versions may add actions.
     EventAction,
     |text| text.enum_values(Some(qo_core::task::EventAction::ALL.map(qo_core::task::EventAction::name)))
 );
 text!(
-    /// What follows from a failure: `retryable` and `timeout` are retried, `permanent` fails the task, `cancelled` ends a cancelled one.
+    /// The kind of a failure: `retryable` and `timeout` are retried, `permanent` fails the task, `cancelled` ends a cancelled task.
     FailureKind,
     |text| text.enum_values(Some(["retryable", "permanent", "timeout", "cancelled"]))
 );
 text!(
-    /// Among which tasks an idempotency key must be unique.
+    /// The tasks among which an idempotency key must be unique.
     Scope,
     |text| text.enum_values(Some(["queue", "type", "global"]))
 );
@@ -107,7 +107,7 @@ impl PartialSchema for AnyJson {
         RefOr::T(Schema::Object(
             ObjectBuilder::new()
                 .schema_type(SchemaType::AnyValue)
-                .description(Some("Any JSON, kept to the byte."))
+                .description(Some("Any JSON, stored byte for byte."))
                 .build(),
         ))
     }
@@ -115,43 +115,43 @@ impl PartialSchema for AnyJson {
 
 impl ToSchema for AnyJson {}
 
-/// The code of a condition, with its facts beside it.
+/// The code of a problem. Other members carry its facts.
 #[derive(Debug, ToSchema)]
 pub struct ConditionFacts {
-    /// Names the condition.
+    /// The code.
     pub code: String,
 }
 
-/// How long a failed task waits before its next attempt.
+/// The delays between retries.
 #[derive(Debug, ToSchema)]
 pub struct RetryPolicyRecord {
-    /// The wait before the first retry.
+    /// The delay before the first retry.
     pub initial_interval_ms: u64,
-    /// The longest wait.
+    /// The longest delay.
     pub max_interval_ms: u64,
-    /// How much longer each wait is than the one before.
+    /// The factor between two successive delays.
     pub multiplier: f64,
-    /// How far a wait may be off, as a part of itself.
+    /// The random deviation of a delay, as a fraction of it.
     pub jitter_percent: f64,
 }
 
-/// What a payload is that is kept beside the record.
+/// A payload that is stored outside of the record.
 #[derive(Debug, ToSchema)]
 pub struct PayloadReference {
-    /// How many bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// What they hash to.
+    /// Its SHA-256 hash.
     pub sha256: String,
 }
 
-/// How far an attempt says it is.
+/// The progress of an attempt.
 #[derive(Debug, ToSchema)]
 pub struct ProgressRecord {
     /// 0 to 100.
     pub percent: f64,
-    /// What it is doing.
+    /// The current step.
     pub message: Option<String>,
-    /// When it said so.
+    /// When it was reported.
     #[schema(value_type = Time)]
     pub at: String,
 }
@@ -159,10 +159,10 @@ pub struct ProgressRecord {
 /// One change of a task.
 #[derive(Debug, ToSchema)]
 pub struct EventRecord {
-    /// When.
+    /// The time of the change.
     #[schema(value_type = Time)]
     pub at: String,
-    /// What happened; absent in records of versions that did not write it.
+    /// The action; absent in records of versions that did not write it.
     #[schema(value_type = Option<EventAction>)]
     pub action: Option<String>,
     /// The status before; absent for the submit.
@@ -171,47 +171,47 @@ pub struct EventRecord {
     /// The status after.
     #[schema(value_type = TaskStatus)]
     pub to: String,
-    /// The attempt that it belongs to; 0 before the first.
+    /// The attempt; 0 before the first.
     pub attempt: u32,
-    /// The worker that it belongs to.
+    /// The worker of the attempt.
     pub worker: Option<String>,
-    /// What went wrong, or why.
+    /// The error or the reason.
     pub error: Option<String>,
-    /// The operation that did it.
+    /// The id of the operation.
     #[schema(value_type = Option<Id>)]
     pub op_id: Option<String>,
 }
 
-/// A task, as it is stored.
+/// A task in its stored form.
 #[derive(Debug, ToSchema)]
 #[schema(as = Task)]
 pub struct TaskRecord {
-    /// Its name, for ever.
+    /// The task's id, which never changes.
     #[schema(value_type = Id)]
     pub id: String,
-    /// The kind of work.
+    /// The task type.
     #[schema(value_type = Name)]
     pub task_type: String,
-    /// The first digit of the id.
+    /// The shard: the first hexadecimal digit of the id.
     #[schema(value_type = ShardDigit)]
     pub shard: String,
-    /// The queue that it waits in.
+    /// The queue.
     #[schema(value_type = Name)]
     pub queue: String,
-    /// 0 to 9, lower first.
+    /// The priority, 0 to 9, lower first.
     pub priority: u8,
-    /// Where it is in its life.
+    /// The status.
     #[schema(value_type = TaskStatus)]
     pub status: String,
-    /// How many changes this record has seen.
+    /// The number of changes of this record.
     pub revision: u64,
-    /// The operation that wrote this revision.
+    /// The id of the operation that wrote this revision.
     #[schema(value_type = Option<Id>)]
     pub op_id: Option<String>,
-    /// The place in the order of submits, in the modes that have one.
+    /// The position in the order of submits, in modes that have one.
     #[schema(required = false)]
     pub sequence: u64,
-    /// When it can be claimed.
+    /// The earliest time at which the task can be claimed.
     #[schema(value_type = Time)]
     pub available_at: String,
     /// A pending task past this time is cancelled.
@@ -220,94 +220,94 @@ pub struct TaskRecord {
     /// When the current attempt was claimed.
     #[schema(value_type = Option<Time>)]
     pub started_at: Option<String>,
-    /// When the current attempt counts as dead unless it is renewed.
+    /// When the lease of the current attempt expires, unless it is renewed.
     #[schema(value_type = Option<Time>)]
     pub lease_expires_at: Option<String>,
-    /// The input, where it is small.
+    /// The input, if it is small.
     #[schema(required = false, value_type = AnyJson)]
     pub input: String,
-    /// What the input is, where it is large; `GET /v1/tasks/{id}/input` gives it.
+    /// The reference of a large input; `GET /v1/tasks/{id}/input` returns the input.
     pub input_ref: Option<PayloadReference>,
-    /// The output, where it is small.
+    /// The output, if it is small.
     #[schema(required = false, value_type = AnyJson)]
     pub output: String,
-    /// What the output is, where it is large; `GET /v1/tasks/{id}/output` gives it.
+    /// The reference of a large output; `GET /v1/tasks/{id}/output` returns the output.
     pub output_ref: Option<PayloadReference>,
-    /// The longest time that an attempt may take.
+    /// The longest duration of an attempt.
     pub timeout_seconds: u64,
-    /// How often it may be retried.
+    /// The most retries.
     pub max_retries: u32,
-    /// How often it has been.
+    /// The number of retries so far.
     pub retry_count: u32,
-    /// How long it waits before a retry.
+    /// The delays between retries.
     pub retry_policy: RetryPolicyRecord,
-    /// When it was submitted.
+    /// When the task was submitted.
     #[schema(value_type = Time)]
     pub created_at: String,
-    /// When it last changed.
+    /// When the task last changed.
     #[schema(value_type = Time)]
     pub updated_at: String,
-    /// When it came to its end.
+    /// When the task finished.
     #[schema(value_type = Option<Time>)]
     pub completed_at: Option<String>,
-    /// Who runs the current attempt.
+    /// The worker that runs the current attempt.
     pub worker_id: Option<String>,
-    /// The claim of the current attempt.
+    /// The lease of the current attempt.
     #[schema(value_type = Option<Id>)]
     pub lease_id: Option<String>,
-    /// How often it has been claimed: the fencing token.
+    /// The number of claims so far, which is the fencing token.
     pub attempt: u32,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
-    /// What makes another submit the same.
+    /// The idempotency key.
     pub idempotency_key: Option<String>,
-    /// Among which tasks the key must be unique.
+    /// The tasks among which the key must be unique.
     #[schema(value_type = Option<Scope>)]
     pub idempotency_scope: Option<String>,
-    /// Until when the key holds.
+    /// Until when the key is valid.
     #[schema(value_type = Option<Time>)]
     pub idempotency_until: Option<String>,
-    /// Words to find it by.
+    /// Tags, for filters.
     #[schema(required = false)]
     pub tags: Vec<String>,
-    /// The trace that the submit was a part of.
+    /// The trace that the submit belongs to.
     #[schema(value_type = Option<Trace>)]
     pub traceparent: Option<String>,
-    /// How far the current attempt says it is.
+    /// The progress of the current attempt.
     pub progress: Option<ProgressRecord>,
-    /// Somebody asked the running attempt to stop.
+    /// Whether the running attempt was requested to stop.
     #[schema(required = false)]
     pub cancel_requested: bool,
-    /// What happened to it, oldest first, at most 64.
+    /// The events, oldest first, at most 64.
     pub events: Vec<EventRecord>,
-    /// How many older events were dropped.
+    /// The number of older events that were dropped.
     #[schema(required = false)]
     pub events_dropped: u64,
 }
 
-/// What a worker says of itself.
+/// A registered worker.
 #[derive(Debug, ToSchema)]
 #[schema(as = Worker)]
 pub struct WorkerRecord {
-    /// Its name.
+    /// The worker's id.
     #[schema(value_type = Name)]
     pub worker_id: String,
     /// When it started.
     #[schema(value_type = Time)]
     pub started_at: String,
-    /// When it last said that it is alive.
+    /// The time of its last heartbeat.
     #[schema(value_type = Time)]
     pub last_heartbeat: String,
-    /// The parts of the store that it takes from.
+    /// The shards that it claims from.
     #[schema(value_type = Vec<ShardDigit>, required = false)]
     pub shards: Vec<String>,
-    /// The queues that it takes from; all of them, if empty.
+    /// The queues that it claims from; empty for all.
     #[schema(value_type = Vec<Name>, required = false)]
     pub queues: Vec<String>,
-    /// The types that it takes; all of them, if empty.
+    /// The task types that it claims; empty for all.
     #[schema(value_type = Vec<Name>, required = false)]
     pub types: Vec<String>,
-    /// How many tasks it runs at once.
+    /// How many tasks it runs concurrently.
     #[schema(required = false)]
     pub slots: u32,
     /// The machine that it runs on.
@@ -318,24 +318,24 @@ pub struct WorkerRecord {
     /// All tasks that it is running.
     #[schema(value_type = Vec<Id>, required = false)]
     pub current_tasks: Vec<String>,
-    /// How many tasks it has completed.
+    /// The number of tasks that it has completed.
     #[schema(required = false)]
     pub tasks_completed: u64,
-    /// How many attempts of it have failed.
+    /// The number of its failed attempts.
     #[schema(required = false)]
     pub tasks_failed: u64,
 }
 
-/// The workers that have said of themselves that they are there.
+/// Registered workers.
 #[derive(Debug, ToSchema)]
-pub struct WorkersAnswer {
+pub struct WorkersResponse {
     /// The workers.
     pub workers: Vec<WorkerRecord>,
 }
 
-/// What happened to a task, oldest first.
+/// The history of a task, oldest first.
 #[derive(Debug, ToSchema)]
-pub struct HistoryAnswer {
+pub struct HistoryResponse {
     /// The events.
     pub events: Vec<EventRecord>,
 }

@@ -1,4 +1,4 @@
-//! Submits: one, or many in an array.
+//! Submit requests, single or in an array, and responses.
 
 use qo_core::task::{IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, TIMEOUT_DEFAULT_SECONDS};
 use qo_core::{
@@ -16,100 +16,101 @@ use super::problem::Problem;
 #[cfg(feature = "openapi")]
 use super::schema;
 
-/// A task to be. What is left out has the default of the data model.
+/// A task to submit. Omitted fields have their defaults.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SubmitBody {
-    /// The task's id; a new one, if there is none. A second submit of an id returns the first task.
+    /// The task's id; a new one by default. A second submit of an id returns the first task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Id>))]
     pub id: Option<TaskId>,
-    /// The kind of work; selects the handler.
+    /// The task type, which selects the handler.
     #[cfg_attr(feature = "openapi", schema(value_type = schema::Name))]
     pub task_type: TaskType,
-    /// What to work on: any JSON, kept to the byte; `null`, if there is none.
+    /// The input: any JSON, stored byte for byte; `null` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::AnyJson>))]
     pub input: Option<Json>,
-    /// What to work on, if it is bytes.
+    /// The input, if it is binary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_bytes: Option<BytesPayload>,
-    /// The queue to wait in; `default`, if there is none.
+    /// The queue; `default` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Name>))]
     pub queue: Option<QueueName>,
-    /// 0 to 9, lower first; 5, if there is none.
+    /// The priority, 0 to 9, lower first; 5 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 9))]
     pub priority: Option<u8>,
-    /// Not to be claimed before this time.
+    /// The earliest time at which the task can be claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
     pub available_at: Option<Timestamp>,
-    /// Not to be claimed before so many milliseconds have passed.
+    /// The delay before the task can be claimed, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
-    /// No longer worth starting from this time on.
+    /// The time from which the task must not be started any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
     pub expires_at: Option<Timestamp>,
-    /// No longer worth starting once so many milliseconds have passed.
+    /// The number of milliseconds after which the task must not be started any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
-    /// The longest time that an attempt may take; 300, if there is none.
+    /// The longest duration of an attempt; 300 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_592_000))]
     pub timeout_seconds: Option<u64>,
-    /// How often it may be retried; 3, if there is none.
+    /// The most retries; 3 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 10_000))]
     pub max_retries: Option<u32>,
-    /// How long it waits before a retry.
+    /// The delays between retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_policy: Option<RetryPolicyBody>,
-    /// What makes another submit the same as this one. The header `Idempotency-Key` does the same for a single submit.
+    /// The idempotency key: a second submit with this key returns the first task. For a single submit, the header
+    /// `Idempotency-Key` has the same effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Key>))]
     pub idempotency_key: Option<IdempotencyKey>,
-    /// Among which tasks the key must be unique; those of the queue, if not said.
+    /// The tasks among which the key must be unique; those of the queue by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Scope>))]
     pub idempotency_scope: Option<IdempotencyScope>,
-    /// How long the key holds; as long as the task is kept, if not said.
+    /// How long the key is valid, in milliseconds; as long as the task is kept by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_window_ms: Option<u64>,
-    /// Words to find it by.
+    /// Tags, for filters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Label>, max_items = 16))]
     pub tags: Vec<Tag>,
-    /// The trace that it is a part of; the header `traceparent` of the request, if there is none.
+    /// The trace that the task belongs to; the request's `traceparent` header by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Trace>))]
     pub traceparent: Option<TraceParent>,
-    /// Leave the input out of the answer: whoever sends it knows it. That of a task that was there before is told all the same.
+    /// Omits the input from the response, because the caller has it. If the task existed before, its input is included.
     #[serde(default, skip_serializing_if = "is_false")]
     pub omit_input: bool,
 }
 
-/// How long a failed task waits before its next attempt. What is left out has its default.
+/// The delays between retries. Omitted fields have their defaults.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RetryPolicyBody {
-    /// The wait before the first retry; 1,000, if there is none.
+    /// The delay before the first retry; 1,000 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 31_536_000_000_u64))]
     pub initial_interval_ms: Option<u64>,
-    /// The longest wait; 60,000, if there is none.
+    /// The longest delay; 60,000 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 31_536_000_000_u64))]
     pub max_interval_ms: Option<u64>,
-    /// How much longer each wait is than the one before; 2, if there is none.
+    /// The factor between two successive delays; 2 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100))]
     pub multiplier: Option<f64>,
-    /// How far a wait may be off, either way, as a part of itself; 0.25, if there is none.
+    /// The random deviation of a delay in both directions, as a fraction of it; 0.25 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 1))]
     pub jitter_percent: Option<f64>,
@@ -140,7 +141,7 @@ impl RetryPolicyBody {
 }
 
 impl SubmitBody {
-    /// The engine's form.
+    /// Converts to the engine's request.
     pub fn into_request(self) -> Result<SubmitRequest, EngineError> {
         let available = when("available_at", self.available_at, "delay_ms", self.delay_ms)?;
         let expires = when(
@@ -157,7 +158,7 @@ impl SubmitBody {
             }),
             None if self.idempotency_scope.is_some() || self.idempotency_window_ms.is_some() => {
                 return Err(EngineError::BadRequest(
-                    "idempotency_scope and idempotency_window_ms mean nothing without idempotency_key"
+                    "idempotency_scope and idempotency_window_ms require idempotency_key"
                         .to_owned(),
                 ));
             }
@@ -183,7 +184,7 @@ impl SubmitBody {
         })
     }
 
-    /// The form of the API. What has the default of the data model is left out.
+    /// Converts from the engine's request. Fields with default values are omitted.
     pub fn from_request(request: SubmitRequest) -> Self {
         let (available_at, delay_ms) = match request.available {
             When::Now => (None, None),
@@ -198,7 +199,7 @@ impl SubmitBody {
         };
         let (key, scope, window_ms) = match request.idempotency {
             None => (None, None, None),
-            Some(known) => (Some(known.key), Some(known.scope), known.window_ms),
+            Some(request) => (Some(request.key), Some(request.scope), request.window_ms),
         };
         Self {
             id: request.id,
@@ -245,18 +246,18 @@ fn when(
     }
 }
 
-/// A task that is there.
+/// A submitted task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct SubmittedAnswer {
-    /// The task: the first one, if this submit was a second copy.
+pub struct SubmitResponse {
+    /// The task; the existing one if this submit is a duplicate.
     #[cfg_attr(feature = "openapi", schema(value_type = schema::TaskRecord))]
     pub task: Task,
-    /// Whether it was there before.
+    /// Whether the task existed before.
     pub duplicate: bool,
 }
 
-impl From<Submitted> for SubmittedAnswer {
+impl From<Submitted> for SubmitResponse {
     fn from(submitted: Submitted) -> Self {
         Self {
             task: submitted.task,
@@ -265,32 +266,32 @@ impl From<Submitted> for SubmittedAnswer {
     }
 }
 
-impl From<SubmittedAnswer> for Submitted {
-    fn from(answer: SubmittedAnswer) -> Self {
+impl From<SubmitResponse> for Submitted {
+    fn from(response: SubmitResponse) -> Self {
         Self {
-            task: answer.task,
-            duplicate: answer.duplicate,
+            task: response.task,
+            duplicate: response.duplicate,
         }
     }
 }
 
-/// What became of one submit of an array: the task, or why there is none.
+/// The result of one submit of an array: the task, or a problem.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct SubmitAnswer {
-    /// The task, if it is there.
+pub struct SubmitResult {
+    /// The task, if the submit succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::TaskRecord>))]
     pub task: Option<Task>,
-    /// Whether it was there before.
+    /// Whether the task existed before.
     #[serde(default)]
     pub duplicate: bool,
-    /// Why it is not.
+    /// The problem, if the submit failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
 }
 
-impl From<Result<Submitted, Box<Problem>>> for SubmitAnswer {
+impl From<Result<Submitted, Box<Problem>>> for SubmitResult {
     fn from(result: Result<Submitted, Box<Problem>>) -> Self {
         match result {
             Ok(submitted) => Self {
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_back_as_they_were() {
+    fn requests_round_trip() {
         let plain =
             SubmitRequest::new("t".parse().unwrap(), Json::parse("{\"n\": 1.10 }").unwrap());
         assert_eq!(round_trip(&plain), plain);
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_and_misspellings_are_refused() {
+    fn contradictions_and_misspellings_are_rejected() {
         let parse = |text: &str| {
             serde_json::from_str::<SubmitBody>(text)
                 .map_err(|error| error.to_string())

@@ -1,11 +1,11 @@
-//! Durations and numbers in buckets, counted without a lock.
+//! Lock-free histograms of durations and sizes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::text::Text;
+use super::text::PrometheusText;
 
-/// Upper bounds in microseconds: from a request in memory to a task that waited for a day.
+/// Upper bounds in microseconds: from a request served from memory to a task that waited for a day.
 const DURATIONS_US: [u64; 18] = [
     1_000,
     2_000,
@@ -26,12 +26,12 @@ const DURATIONS_US: [u64; 18] = [
     3_600_000_000,
     86_400_000_000,
 ];
-/// Upper bounds of numbers: from one alone to more than a commit takes in.
-const NUMBERS: [u64; 13] = [
+/// Upper bounds of sizes: from one to more than a commit contains.
+const SIZES: [u64; 13] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000,
 ];
 
-/// How long something takes.
+/// A histogram of durations.
 #[derive(Debug)]
 pub(crate) struct Histogram(Buckets);
 
@@ -47,18 +47,18 @@ impl Histogram {
         self.0.observe(micros);
     }
 
-    pub(super) fn write(&self, text: &mut Text, name: &str, help: &str) {
+    pub(super) fn write(&self, text: &mut PrometheusText, name: &str, help: &str) {
         self.0.write(text, name, help, seconds);
     }
 }
 
-/// How many there are of something.
+/// A histogram of sizes.
 #[derive(Debug)]
 pub(crate) struct SizeHistogram(Buckets);
 
 impl Default for SizeHistogram {
     fn default() -> Self {
-        Self(Buckets::new(&NUMBERS))
+        Self(Buckets::new(&SIZES))
     }
 }
 
@@ -67,7 +67,7 @@ impl SizeHistogram {
         self.0.observe(number as u64);
     }
 
-    pub(super) fn write(&self, text: &mut Text, name: &str, help: &str) {
+    pub(super) fn write(&self, text: &mut PrometheusText, name: &str, help: &str) {
         self.0.write(text, name, help, |number| number.to_string());
     }
 }
@@ -75,7 +75,7 @@ impl SizeHistogram {
 #[derive(Debug)]
 struct Buckets {
     bounds: &'static [u64],
-    /// One for each bound, and one for what is above all of them.
+    /// One count per bound, and one for values above all bounds.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
@@ -90,14 +90,20 @@ impl Buckets {
     }
 
     fn observe(&self, value: u64) {
-        let place = self.bounds.partition_point(|bound| *bound < value);
-        if let Some(count) = self.counts.get(place) {
+        let index = self.bounds.partition_point(|bound| *bound < value);
+        if let Some(count) = self.counts.get(index) {
             count.fetch_add(1, Ordering::Relaxed);
         }
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    fn write(&self, text: &mut Text, name: &str, help: &str, show: impl Fn(u64) -> String) {
+    fn write(
+        &self,
+        text: &mut PrometheusText,
+        name: &str,
+        help: &str,
+        show: impl Fn(u64) -> String,
+    ) {
         text.head(name, help, "histogram");
         let bucket = format!("{name}_bucket");
         let bounds = self.bounds.iter().map(|bound| show(*bound));
@@ -132,7 +138,7 @@ mod tests {
         for millis in [0, 1, 3, 700, 90_000_000] {
             histogram.observe(Duration::from_millis(millis));
         }
-        let mut text = Text::default();
+        let mut text = PrometheusText::default();
         histogram.write(&mut text, "h", "Help.");
         let sizes = SizeHistogram::default();
         for size in [1, 2, 3, 20_000] {

@@ -1,4 +1,4 @@
-//! What a server measures of itself, and how it is written for Prometheus.
+//! The metrics of a server, in Prometheus's format.
 
 mod histogram;
 mod text;
@@ -12,40 +12,40 @@ use qo_engine::watch::Commit;
 use qo_store::wrap::Counts;
 
 pub(crate) use self::histogram::{Histogram, SizeHistogram};
-use self::text::Text;
+use self::text::PrometheusText;
 
-/// How many kinds of requests are told apart. Routes, methods and statuses are few; this is against surprises.
+/// The most combinations of route, method and status. There are few; this is a safeguard.
 const REQUEST_KINDS_MAX: usize = 1_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     requests: Mutex<BTreeMap<(String, String, u16), u64>>,
-    /// How long a request took, waiting on purpose included.
+    /// The duration of requests, including the wait of claims and reads.
     pub(crate) request_seconds: Histogram,
-    /// How long it took until submits were durable.
+    /// The duration until submits were durable.
     pub(crate) submit_seconds: Histogram,
-    /// How long a claim took that found something, waiting included.
+    /// The duration of claims that returned tasks, including the wait.
     pub(crate) claim_seconds: Histogram,
-    /// From the time at which tasks were due to their claim.
+    /// From the due time of tasks to their claim.
     pub(crate) wait_seconds: Histogram,
     /// From the claim to the end of the attempt.
     pub(crate) run_seconds: Histogram,
-    /// From the submit to the end of the task.
+    /// From the submit of tasks to their end.
     pub(crate) total_seconds: Histogram,
-    /// From the moment at which a group of changes was handed to the store until it was durable.
+    /// From sending a group of changes to the store until it was durable.
     commit_seconds: Histogram,
-    /// How many callers a commit served.
+    /// The number of callers per commit.
     commit_callers: SizeHistogram,
-    /// How many tasks a commit changed.
+    /// The number of changed tasks per commit.
     commit_tasks: SizeHistogram,
 }
 
-/// What is known from elsewhere when the metrics are written.
-pub(crate) struct Surroundings<'a> {
+/// Values from other parts of the server that are written with the metrics.
+pub(crate) struct ExternalMetrics<'a> {
     pub(crate) stats: Option<&'a Stats>,
     pub(crate) counts: Option<(Counts, f64)>,
     pub(crate) is_leader: bool,
-    /// Which leader this process is, where there are several that could be.
+    /// The epoch of this leader, if several processes could lead.
     pub(crate) epoch: Option<u64>,
     pub(crate) connections: usize,
 }
@@ -60,21 +60,21 @@ impl Metrics {
         }
     }
 
-    /// Learns from a group of changes that is durable.
+    /// Records a durable group of changes.
     pub(crate) fn committed(&self, commit: &Commit) {
         self.commit_seconds.observe(commit.took);
         self.commit_callers.observe(commit.callers);
         self.commit_tasks.observe(commit.tasks);
     }
 
-    /// Learns from a task that was handed out.
+    /// Records a claimed task.
     pub(crate) fn claimed(&self, task: &Task) {
         if let Some(started) = task.started_at {
             self.wait_seconds.observe(started.since(task.available_at));
         }
     }
 
-    /// Learns from a task whose attempt has ended.
+    /// Records a task whose attempt has ended.
     pub(crate) fn ended(&self, task: &Task) {
         let mut events = task.events.iter().rev();
         let end = events.next();
@@ -89,63 +89,60 @@ impl Metrics {
         }
     }
 
-    /// Everything, as Prometheus reads it.
-    pub(crate) fn write(&self, around: &Surroundings<'_>) -> String {
-        let mut text = Text::default();
+    /// All metrics in Prometheus's format.
+    pub(crate) fn write(&self, external: &ExternalMetrics<'_>) -> String {
+        let mut text = PrometheusText::default();
         text.gauge("qo_leader", "Whether this process may serve.");
-        text.sample("qo_leader", &[], u64::from(around.is_leader));
-        if let Some(epoch) = around.epoch {
-            text.gauge(
-                "qo_leader_epoch",
-                "Which leader this process is, counted from the first.",
-            );
+        text.sample("qo_leader", &[], u64::from(external.is_leader));
+        if let Some(epoch) = external.epoch {
+            text.gauge("qo_leader_epoch", "The epoch of this leader.");
             text.sample("qo_leader_epoch", &[], epoch);
         }
-        text.gauge("qo_connections", "Connections that are open.");
-        text.sample("qo_connections", &[], around.connections);
+        text.gauge("qo_connections", "Open connections.");
+        text.sample("qo_connections", &[], external.connections);
         self.write_requests(&mut text);
         for (name, help, histogram) in [
             (
                 "qo_http_request_seconds",
-                "How long requests took, waiting on purpose included.",
+                "Duration of requests, including the wait of claims and reads.",
                 &self.request_seconds,
             ),
             (
                 "qo_submit_seconds",
-                "How long it took until the submits of a request were durable.",
+                "Duration until the submits of a request were durable.",
                 &self.submit_seconds,
             ),
             (
                 "qo_claim_seconds",
-                "How long claims took that found something, waiting included.",
+                "Duration of claims that returned tasks, including the wait.",
                 &self.claim_seconds,
             ),
             (
                 "qo_task_wait_seconds",
-                "From the time at which tasks were due to their claim.",
+                "Time from the due time of tasks to their claim.",
                 &self.wait_seconds,
             ),
             (
                 "qo_task_run_seconds",
-                "From the claim of an attempt to its end.",
+                "Time from the claim of an attempt to its end.",
                 &self.run_seconds,
             ),
             (
                 "qo_task_total_seconds",
-                "From the submit of tasks to their end.",
+                "Time from the submit of tasks to their end.",
                 &self.total_seconds,
             ),
         ] {
             histogram.write(&mut text, name, help);
         }
         self.write_commits(&mut text);
-        if let Some(stats) = around.stats {
+        if let Some(stats) = external.stats {
             write_stats(&mut text, stats);
         }
-        if let Some((counts, dollars)) = &around.counts {
+        if let Some((counts, dollars)) = &external.counts {
             text.counter(
                 "qo_store_requests_total",
-                "Requests to the store, by kind and first part of the key.",
+                "Requests to the store, by operation and key prefix.",
             );
             for (prefix, operation, tally) in counts.iter() {
                 let labels = [("prefix", prefix), ("operation", operation.name())];
@@ -153,29 +150,29 @@ impl Metrics {
             }
             text.counter(
                 "qo_store_dollars_total",
-                "What these requests cost at the prices that the server was told.",
+                "Cost of these requests at the configured prices.",
             );
             text.sample("qo_store_dollars_total", &[], dollars);
         }
         text.finish()
     }
 
-    fn write_commits(&self, text: &mut Text) {
+    fn write_commits(&self, text: &mut PrometheusText) {
         self.commit_seconds.write(
             text,
             "qo_commit_seconds",
-            "From handing a group of changes to the store until it was durable.",
+            "Time from sending a group of changes to the store until it was durable.",
         );
-        self.commit_callers.write(
+        self.commit_callers
+            .write(text, "qo_commit_callers", "Number of callers per commit.");
+        self.commit_tasks.write(
             text,
-            "qo_commit_callers",
-            "How many callers a commit served.",
+            "qo_commit_tasks",
+            "Number of changed tasks per commit.",
         );
-        self.commit_tasks
-            .write(text, "qo_commit_tasks", "How many tasks a commit changed.");
     }
 
-    fn write_requests(&self, text: &mut Text) {
+    fn write_requests(&self, text: &mut PrometheusText) {
         text.counter(
             "qo_http_requests_total",
             "Requests, by route, method and status.",
@@ -193,7 +190,7 @@ impl Metrics {
     }
 }
 
-fn write_stats(text: &mut Text, stats: &Stats) {
+fn write_stats(text: &mut PrometheusText, stats: &Stats) {
     text.gauge("qo_tasks", "Tasks by queue, type and status.");
     for (name, queue) in &stats.queues {
         for (task_type, counts) in &queue.types_by_status {
@@ -207,14 +204,14 @@ fn write_stats(text: &mut Text, stats: &Stats) {
             }
         }
     }
-    text.gauge("qo_queue_paused", "Whether claims pass the queue by.");
+    text.gauge("qo_queue_paused", "Whether the queue is paused.");
     for (name, queue) in &stats.queues {
         let labels = [("queue", name.as_str())];
         text.sample("qo_queue_paused", &labels, u64::from(queue.paused));
     }
     text.gauge(
         "qo_tasks_partial",
-        "Whether only a part of the tasks was counted.",
+        "Whether only some of the tasks were counted.",
     );
     text.sample("qo_tasks_partial", &[], u64::from(stats.partial));
 }

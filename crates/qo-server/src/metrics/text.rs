@@ -1,13 +1,13 @@
-//! The text form of Prometheus, version 0.0.4.
+//! Prometheus's text format, version 0.0.4.
 
 use std::fmt::{Display, Write};
 
 #[derive(Debug, Default)]
-pub(super) struct Text {
+pub(super) struct PrometheusText {
     text: String,
 }
 
-impl Text {
+impl PrometheusText {
     pub(super) fn gauge(&mut self, name: &str, help: &str) {
         self.head(name, help, "gauge");
     }
@@ -17,14 +17,14 @@ impl Text {
     }
 
     pub(super) fn head(&mut self, name: &str, help: &str, kind: &str) {
-        // Writing into a text does not fail.
+        // Writing into a string does not fail.
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
     pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(name);
-        for (place, (label, text)) in labels.iter().enumerate() {
-            let opening = if place == 0 { '{' } else { ',' };
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let opening = if index == 0 { '{' } else { ',' };
             let _ = write!(self.text, "{opening}{label}=\"");
             for character in text.chars() {
                 match character {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let mut text = Text::default();
+        let mut text = PrometheusText::default();
         text.sample("m", &[("a", "x\"y\\z\n"), ("b", "")], 1.5);
         text.sample("m", &[], 2);
         assert_eq!(text.finish(), "m{a=\"x\\\"y\\\\z\\n\",b=\"\"} 1.5\nm 2\n");

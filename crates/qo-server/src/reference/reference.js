@@ -9,7 +9,7 @@ const el = (name, attributes = {}, ...children) => {
 };
 
 // Descriptions mark code with backticks.
-const prose = (text) => text.split("`").map((part, place) => (place % 2 === 1 ? el("code", {}, part) : part));
+const prose = (text) => text.split("`").map((part, index) => (index % 2 === 1 ? el("code", {}, part) : part));
 
 const refName = (schema) => schema.$ref.split("/").pop();
 
@@ -22,8 +22,8 @@ const describe = (schema) => {
   const several = schema.oneOf || schema.anyOf || schema.allOf;
   if (several && several.length > 0) {
     const parts = [];
-    several.forEach((part, place) => {
-      if (place > 0) parts.push(schema.allOf ? " and " : " or ");
+    several.forEach((part, index) => {
+      if (index > 0) parts.push(schema.allOf ? " and " : " or ");
       parts.push(...describe(part));
     });
     return parts;
@@ -71,15 +71,15 @@ const operation = (method, path, op) => {
     );
   }
   if (op.requestBody) article.append(el("p", { class: "quiet" }, "body"), table(["type", "schema"], content(op.requestBody)));
-  // How requests are refused is the same everywhere, and said once.
-  const answers = Object.entries(op.responses)
+  // The error responses are the same for all routes, so they are not listed.
+  const responses = Object.entries(op.responses)
     .filter(([status]) => !status.endsWith("XX"))
-    .map(([status, answer]) => [
+    .map(([status, response]) => [
       el("code", {}, status),
-      prose(answer.description || ""),
-      content(answer).flatMap(([, schema]) => [...schema, " "]),
+      prose(response.description || ""),
+      content(response).flatMap(([, schema]) => [...schema, " "]),
     ]);
-  article.append(el("p", { class: "quiet" }, "answers"), table(["status", "", "schema"], answers));
+  article.append(el("p", { class: "quiet" }, "responses"), table(["status", "", "schema"], responses));
   return article;
 };
 
@@ -87,7 +87,7 @@ const show = (doc) => {
   document.getElementById("title").textContent = doc.info.title + " " + doc.info.version;
   document.getElementById("summary").replaceChildren(
     ...prose(doc.info.description || ""),
-    " Any route may answer 4XX or 5XX with a ",
+    " Any route may respond with 4XX or 5XX and a ",
     el("a", { href: "#schema-Problem" }, "Problem"),
     ".",
   );
@@ -117,8 +117,8 @@ const show = (doc) => {
 };
 
 fetch("/v1/openapi.json")
-  .then((answer) => (answer.ok ? answer.json() : Promise.reject(new Error("the server answered " + answer.status))))
+  .then((response) => (response.ok ? response.json() : Promise.reject(new Error("the server responded with " + response.status))))
   .then(show)
   .catch((error) => {
-    document.getElementById("summary").textContent = "The document could not be shown: " + error.message;
+    document.getElementById("summary").textContent = "Cannot show the document: " + error.message;
   });

@@ -2,40 +2,40 @@
 
 use axum::extract::State;
 use qo::BulkReport;
-use qo_remote::wire::{BulkAnswer, BulkBody, BulkFailure, BulkOperation, REASON_MAX_BYTES};
+use qo_remote::wire::{BulkBody, BulkFailure, BulkOperation, BulkResponse, REASON_MAX_BYTES};
 
-use crate::answer::{Answer, Refusal, json, problem_of};
 use crate::app::App;
 use crate::body::JsonBody;
+use crate::response::{ApiError, ApiResult, json, problem_of};
 
-/// How many failures are named.
+/// The most failures in a response.
 const FAILURES_SHOWN: usize = 100;
 
-/// Do one thing with all tasks that match
+/// Apply an operation to all matching tasks
 ///
-/// With `dry_run` it only counts. Each task is changed on its own, and the answer comes when all were tried; a client that goes away
-/// stops the walk. Asking again goes on where it stopped, because what is done no longer matches.
+/// With `dry_run` it only counts the tasks. Each task is changed separately, and the response comes when all have been processed. The
+/// operation stops if the client goes away. Sending the request again continues, because changed tasks no longer match.
 #[utoipa::path(
     post, path = "/v1/bulk", tag = "operate", operation_id = "bulk", request_body = BulkBody,
-    responses((status = 200, description = "What came of it", body = BulkAnswer))
+    responses((status = 200, description = "The result", body = BulkResponse))
 )]
-pub(crate) async fn bulk(State(app): State<App>, JsonBody(body): JsonBody<BulkBody>) -> Answer {
+pub(crate) async fn bulk(State(app): State<App>, JsonBody(body): JsonBody<BulkBody>) -> ApiResult {
     let reason = body.reason;
     if reason
         .as_ref()
         .is_some_and(|text| text.len() > REASON_MAX_BYTES)
     {
-        return Err(Refusal::bad_request(format!(
-            "the reason has more than {REASON_MAX_BYTES} bytes"
+        return Err(ApiError::bad_request(format!(
+            "the reason is longer than {REASON_MAX_BYTES} bytes"
         )));
     }
     if reason.is_some() && body.operation != BulkOperation::Cancel {
-        return Err(Refusal::bad_request("only a cancel takes a reason"));
+        return Err(ApiError::bad_request("only a cancel can have a reason"));
     }
     let filter = body.filter.into_filter(body.operation);
     let queue = &app.queue;
     if body.dry_run {
-        return json(&BulkAnswer {
+        return json(&BulkResponse {
             dry_run: true,
             matched: queue.count(&filter).await?,
             done: 0,
@@ -44,16 +44,20 @@ pub(crate) async fn bulk(State(app): State<App>, JsonBody(body): JsonBody<BulkBo
             stopped: None,
         });
     }
-    let unheard = |_: &BulkReport| ();
+    let no_progress = |_: &BulkReport| ();
     let report = match body.operation {
-        BulkOperation::Cancel => queue.cancel_all(filter, reason.as_deref(), unheard).await,
-        BulkOperation::Replay => queue.replay_all(filter, unheard).await,
-        BulkOperation::Archive => queue.archive_all(filter, unheard).await,
-        BulkOperation::Unarchive => queue.unarchive_all(filter, unheard).await,
-        BulkOperation::Purge => queue.purge_all(filter, unheard).await,
+        BulkOperation::Cancel => {
+            queue
+                .cancel_all(filter, reason.as_deref(), no_progress)
+                .await
+        }
+        BulkOperation::Replay => queue.replay_all(filter, no_progress).await,
+        BulkOperation::Archive => queue.archive_all(filter, no_progress).await,
+        BulkOperation::Unarchive => queue.unarchive_all(filter, no_progress).await,
+        BulkOperation::Purge => queue.purge_all(filter, no_progress).await,
     };
     let failures = report.failed.iter().take(FAILURES_SHOWN);
-    json(&BulkAnswer {
+    json(&BulkResponse {
         dry_run: false,
         matched: report.matched,
         done: report.done,

@@ -1,4 +1,4 @@
-//! The dashboard, from the files that are part of the program.
+//! The dashboard, whose files are compiled into the program.
 
 use axum::body::Body;
 use axum::extract::Path;
@@ -10,37 +10,37 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use qo_remote::wire::Condition;
 use qo_ui::assets::{self, Asset};
 
-use crate::answer::Refusal;
+use crate::response::ApiError;
 
-/// Leads to the page.
+/// Redirects to the page.
 pub(crate) async fn redirect() -> Redirect {
     Redirect::temporary("/ui/")
 }
 
 /// The page.
 pub(crate) async fn page(headers: HeaderMap) -> Response {
-    answer(assets::find(""), &headers)
+    respond(assets::find(""), &headers)
 }
 
 /// One of its files.
 pub(crate) async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
-    answer(assets::find(&path), &headers)
+    respond(assets::find(&path), &headers)
 }
 
-fn answer(asset: Option<&'static Asset>, asked: &HeaderMap) -> Response {
+fn respond(asset: Option<&'static Asset>, request: &HeaderMap) -> Response {
     let Some(asset) = asset else {
-        let refusal = Refusal::new(Condition::NoRoute, "the dashboard has no such file");
-        return refusal.into_response();
+        let error = ApiError::new(Condition::NoRoute, "the dashboard has no such file");
+        return error.into_response();
     };
-    let is_known = asked
+    let is_unchanged = request
         .get(IF_NONE_MATCH)
         .is_some_and(|tag| tag.as_bytes() == asset.etag().as_bytes());
-    let mut response = Response::new(if is_known {
+    let mut response = Response::new(if is_unchanged {
         Body::empty()
     } else {
         Body::from(asset.bytes)
     });
-    if is_known {
+    if is_unchanged {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
     let headers = response.headers_mut();

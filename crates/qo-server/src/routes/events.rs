@@ -1,4 +1,4 @@
-//! Events as they happen.
+//! The stream of events.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 
-use crate::answer::{Answer, Refusal};
 use crate::app::App;
-use crate::body::Params;
+use crate::body::QueryParams;
+use crate::response::{ApiError, ApiResult};
 
-/// How often a line is sent where nothing happens, so that both sides notice a broken connection.
+/// The interval of keep-alive lines, with which both sides notice a broken connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// Which events to hear.
+/// Which events to receive.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -49,52 +49,58 @@ impl EventsQuery {
     }
 }
 
-/// Listen
+/// Listen to events
 ///
-/// Server-sent events: each change of a task that becomes durable through this process, its maintenance included, as `event: task` with JSON. What other processes
-/// do on the same store is not seen here. A listener that is too slow gets `event: missed` with a number.
+/// Server-sent events: each durable change of a task by this process, including its maintenance, as `event: task` with JSON. Changes by
+/// other processes on the same store are not included. A slow listener gets `event: missed` with the number of missed events.
 #[utoipa::path(
-    get, path = "/v1/events", tag = "look", operation_id = "events", params(EventsQuery),
+    get, path = "/v1/events", tag = "inspect", operation_id = "events", params(EventsQuery),
     responses((status = 200, description = "Events, until either side stops or another process leads", body = String, content_type = "text/event-stream"))
 )]
-pub(crate) async fn events(State(app): State<App>, Params(query): Params<EventsQuery>) -> Answer {
-    let Ok(place) = Arc::clone(&app.listeners).try_acquire_owned() else {
-        return Err(Refusal::new(
+pub(crate) async fn events(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<EventsQuery>,
+) -> ApiResult {
+    let Ok(permit) = Arc::clone(&app.listeners).try_acquire_owned() else {
+        return Err(ApiError::new(
             Condition::Overloaded,
-            "there are as many listeners as the server takes; try again later",
+            "the server has the maximum number of listeners; try again later",
         ));
     };
-    let heard = app.events.listen();
-    let Some(epoch) = app.lead().await else {
+    let receiver = app.events.listen();
+    let Some(epoch) = app.confirm_leader().await else {
         return Err(EngineError::NotLeader.into());
     };
-    let state = (app, heard, query, place);
-    let told = stream::unfold(state, move |(app, mut heard, query, place)| async move {
-        loop {
-            let received = tokio::select! {
-                biased;
-                () = app.stopped() => return None,
-                // What happens from now on happens elsewhere.
-                () = app.led(epoch) => return None,
-                received = heard.recv() => received,
-            };
-            let event = match received {
-                Ok(event) if query.matches(&event) => {
-                    // An event is made of texts and numbers, which can be written.
-                    Event::default()
-                        .event("task")
-                        .json_data(&*event)
-                        .unwrap_or_default()
-                }
-                Ok(_) => continue,
-                Err(RecvError::Lagged(count)) => {
-                    Event::default().event("missed").data(count.to_string())
-                }
-                Err(RecvError::Closed) => return None,
-            };
-            return Some((Ok::<_, Infallible>(event), (app, heard, query, place)));
-        }
-    });
+    let state = (app, receiver, query, permit);
+    let events = stream::unfold(
+        state,
+        move |(app, mut receiver, query, permit)| async move {
+            loop {
+                let received = tokio::select! {
+                    biased;
+                    () = app.stopped() => return None,
+                    // From now on another process makes the changes.
+                    () = app.epoch_ended(epoch) => return None,
+                    received = receiver.recv() => received,
+                };
+                let event = match received {
+                    Ok(event) if query.matches(&event) => {
+                        // An event consists of strings and numbers, so it can always be serialized.
+                        Event::default()
+                            .event("task")
+                            .json_data(&*event)
+                            .unwrap_or_default()
+                    }
+                    Ok(_) => continue,
+                    Err(RecvError::Lagged(count)) => {
+                        Event::default().event("missed").data(count.to_string())
+                    }
+                    Err(RecvError::Closed) => return None,
+                };
+                return Some((Ok::<_, Infallible>(event), (app, receiver, query, permit)));
+            }
+        },
+    );
     let alive = KeepAlive::new().interval(HEARTBEAT).text("alive");
-    Ok(Sse::new(told).keep_alive(alive).into_response())
+    Ok(Sse::new(events).keep_alive(alive).into_response())
 }

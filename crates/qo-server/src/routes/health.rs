@@ -1,4 +1,4 @@
-//! What those ask who run the server: is it there, can it serve, what does it measure.
+//! Liveness, readiness and metrics.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use http::{HeaderValue, StatusCode};
 use qo::Stats;
 use qo_store::runtime::RuntimeExt;
 
-use crate::answer::Answer;
 use crate::app::App;
-use crate::metrics::Surroundings;
+use crate::metrics::ExternalMetrics;
+use crate::response::ApiResult;
 
-/// How old the last look at the store may be, so that health checks cost little.
+/// How long a readiness check is cached, so that health checks cost little.
 const READY_FOR: Duration = Duration::from_secs(5);
 
-/// What was found out not long ago.
+/// Cached results of health checks and task counts.
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
+pub(crate) struct HealthCache {
     ready: Mutex<Option<(Duration, Result<(), String>)>>,
     stats: Mutex<Option<(Duration, Arc<Stats>)>>,
 }
@@ -33,54 +33,54 @@ fn text(status: StatusCode, body: impl Into<Body>) -> Response {
     response
 }
 
-/// Ask whether the process is there
+/// Check liveness
 #[utoipa::path(
     get, path = "/healthz", tag = "run", operation_id = "health", security(()),
-    responses((status = 200, description = "It is", body = String, content_type = "text/plain"))
+    responses((status = 200, description = "The process is running", body = String, content_type = "text/plain"))
 )]
-pub(crate) async fn health() -> Answer {
+pub(crate) async fn health() -> ApiResult {
     Ok(text(StatusCode::OK, "ok\n"))
 }
 
-/// Ask whether the process can serve
+/// Check readiness
 ///
-/// Whether it leads, and whether its store answers.
+/// Whether the process leads and its store responds.
 #[utoipa::path(
     get, path = "/readyz", tag = "run", operation_id = "ready", security(()),
     responses(
-        (status = 200, description = "It can", body = String, content_type = "text/plain"),
-        (status = 503, description = "It cannot, and why", body = String, content_type = "text/plain")
+        (status = 200, description = "The process is ready", body = String, content_type = "text/plain"),
+        (status = 503, description = "The process is not ready, with the reason", body = String, content_type = "text/plain")
     )
 )]
-pub(crate) async fn ready(State(app): State<App>) -> Answer {
-    if app.lead().await.is_none() {
+pub(crate) async fn ready(State(app): State<App>) -> ApiResult {
+    if app.confirm_leader().await.is_none() {
         return Ok(text(
             StatusCode::SERVICE_UNAVAILABLE,
             "standby: another process serves\n",
         ));
     }
     let now = app.runtime().monotonic();
-    let known = lock(&app.findings.ready).clone();
-    let found = match known {
-        Some((at, found)) if now.saturating_sub(at) < READY_FOR => found,
+    let cached = lock(&app.health_cache.ready).clone();
+    let result = match cached {
+        Some((at, result)) if now.saturating_sub(at) < READY_FOR => result,
         _ => {
-            // A task that is not there is found missing by a store that answers.
-            let found = match app.engine().get(app.runtime().new_task_id()).await {
+            // A store that responds reports that this task does not exist.
+            let result = match app.engine().get(app.runtime().new_task_id()).await {
                 Err(error) if !error.is_not_found() => Err(error.to_string()),
                 _ => Ok(()),
             };
-            *lock(&app.findings.ready) = Some((now, found.clone()));
-            found
+            *lock(&app.health_cache.ready) = Some((now, result.clone()));
+            result
         }
     };
-    Ok(match found {
+    Ok(match result {
         Ok(()) => text(StatusCode::OK, "ready\n"),
         Err(error) => {
             tracing::warn!(error, "not ready");
-            // Everybody may ask this, so that the details stay in the log.
+            // This route is public, so the details are only in the log.
             text(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "the store does not answer; the log says more\n",
+                "the store does not respond; see the log\n",
             )
         }
     })
@@ -88,13 +88,13 @@ pub(crate) async fn ready(State(app): State<App>) -> Answer {
 
 /// Read the metrics
 ///
-/// In the text form of Prometheus.
+/// In Prometheus's text format.
 #[utoipa::path(
     get, path = "/metrics", tag = "run", operation_id = "metrics",
     responses((status = 200, description = "The metrics", body = String, content_type = "text/plain"))
 )]
-pub(crate) async fn metrics(State(app): State<App>) -> Answer {
-    let epoch = app.lead().await;
+pub(crate) async fn metrics(State(app): State<App>) -> ApiResult {
+    let epoch = app.confirm_leader().await;
     // A standby has nothing to count.
     let stats = match epoch {
         Some(_) => stats(&app).await,
@@ -105,7 +105,7 @@ pub(crate) async fn metrics(State(app): State<App>) -> Answer {
         let dollars = counts.dollars(&app.prices);
         (counts, dollars)
     });
-    let written = app.metrics.write(&Surroundings {
+    let written = app.metrics.write(&ExternalMetrics {
         stats: stats.as_deref(),
         counts,
         is_leader: epoch.is_some(),
@@ -118,11 +118,11 @@ pub(crate) async fn metrics(State(app): State<App>) -> Answer {
     Ok(response)
 }
 
-/// The numbers of tasks, counted anew if they are too old; none, if they cannot be counted.
+/// The task counts, refreshed if they are too old. `None` if the tasks cannot be counted.
 async fn stats(app: &App) -> Option<Arc<Stats>> {
     let now = app.runtime().monotonic();
-    let known = lock(&app.findings.stats).clone();
-    if let Some((at, stats)) = known
+    let cached = lock(&app.health_cache.stats).clone();
+    if let Some((at, stats)) = cached
         && now.saturating_sub(at) < app.stats_max_age
     {
         return Some(stats);
@@ -130,11 +130,11 @@ async fn stats(app: &App) -> Option<Arc<Stats>> {
     match app.engine().stats().await {
         Ok(stats) => {
             let stats = Arc::new(stats);
-            *lock(&app.findings.stats) = Some((now, Arc::clone(&stats)));
+            *lock(&app.health_cache.stats) = Some((now, Arc::clone(&stats)));
             Some(stats)
         }
         Err(error) => {
-            tracing::warn!(%error, "the tasks were not counted for the metrics");
+            tracing::warn!(%error, "could not count the tasks for the metrics");
             None
         }
     }

@@ -1,4 +1,4 @@
-//! Operations on one task: a row for each, with its path, its body and its description.
+//! Operations on one task, each with its path, body and description.
 
 use axum::extract::State;
 use qo::{EngineError, Operation, Status, Task, TaskId};
@@ -6,29 +6,29 @@ use qo_remote::wire::operation::{
     CancelBody, CompleteBody, FailBody, OperationBody, ProgressBody, ReleaseBody, RenewBody,
     SnoozeBody,
 };
-use qo_remote::wire::{OutcomeAnswer, OutcomeItem, Problem, schema};
+use qo_remote::wire::{OutcomeItem, OutcomeResult, Problem, schema};
 
-use crate::answer::{Answer, Refusal, json, json_of_parts, nothing};
 use crate::app::App;
-use crate::body::{JsonBody, JsonText, MaybeBody, Named};
-use crate::routes::tasks::{parts, size_of};
+use crate::body::{JsonBody, JsonText, OptionalBody, PathParam};
+use crate::response::{ApiError, ApiResult, json, json_results, no_content};
+use crate::routes::tasks::{array_items, size_of};
 
-async fn act(app: &App, id: TaskId, operation: Operation) -> Answer {
-    let origin = Origin::of(&operation);
+async fn act(app: &App, id: TaskId, operation: Operation) -> ApiResult {
+    let kind = OperationKind::of(&operation);
     let task = app.engine().act(id, operation).await?;
-    origin.note(app, &task);
+    kind.record(app, &task);
     json(&task)
 }
 
-/// What counters and listeners need to know of an operation once it is done.
+/// What metrics and events need to know about a completed operation.
 #[derive(Clone, Copy)]
-struct Origin {
+struct OperationKind {
     name: &'static str,
     /// Workers present a lease, operators do not.
     is_worker: bool,
 }
 
-impl Origin {
+impl OperationKind {
     fn of(operation: &Operation) -> Self {
         Self {
             name: operation.name(),
@@ -36,12 +36,12 @@ impl Origin {
         }
     }
 
-    fn note(self, app: &App, task: &Task) {
+    fn record(self, app: &App, task: &Task) {
         if self.is_worker && task.status != Status::Running {
             app.metrics.ended(task);
         }
         if self.name != "renew" {
-            app.events.tell(self.name, task);
+            app.events.publish(self.name, task);
         }
     }
 }
@@ -57,13 +57,13 @@ macro_rules! operation_route {
         )]
         pub(crate) async fn $name(
             State(app): State<App>,
-            Named(id): Named<TaskId>,
+            PathParam(id): PathParam<TaskId>,
             JsonBody(body): JsonBody<$body>,
-        ) -> Answer {
+        ) -> ApiResult {
             act(&app, id, body.into_operation()?).await
         }
     };
-    ($(#[doc = $doc:literal])* $name:ident, $path:literal, $tag:literal, maybe $body:ident) => {
+    ($(#[doc = $doc:literal])* $name:ident, $path:literal, $tag:literal, optional $body:ident) => {
         $(#[doc = $doc])*
         #[utoipa::path(
             post, path = $path, tag = $tag, request_body = Option<$body>,
@@ -72,9 +72,9 @@ macro_rules! operation_route {
         )]
         pub(crate) async fn $name(
             State(app): State<App>,
-            Named(id): Named<TaskId>,
-            MaybeBody(body): MaybeBody<$body>,
-        ) -> Answer {
+            PathParam(id): PathParam<TaskId>,
+            OptionalBody(body): OptionalBody<$body>,
+        ) -> ApiResult {
             act(&app, id, body.into_operation()?).await
         }
     };
@@ -85,7 +85,7 @@ macro_rules! operation_route {
             params(("id" = schema::Id, Path, description = "The task")),
             responses((status = 200, description = "The task as it is now", body = schema::TaskRecord))
         )]
-        pub(crate) async fn $name(State(app): State<App>, Named(id): Named<TaskId>) -> Answer {
+        pub(crate) async fn $name(State(app): State<App>, PathParam(id): PathParam<TaskId>) -> ApiResult {
             act(&app, id, Operation::$operation).await
         }
     };
@@ -100,25 +100,25 @@ operation_route!(
 operation_route!(
     /// Fail an attempt
     ///
-    /// The task is retried or fails for good, depending on the kind of the failure and on the retries that are left.
+    /// The task is retried or fails permanently, depending on the kind of the failure and the remaining retries.
     fail, "/v1/tasks/{id}/fail", "work", FailBody
 );
 operation_route!(
     /// Release a task
     ///
-    /// Gives it back at once. This does not count against its retries.
+    /// Returns the task to the queue at once. This does not count as a retry.
     release, "/v1/tasks/{id}/release", "work", ReleaseBody
 );
 operation_route!(
     /// Renew a lease
     ///
-    /// `cancel_requested` of the response says whether the task is to be cancelled.
+    /// `cancel_requested` in the response tells whether the attempt should stop.
     renew, "/v1/tasks/{id}/renew", "work", RenewBody
 );
 operation_route!(
     /// Snooze a task
     ///
-    /// Postpones it. This does not count against its retries.
+    /// Delays the task. This does not count as a retry.
     snooze, "/v1/tasks/{id}/snooze", "work", SnoozeBody
 );
 operation_route!(
@@ -128,25 +128,25 @@ operation_route!(
 operation_route!(
     /// Cancel a task
     ///
-    /// A pending task at once, a running task by asking its worker to stop.
-    cancel, "/v1/tasks/{id}/cancel", "operate", maybe CancelBody
+    /// Cancels a pending task at once, and requests the worker of a running task to stop.
+    cancel, "/v1/tasks/{id}/cancel", "operate", optional CancelBody
 );
 operation_route!(
     /// Run a task now
     ///
-    /// Makes a pending task due that waits for its time: a delay, a retry or a snooze.
+    /// Makes a pending task due at once that waits for a delay, a retry or a snooze.
     run_now, "/v1/tasks/{id}/run_now", "operate", = RunNow
 );
 operation_route!(
     /// Replay a task
     ///
-    /// Starts a finished task over.
+    /// Starts a finished task again.
     replay, "/v1/tasks/{id}/replay", "operate", = Replay
 );
 operation_route!(
     /// Archive a task
     ///
-    /// A finished task.
+    /// The task must be finished.
     archive, "/v1/tasks/{id}/archive", "operate", = Archive
 );
 operation_route!(
@@ -156,59 +156,61 @@ operation_route!(
 
 /// Purge a task
 ///
-/// Removes a finished task for good, with its payloads and its versions.
+/// Deletes a finished task permanently, with its payloads and versions.
 #[utoipa::path(
     delete, path = "/v1/tasks/{id}", tag = "operate", operation_id = "purge",
     params(("id" = schema::Id, Path, description = "The task")),
-    responses((status = 204, description = "It is gone"))
+    responses((status = 204, description = "The task is deleted"))
 )]
-pub(crate) async fn purge(State(app): State<App>, Named(id): Named<TaskId>) -> Answer {
+pub(crate) async fn purge(State(app): State<App>, PathParam(id): PathParam<TaskId>) -> ApiResult {
     app.engine().purge(id).await?;
-    Ok(nothing())
+    Ok(no_content())
 }
 
 /// Report many outcomes
 ///
-/// An array of up to 1,000. Each has a result of its own, in order: a failure of one says nothing about the others.
+/// An array of up to 1,000 items. The response has one result per item, in order; the failure of one does not affect the others.
 #[utoipa::path(
     post, path = "/v1/outcomes", tag = "work", operation_id = "outcomes", request_body = Vec<OutcomeItem>,
-    responses((status = 200, description = "A result for each", body = Vec<OutcomeAnswer>))
+    responses((status = 200, description = "The results", body = Vec<OutcomeResult>))
 )]
-pub(crate) async fn outcomes(State(app): State<App>, body: JsonText) -> Answer {
-    let parts: Vec<Result<OutcomeItem, Refusal>> = parts(&body)?;
-    let mut operations = Vec::with_capacity(parts.len());
-    // For each item whether its operation was valid.
-    let mut known = Vec::with_capacity(parts.len());
-    for part in parts {
-        let read = part.and_then(|item| {
+pub(crate) async fn outcomes(State(app): State<App>, body: JsonText) -> ApiResult {
+    let items: Vec<Result<OutcomeItem, ApiError>> = array_items(&body)?;
+    let mut operations = Vec::with_capacity(items.len());
+    // For each item its kind, or the error if the item is invalid.
+    let mut parsed = Vec::with_capacity(items.len());
+    for item in items {
+        let item = item.and_then(|item| {
             let omits_input = item.omit_input;
             let (id, operation) = item.into_operation()?;
             Ok((omits_input, id, operation))
         });
-        known.push(read.map(|(omits_input, id, operation)| {
-            let origin = Origin::of(&operation);
+        parsed.push(item.map(|(omits_input, id, operation)| {
+            let kind = OperationKind::of(&operation);
             operations.push((id, operation));
-            (omits_input, origin)
+            (omits_input, kind)
         }));
     }
     let mut results = app.engine().act_many(operations).await.into_iter();
-    let answers: Vec<OutcomeAnswer> = known
+    let outcome_results: Vec<OutcomeResult> = parsed
         .into_iter()
-        .map(|known| {
-            let result = known.and_then(|(omits_input, origin)| {
+        .map(|item| {
+            let result = item.and_then(|(omits_input, kind)| {
                 let task = results.next().unwrap_or(Err(EngineError::Closed))?;
-                origin.note(&app, &task);
+                kind.record(&app, &task);
                 Ok(if omits_input {
                     task.without_input()
                 } else {
                     task
                 })
             });
-            let result: Result<Task, Box<Problem>> = result.map_err(|refusal: Refusal| refusal.0);
-            OutcomeAnswer::from(result)
+            let result: Result<Task, Box<Problem>> = result.map_err(|error: ApiError| error.0);
+            OutcomeResult::from(result)
         })
         .collect();
-    let bytes = answers.iter().filter_map(|answer| answer.task.as_ref());
-    let bytes = bytes.map(size_of).sum();
-    json_of_parts(bytes, &answers, |answer| answer.problem.as_ref())
+    let tasks = outcome_results
+        .iter()
+        .filter_map(|result| result.task.as_ref());
+    let bytes = tasks.map(size_of).sum();
+    json_results(bytes, &outcome_results, |result| result.problem.as_ref())
 }

@@ -1,23 +1,26 @@
-//! Looking at queues, workers and the server itself.
+//! Reads queues, workers and the server itself.
 
 use axum::Extension;
 use axum::extract::State;
 use qo::WorkerInfo;
-use qo_remote::wire::{Info, StatsAnswer, schema};
+use qo_remote::wire::{Info, StatsResponse, schema};
 use serde::Serialize;
 
-use crate::answer::{Answer, json};
 use crate::app::App;
+use crate::response::{ApiResult, json};
 use crate::tokens::Caller;
 
-/// Ask who answers
+/// Describe the server
 ///
-/// The version, the queue's time, the limits, and what the caller's token allows.
+/// The version, the queue's time, the limits, and the scopes of the caller's token.
 #[utoipa::path(
-    get, path = "/v1/info", tag = "look", operation_id = "info",
-    responses((status = 200, description = "Who answers", body = Info))
+    get, path = "/v1/info", tag = "inspect", operation_id = "info",
+    responses((status = 200, description = "The server", body = Info))
 )]
-pub(crate) async fn info(State(app): State<App>, Extension(caller): Extension<Caller>) -> Answer {
+pub(crate) async fn info(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> ApiResult {
     json(&Info {
         service: "qo".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -30,13 +33,13 @@ pub(crate) async fn info(State(app): State<App>, Extension(caller): Extension<Ca
 
 /// Count tasks
 ///
-/// By queue, status and type. In direct mode this reads the tasks, and costs accordingly.
+/// By queue, status and type. In direct mode this reads all tasks, which costs store requests.
 #[utoipa::path(
-    get, path = "/v1/stats", tag = "look", operation_id = "stats",
-    responses((status = 200, description = "How many there are", body = StatsAnswer))
+    get, path = "/v1/stats", tag = "inspect", operation_id = "stats",
+    responses((status = 200, description = "The counts", body = StatsResponse))
 )]
-pub(crate) async fn stats(State(app): State<App>) -> Answer {
-    json(&StatsAnswer::from(app.engine().stats().await?))
+pub(crate) async fn stats(State(app): State<App>) -> ApiResult {
+    json(&StatsResponse::from(app.engine().stats().await?))
 }
 
 #[derive(Serialize)]
@@ -44,12 +47,12 @@ struct Workers {
     workers: Vec<WorkerInfo>,
 }
 
-/// Look at the workers
+/// List workers
 #[utoipa::path(
-    get, path = "/v1/workers", tag = "look", operation_id = "workers",
-    responses((status = 200, description = "Those that said that they are there", body = schema::WorkersAnswer))
+    get, path = "/v1/workers", tag = "inspect", operation_id = "workers",
+    responses((status = 200, description = "The registered workers", body = schema::WorkersResponse))
 )]
-pub(crate) async fn workers(State(app): State<App>) -> Answer {
+pub(crate) async fn workers(State(app): State<App>) -> ApiResult {
     let workers = app.engine().workers().await?;
     json(&Workers { workers })
 }

@@ -1,12 +1,12 @@
-//! Pausing and resuming queues.
+//! Pauses and resumes queues.
 
 use axum::extract::State;
 use qo::QueueName;
 use qo_remote::wire::schema;
 
-use crate::answer::{Answer, nothing};
 use crate::app::App;
-use crate::body::Named;
+use crate::body::PathParam;
+use crate::response::{ApiResult, no_content};
 
 /// Pause a queue
 ///
@@ -14,20 +14,26 @@ use crate::body::Named;
 #[utoipa::path(
     post, path = "/v1/queues/{queue}/pause", tag = "operate", operation_id = "pause",
     params(("queue" = schema::Name, Path, description = "The queue")),
-    responses((status = 204, description = "It is paused"))
+    responses((status = 204, description = "The queue is paused"))
 )]
-pub(crate) async fn pause(State(app): State<App>, Named(queue): Named<QueueName>) -> Answer {
+pub(crate) async fn pause(
+    State(app): State<App>,
+    PathParam(queue): PathParam<QueueName>,
+) -> ApiResult {
     app.engine().pause(&queue).await?;
-    Ok(nothing())
+    Ok(no_content())
 }
 
 /// Resume a queue
 #[utoipa::path(
     post, path = "/v1/queues/{queue}/resume", tag = "operate", operation_id = "resume",
     params(("queue" = schema::Name, Path, description = "The queue")),
-    responses((status = 204, description = "It is served"))
+    responses((status = 204, description = "The queue is not paused any more"))
 )]
-pub(crate) async fn resume(State(app): State<App>, Named(queue): Named<QueueName>) -> Answer {
+pub(crate) async fn resume(
+    State(app): State<App>,
+    PathParam(queue): PathParam<QueueName>,
+) -> ApiResult {
     app.engine().resume(&queue).await?;
-    Ok(nothing())
+    Ok(no_content())
 }

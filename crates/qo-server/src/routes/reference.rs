@@ -1,7 +1,7 @@
-//! The OpenAPI document, and the page that shows it.
+//! The OpenAPI document and the page that shows it.
 //!
-//! The page is made of three files that are part of the program: it works without the internet, and its policy lets it load nothing
-//! else.
+//! The page consists of three files that are compiled into the program: it works without internet access, and its content security
+//! policy forbids to load anything else.
 
 use std::sync::OnceLock;
 
@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
 use http::{HeaderValue, StatusCode};
 
-use crate::answer::{Answer, raw_json};
 use crate::openapi;
+use crate::response::{ApiResult, raw_json};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -31,8 +31,8 @@ fn file(content_type: &'static str, text: &'static str) -> Response {
     get, path = "/v1/openapi.json", tag = "run", operation_id = "document", security(()),
     responses((status = 200, description = "The OpenAPI document", body = serde_json::Value))
 )]
-pub(crate) async fn document() -> Answer {
-    // It is the same for as long as the process runs.
+pub(crate) async fn document() -> ApiResult {
+    // The document does not change while the process runs.
     static TEXT: OnceLock<Bytes> = OnceLock::new();
     let text = TEXT.get_or_init(|| {
         let text = openapi::document().to_json().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Submitting tasks, and looking at them.
+//! Submits and reads tasks.
 
 use std::time::Duration;
 
@@ -15,67 +15,75 @@ use qo::{Error, Event, IdempotencyKey, Json, Task, TaskId};
 use qo_core::{Payload, TraceParent};
 use qo_remote::wire::query::PAGE_DEFAULT;
 use qo_remote::wire::{
-    BATCH_MAX, BytesPayload, IDEMPOTENCY_HEADER, ListQuery, PageAnswer, SubmitAnswer, SubmitBody,
-    SubmittedAnswer, TRACE_HEADER, VERSIONS_MAX, VersionsAnswer, VersionsQuery, schema,
+    BATCH_MAX, BytesPayload, IDEMPOTENCY_HEADER, ListQuery, PageResponse, SubmitBody,
+    SubmitResponse, SubmitResult, TRACE_HEADER, VERSIONS_MAX, VersionsQuery, VersionsResponse,
+    schema,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::answer::{Answer, Refusal, json, json_of_parts, json_with, raw_json};
 use crate::app::App;
-use crate::body::{JsonText, Named, Params, parse};
+use crate::body::{JsonText, PathParam, QueryParams, parse};
+use crate::response::{
+    ApiError, ApiResult, json, json_results, json_with_status, no_content, raw_json,
+};
 
-/// One task to be, or many of them.
+/// One task to submit, or an array of them.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it is there to be described")]
+#[expect(dead_code, reason = "only its schema is used")]
 pub(crate) enum SubmitForm {
     One(Box<SubmitBody>),
     Many(Vec<SubmitBody>),
 }
 
-/// What became of it, or of each of them.
+/// The submitted task, or an array of results.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it is there to be described")]
-pub(crate) enum SubmitResult {
-    One(Box<SubmittedAnswer>),
-    Many(Vec<SubmitAnswer>),
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum SubmitFormResponse {
+    One(Box<SubmitResponse>),
+    Many(Vec<SubmitResult>),
 }
 
 /// Submit tasks
 ///
-/// One, or an array of up to 1,000. It is durable when it is answered. Of an array, each has its own answer, in order: a failure of one says
-/// nothing about the others. A submit with an id or an idempotency key can be repeated; it returns the first task.
+/// One task, or an array of up to 1,000. A task is durable when the response is sent. For an array, the response has one result per
+/// task, in order; the failure of one does not affect the others. A submit with an id or an idempotency key can be repeated and
+/// returns the first task.
 #[utoipa::path(
     post, path = "/v1/tasks", tag = "tasks", operation_id = "submit",
     params(
-        ("Idempotency-Key" = Option<schema::Key>, Header, description = "Makes a second submit return the task of the first; for a single one"),
-        ("traceparent" = Option<String>, Header, description = "The W3C trace context that the handler goes on with")
+        ("Idempotency-Key" = Option<schema::Key>, Header, description = "A second submit with this key returns the first task; only for a single task"),
+        ("traceparent" = Option<String>, Header, description = "The W3C trace context that the handler continues")
     ),
     request_body = SubmitForm,
     responses(
-        (status = 201, description = "The task is there", body = SubmittedAnswer),
-        (status = 200, description = "It was there before; or the answers to an array", body = SubmitResult)
+        (status = 201, description = "The task was created", body = SubmitResponse),
+        (status = 200, description = "The task existed before, or the results of an array", body = SubmitFormResponse)
     )
 )]
-pub(crate) async fn submit(State(app): State<App>, headers: HeaderMap, body: JsonText) -> Answer {
+pub(crate) async fn submit(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: JsonText,
+) -> ApiResult {
     let started = app.runtime().monotonic();
     let trace = headers
         .get(TRACE_HEADER)
         .and_then(|value| value.to_str().ok()?.parse::<TraceParent>().ok());
-    let answer = if body.is_array() {
+    let response = if body.is_array() {
         submit_many(&app, &headers, &body, trace.as_ref()).await
     } else {
         submit_one(&app, &headers, &body, trace).await
     };
     let took = app.runtime().monotonic().saturating_sub(started);
-    if answer.is_ok() {
+    if response.is_ok() {
         app.metrics.submit_seconds.observe(took);
     }
-    answer
+    response
 }
 
 async fn submit_one(
@@ -83,13 +91,13 @@ async fn submit_one(
     headers: &HeaderMap,
     body: &JsonText,
     trace: Option<TraceParent>,
-) -> Answer {
+) -> ApiResult {
     let mut body: SubmitBody = body.parse()?;
     if let Some(key) = key_of(headers)? {
         match &body.idempotency_key {
             Some(own) if *own != key => {
-                return Err(Refusal::bad_request(
-                    "the header Idempotency-Key and the body's idempotency_key differ; give one of them",
+                return Err(ApiError::bad_request(
+                    "the header Idempotency-Key and the body's idempotency_key differ; use only one of them",
                 ));
             }
             _ => body.idempotency_key = Some(key),
@@ -100,7 +108,7 @@ async fn submit_one(
     request.traceparent = request.traceparent.or(trace);
     let mut submitted = app.engine().submit(request).await?;
     if !submitted.duplicate {
-        app.events.tell("submit", &submitted.task);
+        app.events.publish("submit", &submitted.task);
     }
     let status = if submitted.duplicate {
         StatusCode::OK
@@ -111,7 +119,7 @@ async fn submit_one(
         submitted.task = submitted.task.without_input();
     }
     let location = format!("/v1/tasks/{}", submitted.task.id);
-    let mut response = json_with(status, &SubmittedAnswer::from(submitted))?;
+    let mut response = json_with_status(status, &SubmitResponse::from(submitted))?;
     if let Ok(value) = HeaderValue::from_str(&location) {
         response.headers_mut().insert(LOCATION, value);
     }
@@ -123,58 +131,58 @@ async fn submit_many(
     headers: &HeaderMap,
     body: &JsonText,
     trace: Option<&TraceParent>,
-) -> Answer {
+) -> ApiResult {
     if headers.contains_key(IDEMPOTENCY_HEADER) {
-        return Err(Refusal::bad_request(
-            "the header Idempotency-Key is for a single submit; give each part of an array its own idempotency_key",
+        return Err(ApiError::bad_request(
+            "the header Idempotency-Key is for a single task; set idempotency_key in each item of an array",
         ));
     }
-    let parts: Vec<Result<SubmitBody, Refusal>> = parts(body)?;
-    // Whether each part could be read, and whether its answer is to leave out the input.
-    let mut fates = Vec::with_capacity(parts.len());
-    let mut requests = Vec::with_capacity(parts.len());
-    for part in parts {
-        let read = part.and_then(|body| {
+    let items: Vec<Result<SubmitBody, ApiError>> = array_items(body)?;
+    // For each item whether its result omits the input, or the error if the item is invalid.
+    let mut parsed = Vec::with_capacity(items.len());
+    let mut requests = Vec::with_capacity(items.len());
+    for item in items {
+        let omits_input = item.and_then(|body| {
             let omits_input = body.omit_input;
             let mut request = body.into_request()?;
             request.traceparent = request.traceparent.or_else(|| trace.cloned());
             requests.push(request);
             Ok(omits_input)
         });
-        fates.push(read);
+        parsed.push(omits_input);
     }
     let mut results = app.engine().submit_many(requests).await.into_iter();
     let mut bytes = 0;
-    let answers: Vec<SubmitAnswer> = fates
+    let submit_results: Vec<SubmitResult> = parsed
         .into_iter()
-        .filter_map(|fate| {
-            let result = match fate {
-                Err(refusal) => Err(refusal),
+        .filter_map(|parsed| {
+            let result = match parsed {
+                Err(error) => Err(error),
                 Ok(omits_input) => match results.next()? {
                     Ok(mut submitted) => {
                         if !submitted.duplicate {
-                            app.events.tell("submit", &submitted.task);
+                            app.events.publish("submit", &submitted.task);
                         }
                         if omits_input && !submitted.duplicate {
                             submitted.task = submitted.task.without_input();
                         }
                         Ok(submitted)
                     }
-                    Err(error) => Err(Refusal::from(error)),
+                    Err(error) => Err(ApiError::from(error)),
                 },
             };
-            let answer = SubmitAnswer::from(result.map_err(|refusal| refusal.0));
-            bytes += answer.task.as_ref().map_or(RECORD_BYTES, size_of);
-            Some(answer)
+            let result = SubmitResult::from(result.map_err(|error| error.0));
+            bytes += result.task.as_ref().map_or(RECORD_BYTES, size_of);
+            Some(result)
         })
         .collect();
-    json_of_parts(bytes, &answers, |answer| answer.problem.as_ref())
+    json_results(bytes, &submit_results, |result| result.problem.as_ref())
 }
 
-/// About what a record takes beside its payloads.
+/// The approximate size of a record without its payloads.
 const RECORD_BYTES: usize = 1_024;
 
-/// About what a task takes in an answer.
+/// The approximate size of a task in a response.
 pub(super) fn size_of(task: &Task) -> usize {
     let size = |payload: Payload| match payload {
         Payload::Inline(json) => json.size(),
@@ -183,75 +191,79 @@ pub(super) fn size_of(task: &Task) -> usize {
     RECORD_BYTES + size(task.input()) + task.output().map_or(0, size)
 }
 
-/// The parts of an array. Most arrays are right and are read as a whole; where one is not, each part is read on its own, so that what is
-/// wrong with one says nothing about the others.
-pub(super) fn parts<T: DeserializeOwned>(
+/// The items of an array. Most arrays are valid and are parsed as a whole. Otherwise each item is parsed separately, so that an
+/// invalid item does not affect the others.
+pub(super) fn array_items<T: DeserializeOwned>(
     body: &JsonText,
-) -> Result<Vec<Result<T, Refusal>>, Refusal> {
-    let bounded = |count: usize| {
+) -> Result<Vec<Result<T, ApiError>>, ApiError> {
+    let check_count = |count: usize| {
         if count <= BATCH_MAX {
             return Ok(());
         }
-        Err(Refusal::bad_request(format!(
-            "an array has at most {BATCH_MAX} parts, and this one has {count}; send several"
+        Err(ApiError::bad_request(format!(
+            "an array may have at most {BATCH_MAX} items, but this one has {count}; send several requests"
         )))
     };
-    if let Ok(parts) = body.parse::<Vec<T>>() {
-        bounded(parts.len())?;
-        return Ok(parts.into_iter().map(Ok).collect());
+    if let Ok(items) = body.parse::<Vec<T>>() {
+        check_count(items.len())?;
+        return Ok(items.into_iter().map(Ok).collect());
     }
-    let parts: Vec<&RawValue> = body.borrow()?;
-    bounded(parts.len())?;
-    let read = parts.into_iter().map(|part| parse(part.get().as_bytes()));
-    Ok(read.collect())
+    let items: Vec<&RawValue> = body.borrow()?;
+    check_count(items.len())?;
+    let parsed = items.into_iter().map(|item| parse(item.get().as_bytes()));
+    Ok(parsed.collect())
 }
 
-fn key_of(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Refusal> {
+fn key_of(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiError> {
     let Some(value) = headers.get(IDEMPOTENCY_HEADER) else {
         return Ok(None);
     };
     let text = value
         .to_str()
-        .map_err(|_| Refusal::bad_request("the header Idempotency-Key is not plain text"))?;
-    // Some clients write it as a quoted string.
+        .map_err(|_| ApiError::bad_request("the header Idempotency-Key is not plain ASCII text"))?;
+    // Some clients send it as a quoted string.
     let text = text
         .strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'))
         .unwrap_or(text);
-    let key = IdempotencyKey::new(text).map_err(|error| Refusal::bad_request(error.to_string()))?;
+    let key =
+        IdempotencyKey::new(text).map_err(|error| ApiError::bad_request(error.to_string()))?;
     Ok(Some(key))
 }
 
 /// List tasks
 ///
-/// Page by page: `next` is the `cursor` of the page after. The order is the store's own.
+/// Page by page: `next` is the `cursor` of the next page. The order is the store's.
 #[utoipa::path(
     get, path = "/v1/tasks", tag = "tasks", operation_id = "list", params(ListQuery),
-    responses((status = 200, description = "A part of the tasks that match", body = PageAnswer))
+    responses((status = 200, description = "A page of the matching tasks", body = PageResponse))
 )]
-pub(crate) async fn list(State(app): State<App>, Params(query): Params<ListQuery>) -> Answer {
+pub(crate) async fn list(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<ListQuery>,
+) -> ApiResult {
     let filter = query.filter()?;
     let limit = query.limit()?;
     let page = app
         .engine()
         .list(&filter, query.cursor.as_deref(), limit)
         .await?;
-    json(&PageAnswer::from(page))
+    json(&PageResponse::from(page))
 }
 
-/// How to look at a task.
+/// How to read a task.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct TaskQuery {
-    /// Wait so long for the task to come to its end. The server cuts it to its own limit.
+    /// How long to wait for the task to finish, in milliseconds. The server caps it at its own limit.
     #[serde(default)]
     wait_ms: Option<u64>,
 }
 
-/// Look at a task
+/// Read a task
 ///
-/// With `wait_ms` the answer comes when the task has come to its end, or when that time is over.
+/// With `wait_ms` the response comes when the task has finished or that time is over.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}", tag = "tasks", operation_id = "read",
     params(("id" = schema::Id, Path, description = "The task"), TaskQuery),
@@ -259,9 +271,9 @@ pub(crate) struct TaskQuery {
 )]
 pub(crate) async fn read(
     State(app): State<App>,
-    Named(id): Named<TaskId>,
-    Params(query): Params<TaskQuery>,
-) -> Answer {
+    PathParam(id): PathParam<TaskId>,
+    QueryParams(query): QueryParams<TaskQuery>,
+) -> ApiResult {
     let Some(wait_ms) = query.wait_ms else {
         return json(&app.engine().get(id).await?);
     };
@@ -278,19 +290,19 @@ pub(crate) async fn read(
     }
 }
 
-/// In which form to give a payload.
+/// The form of a payload.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PayloadQuery {
-    /// Give bytes as bytes, with their content type, and not as the JSON in which they are kept.
+    /// Returns a binary payload as bytes with its content type, not in its stored JSON form.
     #[serde(default)]
     raw: Option<bool>,
 }
 
 /// Read a task's input
 ///
-/// To the byte, wherever it is kept.
+/// Byte for byte, wherever it is stored.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}/input", tag = "tasks", operation_id = "input",
     params(("id" = schema::Id, Path, description = "The task"), PayloadQuery),
@@ -298,9 +310,9 @@ pub(crate) struct PayloadQuery {
 )]
 pub(crate) async fn input(
     State(app): State<App>,
-    Named(id): Named<TaskId>,
-    Params(query): Params<PayloadQuery>,
-) -> Answer {
+    PathParam(id): PathParam<TaskId>,
+    QueryParams(query): QueryParams<PayloadQuery>,
+) -> ApiResult {
     let task = app.engine().get(id).await?;
     let input = app.engine().input(&task).await?;
     payload(&input, &query)
@@ -308,41 +320,41 @@ pub(crate) async fn input(
 
 /// Read a task's output
 ///
-/// To the byte, wherever it is kept; 204, if the task has none.
+/// Byte for byte, wherever it is stored; 204 if the task has none.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}/output", tag = "tasks", operation_id = "output",
     params(("id" = schema::Id, Path, description = "The task"), PayloadQuery),
     responses(
         (status = 200, description = "The output", content((schema::AnyJson = "application/json"), (Vec<u8> = "*/*"))),
-        (status = 204, description = "There is none")
+        (status = 204, description = "The task has no output")
     )
 )]
 pub(crate) async fn output(
     State(app): State<App>,
-    Named(id): Named<TaskId>,
-    Params(query): Params<PayloadQuery>,
-) -> Answer {
+    PathParam(id): PathParam<TaskId>,
+    QueryParams(query): QueryParams<PayloadQuery>,
+) -> ApiResult {
     let task = app.engine().get(id).await?;
     match app.engine().output(&task).await? {
         Some(output) => payload(&output, &query),
-        None => Ok(crate::answer::nothing()),
+        None => Ok(no_content()),
     }
 }
 
-fn payload(json: &Json, query: &PayloadQuery) -> Answer {
+fn payload(json: &Json, query: &PayloadQuery) -> ApiResult {
     if query.raw != Some(true) {
         return Ok(raw_json(StatusCode::OK, json.as_str().to_owned()));
     }
-    let refuse =
-        || Refusal::bad_request("this payload is JSON, not bytes; ask for it without `raw`");
-    let bytes = BytesPayload::from_json(json).ok_or_else(refuse)?;
-    let body = STANDARD.decode(&bytes.base64).map_err(|_| refuse())?;
-    let content_type = HeaderValue::from_str(&bytes.content_type).map_err(|_| refuse())?;
+    let not_binary =
+        || ApiError::bad_request("this payload is JSON, not bytes; request it without `raw`");
+    let bytes = BytesPayload::from_json(json).ok_or_else(not_binary)?;
+    let body = STANDARD.decode(&bytes.base64).map_err(|_| not_binary())?;
+    let content_type = HeaderValue::from_str(&bytes.content_type).map_err(|_| not_binary())?;
     let mut response = Response::new(Body::from(body));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content_type);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Whoever submits a task chooses these bytes: no browser may run them in the server's name.
+    // The submitter of a task chooses these bytes: a browser must not run them in the server's origin.
     headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     headers.insert(
         CONTENT_SECURITY_POLICY,
@@ -356,38 +368,38 @@ struct Events {
     events: Vec<Event>,
 }
 
-/// Read what happened to a task
+/// Read the history of a task
 ///
 /// The newest 64 changes, oldest first.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}/history", tag = "tasks", operation_id = "history",
     params(("id" = schema::Id, Path, description = "The task")),
-    responses((status = 200, description = "The events", body = schema::HistoryAnswer))
+    responses((status = 200, description = "The events", body = schema::HistoryResponse))
 )]
-pub(crate) async fn history(State(app): State<App>, Named(id): Named<TaskId>) -> Answer {
+pub(crate) async fn history(State(app): State<App>, PathParam(id): PathParam<TaskId>) -> ApiResult {
     let events = app.engine().history(id).await?;
     json(&Events { events })
 }
 
 /// Read the stored versions of a task
 ///
-/// Oldest first, where the store keeps them; 409 where it does not.
+/// Oldest first, if the store keeps versions; otherwise 409.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}/versions", tag = "tasks", operation_id = "versions",
     params(("id" = schema::Id, Path, description = "The task"), VersionsQuery),
-    responses((status = 200, description = "The versions", body = VersionsAnswer))
+    responses((status = 200, description = "The versions", body = VersionsResponse))
 )]
 pub(crate) async fn versions(
     State(app): State<App>,
-    Named(id): Named<TaskId>,
-    Params(query): Params<VersionsQuery>,
-) -> Answer {
+    PathParam(id): PathParam<TaskId>,
+    QueryParams(query): QueryParams<VersionsQuery>,
+) -> ApiResult {
     let limit = query.limit.unwrap_or(PAGE_DEFAULT);
     if !(1..=VERSIONS_MAX).contains(&limit) {
-        return Err(Refusal::bad_request(format!(
+        return Err(ApiError::bad_request(format!(
             "limit must be 1 to {VERSIONS_MAX}"
         )));
     }
     let versions = app.engine().versions(id, limit).await?;
-    json(&VersionsAnswer::from(versions))
+    json(&VersionsResponse::from(versions))
 }

@@ -3,45 +3,45 @@
 use axum::Extension;
 use axum::extract::State;
 use qo::{Task, WorkerId, WorkerInfo};
-use qo_remote::wire::{ClaimAnswer, ClaimBody, schema};
+use qo_remote::wire::{ClaimBody, ClaimResponse, schema};
 
-use crate::answer::{Answer, Refusal, json, json_of_about, nothing};
 use crate::app::App;
-use crate::body::{JsonBody, Named};
-use crate::claims::Name;
-use crate::middleware::RequestName;
+use crate::body::{JsonBody, PathParam};
+use crate::claims::ClaimKey;
+use crate::middleware::RequestId;
+use crate::response::{ApiError, ApiResult, json, json_with_capacity, no_content};
 use crate::routes::tasks::size_of;
 use crate::tokens::Caller;
 
 /// Claim tasks
 ///
-/// Hands out what is due, the most urgent first, and waits for the first one up to `wait_ms`. A request that is repeated with the same
-/// `X-Request-Id` within ten seconds gets the same tasks again. Tasks of a client that has gone are given back after five.
+/// Returns due tasks, the most urgent first, and waits up to `wait_ms` for the first one. A request that is repeated with the same
+/// `X-Request-Id` within ten seconds gets the same tasks again. The tasks of a client that has gone are released after five seconds.
 #[utoipa::path(
     post, path = "/v1/claim", tag = "work", operation_id = "claim", request_body = ClaimBody,
-    params(("X-Request-Id" = Option<String>, Header, description = "Names the request, so that it can be repeated")),
-    responses((status = 200, description = "The tasks; none, if there were none in time", body = ClaimAnswer))
+    params(("X-Request-Id" = Option<String>, Header, description = "The id of the request, so that it can be repeated")),
+    responses((status = 200, description = "The tasks; empty if none became due in time", body = ClaimResponse))
 )]
 pub(crate) async fn claim(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Extension(RequestName(request_name)): Extension<RequestName>,
+    Extension(RequestId(request_id)): Extension<RequestId>,
     JsonBody(body): JsonBody<ClaimBody>,
-) -> Answer {
+) -> ApiResult {
     let mut request = body.into_request()?;
     let wait_max_ms = u64::try_from(app.limits.wait_max.as_millis()).unwrap_or(u64::MAX);
     request.wait_ms = request.wait_ms.min(wait_max_ms);
-    let name = Name {
+    let key = ClaimKey {
         token: caller.token,
-        request: request_name,
+        request_id,
     };
     let started = app.runtime().monotonic();
-    let found = tokio::select! {
+    let result = tokio::select! {
         biased;
-        found = app.claims.claim(name, request) => found?,
-        () = app.stopped() => return json(&ClaimAnswer { tasks: Vec::new() }),
+        result = app.claims.claim(key, request) => result?,
+        () = app.stopped() => return json(&ClaimResponse { tasks: Vec::new() }),
     };
-    let tasks = match found.as_ref() {
+    let tasks = match result.as_ref() {
         Ok(tasks) => tasks,
         Err(error) => return Err(error.clone().into()),
     };
@@ -51,44 +51,47 @@ pub(crate) async fn claim(
     }
     for task in tasks {
         app.metrics.claimed(task);
-        app.events.tell("claim", task);
+        app.events.publish("claim", task);
     }
-    json_of_about(tasks.iter().map(size_of).sum(), &Claimed { tasks })
+    json_with_capacity(tasks.iter().map(size_of).sum(), &Claimed { tasks })
 }
 
-/// The answer to a claim, without a copy of its tasks.
+/// The response to a claim, without a copy of its tasks.
 #[derive(serde::Serialize)]
 struct Claimed<'a> {
     tasks: &'a [Task],
 }
 
-/// Say that a worker is there, or still there
+/// Register a worker or renew its registration
 #[utoipa::path(
     put, path = "/v1/workers/{worker}", tag = "work", operation_id = "heartbeat", request_body = schema::WorkerRecord,
     params(("worker" = schema::Name, Path, description = "The worker")),
-    responses((status = 204, description = "It is known"))
+    responses((status = 204, description = "The worker is registered"))
 )]
 pub(crate) async fn heartbeat(
     State(app): State<App>,
-    Named(worker): Named<WorkerId>,
+    PathParam(worker): PathParam<WorkerId>,
     JsonBody(info): JsonBody<WorkerInfo>,
-) -> Answer {
+) -> ApiResult {
     if info.worker_id != worker {
-        return Err(Refusal::bad_request(
-            "the worker_id of the body is not the worker of the path",
+        return Err(ApiError::bad_request(
+            "the body's worker_id differs from the worker in the path",
         ));
     }
     app.engine().heartbeat(&info).await?;
-    Ok(nothing())
+    Ok(no_content())
 }
 
-/// Say that a worker is gone
+/// Deregister a worker
 #[utoipa::path(
     delete, path = "/v1/workers/{worker}", tag = "work", operation_id = "deregister",
     params(("worker" = schema::Name, Path, description = "The worker")),
-    responses((status = 204, description = "It is gone, whether it was there or not"))
+    responses((status = 204, description = "The worker is not registered any more; also if it never was"))
 )]
-pub(crate) async fn deregister(State(app): State<App>, Named(worker): Named<WorkerId>) -> Answer {
+pub(crate) async fn deregister(
+    State(app): State<App>,
+    PathParam(worker): PathParam<WorkerId>,
+) -> ApiResult {
     app.engine().deregister(&worker).await?;
-    Ok(nothing())
+    Ok(no_content())
 }

@@ -1,4 +1,4 @@
-//! Tokens and the object that holds them, from any bytes.
+//! Fuzz target of tokens and their stored object.
 
 #![expect(clippy::missing_panics_doc, reason = "a target fails by panicking")]
 
@@ -6,11 +6,11 @@ use qo_core::Timestamp;
 use qo_engine::fuzz::round_trip;
 
 use super::record::split;
-use super::store::Stored;
+use super::store::StoredTokens;
 
-/// The stored tokens, and a text that may be a token: nothing that was not made here opens anything.
+/// Stored tokens, and a text that may be a token: only a generated token is accepted.
 pub fn tokens(bytes: &[u8]) {
-    let records = round_trip::<Stored>(bytes).map(Stored::into_records);
+    let records = round_trip::<StoredTokens>(bytes).map(StoredTokens::into_records);
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
@@ -18,7 +18,7 @@ pub fn tokens(bytes: &[u8]) {
         assert_eq!(format!("qo_{id}_{secret}"), text);
     }
     for record in records.unwrap_or_default() {
-        // The hash of a secret is not its secret, and neither is anything else that is stored.
+        // Neither the hash of a secret nor any other stored text is the secret.
         for secret in [
             "",
             record.id.as_str(),

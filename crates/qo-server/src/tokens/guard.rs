@@ -1,8 +1,8 @@
-//! What a server holds a request's token against.
+//! Checks the tokens of requests.
 //!
-//! Tokens of a store are read again when a request comes and the last look is older than a few seconds, so that an idle server asks
-//! nothing, and a revoked token stops working within that time. A store that cannot be read leaves what is known in force:
-//! an outage must not lock workers out whose tokens were good a moment ago.
+//! When a request arrives and the last read of the store's tokens is older than a few seconds, they are read again. So an idle server
+//! sends no store requests, and a revoked token stops working within that time. While the store cannot be read, the known tokens stay
+//! valid: an outage must not lock out workers whose tokens were valid a moment ago.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,41 +12,41 @@ use qo_core::Timestamp;
 use qo_store::runtime::Runtime;
 
 use super::record::{Scope, TokenRecord, split};
-use super::store::{Seen, TokenError, TokenStore};
+use super::store::{TokenError, TokenSnapshot, TokenStore};
 
-/// How old the last look at the store's tokens may be.
+/// The maximum age of the tokens that were read from the store.
 const FRESH_FOR: Duration = Duration::from_secs(5);
 
 /// Where the tokens are.
 #[derive(Debug, Clone)]
 pub(crate) enum TokenSource {
-    /// There are none, and nobody needs one.
+    /// There are none, and none is needed.
     Open,
-    /// In the program.
+    /// In memory.
     Given(Vec<TokenRecord>),
-    /// In a store. Without any in it, either everybody is let in or nobody.
+    /// In a store. While it has none, either everyone or no one is allowed.
     Stored {
         store: TokenStore,
         open_while_empty: bool,
     },
 }
 
-/// Who is asking.
+/// The sender of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Caller {
-    /// The public part of the token; empty where none is needed.
+    /// The public part of the token; empty if none is needed.
     pub(crate) token: String,
     pub(crate) scopes: BTreeSet<Scope>,
 }
 
 impl Caller {
-    /// Whether one of these scopes is held. Whoever administrates may do everything.
+    /// Whether the caller has one of these scopes. The scope `admin` includes all others.
     pub(crate) fn may(&self, any_of: &[Scope]) -> bool {
         self.scopes.contains(&Scope::Admin)
             || any_of.iter().any(|scope| self.scopes.contains(scope))
     }
 
-    fn everybody() -> Self {
+    fn anonymous() -> Self {
         Self {
             token: String::new(),
             scopes: Scope::ALL.into(),
@@ -54,11 +54,11 @@ impl Caller {
     }
 }
 
-/// Why a request is not let in.
+/// Why a request is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Barred {
-    /// It has no token, or one that is good for nothing.
-    Unknown(&'static str),
+pub(crate) enum AuthError {
+    /// The token is missing or invalid.
+    InvalidToken(&'static str),
     /// The tokens cannot be read.
     Unreadable(String),
 }
@@ -67,17 +67,17 @@ pub(crate) enum Barred {
 pub(crate) struct Guard {
     source: TokenSource,
     runtime: Arc<dyn Runtime>,
-    known: Mutex<Known>,
-    /// One look at a time.
-    looking: tokio::sync::Mutex<()>,
+    cache: Mutex<TokenCache>,
+    /// Allows one refresh at a time.
+    refreshing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct TokenCache {
     records: Arc<BTreeMap<String, TokenRecord>>,
-    seen: Option<Seen>,
-    looked_at: Option<Duration>,
-    /// Once there were tokens, everybody needs one, also after the last was revoked.
+    snapshot: Option<TokenSnapshot>,
+    refreshed_at: Option<Duration>,
+    /// Whether there has ever been a token. Then every request needs one, even after the last token was revoked.
     had_tokens: bool,
 }
 
@@ -88,18 +88,18 @@ impl Guard {
             TokenSource::Open | TokenSource::Stored { .. } => BTreeMap::new(),
         };
         Self {
-            known: Mutex::new(Known {
+            cache: Mutex::new(TokenCache {
                 had_tokens: !records.is_empty(),
                 records: Arc::new(records),
-                ..Known::default()
+                ..TokenCache::default()
             }),
             source,
             runtime,
-            looking: tokio::sync::Mutex::new(()),
+            refreshing: tokio::sync::Mutex::new(()),
         }
     }
 
-    /// Whether requests come in without a token.
+    /// Whether requests need no token.
     pub(crate) fn is_open(&self) -> bool {
         match &self.source {
             TokenSource::Open => true,
@@ -110,39 +110,39 @@ impl Guard {
         }
     }
 
-    /// Whether there is, or was, a token.
+    /// Whether there has ever been a token.
     pub(crate) fn has_tokens(&self) -> bool {
         self.lock().had_tokens
     }
 
-    /// Reads the tokens, so that a server that cannot says so before it serves.
+    /// Reads the tokens, so that a server that cannot read them fails before it serves.
     pub(crate) async fn start(&self) -> Result<(), TokenError> {
         self.refresh().await
     }
 
-    /// Who holds this token.
+    /// Identifies the holder of a token.
     pub(crate) async fn identify(
         &self,
         token: Option<&str>,
         now: Timestamp,
-    ) -> Result<Caller, Barred> {
+    ) -> Result<Caller, AuthError> {
         if let Err(error) = self.refresh().await {
-            if self.lock().looked_at.is_none() {
-                return Err(Barred::Unreadable(error.to_string()));
+            if self.lock().refreshed_at.is_none() {
+                return Err(AuthError::Unreadable(error.to_string()));
             }
-            tracing::warn!(%error, "the tokens cannot be read; those that are known stay in force");
+            tracing::warn!(%error, "cannot read the tokens; the known ones stay valid");
         }
         if self.is_open() {
-            return Ok(Caller::everybody());
+            return Ok(Caller::anonymous());
         }
         let Some(token) = token else {
-            return Err(Barred::Unknown(
-                "send a token as `Authorization: Bearer qo_...`; `qo token create` makes one",
+            return Err(AuthError::InvalidToken(
+                "send a token as `Authorization: Bearer qo_...`; `qo token create` creates one",
             ));
         };
-        let unknown = Barred::Unknown("the token is unknown, revoked or out of date");
+        let invalid = AuthError::InvalidToken("the token is unknown, revoked or expired");
         let Ok((id, secret)) = split(token) else {
-            return Err(unknown);
+            return Err(invalid);
         };
         let records = Arc::clone(&self.lock().records);
         match records.get(id) {
@@ -150,7 +150,7 @@ impl Guard {
                 token: record.id.clone(),
                 scopes: record.scopes.clone(),
             }),
-            _ => Err(unknown),
+            _ => Err(invalid),
         }
     }
 
@@ -161,31 +161,31 @@ impl Guard {
         if self.is_fresh() {
             return Ok(());
         }
-        let _one_at_a_time = self.looking.lock().await;
+        let _one_at_a_time = self.refreshing.lock().await;
         if self.is_fresh() {
             return Ok(());
         }
-        let seen = self.lock().seen.clone();
-        let looked = store.look(seen).await;
-        let mut known = self.lock();
-        // A failed look counts too, so that an outage is not made worse by one more request per request.
-        if known.looked_at.is_some() || looked.is_ok() {
-            known.looked_at = Some(self.runtime.monotonic());
+        let snapshot = self.lock().snapshot.clone();
+        let refreshed = store.refresh(snapshot).await;
+        let mut cache = self.lock();
+        // A failed refresh counts too, so that during an outage not every request sends a store request.
+        if cache.refreshed_at.is_some() || refreshed.is_ok() {
+            cache.refreshed_at = Some(self.runtime.monotonic());
         }
-        let seen = looked?;
-        known.had_tokens |= !seen.records.is_empty();
-        known.records = Arc::new(by_id(&seen.records));
-        known.seen = Some(seen);
+        let snapshot = refreshed?;
+        cache.had_tokens |= !snapshot.records.is_empty();
+        cache.records = Arc::new(by_id(&snapshot.records));
+        cache.snapshot = Some(snapshot);
         Ok(())
     }
 
     fn is_fresh(&self) -> bool {
-        let looked_at = self.lock().looked_at;
-        looked_at.is_some_and(|then| self.runtime.monotonic().saturating_sub(then) < FRESH_FOR)
+        let refreshed_at = self.lock().refreshed_at;
+        refreshed_at.is_some_and(|then| self.runtime.monotonic().saturating_sub(then) < FRESH_FOR)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, TokenCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

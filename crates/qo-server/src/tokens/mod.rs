@@ -1,11 +1,11 @@
-//! Bearer tokens: who may do what.
+//! Bearer tokens and their scopes.
 //!
-//! A token is `qo_{id}_{secret}`. The id finds its record; the secret is 256 random bits, of which the record holds only the SHA-256.
-//! A secret that cannot be guessed needs no slow hash: there is no dictionary to try. What is stored cannot be used to sign in,
-//! and a token is shown once, when it is made.
+//! A token is `qo_{id}_{secret}`. The id identifies its record. The secret is 256 random bits, of which the record stores only the
+//! SHA-256. A random secret needs no slow hash, because a dictionary attack is impossible. A stored record cannot be used as a token,
+//! and a token is shown only once, when it is created.
 //!
 //! - [`TokenStore`]: the tokens of a store, in `meta/tokens.json`, changed by compare-and-swap.
-//! - `guard`: what a server holds a request's token against.
+//! - `guard`: checks the tokens of requests.
 
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
@@ -16,4 +16,4 @@ mod store;
 pub use record::{InvalidToken, NewToken, Scope, TokenRecord, UnknownScope};
 pub use store::{TokenError, TokenStore};
 
-pub(crate) use guard::{Barred, Caller, Guard, TokenSource};
+pub(crate) use guard::{AuthError, Caller, Guard, TokenSource};

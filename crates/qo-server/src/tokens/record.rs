@@ -1,4 +1,4 @@
-//! A token's record, and the token itself.
+//! Tokens and their records.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use ring::digest;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What every token starts with, so that a leaked one is recognised as what it is.
+/// The prefix of every token, so that a leaked token can be recognised.
 const PREFIX: &str = "qo_";
 const SECRET_BYTES: usize = 32;
 
@@ -21,19 +21,19 @@ const SECRET_BYTES: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Adding tasks.
+    /// Submit tasks.
     Submit,
-    /// Claiming tasks, saying what became of them, and reading them.
+    /// Claim tasks, report their results, and read them.
     Work,
-    /// Looking at everything.
+    /// Read everything.
     Read,
     /// Everything.
     Admin,
 }
 
-/// A text that is not a scope.
+/// The error for an unknown scope.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text:?} is not a scope: use submit, work, read or admin")]
+#[error("unknown scope {text:?}: use submit, work, read or admin")]
 pub struct UnknownScope {
     text: String,
 }
@@ -42,7 +42,7 @@ impl Scope {
     /// All scopes.
     pub const ALL: [Self; 4] = [Self::Submit, Self::Work, Self::Read, Self::Admin];
 
-    /// The scope as it is stored and typed.
+    /// The name of the scope.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Submit => "submit",
@@ -72,20 +72,20 @@ impl FromStr for Scope {
     }
 }
 
-/// What is kept of a token.
+/// The stored record of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRecord {
-    /// Its public part: 16 hexadecimal digits.
+    /// The public part of the token: 16 hexadecimal digits.
     pub id: String,
-    /// What a person calls it.
+    /// The token's name, for people.
     pub name: Tag,
-    /// What it allows.
+    /// The scopes of the token.
     pub scopes: BTreeSet<Scope>,
-    /// What its secret part hashes to.
+    /// The hash of the token's secret part.
     pub sha256: Sha256,
-    /// When it was made.
+    /// When the token was created.
     pub created_at: Timestamp,
-    /// When it stops working; never, if there is no time.
+    /// When the token expires. `None` if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// Fields of later versions.
@@ -93,21 +93,21 @@ pub struct TokenRecord {
     pub extra: Extra,
 }
 
-/// A token that was just made. This is the only time that its text is there.
+/// A new token. Its text is available only here.
 #[derive(Clone)]
 pub struct NewToken {
-    /// What is kept of it.
+    /// The stored record.
     pub record: TokenRecord,
     text: String,
 }
 
-/// A text that is not a token.
+/// The error for a text that is not a token.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("this is not a token of qo: it starts with qo_, and is shown once when it is made")]
+#[error("this is not a qo token: a token starts with qo_ and is shown once, when it is created")]
 pub struct InvalidToken;
 
 impl NewToken {
-    /// Draws a token.
+    /// Generates a token.
     pub fn draw(
         runtime: &dyn Runtime,
         name: Tag,
@@ -136,7 +136,7 @@ impl NewToken {
         }
     }
 
-    /// The token, to be shown once.
+    /// The text of the token, to be shown once.
     pub fn reveal(&self) -> &str {
         &self.text
     }
@@ -151,9 +151,9 @@ impl fmt::Debug for NewToken {
 }
 
 impl TokenRecord {
-    /// Whether this record is of the token with that secret, and it still holds.
+    /// Whether the secret belongs to this record and the token has not expired.
     pub(crate) fn admits(&self, secret: &str, now: Timestamp) -> bool {
-        // Hashes are compared, so that how long it takes says nothing about the secret; and all of their bytes are looked at.
+        // Comparing all bytes of the hashes takes constant time, so the time reveals nothing about the secret.
         let presented = hash(secret);
         let pairs = presented.as_bytes().iter().zip(self.sha256.as_bytes());
         let differs = pairs.fold(0, |differs, (a, b)| differs | (a ^ b));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_opens_its_own_record_alone() {
+    fn a_token_matches_only_its_own_record() {
         let (one, other) = (drawn(None), drawn(None));
         let (id, secret) = split(one.reveal()).unwrap();
         assert_eq!(id, one.record.id);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_ends_in_its_time() {
+    fn a_token_expires() {
         let token = drawn(Some(Timestamp::from_millis(1_000)));
         let (_, secret) = split(token.reveal()).unwrap();
         assert!(token.record.admits(secret, Timestamp::from_millis(999)));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_read_as_they_are_written() {
+    fn scopes_round_trip() {
         for scope in Scope::ALL {
             assert_eq!(scope.as_str().parse(), Ok(scope));
         }

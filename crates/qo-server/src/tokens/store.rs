@@ -1,7 +1,7 @@
 //! The tokens of a store: one small object, changed by compare-and-swap.
 //!
-//! Each change is one conditional write, so that a crash leaves either the old tokens or the new ones. A write whose answer was
-//! lost is recognised by its operation id.
+//! Each change is one conditional write, so a crash leaves either the old tokens or the new ones. A write whose response was lost is
+//! recognised by its operation id.
 
 use std::time::Duration;
 
@@ -17,44 +17,44 @@ use thiserror::Error;
 
 use super::record::{NewToken, Scope, TokenRecord};
 
-/// Where the tokens are.
+/// The key of the object.
 const KEY: &str = "meta/tokens.json";
-/// How many tokens there can be.
+/// The most tokens in a store.
 const TOKENS_MAX: usize = 1_000;
-/// How often a change is tried against others who change the same object.
-const TRIES_MAX: u32 = 16;
+/// The most attempts of a change while other processes change the same object.
+const ATTEMPTS_MAX: u32 = 16;
 
 /// Why the tokens could not be read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TokenError {
-    /// The store could not do it.
+    /// A store request failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What is stored is no list of tokens.
+    /// The stored object cannot be read.
     #[error(
-        "meta/tokens.json cannot be read: {0}; nobody is let in until it is put right or removed"
+        "cannot read meta/tokens.json: {0}; all requests are rejected until it is repaired or deleted"
     )]
     Unreadable(String),
-    /// There are too many.
+    /// There are too many tokens.
     #[error("there are already {TOKENS_MAX} tokens; revoke some first")]
     TooMany,
-    /// A token without scopes opens nothing.
+    /// The token has no scopes.
     #[error("a token needs at least one scope: submit, work, read or admin")]
     NoScopes,
-    /// The name is none.
+    /// The name is invalid.
     #[error(transparent)]
     Name(#[from] InvalidLabel),
     /// There is no such token.
-    #[error("there is no token {id}; `list` shows those that there are")]
+    #[error("token {id} does not exist; `list` shows all tokens")]
     NotFound {
-        /// The id that was asked for.
+        /// The requested id.
         id: String,
     },
 }
 
 /// The stored object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Stored {
+pub(super) struct StoredTokens {
     #[serde(default)]
     tokens: Vec<TokenRecord>,
     #[serde(default)]
@@ -66,7 +66,7 @@ pub(super) struct Stored {
 }
 
 #[cfg(feature = "fuzzing")]
-impl Stored {
+impl StoredTokens {
     pub(super) fn into_records(self) -> Vec<TokenRecord> {
         self.tokens
     }
@@ -79,20 +79,20 @@ pub struct TokenStore {
     runtime: Arc<dyn Runtime>,
 }
 
-/// What was read last, to ask whether it has changed.
+/// The tokens as last read, and the tag to check whether they have changed.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct TokenSnapshot {
     tag: Option<ObjectTag>,
     pub(crate) records: Vec<TokenRecord>,
 }
 
 impl TokenStore {
-    /// The tokens of the store that this client reads and writes.
+    /// The tokens in the store of this client.
     pub fn new(client: StoreClient, runtime: Arc<dyn Runtime>) -> Self {
         Self { client, runtime }
     }
 
-    /// Makes a token. Its text is in the answer, and nowhere else.
+    /// Creates a token. Its text is only in the result.
     pub async fn create(
         &self,
         name: &str,
@@ -124,17 +124,17 @@ impl TokenStore {
         Ok(token)
     }
 
-    /// The tokens that there are, without their secrets.
+    /// All tokens, without their secrets.
     pub async fn list(&self) -> Result<Vec<TokenRecord>, TokenError> {
         Ok(self.load().await?.0.tokens)
     }
 
-    /// Makes a token worthless. Servers notice within seconds.
+    /// Revokes a token. Servers reject it within seconds.
     pub async fn revoke(&self, id: &str) -> Result<TokenRecord, TokenError> {
         self.change(|tokens| {
-            let place = tokens.iter().position(|token| token.id == id);
-            place
-                .map(|place| tokens.remove(place))
+            let index = tokens.iter().position(|token| token.id == id);
+            index
+                .map(|index| tokens.remove(index))
                 .ok_or_else(|| TokenError::NotFound {
                     id: id.chars().take(64).collect(),
                 })
@@ -142,18 +142,21 @@ impl TokenStore {
         .await
     }
 
-    /// The tokens, read only if they have changed.
-    pub(crate) async fn look(&self, seen: Option<Seen>) -> Result<Seen, TokenError> {
-        if let Some(seen) = seen {
-            return match &seen.tag {
+    /// The current tokens. They are transferred only if they have changed.
+    pub(crate) async fn refresh(
+        &self,
+        snapshot: Option<TokenSnapshot>,
+    ) -> Result<TokenSnapshot, TokenError> {
+        if let Some(snapshot) = snapshot {
+            return match &snapshot.tag {
                 None => self.read().await,
                 Some(tag) => match self.client.get_if_changed(KEY, tag).await {
-                    Ok(None) => Ok(seen),
-                    Ok(Some(object)) => Ok(Seen {
+                    Ok(None) => Ok(snapshot),
+                    Ok(Some(object)) => Ok(TokenSnapshot {
                         records: parse(&object)?.tokens,
                         tag: Some(object.tag),
                     }),
-                    Err(StoreError::NotFound { .. }) => Ok(Seen {
+                    Err(StoreError::NotFound { .. }) => Ok(TokenSnapshot {
                         tag: None,
                         records: Vec::new(),
                     }),
@@ -164,18 +167,18 @@ impl TokenStore {
         self.read().await
     }
 
-    async fn read(&self) -> Result<Seen, TokenError> {
+    async fn read(&self) -> Result<TokenSnapshot, TokenError> {
         let (tokens, tag) = self.load().await?;
-        Ok(Seen {
+        Ok(TokenSnapshot {
             tag,
             records: tokens.tokens,
         })
     }
 
-    async fn load(&self) -> Result<(Stored, Option<ObjectTag>), TokenError> {
+    async fn load(&self) -> Result<(StoredTokens, Option<ObjectTag>), TokenError> {
         match self.client.get(KEY).await {
             Ok(object) => Ok((parse(&object)?, Some(object.tag))),
-            Err(StoreError::NotFound { .. }) => Ok((Stored::default(), None)),
+            Err(StoreError::NotFound { .. }) => Ok((StoredTokens::default(), None)),
             Err(error) => Err(error.into()),
         }
     }
@@ -184,7 +187,7 @@ impl TokenStore {
         &self,
         mut change: impl FnMut(&mut Vec<TokenRecord>) -> Result<T, TokenError>,
     ) -> Result<T, TokenError> {
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
             let (mut tokens, tag) = self.load().await?;
             let changed = change(&mut tokens.tokens)?;
@@ -197,11 +200,11 @@ impl TokenStore {
                 None => self.client.create(KEY, body.into(), &op).await,
                 Some(tag) => self.client.swap(KEY, body.into(), tag, &op).await,
             };
-            tries += 1;
+            attempts += 1;
             match written {
                 Ok(_) => return Ok(changed),
                 Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. })
-                    if tries < TRIES_MAX =>
+                    if attempts < ATTEMPTS_MAX =>
                 {
                     let pause_ms = 10 + self.runtime.random_below(50);
                     self.runtime.sleep(Duration::from_millis(pause_ms)).await;
@@ -212,6 +215,6 @@ impl TokenStore {
     }
 }
 
-fn parse(object: &Object) -> Result<Stored, TokenError> {
+fn parse(object: &Object) -> Result<StoredTokens, TokenError> {
     serde_json::from_slice(&object.body).map_err(|error| TokenError::Unreadable(error.to_string()))
 }

@@ -95,14 +95,14 @@ impl Leader for Appointed {
         Box::pin(std::future::ready((epoch > 0).then_some(epoch)))
     }
 
-    fn over(&self, epoch: u64) -> BoxFuture<()> {
+    fn epoch_ended(&self, epoch: u64) -> BoxFuture<()> {
         let mut current = self.epoch.subscribe();
         Box::pin(async move {
             let _ = current.wait_for(|current| *current != epoch).await;
         })
     }
 
-    fn elsewhere(&self) -> Option<String> {
+    fn leader_address(&self) -> Option<String> {
         self.elsewhere.clone()
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use qo_broker::election::{BrokerRecord, Holder};
-use qo_remote::{Discovery, Found};
+use qo_remote::{BrokerAddress, Discovery};
 use qo_store::StoreClient;
 
 use super::BrokerSetup;
@@ -31,7 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// The result of a search.
 pub(super) enum BrokerSearch {
     /// A broker that responds.
-    Found(Found),
+    Found(BrokerAddress),
     /// No process leads.
     NoLeader,
 }
@@ -81,7 +81,7 @@ impl<'a> BrokerFinder<'a> {
                 }
             } else {
                 let age = self.client.now().since(holder.heartbeat);
-                if age >= self.setup.election.heartbeat_patience() {
+                if age >= self.setup.election.heartbeat_timeout() {
                     return Ok(BrokerSearch::NoLeader);
                 }
                 if waited >= HOLDER_TIMEOUT {
@@ -95,18 +95,18 @@ impl<'a> BrokerFinder<'a> {
         }
     }
 
-    async fn is_alive(&self, broker: &Found) -> bool {
+    async fn is_alive(&self, broker: &BrokerAddress) -> bool {
         tokio::select! {
             biased;
             is_alive = self.setup.pinger.is_alive(&broker.url, &broker.id) => is_alive,
-            () = self.setup.runtime.sleep(self.setup.election.ping_patience) => false,
+            () = self.setup.runtime.sleep(self.setup.election.ping_timeout) => false,
         }
     }
 }
 
 /// The address of a leader, if it serves other processes.
-fn address_of(holder: &Holder) -> Option<Found> {
-    Some(Found {
+fn address_of(holder: &Holder) -> Option<BrokerAddress> {
+    Some(BrokerAddress {
         url: holder.address.clone()?,
         id: holder.id.clone(),
     })
@@ -125,7 +125,7 @@ impl StoreDiscovery {
 
 #[async_trait]
 impl Discovery for StoreDiscovery {
-    async fn find(&self) -> Result<Found, String> {
+    async fn find(&self) -> Result<BrokerAddress, String> {
         let record = match BrokerRecord::read(&self.client).await {
             Ok(record) => record,
             Err(error) => return Err(error.to_string()),

@@ -54,7 +54,7 @@ impl Broker {
         BrokerHandle {
             id: self.elector.id().to_owned(),
             gate: Arc::clone(&self.gate),
-            record: self.elector.known(),
+            record: self.elector.last_record(),
         }
     }
 
@@ -172,7 +172,7 @@ impl BrokerHandle {
 
     /// Waits until this process no longer leads in `epoch`.
     pub async fn over(&self, epoch: u64) {
-        self.gate.over(epoch).await;
+        self.gate.epoch_ended(epoch).await;
     }
 
     /// The address of the leader, if another process leads and serves others.

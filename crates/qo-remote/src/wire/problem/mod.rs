@@ -1,12 +1,12 @@
-//! Errors as problem details (RFC 9457), and the one table from errors to status codes.
+//! Errors as problem details (RFC 9457), and the table from errors to status codes.
 //!
-//! A problem carries what a person reads (`title`, `detail`) and what a program needs: its `code`, and the facts of the condition as
-//! members of their own. From these the remote engine rebuilds the very error that the server's engine gave, so that a program
-//! behaves the same on both sides of the wire.
+//! A problem contains texts for people (`title`, `detail`) and data for programs: its `code`, and the facts of the condition as
+//! separate members. From these the remote engine rebuilds the error of the server's engine, so that a program behaves the same on
+//! both sides of the wire.
 
 mod rebuild;
+mod static_texts;
 mod translate;
-mod words;
 
 use qo_core::{LeaseId, QueueName, Status, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -19,35 +19,35 @@ use super::schema;
 /// The media type of a problem.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
-/// Why something was not done.
+/// The reason why a request failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// Names the condition: `urn:qo:problem:` and its code.
+    /// The URI of the condition: `urn:qo:problem:` and its code.
     #[serde(rename = "type")]
     pub uri: String,
-    /// The condition in a few words, the same every time.
+    /// A short title, the same for all problems of this condition.
     pub title: String,
-    /// The status code of the answer.
+    /// The status code of the response.
     #[cfg_attr(feature = "openapi", schema(minimum = 400, maximum = 599))]
     pub status: u16,
-    /// What happened this time, why, and what to do.
+    /// What happened, why, and what to do.
     pub detail: String,
-    /// The request that it answers; the same as in the header and in the server's log.
+    /// The id of the request, as in the header and in the server's log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The condition, with its facts.
+    /// The condition with its facts.
     #[serde(flatten)]
     #[cfg_attr(feature = "openapi", schema(value_type = schema::ConditionFacts))]
     pub condition: Condition,
 }
 
-/// A condition, by its code, with its facts.
+/// A condition with its facts, identified by its code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "code", rename_all = "snake_case")]
 #[expect(
     missing_docs,
-    reason = "they are the fields of the errors that they stand for"
+    reason = "the fields are those of the corresponding errors"
 )]
 pub enum Condition {
     NotFound {
@@ -141,7 +141,7 @@ pub enum Condition {
         queues: Vec<QueueName>,
     },
     NotVersioned,
-    /// `leader` is where the one is that leads, if that is known.
+    /// `leader` is the address of the leader, if it is known.
     NotLeader {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         leader: Option<String>,
@@ -151,45 +151,45 @@ pub enum Condition {
         limit: u64,
     },
     Closed,
-    /// No token, or one that is unknown, revoked or out of date.
+    /// There is no token, or it is unknown, revoked or expired.
     Unauthorized,
-    /// A token that does not allow this.
+    /// The token lacks the required scope.
     Forbidden,
-    /// A request that a browser sends on behalf of another site.
+    /// A browser sent the request on behalf of another site.
     CrossSite,
     /// No such route.
     NoRoute,
-    /// The route is there, but not for this method.
+    /// The route does not support this method.
     NoMethod,
-    /// The body is not JSON of the right form.
+    /// The body is not valid JSON for this route.
     BadBody,
-    /// The body has another media type than JSON.
+    /// The media type of the body is not JSON.
     BadMediaType,
-    /// The body is larger than the server takes.
+    /// The body is larger than the server accepts.
     BodyTooLarge {
         limit: u64,
     },
-    /// The body did not come in time.
+    /// The body did not arrive in time.
     BodyTimeout,
-    /// The server has too much to do.
+    /// The server is overloaded.
     Overloaded,
-    /// The server is stopping; another one, or the same a little later, can be asked.
+    /// The server is stopping. Another server, or the same one a little later, can serve the request.
     Stopping,
-    /// The request was meant for another broker than this process.
+    /// The request is for another broker than this process.
     Misdirected,
-    /// Something broke that should not.
+    /// An internal error of the server.
     Internal,
-    /// What a later version says.
+    /// A condition of a later version.
     #[serde(other)]
     Unknown,
 }
 
-/// The rule that a retry policy breaks.
+/// The rule that a retry policy violates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(
     missing_docs,
-    reason = "they are the variants of the error that they stand for"
+    reason = "the variants are those of the corresponding error"
 )]
 pub enum RetryRule {
     IntervalTooLong,
@@ -199,69 +199,77 @@ pub enum RetryRule {
 }
 
 impl Condition {
-    /// The code, the status and the title: the one table.
+    /// The code, the status and the title.
     fn row(&self) -> (&'static str, u16, &'static str) {
         match self {
-            Self::NotFound { .. } => ("not_found", 404, "There is no such task"),
-            Self::LeaseLost { .. } => ("lease_lost", 409, "The lease is lost"),
+            Self::NotFound { .. } => ("not_found", 404, "Task not found"),
+            Self::LeaseLost { .. } => ("lease_lost", 409, "The lease was lost"),
             Self::WrongStatus { .. } => {
                 ("wrong_status", 409, "The task's status does not allow this")
             }
             Self::NotDue { .. } => ("not_due", 409, "The task is not due yet"),
-            Self::AlreadyDue { .. } => ("already_due", 409, "The task is due already"),
+            Self::AlreadyDue { .. } => ("already_due", 409, "The task is already due"),
             Self::Expired { .. } => ("expired", 409, "The task has expired"),
             Self::NotExpired { .. } => ("not_expired", 409, "The task has not expired"),
-            Self::LeaseHolds { .. } => ("lease_holds", 409, "The lease still holds"),
+            Self::LeaseHolds { .. } => ("lease_holds", 409, "The lease is still valid"),
             Self::CancelAlreadyRequested => (
                 "cancel_already_requested",
                 409,
                 "A cancel was already requested",
             ),
-            Self::AttemptsUsedUp => ("attempts_used_up", 409, "The task was claimed too often"),
+            Self::AttemptsUsedUp => (
+                "attempts_used_up",
+                409,
+                "The task was claimed too many times",
+            ),
             Self::RecordTooLarge { .. } => (
                 "record_too_large",
                 413,
                 "The payload does not fit into a record",
             ),
             Self::OutOfBounds { .. } => ("out_of_bounds", 422, "A value is out of bounds"),
-            Self::BadRetryPolicy { .. } => {
-                ("bad_retry_policy", 422, "The retry policy makes no sense")
+            Self::BadRetryPolicy { .. } => ("bad_retry_policy", 422, "The retry policy is invalid"),
+            Self::StoreNotFound { .. } => {
+                ("store_not_found", 500, "An object is missing in the store")
             }
-            Self::StoreNotFound { .. } => ("store_not_found", 500, "The store lacks an object"),
             Self::StoreConflict { .. } => {
-                ("store_conflict", 409, "Somebody else changed the object")
+                ("store_conflict", 409, "Another process changed the object")
             }
-            Self::StoreExists { .. } => ("store_exists", 409, "The object is already there"),
+            Self::StoreExists { .. } => ("store_exists", 409, "The object already exists"),
             Self::StoreThrottled { .. } => {
                 ("store_throttled", 503, "The store is throttling requests")
             }
             Self::StoreUnavailable { .. } => ("store_unavailable", 503, "The store is unavailable"),
-            Self::StoreDenied { .. } => ("store_denied", 502, "The store refused access"),
-            Self::StoreUnsupported { .. } => ("store_unsupported", 501, "The store cannot do this"),
-            Self::StoreCorrupt { .. } => ("store_corrupt", 500, "What is stored is damaged"),
+            Self::StoreDenied { .. } => ("store_denied", 502, "The store denied access"),
+            Self::StoreUnsupported { .. } => (
+                "store_unsupported",
+                501,
+                "The store does not support this operation",
+            ),
+            Self::StoreCorrupt { .. } => ("store_corrupt", 500, "Stored data is damaged"),
             Self::Unreadable { .. } => ("unreadable", 500, "The task's record cannot be read"),
-            Self::Contended { .. } => ("contended", 409, "The task is being changed by others"),
+            Self::Contended { .. } => ("contended", 409, "Other processes keep changing the task"),
             Self::PayloadTooLarge { .. } => ("payload_too_large", 413, "The payload is too large"),
-            Self::BadRequest => ("bad_request", 400, "The request makes no sense"),
+            Self::BadRequest => ("bad_request", 400, "The request is invalid"),
             Self::QueuePaused { .. } => ("queue_paused", 409, "The queue is paused"),
             Self::NotLeader { .. } => ("not_leader", 503, "Another process serves this queue"),
             Self::QueueFull { .. } => ("queue_full", 507, "The queue is full"),
             Self::Closed => ("closed", 503, "The queue was closed"),
-            Self::NotVersioned => ("not_versioned", 409, "No versions are kept"),
-            Self::Unauthorized => ("unauthorized", 401, "A valid token is needed"),
+            Self::NotVersioned => ("not_versioned", 409, "The store keeps no versions"),
+            Self::Unauthorized => ("unauthorized", 401, "A valid token is required"),
             Self::Forbidden => ("forbidden", 403, "The token does not allow this"),
-            Self::CrossSite => ("cross_site", 403, "Requests from other sites are refused"),
-            Self::NoRoute => ("no_route", 404, "There is no such route"),
-            Self::NoMethod => ("no_method", 405, "The route does not take this method"),
+            Self::CrossSite => ("cross_site", 403, "Requests from other sites are rejected"),
+            Self::NoRoute => ("no_route", 404, "Route not found"),
+            Self::NoMethod => ("no_method", 405, "The route does not support this method"),
             Self::BadBody => ("bad_body", 400, "The body cannot be read"),
             Self::BadMediaType => ("bad_media_type", 415, "The body must be JSON"),
             Self::BodyTooLarge { .. } => ("body_too_large", 413, "The body is too large"),
-            Self::BodyTimeout => ("body_timeout", 408, "The body did not come in time"),
-            Self::Overloaded => ("overloaded", 503, "The server has too much to do"),
+            Self::BodyTimeout => ("body_timeout", 408, "The body did not arrive in time"),
+            Self::Overloaded => ("overloaded", 503, "The server is overloaded"),
             Self::Stopping => ("stopping", 503, "The server is stopping"),
-            Self::Misdirected => ("misdirected", 421, "Another broker was meant"),
-            Self::Internal => ("internal", 500, "Something broke in the server"),
-            Self::Unknown => ("unknown", 500, "An error that this version does not know"),
+            Self::Misdirected => ("misdirected", 421, "The request is for another broker"),
+            Self::Internal => ("internal", 500, "Internal server error"),
+            Self::Unknown => ("unknown", 500, "This version does not know this error"),
         }
     }
 
@@ -275,13 +283,13 @@ impl Condition {
         self.row().1
     }
 
-    /// Whether what was asked may have been begun, or even done, although this is the answer.
+    /// Whether the server may have started or even completed the request before it sent this problem.
     pub fn may_have_begun(&self) -> bool {
-        // A server can lose its leadership between the deed and the answer.
+        // A server can lose its leadership between the change and the response.
         !matches!(self, Self::Overloaded | Self::Stopping | Self::Misdirected)
     }
 
-    /// Whether it says something of this server alone: another one, or the same a little later, can do it.
+    /// Whether the condition is specific to this server: another server, or the same one a little later, can serve the request.
     pub fn is_of_this_server(&self) -> bool {
         matches!(
             self,
@@ -295,7 +303,7 @@ impl Condition {
 }
 
 impl Problem {
-    /// A problem of this condition, with what happened this time.
+    /// A problem of this condition with a detail.
     pub fn new(condition: Condition, detail: impl Into<String>) -> Self {
         let (code, status, title) = condition.row();
         Self {
@@ -308,17 +316,14 @@ impl Problem {
         }
     }
 
-    /// The error that the server's engine gave, as far as it can be told; `place` is the server.
-    pub fn into_error(self, place: &str) -> EngineError {
+    /// Rebuilds the error of the server's engine as far as possible. `server` is the server's URL.
+    pub fn into_error(self, server: &str) -> EngineError {
         let detail = if self.detail.trim().is_empty() {
-            format!(
-                "the server refused it with {} and did not say why",
-                self.status
-            )
+            format!("the server responded with {} and no details", self.status)
         } else {
             self.detail
         };
-        rebuild::error_of(self.condition, detail, self.status, place)
+        rebuild::error_of(self.condition, detail, self.status, server)
     }
 }
 

@@ -1,4 +1,4 @@
-//! From a problem back to the error of an engine.
+//! Converts a problem back to the error of an engine.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use qo_core::retry::InvalidRetryPolicy;
 use qo_engine::EngineError;
 use qo_store::StoreError;
 
-use super::words::known;
+use super::static_texts::static_text;
 use super::{Condition, RetryRule};
 
-/// The error that a condition stands for, as far as it can be told; `place` is the server.
+/// The error of a condition, as far as it can be rebuilt. `server` is the server's URL.
 pub(super) fn error_of(
     condition: Condition,
     detail: String,
     status: u16,
-    place: &str,
+    server: &str,
 ) -> EngineError {
     match rejection_of(&condition) {
         Some(rejection) => return EngineError::Rejected(rejection),
@@ -25,11 +25,11 @@ pub(super) fn error_of(
             }
         }
     }
-    let place = place.to_owned();
+    let server = server.to_owned();
     match condition {
         Condition::Unreadable { id, reason } => EngineError::Unreadable { id, detail: reason },
         Condition::Contended { id } => EngineError::Contended { id },
-        Condition::PayloadTooLarge { field, size, limit } => match known(&field) {
+        Condition::PayloadTooLarge { field, size, limit } => match static_text(&field) {
             Some(field) => EngineError::PayloadTooLarge { field, size, limit },
             None => EngineError::BadRequest(detail),
         },
@@ -39,11 +39,14 @@ pub(super) fn error_of(
         Condition::QueueFull { size, limit } => EngineError::QueueFull { size, limit },
         Condition::Closed => EngineError::Closed,
         Condition::Unauthorized | Condition::Forbidden | Condition::CrossSite => {
-            EngineError::Store(StoreError::Denied { key: place, detail })
+            EngineError::Store(StoreError::Denied {
+                key: server,
+                detail,
+            })
         }
         Condition::Overloaded | Condition::Stopping | Condition::Misdirected => {
             EngineError::Store(StoreError::Unavailable {
-                key: place,
+                key: server,
                 detail,
                 attempts: 1,
                 elapsed: Duration::ZERO,
@@ -52,18 +55,18 @@ pub(super) fn error_of(
         }
         Condition::NoRoute | Condition::NoMethod => EngineError::Store(StoreError::Unsupported {
             operation: "this request",
-            detail: format!("{place}: {detail}; is the server of another version?"),
+            detail: format!("{server}: {detail}; does the server run another version of qo?"),
         }),
         Condition::Internal | Condition::Unknown if status >= 500 => {
             EngineError::Store(StoreError::Unavailable {
-                key: place,
+                key: server,
                 detail,
                 attempts: 1,
                 elapsed: Duration::ZERO,
                 in_doubt: true,
             })
         }
-        // What is left is the caller's mistake.
+        // All other conditions are errors of the caller.
         _ => EngineError::BadRequest(detail),
     }
 }
@@ -84,7 +87,7 @@ fn rejection_of(condition: &Condition) -> Option<Rejection> {
             action,
             task_status,
         } => Rejection::WrongStatus {
-            action: known(action)?,
+            action: static_text(action)?,
             status: *task_status,
         },
         Condition::NotDue { available_at } => Rejection::NotDue {
@@ -105,13 +108,13 @@ fn rejection_of(condition: &Condition) -> Option<Rejection> {
         Condition::CancelAlreadyRequested => Rejection::CancelAlreadyRequested,
         Condition::AttemptsUsedUp => Rejection::AttemptsUsedUp,
         Condition::RecordTooLarge { field, size, limit } => Rejection::PayloadTooLarge {
-            field: known(field)?,
+            field: static_text(field)?,
             size: *size,
             limit: *limit,
         },
         Condition::OutOfBounds { field, allowed } => Rejection::OutOfBounds {
-            field: known(field)?,
-            allowed: known(allowed)?,
+            field: static_text(field)?,
+            allowed: static_text(allowed)?,
         },
         Condition::BadRetryPolicy { rule } => Rejection::RetryPolicy(match rule {
             RetryRule::IntervalTooLong => InvalidRetryPolicy::IntervalTooLong,
@@ -155,7 +158,7 @@ fn store_error_of(condition: &Condition) -> Option<StoreError> {
             detail: reason,
         },
         Condition::StoreUnsupported { operation, reason } => StoreError::Unsupported {
-            operation: known(&operation).unwrap_or("this operation"),
+            operation: static_text(&operation).unwrap_or("this operation"),
             detail: reason,
         },
         Condition::StoreCorrupt { key, reason } => StoreError::Corrupt {

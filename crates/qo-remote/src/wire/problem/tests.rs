@@ -86,7 +86,7 @@ fn every_error() -> Vec<EngineError> {
             size: 9,
             limit: 8,
         },
-        EngineError::BadRequest("the cursor is none".to_owned()),
+        EngineError::BadRequest("the cursor is invalid".to_owned()),
         EngineError::QueuePaused {
             queues: vec!["a".parse().unwrap()],
         },
@@ -107,7 +107,7 @@ fn every_error() -> Vec<EngineError> {
 }
 
 #[test]
-fn every_error_comes_back_as_it_was() {
+fn every_error_round_trips() {
     for error in every_error() {
         let problem = Problem::from(&error);
         let text = serde_json::to_string(&problem).unwrap();
@@ -128,7 +128,7 @@ fn every_error_comes_back_as_it_was() {
 }
 
 #[test]
-fn what_a_later_version_says_is_still_an_error() {
+fn an_unknown_condition_is_still_an_error() {
     let text = r#"{"type":"urn:qo:problem:new","title":"New","status":409,"detail":"it says why","code":"new","more":[1]}"#;
     let problem: Problem = serde_json::from_str(text).unwrap();
     let error = problem.into_error("http://server");
@@ -141,7 +141,7 @@ fn what_a_later_version_says_is_still_an_error() {
 }
 
 #[test]
-fn a_refused_token_is_a_refused_access() {
+fn a_rejected_token_is_denied_access() {
     for condition in [Condition::Unauthorized, Condition::Forbidden] {
         let error = Problem::new(condition, "no").into_error("http://server");
         assert!(matches!(
@@ -152,7 +152,7 @@ fn a_refused_token_is_a_refused_access() {
 }
 
 #[test]
-fn a_problem_without_words_is_an_error_with_some() {
+fn a_problem_without_detail_gets_a_message() {
     let text = r#"{"type":"x","title":"t","status":418,"detail":" ","code":"a_later_one"}"#;
     let problem: Problem = serde_json::from_str(text).unwrap();
     let error = problem.into_error("http://localhost").to_string();

@@ -1,4 +1,4 @@
-//! From an error of an engine to its problem.
+//! Converts an error of an engine to a problem.
 
 use qo_core::Rejection;
 use qo_core::retry::InvalidRetryPolicy;

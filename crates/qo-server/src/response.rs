@@ -1,4 +1,4 @@
-//! Answers: JSON, or a problem.
+//! Responses: JSON, or a problem.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -9,13 +9,14 @@ use qo_remote::wire::problem::PROBLEM_TYPE;
 use qo_remote::wire::{Condition, Problem};
 use serde::Serialize;
 
-/// A request that is not done. The envelope writes the problem down, with the request's name in it.
+/// The problem of a failed request. The middleware adds the request id to it.
 #[derive(Debug, Clone)]
-pub(crate) struct Refusal(pub(crate) Box<Problem>);
+pub(crate) struct ApiError(pub(crate) Box<Problem>);
 
-pub(crate) type Answer = Result<Response, Refusal>;
+/// The result of a route's handler.
+pub(crate) type ApiResult = Result<Response, ApiError>;
 
-impl Refusal {
+impl ApiError {
     pub(crate) fn new(condition: Condition, detail: impl Into<String>) -> Self {
         Self(Box::new(Problem::new(condition, detail)))
     }
@@ -24,11 +25,11 @@ impl Refusal {
         Self::new(Condition::BadRequest, detail)
     }
 
-    /// The answer, written down.
-    pub(crate) fn write(self) -> Response {
+    /// The HTTP response of the problem.
+    pub(crate) fn to_response(&self) -> Response {
         let status =
             StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        // A problem is made of texts and numbers, which can be written.
+        // A problem consists of strings and numbers, so it can always be serialized.
         let body = serde_json::to_vec(&self.0).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
@@ -44,21 +45,21 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = self.clone().write();
+        let mut response = self.to_response();
         response.extensions_mut().insert(self);
         response
     }
 }
 
-impl From<EngineError> for Refusal {
+impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         Self(Box::new(Problem::from(error)))
     }
 }
 
-/// The problem that an error of the library is.
+/// Converts an error of the library to a problem.
 pub(crate) fn problem_of(error: &Error) -> Problem {
     match error {
         Error::Engine(error) => Problem::from(error),
@@ -67,36 +68,36 @@ pub(crate) fn problem_of(error: &Error) -> Problem {
     }
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         Self(Box::new(problem_of(&error)))
     }
 }
 
-/// The answers to the parts of an array, unless the queue was not served here: then the whole request is refused, so that its client
-/// repeats it elsewhere, as it does with a single one.
-pub(crate) fn json_of_parts<'a, T: Serialize>(
+/// The results of an array request. If this process does not serve the queue, the whole request fails, so that its client retries
+/// it at another server, as it does with a single request.
+pub(crate) fn json_results<'a, T: Serialize>(
     bytes: usize,
-    answers: &'a [T],
+    results: &'a [T],
     problem: impl Fn(&'a T) -> Option<&'a Problem>,
-) -> Answer {
-    let is_elsewhere = |condition: &Condition| {
+) -> ApiResult {
+    let is_not_served = |condition: &Condition| {
         matches!(condition, Condition::NotLeader { .. } | Condition::Closed)
     };
-    let mut problems = answers.iter().filter_map(problem);
-    match problems.find(|problem| is_elsewhere(&problem.condition)) {
-        Some(problem) => Err(Refusal(Box::new(problem.clone()))),
-        None => json_of_about(bytes, &answers),
+    let mut problems = results.iter().filter_map(problem);
+    match problems.find(|problem| is_not_served(&problem.condition)) {
+        Some(problem) => Err(ApiError(Box::new(problem.clone()))),
+        None => json_with_capacity(bytes, &results),
     }
 }
 
-/// JSON.
-pub(crate) fn json(body: &impl Serialize) -> Answer {
-    json_with(StatusCode::OK, body)
+/// A JSON response with status 200.
+pub(crate) fn json(body: &impl Serialize) -> ApiResult {
+    json_with_status(StatusCode::OK, body)
 }
 
-/// JSON of about so many bytes, so that a large answer is not moved again and again while it grows.
-pub(crate) fn json_of_about(bytes: usize, body: &impl Serialize) -> Answer {
+/// A JSON response of about this size. The capacity avoids reallocations of a large response.
+pub(crate) fn json_with_capacity(bytes: usize, body: &impl Serialize) -> ApiResult {
     let mut text = Vec::with_capacity(bytes);
     match serde_json::to_writer(&mut text, body) {
         Ok(()) => Ok(raw_json(StatusCode::OK, text)),
@@ -104,22 +105,22 @@ pub(crate) fn json_of_about(bytes: usize, body: &impl Serialize) -> Answer {
     }
 }
 
-fn unwritable(error: &serde_json::Error) -> Refusal {
-    Refusal::new(
+fn unwritable(error: &serde_json::Error) -> ApiError {
+    ApiError::new(
         Condition::Internal,
-        format!("the answer cannot be written: {error}"),
+        format!("cannot serialize the response: {error}"),
     )
 }
 
-/// JSON, with another status than 200.
-pub(crate) fn json_with(status: StatusCode, body: &impl Serialize) -> Answer {
+/// A JSON response with this status.
+pub(crate) fn json_with_status(status: StatusCode, body: &impl Serialize) -> ApiResult {
     match serde_json::to_vec(body) {
         Ok(text) => Ok(raw_json(status, text)),
         Err(error) => Err(unwritable(&error)),
     }
 }
 
-/// A text that is JSON already.
+/// A response whose text is JSON already.
 pub(crate) fn raw_json(status: StatusCode, text: impl Into<Body>) -> Response {
     let mut response = Response::new(text.into());
     *response.status_mut() = status;
@@ -129,8 +130,8 @@ pub(crate) fn raw_json(status: StatusCode, text: impl Into<Body>) -> Response {
     response
 }
 
-/// Done, and nothing to say.
-pub(crate) fn nothing() -> Response {
+/// A response with status 204 and no body.
+pub(crate) fn no_content() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response

@@ -1,9 +1,9 @@
-//! Payloads of tasks that the database has dropped.
+//! Deletes the payloads of tasks that the database has dropped.
 //!
-//! SlateDB drops a record some time after its time is over, and tells nobody. Until then reads still find it, so that a record counts as
-//! dropped by its time, here as in every other look ([`super::archive`]). A task with payloads beside its record therefore leaves an
-//! entry under that time, and what has been dropped by then is looked for now and then. An entry is deleted after its payloads,
-//! so that a crash between the two repeats a deletion and loses none.
+//! SlateDB drops a record some time after its expiry, without a notification. Reads still return it until then, so the expiry decides
+//! whether a record counts as dropped, here as in all other reads ([`super::archive`]). A task with payloads in their own objects
+//! therefore has an entry under its expiry, and this job periodically reads the entries whose time has passed. An entry is deleted
+//! after its payloads, so a crash between the two repeats a deletion and misses none.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use qo_store::runtime::Runtime;
 use slatedb::{Db, WriteBatch};
 use tokio::sync::watch;
 
-use super::archive::is_over;
+use super::archive::is_expired;
 use super::error::from_slate;
 use super::keys::{self, ENDED, LIVE, PAYLOADS};
 use crate::payloads::remove_payloads;
 
-/// How often to look.
+/// How often the cleanup runs.
 const INTERVAL: Duration = Duration::from_mins(10);
-/// How many are cleared up at once.
+/// The most entries that one run processes.
 const ENTRIES_MAX: usize = 1_000;
 
-/// Looks for leftovers for as long as it lives.
-pub(super) struct Leftovers {
+/// Runs the cleanup until it is dropped.
+pub(super) struct PayloadCleanup {
     _alive: watch::Sender<()>,
 }
 
-impl Leftovers {
+impl PayloadCleanup {
     pub(super) fn start(db: Db, client: StoreClient, runtime: &Arc<dyn Runtime>) -> Self {
         let (alive, mut ended) = watch::channel(());
         let timer = Arc::clone(runtime);
@@ -42,8 +42,8 @@ impl Leftovers {
                     biased;
                     _ = ended.changed() => return,
                     () = sleep => {
-                        if let Err(error) = clear_up(&db, &client).await {
-                            tracing::warn!(%error, "payloads of dropped tasks are left for later");
+                        if let Err(error) = clean_up(&db, &client).await {
+                            tracing::warn!(%error, "could not delete the payloads of dropped tasks; retrying later");
                         }
                     }
                 }
@@ -53,8 +53,8 @@ impl Leftovers {
     }
 }
 
-/// Deletes the payloads of tasks that have been dropped.
-async fn clear_up(db: &Db, client: &StoreClient) -> Result<(), EngineError> {
+/// Deletes the payloads of dropped tasks.
+async fn clean_up(db: &Db, client: &StoreClient) -> Result<(), EngineError> {
     let mut now = BytesMut::with_capacity(8);
     now.put_i64(client.now().as_millis());
     let range = (Bound::<Bytes>::Unbounded, Bound::Excluded(now.freeze()));
@@ -67,16 +67,16 @@ async fn clear_up(db: &Db, client: &StoreClient) -> Result<(), EngineError> {
             return Ok(());
         };
         if let Some((_, id)) = keys::payloads_of(&row.key) {
-            // The entry says which place the task has among those that are live.
+            // The entry holds the task's sequence number.
             let live = [&[LIVE], &row.value[..]].concat();
-            let mut is_there = false;
+            let mut exists = false;
             for key in [Bytes::from(live), keys::of_task(ENDED, id)] {
-                let found = db.get_key_value(key).await;
-                let found = found.map_err(|error| from_slate(&error))?;
-                is_there |= found.is_some_and(|row| !is_over(&row, client.now()));
+                let row = db.get_key_value(key).await;
+                let row = row.map_err(|error| from_slate(&error))?;
+                exists |= row.is_some_and(|row| !is_expired(&row, client.now()));
             }
-            // It may have been replayed, and then has an entry of its own.
-            if !is_there {
+            // A replayed task still exists, and gets a new entry when it finishes.
+            if !exists {
                 remove_payloads(client, id).await?;
             }
         }

@@ -1,14 +1,14 @@
-//! Who writes.
+//! The writer fence, which says which process is the writer of the database.
 //!
-//! SlateDB fences out an old writer: its next write fails. A read needs more, because it writes nothing and would learn of
-//! nothing. So every engine that opens the database first puts its mark into one small object, by compare-and-swap, and before
-//! an answer is given that no write of its own has confirmed, the mark is looked at again (a conditional GET, answered 304).
+//! SlateDB fences out an old writer: its next write fails. That does not protect reads, which write nothing. So every engine that
+//! opens the database first replaces one small object, the fence, by compare-and-swap. Before an engine sends a response that none of
+//! its own writes has confirmed, it checks that the fence has not changed (a conditional GET with the response 304).
 //!
-//! | step of a takeover | the old one | the new one |
+//! | step of a takeover | the old engine | the new engine |
 //! | --- | --- | --- |
-//! | 1. the mark is replaced | answers no more reads; its writes still count | |
-//! | 2. the database is opened | its writes fail, for good | |
-//! | 3. what is durable is loaded | | holds all that was ever acknowledged |
+//! | 1. the fence is replaced | answers no more reads; its writes still count | |
+//! | 2. the database is opened | all its writes fail from now on | |
+//! | 3. the durable state is loaded | | holds everything that was ever acknowledged |
 
 use std::time::Duration;
 
@@ -21,16 +21,16 @@ use serde::{Deserialize, Serialize};
 
 use qo_engine::EngineError;
 
-/// Where the mark is.
+/// The key of the fence.
 const KEY: &str = "meta/writer.json";
-/// How often the mark is tried to be put where others do the same.
-const TRIES_MAX: u32 = 32;
-/// How many earlier marks are remembered, so that a write whose answer was lost is recognised.
+/// The most attempts to replace the fence while other processes do the same.
+const ATTEMPTS_MAX: u32 = 32;
+/// How many earlier writes the fence names, so that a write whose response was lost is recognised.
 const RECENT_OPS_MAX: usize = 32;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Mark {
-    /// How many writers there were.
+struct FenceRecord {
+    /// The number of writers so far.
     epoch: u64,
     op_id: Option<OpId>,
     #[serde(default)]
@@ -39,40 +39,40 @@ struct Mark {
     taken_at: Option<Timestamp>,
 }
 
-/// This engine's mark.
+/// The fence as this engine wrote it.
 #[derive(Debug, Clone)]
-pub(super) struct Leadership {
+pub(super) struct WriterFence {
     client: StoreClient,
     tag: Tag,
 }
 
-impl Leadership {
-    /// Puts the mark, whoever has it.
+impl WriterFence {
+    /// Replaces the fence of any earlier writer.
     pub(super) async fn take(
         client: &StoreClient,
         runtime: &dyn Runtime,
     ) -> Result<Self, EngineError> {
         let op = runtime.new_op_id();
-        for round in 0..TRIES_MAX {
-            if round > 0 {
-                let pause_ms = runtime.random_below(u64::from(round) * 20);
+        for attempt in 0..ATTEMPTS_MAX {
+            if attempt > 0 {
+                let pause_ms = runtime.random_below(u64::from(attempt) * 20);
                 runtime.sleep(Duration::from_millis(pause_ms)).await;
             }
-            let (mut mark, tag) = match client.get(KEY).await {
+            let (mut record, tag) = match client.get(KEY).await {
                 Ok(object) => {
-                    let mark: Mark =
+                    let record: FenceRecord =
                         serde_json::from_slice(&object.body).map_err(|error| corrupt(&error))?;
-                    (mark, Some(object.tag))
+                    (record, Some(object.tag))
                 }
-                Err(StoreError::NotFound { .. }) => (Mark::default(), None),
+                Err(StoreError::NotFound { .. }) => (FenceRecord::default(), None),
                 Err(error) => return Err(error.into()),
             };
-            mark.epoch = mark.epoch.saturating_add(1);
-            mark.recent_ops.extend(mark.op_id.replace(op));
-            let excess = mark.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
-            mark.recent_ops.drain(..excess);
-            mark.taken_at = Some(client.now());
-            let body = Bytes::from(serde_json::to_vec(&mark).map_err(|error| corrupt(&error))?);
+            record.epoch = record.epoch.saturating_add(1);
+            record.recent_ops.extend(record.op_id.replace(op));
+            let excess = record.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
+            record.recent_ops.drain(..excess);
+            record.taken_at = Some(client.now());
+            let body = Bytes::from(serde_json::to_vec(&record).map_err(|error| corrupt(&error))?);
             let written = match &tag {
                 Some(tag) => client.swap(KEY, body, tag, &op).await,
                 None => client.create(KEY, body, &op).await,
@@ -85,7 +85,7 @@ impl Leadership {
                             tag: tag.clone(),
                         });
                     }
-                    // Somebody came after us already, and has it.
+                    // Another process has replaced the fence since.
                     None => return Err(EngineError::NotLeader),
                 },
                 Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => {}
@@ -97,7 +97,7 @@ impl Leadership {
         }))
     }
 
-    /// Makes sure that nobody has taken over.
+    /// Checks that no other process has taken over.
     pub(super) async fn check(&self) -> Result<(), EngineError> {
         match self.client.get_if_changed(KEY, &self.tag).await {
             Ok(None) => Ok(()),

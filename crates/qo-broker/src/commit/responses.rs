@@ -6,14 +6,14 @@ use qo_core::Action;
 use qo_engine::EngineError;
 use qo_store::StoreError;
 
-use super::{CommitLoop, Landed};
+use super::{CommitLoop, WrittenGroup};
 use crate::journal::Journal;
 use crate::message::{Call, Message, QueuedMessage};
 
 impl<J: Journal> CommitLoop<J> {
     /// Refuses claims that have waited long enough while the store did not respond.
     pub(super) fn refuse_overdue(&mut self, error: &EngineError) {
-        let at = self.space.runtime.monotonic();
+        let at = self.applier.runtime.monotonic();
         for call in std::mem::take(&mut self.waiting) {
             if call.request.until > at {
                 self.waiting.push_back(call);
@@ -23,7 +23,11 @@ impl<J: Journal> CommitLoop<J> {
         }
     }
 
-    pub(super) fn land(&mut self, (members, result): Landed) -> Result<(), EngineError> {
+    /// Sends the responses of a group whose write has finished, or its error.
+    pub(super) fn finish_group(
+        &mut self,
+        (members, result): WrittenGroup,
+    ) -> Result<(), EngineError> {
         match result {
             Ok(()) => {
                 self.deliver(members);
@@ -47,7 +51,7 @@ impl<J: Journal> CommitLoop<J> {
                 let call = Call::without_caller((task.id, release));
                 Some(Message::Act(call).into())
             });
-            self.own.extend(releases);
+            self.own_messages.extend(releases);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The fixed words of the core's errors, so that a client can give back the very same ones.
+//! The static texts in the core's errors, so that a client can rebuild the same errors.
 //!
-//! The core's errors hold words that are part of the program. What comes over the wire is text, so it is looked up here. A word
-//! that is not known, because the server is newer, makes the error a plain one with the same message.
+//! The core's errors contain `&'static str` values. Values from the wire are looked up here. If a value is unknown because the
+//! server is newer, the error becomes a plain one with the same message.
 
-const WORDS: &[&str] = &[
+const TEXTS: &[&str] = &[
     // Fields.
     "priority",
     "timeout_seconds",
@@ -15,7 +15,7 @@ const WORDS: &[&str] = &[
     "delay_ms",
     "input",
     "output",
-    // What they may be.
+    // Allowed values.
     "0 to 9",
     "1 to 2592000 (30 days)",
     "0 to 10000",
@@ -42,7 +42,7 @@ const WORDS: &[&str] = &[
     "purge",
 ];
 
-/// The word of the program that equals the text.
-pub(super) fn known(text: &str) -> Option<&'static str> {
-    WORDS.iter().find(|word| **word == text).copied()
+/// The static text that equals this one.
+pub(super) fn static_text(text: &str) -> Option<&'static str> {
+    TEXTS.iter().find(|known| **known == text).copied()
 }
