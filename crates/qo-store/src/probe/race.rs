@@ -185,7 +185,7 @@ impl Counter {
                 }
                 WriteReply::Unclear(words) | WriteReply::Unsupported(words) => detail = words,
                 WriteReply::Refused | WriteReply::Missing => {
-                    "a create was refused".clone_into(&mut detail)
+                    "a create was refused".clone_into(&mut detail);
                 }
             }
             session.runtime.sleep(START_RETRY_DELAY).await;

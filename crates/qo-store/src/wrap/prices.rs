@@ -6,6 +6,7 @@ use super::operation::Operation;
 
 /// Dollars per thousand requests of each class. The default is S3 Standard in us-east-1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Prices {
     /// PUT, COPY and POST.
     pub write_per_1000: f64,

@@ -4,7 +4,7 @@
 //! field names would be most of what it writes and parses.
 //!
 //! ```text
-//! form 1 │ flags │ what every task has │ what the flags say it also has │ events
+//! form 1 │ flags │ required fields │ optional fields by flag │ events
 //! ```
 //!
 //! Numbers have variable length (seven bits per byte, lowest first). Times are offsets from `created_at`. Texts and

@@ -245,10 +245,10 @@ async fn race(
     for (op, outcome) in &outcomes {
         match outcome {
             IncrementResult::Success => {
-                prop_assert!(distinct.contains(op), "a successful increment was lost")
+                prop_assert!(distinct.contains(op), "a successful increment was lost");
             }
             IncrementResult::NotApplied => {
-                prop_assert!(!distinct.contains(op), "a failed increment was applied")
+                prop_assert!(!distinct.contains(op), "a failed increment was applied");
             }
             IncrementResult::InDoubt => {}
         }
