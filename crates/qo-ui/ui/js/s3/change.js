@@ -78,7 +78,7 @@ export async function createTask(client, record, op) {
 
 /** Notifies idle workers of new work. */
 export async function signal(client) {
-  await client.putAnyway(SIGNAL_KEY, JSON.stringify({ op_id: crypto.randomUUID() }));
+  await client.putUnconditionally(SIGNAL_KEY, JSON.stringify({ op_id: crypto.randomUUID() }));
 }
 
 /** Errors after which only a read shows whether the write succeeded. */
@@ -91,7 +91,7 @@ async function publish(client, task, now) {
   const key = pendingKey(task, now);
   if (!key) return;
   try {
-    await client.putAnyway(key, '');
+    await client.putUnconditionally(key, '');
     await signal(client);
   } catch (error) {
     console.warn('the task is stored, but its index entry is not; the sweeper will add it', error);

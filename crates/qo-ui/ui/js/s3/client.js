@@ -26,7 +26,7 @@ export class S3Client {
     if (connection.virtualHost) endpoint.hostname = `${connection.bucket}.${endpoint.hostname}`;
     this.base = `${endpoint.origin}${connection.virtualHost ? '' : `/${escape(connection.bucket)}`}`;
     this.sameOrigin = endpoint.origin === globalThis.location?.origin;
-    this.prefix = connection.prefix ? `${connection.prefix.reconnection(/^\/+|\/+$/g, '')}/` : '';
+    this.prefix = connection.prefix ? `${connection.prefix.replace(/^\/+|\/+$/g, '')}/` : '';
     this.bucket = connection.bucket;
     this.region = connection.region || 'us-east-1';
     this.counter = counter;
