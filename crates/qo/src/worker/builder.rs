@@ -53,7 +53,7 @@ pub struct WorkerBuilder {
 
 /// Whether the worker runs maintenance.
 enum MaintenanceChoice {
-    /// As the environment says; by default it does.
+    /// As the environment variables say. Default: it does.
     FromEnvironment,
     /// With this configuration.
     Enabled(MaintenanceConfig),

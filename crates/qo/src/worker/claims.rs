@@ -1,6 +1,6 @@
 //! Claims tasks for the free slots.
 //!
-//! Each claim costs requests beside those of its tasks. It is therefore sent when a quarter of the slots is free, or when one slot
+//! Each claim costs requests in addition to those of its tasks. It is therefore sent when a quarter of the slots is free, or when one slot
 //! has been free for 20 ms, and not for every slot. A claim takes several requests in sequence; slots that become free meanwhile are
 //! filled by another claim.
 
