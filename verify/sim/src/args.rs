@@ -275,7 +275,7 @@ mod tests {
             ("--tasks 3", "needs --seed"),
             ("--seed 1 --without rain", "rain"),
             ("--mutant rain", "no-sweeper"),
-            ("--engine rain", "objects, json"),
+            ("--engine rain", "direct, json"),
             ("--seed 1 --json", "--json"),
         ] {
             let message = parsed(line).unwrap_err();
