@@ -228,7 +228,7 @@ fn forbidden_changes_are_found() {
         ),
         (2, |task| task.retry_count = 1, "changed the retry count"),
         (2, |task| task.status = Status::Archived, "went from"),
-        (1, |task| task.lease_id = None, "claimed without a lease"),
+        (1, |task| task.lease_id = None, "cannot be read"),
     ];
     for (number, change, text) in cases {
         let mut scene = Scene::completed();
