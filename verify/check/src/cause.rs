@@ -1,7 +1,6 @@
 //! Why an attempt, or a pending task, ended: read from the event that it left.
 
-use qo_core::Status;
-use qo_core::task::Event;
+use qo_core::task::{Event, EventAction};
 
 /// The reason for a change that ended an attempt or a pending task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,16 +24,13 @@ impl Cause {
     }
 }
 
-/// The cause that an event records. This is the only place that reads an event's text.
+/// The cause that an event records.
 pub fn cause_of(event: &Event) -> Cause {
-    let text = event.error.as_deref().unwrap_or_default();
-    match event.from {
-        Some(Status::Pending) if event.to == Status::Cancelled && text.starts_with("expired") => {
-            Cause::TaskExpired
-        }
-        Some(Status::Running) if text.starts_with("the lease ran out") => Cause::LeaseExpired,
-        Some(Status::Running) if text.starts_with("released") => Cause::Released,
-        Some(Status::Running) if text.starts_with("snoozed") => Cause::Snoozed,
+    match event.action {
+        Some(EventAction::Expired) => Cause::TaskExpired,
+        Some(EventAction::LeaseExpired) => Cause::LeaseExpired,
+        Some(EventAction::Released) => Cause::Released,
+        Some(EventAction::Snoozed) => Cause::Snoozed,
         _ => Cause::Requested,
     }
 }

@@ -60,6 +60,7 @@ fn render_events(events: &[Event], now: Timestamp, screen: &Screen) -> Result<St
     let mut table = Table::new()
         .column("WHEN")
         .column("TIME")
+        .column("EVENT")
         .column("FROM")
         .optional()
         .column("TO")
@@ -70,6 +71,11 @@ fn render_events(events: &[Event], now: Timestamp, screen: &Screen) -> Result<St
         table.row(vec![
             time::relative(event.at, now).into(),
             Cell::styled(time::absolute(event.at), DIM),
+            event
+                .action
+                .map_or("", qo::EventAction::name)
+                .replace('_', " ")
+                .into(),
             Cell::styled(event.from.map_or("", qo::Status::as_str), DIM),
             Cell::styled(event.to.as_str(), of_status(event.to)),
             match event.attempt {

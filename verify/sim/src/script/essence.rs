@@ -1,6 +1,6 @@
 //! What must be the same of a task and of a refusal, wherever a script was played.
 
-use qo_core::task::Event;
+use qo_core::task::{Event, EventAction};
 use qo_core::{LeaseId, Task, Timestamp};
 use qo_engine::EngineError;
 
@@ -63,8 +63,10 @@ pub(super) fn refusal(error: &EngineError, lease: LeaseId) -> String {
 }
 
 fn is_by_itself(event: &Event) -> bool {
-    let error = event.error.as_deref().unwrap_or("");
-    error.starts_with("the lease ran out") || error.starts_with("expired")
+    matches!(
+        event.action,
+        Some(EventAction::LeaseExpired | EventAction::Expired)
+    )
 }
 
 /// The step in which something happened.
