@@ -67,6 +67,9 @@ impl<Q, R> Call<Q, R> {
     }
 }
 
+/// A result for each of many operations.
+pub(super) type TaskResults = Vec<Result<Arc<Task>, EngineError>>;
+
 /// A call that waits for tasks.
 pub(super) type ClaimCall = Call<ClaimOrder, Vec<Arc<Task>>>;
 
@@ -77,7 +80,7 @@ pub(super) enum Message {
     Claim(ClaimCall),
     Act(Call<(TaskId, Action), Arc<Task>>),
     /// Each is applied on its own. Tasks that the state does not hold are not looked up.
-    ActMany(Call<Vec<(TaskId, Action)>, Vec<Result<Arc<Task>, EngineError>>>),
+    ActMany(Call<Vec<(TaskId, Action)>, TaskResults>),
     SetPaused(Call<(QueueName, bool), ()>),
     Purge(Call<TaskId, Arc<Task>>),
     Get(Call<TaskId, Arc<Task>>),
