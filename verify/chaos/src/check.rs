@@ -8,7 +8,7 @@ use qo_check::{
     AttemptSpan, Breaches, ClientLog, Conditions, Excuse, FinalState, Promise, StartedAttempt,
     Submission, attempt_spans, lives,
 };
-use qo_core::{Payload, Status, Task, TaskId, Timestamp};
+use qo_core::{IdempotencyKey, Payload, Status, Task, TaskId, Timestamp};
 
 use crate::proxy::Versions;
 use crate::tasks::{Course, Ledger};
@@ -188,7 +188,7 @@ fn check_outcome(task: &Task, evidence: &Evidence<'_>, breaches: &mut Breaches) 
             }
         }
         Status::Failed => {
-            let key = task.idempotency_key.as_ref().map(|key| key.as_str());
+            let key = task.idempotency_key.as_ref().map(IdempotencyKey::as_str);
             let spec =
                 evidence.ledger.specs.iter().find(|spec| {
                     spec.id == Some(id) || (key.is_some() && spec.key.as_deref() == key)

@@ -209,12 +209,13 @@ impl FinalState<'_> {
                 breaches.add(Promise::Rules, text);
             }
             let is_claim = event.from == Some(Status::Pending) && event.to == Status::Running;
-            let is_allowed = match (event.from, event.to) {
-                (None, Status::Pending)
-                | (Some(Status::Pending), Status::Running)
-                | (Some(Status::Running), Status::Pending) => true,
-                (Some(Status::Running), to) => self.ends.contains(&to),
-                _ => false,
+            let is_allowed = match event.from {
+                None => event.to == Status::Pending,
+                Some(Status::Pending) => event.to == Status::Running,
+                Some(Status::Running) => {
+                    event.to == Status::Pending || self.ends.contains(&event.to)
+                }
+                Some(_) => false,
             };
             if event.from != status || !is_allowed {
                 let text = format!(

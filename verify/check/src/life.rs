@@ -115,6 +115,10 @@ impl Life {
 
 /// What a run and its engine allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a condition of its own"
+)]
 pub struct Conditions {
     /// The clocks of the processes are undisturbed, so due times hold to the second.
     pub punctual: bool,

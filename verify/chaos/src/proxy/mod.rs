@@ -158,7 +158,7 @@ impl ProxyShared {
             let fault = self.draw(&request);
             match fault {
                 Some(FaultKind::Unavailable) => {
-                    Response::made_up(503, "SlowDown").write(&mut writer)?
+                    Response::made_up(503, "SlowDown").write(&mut writer)?;
                 }
                 Some(FaultKind::Conflict) => {
                     Response::made_up(409, "ConditionalRequestConflict").write(&mut writer)?;
