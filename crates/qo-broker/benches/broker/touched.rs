@@ -65,14 +65,9 @@ impl StoreLayer for TouchedLayer {
         self.objects.as_ref()
     }
 
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
-        let kept = self.keep(&[payload]);
-        self.objects.put_opts(location, kept.into(), options).await
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        let kept = self.keep(&[body]);
+        self.objects.put_opts(path, kept.into(), opts).await
     }
 
     async fn put_multipart_opts(

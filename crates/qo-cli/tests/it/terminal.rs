@@ -86,25 +86,13 @@ fn a_filter_changes_tasks_only_after_confirmation() {
             "{result:#?}"
         );
     }
-    assert_eq!(
-        workspace
-            .qo(&["list", "--status", "pending", "--json"])
-            .lines("task")
-            .len(),
-        2
-    );
+    assert_eq!(pending(&workspace), 2);
     let result = on_terminal(&workspace, &["cancel", "--all"], "y\n");
     assert!(
         result.assert(0).stderr.contains("2 tasks cancelled"),
         "{result:#?}"
     );
-    assert_eq!(
-        workspace
-            .qo(&["list", "--status", "pending", "--json"])
-            .lines("task")
-            .len(),
-        0
-    );
+    assert_eq!(pending(&workspace), 0);
     // With --json there is no question.
     let result = on_terminal(
         &workspace,
@@ -152,4 +140,10 @@ fn an_empty_list_says_so() {
         result.assert(0).stdout.starts_with("No workers."),
         "{result:#?}"
     );
+}
+
+/// The number of pending tasks.
+fn pending(workspace: &Workspace) -> usize {
+    let listed = workspace.qo(&["list", "--status", "pending", "--json"]);
+    listed.lines("task").len()
 }

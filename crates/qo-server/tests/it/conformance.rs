@@ -108,19 +108,24 @@ impl Harness for Remote {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn on_memory() {
-    let store = memory();
-    let harness = Remote {
-        name: "memory",
-        upkeep: Upkeep::Direct(engine_on(&store, objects())),
+/// A queue in memory behind one server.
+fn on_one_server(name: &'static str, upkeep: Upkeep, store: Store) -> Remote {
+    Remote {
+        name,
+        upkeep,
         open: Box::new(move || store.clone()),
         one_server: true,
         servers: Mutex::default(),
         foreign_tasks: 2_000,
         keeps_versions: false,
-    };
-    run(&harness).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn on_memory() {
+    let store = memory();
+    let upkeep = Upkeep::Direct(engine_on(&store, objects()));
+    run(&on_one_server("memory", upkeep, store)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -157,14 +162,6 @@ async fn on_a_broker() {
     )
     .await
     .unwrap();
-    let harness = Remote {
-        name: "slate on memory",
-        upkeep: Upkeep::Broker(engine),
-        open: Box::new(move || store.clone()),
-        one_server: true,
-        servers: Mutex::default(),
-        foreign_tasks: 2_000,
-        keeps_versions: false,
-    };
-    run(&harness).await;
+    let upkeep = Upkeep::Broker(engine);
+    run(&on_one_server("slate on memory", upkeep, store)).await;
 }

@@ -171,26 +171,21 @@ impl std::fmt::Display for ScriptedStore {
 
 #[async_trait]
 impl ObjectStore for ScriptedStore {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        opts: PutOptions,
-    ) -> Result<PutResult> {
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
         let (fault, other_writer) = self.begin("PUT").await;
         let late = {
             let (inner, runtime) = (self.inner.clone(), Arc::clone(&self.runtime));
-            let (location, payload, opts) = (location.clone(), payload.clone(), opts.clone());
+            let (path, body, opts) = (path.clone(), body.clone(), opts.clone());
             move |delay: Duration| {
                 let sleep = runtime.sleep(delay);
                 runtime.spawn(Box::pin(async move {
                     sleep.await;
                     // The response is discarded.
-                    let _ = inner.put_opts(&location, payload, opts).await;
+                    let _ = inner.put_opts(&path, body, opts).await;
                 }));
             }
         };
-        let apply = || self.inner.put_opts(location, payload.clone(), opts.clone());
+        let apply = || self.inner.put_opts(path, body.clone(), opts.clone());
         let result = match fault {
             Fault::None => apply().await,
             Fault::LostRequest | Fault::Torn => Err(no_response()),
@@ -216,11 +211,11 @@ impl ObjectStore for ScriptedStore {
                 if applied {
                     let _ = apply().await;
                 }
-                self.run_other_writer(location, other_writer).await;
+                self.run_other_writer(path, other_writer).await;
                 return std::future::pending().await;
             }
         };
-        self.run_other_writer(location, other_writer).await;
+        self.run_other_writer(path, other_writer).await;
         self.delay().await;
         let mut result = result?;
         if self.omits_tags {

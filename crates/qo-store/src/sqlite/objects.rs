@@ -26,13 +26,8 @@ const DELETE_BATCH_LENGTH: usize = 1000;
 /// Tags (`TagSet`) are accepted but not stored: the trait has no way to read them.
 #[async_trait]
 impl ObjectStore for SqliteStore {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        opts: PutOptions,
-    ) -> Result<PutResult> {
-        self.put_checked(location, payload.into(), &opts.attributes, opts.mode)
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        self.put_checked(path, body.into(), &opts.attributes, opts.mode)
             .await
     }
 

@@ -120,17 +120,11 @@ fn list_prefix(prefix: Option<&Path>) -> &str {
 
 #[async_trait]
 impl ObjectStore for CountingStore {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        opts: PutOptions,
-    ) -> Result<PutResult> {
-        let prefix = first_segment(location);
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        let prefix = first_segment(path);
         let operation = Operation::of_put(&opts.mode);
-        self.counter
-            .sent(prefix, operation, payload.content_length());
-        let result = self.inner.put_opts(location, payload, opts).await;
+        self.counter.sent(prefix, operation, body.content_length());
+        let result = self.inner.put_opts(path, body, opts).await;
         self.counter.finished(prefix, operation, result)
     }
 

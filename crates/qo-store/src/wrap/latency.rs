@@ -165,13 +165,8 @@ impl fmt::Display for LatencyStore {
 
 #[async_trait]
 impl ObjectStore for LatencyStore {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        opts: PutOptions,
-    ) -> Result<PutResult> {
-        let request = self.inner.put_opts(location, payload, opts);
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        let request = self.inner.put_opts(path, body, opts);
         self.waits.around(request).await
     }
 

@@ -23,13 +23,8 @@ pub trait StoreLayer: fmt::Debug + Send + Sync + 'static {
     async fn hold(&self) {}
 
     /// See [`ObjectStore::put_opts`].
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
-        self.inner().put_opts(location, payload, options).await
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        self.inner().put_opts(path, body, opts).await
     }
 
     /// See [`ObjectStore::put_multipart_opts`].
@@ -84,15 +79,10 @@ impl<L: StoreLayer> fmt::Display for LayeredStore<L> {
 
 #[async_trait]
 impl<L: StoreLayer> ObjectStore for LayeredStore<L> {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
         self.0.on_request();
         self.0.hold().await;
-        self.0.put_opts(location, payload, options).await
+        self.0.put_opts(path, body, opts).await
     }
 
     async fn put_multipart_opts(

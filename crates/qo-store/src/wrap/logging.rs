@@ -124,14 +124,9 @@ impl fmt::Display for LoggingStore {
 
 #[async_trait]
 impl ObjectStore for LoggingStore {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        opts: PutOptions,
-    ) -> Result<PutResult> {
-        let request = self.begin(Operation::of_put(&opts.mode), location.as_ref());
-        Request::finished(request, self.inner.put_opts(location, payload, opts).await)
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        let request = self.begin(Operation::of_put(&opts.mode), path.as_ref());
+        Request::finished(request, self.inner.put_opts(path, body, opts).await)
     }
 
     async fn put_multipart_opts(

@@ -139,16 +139,11 @@ impl StoreLayer for ProcessLayer {
         self.clock.observe(local, local, date);
     }
 
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
-        let body = Bytes::from(payload.clone());
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        let bytes = Bytes::from(body.clone());
         let objects = &self.bucket.objects;
-        let result = objects.put_opts(location, payload, options).await?;
-        self.bucket.record(location, Some(body));
+        let result = objects.put_opts(path, body, opts).await?;
+        self.bucket.record(path, Some(bytes));
         Ok(result)
     }
 

@@ -241,17 +241,12 @@ impl fmt::Display for FaultStore {
 
 #[async_trait]
 impl ObjectStore for FaultStore {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        opts: PutOptions,
-    ) -> Result<PutResult> {
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
         let operation = Operation::of_put(&opts.mode);
-        let fault = self.shared.decide(operation, location.as_ref());
+        let fault = self.shared.decide(operation, path.as_ref());
         let put = Put {
-            location: location.clone(),
-            payload,
+            location: path.clone(),
+            payload: body,
             options: opts,
         };
         self.shared.put(put, fault).await

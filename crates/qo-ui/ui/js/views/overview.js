@@ -11,9 +11,8 @@ import { healthOf, HEALTHS } from './workers.js';
 
 const LABELS = { due: 'Due', scheduled: 'Scheduled', running: 'Running', completed: 'Completed', failed: 'Failed', cancelled: 'Cancelled', archived: 'Archived' };
 
-export class OverviewView {
-  title = 'Overview';
-
+/** A view that shows the overview of the source. */
+export class OverviewDataView {
   constructor({ app }) {
     this.app = app;
     this.source = app.source;
@@ -23,6 +22,10 @@ export class OverviewView {
     this.data = await this.source.overview({ force });
     this.app.remember({ overview: this.data });
   }
+}
+
+export class OverviewView extends OverviewDataView {
+  title = 'Overview';
 
   render() {
     const { data } = this;

@@ -6,20 +6,11 @@ import { address } from '../router.js';
 import { badge, button, empty, timeOf } from '../widgets/basics.js';
 import { confirm } from '../widgets/dialog.js';
 import { toast } from '../widgets/toast.js';
+import { OverviewDataView } from './overview.js';
 import { healthOf } from './workers.js';
 
-export class QueuesView {
+export class QueuesView extends OverviewDataView {
   title = 'Queues';
-
-  constructor({ app }) {
-    this.app = app;
-    this.source = app.source;
-  }
-
-  async load({ force } = {}) {
-    this.data = await this.source.overview({ force });
-    this.app.remember({ overview: this.data });
-  }
 
   render() {
     const { data } = this;
