@@ -7,6 +7,7 @@ mod deny;
 mod dist;
 mod fuzz;
 mod help;
+mod library;
 mod man;
 mod metadata;
 mod mutants;

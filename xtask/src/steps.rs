@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use qo_testkit::{SeaweedFs, wait_until};
 
 use crate::deny;
+use crate::library;
 use crate::mutants;
 use crate::typed::typed;
 use crate::ui;
@@ -33,6 +34,8 @@ pub(crate) enum Step {
     Integration,
     /// Runs the examples in the documentation.
     Doctests,
+    /// Builds the library as its users do.
+    Library,
     /// Shows that the simulator finds planted bugs.
     Mutants,
     /// Runs the tests of the dashboard.
@@ -52,7 +55,7 @@ pub(crate) enum Verdict {
 
 impl Step {
     /// All steps, the quick ones first.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Fmt,
         Self::Deny,
         Self::Advisories,
@@ -61,6 +64,7 @@ impl Step {
         Self::Unit,
         Self::Integration,
         Self::Doctests,
+        Self::Library,
         Self::Mutants,
         Self::Ui,
     ];
@@ -76,6 +80,7 @@ impl Step {
             Self::Unit => "unit",
             Self::Integration => "integration",
             Self::Doctests => "doctests",
+            Self::Library => "library",
             Self::Mutants => "mutants",
             Self::Ui => "ui",
         }
@@ -96,6 +101,9 @@ impl Step {
             Self::Unit => "run unit and property tests",
             Self::Integration => "run integration tests, some of them on a real S3 server",
             Self::Doctests => "run the examples in the documentation",
+            Self::Library => {
+                "build the library with the features that users choose, and the README's program in a new project"
+            }
             Self::Mutants => {
                 "plant bugs and let the simulator find them (a few a day; all with `cargo xtask sim --mutants`)"
             }
@@ -151,8 +159,8 @@ impl Step {
             ],
             Self::Integration => &["test", "--workspace", "--no-fail-fast", "--test", "*"],
             Self::Doctests => &["test", "--workspace", "--no-fail-fast", "--doc"],
-            // It has commands of its own.
-            Self::Mutants => &[],
+            // They have commands of their own.
+            Self::Library | Self::Mutants => &[],
             Self::Ui => ui::BUILD,
         }
     }
@@ -180,6 +188,7 @@ impl Step {
             Self::Docs => {
                 command.env("RUSTDOCFLAGS", "-D warnings");
             }
+            Self::Library => return library::step(),
             Self::Mutants => return mutants::step(),
             Self::Ui => return ui::run(command),
             Self::Unit | Self::Integration => {
