@@ -60,7 +60,7 @@ impl Session {
     /// command wait.
     pub async fn close(&mut self) {
         if let Some(queue) = self.queue.take()
-            && queue.objects_engine().is_none()
+            && queue.direct_engine().is_none()
         {
             queue.close().await;
         }

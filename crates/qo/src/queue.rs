@@ -81,7 +81,7 @@ impl Queue {
     }
 
     /// The engine of direct mode, if the queue uses it. [`Maintenance`](crate::Maintenance) needs it.
-    pub fn objects_engine(&self) -> Option<&DirectEngine> {
+    pub fn direct_engine(&self) -> Option<&DirectEngine> {
         self.direct.as_ref().map(|direct| &direct.engine)
     }
 

@@ -17,7 +17,7 @@ const STEPS_MAX: usize = 100_000;
 pub(super) async fn run(args: &MonitorArgs, session: &mut Session) -> Result<(), Failure> {
     let config = settings(args, session)?;
     let queue = session.connect().await?;
-    let Some(engine) = queue.objects_engine() else {
+    let Some(engine) = queue.direct_engine() else {
         return Err(Failure::new(
             FailureKind::Unsupported,
             "this queue needs no monitor: its server does the maintenance",

@@ -18,6 +18,8 @@ pub enum BulkOperation {
     Cancel,
     /// Replays tasks; failed ones by default.
     Replay,
+    /// Makes tasks due at once; pending ones by default. Tasks that are due already are skipped.
+    RunNow,
     /// Archives tasks; all finished ones by default.
     Archive,
     /// Restores archived tasks.
@@ -32,6 +34,7 @@ impl BulkOperation {
         match self {
             Self::Cancel => &[Status::Pending, Status::Running],
             Self::Replay => &[Status::Failed],
+            Self::RunNow => &[Status::Pending],
             Self::Archive => &[Status::Completed, Status::Failed, Status::Cancelled],
             Self::Unarchive => &[Status::Archived],
             Self::Purge => &[

@@ -52,6 +52,7 @@ pub(crate) async fn bulk(State(app): State<App>, JsonBody(body): JsonBody<BulkBo
                 .await
         }
         BulkOperation::Replay => queue.replay_all(filter, no_progress).await,
+        BulkOperation::RunNow => queue.run_now_all(filter, no_progress).await,
         BulkOperation::Archive => queue.archive_all(filter, no_progress).await,
         BulkOperation::Unarchive => queue.unarchive_all(filter, no_progress).await,
         BulkOperation::Purge => queue.purge_all(filter, no_progress).await,

@@ -204,6 +204,21 @@ async fn bytes_go_in_and_come_out() {
 }
 
 #[tokio::test]
+async fn a_bulk_run_now_makes_waiting_tasks_due() {
+    let server = serve(config()).await;
+    let hour = json!({"task_type": "t", "delay_ms": 3_600_000});
+    let waiting = submitted(&server, hour).await;
+    submitted(&server, json!({"task_type": "u"})).await;
+    let bulk = json!({"operation": "run_now", "filter": {}});
+    let (status, report) = server.reply(api("POST", "/v1/bulk").json(&bulk)).await;
+    assert_eq!((status, &report["done"]), (200, &json!(1)), "{report}");
+    let (_, task) = server
+        .reply(api("GET", format!("/v1/tasks/{}", id(&waiting))))
+        .await;
+    assert_eq!(task["events"][1]["action"], "run_now");
+}
+
+#[tokio::test]
 async fn operators_change_tasks_one_by_one_and_by_filter() {
     let server = serve(config()).await;
     let mut ids = Vec::new();

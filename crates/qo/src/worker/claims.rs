@@ -69,7 +69,7 @@ pub(super) async fn claim_until(run: &Arc<Run>, stopping: &CancellationToken) {
 fn claim(run: &Run) -> impl Future<Output = (Vec<Slot>, Result<Vec<Task>, Error>)> {
     let max = run.slots.free().min(CLAIM_MAX_TASKS);
     let slots: Vec<Slot> = (0..max).map(|_| run.slots.take()).collect();
-    let wait = if run.plan.queue.objects_engine().is_some() {
+    let wait = if run.plan.queue.direct_engine().is_some() {
         WAIT_DIRECT
     } else {
         WAIT_OTHER

@@ -82,7 +82,7 @@ pub(super) async fn run(
 }
 
 fn start_maintenance(plan: &Plan) -> Option<MaintenanceHandle> {
-    let engine = plan.queue.objects_engine()?.clone();
+    let engine = plan.queue.direct_engine()?.clone();
     let config = plan.maintenance.clone()?;
     Some(Maintenance::spawn(engine, config))
 }

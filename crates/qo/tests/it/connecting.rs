@@ -12,10 +12,10 @@ use crate::test_queue::TestQueue;
 async fn remembers_the_probe(test_queue: TestQueue) {
     let connection = || test_queue.connection().probe_budget(Duration::from_secs(3));
     let first = connection().open().await.unwrap();
-    let client = first.objects_engine().unwrap().client();
+    let client = first.direct_engine().unwrap().client();
     let verdict = client.get(REPORT_KEY).await.unwrap();
     let second = connection().open().await.unwrap();
-    let client = second.objects_engine().unwrap().client();
+    let client = second.direct_engine().unwrap().client();
     let again = client.get(REPORT_KEY).await.unwrap();
     assert_eq!(again.body, verdict.body, "it was not probed again");
     second.task("job", &1).unwrap().submit().await.unwrap();
@@ -34,7 +34,7 @@ async fn remembers_the_probe_of_seaweedfs() {
 #[tokio::test]
 async fn memory_is_not_probed() {
     let queue = qo::connect("memory:").await.unwrap();
-    let client = queue.objects_engine().unwrap().client();
+    let client = queue.direct_engine().unwrap().client();
     assert!(client.get(REPORT_KEY).await.is_err());
     assert_eq!(queue.store().unwrap().description, "memory:");
 }
@@ -60,7 +60,7 @@ async fn the_url_chooses_the_engine() {
         ("memory:engines?engine=slate", false),
     ] {
         let queue = qo::connect(url).await.unwrap();
-        assert_eq!(queue.objects_engine().is_some(), is_direct, "{url}");
+        assert_eq!(queue.direct_engine().is_some(), is_direct, "{url}");
         let submitted = queue.task("job", &1).unwrap().submit().await.unwrap();
         let mut claim_request =
             qo::ClaimRequest::new("w".parse().unwrap(), vec!["job".parse().unwrap()]);

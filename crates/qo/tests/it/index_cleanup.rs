@@ -11,7 +11,7 @@ use crate::test_queue::{TestQueue, claim_one, claim_request};
 
 /// All keys below some prefixes.
 async fn keys(queue: &Queue, prefixes: &[&str]) -> Vec<String> {
-    let client = queue.objects_engine().unwrap().client();
+    let client = queue.direct_engine().unwrap().client();
     let mut keys = Vec::new();
     for prefix in prefixes {
         let page = client.page(prefix, None, 1_000).await.unwrap();
@@ -66,7 +66,7 @@ async fn scenario(test_queue: TestQueue) {
 
     // Somebody died after a task was completed and before its old entry was deleted.
     let stale = Key::Ready(IndexEntry::of(&task)).to_string();
-    let client = queue.objects_engine().unwrap().client();
+    let client = queue.direct_engine().unwrap().client();
     client.put(&stale, bytes::Bytes::new()).await.unwrap();
     let other = test_queue.connect().await;
     let impatient = ClaimRequest {

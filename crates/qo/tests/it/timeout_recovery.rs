@@ -24,7 +24,7 @@ async fn claim_and_die(test_queue: &TestQueue) -> Task {
 /// Has the monitor look until the attempt has been ended.
 async fn recovered(monitor: &Queue, id: TaskId) -> Task {
     until("the monitor ends the attempt", async || {
-        let engine = monitor.objects_engine().unwrap();
+        let engine = monitor.direct_engine().unwrap();
         engine.check_leases().await.unwrap();
         let task = monitor.get(id).await.unwrap();
         (task.status != Status::Running).then_some(task)

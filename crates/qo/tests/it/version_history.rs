@@ -76,7 +76,7 @@ async fn purges_all_versions(queue: Queue, renewals: usize) {
         queue.renew(task.id, lease, None).await.unwrap();
     }
     queue.complete(task.id, lease, None).await.unwrap();
-    let client = queue.objects_engine().unwrap().client();
+    let client = queue.direct_engine().unwrap().client();
     let mut keys = Vec::new();
     for prefix in ["tasks", "data", "keys"] {
         let page = client.page(prefix, None, 10).await.unwrap();

@@ -88,7 +88,7 @@ pub(super) fn token_store(session: &mut Session) -> Result<TokenStore, Failure> 
 
 /// Starts maintenance in direct mode. The other engines do it themselves.
 fn start_maintenance(queue: &Queue, config: MaintenanceConfig) -> Option<MaintenanceHandle> {
-    let engine = queue.objects_engine()?;
+    let engine = queue.direct_engine()?;
     Some(Maintenance::spawn(engine.clone(), config))
 }
 
