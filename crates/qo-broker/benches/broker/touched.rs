@@ -69,10 +69,10 @@ impl StoreLayer for TouchedLayer {
         &self,
         location: &Path,
         payload: PutPayload,
-        options: PutOptions,
+        opts: PutOptions,
     ) -> Result<PutResult> {
         let kept = self.keep(&[payload]);
-        self.objects.put_opts(location, kept.into(), options).await
+        self.objects.put_opts(location, kept.into(), opts).await
     }
 
     async fn put_multipart_opts(

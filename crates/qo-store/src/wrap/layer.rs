@@ -27,9 +27,9 @@ pub trait StoreLayer: fmt::Debug + Send + Sync + 'static {
         &self,
         location: &Path,
         payload: PutPayload,
-        options: PutOptions,
+        opts: PutOptions,
     ) -> Result<PutResult> {
-        self.inner().put_opts(location, payload, options).await
+        self.inner().put_opts(location, payload, opts).await
     }
 
     /// See [`ObjectStore::put_multipart_opts`].
@@ -88,11 +88,11 @@ impl<L: StoreLayer> ObjectStore for LayeredStore<L> {
         &self,
         location: &Path,
         payload: PutPayload,
-        options: PutOptions,
+        opts: PutOptions,
     ) -> Result<PutResult> {
         self.0.on_request();
         self.0.hold().await;
-        self.0.put_opts(location, payload, options).await
+        self.0.put_opts(location, payload, opts).await
     }
 
     async fn put_multipart_opts(

@@ -131,12 +131,12 @@ fn a_failure_is_shrunk_and_says_how_to_run_it_again() {
         &format!("seed {seed}: "),
         "promise ",
         &format!(
-            "run it again: cargo xtask sim --engine objects --seed {seed} --mutant doubt-read-as-failure"
+            "run it again: cargo xtask sim --engine {engine} --seed {seed} --mutant doubt-read-as-failure"
         ),
         "shrunk to",
         "--only '",
         "its trace",
-        "is told of",
+        " replies ",
     ] {
         assert!(text.contains(part), "{part}:\n{text}");
     }

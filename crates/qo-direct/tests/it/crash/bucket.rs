@@ -143,11 +143,11 @@ impl StoreLayer for ProcessLayer {
         &self,
         location: &Path,
         payload: PutPayload,
-        options: PutOptions,
+        opts: PutOptions,
     ) -> Result<PutResult> {
         let body = Bytes::from(payload.clone());
         let objects = &self.bucket.objects;
-        let result = objects.put_opts(location, payload, options).await?;
+        let result = objects.put_opts(location, payload, opts).await?;
         self.bucket.record(location, Some(body));
         Ok(result)
     }
