@@ -245,12 +245,12 @@ impl StoreLayer for RightUntilVersioned {
         &self,
         location: &Path,
         payload: PutPayload,
-        mut options: PutOptions,
+        mut opts: PutOptions,
     ) -> object_store::Result<PutResult> {
         if self.versioned.load(Ordering::SeqCst) {
-            options.mode = PutMode::Overwrite;
+            opts.mode = PutMode::Overwrite;
         }
-        self.objects.put_opts(location, payload, options).await
+        self.objects.put_opts(location, payload, opts).await
     }
 }
 
