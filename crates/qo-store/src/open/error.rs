@@ -27,7 +27,7 @@ pub enum OpenError {
     },
     /// This build of qo lacks support for the scheme.
     #[error(
-        "this build does not support {scheme}: stores: enable the Cargo feature {feature:?} of qo-store"
+        "this build does not support {scheme}: stores: enable the Cargo feature {feature:?} of qo"
     )]
     MissingFeature {
         /// The scheme of the URL.

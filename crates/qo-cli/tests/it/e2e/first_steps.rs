@@ -1,8 +1,8 @@
-//! Submit, work, look.
+//! Submit a task, run it, read it.
 
 use super::cli::TestCli;
 
-fn a_task_is_submitted_done_and_looked_at(cli: &TestCli) {
+fn a_task_is_submitted_run_and_read(cli: &TestCli) {
     let id = cli.submit("greet", r#"{"name":"Ada"}"#, &["--tag", "first"]);
     assert_eq!(cli.task(&id)["status"], "pending");
 
@@ -18,15 +18,18 @@ fn a_task_is_submitted_done_and_looked_at(cli: &TestCli) {
     assert_eq!(done["output"]["attempt"], 1);
     assert_eq!(done["output"]["seen"]["name"], "Ada");
 
-    let story: Vec<_> = cli
+    let statuses: Vec<_> = cli
         .history(&id)
         .iter()
         .map(|event| event["to"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(story, ["pending", "running", "completed"]);
+    assert_eq!(statuses, ["pending", "running", "completed"]);
 
-    let card = cli.ok(["status", &id]);
-    assert!(card.contains("completed") && card.contains("w-1"), "{card}");
+    let output = cli.ok(["status", &id]);
+    assert!(
+        output.contains("completed") && output.contains("w-1"),
+        "{output}"
+    );
     let table = cli.ok(["list", "--tag", "first"]);
     assert!(table.contains(&id), "{table}");
     assert!(cli.ok(["workers"]).contains("w-1"));
@@ -36,4 +39,4 @@ fn a_task_is_submitted_done_and_looked_at(cli: &TestCli) {
     assert_eq!(unknown.status.code(), Some(3));
 }
 
-on_both_stores!(a_task_is_submitted_done_and_looked_at);
+on_both_stores!(a_task_is_submitted_run_and_read);

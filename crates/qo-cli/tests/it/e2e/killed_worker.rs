@@ -1,4 +1,4 @@
-//! A worker that is killed in the middle of a task: another one takes the task over.
+//! A worker is killed while it runs a task, and another worker takes over.
 
 use rustix::process::Signal;
 
@@ -21,7 +21,7 @@ fn another_worker_takes_over(cli: &TestCli) {
         .history(&id)
         .iter()
         .any(|event| event["from"] == "running" && event["to"] == "pending");
-    assert!(lost, "the history tells of the lost attempt");
+    assert!(lost, "the history contains the lost attempt");
 }
 
 on_both_stores!(another_worker_takes_over);

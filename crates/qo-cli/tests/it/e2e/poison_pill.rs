@@ -1,4 +1,4 @@
-//! A task that kills every worker that takes it.
+//! A task that kills every worker that claims it.
 
 use super::cli::TestCli;
 
@@ -18,7 +18,7 @@ fn a_task_that_kills_its_workers_fails_after_its_attempts(cli: &TestCli) {
         let mut worker = cli.worker(&format!("victim-{victim}"), &handlers);
         assert!(
             !worker.wait().success(),
-            "the task was to kill it:\n{}",
+            "the task should have killed the worker:\n{}",
             worker.log()
         );
     }

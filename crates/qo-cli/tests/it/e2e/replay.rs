@@ -1,4 +1,4 @@
-//! A task that fails until it has no retries left, and is replayed once the cause is mended.
+//! A task runs out of retries and is replayed after the cause is fixed.
 
 use super::cli::TestCli;
 
@@ -7,11 +7,11 @@ fn a_failing_task_ends_as_failed_and_can_be_replayed(cli: &TestCli) {
         "w-1",
         &[
             "--exec",
-            "mend=test -e mended || { echo 'still broken' >&2; exit 1; }",
+            "fix=test -e fixed || { echo 'still broken' >&2; exit 1; }",
         ],
     );
     let id = cli.submit(
-        "mend",
+        "fix",
         "null",
         &["--retries", "2", "--retry-initial", "50ms"],
     );
@@ -24,19 +24,19 @@ fn a_failing_task_ends_as_failed_and_can_be_replayed(cli: &TestCli) {
             .contains("still broken")
     );
 
-    std::fs::write(cli.file("mended"), "").unwrap();
+    std::fs::write(cli.file("fixed"), "").unwrap();
     cli.ok(["replay", &id]);
     let done = cli.wait_for(&id, "completed");
     assert_eq!(
         done["attempt"], 4,
-        "attempts go on, so that each has a number of its own"
+        "attempt numbers continue, so that each is unique"
     );
 
     let again = cli.run(["cancel", &id]);
     assert_eq!(
         again.status.code(),
         Some(4),
-        "what has ended cannot be cancelled"
+        "a finished task cannot be cancelled"
     );
 }
 

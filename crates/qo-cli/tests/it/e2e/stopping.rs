@@ -1,4 +1,4 @@
-//! SIGTERM in the middle of work.
+//! SIGTERM while tasks run.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::cli::TestCli;
 
 const TASKS: usize = 40;
 
-/// Running tasks are finished, waiting ones stay, and the next worker does the rest: each once.
+/// Running tasks finish, pending ones stay, and the next worker runs the rest, each once.
 fn a_stop_in_the_middle_loses_nothing(cli: &TestCli) {
     let handlers = [
         "--concurrency",
@@ -26,16 +26,13 @@ fn a_stop_in_the_middle_loses_nothing(cli: &TestCli) {
     first.signal(Signal::TERM);
     assert!(first.wait().success(), "{}", first.log());
     let after_first = cli.lines_of("done").len();
-    assert!(
-        after_first < TASKS,
-        "the stop came too late to show anything"
-    );
+    assert!(after_first < TASKS, "the stop came too late for this test");
     let running = cli
         .tasks()
         .iter()
         .filter(|task| task["status"] == "running")
         .count();
-    assert_eq!(running, 0, "a worker that stops leaves nothing running");
+    assert_eq!(running, 0, "a stopped worker leaves no running task");
     assert!(!cli.ok(["workers"]).contains("w-1"), "it has deregistered");
 
     let _second = cli.worker("w-2", &handlers);
@@ -49,12 +46,13 @@ fn a_stop_in_the_middle_loses_nothing(cli: &TestCli) {
     }
     assert_eq!(runs.len(), TASKS);
     assert!(runs.values().all(|count| *count == 1), "{runs:?}");
-    // A claim that was on its way when the stop came is given back unrun: it has a number, and is not counted as a retry.
+    // A task claimed during the stop is released without running. The claim has an attempt number, but does not count as a retry.
     assert!(cli.tasks().iter().all(|task| task["retry_count"] == 0));
 }
 
-/// What does not end within the deadline is given back at once, uncounted; another worker need not wait for the lease.
-fn what_takes_too_long_is_given_back(cli: &TestCli) {
+/// A task that does not finish within the shutdown timeout is released without counting a retry, so another worker need not wait for
+/// the lease to expire.
+fn a_task_that_takes_too_long_is_released(cli: &TestCli) {
     let handler = r#"long=if [ "$QO_WORKER_ID" = w-1 ]; then touch started; exec sleep 120; fi; echo "$QO_WORKER_ID""#;
     let id = cli.submit("long", "null", &["--retries", "0"]);
     let mut first = cli.worker("w-1", &["--shutdown-timeout", "1s", "--exec", handler]);
@@ -69,7 +67,7 @@ fn what_takes_too_long_is_given_back(cli: &TestCli) {
     assert_eq!(cli.wait_for(&id, "completed")["output"], "w-2");
 }
 
-/// A second signal does not wait for anything; the task comes back by its lease.
+/// A second signal stops the worker at once. The task is recovered when its lease expires.
 fn a_second_signal_stops_at_once(cli: &TestCli) {
     let handler =
         r#"long=if [ "$QO_ATTEMPT" = 1 ]; then touch started; exec sleep 120; fi; echo again"#;
@@ -92,7 +90,7 @@ mod middle {
 
 mod deadline {
     use super::*;
-    on_both_stores!(what_takes_too_long_is_given_back);
+    on_both_stores!(a_task_that_takes_too_long_is_released);
 }
 
 mod twice {

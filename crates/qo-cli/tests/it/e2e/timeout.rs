@@ -1,4 +1,4 @@
-//! A handler that takes longer than its task allows.
+//! A handler that exceeds the timeout of its task.
 
 use qo_testkit::wait_until;
 
@@ -22,7 +22,7 @@ fn a_handler_that_takes_too_long_is_killed_with_its_children(cli: &TestCli) {
     let process = std::path::PathBuf::from(format!("/proc/{sleeper}"));
     assert!(
         wait_until(LIMIT, || !process.exists()),
-        "the handler's child lives on"
+        "the handler's child process is still running"
     );
 }
 

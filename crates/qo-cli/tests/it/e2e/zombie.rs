@@ -1,4 +1,4 @@
-//! A worker that sleeps past its lease and wakes up again: its result is refused.
+//! A worker is suspended past its lease, and its result is rejected when it resumes.
 
 use std::time::Duration;
 
@@ -8,33 +8,33 @@ use rustix::process::Signal;
 use super::cli::TestCli;
 use super::processes::WorkerProcess;
 
-/// How long a write of somebody else may take where nobody holds it up.
+/// Time limit for a write of another process while no lock is held.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
-fn the_result_of_a_zombie_is_refused(cli: &TestCli) {
-    // The first attempt ends once it is told to, which is after the second one has: its worker hears of it when it wakes up.
+fn the_result_of_a_zombie_is_rejected(cli: &TestCli) {
+    // The first attempt ends after the second one. Its worker notices when it resumes.
     let handler = r#"work=if [ "$QO_ATTEMPT" = 1 ]; then touch started; while ! test -e finish; do sleep 0.05; done; fi; echo "$QO_WORKER_ID""#;
     let zombie = cli.worker("zombie", &["--exec", handler]);
     let id = cli.submit("work", "null", &["--retry-initial", "50ms"]);
     cli.wait_for_file("started");
-    put_to_sleep(cli, &zombie);
+    suspend(cli, &zombie);
 
     let _second = cli.worker("second", &["--exec", handler]);
     let done = cli.wait_for(&id, "completed");
     assert_eq!(done["output"], "second");
     std::fs::write(cli.file("finish"), "").unwrap();
     zombie.signal(Signal::CONT);
-    zombie.wait_for_log("its lease is lost");
+    zombie.wait_for_log("its lease was lost");
 
-    // It is a worker like any other again.
+    // The worker then runs tasks as usual.
     let next = cli.submit("work", "null", &[]);
     std::fs::write(cli.file("finish"), "").unwrap();
     cli.wait_for(&next, "completed");
-    assert_eq!(cli.task(&id), done, "the first task is as it was");
+    assert_eq!(cli.task(&id), done, "the first task is unchanged");
 }
 
-/// Stops a worker in a moment in which it holds no lock of SQLite: one that it holds is held until it wakes up, and nobody else can write.
-fn put_to_sleep(cli: &TestCli, worker: &WorkerProcess) {
+/// Suspends a worker while it holds no SQLite lock. A lock held by a suspended process would block all other writers.
+fn suspend(cli: &TestCli, worker: &WorkerProcess) {
     for _ in 0..10 {
         worker.signal(Signal::STOP);
         let mut write = cli.command(["pause", "elsewhere"]).spawn().unwrap();
@@ -44,7 +44,7 @@ fn put_to_sleep(cli: &TestCli, worker: &WorkerProcess) {
         worker.signal(Signal::CONT);
         write.wait().unwrap();
     }
-    panic!("the worker was in the middle of a write each time");
+    panic!("the worker held a lock each time");
 }
 
-on_both_stores!(the_result_of_a_zombie_is_refused);
+on_both_stores!(the_result_of_a_zombie_is_rejected);
