@@ -112,11 +112,26 @@ fn with_own_version(text: &str) -> String {
             Some(start) if is_ours && line.starts_with("version = \"") => {
                 format!("{start}{VERSION_END}\"")
             }
-            _ => line.to_owned(),
+            _ => with_required_version(line),
         });
         lines.collect::<Vec<_>>().join("\n")
     });
     parts.collect::<Vec<_>>().join("\n\n") + "\n"
+}
+
+/// A dependency on another package of the copy, with the version that the package has there.
+fn with_required_version(line: &str) -> String {
+    const VERSION: &str = "version = \"";
+    let parts = line
+        .split_once(VERSION)
+        .filter(|_| line.contains("path = \""))
+        .and_then(|(before, rest)| Some((before, rest.split_once('"')?)));
+    match parts {
+        Some((before, (version, after))) => {
+            format!("{before}{VERSION}{version}{VERSION_END}\"{after}")
+        }
+        None => line.to_owned(),
+    }
 }
 
 /// Every file below a folder that belongs to the tree.
@@ -194,8 +209,11 @@ mod tests {
     #[test]
     fn packages_of_the_copy_have_another_version() {
         let manifest = "[workspace]\nmembers = []\n\n[workspace.package]\nversion = \"0.1.0\"\n\n\
-            [workspace.dependencies]\nurl = { version = \"2\" }\n";
+            [workspace.dependencies]\nurl = { version = \"2\" }\n\
+            qo = { path = \"crates/qo\", version = \"0.1.0\", default-features = false }\n";
         let changed = with_own_version(manifest);
+        let required = "path = \"crates/qo\", version = \"0.1.0-mutants\", default";
+        assert!(changed.contains(required), "{changed}");
         assert!(changed.contains("version = \"0.1.0-mutants\""), "{changed}");
         assert!(changed.contains("version = \"2\""), "{changed}");
         let lock = "version = 4\n\n[[package]]\nname = \"qo\"\nversion = \"0.1.0\"\ndependencies = [\n]\n\n\

@@ -23,6 +23,7 @@ pub mod layer;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
 
+#[cfg(any(test, feature = "test-util"))]
 mod batches;
 mod operation;
 mod random;
