@@ -7,7 +7,7 @@
 //! - `slate`, behind the feature of that name: SlateDB on the same object store. One process at a time, and few store requests per task.
 //!
 //! The loop does not handle objects, and the journals do not handle callers. `docs/internals/broker-mode.md` describes both
-//! protocols and the effect of a crash after each step.
+//! protocols. The tables of what a crash after each step leaves are in the modules of the journals and of [`election`].
 
 mod apply;
 mod commit;
