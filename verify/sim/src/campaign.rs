@@ -227,7 +227,7 @@ fn relevant(outcome: &Outcome) -> Vec<&String> {
     }
     let about = |line: &&String| {
         ids.iter().any(|id| line.contains(id))
-            || ["FAULT", "DIES", "is born", "trouble is over", "jumps"]
+            || ["FAULT", "DIES", "starts as process", "faults end", "jumps"]
                 .iter()
                 .any(|word| line.contains(word))
     };

@@ -12,7 +12,7 @@
 //! | `ready` | queue, type, then priority, available_at, submit order | claims |
 //! | `leases` | lease_expires_at | [`Request::ExpireLeases`] |
 //! | `expiries` | expires_at of pending tasks | [`Request::ExpireLeases`] |
-//! | `ended` | completed_at of finished tasks | engines that keep those for a while |
+//! | `ended` | completed_at of finished tasks | engines that keep finished tasks for a while |
 //! | `keys` | idempotency key in its scope | submits |
 
 mod command;
@@ -327,7 +327,7 @@ impl QueueState {
         now: Timestamp,
         changes: &mut Changes,
     ) -> Outcome {
-        // A lease has expired after its time, a task at its time. The tests of the task show this.
+        // A lease is expired after its deadline, a task at its deadline. The tests of the task show this.
         let dead = self.leases.iter().take_while(|(at, _)| *at < ended_before);
         let stale = self.expiries.iter().take_while(|(at, _)| *at <= now);
         let due: Vec<_> = dead.chain(stale).take(limit).map(|(_, id)| *id).collect();

@@ -14,7 +14,7 @@ use qo_engine::api::SubmitRequest;
 use super::steps::{LEASE_MS, Player, play};
 use crate::sched::true_time;
 
-/// As the engines have it.
+/// The margin of the engines.
 const LEASE_MARGIN_MS: u64 = 1_000;
 
 struct CoreAlone {
@@ -31,7 +31,7 @@ pub fn through_the_core(seed: u64) -> Vec<String> {
         commands: 0,
     };
     let playing = play(&mut player, seed);
-    // Nothing of it ever waits.
+    // The player never waits.
     futures_util::FutureExt::now_or_never(playing).unwrap_or_default()
 }
 
@@ -122,7 +122,7 @@ impl Player for CoreAlone {
         self.changed(outcome, id)
     }
 
-    /// An engine archives a task before it removes it, which nobody sees afterwards.
+    /// An engine archives a task before it removes it. Callers do not see this.
     async fn purge(&mut self, id: TaskId) -> Result<(), EngineError> {
         let task = self.task(id)?;
         if !task.status.is_terminal() {
