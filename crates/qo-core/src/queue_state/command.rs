@@ -71,7 +71,7 @@ pub struct Claimed {
 
 /// The outcome of a command.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// The task exists.
     Submitted {
         /// Its id: that of the first task, if this submit was a duplicate.

@@ -87,7 +87,7 @@ impl Harness for Remote {
                 engine.check_leases().await.unwrap();
                 engine.sweep_step().await.unwrap();
             }
-            Upkeep::Broker(engine) => engine.tend().await.unwrap(),
+            Upkeep::Broker(engine) => engine.maintain().await.unwrap(),
         }
     }
 

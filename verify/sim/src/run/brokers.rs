@@ -15,7 +15,7 @@ use crate::sched::{HARNESS, ProcessId};
 /// How often a standby checks whether a broker serves.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a broker checks that it still owns the queue.
-const TEND_INTERVAL: Duration = Duration::from_secs(2);
+const MAINTAIN_INTERVAL: Duration = Duration::from_secs(2);
 /// A broker is polled more often than other processes, so it is doomed after more polls.
 const LIVES_LONGER: u64 = 6;
 
@@ -100,8 +100,8 @@ impl Stage {
                         };
                         stage.hub.join(serving);
                         let over = loop {
-                            seat.runtime.sleep(TEND_INTERVAL).await;
-                            if let Err(error) = engine.tend().await {
+                            seat.runtime.sleep(MAINTAIN_INTERVAL).await;
+                            if let Err(error) = engine.maintain().await {
                                 break error;
                             }
                         };

@@ -49,7 +49,7 @@ const AFTERMATH: Duration = Duration::from_secs(45);
 
 /// The result of a run.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Its plan.
     pub plan: Plan,
     /// What is wrong.
@@ -108,7 +108,7 @@ struct State {
 }
 
 /// Runs a plan.
-pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome {
+pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> RunOutcome {
     let stage = Stage::new(plan, subject, keeps_trace);
     let main = Arc::clone(&stage);
     let ended = stage
@@ -418,7 +418,7 @@ impl Stage {
         excuses
     }
 
-    fn judge(&self, ended: Result<(), Stuck>) -> Outcome {
+    fn judge(&self, ended: Result<(), Stuck>) -> RunOutcome {
         let struck = self.trouble.struck();
         let excuses = self.excuses(&struck);
         let (mut found, recovery, requests, unreadable, lives, over_at) = {
@@ -455,7 +455,7 @@ impl Stage {
             found.0.extend(more.0);
             tally = counted;
         }
-        Outcome {
+        RunOutcome {
             plan: self.plan.clone(),
             found,
             tally,
