@@ -87,7 +87,7 @@ impl Harness for BrokerHarness {
     }
 
     async fn maintain(&self) {
-        self.first().await.tend().await.unwrap();
+        self.first().await.maintain().await.unwrap();
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {
