@@ -367,16 +367,15 @@ impl Stage {
         );
         let link = if has_client { link.with_client() } else { link };
         let life = (name.to_owned(), stream);
+        let mut client = ClientConfig::default();
+        client.trust_first_refusal = self.plan.trust_first_refusal;
         let seat = Host {
             wire: Wire::new(&self.scheduler, &self.trouble, &self.hub, process, life),
             objects: Arc::new(link),
             clock,
             runtime: Arc::clone(&runtime) as _,
             sweep_interval: Duration::from_secs(self.plan.sweep_seconds),
-            client: ClientConfig {
-                trust_first_refusal: self.plan.trust_first_refusal,
-                ..ClientConfig::default()
-            },
+            client,
         };
         lock(&self.state).lives.push(Lived {
             process,
