@@ -132,6 +132,7 @@ impl Stage {
             hashes_content: plan.has(FaultKind::HashTags),
             versions_max,
             unlimited_key: subject.unlimited_key(),
+            keeps_versions: plan.keeps_versions,
         };
         Arc::new(Self {
             bucket: Arc::new(Bucket::new(&scheduler, settings)),
@@ -166,6 +167,7 @@ impl Stage {
     }
 
     async fn play(self: Arc<Self>) {
+        self.trouble.begin_gateway();
         for number in 1..=self.subject.brokers() {
             self.spawn(Arc::clone(&self).lives_of_a_broker(number));
         }
@@ -365,6 +367,7 @@ impl Stage {
                 trust_first_refusal: self.plan.trust_first_refusal,
                 ..ClientConfig::default()
             },
+            keeps_versions: self.plan.keeps_versions,
         };
         lock(&self.state).lives.push(Lived {
             process,
