@@ -47,7 +47,7 @@ mod record;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use elector::{Elector, IsAlive};
+pub use elector::{Elector, LeaderPing};
 pub use leader_gate::LeaderGate;
 pub use leadership::Leadership;
 pub use record::{BrokerRecord, Holder};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qo_broker::election::{ElectionConfig, ElectionError, Elector, IsAlive};
+use qo_broker::election::{ElectionConfig, ElectionError, Elector, LeaderPing};
 use qo_core::keys::BROKER_KEY;
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
@@ -31,7 +31,7 @@ impl Network {
 }
 
 #[async_trait]
-impl IsAlive for Network {
+impl LeaderPing for Network {
     async fn is_alive(&self, address: &str, _id: &str) -> bool {
         self.0.lock().unwrap().contains(address)
     }

@@ -1,7 +1,7 @@
-//! The lives of brokers: one serves, another is the standby and takes over when the first is gone, or too early.
+//! The lives of brokers: one serves, and a standby takes over when the first is gone, or too early.
 //!
-//! A broker that is replaced too early is the interesting one: it is paused, partitioned or slow, does not know it, and keeps replying to
-//! its clients.
+//! The important case is a broker that is replaced too early. It is paused, partitioned or slow, does not know that it was replaced, and
+//! keeps replying to its clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::sched::{HARNESS, ProcessId};
 /// How often a standby checks whether a broker serves.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a broker checks that it still owns the queue.
-const TEND_INTERVAL: Duration = Duration::from_secs(2);
+const MAINTAIN_INTERVAL: Duration = Duration::from_secs(2);
 /// A broker is polled more often than other processes, so it is doomed after more polls.
 const LIVES_LONGER: u64 = 6;
 
@@ -59,15 +59,16 @@ impl Stage {
                 return;
             }
             let serving = self.hub.newest();
-            // Who does not reach the store looks like dead from there, and goes on with those who still ask it.
+            // A broker that is cut off from the store appears dead there, but still serves its clients.
             if serving.is_some_and(|broker| !self.trouble.is_cut_off(broker.process)) {
                 vacant_since = now;
             } else if now >= vacant_since + vacant_for {
                 return;
             }
             if now.saturating_sub(began) >= patience && !self.trouble.is_over() {
-                self.scheduler
-                    .note(HARNESS, || format!("b{number} takes over uncalled"));
+                self.scheduler.note(HARNESS, || {
+                    format!("b{number} takes over from a live broker")
+                });
                 return;
             }
             self.scheduler.sleep(LOOK_INTERVAL).await;
@@ -80,7 +81,7 @@ impl Stage {
         if let Err(error) = self.scheduler.give_room(process) {
             self.breach(
                 qo_check::Promise::Run,
-                format!("there is no runtime for a broker: {error}"),
+                format!("cannot create the runtime of a broker: {error}"),
             );
         }
         let opening = self.subject.serve(&seat);
@@ -91,7 +92,7 @@ impl Stage {
                 match opening.await {
                     Ok(engine) => {
                         stage.scheduler.note(process, || "serves".to_owned());
-                        // Whoever is served by another now may feel it.
+                        // A takeover may disturb every worker.
                         stage.journal.excuse(process, Duration::ZERO);
                         let serving = Serving {
                             process,
@@ -99,13 +100,13 @@ impl Stage {
                         };
                         stage.hub.join(serving);
                         let over = loop {
-                            seat.runtime.sleep(TEND_INTERVAL).await;
-                            if let Err(error) = engine.tend().await {
+                            seat.runtime.sleep(MAINTAIN_INTERVAL).await;
+                            if let Err(error) = engine.maintain().await {
                                 break error;
                             }
                         };
                         stage.hub.leave(process);
-                        stage.scheduler.note(process, || format!("is over: {over}"));
+                        stage.scheduler.note(process, || format!("stops: {over}"));
                     }
                     Err(error) => {
                         let note = || format!("cannot open the queue: {error}");
