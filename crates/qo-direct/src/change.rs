@@ -12,6 +12,8 @@
 //! operation id, with which the store client settles a write of unknown result, so each change is made exactly once or not at
 //! all.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use qo_core::keys::Key;
 use qo_core::task::{decode, encode};
@@ -77,9 +79,7 @@ impl DirectEngine {
                 Err(EngineError::Store(StoreError::Conflict { .. })) => {
                     // Another writer was first. Wait a little, longer in each round, so that many writers take turns.
                     let pause_ms = self.runtime().random_below(u64::from(round) * 10);
-                    self.runtime()
-                        .sleep(std::time::Duration::from_millis(pause_ms))
-                        .await;
+                    self.runtime().sleep(Duration::from_millis(pause_ms)).await;
                 }
                 result => return result,
             }
@@ -146,6 +146,37 @@ impl DirectEngine {
     pub(super) async fn put_entry(&self, key: &Key) -> Result<(), EngineError> {
         self.client().put(&key.to_string(), Bytes::new()).await?;
         Ok(())
+    }
+}
+
+/// The error of an operation that was made but could not be confirmed because the store failed.
+pub(super) fn in_doubt(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Store(StoreError::Unavailable {
+            key,
+            detail,
+            attempts,
+            elapsed,
+            ..
+        }) => EngineError::Store(StoreError::Unavailable {
+            key,
+            detail,
+            attempts,
+            elapsed,
+            in_doubt: true,
+        }),
+        EngineError::Store(StoreError::Throttled {
+            key,
+            detail,
+            attempts,
+        }) => EngineError::Store(StoreError::Unavailable {
+            key,
+            detail,
+            attempts,
+            elapsed: Duration::ZERO,
+            in_doubt: true,
+        }),
+        error => error,
     }
 }
 

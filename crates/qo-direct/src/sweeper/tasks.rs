@@ -151,6 +151,10 @@ impl DirectEngine {
         {
             return Ok(TaskCheck::Valid(expires_at));
         }
+        if self.is_revived(&task).await? {
+            self.delete_revived(&task).await?;
+            return Ok(TaskCheck::Changed);
+        }
         tracing::info!(task = %id, entry = %expected, "restoring the missing index entry of a task");
         self.restore_entry(&task).await?;
         Ok(TaskCheck::Repaired(expires_at))

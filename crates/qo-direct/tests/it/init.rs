@@ -12,7 +12,7 @@ use qo_direct::{InitOptions, InitOutcome, InitReport, init};
 use qo_fixtures::{LayeredStore, StoreLayer};
 use qo_store::StoreError;
 use qo_store::admin::{
-    BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning,
+    BucketAdmin, CorsRule, KeyedVersionList, LifecycleRule, ObjectVersion, VersionList, Versioning,
 };
 use qo_testkit::SeaweedFs;
 
@@ -266,6 +266,14 @@ impl BucketAdmin for Ceph {
             });
         }
         Ok(list)
+    }
+
+    async fn list_versions_below(
+        &self,
+        _prefix: &str,
+        _limit: usize,
+    ) -> Result<KeyedVersionList, StoreError> {
+        unsupported("listing versions below a prefix")
     }
 
     async fn get_version(&self, _key: &str, _version: &str) -> Result<Bytes, StoreError> {

@@ -15,6 +15,7 @@ mod doctor;
 mod index_modes;
 mod init;
 mod maintenance;
+mod purge;
 mod stores;
 mod urgency;
 mod waking;

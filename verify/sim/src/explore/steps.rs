@@ -195,6 +195,7 @@ impl Play {
             runtime: Arc::clone(&runtime) as _,
             sweep_interval: Duration::from_mins(5),
             client: ClientConfig::default(),
+            keeps_versions: false,
         });
         let caller = Caller::new(
             process,

@@ -136,6 +136,7 @@ impl Stage {
             hashes_content: plan.has(FaultKind::HashTags),
             versions_max,
             unlimited_key: subject.unlimited_key(),
+            keeps_versions: plan.keeps_versions,
         };
         let bucket = Arc::new(Bucket::new(&scheduler, settings));
         Arc::new(Self {
@@ -169,6 +170,7 @@ impl Stage {
     }
 
     async fn play(self: Arc<Self>) {
+        self.trouble.begin_gateway();
         for number in 1..=self.subject.brokers() {
             self.spawn(Arc::clone(&self).lives_of_a_broker(number));
         }
@@ -376,6 +378,7 @@ impl Stage {
             runtime: Arc::clone(&runtime) as _,
             sweep_interval: Duration::from_secs(self.plan.sweep_seconds),
             client,
+            keeps_versions: self.plan.keeps_versions,
         };
         lock(&self.state).lives.push(Lived {
             process,
