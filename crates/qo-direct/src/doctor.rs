@@ -24,6 +24,7 @@ pub use report::{DoctorCheck, DoctorReport, Health};
 
 /// Limits and thresholds of the checks.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct DoctorOptions {
     /// The limits of the probe.
     pub probe: ProbeOptions,
@@ -242,10 +243,8 @@ impl DoctorRun<'_> {
     async fn probe(&self) -> DoctorCheck {
         const NAME: &str = "probe";
         let left = self.deadline.saturating_sub(self.runtime.monotonic());
-        let options = ProbeOptions {
-            budget: self.options.probe.budget.min(left),
-            ..self.options.probe.clone()
-        };
+        let mut options = self.options.probe.clone();
+        options.budget = options.budget.min(left);
         let objects = &self.store.objects;
         let admin = self.store.admin.as_deref();
         let verdict = match probe::probe(objects, admin, self.runtime, &options).await {

@@ -40,6 +40,7 @@ const KEPT_DAYS: u32 = 1;
 
 /// Options of [`init`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct InitOptions {
     /// Whether to switch versioning on. Versions are a complete second history besides the one in each task.
     pub versioning: bool,
@@ -95,6 +96,7 @@ pub struct InitStep {
 
 /// The results of all steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct InitReport {
     /// The store's description. It contains no credentials.
     pub store: String,

@@ -82,6 +82,7 @@ async fn clean_up(db: &Db, client: &StoreClient) -> Result<(), EngineError> {
         }
         let mut batch = WriteBatch::new();
         batch.delete(&row.key);
+        super::clock::stamp(&mut batch);
         db.write(batch).await.map_err(|error| from_slate(&error))?;
     }
     Ok(())

@@ -7,7 +7,7 @@ use futures_util::TryStreamExt;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use qo_broker::BrokerEngine;
-use qo_broker::{BrokerConfig, SlateConfig};
+use qo_broker::SlateConfig;
 use qo_core::{Task, Timestamp};
 use qo_engine::Engine;
 use qo_engine::api::SubmitRequest;
@@ -75,19 +75,15 @@ async fn payloads(store: &dyn ObjectStore, task: &Task) -> usize {
 async fn payloads_are_deleted_with_the_tasks_that_the_database_drops() {
     let store = memory();
     let runtime: Arc<dyn Runtime> = Arc::new(Sleepless(TokioRuntime::shared()));
+    let mut config = SlateConfig::default();
+    config.state.inline_max_bytes = 1_024;
+    config.retention = Duration::from_secs(6);
     let engine = BrokerEngine::slate(
         Arc::clone(&store),
         Arc::new(StoreClock::new()),
         Arc::clone(&runtime),
         ClientConfig::default(),
-        SlateConfig {
-            state: BrokerConfig {
-                inline_max_bytes: 1_024,
-                ..BrokerConfig::default()
-            },
-            retention: Duration::from_secs(6),
-            ..SlateConfig::default()
-        },
+        config,
     )
     .await
     .unwrap();

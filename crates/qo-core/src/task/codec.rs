@@ -15,6 +15,7 @@ use crate::limits::{COUNT_MAX, RECORD_MAX_BYTES};
 
 /// Why bytes are not a task that this version can use.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// It is larger than any record that qo writes.
     #[error("the record has {size} bytes; at most {RECORD_MAX_BYTES} are read")]

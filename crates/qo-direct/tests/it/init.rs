@@ -20,20 +20,16 @@ use qo_store::StoreError;
 use qo_store::admin::{
     BucketAdmin, CorsRule, KeyedVersionList, LifecycleRule, ObjectVersion, VersionList, Versioning,
 };
-use qo_store::probe::ProbeOptions;
 use qo_testkit::SeaweedFs;
 
 use super::stores::{self, OpenStore};
 
 fn options() -> InitOptions {
-    InitOptions {
-        probe: ProbeOptions {
-            budget: Duration::from_secs(4),
-            writers_max: 4,
-            rounds_max: 1,
-        },
-        ..InitOptions::default()
-    }
+    let mut options = InitOptions::default();
+    options.probe.budget = Duration::from_secs(4);
+    options.probe.writers_max = 4;
+    options.probe.rounds_max = 1;
+    options
 }
 
 async fn run(opened: &OpenStore, options: &InitOptions) -> InitReport {
@@ -74,10 +70,8 @@ async fn prepares_and_prepares_again(opened: OpenStore, was_versioned: bool) {
     admin.set_cors(&[foreign_cors()]).await.unwrap();
     let before = admin.versioning().await.unwrap();
 
-    let dry = InitOptions {
-        dry_run: true,
-        ..options()
-    };
+    let mut dry = options();
+    dry.dry_run = true;
     let report = run(&opened, &dry).await;
     assert!(report.is_ready(), "{report}");
     for name in ["trusted", "cors", "lifecycle"] {
@@ -123,10 +117,8 @@ async fn prepares_and_prepares_again(opened: OpenStore, was_versioned: bool) {
     assert_eq!(admin.lifecycle().await.unwrap(), rules);
 
     // Other origins replace qo's own rule, and no other.
-    let moved = InitOptions {
-        cors_origins: vec!["https://qo.example.org".to_owned()],
-        ..options()
-    };
+    let mut moved = options();
+    moved.cors_origins = vec!["https://qo.example.org".to_owned()];
     let report = run(&opened, &moved).await;
     assert_eq!(outcome(&report, "cors"), InitOutcome::Done, "{report}");
     let cors = admin.cors().await.unwrap();
@@ -164,11 +156,9 @@ async fn a_store_without_settings_reports_what_it_cannot_do() {
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_are_not_requested_stay_unchanged() {
     let opened = stores::sqlite();
-    let asked = InitOptions {
-        versioning: false,
-        cors_origins: Vec::new(),
-        ..options()
-    };
+    let mut asked = options();
+    asked.versioning = false;
+    asked.cors_origins = Vec::new();
     let report = run(&opened, &asked).await;
     assert!(report.is_ready(), "{report}");
     assert_eq!(outcome(&report, "versioning"), InitOutcome::Skipped);
@@ -182,10 +172,8 @@ async fn settings_that_are_not_requested_stay_unchanged() {
 async fn two_queues_in_one_bucket_keep_their_rules_apart() {
     let server = SeaweedFs::shared().unwrap();
     let name = server.unique_bucket("ops").unwrap();
-    let asked = InitOptions {
-        versioning: false,
-        ..options()
-    };
+    let mut asked = options();
+    asked.versioning = false;
     for prefix in ["/one", "/two", "/one"] {
         let report = run(&stores::bucket(&format!("{name}{prefix}")), &asked).await;
         assert!(report.is_ready(), "{report}");
@@ -221,10 +209,8 @@ async fn versioning_is_switched_back_where_it_breaks_conditional_writes() {
     assert_ne!(ceph.versioning().await.unwrap(), Versioning::On);
     // The rest is still prepared, and without versions the bucket can be used.
     assert_eq!(outcome(&report, "lifecycle"), InitOutcome::Unsupported);
-    let without = InitOptions {
-        versioning: false,
-        ..options()
-    };
+    let mut without = options();
+    without.versioning = false;
     let report = run(&opened, &without).await;
     assert!(report.is_ready(), "{report}");
 }

@@ -36,6 +36,7 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// The result of [`SqliteStore::apply_lifecycle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct LifecycleReport {
     /// The number of expired objects.
     pub expired_objects: u64,

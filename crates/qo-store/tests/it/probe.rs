@@ -26,10 +26,9 @@ use crate::real_stores;
 
 /// Shorter than the default, because a versioned bucket of SeaweedFS uses all of the time.
 fn options() -> ProbeOptions {
-    ProbeOptions {
-        budget: Duration::from_secs(4),
-        ..ProbeOptions::default()
-    }
+    let mut probe = ProbeOptions::default();
+    probe.budget = Duration::from_secs(4);
+    probe
 }
 
 /// Prints the result past the output capture of the test harness, so that a log shows it.

@@ -64,10 +64,8 @@ impl Subject for Direct {
                 })
             }),
             maintain: Box::new(move || {
-                let config = MaintenanceConfig {
-                    sweep_interval,
-                    ..MaintenanceConfig::default()
-                };
+                let mut config = MaintenanceConfig::default();
+                config.sweep_interval = sweep_interval;
                 Box::new(Maintenance::spawn(maintained.clone(), config))
             }),
         }

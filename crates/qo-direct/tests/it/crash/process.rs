@@ -70,15 +70,14 @@ impl Process {
         // The rule never strikes. It makes the store keep what stale lists need.
         let plan = FaultPlan::none().with(FaultRule::new(FaultKind::StaleList, 0.0));
         let faults = Arc::new(FaultStore::new(store, network, plan, seed));
+        let mut client = ClientConfig::default();
+        // The second copy of a write that is applied twice is refused.
+        client.trust_first_refusal = false;
         let client = StoreClient::new(
             Arc::clone(&faults) as Arc<dyn ObjectStore>,
             clock,
             Arc::clone(&runtime) as Arc<dyn Runtime>,
-            ClientConfig {
-                // The second copy of a write that is applied twice is refused.
-                trust_first_refusal: false,
-                ..ClientConfig::default()
-            },
+            client,
         );
         let admin = (bucket.keeps_versions())
             .then(|| Arc::new(VersionKeys::new(client.clone())) as Arc<dyn BucketAdmin>);

@@ -44,6 +44,8 @@ fn condition_of(error: &EngineError) -> Condition {
             limit: *limit,
         },
         EngineError::Closed => Condition::Closed,
+        // An error that this version does not know.
+        _ => Condition::Internal,
     }
 }
 
@@ -95,8 +97,11 @@ fn condition_of_rejection(rejection: &Rejection) -> Condition {
                 InvalidRetryPolicy::InitialAboveMax => RetryRule::InitialAboveMax,
                 InvalidRetryPolicy::Multiplier => RetryRule::Multiplier,
                 InvalidRetryPolicy::Jitter => RetryRule::Jitter,
+                _ => return Condition::BadRequest,
             },
         },
+        // A rejection that this version does not know.
+        _ => Condition::Internal,
     }
 }
 
