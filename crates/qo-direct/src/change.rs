@@ -24,6 +24,7 @@ use qo_store::StoreError;
 use qo_store::client::{Object, Tag};
 use qo_store::runtime::RuntimeExt;
 
+use super::left_alone::REFUSALS_MAX;
 use super::{DirectEngine, StoredTask, index};
 
 /// How often a change is tried while other writers keep changing the task.
@@ -60,11 +61,20 @@ impl DirectEngine {
     ) -> Result<ChangedTask, EngineError> {
         let op = self.runtime().new_op_id();
         let mut cached = cached;
+        let mut refused: Option<Tag> = None;
+        let mut refusals = 0;
         for round in 0..TRIES_MAX {
             let stored = match cached.take() {
                 Some(stored) => stored,
                 None => self.read(id).await?,
             };
+            // A correct store refuses a swap only if the tag has changed.
+            let is_same = refused.is_some_and(|tag| tag.matches(&stored.tag));
+            refusals = if is_same { refusals + 1 } else { 0 };
+            if refusals >= REFUSALS_MAX {
+                return Err(unswappable(id));
+            }
+            refused = Some(stored.tag.clone());
             if stored.task.carries(op) {
                 // The write was repeated on the way to the store, and the response was that of the second copy.
                 self.publish(&stored.task).await;
@@ -147,6 +157,15 @@ impl DirectEngine {
         self.client().put(&key.to_string(), Bytes::new()).await?;
         Ok(())
     }
+}
+
+/// The error for a task whose every change the store refuses.
+pub(super) fn unswappable(id: TaskId) -> EngineError {
+    StoreError::Corrupt {
+        key: Key::Task(id).to_string(),
+        detail: "the store refuses every change of it, although nobody else changes it".to_owned(),
+    }
+    .into()
 }
 
 /// The error of an operation that was made but could not be confirmed because the store failed.

@@ -33,7 +33,7 @@ use qo_store::runtime::RuntimeExt;
 use serde::{Deserialize, Serialize};
 
 use super::DirectEngine;
-use super::submit::KeyOwner;
+use super::submit::{HeldKey, KeyOwner};
 
 /// How often a write of a record is tried while other writers keep replacing it.
 const TRIES_MAX: u32 = 16;
@@ -85,7 +85,13 @@ impl DirectEngine {
             purged: Vec::new(),
         };
         let until = record.until;
-        let owned = || KeyOwner::Caller { id, until };
+        let owned = || {
+            KeyOwner::Caller(HeldKey {
+                id,
+                until,
+                submitted_at: now,
+            })
+        };
         match self
             .client()
             .create(&key, encode(&key, &record)?, &op)
@@ -116,10 +122,11 @@ impl DirectEngine {
             if holder.until.is_none_or(|until| now < until) {
                 return match self.read(holder.task_id).await {
                     Ok(stored) => Ok(KeyOwner::Existing(Box::new(stored.task))),
-                    Err(error) if error.is_not_found() => Ok(KeyOwner::Caller {
+                    Err(error) if error.is_not_found() => Ok(KeyOwner::Caller(HeldKey {
                         id: holder.task_id,
                         until: holder.until,
-                    }),
+                        submitted_at: now,
+                    })),
                     Err(error) => Err(error),
                 };
             }

@@ -58,9 +58,9 @@ impl DirectEngine {
                     task: *task,
                     duplicate: true,
                 },
-                KeyOwner::Caller { id, until } => {
-                    let held = Some(HeldKey { until });
-                    self.create(id, held, request.clone(), &input).await?
+                KeyOwner::Caller(held) => {
+                    let id = held.id;
+                    self.create(id, Some(held), request.clone(), &input).await?
                 }
             };
             match self.is_revived(&submitted.task).await {
@@ -94,7 +94,7 @@ impl DirectEngine {
             self.put_payload(&key, &request.input).await?;
         }
         let op = self.runtime().new_op_id();
-        let now = self.client().now();
+        let now = held.map_or_else(|| self.client().now(), |held| held.submitted_at);
         let mut task = submit(request.into_submission(id, input.clone(), now), op, now)?;
         if let Some(held) = held {
             task.idempotency_until = held.until;
@@ -142,17 +142,19 @@ impl DirectEngine {
 
 /// The result of acquiring an idempotency key.
 pub(super) enum KeyOwner {
-    /// The key belongs to this id, and the caller must create the task. The key is free again at `until`.
-    Caller {
-        id: TaskId,
-        until: Option<Timestamp>,
-    },
+    /// The caller must create the task of the key.
+    Caller(HeldKey),
     /// The key belongs to an existing task.
     Existing(Box<qo_core::Task>),
 }
 
-/// The key of a task to be created.
+/// A key whose task is to be created.
 #[derive(Debug, Clone, Copy)]
-struct HeldKey {
-    until: Option<Timestamp>,
+pub(super) struct HeldKey {
+    /// The id that the key's record names.
+    pub(super) id: TaskId,
+    /// When the key is free again.
+    pub(super) until: Option<Timestamp>,
+    /// The time of the submit.
+    pub(super) submitted_at: Timestamp,
 }

@@ -14,6 +14,7 @@ mod crash;
 mod doctor;
 mod index_modes;
 mod init;
+mod later_versions;
 mod maintenance;
 mod purge;
 mod stores;

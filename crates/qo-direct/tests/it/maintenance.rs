@@ -9,7 +9,7 @@ use qo_direct::DirectEngine;
 use qo_engine::Engine;
 use qo_engine::api::{ClaimRequest, SubmitRequest};
 
-fn request() -> SubmitRequest {
+pub(crate) fn request() -> SubmitRequest {
     SubmitRequest::new("noop".parse().unwrap(), Json::null())
 }
 

@@ -146,6 +146,7 @@ impl Play {
         let plan = Plan {
             faults: [].into(),
             latency_us: (0, 0),
+            gateway_ahead_ms: 0,
             ..Plan::of(0)
         };
         let settings = BucketSettings {
