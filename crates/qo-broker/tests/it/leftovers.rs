@@ -62,20 +62,16 @@ async fn gated(store: &Arc<dyn ObjectStore>) -> (BrokerEngine, Arc<Semaphore>) {
         runtime: TokioRuntime::shared(),
         runs: Arc::clone(&runs),
     };
+    let mut config = SlateConfig::default();
+    config.state.inline_max_bytes = 1_024;
+    config.retention = Duration::from_secs(1);
+    config.cleanup_interval = CLEANUP_INTERVAL;
     let engine = BrokerEngine::slate(
         Arc::clone(store),
         Arc::new(StoreClock::new()),
         Arc::new(runtime),
         ClientConfig::default(),
-        SlateConfig {
-            state: BrokerConfig {
-                inline_max_bytes: 1_024,
-                ..BrokerConfig::default()
-            },
-            retention: Duration::from_secs(1),
-            cleanup_interval: CLEANUP_INTERVAL,
-            ..SlateConfig::default()
-        },
+        config,
     );
     (engine.await.unwrap(), runs)
 }
