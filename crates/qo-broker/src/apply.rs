@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qo_core::limits::CLAIM_MAX_TASKS;
-use qo_core::queue_state::{Claim, Outcome, Request, StateCommand};
+use qo_core::queue_state::{Claim, CommandOutcome, Request, StateCommand};
 use qo_core::{Action, Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::Stats;
@@ -107,7 +107,7 @@ impl Applier {
                 journal.add_stats(&mut stats, now);
                 call.respond(Ok(Box::new(stats)));
             }
-            Message::Tend(call) | Message::Close(call) => call.respond(Ok(())),
+            Message::Maintain(call) | Message::Close(call) => call.respond(Ok(())),
         }
         Applied::Responded
     }
@@ -129,7 +129,7 @@ impl Applier {
             lease_margin_ms,
             jitter: self.jitter(),
         };
-        if let Outcome::Expired(ids) = self.command(request, now, changes) {
+        if let CommandOutcome::Expired(ids) = self.command(request, now, changes) {
             changes.may_be_claimable |= ids.into_iter().any(|id| self.is_pending(id));
         }
     }
@@ -156,11 +156,11 @@ impl Applier {
             lease_ms: order.lease_ms,
         };
         match self.command(Request::Claim(claim), now, changes) {
-            Outcome::Claimed(claimed) => Ok(claimed
+            CommandOutcome::Claimed(claimed) => Ok(claimed
                 .iter()
                 .filter_map(|one| self.state.shared(one.id))
                 .collect()),
-            Outcome::Rejected(rejection) => Err(rejection.into()),
+            CommandOutcome::Rejected(rejection) => Err(rejection.into()),
             _ => Ok(Vec::new()),
         }
     }
@@ -204,7 +204,7 @@ impl Applier {
     ) -> Result<Arc<Task>, EngineError> {
         let action = action.clone();
         match self.command(Request::Task { id, action }, now, changes) {
-            Outcome::Applied { id } => {
+            CommandOutcome::Applied { id } => {
                 let task = self.task(id)?;
                 changes.may_be_claimable |= task.status == Status::Pending;
                 Ok(task)
@@ -226,7 +226,7 @@ impl Applier {
         }
         let request = Request::Submit(Box::new(submit.submission(now)));
         match self.command(request, now, changes) {
-            Outcome::Submitted { id, duplicate } => {
+            CommandOutcome::Submitted { id, duplicate } => {
                 if !duplicate {
                     changes.submitted.push(id);
                     changes.input_bytes += bytes;
@@ -247,7 +247,7 @@ impl Applier {
     ) -> Result<Arc<Task>, EngineError> {
         let task = self.task(id);
         match self.command(Request::Purge(id), now, changes) {
-            Outcome::Purged { .. } => {
+            CommandOutcome::Purged { .. } => {
                 let task = task?;
                 changes.record_removed(&task);
                 changes.removed.push(Task::clone(&task));
@@ -295,7 +295,12 @@ impl Applier {
         stats
     }
 
-    fn command(&mut self, request: Request, now: Timestamp, changes: &mut GroupChanges) -> Outcome {
+    fn command(
+        &mut self,
+        request: Request,
+        now: Timestamp,
+        changes: &mut GroupChanges,
+    ) -> CommandOutcome {
         let op = self.runtime.new_op_id();
         let operation = operation_of(&request);
         let (outcome, changed) = self.state.apply(StateCommand { op, request }, now);
@@ -330,9 +335,9 @@ pub(super) fn jitter(runtime: &dyn Runtime) -> Jitter {
 }
 
 /// The error of a command that changed nothing.
-fn rejection_error(outcome: Outcome, id: TaskId) -> EngineError {
+fn rejection_error(outcome: CommandOutcome, id: TaskId) -> EngineError {
     match outcome {
-        Outcome::Rejected(rejection) => rejection.into(),
+        CommandOutcome::Rejected(rejection) => rejection.into(),
         // These commands have no other outcome.
         _ => Rejection::NotFound { id }.into(),
     }

@@ -115,8 +115,8 @@ impl BrokerEngine {
     }
 
     /// Ends expired leases and reads what other processes wrote, without waiting for the next interval.
-    pub async fn tend(&self) -> Result<(), EngineError> {
-        self.call(Message::Tend, ()).await
+    pub async fn maintain(&self) -> Result<(), EngineError> {
+        self.call(Message::Maintain, ()).await
     }
 
     /// Waits until the engine has ended, because it was closed, replaced, or failed, and returns the reason.

@@ -87,7 +87,7 @@ pub(super) enum Message {
     List(Call<ListOrder, Listed>),
     Stats(Call<(), Box<Stats>>),
     /// Ends expired leases, and reads what other processes wrote.
-    Tend(Call<(), ()>),
+    Maintain(Call<(), ()>),
     Close(Call<(), ()>),
 }
 
@@ -103,7 +103,7 @@ macro_rules! with_call {
             Message::Purge($call) | Message::Get($call) => $body,
             Message::List($call) => $body,
             Message::Stats($call) => $body,
-            Message::Tend($call) | Message::Close($call) => $body,
+            Message::Maintain($call) | Message::Close($call) => $body,
         }
     };
 }

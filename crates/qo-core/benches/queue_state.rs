@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
-use qo_core::queue_state::{Claim, Outcome, Request, StateCommand};
+use qo_core::queue_state::{Claim, CommandOutcome, Request, StateCommand};
 use qo_core::{Action, Json, LeaseId, OpId, Payload, QueueState, Submission, TaskId, Timestamp};
 
 const MILLION: u64 = 1_000_000;
@@ -48,7 +48,7 @@ impl Bench {
         Timestamp::from_millis(1_800_000_000_000 + i64::try_from(self.counter / 50).unwrap())
     }
 
-    fn apply(&mut self, request: Request) -> Outcome {
+    fn apply(&mut self, request: Request) -> CommandOutcome {
         let op = OpId::from_random(self.bits());
         let now = self.now();
         self.state.apply(StateCommand { op, request }, now).0
@@ -74,7 +74,7 @@ impl Bench {
             leases: vec![lease],
             lease_ms: 60_000,
         }));
-        let Outcome::Claimed(claimed) = outcome else {
+        let CommandOutcome::Claimed(claimed) = outcome else {
             return;
         };
         for claimed in claimed {

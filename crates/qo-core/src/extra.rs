@@ -25,7 +25,7 @@ impl Extra {
         self.0.as_deref()?.get(name)
     }
 
-    /// Adds a field that is there but has a value that this version does not know.
+    /// Adds a known field whose value this version does not know.
     pub(crate) fn insert(&mut self, name: &str, value: Value) {
         let fields = self.0.get_or_insert_default();
         fields.insert(name.to_owned(), value);

@@ -33,7 +33,7 @@ fn check_name(kind: &'static str, text: &str) -> Result<(), InvalidName> {
     } else if text.starts_with('.') {
         "it starts with a dot"
     } else if !text.bytes().all(allowed) {
-        "it has a character that is not allowed"
+        "it contains a character that is not allowed"
     } else {
         return Ok(());
     };

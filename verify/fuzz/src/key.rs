@@ -1,10 +1,10 @@
-//! The keys of a bucket, from any bytes.
+//! The keys of a bucket, parsed from arbitrary bytes.
 
 use qo_core::keys::{IndexEntry, Key, data_prefix, leases_prefix, ready_prefix, tasks_prefix};
 use qo_core::{QueueName, Sha256, Shard, Tag, TaskId, TaskType, Timestamp, TraceParent, WorkerId};
 
-/// A key that is understood is spelled in one way, stands below the prefix under which it is looked for, and holds names that no other part of a
-/// key can be mistaken for.
+/// A valid key has one spelling, starts with its prefix, and contains only names that cannot be confused with other parts
+/// of a key.
 pub(crate) fn key(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -25,7 +25,7 @@ pub(crate) fn key(bytes: &[u8]) {
     };
     assert!(
         text.starts_with(&format!("{prefix}/")),
-        "{text} below {prefix}"
+        "{text} does not start with {prefix}"
     );
     assert_eq!(text.split('/').count(), parts);
     if let Key::Ready(entry) | Key::Later(entry) = key {
@@ -33,7 +33,7 @@ pub(crate) fn key(bytes: &[u8]) {
     }
 }
 
-/// Whichever index an entry is in, its key there says the same.
+/// An entry has an equivalent key in either index.
 fn entry_moves(entry: &IndexEntry) {
     for now in [Timestamp::MIN, entry.available_at, Timestamp::MAX] {
         let key = entry.clone().key(now);
@@ -44,7 +44,7 @@ fn entry_moves(entry: &IndexEntry) {
     }
 }
 
-/// Names are what they say, and can be a part of a key.
+/// A valid name round-trips and is safe as a part of a key.
 fn names(text: &str) {
     for name in [
         text.parse::<QueueName>().map(|name| name.to_string()).ok(),

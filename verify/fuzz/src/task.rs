@@ -1,4 +1,4 @@
-//! A stored task, from any bytes.
+//! A stored task, decoded from arbitrary bytes.
 
 use qo_core::queue_state::{Request, StateCommand};
 use qo_core::task::{decode, decode_compact, encode, encode_compact};
@@ -6,8 +6,8 @@ use qo_core::transition::{Failure, FailureKind, ProgressReport};
 use qo_core::{Action, Command, Jitter, Json, LeaseId, OpId, Payload, QueueState, Task, Timestamp};
 use qo_store::client::{Authorship, carries_operation};
 
-/// A record that can be read, in either form, is written as the same in both, whatever is done to it follows the rules or is refused without a trace, and what was
-/// done can be read again and recognised by who did it.
+/// A record that decodes, in either form, round-trips in both. Every action either follows the rules or is rejected without a
+/// change. A changed record round-trips, and its operation is recognised.
 pub(crate) fn task_record(bytes: &[u8]) {
     let Ok(task) = decode(bytes).or_else(|_| decode_compact(bytes)) else {
         return;
@@ -26,7 +26,7 @@ pub(crate) fn task_record(bytes: &[u8]) {
     keep(task);
 }
 
-/// The form that the broker stores, with the input and without.
+/// The compact form round-trips, with and without the input.
 fn written_compactly(task: &Task) {
     let whole = encode_compact(task, true).unwrap_or_default();
     assert_eq!(decode_compact(&whole).as_ref(), Ok(task));
@@ -41,16 +41,16 @@ fn apply(task: &Task, action: Action, now: Timestamp) {
     let name = action.name();
     let mut changed = task.clone();
     if changed.apply(Command { op, action }, now).is_err() {
-        assert_eq!(&changed, task, "a refused {name} left something");
+        assert_eq!(&changed, task, "a rejected {name} changed the task");
         return;
     }
     assert_ne!(
         changed.revision, task.revision,
-        "{name}: two states with the same bytes"
+        "{name}: the revision did not change"
     );
     assert!(
         changed.attempt >= task.attempt,
-        "{name}: the fencing token went down"
+        "{name}: the fencing token decreased"
     );
     assert!(changed.updated_at >= task.updated_at, "{name}");
     let written = encode(&changed).unwrap_or_default();
@@ -63,7 +63,7 @@ fn apply(task: &Task, action: Action, now: Timestamp) {
     );
 }
 
-/// Every command, with the task's own lease and with another.
+/// Every action, with the task's own lease and with another one.
 fn actions(task: &Task) -> Vec<Action> {
     let jitter = Jitter::NONE;
     let mut actions = vec![
@@ -131,12 +131,12 @@ fn actions(task: &Task) -> Vec<Action> {
     actions
 }
 
-/// The task in memory: whatever its record says, it can be loaded, brought to its end by time alone, and unloaded without a trace.
+/// Any decoded task can be loaded into memory, expired, and unloaded without leaving index entries.
 fn keep(task: Task) {
     let id = task.id;
     let mut state = QueueState::new();
     assert!(state.load(task.clone()));
-    assert!(!state.load(task), "an id is there once");
+    assert!(!state.load(task), "the same id was loaded twice");
     let expire = Request::ExpireLeases {
         limit: 10,
         lease_margin_ms: 1_000,

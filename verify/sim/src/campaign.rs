@@ -9,7 +9,7 @@ use qo_check::Step;
 use qo_store::wrap::{FaultKind, Operation};
 
 use crate::plan::Plan;
-use crate::run::{Outcome, run};
+use crate::run::{RunOutcome, run};
 use crate::shrink::shrink;
 use crate::subject::Subject;
 
@@ -45,7 +45,7 @@ pub struct Totals {
 
 impl Totals {
     /// Adds a run.
-    pub fn add(&mut self, outcome: &Outcome) {
+    pub fn add(&mut self, outcome: &RunOutcome) {
         self.seeds += 1;
         if !outcome.found.0.is_empty() {
             self.failed.push(outcome.plan.seed);
@@ -158,13 +158,13 @@ impl fmt::Display for Totals {
 }
 
 /// Runs one seed.
-pub fn run_seed(seed: u64, subject: &Arc<dyn Subject>) -> Outcome {
+pub fn run_seed(seed: u64, subject: &Arc<dyn Subject>) -> RunOutcome {
     run(&Plan::of(seed), Arc::clone(subject), false)
 }
 
 /// The report of a failed run: the seed and its faults, the breaches, a shrunk run that still fails with its trace, and the commands that
 /// repeat both.
-pub fn explain(failed: &Outcome, subject: &Arc<dyn Subject>, mutant: Option<&str>) -> String {
+pub fn explain(failed: &RunOutcome, subject: &Arc<dyn Subject>, mutant: Option<&str>) -> String {
     let shrunk = shrink(failed.clone(), subject);
     let mut text = String::new();
     // Writing into a string cannot fail.
@@ -216,7 +216,7 @@ pub fn explain(failed: &Outcome, subject: &Arc<dyn Subject>, mutant: Option<&str
 }
 
 /// The lines of a trace about the tasks of a failure, or about faults.
-fn relevant(outcome: &Outcome) -> Vec<&String> {
+fn relevant(outcome: &RunOutcome) -> Vec<&String> {
     let text = outcome.found.to_string();
     let ids: Vec<&str> = text
         .split(|letter: char| !letter.is_ascii_hexdigit() && letter != '-')
@@ -227,7 +227,7 @@ fn relevant(outcome: &Outcome) -> Vec<&String> {
     }
     let about = |line: &&String| {
         ids.iter().any(|id| line.contains(id))
-            || ["FAULT", "DIES", "is born", "trouble is over", "jumps"]
+            || ["FAULT", "DIES", "starts as process", "faults end", "jumps"]
                 .iter()
                 .any(|word| line.contains(word))
     };

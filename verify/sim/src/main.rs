@@ -66,7 +66,7 @@ fn one(plan: &Plan, mutant: Option<&str>, traces: bool, subject: &Arc<dyn Subjec
     totals.add(&outcome);
     print!("{totals}");
     if outcome.found.0.is_empty() {
-        println!("every promise was kept");
+        println!("no violations");
         return ExitCode::SUCCESS;
     }
     print!("{}", explain(&outcome, subject, mutant));

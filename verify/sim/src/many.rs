@@ -135,7 +135,7 @@ impl Campaign {
             println!("took {took:?}");
         }
         if failed.is_empty() {
-            eprintln!("every promise was kept");
+            eprintln!("no violations");
             return ExitCode::SUCCESS;
         }
         eprintln!(

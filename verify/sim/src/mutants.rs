@@ -8,7 +8,7 @@ use std::sync::Arc;
 use qo_check::Promise;
 
 use crate::plan::Plan;
-use crate::run::{Outcome, run};
+use crate::run::{RunOutcome, run};
 use crate::subject::Subject;
 
 /// The number of seeds within which a planted bug must be found.
@@ -50,7 +50,7 @@ pub struct Caught {
 /// Searches for the bug that is switched on: with the seed that found it before, then seed by seed.
 pub fn hunt(known: Option<u64>, subject: &Arc<dyn Subject>, seeds_max: u64) -> Option<Caught> {
     known.into_iter().chain(0..seeds_max).find_map(|seed| {
-        let Outcome { found, .. } = run(&Plan::of(seed), Arc::clone(subject), false);
+        let RunOutcome { found, .. } = run(&Plan::of(seed), Arc::clone(subject), false);
         let (promise, detail) = found.0.into_iter().next()?;
         Some(Caught {
             seed,

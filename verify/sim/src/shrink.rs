@@ -10,7 +10,7 @@ use qo_check::Promise;
 
 use crate::faults::FaultKind;
 use crate::plan::Plan;
-use crate::run::{Outcome, run};
+use crate::run::{RunOutcome, run};
 use crate::subject::Subject;
 
 /// The most runs to try.
@@ -20,11 +20,11 @@ struct Shrinking<'a> {
     subject: &'a Arc<dyn Subject>,
     promises: BTreeSet<Promise>,
     runs: u32,
-    best: Outcome,
+    best: RunOutcome,
 }
 
 /// Shrinks a failed run. The returned run has failed as well, and has a trace.
-pub fn shrink(failed: Outcome, subject: &Arc<dyn Subject>) -> Outcome {
+pub fn shrink(failed: RunOutcome, subject: &Arc<dyn Subject>) -> RunOutcome {
     let mut shrinking = Shrinking {
         subject,
         promises: failed.found.promises(),

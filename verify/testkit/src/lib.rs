@@ -1,7 +1,8 @@
-//! Servers and processes for qo's tests: a real S3 server, installed and started on demand, and cargo.
+//! Servers and processes for qo's tests: a real S3 server and an Azure emulator, installed and started on demand, and cargo.
 //!
-//! [`SeaweedFs`] is the server. The tests of a process share one, and each test creates its own bucket in it. So tests do not wait for a
-//! start of three seconds each, and do not see each other's objects. [`LoggedProcess`] is any other process.
+//! [`SeaweedFs`] is the S3 server. The tests of a process share one, and each test creates its own bucket in it. So tests do not wait for a
+//! start of three seconds each, and do not see each other's objects. [`Azurite`] is the emulator, one for each
+//! test that needs it. [`LoggedProcess`] is any other process.
 //!
 //! ```no_run
 //! let server = qo_testkit::SeaweedFs::shared()?;
@@ -10,8 +11,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The crate is for development only and needs a Unix with `sh` and `python3`.
+//! The crate is for development only and needs a Unix with `sh`, `python3`, and Node.js with npm.
 
+mod azurite;
 mod cargo;
 mod clock;
 mod error;
@@ -22,9 +24,11 @@ mod process;
 mod random;
 mod request;
 mod seaweedfs;
+mod seaweedfs_process;
 mod sign;
 mod target_dir;
 
+pub use azurite::Azurite;
 pub use cargo::cargo;
 pub use clock::wait_until;
 pub use error::KitError;

@@ -1,29 +1,33 @@
-//! One signed S3 request over plain HTTP, blocking, on a connection of its own.
+//! One request over plain HTTP, blocking, on a connection of its own.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-use crate::clock;
-use crate::sign::{self, Credentials, Signable};
+/// The kit requests nothing long.
+const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
-/// The kit asks for nothing long.
-const MAX_ANSWER_BYTES: u64 = 1 << 20;
-
-/// What the server answered.
+/// The server's response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) body: String,
 }
 
-/// Signs the request now, sends it to the server that it names, and reads the whole answer. The timeout is for each
-/// single step on the connection.
-pub(crate) fn send(
-    request: Signable<'_>,
-    credentials: &Credentials,
-    timeout: Duration,
-) -> io::Result<Answer> {
+/// A request with its headers.
+#[derive(Clone, Copy)]
+pub(crate) struct HttpRequest<'a> {
+    pub(crate) method: &'a str,
+    /// Host and port.
+    pub(crate) host: &'a str,
+    /// Path and query.
+    pub(crate) target: &'a str,
+    pub(crate) headers: &'a [(&'static str, String)],
+    pub(crate) body: &'a [u8],
+}
+
+/// Sends the request to its host and reads the whole response. The timeout is for each single step on the connection.
+pub(crate) fn send(request: HttpRequest<'_>, timeout: Duration) -> io::Result<HttpResponse> {
     let address = request
         .host
         .to_socket_addrs()?
@@ -32,40 +36,41 @@ pub(crate) fn send(
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
-    stream.write_all(&encode(request, credentials, clock::unix_now_s()))?;
-    let mut answer = Vec::new();
-    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
-    decode(&answer)
+    stream.write_all(&encode(request))?;
+    let mut response = Vec::new();
+    stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut response)?;
+    decode(&response)
 }
 
-fn encode(request: Signable<'_>, credentials: &Credentials, unix_s: i64) -> Vec<u8> {
-    let query = request
-        .subresource
-        .map(|name| format!("?{name}"))
-        .unwrap_or_default();
-    let signed: String = sign::headers(request, credentials, unix_s)
+fn encode(request: HttpRequest<'_>) -> Vec<u8> {
+    let HttpRequest {
+        method,
+        host,
+        target,
+        headers,
+        body,
+    } = request;
+    let headers: String = headers
+        .iter()
         .map(|(name, value)| format!("{name}: {value}\r\n"))
-        .concat();
+        .collect();
     let head = format!(
-        "{} {}{query} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n{signed}\r\n",
-        request.method,
-        request.path,
-        request.host,
-        request.body.len()
+        "{method} {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
+        body.len()
     );
-    [head.as_bytes(), request.body].concat()
+    [head.as_bytes(), body].concat()
 }
 
-fn decode(answer: &[u8]) -> io::Result<Answer> {
-    let text = String::from_utf8_lossy(answer);
-    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not HTTP");
+fn decode(response: &[u8]) -> io::Result<HttpResponse> {
+    let text = String::from_utf8_lossy(response);
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the response is not HTTP");
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(invalid)?;
     let status = head
         .strip_prefix("HTTP/1.")
         .and_then(|rest| rest.split(' ').nth(1))
         .and_then(|status| status.parse().ok())
         .ok_or_else(invalid)?;
-    Ok(Answer {
+    Ok(HttpResponse {
         status,
         body: body.to_owned(),
     })
@@ -76,9 +81,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_taken_apart() {
-        let answer = decode(b"HTTP/1.1 404 Not Found\r\nserver: x\r\n\r\n<Error/>").unwrap();
-        assert_eq!((answer.status, answer.body.as_str()), (404, "<Error/>"));
+    fn responses_are_parsed() {
+        let response = decode(b"HTTP/1.1 404 Not Found\r\nserver: x\r\n\r\n<Error/>").unwrap();
+        assert_eq!((response.status, response.body.as_str()), (404, "<Error/>"));
         for broken in [
             "",
             "HTTP/1.1 200 OK\r\n",

@@ -7,16 +7,16 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::KitError;
-use crate::clock::wait_until;
+use crate::clock;
 use crate::install::install;
-use crate::process::{Ports, ServerProcess};
+use crate::process::ServerProcess;
 use crate::random;
-use crate::request;
-use crate::sign::{Credentials, Signable};
+use crate::request::{self, HttpRequest};
+use crate::seaweedfs_process::{Ports, spawn};
+use crate::sign::{self, Credentials, Signable};
 use crate::target_dir::target_dir;
 
-/// It takes three seconds on an idle machine.
-const READY_LIMIT: Duration = Duration::from_secs(90);
+const NAME: &str = "SeaweedFS";
 /// Short, because whoever took the server's port may accept connections and never answer.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Generous, because a machine that runs tests is a busy one.
@@ -157,8 +157,7 @@ impl SeaweedFs {
         credentials: &Credentials,
         tries: usize,
     ) -> Result<Self, KitError> {
-        let process =
-            ServerProcess::spawn(program, &target_dir().join("tools/run"), ports, credentials)?;
+        let process = spawn(program, &target_dir().join("tools/run"), ports, credentials)?;
         let mut server = Self {
             endpoint: format!("http://127.0.0.1:{}", ports.s3),
             credentials: credentials.clone(),
@@ -184,30 +183,7 @@ impl SeaweedFs {
         let Some(process) = &self.process else {
             return Ok(());
         };
-        let mut last = String::from("no request was sent");
-        let mut status = None;
-        let ready = wait_until(READY_LIMIT, || {
-            status = process.exit_status();
-            let outcome = self.write_something();
-            let ready = outcome.is_ok();
-            if let Err(error) = outcome {
-                last = error.to_string();
-            }
-            ready || status.is_some()
-        });
-        match status {
-            Some(status) => Err(KitError::ServerEnded {
-                status,
-                tries,
-                log: process.log_tail(),
-            }),
-            None if ready => Ok(()),
-            None => Err(KitError::ServerNotReady {
-                limit_s: READY_LIMIT.as_secs(),
-                last,
-                log: process.log_tail(),
-            }),
-        }
+        process.wait_until_ready(NAME, tries, || self.write_something())
     }
 
     fn write_something(&self) -> Result<(), KitError> {
@@ -257,12 +233,11 @@ impl SeaweedFs {
             .endpoint
             .strip_prefix("http://")
             .unwrap_or(&self.endpoint);
-        let described = || {
-            let query = subresource
-                .map(|name| format!("?{name}"))
-                .unwrap_or_default();
-            format!("{method} {path}{query}")
-        };
+        let query = subresource
+            .map(|name| format!("?{name}"))
+            .unwrap_or_default();
+        let target = format!("{path}{query}");
+        let described = || format!("{method} {target}");
         let signable = Signable {
             method,
             host,
@@ -270,20 +245,26 @@ impl SeaweedFs {
             subresource,
             body,
         };
-        let answer =
-            request::send(signable, &self.credentials, self.timeout).map_err(|source| {
-                KitError::Unreachable {
-                    request: described(),
-                    endpoint: self.endpoint.clone(),
-                    source,
-                }
+        let headers = sign::headers(signable, &self.credentials, clock::unix_now_s());
+        let request = HttpRequest {
+            method,
+            host,
+            target: &target,
+            headers: &headers,
+            body,
+        };
+        let response =
+            request::send(request, self.timeout).map_err(|source| KitError::Unreachable {
+                request: described(),
+                endpoint: self.endpoint.clone(),
+                source,
             })?;
-        match answer.status {
+        match response.status {
             200..300 => Ok(()),
             status => Err(KitError::Refused {
                 request: described(),
                 status,
-                body: answer.body,
+                body: response.body,
             }),
         }
     }

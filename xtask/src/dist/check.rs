@@ -10,14 +10,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::contents::Contents;
-use super::{Outcome, Package, npm, shell, tarball, version};
+use super::{ArtifactOutcome, Package, npm, shell, tarball, version};
 use crate::root::root;
 
 /// A user without an account, as which the program runs in the container image.
 const CONTAINER_USER: &str = "65532:65532";
 
 /// Installs a package and uses it.
-pub(super) fn package(package: Package, path: &Path, contents: &Contents) -> Outcome {
+pub(super) fn package(package: Package, path: &Path, contents: &Contents) -> ArtifactOutcome {
     let checked = match package {
         Package::Tar => tar(path, contents),
         Package::Deb => deb(path, contents),
@@ -25,20 +25,20 @@ pub(super) fn package(package: Package, path: &Path, contents: &Contents) -> Out
         Package::Npm => npm_package(path, contents),
     };
     match checked {
-        Ok(what) => Outcome::Checked(what),
-        Err(error) => Outcome::Failed(format!("{error:#}")),
+        Ok(what) => ArtifactOutcome::Checked(what),
+        Err(error) => ArtifactOutcome::Failed(format!("{error:#}")),
     }
 }
 
 /// Checks the files that are no packages but depend on the program.
-pub(super) fn files(contents: &Contents) -> impl Iterator<Item = (&'static str, Outcome)> {
-    let checks: [(&str, Result<Outcome>); 3] = [
+pub(super) fn files(contents: &Contents) -> impl Iterator<Item = (&'static str, ArtifactOutcome)> {
+    let checks: [(&str, Result<ArtifactOutcome>); 3] = [
         ("systemd", systemd(contents)),
         ("docker", container(contents)),
         ("options", options(contents)),
     ];
     checks.into_iter().map(|(name, outcome)| {
-        let failed = |error: anyhow::Error| Outcome::Failed(format!("{error:#}"));
+        let failed = |error: anyhow::Error| ArtifactOutcome::Failed(format!("{error:#}"));
         (name, outcome.unwrap_or_else(failed))
     })
 }
@@ -124,9 +124,9 @@ fn npm_package(path: &Path, contents: &Contents) -> Result<String> {
 }
 
 /// Lets systemd parse the units. Their program is replaced by the one that was built, because systemd checks that it exists.
-fn systemd(contents: &Contents) -> Result<Outcome> {
+fn systemd(contents: &Contents) -> Result<ArtifactOutcome> {
     if !shell::exists("systemd-analyze") {
-        return Ok(Outcome::NotChecked(
+        return Ok(ArtifactOutcome::NotChecked(
             "systemd-analyze is not installed".to_owned(),
         ));
     }
@@ -152,16 +152,16 @@ fn systemd(contents: &Contents) -> Result<Outcome> {
         "{}",
         messages.trim()
     );
-    Ok(Outcome::Checked("units verified".to_owned()))
+    Ok(ArtifactOutcome::Checked("units verified".to_owned()))
 }
 
 /// Assembles the file system of the container image and runs the program in it, without Docker.
-fn container(contents: &Contents) -> Result<Outcome> {
+fn container(contents: &Contents) -> Result<ArtifactOutcome> {
     let directory = temporary()?;
     let image = directory.path().join("image");
     let is_root = shell::capture(Command::new("id").arg("-u"))?.trim() == "0";
     if !is_root {
-        return Ok(Outcome::NotChecked("chroot needs root".to_owned()));
+        return Ok(ArtifactOutcome::NotChecked("chroot needs root".to_owned()));
     }
     let mut assemble = Command::new("sh");
     assemble.arg(root().join("packaging/docker/rootfs.sh"));
@@ -175,13 +175,13 @@ fn container(contents: &Contents) -> Result<Outcome> {
         store: Some("sqlite:/data/queue.db".to_owned()),
     };
     use_program(&program, contents)?;
-    Ok(Outcome::Checked(
+    Ok(ArtifactOutcome::Checked(
         "file system of the image runs in a chroot; no image was built".to_owned(),
     ))
 }
 
 /// Whether the options in units and manifests exist.
-fn options(contents: &Contents) -> Result<Outcome> {
+fn options(contents: &Contents) -> Result<ArtifactOutcome> {
     for (file, subcommand) in [
         ("packaging/systemd/qo-serve.service", "serve"),
         ("packaging/systemd/qo-worker@.service", "worker"),
@@ -197,7 +197,7 @@ fn options(contents: &Contents) -> Result<Outcome> {
             ensure!(is_known, "{file}: `qo {subcommand}` has no option {option}");
         }
     }
-    Ok(Outcome::Checked(
+    Ok(ArtifactOutcome::Checked(
         "units and manifests use options that exist".to_owned(),
     ))
 }

@@ -120,7 +120,11 @@ pub(crate) fn run(plan: &Plan) -> Result<ExitCode> {
     let contents = build::contents(plan.program.as_deref())?;
     let out = &contents.packages;
     recreate(out)?;
-    let mut rows = vec![Row::of_file("program", &contents.program, Outcome::Built)];
+    let mut rows = vec![Row::of_file(
+        "program",
+        &contents.program,
+        ArtifactOutcome::Built,
+    )];
     for &package in &plan.packages {
         let built = package.build(&contents, out);
         rows.push(match built {
@@ -129,7 +133,7 @@ pub(crate) fn run(plan: &Plan) -> Result<ExitCode> {
                 &path,
                 check::package(package, &path, &contents),
             ),
-            Ok(path) => Row::of_file(package.name(), &path, Outcome::Built),
+            Ok(path) => Row::of_file(package.name(), &path, ArtifactOutcome::Built),
             Err(error) => Row::failed(package.name(), &error),
         });
     }
@@ -145,7 +149,7 @@ pub(crate) fn run(plan: &Plan) -> Result<ExitCode> {
     println!("The packages are in {}", out.display());
     let has_failed = rows
         .iter()
-        .any(|row| matches!(row.outcome, Outcome::Failed(_)));
+        .any(|row| matches!(row.outcome, ArtifactOutcome::Failed(_)));
     Ok(if has_failed {
         ExitCode::FAILURE
     } else {
@@ -163,7 +167,7 @@ fn recreate(directory: &Path) -> Result<()> {
 
 /// The result of building or checking something.
 #[derive(Debug)]
-enum Outcome {
+enum ArtifactOutcome {
     Built,
     /// Built, installed and run.
     Checked(String),
@@ -176,11 +180,11 @@ struct Row {
     name: &'static str,
     file: String,
     bytes: Option<u64>,
-    outcome: Outcome,
+    outcome: ArtifactOutcome,
 }
 
 impl Row {
-    fn of_file(name: &'static str, path: &Path, outcome: Outcome) -> Self {
+    fn of_file(name: &'static str, path: &Path, outcome: ArtifactOutcome) -> Self {
         let file = path.file_name().unwrap_or_default();
         Self {
             name,
@@ -195,7 +199,7 @@ impl Row {
             name,
             file: String::new(),
             bytes: None,
-            outcome: Outcome::Failed(format!("{error:#}")),
+            outcome: ArtifactOutcome::Failed(format!("{error:#}")),
         }
     }
 }
@@ -213,10 +217,10 @@ fn table(rows: &[Row], paint: Paint) -> String {
     for row in rows {
         let bytes = row.bytes.map(|bytes| bytes.to_string());
         let result = match &row.outcome {
-            Outcome::Built => paint.green("built"),
-            Outcome::Checked(what) => paint.green(what),
-            Outcome::NotChecked(reason) => paint.yellow(&format!("not checked: {reason}")),
-            Outcome::Failed(reason) => paint.red(&format!("FAILED: {reason}")),
+            ArtifactOutcome::Built => paint.green("built"),
+            ArtifactOutcome::Checked(what) => paint.green(what),
+            ArtifactOutcome::NotChecked(reason) => paint.yellow(&format!("not checked: {reason}")),
+            ArtifactOutcome::Failed(reason) => paint.red(&format!("FAILED: {reason}")),
         };
         let _ = writeln!(
             text,
@@ -284,7 +288,7 @@ mod tests {
                 name: "tar",
                 file: "qo.tar.gz".to_owned(),
                 bytes: Some(1_234),
-                outcome: Outcome::Checked("installed, ran".to_owned()),
+                outcome: ArtifactOutcome::Checked("installed, ran".to_owned()),
             },
             Row::failed("deb", &anyhow::anyhow!("no dpkg-deb")),
         ];

@@ -20,7 +20,7 @@ const CHALLENGE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Pings a leader.
 #[async_trait]
-pub trait IsAlive: Send + Sync + 'static {
+pub trait LeaderPing: Send + Sync + 'static {
     /// Whether the leader with this id responds at this address, and can prove that it still leads. The caller drops the request
     /// after [`ElectionConfig::ping_timeout`].
     async fn is_alive(&self, address: &str, id: &str) -> bool;
@@ -33,7 +33,7 @@ pub struct Elector {
     config: ElectionConfig,
     /// The settings of this process while it leads.
     leader_config: ElectionConfig,
-    pinger: Arc<dyn IsAlive>,
+    pinger: Arc<dyn LeaderPing>,
     id: String,
     address: Option<String>,
     /// The record as last read, which says where the leader is.
@@ -59,7 +59,7 @@ impl Elector {
         client: StoreClient,
         runtime: Arc<dyn Runtime>,
         config: ElectionConfig,
-        pinger: Arc<dyn IsAlive>,
+        pinger: Arc<dyn LeaderPing>,
         address: Option<String>,
     ) -> Self {
         let id = format!("{:032x}", runtime.random_u128());

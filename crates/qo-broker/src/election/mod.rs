@@ -53,7 +53,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use candidate::{Candidate, OpenEngine};
-pub use elector::{Elector, IsAlive};
+pub use elector::{Elector, LeaderPing};
 pub use leader_gate::LeaderGate;
 pub use leadership::Leadership;
 pub use record::{BrokerRecord, Holder};

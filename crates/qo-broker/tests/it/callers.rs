@@ -32,7 +32,7 @@ async fn a_cancelled_call_leaves_nothing_half_done() {
             // Some give up before they are heard, some while the write is under way, and some are answered.
             let _ = tokio::time::timeout(patience, engine.submit(request)).await;
         }
-        engine.tend().await.unwrap();
+        engine.maintain().await.unwrap();
         let tasks = all_tasks(&engine).await;
         for task in &tasks {
             assert!(asked.contains(&task.id));

@@ -87,7 +87,7 @@ impl Harness for BrokerHarness {
     }
 
     async fn maintain(&self) {
-        self.first().await.tend().await.unwrap();
+        self.first().await.maintain().await.unwrap();
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {
@@ -113,6 +113,10 @@ impl Harness for BrokerHarness {
 
 fn seaweedfs() -> TestStore {
     TestStore::seaweedfs("broker").with_prefix("a/prefix")
+}
+
+fn azurite() -> TestStore {
+    TestStore::azurite().with_prefix("a/prefix")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -151,4 +155,16 @@ async fn slate_on_sqlite() {
 async fn slate_on_seaweedfs() {
     let kind = Kind::Slate(SlateConfig::default());
     run(&BrokerHarness::new("SeaweedFS", seaweedfs(), kind)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn json_on_azurite() {
+    let kind = Kind::Json(JsonConfig::default());
+    run(&BrokerHarness::new("Azurite", azurite(), kind)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn slate_on_azurite() {
+    let kind = Kind::Slate(SlateConfig::default());
+    run(&BrokerHarness::new("Azurite", azurite(), kind)).await;
 }

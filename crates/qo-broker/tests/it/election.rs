@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qo_broker::election::{ElectionConfig, ElectionError, Elector, IsAlive, Leadership};
+use qo_broker::election::{ElectionConfig, ElectionError, Elector, LeaderPing, Leadership};
 use qo_core::keys::BROKER_KEY;
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
@@ -31,7 +31,7 @@ impl Network {
 }
 
 #[async_trait]
-impl IsAlive for Network {
+impl LeaderPing for Network {
     async fn is_alive(&self, address: &str, _id: &str) -> bool {
         self.0.lock().unwrap().contains(address)
     }
@@ -189,7 +189,7 @@ async fn an_old_leader_confirms_nothing_after_its_successor_started() {
 struct Confirmation(Mutex<Option<Arc<Leadership>>>);
 
 #[async_trait]
-impl IsAlive for Confirmation {
+impl LeaderPing for Confirmation {
     async fn is_alive(&self, _address: &str, _id: &str) -> bool {
         let leadership = self.0.lock().unwrap().clone();
         leadership.is_some_and(|leadership| leadership.is_confirmed())

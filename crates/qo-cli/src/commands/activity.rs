@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qo::{Context, Hook, Outcome, QueueName, TaskError, TaskId, TaskType, Timestamp};
+use qo::{AttemptOutcome, Context, Hook, QueueName, TaskError, TaskId, TaskType, Timestamp};
 use qo_store::runtime::Runtime;
 use tokio::sync::mpsc;
 
@@ -24,7 +24,7 @@ pub(super) struct EndedAttempt {
     pub(super) queue: QueueName,
     pub(super) attempt: u32,
     pub(super) took: Duration,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: AttemptOutcome,
     pub(super) error: Option<String>,
 }
 
@@ -112,7 +112,7 @@ impl Hook for Activity {
         }
     }
 
-    async fn after(&self, context: &Context, outcome: &Outcome) {
+    async fn after(&self, context: &Context, outcome: &AttemptOutcome) {
         let monotonic = self.runtime.monotonic();
         let attempt = (context.id(), context.attempt());
         let running = {
@@ -121,7 +121,7 @@ impl Hook for Activity {
             counts.attempts += 1;
             if matches!(
                 outcome,
-                Outcome::Completed | Outcome::Failed | Outcome::Cancelled
+                AttemptOutcome::Completed | AttemptOutcome::Failed | AttemptOutcome::Cancelled
             ) {
                 counts.finished += 1;
             }

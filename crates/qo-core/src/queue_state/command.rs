@@ -1,66 +1,66 @@
-//! What can be asked of a queue space, and what comes of it.
+//! The commands to a queue space and their outcomes.
 
 use crate::id::{LeaseId, OpId, TaskId};
 use crate::names::{QueueName, TaskType, WorkerId};
 use crate::retry::Jitter;
 use crate::transition::{Action, Rejection, Submission};
 
-/// A change that somebody asks for.
+/// A request to change the queue space.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateCommand {
-    /// The operation id that the changed records carry.
+    /// The operation id of the changed records.
     pub op: OpId,
-    /// What to do.
+    /// The requested change.
     pub request: Request,
 }
 
-/// What to do.
+/// A change of the queue space.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// Add a task.
+    /// Adds a task.
     Submit(Box<Submission>),
-    /// Hand out tasks that are due.
+    /// Claims due tasks.
     Claim(Claim),
-    /// Do something with one task.
+    /// Changes one task.
     Task {
         /// The task.
         id: TaskId,
-        /// What to do with it.
+        /// The change.
         action: Action,
     },
-    /// End the attempts whose leases have run out, and the pending tasks that have expired.
+    /// Ends the attempts whose leases have expired, and cancels the pending tasks that have expired.
     ExpireLeases {
-        /// How many at the most.
+        /// The maximum number of tasks to change.
         limit: usize,
-        /// How much later than its time a lease is ended, against clocks that are read wrongly.
+        /// The time that must pass after a lease's end before it is expired, to allow for clock errors.
         lease_margin_ms: u64,
-        /// Spreads the waits before the next attempts.
+        /// Spreads the delays before the next attempts.
         jitter: Jitter,
     },
-    /// Let claims pass a queue by.
+    /// Makes claims skip a queue.
     Pause(QueueName),
-    /// Let claims serve a queue again.
+    /// Makes claims serve a queue again.
     Resume(QueueName),
-    /// Remove a task that has come to its end.
+    /// Removes a finished task.
     Purge(TaskId),
 }
 
-/// A wish for work.
+/// A claim request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Who will do it.
+    /// The worker that claims.
     pub worker: WorkerId,
-    /// The queues to take from; all of them, if empty.
+    /// The queues to claim from; empty means all.
     pub queues: Vec<QueueName>,
-    /// The types to take; all of them, if empty.
+    /// The task types to claim; empty means all.
     pub types: Vec<TaskType>,
-    /// One new lease id for each task that is wanted.
+    /// One new lease id for each requested task.
     pub leases: Vec<LeaseId>,
-    /// How long the leases hold without a renewal.
+    /// The duration of the leases without a renewal.
     pub lease_ms: u64,
 }
 
-/// A task that was handed out.
+/// A claimed task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claimed {
     /// The task.
@@ -69,45 +69,45 @@ pub struct Claimed {
     pub lease: LeaseId,
 }
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// The task is there.
+pub enum CommandOutcome {
+    /// The task exists.
     Submitted {
-        /// Its id: that of the first task, if this one is a second copy.
+        /// Its id: that of the first task, if this submit was a duplicate.
         id: TaskId,
-        /// Whether it was there before.
+        /// Whether it existed before.
         duplicate: bool,
     },
-    /// These were handed out, the most urgent first; none, if none is due.
+    /// The claimed tasks, most urgent first; empty if none is due.
     Claimed(Vec<Claimed>),
     /// The task was changed.
     Applied {
         /// The task.
         id: TaskId,
     },
-    /// The attempts of these tasks, or the tasks themselves, were ended.
+    /// The attempts of these tasks have ended, or these pending tasks were cancelled.
     Expired(Vec<TaskId>),
-    /// The queue is as asked.
+    /// The queue is paused or resumed, as requested.
     QueueSet {
         /// Whether it was not before.
         changed: bool,
     },
-    /// The task is gone.
+    /// The task was removed.
     Purged {
         /// The task.
         id: TaskId,
     },
-    /// Nothing changed, and this is why.
+    /// Nothing changed, for this reason.
     Rejected(Rejection),
 }
 
-/// What a command changed, and so what an engine must make durable before it answers.
+/// The changes of a command, which an engine must make durable before it replies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
-    /// Tasks that are new or different.
+    /// New and changed tasks.
     pub tasks: Vec<TaskId>,
-    /// Tasks that are gone.
+    /// Removed tasks.
     pub removed: Vec<TaskId>,
     /// Queues that were paused or resumed.
     pub queues: Vec<QueueName>,

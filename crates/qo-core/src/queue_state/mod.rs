@@ -12,22 +12,22 @@
 //! | `ready` | queue, type, then priority, available_at, submit order | claims |
 //! | `leases` | lease_expires_at | [`Request::ExpireLeases`] |
 //! | `expiries` | expires_at of pending tasks | [`Request::ExpireLeases`] |
-//! | `ended` | completed_at of finished tasks | engines that keep those for a while |
+//! | `ended` | completed_at of finished tasks | engines that keep finished tasks for a while |
 //! | `keys` | idempotency key in its scope | submits |
 
 mod command;
 mod counters;
-mod place;
+mod position;
 mod ready;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-pub use command::{Changes, Claim, Claimed, Outcome, Request, StateCommand};
+pub use command::{Changes, Claim, Claimed, CommandOutcome, Request, StateCommand};
 pub use counters::{Counters, StatusCounts};
 
-use self::place::Place;
+use self::position::IndexPosition;
 use self::ready::ReadyIndex;
 use crate::id::{OpId, TaskId};
 use crate::limits::CLAIM_MAX_TASKS;
@@ -62,7 +62,7 @@ impl QueueState {
     }
 
     /// Applies a command.
-    pub fn apply(&mut self, command: StateCommand, now: Timestamp) -> (Outcome, Changes) {
+    pub fn apply(&mut self, command: StateCommand, now: Timestamp) -> (CommandOutcome, Changes) {
         let StateCommand { op, request } = command;
         let mut changes = Changes::default();
         let outcome = match request {
@@ -230,22 +230,22 @@ impl QueueState {
         op: OpId,
         now: Timestamp,
         changes: &mut Changes,
-    ) -> Outcome {
+    ) -> CommandOutcome {
         if let Some(first) = self.same_submit(&submission, now) {
-            return Outcome::Submitted {
+            return CommandOutcome::Submitted {
                 id: first,
                 duplicate: true,
             };
         }
         let id = submission.id;
         match submit(submission, op, now) {
-            Err(rejection) => Outcome::Rejected(rejection),
+            Err(rejection) => CommandOutcome::Rejected(rejection),
             Ok(mut task) => {
                 self.last_sequence += 1;
                 task.sequence = self.last_sequence;
                 self.insert(task);
                 changes.tasks.push(id);
-                Outcome::Submitted {
+                CommandOutcome::Submitted {
                     id,
                     duplicate: false,
                 }
@@ -262,7 +262,13 @@ impl QueueState {
         self.task(holder)?.key_holds(now).then_some(holder)
     }
 
-    fn claim(&mut self, claim: Claim, op: OpId, now: Timestamp, changes: &mut Changes) -> Outcome {
+    fn claim(
+        &mut self,
+        claim: Claim,
+        op: OpId,
+        now: Timestamp,
+        changes: &mut Changes,
+    ) -> CommandOutcome {
         let mut leases = claim.leases.into_iter().take(CLAIM_MAX_TASKS).peekable();
         let mut claimed = Vec::new();
         let mut expired = 0;
@@ -291,7 +297,7 @@ impl QueueState {
                     Ok(()) => changes.tasks.push(id),
                     // A due task can be claimed, so only an invalid claim is rejected, and then
                     // as a whole.
-                    Err(rejection) => return Outcome::Rejected(rejection),
+                    Err(rejection) => return CommandOutcome::Rejected(rejection),
                 }
                 if is_claim {
                     leases.next();
@@ -299,7 +305,7 @@ impl QueueState {
                 }
             }
         }
-        Outcome::Claimed(claimed)
+        CommandOutcome::Claimed(claimed)
     }
 
     fn act(
@@ -308,13 +314,13 @@ impl QueueState {
         command: Command,
         now: Timestamp,
         changes: &mut Changes,
-    ) -> Outcome {
+    ) -> CommandOutcome {
         match self.change(id, command, now) {
             Ok(()) => {
                 changes.tasks.push(id);
-                Outcome::Applied { id }
+                CommandOutcome::Applied { id }
             }
-            Err(rejection) => Outcome::Rejected(rejection),
+            Err(rejection) => CommandOutcome::Rejected(rejection),
         }
     }
 
@@ -326,8 +332,8 @@ impl QueueState {
         op: OpId,
         now: Timestamp,
         changes: &mut Changes,
-    ) -> Outcome {
-        // A lease has expired after its time, a task at its time. The tests of the task show this.
+    ) -> CommandOutcome {
+        // A lease is expired after its deadline, a task at its deadline. The tests of the task show this.
         let dead = self.leases.iter().take_while(|(at, _)| *at < ended_before);
         let stale = self.expiries.iter().take_while(|(at, _)| *at <= now);
         let due: Vec<_> = dead.chain(stale).take(limit).map(|(_, id)| *id).collect();
@@ -342,10 +348,15 @@ impl QueueState {
                 changes.tasks.push(*id);
             }
         }
-        Outcome::Expired(changes.tasks.clone())
+        CommandOutcome::Expired(changes.tasks.clone())
     }
 
-    fn set_paused(&mut self, queue: QueueName, paused: bool, changes: &mut Changes) -> Outcome {
+    fn set_paused(
+        &mut self,
+        queue: QueueName,
+        paused: bool,
+        changes: &mut Changes,
+    ) -> CommandOutcome {
         let changed = if paused {
             self.paused.insert(queue.clone())
         } else {
@@ -354,35 +365,35 @@ impl QueueState {
         if changed {
             changes.queues.push(queue);
         }
-        Outcome::QueueSet { changed }
+        CommandOutcome::QueueSet { changed }
     }
 
-    fn purge(&mut self, id: TaskId, changes: &mut Changes) -> Outcome {
+    fn purge(&mut self, id: TaskId, changes: &mut Changes) -> CommandOutcome {
         let Some(task) = self.task(id) else {
-            return Outcome::Rejected(Rejection::NotFound { id });
+            return CommandOutcome::Rejected(Rejection::NotFound { id });
         };
         if !task.status.is_terminal() {
-            return Outcome::Rejected(Rejection::WrongStatus {
+            return CommandOutcome::Rejected(Rejection::WrongStatus {
                 action: "purge",
                 status: task.status,
             });
         }
         self.remove(id);
         changes.removed.push(id);
-        Outcome::Purged { id }
+        CommandOutcome::Purged { id }
     }
 
     /// Changes one task and its index entries, or nothing.
     fn change(&mut self, id: TaskId, command: Command, now: Timestamp) -> Result<(), Rejection> {
         let task = self.tasks.get_mut(&id).ok_or(Rejection::NotFound { id })?;
         let task = Arc::make_mut(task);
-        let before = Place::of(task);
+        let before = IndexPosition::of(task);
         task.apply(command, now)?;
-        let after = Place::of(task);
+        let after = IndexPosition::of(task);
         if before != after {
             let (queue, task_type) = (task.queue.clone(), task.task_type.clone());
-            self.unplace(&queue, &task_type, id, before);
-            self.place(&queue, &task_type, id, after);
+            self.remove_from_indexes(&queue, &task_type, id, before);
+            self.add_to_indexes(&queue, &task_type, id, after);
         }
         Ok(())
     }
@@ -392,13 +403,18 @@ impl QueueState {
         if let Some(key) = task.scoped_key() {
             self.keys.insert(key, task.id);
         }
-        self.place(&task.queue, &task.task_type, task.id, Place::of(&task));
+        self.add_to_indexes(
+            &task.queue,
+            &task.task_type,
+            task.id,
+            IndexPosition::of(&task),
+        );
         self.tasks.insert(task.id, Arc::new(task));
     }
 
     fn remove(&mut self, id: TaskId) -> Option<Arc<Task>> {
         let task = self.tasks.remove(&id)?;
-        self.unplace(&task.queue, &task.task_type, id, Place::of(&task));
+        self.remove_from_indexes(&task.queue, &task.task_type, id, IndexPosition::of(&task));
         // The key may belong to a later task after its validity ended.
         if let Some(key) = task.scoped_key()
             && self.keys.get(&key) == Some(&id)
@@ -408,28 +424,40 @@ impl QueueState {
         Some(task)
     }
 
-    fn place(&mut self, queue: &QueueName, task_type: &TaskType, id: TaskId, place: Place) {
-        self.counters.add(queue, task_type, place.status);
-        if let Some(ready) = place.ready {
+    fn add_to_indexes(
+        &mut self,
+        queue: &QueueName,
+        task_type: &TaskType,
+        id: TaskId,
+        position: IndexPosition,
+    ) {
+        self.counters.add(queue, task_type, position.status);
+        if let Some(ready) = position.ready {
             self.ready.insert(queue, task_type, ready, id);
         }
-        self.leases.extend(place.lease.map(|at| (at, id)));
-        self.expiries.extend(place.expiry.map(|at| (at, id)));
-        self.ended.extend(place.ended.map(|at| (at, id)));
+        self.leases.extend(position.lease.map(|at| (at, id)));
+        self.expiries.extend(position.expiry.map(|at| (at, id)));
+        self.ended.extend(position.ended.map(|at| (at, id)));
     }
 
-    fn unplace(&mut self, queue: &QueueName, task_type: &TaskType, id: TaskId, place: Place) {
-        self.counters.subtract(queue, task_type, place.status);
-        if let Some(ready) = place.ready {
+    fn remove_from_indexes(
+        &mut self,
+        queue: &QueueName,
+        task_type: &TaskType,
+        id: TaskId,
+        position: IndexPosition,
+    ) {
+        self.counters.subtract(queue, task_type, position.status);
+        if let Some(ready) = position.ready {
             self.ready.remove(queue, task_type, ready);
         }
-        if let Some(at) = place.lease {
+        if let Some(at) = position.lease {
             self.leases.remove(&(at, id));
         }
-        if let Some(at) = place.expiry {
+        if let Some(at) = position.expiry {
             self.expiries.remove(&(at, id));
         }
-        if let Some(at) = place.ended {
+        if let Some(at) = position.ended {
             self.ended.remove(&(at, id));
         }
     }
@@ -438,7 +466,12 @@ impl QueueState {
     pub fn check_consistency(&self) -> Result<(), String> {
         let mut rebuilt = Self::new();
         for task in self.tasks() {
-            rebuilt.place(&task.queue, &task.task_type, task.id, Place::of(task));
+            rebuilt.add_to_indexes(
+                &task.queue,
+                &task.task_type,
+                task.id,
+                IndexPosition::of(task),
+            );
         }
         let same = [
             (self.ready == rebuilt.ready, "ready"),

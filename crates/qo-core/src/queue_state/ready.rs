@@ -13,13 +13,13 @@ use crate::time::Timestamp;
 
 /// The position of a pending task in its lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ReadyPlace {
+pub(super) struct ReadyPosition {
     pub(super) priority: u8,
     pub(super) available_at: Timestamp,
     pub(super) sequence: u64,
 }
 
-impl ReadyPlace {
+impl ReadyPosition {
     fn turn(self) -> Turn {
         (self.available_at, self.sequence)
     }
@@ -43,7 +43,7 @@ impl ReadyIndex {
         &mut self,
         queue: &QueueName,
         task_type: &TaskType,
-        place: ReadyPlace,
+        position: ReadyPosition,
         id: TaskId,
     ) {
         // Looking up first avoids cloning known names.
@@ -55,25 +55,30 @@ impl ReadyIndex {
             Some(lane) => lane,
             None => types.entry(task_type.clone()).or_default(),
         };
-        lane.entry(place.priority)
+        lane.entry(position.priority)
             .or_default()
-            .insert(place.turn(), id);
+            .insert(position.turn(), id);
     }
 
     /// Removes a task and any map that becomes empty, so that unused names take no memory.
-    pub(super) fn remove(&mut self, queue: &QueueName, task_type: &TaskType, place: ReadyPlace) {
+    pub(super) fn remove(
+        &mut self,
+        queue: &QueueName,
+        task_type: &TaskType,
+        position: ReadyPosition,
+    ) {
         let Some(types) = self.lanes.get_mut(queue) else {
             return;
         };
         let Some(lane) = types.get_mut(task_type) else {
             return;
         };
-        let Some(line) = lane.get_mut(&place.priority) else {
+        let Some(line) = lane.get_mut(&position.priority) else {
             return;
         };
-        line.remove(&place.turn());
+        line.remove(&position.turn());
         if line.is_empty() {
-            lane.remove(&place.priority);
+            lane.remove(&position.priority);
         }
         if lane.is_empty() {
             types.remove(task_type);

@@ -18,7 +18,7 @@ pub enum DecodeError {
     #[error("the record does not parse: {0}")]
     Syntax(String),
     /// It parses, but no sequence of transitions produces it.
-    #[error("the record contradicts itself: {0}")]
+    #[error("the record is inconsistent: {0}")]
     Inconsistent(&'static str),
 }
 
@@ -57,15 +57,15 @@ pub(super) fn check(task: &Task) -> Result<(), &'static str> {
     } else if running && task.attempt == 0 {
         Err("it is running but was never claimed")
     } else if task.input.is_some() && task.input_ref.is_some() {
-        Err("its input is both inside and outside of the record")
+        Err("it has both an inline and a stored input")
     } else if task.output.is_some() && task.output_ref.is_some() {
-        Err("its output is both inside and outside of the record")
+        Err("it has both an inline and a stored output")
     } else if [task.revision, task.sequence, task.events_dropped]
         .into_iter()
         .any(|count| count > COUNT_MAX)
         || task.attempt.max(task.retry_count) == u32::MAX
     {
-        Err("it counts further than anybody does")
+        Err("a counter is out of range")
     } else {
         Ok(())
     }

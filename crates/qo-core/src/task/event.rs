@@ -56,9 +56,9 @@ pub enum EventAction {
     Completed = 2,
     /// Its attempt failed.
     Failed = 3,
-    /// Its worker gave it back.
+    /// Its worker returned it to the queue.
     Released = 4,
-    /// Its worker postponed it.
+    /// Its worker delayed it.
     Snoozed = 5,
     /// The lease of its attempt expired.
     LeaseExpired = 6,
@@ -66,9 +66,9 @@ pub enum EventAction {
     Expired = 7,
     /// It was cancelled.
     Cancelled = 8,
-    /// Its worker was asked to stop.
+    /// A cancel of the running attempt was requested.
     CancelRequested = 9,
-    /// It was made due at once.
+    /// It was made due.
     RunNow = 10,
     /// It was started over.
     Replayed = 11,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_an_action_is_read_and_written_as_it_was() {
+    fn an_event_without_an_action_round_trips() {
         let text = r#"{"at":"2026-11-16T10:00:00.000Z","to":"pending","attempt":0}"#;
         let event: Event = serde_json::from_str(text).unwrap();
         assert_eq!(event.action, None);

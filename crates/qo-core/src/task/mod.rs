@@ -146,7 +146,7 @@ pub struct Task {
     /// The progress reported by the current attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Box<Progress>>,
-    /// Whether the running attempt was asked to stop.
+    /// Whether a cancel of the running attempt was requested.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cancel_requested: bool,
 

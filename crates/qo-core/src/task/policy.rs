@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_takes_no_room_and_is_written_in_full() {
+    fn the_default_takes_no_memory_and_is_stored_in_full() {
         let default = TaskRetryPolicy::from(RetryPolicy::default());
         assert!(default.0.is_none());
         assert_eq!(*default, RetryPolicy::default());
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn another_policy_comes_back_as_it_was() {
+    fn another_policy_round_trips() {
         let policy = RetryPolicy {
             multiplier: 3.0,
             ..RetryPolicy::default()
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_was_changed_back_is_the_default() {
+    fn a_policy_changed_back_to_the_default_takes_no_memory() {
         let mut policy = TaskRetryPolicy::from(RetryPolicy {
             multiplier: 3.0,
             ..RetryPolicy::default()

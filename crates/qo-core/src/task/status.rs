@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_and_the_stored_form_are_one() {
+    fn the_text_equals_the_stored_form() {
         for status in Status::ALL {
             assert_eq!(status.as_str().parse(), Ok(status));
             assert_eq!(

@@ -1,4 +1,4 @@
-//! What can be asked of a task.
+//! Commands that change a task.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,93 +8,93 @@ use crate::payload::Payload;
 use crate::retry::Jitter;
 use crate::task::{EventAction, Status};
 
-/// A change that somebody asks for.
+/// A request to change a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Command {
-    /// Names the change, so that its author recognises it in the stored record.
+    /// Identifies the change, so that its author recognises it in the stored record.
     pub op: OpId,
-    /// What to do.
+    /// The requested change.
     pub action: Action,
 }
 
-/// What to do with a task.
+/// A change of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Start an attempt. The attempt counts from here on, whatever becomes of its worker.
+    /// Starts an attempt. The attempt counts even if its worker dies at once.
     Claim {
-        /// Who runs it.
+        /// The worker that runs the attempt.
         worker: WorkerId,
-        /// The new claim.
+        /// The id of the new lease.
         lease: LeaseId,
-        /// How long the claim holds without a renewal.
+        /// The duration of the lease without a renewal.
         lease_ms: u64,
     },
-    /// Keep an attempt alive.
+    /// Extends the lease of an attempt.
     Renew {
-        /// The claim.
+        /// The lease of the attempt.
         lease: LeaseId,
-        /// How long it holds from now on.
+        /// The new duration of the lease, counted from now.
         lease_ms: u64,
     },
-    /// Say how far an attempt is.
+    /// Reports the progress of an attempt.
     Progress {
-        /// The claim.
+        /// The lease of the attempt.
         lease: LeaseId,
-        /// How far it is.
+        /// The reported progress.
         report: ProgressReport,
     },
-    /// End an attempt, and the task, with success.
+    /// Completes the attempt and the task.
     Complete {
-        /// The claim.
+        /// The lease of the attempt.
         lease: LeaseId,
-        /// What came of it.
+        /// The output of the attempt.
         output: Option<Payload>,
     },
-    /// End an attempt without success.
+    /// Fails the attempt.
     Fail {
-        /// The claim.
+        /// The lease of the attempt.
         lease: LeaseId,
-        /// What went wrong.
+        /// The error and its kind.
         failure: Failure,
-        /// Spreads the wait before the next attempt.
+        /// Spreads the delay before the next attempt.
         jitter: Jitter,
     },
-    /// Give a task back because its worker stops: at once, and not counted against the retries.
+    /// Returns the task to the queue at once because its worker stops. It does not count as a retry.
     Release {
-        /// The claim.
+        /// The lease of the attempt.
         lease: LeaseId,
     },
-    /// Put a task off, not counted against the retries.
+    /// Delays the task. It does not count as a retry.
     Snooze {
-        /// The claim.
+        /// The lease of the attempt.
         lease: LeaseId,
-        /// For how long.
+        /// The delay.
         delay_ms: u64,
     },
-    /// End an attempt whose lease has run out.
+    /// Ends an attempt whose lease has expired.
     ExpireLease {
-        /// Spreads the wait before the next attempt.
+        /// Spreads the delay before the next attempt.
         jitter: Jitter,
     },
-    /// Call off a pending task that waited longer than it is worth.
+    /// Cancels a pending task that has expired.
     Expire,
-    /// Call a task off: a pending one at once, a running one by asking its worker.
+    /// Cancels a pending task at once, or requests that the worker of a running task stops.
     Cancel {
-        /// Why.
+        /// The reason.
         reason: Option<Box<str>>,
     },
-    /// Make a pending task due that would be due later.
+    /// Makes a scheduled task due now.
     RunNow,
-    /// Start over a task that has come to its end.
+    /// Starts a finished task over.
     Replay,
-    /// Put away a task that has come to its end.
+    /// Archives a finished task.
     Archive,
-    /// Undo an archive.
+    /// Undoes an archive.
     Unarchive,
 }
 
 impl Action {
-    /// What the history says of this action on a task of that status. Renewals and progress reports leave no event.
+    /// The action that the history records for a task with this status. Renewals and progress reports are not recorded.
     pub(super) fn event_action(&self, status: Status) -> EventAction {
         match self {
             Self::Claim { .. } | Self::Renew { .. } | Self::Progress { .. } => EventAction::Claimed,
@@ -134,35 +134,35 @@ impl Action {
     }
 }
 
-/// What went wrong in an attempt.
+/// A failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What follows from it.
+    /// Decides whether the task is retried.
     pub kind: FailureKind,
-    /// What to tell a person; cut at 4 KiB.
+    /// The error message; truncated at 4 KiB.
     pub error: Box<str>,
 }
 
-/// What follows from a failure.
+/// The kind of a failure. It decides whether the task is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// It may go well next time.
+    /// A retry may succeed.
     #[default]
     Retryable,
-    /// It will never go well.
+    /// No retry can succeed.
     Permanent,
-    /// It took too long; it may go well next time.
+    /// The attempt took too long. A retry may succeed.
     Timeout,
-    /// The handler stopped because the task was called off.
+    /// The handler stopped because the task was cancelled.
     Cancelled,
 }
 
-/// How far an attempt is.
+/// The progress of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgressReport {
-    /// 0 to 100.
+    /// From 0 to 100.
     pub percent: f64,
-    /// What it is doing; cut at 256 bytes.
+    /// What the attempt is doing; truncated at 256 bytes.
     pub message: Option<Box<str>>,
 }

@@ -1,4 +1,4 @@
-//! A task that waited longer than it is worth.
+//! The expiry of a pending task.
 
 use super::{Note, Rejection};
 use crate::task::{Status, Task};

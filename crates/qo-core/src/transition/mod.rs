@@ -11,13 +11,13 @@
 //!               ▼ │                                               │              │
 //!           cancelled ◄── any way back to pending once a cancel was requested ◄──┘
 //!               │ │                                               │
-//!               │ └───────────── replay (from any end) ◄──────────┤
+//!               │ └───────────── replay (if finished) ◄───────────┤
 //!               └──────► archived ◄────────── archive ────────────┘
-//!                        (unarchive returns it to the end that it had)
+//!                        (unarchive restores the previous status)
 //! ```
 //!
-//! [`Task::apply`] decides first and changes afterwards, so that a [`Rejection`] leaves the task as it was, to the byte.
-//! `docs/reference/state-machine.md` holds the table of all of it, checked by a test.
+//! [`Task::apply`] validates first and changes afterwards, so a [`Rejection`] leaves the task unchanged to the byte.
+//! `docs/reference/state-machine.md` has the table of all transitions. A test keeps it current.
 
 mod command;
 mod expiry;
@@ -36,7 +36,7 @@ use crate::task::{Event, Task};
 use crate::time::Timestamp;
 
 impl Task {
-    /// Changes the task as the command says, or rejects the command and changes nothing.
+    /// Applies the command, or rejects it and changes nothing.
     pub fn apply(&mut self, command: Command, now: Timestamp) -> Result<(), Rejection> {
         let Command { op, action } = command;
         let from = self.status;
@@ -90,9 +90,9 @@ impl Task {
     }
 }
 
-/// What a change leaves in the task's history.
+/// The history entry of a change.
 enum Note {
-    /// Nothing: renewals and progress reports would push out what matters.
+    /// None: renewals and progress reports would displace important events.
     Silent,
     /// An event.
     Event {

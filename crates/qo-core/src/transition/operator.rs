@@ -1,4 +1,4 @@
-//! What people do to tasks: cancel, run now, replay, archive, unarchive.
+//! Transitions that operators request: cancel, run now, replay, archive, unarchive.
 
 use super::{Note, Rejection};
 use crate::limits::{ERROR_MAX_BYTES, cut_text};
@@ -8,10 +8,10 @@ use crate::time::Timestamp;
 const MADE_DUE: &str = "made due at once";
 
 impl Task {
-    /// Makes a task due now that waits for its time: a delay, a retry or a snooze.
+    /// Makes a scheduled task due now, whether it waits for a delay, a retry or a snooze.
     ///
-    /// This is the one change that moves a due time back. The new one is now, which no earlier entry of the task can be named
-    /// by unless clocks jump, so that the deletion of the old entry does not take the new one away.
+    /// This is the only change that moves a due time back. The new due time is now. No earlier entry of the task has it in its
+    /// key unless clocks jump, so deleting the old entry does not remove the new one.
     pub(super) fn run_now(&mut self, now: Timestamp) -> Result<Note, Rejection> {
         if self.status != Status::Pending {
             return Err(self.wrong_status("run now"));
@@ -40,8 +40,8 @@ impl Task {
                 self.end(Status::Cancelled, now);
                 Ok(Note::of(None, Some(&reason)))
             }
-            // Only the worker can stop what it runs. It learns of the request with its next renewal; if it is dead, the
-            // request takes effect when its lease runs out.
+            // Only the worker can stop a running attempt. It learns of the request at its next renewal. If the worker is dead, the
+            // request takes effect when the lease expires.
             Status::Running if self.cancel_requested => Err(Rejection::CancelAlreadyRequested),
             Status::Running => {
                 self.cancel_requested = true;
@@ -66,10 +66,10 @@ impl Task {
         self.started_at = None;
         self.worker_id = None;
         self.progress = None;
-        // Whoever replays a task wants it done, however long it has waited.
+        // A replayed task no longer expires: its operator wants it to run.
         self.expires_at = None;
         self.set_output(None);
-        // The attempt number stays: it is the fencing token, and must never be given out twice.
+        // The attempt number stays: it is the fencing token, which must never be issued twice.
         Ok(Note::plain())
     }
 
@@ -92,8 +92,8 @@ impl Task {
         Ok(Note::plain())
     }
 
-    /// What the task was before it was archived. The event of the archive is the newest there is, so that it is never among
-    /// the dropped ones; a record without events counts as failed, from where it can be replayed.
+    /// The task's status before it was archived. The event of the archive is the newest one, so it is never dropped. A record
+    /// without events counts as failed, because a failed task can be replayed.
     fn status_before_archive(&self) -> Status {
         self.events
             .iter()

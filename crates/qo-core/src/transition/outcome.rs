@@ -1,8 +1,8 @@
-//! How an attempt ends: complete, fail, release, snooze, or a lease that ran out.
+//! The end of an attempt: complete, fail, release, snooze or an expired lease.
 //!
-//! Every way back to pending goes through [`Task::return_to_pending`], where a requested cancel takes effect, and every
-//! counted failure through [`Task::retry_or_give_up`], so that the retries bound the attempts of a task whose worker dies as
-//! well as those of one whose handler fails.
+//! Every return to pending goes through [`Task::return_to_pending`], where a requested cancel takes effect. Every counted
+//! failure goes through [`Task::retry_or_give_up`]. The retries therefore bound the attempts of a task whose worker dies as
+//! well as those of a task whose handler fails.
 
 use super::submit::check_payload;
 use super::{Failure, FailureKind, Note, Rejection};
@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 
 const RELEASED: &str = "released by its worker";
 const SNOOZED: &str = "snoozed";
-const LEASE_RAN_OUT: &str = "the lease ran out: the worker died, stalled or lost its connection";
+const LEASE_EXPIRED: &str = "the lease expired: the worker died, stalled or lost its connection";
 
 impl Task {
     pub(super) fn complete(
@@ -96,12 +96,12 @@ impl Task {
             return Err(Rejection::LeaseHolds { lease_expires_at });
         }
         let worker = self.worker_id.clone();
-        self.last_error = Some(LEASE_RAN_OUT.into());
+        self.last_error = Some(LEASE_EXPIRED.into());
         self.retry_or_give_up(jitter, now);
-        Ok(Note::of(worker, Some(LEASE_RAN_OUT)))
+        Ok(Note::of(worker, Some(LEASE_EXPIRED)))
     }
 
-    /// Puts a failed attempt's task back, or gives it up when its retries are used up.
+    /// Schedules the next attempt, or fails the task if no retries are left.
     fn retry_or_give_up(&mut self, jitter: Jitter, now: Timestamp) {
         if self.retry_count >= self.max_retries {
             self.end(Status::Failed, now);
@@ -112,7 +112,7 @@ impl Task {
         }
     }
 
-    /// Puts a task back, unless somebody called it off while it ran.
+    /// Returns the task to pending, or cancels it if a cancel was requested.
     fn return_to_pending(&mut self, available_at: Timestamp, now: Timestamp) {
         if self.cancel_requested {
             self.end(Status::Cancelled, now);
@@ -126,13 +126,13 @@ impl Task {
         self.drop_lease();
     }
 
-    /// Sets the time at which the task can be claimed again, always later than the last one: the task's entry in the ready
-    /// index is named by it, and a name that is used once cannot be deleted by somebody who means an older entry.
+    /// Sets the due time, always later than the previous one. The key of the task's ready entry contains the due time.
+    /// Because no key is used twice, a late deletion of an old entry never removes the new one.
     pub(super) fn set_due(&mut self, available_at: Timestamp) {
         self.available_at = available_at.max(self.available_at.plus_millis(1));
     }
 
-    /// Brings a task to its end.
+    /// Finishes the task with this status.
     pub(super) fn end(&mut self, status: Status, now: Timestamp) {
         self.status = status;
         self.completed_at = Some(now);

@@ -1,4 +1,4 @@
-//! Why a command was not carried out.
+//! Reasons for rejecting a command.
 
 use thiserror::Error;
 
@@ -7,70 +7,70 @@ use crate::retry::InvalidRetryPolicy;
 use crate::task::Status;
 use crate::time::Timestamp;
 
-/// Why a command was not carried out. Nothing has changed.
+/// Why a command was rejected. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Rejection {
-    /// There is no such task.
+    /// The task does not exist.
     #[error("there is no task {id}")]
     NotFound {
-        /// The id that was asked for.
+        /// The requested id.
         id: TaskId,
     },
-    /// The presented claim is not the current one: the lease ran out and the task has moved on.
+    /// The presented lease is not the current one: it expired, and the task has changed since.
     #[error("lease {presented} is lost: the task is {status}, attempt {attempt}")]
     LeaseLost {
-        /// The claim that was presented.
+        /// The presented lease.
         presented: LeaseId,
-        /// What the task is now.
+        /// The task's status.
         status: Status,
-        /// Its newest attempt.
+        /// The task's newest attempt.
         attempt: u32,
     },
-    /// The task is in a status in which this cannot be done.
+    /// The task's status does not allow the action.
     #[error("cannot {action} a task that is {status}")]
     WrongStatus {
-        /// What was asked.
+        /// The rejected action.
         action: &'static str,
-        /// What the task is.
+        /// The task's status.
         status: Status,
     },
-    /// The task cannot be claimed yet.
+    /// The task is not due yet.
     #[error("the task is not due before {available_at}")]
     NotDue {
-        /// When it can.
+        /// When it becomes due.
         available_at: Timestamp,
     },
-    /// The task can be claimed already.
-    #[error("the task is due since {available_at}")]
+    /// The task is already due.
+    #[error("the task has been due since {available_at}")]
     AlreadyDue {
-        /// Since when it can.
+        /// When it became due.
         available_at: Timestamp,
     },
-    /// The task waited longer than it is worth.
+    /// The task has expired.
     #[error("the task expired at {expires_at}")]
     Expired {
-        /// When it did.
+        /// When it expired.
         expires_at: Timestamp,
     },
-    /// The task has not waited that long yet.
+    /// The task has not expired.
     #[error("the task has not expired")]
     NotExpired {
-        /// When it will, if ever.
+        /// When it expires, if ever.
         expires_at: Option<Timestamp>,
     },
-    /// The current attempt still has time.
-    #[error("the lease holds until {lease_expires_at}")]
+    /// The lease of the current attempt has not expired.
+    #[error("the lease is valid until {lease_expires_at}")]
     LeaseHolds {
-        /// When it runs out.
+        /// When it expires.
         lease_expires_at: Timestamp,
     },
-    /// The running attempt was already asked to stop.
+    /// A cancel of the running attempt was already requested.
     #[error("a cancel was already requested")]
     CancelAlreadyRequested,
-    /// The fencing token cannot go any higher.
-    #[error("the task was claimed too often to be claimed again")]
+    /// The task has reached the maximum number of claims, so there is no further fencing token.
+    #[error("the task has reached the maximum number of claims")]
     AttemptsUsedUp,
-    /// A payload is too large to be kept inside the record.
+    /// A payload exceeds its size limit.
     #[error("the {field} has {size} bytes; at most {limit} are allowed here")]
     PayloadTooLarge {
         /// `input` or `output`.
@@ -80,15 +80,15 @@ pub enum Rejection {
         /// The limit in bytes.
         limit: u64,
     },
-    /// A value is outside of its bounds.
+    /// A value is out of range.
     #[error("{field} must be {allowed}")]
     OutOfBounds {
         /// The field.
         field: &'static str,
-        /// What it may be.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// The retry policy makes no sense.
-    #[error("the retry policy makes no sense: {0}")]
+    /// The retry policy is invalid.
+    #[error("invalid retry policy: {0}")]
     RetryPolicy(#[from] InvalidRetryPolicy),
 }

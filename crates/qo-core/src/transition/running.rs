@@ -1,4 +1,4 @@
-//! What keeps an attempt going: claim, renew, progress.
+//! The transitions of a running attempt: claim, renew, progress.
 
 use super::{Note, ProgressReport, Rejection};
 use crate::extra::Extra;
@@ -80,7 +80,7 @@ impl Task {
         Ok(Note::Silent)
     }
 
-    /// Lets only the holder of the current claim pass: everybody else's attempt is over, whether they know it or not.
+    /// Accepts only the current lease. An attempt with another lease has ended, even if its worker does not know it yet.
     pub(super) fn check_lease(&self, presented: LeaseId) -> Result<(), Rejection> {
         if self.status == Status::Running && self.lease_id == Some(presented) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The beginning of a task.
+//! The submit of a new task.
 
 use super::Rejection;
 use crate::extra::Extra;
@@ -16,45 +16,45 @@ use crate::task::{
 use crate::time::Timestamp;
 use crate::trace::TraceParent;
 
-/// What somebody wants to have done.
+/// The requested task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Submission {
-    /// The new task's name.
+    /// The new task's id.
     pub id: TaskId,
     /// The kind of work.
     pub task_type: TaskType,
-    /// What to work on.
+    /// The handler's input.
     pub input: Payload,
-    /// The queue to wait in.
+    /// The task's queue.
     pub queue: QueueName,
     /// 0 to 9, lower first.
     pub priority: u8,
-    /// When it can be claimed; at once, if there is no time.
+    /// When it becomes due; `None` means now.
     pub available_at: Option<Timestamp>,
-    /// When it is no longer worth starting.
+    /// When it expires if it is still pending.
     pub expires_at: Option<Timestamp>,
-    /// The longest time that an attempt may take.
+    /// The maximum duration of an attempt.
     pub timeout_seconds: u64,
-    /// How often it may be retried.
+    /// The maximum number of retries.
     pub max_retries: u32,
-    /// How long it waits before a retry.
+    /// The delays before the retries.
     pub retry_policy: RetryPolicy,
-    /// What makes another submit the same as this one.
+    /// Identifies duplicate submits.
     pub idempotency: Option<Idempotency>,
-    /// Words to find it by.
+    /// Labels for searching.
     pub tags: Vec<Tag>,
-    /// The trace that it is a part of.
+    /// The trace context that the handler continues.
     pub traceparent: Option<TraceParent>,
 }
 
-/// What makes two submits the same.
+/// Identifies duplicate submits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idempotency {
-    /// The key that both present.
+    /// The key that duplicates share.
     pub key: IdempotencyKey,
-    /// Among which tasks it must be unique.
+    /// The scope in which the key must be unique.
     pub scope: IdempotencyScope,
-    /// Until when it holds; as long as the task is kept, if there is no time.
+    /// The end of the key's validity; `None` means as long as the task is kept.
     pub until: Option<Timestamp>,
 }
 
@@ -113,14 +113,14 @@ impl Submission {
     }
 }
 
-/// Makes the task that a submission asks for, as a pure function.
+/// Creates the task of a submission, as a pure function.
 pub fn submit(submission: Submission, op: OpId, now: Timestamp) -> Result<Task, Rejection> {
     submission.validate(now)?;
     let mut task = Task::new(NewTask {
         id: submission.id,
         task_type: submission.task_type,
         input: submission.input,
-        // A time in the past means 'now': tasks that are due are served in the order in which they came.
+        // A time in the past means now, so that due tasks are served in submit order.
         available_at: submission.available_at.unwrap_or(now).max(now),
         now,
         op,
@@ -152,7 +152,7 @@ pub fn submit(submission: Submission, op: OpId, now: Timestamp) -> Result<Task, 
     Ok(task)
 }
 
-/// Checks that a payload can be kept where it says it is.
+/// Checks the size of a payload against the limit of its location.
 pub(super) fn check_payload(field: &'static str, payload: &Payload) -> Result<(), Rejection> {
     let limit = match payload {
         Payload::Inline(_) => INLINE_PAYLOAD_MAX_BYTES as u64,

@@ -1,6 +1,6 @@
 //! The queue state by example.
 
-use qo_core::queue_state::{Claim, Outcome, Request, StateCommand};
+use qo_core::queue_state::{Claim, CommandOutcome, Request, StateCommand};
 use qo_core::transition::Idempotency;
 use qo_core::{Action, Jitter, QueueState, Rejection, Status, Submission, TaskId, Timestamp};
 
@@ -19,7 +19,7 @@ impl Space {
         }
     }
 
-    fn apply(&mut self, request: Request, now: Timestamp) -> Outcome {
+    fn apply(&mut self, request: Request, now: Timestamp) -> CommandOutcome {
         self.ops += 1;
         let (outcome, _) = self.state.apply(
             StateCommand {
@@ -32,7 +32,7 @@ impl Space {
         outcome
     }
 
-    fn submit(&mut self, submission: Submission, now: Timestamp) -> Outcome {
+    fn submit(&mut self, submission: Submission, now: Timestamp) -> CommandOutcome {
         self.apply(Request::Submit(Box::new(submission)), now)
     }
 
@@ -52,7 +52,9 @@ impl Space {
             lease_ms: 60_000,
         };
         match self.apply(Request::Claim(claim), now) {
-            Outcome::Claimed(claimed) => claimed.into_iter().map(|claimed| claimed.id).collect(),
+            CommandOutcome::Claimed(claimed) => {
+                claimed.into_iter().map(|claimed| claimed.id).collect()
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -119,11 +121,11 @@ fn a_paused_queue_is_skipped() {
     let queue = || "default".parse().unwrap();
     assert_eq!(
         space.apply(Request::Pause(queue()), at(0)),
-        Outcome::QueueSet { changed: true }
+        CommandOutcome::QueueSet { changed: true }
     );
     assert_eq!(
         space.apply(Request::Pause(queue()), at(0)),
-        Outcome::QueueSet { changed: false }
+        CommandOutcome::QueueSet { changed: false }
     );
     assert_eq!(space.claim(&[], &[], 1, at(0)), []);
     assert!(space.state.is_paused(&queue()));
@@ -142,7 +144,7 @@ fn one_task_per_id_and_per_key_in_its_window() {
         }),
         ..submission(number)
     };
-    let submitted = |number, duplicate| Outcome::Submitted {
+    let submitted = |number, duplicate| CommandOutcome::Submitted {
         id: id(number),
         duplicate,
     };
@@ -169,14 +171,14 @@ fn one_task_per_id_and_per_key_in_its_window() {
 fn a_rejected_command_may_be_repeated() {
     let mut space = Space::new();
     let act = |action| Request::Task { id: id(1), action };
-    let missing = Outcome::Rejected(Rejection::NotFound { id: id(1) });
+    let missing = CommandOutcome::Rejected(Rejection::NotFound { id: id(1) });
     assert_eq!(space.apply(act(Action::Replay), at(0)), missing);
     space.submit(submission(1), at(0));
     space.claim(&[], &[], 1, at(0));
     let lost = space.apply(act(complete(424_242)), at(0));
     assert!(matches!(
         lost,
-        Outcome::Rejected(Rejection::LeaseLost { .. })
+        CommandOutcome::Rejected(Rejection::LeaseLost { .. })
     ));
 }
 
@@ -201,13 +203,13 @@ fn leases_and_expiries_end_by_command() {
     };
     assert_eq!(
         space.apply(expire(10), at(60_000)),
-        Outcome::Expired(vec![])
+        CommandOutcome::Expired(vec![])
     );
-    let Outcome::Expired(first) = space.apply(expire(2), at(60_001)) else {
+    let CommandOutcome::Expired(first) = space.apply(expire(2), at(60_001)) else {
         panic!()
     };
     assert_eq!(first.len(), 2);
-    let Outcome::Expired(rest) = space.apply(expire(10), at(70_000)) else {
+    let CommandOutcome::Expired(rest) = space.apply(expire(10), at(70_000)) else {
         panic!()
     };
     assert_eq!(rest.len(), 4);
@@ -241,9 +243,9 @@ fn a_margin_delays_the_expiry_of_leases_but_not_of_pending_tasks() {
         jitter: Jitter::NONE,
     };
     let outcome = space.apply(expire.clone(), at(70_000));
-    assert_eq!(outcome, Outcome::Expired(vec![id(2)]));
+    assert_eq!(outcome, CommandOutcome::Expired(vec![id(2)]));
     let outcome = space.apply(expire, at(90_001));
-    assert_eq!(outcome, Outcome::Expired(vec![id(1)]));
+    assert_eq!(outcome, CommandOutcome::Expired(vec![id(1)]));
 }
 
 #[test]
@@ -305,7 +307,7 @@ fn only_finished_tasks_are_purged_or_forgotten() {
     };
     assert_eq!(
         space.apply(Request::Purge(id(1)), at(0)),
-        Outcome::Rejected(alive)
+        CommandOutcome::Rejected(alive)
     );
     assert_eq!(space.state.forget(id(1)), None);
     space.apply(
@@ -321,7 +323,7 @@ fn only_finished_tasks_are_purged_or_forgotten() {
     assert!(!space.state.load(task));
     assert_eq!(
         space.apply(Request::Purge(id(1)), at(0)),
-        Outcome::Purged { id: id(1) }
+        CommandOutcome::Purged { id: id(1) }
     );
     assert!(space.state.is_empty());
     space.state.check_consistency().unwrap();
@@ -358,7 +360,7 @@ fn an_invalid_claim_is_rejected_as_a_whole() {
     let outcome = space.apply(Request::Claim(claim), at(0));
     assert!(matches!(
         outcome,
-        Outcome::Rejected(Rejection::OutOfBounds { .. })
+        CommandOutcome::Rejected(Rejection::OutOfBounds { .. })
     ));
     assert_eq!(space.state.task(id(1)).unwrap().status, Status::Pending);
 }

@@ -124,3 +124,9 @@ async fn seaweedfs_with_versions() {
     harness.foreign_tasks = 100;
     run(&harness).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn azurite() {
+    let address = TestStore::azurite().with_prefix("a/prefix");
+    run(&DirectHarness::new("Azurite", address)).await;
+}

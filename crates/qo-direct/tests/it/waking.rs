@@ -20,7 +20,7 @@ use qo_store::wrap::{Delay, LatencyStore};
 const WORLDS: u64 = 500;
 
 /// Submits to a waiting claim of the same process, and expects it to be handed out within seconds.
-async fn hears_of_a_submit(seed: u64, available: When) {
+async fn notices_a_submit(seed: u64, available: When) {
     let runtime = TokioRuntime::shared();
     // A long tail lets slow requests be overtaken by several quick ones.
     let delay = Delay::LogNormal {
@@ -61,20 +61,20 @@ async fn hears_of_a_submit(seed: u64, available: When) {
     assert_eq!(claimed[0].id, task.id);
 }
 
-async fn in_all_worlds(available: When) {
+async fn on_many_seeds(available: When) {
     let mut runtimes = tokio::task::JoinSet::new();
     for seed in 0..WORLDS {
-        runtimes.spawn(hears_of_a_submit(seed, available));
+        runtimes.spawn(notices_a_submit(seed, available));
     }
     runtimes.join_all().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_waiting_claim_notices_a_submit() {
-    in_all_worlds(When::Now).await;
+    on_many_seeds(When::Now).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_waiting_claim_notices_a_delayed_submit() {
-    in_all_worlds(When::InMillis(150)).await;
+    on_many_seeds(When::InMillis(150)).await;
 }

@@ -1,4 +1,4 @@
-//! Each route without a token and with the wrong scope: the right status, and nothing written.
+//! Each route without a token and with the wrong scope: the right status, and nothing is written.
 
 use qo::Timestamp;
 use qo_server::tokens::{NewToken, Scope, TokenStore};
@@ -21,7 +21,7 @@ pub(crate) fn token(scopes: &[Scope]) -> NewToken {
     )
 }
 
-/// The path with something in place of its names.
+/// The path with its parameters filled in.
 pub(crate) fn filled(path: &str) -> String {
     path.replace("{id}", "550e8400-e29b-41d4-a716-446655440000")
         .replace("{worker}", "w")
@@ -32,7 +32,7 @@ fn is_free(path: &str) -> bool {
     path.starts_with("/docs") || matches!(path, "/healthz" | "/readyz" | "/v1/openapi.json")
 }
 
-/// The scopes that open a route, as the document says it.
+/// The scopes that allow a route, according to the document.
 fn needed(method: &str, path: &str) -> Vec<Scope> {
     let document = serde_json::to_value(qo_server::document()).unwrap();
     let operation = &document["paths"][path][method.to_lowercase()];
@@ -51,7 +51,7 @@ fn needed(method: &str, path: &str) -> Vec<Scope> {
 }
 
 #[tokio::test]
-async fn every_route_asks_for_a_token_of_the_right_scope() {
+async fn every_route_requires_a_token_with_the_right_scope() {
     let tokens: Vec<(Scope, NewToken)> = Scope::ALL.map(|scope| (scope, token(&[scope]))).into();
     let mut config = config();
     config.auth = Auth::given(
@@ -108,7 +108,7 @@ async fn every_route_asks_for_a_token_of_the_right_scope() {
         }
     }
     assert!(guarded > 25, "{guarded}");
-    // The allowed requests have bodies that are refused, but pausing and heartbeats need none.
+    // The allowed requests have invalid bodies, except that pausing and heartbeats need none.
     let tasks = |objects: &[(String, Vec<u8>)]| {
         objects
             .iter()
@@ -119,13 +119,13 @@ async fn every_route_asks_for_a_token_of_the_right_scope() {
 }
 
 #[tokio::test]
-async fn a_server_without_tokens_stays_on_this_machine() {
+async fn a_server_without_tokens_listens_only_on_loopback() {
     for (address, stored) in [("0.0.0.0:0", false), ("[::]:0", false), ("0.0.0.0:0", true)] {
         let mut config = config();
         config.address = address.parse().unwrap();
         let store = memory();
         if stored {
-            // There could be tokens in the store, but there are none.
+            // The store could contain tokens, but contains none.
             let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
             config.auth = Auth::stored(tokens);
         }
@@ -142,7 +142,7 @@ async fn a_server_without_tokens_stays_on_this_machine() {
 }
 
 #[tokio::test]
-async fn with_tokens_it_serves_other_machines() {
+async fn a_server_with_tokens_listens_on_other_addresses() {
     let token = token(&[Scope::Read]);
     let mut config = config();
     config.address = "0.0.0.0:0".parse().unwrap();

@@ -1,4 +1,4 @@
-//! Claims whose clients go away, or ask twice.
+//! Claims of clients that disconnect or repeat a request.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn request() -> SubmitRequest {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_is_repeated_under_its_name_gets_the_same_tasks() {
+async fn a_repeated_claim_gets_the_same_tasks() {
     let server = serve(config()).await;
     for _ in 0..3 {
         server.engine.submit(request()).await.unwrap();
@@ -34,7 +34,7 @@ async fn a_claim_that_is_repeated_under_its_name_gets_the_same_tasks() {
     assert_ne!(first["tasks"][0]["id"], other["tasks"][0]["id"]);
     server.refused(claim("one", 2), 400, "bad_request").await;
 
-    // Both copies of a claim that waits get what it finds.
+    // Both copies of a waiting claim get the same task.
     let (_, third) = server.reply(claim("three", 1)).await;
     assert_eq!(third["tasks"].as_array().unwrap().len(), 1);
     let waiting = futures_util::future::join3(
@@ -53,7 +53,7 @@ async fn a_claim_that_is_repeated_under_its_name_gets_the_same_tasks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_client_that_has_gone_was_handed_out_is_given_back() {
+async fn the_tasks_of_a_disconnected_client_are_released() {
     let server = serve(config()).await;
     let mut connection = TcpStream::connect(server.authority()).await.unwrap();
     let body = json!({"worker_id": "gone", "wait_ms": 20_000}).to_string();
@@ -72,12 +72,12 @@ async fn what_a_client_that_has_gone_was_handed_out_is_given_back() {
             .then_some(())
     })
     .await;
-    // Long enough for the claim to have looked.
+    // Long enough for the claim to have read the queue.
     tokio::time::timeout(Duration::from_millis(500), std::future::pending::<()>())
         .await
         .ok();
     drop(connection);
-    until("the server has noticed", async || {
+    until("the server sees the disconnect", async || {
         let (_, metrics) = server.reply(api("GET", "/metrics")).await;
         metrics
             .as_str()
@@ -87,13 +87,10 @@ async fn what_a_client_that_has_gone_was_handed_out_is_given_back() {
     })
     .await;
     let task = server.engine.submit(request()).await.unwrap().task;
-    let returned = until("it is given back", async || {
+    let returned = until("the task is released", async || {
         let task = server.engine.get(task.id).await.unwrap();
         (task.attempt == 1 && task.status == Status::Pending).then_some(task)
     })
     .await;
-    assert_eq!(
-        returned.retry_count, 0,
-        "it does not count against its retries"
-    );
+    assert_eq!(returned.retry_count, 0, "a release is not a retry");
 }

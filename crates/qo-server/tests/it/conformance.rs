@@ -1,7 +1,7 @@
-//! The suite that every engine must pass, run for the remote engine over real servers on loopback ports.
+//! The conformance suite of the engines, run on the remote engine over real servers on loopback ports.
 //!
-//! Over direct mode and over a broker. On memory all engines of the checks ask one server, as most queues are served. On SQLite each has a server of its own, so that all of
-//! them share nothing but the store.
+//! The servers run direct mode or a broker. In memory, all engines of a check share one server, as in most deployments. On SQLite each
+//! engine has its own server, so that they share only the store.
 
 use std::sync::{Arc, Mutex};
 
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Remote {
     }
 }
 
-/// Who does what nobody asks for.
+/// The engine that runs maintenance.
 enum Upkeep {
     Direct(DirectEngine),
     Broker(BrokerEngine),
@@ -87,7 +87,7 @@ impl Harness for Remote {
                 engine.check_leases().await.unwrap();
                 engine.sweep_step().await.unwrap();
             }
-            Upkeep::Broker(engine) => engine.tend().await.unwrap(),
+            Upkeep::Broker(engine) => engine.maintain().await.unwrap(),
         }
     }
 

@@ -5,13 +5,13 @@
     clippy::expect_used,
     clippy::panic,
     clippy::disallowed_methods,
-    reason = "a test that cannot go on should stop loudly, and its helpers run beside it"
+    reason = "a test that cannot continue should panic"
 )]
 
 mod access;
 mod claims;
 mod conformance;
-mod lost_answers;
+mod lost_responses;
 mod other_sites;
 mod reference;
 mod refusals;

@@ -1,9 +1,9 @@
-//! A browser on this machine must not be the tool of another site.
+//! Another web site must not control the server through a local browser.
 
 use crate::support::{api, config, serve};
 
 #[tokio::test]
-async fn requests_of_other_sites_are_refused_where_no_token_is_needed() {
+async fn without_tokens_requests_of_other_sites_are_refused() {
     let server = serve(config()).await;
     let own = format!("http://{}", server.authority());
     for (name, value) in [
@@ -36,7 +36,7 @@ async fn requests_of_other_sites_are_refused_where_no_token_is_needed() {
 }
 
 #[tokio::test]
-async fn other_names_can_be_allowed() {
+async fn other_host_names_can_be_allowed() {
     let mut config = config();
     config.hosts = vec!["queue.internal".to_owned()];
     let server = serve(config).await;

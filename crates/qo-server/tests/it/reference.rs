@@ -35,7 +35,7 @@ async fn every_documented_route_is_served_and_no_other() {
 }
 
 #[tokio::test]
-async fn the_page_needs_nothing_from_elsewhere() {
+async fn the_page_loads_nothing_from_other_sites() {
     let server = serve(config()).await;
     for path in ["/docs", "/docs/reference.js", "/docs/reference.css"] {
         let response = server.send(api("GET", path)).await;
@@ -62,13 +62,13 @@ async fn the_page_needs_nothing_from_elsewhere() {
     let page = page.as_str().unwrap().to_owned();
     assert!(
         !page.contains("<script>") && !page.contains("<style"),
-        "nothing is inline"
+        "the page has inline code"
     );
 }
 
-/// A task as it is written has the fields that the document says, and no others.
+/// A task on the wire has exactly the fields of the document.
 #[tokio::test]
-async fn the_document_describes_tasks_as_they_are() {
+async fn the_document_describes_every_field_of_a_task() {
     let server = serve(config()).await;
     let body = json!({
         "task_type": "t", "input": 1, "tags": ["a"], "idempotency_key": "k", "idempotency_scope": "global",
@@ -104,7 +104,7 @@ async fn the_document_describes_tasks_as_they_are() {
     }
 }
 
-/// Schemathesis makes requests of what the document says, right and wrong ones, and checks the answers against it.
+/// Schemathesis generates valid and invalid requests from the document, and checks the responses against it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn schemathesis_finds_nothing() {
     let admin = token(&[Scope::Admin]);
@@ -116,8 +116,8 @@ async fn schemathesis_finds_nothing() {
     let token = admin.reveal().to_owned();
     let output = tokio::task::spawn_blocking(move || {
         let folder = tempfile::tempdir().unwrap();
-        // A request that is right by its form may be refused for what it asks, such as two options that exclude each other; and the
-        // parts of an array are refused one by one, in an answer that is a success.
+        // A well-formed request may still be rejected, for example because two options exclude each other. The parts of an array are
+        // rejected one by one in a successful response.
         let settings = r#"
 [checks]
 positive_data_acceptance.enabled = false
@@ -133,7 +133,7 @@ negative_data_rejection.enabled = false
         command
             .args(["run", &format!("{url}/v1/openapi.json"), "--url", &url])
             .args(["--header", &format!("Authorization: Bearer {token}")])
-            // A stream of events does not end by itself.
+            // An event stream does not end by itself.
             .args(["--exclude-path", "/v1/events"])
             .args([
                 "--phases",

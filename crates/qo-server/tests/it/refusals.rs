@@ -1,4 +1,4 @@
-//! Bad bodies, bodies that are too large, ids that nobody knows: the right status and problem, and nothing written.
+//! Invalid bodies, oversized bodies and unknown ids get the right status and problem, and nothing is written.
 
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ async fn bad_and_oversize_bodies_are_refused() {
 }
 
 #[tokio::test]
-async fn unknown_ids_are_not_found_and_no_ids_are_refused() {
+async fn unknown_ids_are_not_found_and_invalid_ids_are_refused() {
     let server = serve(config()).await;
     let lease = "650e8400-e29b-41d4-a716-446655440000";
     let bodies: &[(&str, &str, Value)] = &[
@@ -116,7 +116,7 @@ async fn unknown_ids_are_not_found_and_no_ids_are_refused() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_named() {
+async fn invalid_requests_are_refused_with_a_reason() {
     let server = serve(config()).await;
     let submit = |body: Value| api("POST", "/v1/tasks").json(&body);
     for (body, status, code) in [
@@ -178,7 +178,7 @@ async fn what_makes_no_sense_is_named() {
 }
 
 #[tokio::test]
-async fn the_request_keeps_the_name_that_it_came_with() {
+async fn the_response_repeats_the_request_id() {
     let server = serve(config()).await;
     let response = server
         .send(api("GET", "/healthz").header("x-request-id", "my-name"))

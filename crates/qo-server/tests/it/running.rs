@@ -1,4 +1,4 @@
-//! What those see who run the server: health, readiness, metrics, events, and its end.
+//! The operator's view of a server: health, readiness, metrics, events and shutdown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::support::{WAIT_MAX, api, config, memory, serve, serve_engine, serve_store};
 
 #[tokio::test]
-async fn metrics_tell_what_happened() {
+async fn metrics_count_operations() {
     let mut store = memory();
     let counting = Arc::new(CountingStore::new(Arc::clone(&store.objects)));
     store.objects = Arc::clone(&counting) as _;
@@ -64,11 +64,11 @@ async fn metrics_tell_what_happened() {
     assert!(text.contains("qo_store_dollars_total 0.0"), "{text}");
 }
 
-/// A leader by the word of a test: 0 means that it does not lead.
+/// A leader that a test controls. Epoch 0 means that it does not lead.
 struct Appointed {
     epoch: watch::Sender<u64>,
     elsewhere: Option<String>,
-    /// How often it may still be asked before it leads no more.
+    /// The number of confirmations until it stops leading.
     answers_left: AtomicUsize,
 }
 
@@ -152,7 +152,7 @@ async fn only_a_leader_serves() {
     server.refused(submit, 503, "not_leader").await;
     assert_eq!(server.objects().await, [], "nothing was written");
 
-    // A client that knows both goes to the other one, and so does one that is told of it.
+    // A client with both addresses uses the other server, and so does a client that learns the leader's address.
     for urls in [format!("{},{}", server.url, other.url), server.url.clone()] {
         let config = RemoteConfig::parse(&urls).unwrap();
         let engine = RemoteEngine::new(config, TokioRuntime::shared()).unwrap();
@@ -163,7 +163,7 @@ async fn only_a_leader_serves() {
 }
 
 #[tokio::test]
-async fn what_was_meant_for_another_broker_is_refused() {
+async fn a_request_for_another_broker_is_refused() {
     let mut config = config();
     let leader = Arc::new(Appointed::new(1));
     config.leader = Some(leader.clone());
@@ -177,7 +177,7 @@ async fn what_was_meant_for_another_broker_is_refused() {
         plain.refused(asked(path, "me"), 421, "misdirected").await;
     }
 
-    // A standby hears the leader that it means, and nobody in its place.
+    // A standby reaches only the leader that it names.
     let ping = qo_remote::Ping::new(None).unwrap();
     assert!(ping.reaches(&broker.url, "me").await);
     assert!(!ping.reaches(&broker.url, "you").await);
@@ -193,7 +193,7 @@ async fn what_was_meant_for_another_broker_is_refused() {
 }
 
 #[tokio::test]
-async fn an_array_is_refused_as_a_whole_where_the_queue_is_not_served() {
+async fn a_closed_queue_refuses_an_array_as_a_whole() {
     let store = memory();
     let engine = BrokerEngine::json(
         Arc::clone(&store.objects),
@@ -216,7 +216,7 @@ async fn an_array_is_refused_as_a_whole_where_the_queue_is_not_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listeners_are_let_go_when_another_process_leads() {
+async fn event_streams_end_when_another_process_leads() {
     let mut config = config();
     let leader = Arc::new(Appointed::new(1));
     config.leader = Some(leader.clone());
@@ -235,7 +235,7 @@ async fn listeners_are_let_go_when_another_process_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listeners_hear_what_passes_through() {
+async fn event_streams_report_the_changes_of_a_queue() {
     let mut server = serve(config()).await;
     let mut response = server.send(api("GET", "/v1/events?queue=q")).await;
     assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -258,7 +258,7 @@ async fn listeners_hear_what_passes_through() {
         (&json!("submit"), &json!("q"))
     );
     assert_eq!(event["status"], "pending");
-    // The server's stop ends the stream.
+    // The stream ends when the server stops.
     server.stop();
     let rest = tokio::time::timeout(WAIT_MAX, async {
         while let Ok(Some(_)) = response.chunk().await {}
@@ -267,7 +267,7 @@ async fn listeners_hear_what_passes_through() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_ends_what_waits_and_finishes_what_runs() {
+async fn a_stop_ends_waiting_claims_and_finishes_running_requests() {
     let mut server = serve(config()).await;
     let config = RemoteConfig::parse(&server.url).unwrap();
     let engine = RemoteEngine::new(config, TokioRuntime::shared()).unwrap();
@@ -292,7 +292,7 @@ async fn a_stop_ends_what_waits_and_finishes_what_runs() {
         .await
         .unwrap()
         .unwrap();
-    // The client goes on asking for its time, and then says that there is no server.
+    // The client would retry until its time is up and then report that no server is reachable.
     waiting.abort();
     assert!(
         tokio::net::TcpStream::connect(server.authority())
@@ -302,9 +302,9 @@ async fn a_stop_ends_what_waits_and_finishes_what_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_lost_its_leadership_on_the_way_does_not_answer() {
+async fn a_server_that_loses_its_leadership_during_a_request_refuses_it() {
     let mut config = config();
-    // It leads when the request comes, and no longer when the answer is there.
+    // The server leads when the request arrives, and no longer when the response is ready.
     let leader = Appointed::new(1);
     leader.answers_left.store(1, Ordering::Relaxed);
     config.leader = Some(Arc::new(leader));

@@ -1,4 +1,4 @@
-//! Clients that are too slow, too many, or send too much.
+//! Clients that are too slow, too many or send too much.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use tokio::net::TcpStream;
 
 use crate::support::{WAIT_MAX, api, config, serve};
 
-/// Sends bytes, and gives what comes back until the server ends the connection.
+/// Sends bytes, and returns the response until the server closes the connection.
 async fn exchange(authority: &str, bytes: &[u8]) -> String {
     let mut connection = TcpStream::connect(authority).await.unwrap();
     connection.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
     tokio::time::timeout(WAIT_MAX, connection.read_to_end(&mut answer))
         .await
-        .expect("the server ends the connection")
+        .expect("the server should close the connection")
         .ok();
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_come_ends_the_connection() {
+async fn a_connection_without_a_complete_head_is_closed() {
     let mut config = config();
     config.limits.header_timeout = Duration::from_millis(300);
     let server = serve(config).await;
@@ -32,7 +32,7 @@ async fn a_head_that_does_not_come_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_refused() {
+async fn an_incomplete_body_is_refused_after_a_timeout() {
     let mut config = config();
     config.limits.body_idle_timeout = Duration::from_millis(300);
     let server = serve(config).await;
@@ -45,7 +45,7 @@ async fn a_body_that_does_not_come_is_refused() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_end_is_refused_at_its_limit() {
+async fn a_chunked_body_is_refused_at_the_limit() {
     let mut config = config();
     config.limits.body_max_bytes = 1_000;
     let server = serve(config).await;
@@ -61,7 +61,7 @@ async fn a_body_that_does_not_end_is_refused_at_its_limit() {
 }
 
 #[tokio::test]
-async fn bodies_and_listeners_share_bounded_room() {
+async fn bodies_and_event_streams_are_bounded() {
     let mut config = config();
     config.limits.bodies_max_bytes = 100;
     config.limits.listeners_max = 1;
@@ -73,7 +73,7 @@ async fn bodies_and_listeners_share_bounded_room() {
     assert_eq!(
         server.send(small).await.status(),
         201,
-        "the room is free again"
+        "the memory is free again"
     );
     let listener = server.send(api("GET", "/v1/events")).await;
     assert_eq!(listener.status(), 200);
@@ -81,7 +81,7 @@ async fn bodies_and_listeners_share_bounded_room() {
         .refused(api("GET", "/v1/events"), 503, "overloaded")
         .await;
     drop(listener);
-    qo_fixtures::until("there is room again", async || {
+    qo_fixtures::until("the slot is free again", async || {
         let status = server.send(api("GET", "/v1/events")).await.status();
         (status == 200).then_some(())
     })
@@ -89,7 +89,7 @@ async fn bodies_and_listeners_share_bounded_room() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_too_large_is_refused() {
+async fn an_oversized_head_is_refused() {
     let server = serve(config()).await;
     let head = format!(
         "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-large: {}\r\n\r\n",
@@ -103,7 +103,7 @@ async fn a_head_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn too_many_connections_are_turned_away() {
+async fn excess_connections_are_refused() {
     let mut config = config();
     config.limits.connections_max = 2;
     let server = serve(config).await;
@@ -127,7 +127,7 @@ async fn too_many_connections_are_turned_away() {
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     serde_json::from_str::<qo_remote::wire::Problem>(body).unwrap();
     drop(held);
-    qo_fixtures::until("there is room again", async || {
+    qo_fixtures::until("the slot is free again", async || {
         let answer = exchange(
             server.authority(),
             b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
@@ -139,7 +139,7 @@ async fn too_many_connections_are_turned_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_does_not_read_is_dropped() {
+async fn a_client_that_does_not_read_is_disconnected() {
     let mut config = config();
     config.limits.write_timeout = Duration::from_millis(300);
     let server = serve(config).await;
@@ -148,11 +148,11 @@ async fn a_client_that_does_not_read_is_dropped() {
     let (_, answer) = server.reply(api("POST", "/v1/tasks").json(&body)).await;
     let id = answer["task"]["id"].as_str().unwrap().to_owned();
     let mut connection = TcpStream::connect(server.authority()).await.unwrap();
-    // More than the buffers of both sides hold.
+    // More than the socket buffers of both sides.
     let request =
         format!("GET /v1/tasks/{id}/input HTTP/1.1\r\nhost: localhost\r\n\r\n").repeat(64);
     connection.write_all(request.as_bytes()).await.unwrap();
-    qo_fixtures::until("the connection is gone", async || {
+    qo_fixtures::until("the connection is closed", async || {
         let (_, metrics) = server.reply(api("GET", "/metrics")).await;
         metrics
             .as_str()

@@ -12,7 +12,7 @@ use reqwest::{Client, Method, Response};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-/// How long to wait for something that should happen at once: the machine may be busy.
+/// The maximum wait for something that should happen at once. The machine may be busy.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// A server that runs until it is dropped.
@@ -25,7 +25,7 @@ pub(crate) struct TestServer {
     http: Client,
 }
 
-/// A store in memory of its own.
+/// A new store in memory.
 pub(crate) fn memory() -> Store {
     TestStore::memory().open()
 }

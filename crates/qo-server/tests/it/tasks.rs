@@ -1,4 +1,4 @@
-//! Tasks over plain HTTP, as any client would have them.
+//! Tasks over plain HTTP.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ async fn claimed(server: &TestServer) -> Value {
 }
 
 #[tokio::test]
-async fn a_task_goes_from_submit_to_completed() {
+async fn a_task_is_submitted_claimed_and_completed() {
     let server = serve(config()).await;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let request = api("POST", "/v1/tasks")
@@ -37,7 +37,10 @@ async fn a_task_goes_from_submit_to_completed() {
         let response = server.send(api("GET", format!("{location}/input"))).await;
         (response.status(), response.text().await.unwrap())
     };
-    assert_eq!(text, r#"{"n": 1.10,"a" :1}"#, "to the byte");
+    assert_eq!(
+        text, r#"{"n": 1.10,"a" :1}"#,
+        "the input is unchanged to the byte"
+    );
 
     let task = claimed(&server).await;
     assert_eq!(task["traceparent"], trace, "the trace reaches the handler");
@@ -104,7 +107,7 @@ async fn the_other_outcomes_of_an_attempt() {
 }
 
 #[tokio::test]
-async fn arrays_answer_for_each_part() {
+async fn each_part_of_an_array_has_its_own_result() {
     let server = serve(config()).await;
     let parts = json!([
         { "task_type": "t", "input": 1 },
@@ -148,7 +151,7 @@ async fn arrays_answer_for_each_part() {
 }
 
 #[tokio::test]
-async fn a_key_makes_two_submits_one() {
+async fn submits_with_the_same_key_create_one_task() {
     let server = serve(config()).await;
     let submit = || {
         api("POST", "/v1/tasks")
@@ -171,7 +174,7 @@ async fn a_key_makes_two_submits_one() {
 }
 
 #[tokio::test]
-async fn bytes_go_in_and_come_out() {
+async fn payloads_are_uploaded_and_downloaded() {
     let server = serve(config()).await;
     let task = submitted(
         &server,
@@ -189,7 +192,7 @@ async fn bytes_go_in_and_come_out() {
     assert_eq!(headers["content-type"], "text/html");
     assert_eq!(
         headers["content-disposition"], "attachment",
-        "no browser shows it in the server's name"
+        "a browser must not render it"
     );
     assert!(
         headers["content-security-policy"]
@@ -219,7 +222,7 @@ async fn a_bulk_run_now_makes_waiting_tasks_due() {
 }
 
 #[tokio::test]
-async fn operators_change_tasks_one_by_one_and_by_filter() {
+async fn operators_change_single_tasks_and_filtered_tasks() {
     let server = serve(config()).await;
     let mut ids = Vec::new();
     for n in 0..3 {
@@ -298,7 +301,7 @@ fn url_encoded(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn queues_and_workers_are_looked_at() {
+async fn queues_and_workers_are_listed() {
     let server = serve(config()).await;
     submitted(&server, json!({"task_type": "t", "queue": "mail"})).await;
     assert_eq!(

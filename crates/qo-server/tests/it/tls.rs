@@ -18,7 +18,7 @@ fn certificate() -> Tls {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_is_reached_over_tls() {
+async fn a_queue_is_served_over_tls() {
     let tls = certificate();
     let mut config = config();
     config.tls = Some(tls.clone());
@@ -49,7 +49,7 @@ async fn a_queue_is_reached_over_tls() {
         (200, reqwest::Version::HTTP_2)
     );
 
-    // Who does not know the certificate does not speak to the server.
+    // A client that does not trust the certificate does not connect.
     let other = certificate_of_another();
     let mut wary = RemoteConfig::parse(&server.url).unwrap();
     wary.ca_pem = Some(other);
@@ -63,7 +63,7 @@ fn certificate_of_another() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_come_ends_the_connection() {
+async fn a_connection_without_a_handshake_is_closed() {
     use tokio::io::AsyncReadExt;
     let mut config = config();
     config.tls = Some(certificate());
@@ -82,7 +82,7 @@ async fn a_handshake_that_does_not_come_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_none_is_named() {
+async fn an_invalid_certificate_is_named_in_the_error() {
     for tls in [
         Tls {
             certificate_pem: b"nonsense".to_vec(),

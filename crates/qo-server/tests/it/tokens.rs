@@ -1,4 +1,4 @@
-//! Tokens that are kept in the store.
+//! Tokens in the store.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use qo_fixtures::{client_of, until};
 use crate::support::{api, config, memory, serve_store};
 
 #[tokio::test]
-async fn tokens_are_made_listed_and_revoked() {
+async fn tokens_are_created_listed_and_revoked() {
     let store = memory();
     let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
     assert_eq!(tokens.list().await.unwrap(), []);
@@ -29,7 +29,10 @@ async fn tokens_are_made_listed_and_revoked() {
     let text = client_of(&store).get("meta/tokens.json").await.unwrap();
     let text = String::from_utf8(text.body.to_vec()).unwrap();
     let secret = first.reveal().rsplit('_').next().unwrap();
-    assert!(!text.contains(secret), "what is stored opens nothing");
+    assert!(
+        !text.contains(secret),
+        "the stored token contains its secret"
+    );
 
     assert_eq!(tokens.revoke(&first.record.id).await.unwrap(), first.record);
     let gone = tokens.revoke(&first.record.id).await.unwrap_err();
@@ -43,7 +46,7 @@ async fn tokens_are_made_listed_and_revoked() {
 }
 
 #[tokio::test]
-async fn many_at_once_lose_none() {
+async fn concurrent_creations_lose_no_token() {
     let store = memory();
     let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
     let jobs = (0..8).map(|n| {
@@ -70,30 +73,30 @@ async fn a_server_notices_new_and_revoked_tokens() {
     assert_eq!(
         status("none").await,
         200,
-        "as long as there never was one, this machine is let in"
+        "without tokens, loopback requests are allowed"
     );
 
     let token = tokens.create("ops", &[Scope::Read], None).await.unwrap();
-    until("tokens are needed", async || {
+    until("a token is required", async || {
         (status("none").await == 401).then_some(())
     })
     .await;
     assert_eq!(status(token.reveal()).await, 200);
 
     tokens.revoke(&token.record.id).await.unwrap();
-    until("it is revoked", async || {
+    until("the token is revoked", async || {
         (status(token.reveal()).await == 401).then_some(())
     })
     .await;
     assert_eq!(
         status("none").await,
         401,
-        "without any token nobody is let in any more"
+        "after the last token was revoked, requests without one stay refused"
     );
 }
 
 #[tokio::test]
-async fn tokens_that_cannot_be_read_let_nobody_in() {
+async fn unreadable_tokens_stop_the_server() {
     let store = memory();
     client_of(&store)
         .put("meta/tokens.json", "nonsense".into())

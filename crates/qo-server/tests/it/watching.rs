@@ -1,4 +1,4 @@
-//! What a served engine tells of itself: its commits in the metrics, and all that it does to tasks as events.
+//! Metrics of commits, and events of every change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ async fn slate_on(store: &Store) -> BrokerEngine {
     .unwrap()
 }
 
-/// The number behind a name, with its labels.
+/// The value of a sample with its labels.
 fn sample(text: &str, name: &str) -> f64 {
     let value = text
         .lines()
@@ -53,7 +53,7 @@ async fn metrics(server: &TestServer) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn metrics_tell_of_commits_and_of_tasks_by_all_three_labels() {
+async fn metrics_count_commits_and_tasks_by_queue_type_and_status() {
     for journal in ["json", "slate"] {
         let mut store = memory();
         let counting = Arc::new(CountingStore::new(Arc::clone(&store.objects)));
@@ -68,7 +68,7 @@ async fn metrics_tell_of_commits_and_of_tasks_by_all_three_labels() {
         let server = serve_engine(store, Arc::new(engine), config).await;
         let before = metrics(&server).await;
         let commits = |text: &str| sample(text, "qo_commit_seconds_count");
-        assert!(commits(&before).abs() < 0.5, "nothing has happened yet");
+        assert!(commits(&before).abs() < 0.5, "no commits yet");
         let bodies = json!([
             {"task_type": "mail", "queue": "q"},
             {"task_type": "mail", "queue": "q"},
@@ -129,11 +129,11 @@ async fn metrics_tell_of_commits_and_of_tasks_by_all_three_labels() {
     }
 }
 
-/// What a listener hears.
+/// An event stream.
 struct Listener {
     response: Response,
     text: String,
-    heard: Vec<Value>,
+    received: Vec<Value>,
 }
 
 impl Listener {
@@ -141,36 +141,36 @@ impl Listener {
         Self {
             response: server.send(api("GET", "/v1/events")).await,
             text: String::new(),
-            heard: Vec::new(),
+            received: Vec::new(),
         }
     }
 
-    /// Listens until this was done to this task, and gives the status after it.
+    /// Reads events until this operation on this task, and returns the task's status after it.
     async fn until(&mut self, operation: &str, id: &str) -> String {
-        let heard = tokio::time::timeout(WAIT_MAX, async {
+        let received = tokio::time::timeout(WAIT_MAX, async {
             loop {
                 let found = self
-                    .heard
+                    .received
                     .iter()
                     .find(|event| event["operation"] == operation && event["id"] == id);
                 if let Some(event) = found {
                     return event["status"].as_str().unwrap().to_owned();
                 }
                 let Ok(Some(chunk)) = self.response.chunk().await else {
-                    panic!("no {operation} of {id} in {:?}", self.heard);
+                    panic!("no {operation} of {id} in {:?}", self.received);
                 };
                 self.text.push_str(std::str::from_utf8(&chunk).unwrap());
                 while let Some(end) = self.text.find("\n\n") {
                     let event: String = self.text.drain(..end + 2).collect();
                     let data = event.lines().find_map(|line| line.strip_prefix("data: "));
                     let data = data.filter(|_| event.contains("event: task"));
-                    self.heard
+                    self.received
                         .extend(data.map(|data| serde_json::from_str::<Value>(data).unwrap()));
                 }
             }
         });
-        let heard = heard.await;
-        heard.unwrap_or_else(|_| panic!("no {operation} of {id} in {:?}", self.heard))
+        let received = received.await;
+        received.unwrap_or_else(|_| panic!("no {operation} of {id} in {:?}", self.received))
     }
 }
 
@@ -180,7 +180,7 @@ async fn submit(server: &TestServer, body: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listeners_hear_of_bulk_operations_purges_and_maintenance_once_each() {
+async fn event_streams_report_bulk_operations_purges_and_expiries_once() {
     for mode in ["direct", "json", "slate"] {
         let store = memory();
         let direct = engine_on(&store, DirectConfig::local());
@@ -204,7 +204,7 @@ async fn listeners_hear_of_bulk_operations_purges_and_maintenance_once_each() {
         let short = json!({"task_type": "b", "expires_in_ms": 20});
         let id = submit(&server, &short).await;
         if mode == "direct" {
-            // A broker sees by itself that a task has expired; here whoever comes by does.
+            // A broker expires tasks by itself. In direct mode a claim does.
             let expired_by = direct.now().plus_millis(20);
             until("the task has expired", async || {
                 (direct.now() > expired_by).then_some(())
@@ -224,11 +224,15 @@ async fn listeners_hear_of_bulk_operations_purges_and_maintenance_once_each() {
         } else {
             assert_eq!(listener.until("expire", &id).await, "cancelled", "{mode}");
         }
-        for (at, event) in listener.heard.iter().enumerate() {
-            let told_again = listener.heard[..at].iter().any(|earlier| {
+        for (at, event) in listener.received.iter().enumerate() {
+            let is_repeated = listener.received[..at].iter().any(|earlier| {
                 (&earlier["id"], &earlier["operation"]) == (&event["id"], &event["operation"])
             });
-            assert!(!told_again, "{mode}: {event} twice in {:?}", listener.heard);
+            assert!(
+                !is_repeated,
+                "{mode}: {event} twice in {:?}",
+                listener.received
+            );
         }
         server.engine.close().await;
     }

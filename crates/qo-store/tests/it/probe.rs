@@ -18,7 +18,7 @@ use qo_store::probe::{
 use qo_store::runtime::TokioRuntime;
 use qo_store::wrap::{CountingStore, FaultKind, FaultPlan, FaultStore, Operation};
 use qo_store::{Store, StoreError};
-use qo_testkit::SeaweedFs;
+use qo_testkit::{Azurite, SeaweedFs};
 
 use crate::real_stores;
 
@@ -127,6 +127,14 @@ async fn seaweedfs_with_versions_is_trusted() {
     let bucket = server.unique_versioned_bucket("probe").unwrap();
     let store = real_stores::seaweedfs(&bucket);
     is_trusted("SeaweedFS with versions", store, ProbedVersioning::On).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn azurite_is_trusted() {
+    let server = Azurite::start().unwrap();
+    server.create_container("tests").unwrap();
+    let store = real_stores::azurite(&server, "tests");
+    is_trusted("Azurite", store, ProbedVersioning::Unknown).await;
 }
 
 /// The store with this fault must be rejected for these checks, and keep no probe keys.

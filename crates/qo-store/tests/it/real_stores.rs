@@ -3,7 +3,7 @@
 
 use qo_store::runtime::TokioRuntime;
 use qo_store::{OpenOptions, Store, open};
-use qo_testkit::SeaweedFs;
+use qo_testkit::{Azurite, SeaweedFs};
 use tempfile::TempDir;
 
 /// An empty environment.
@@ -33,4 +33,15 @@ pub(crate) fn seaweedfs_options() -> OpenOptions {
 /// A SeaweedFS bucket with a prefix, which no operation may leave.
 pub(crate) fn seaweedfs(bucket: &str) -> Store {
     open(&format!("s3://{bucket}/a/prefix"), &seaweedfs_options()).unwrap()
+}
+
+/// An Azurite container with a prefix, which no operation may leave.
+pub(crate) fn azurite(server: &Azurite, container: &str) -> Store {
+    let options = server
+        .variables()
+        .into_iter()
+        .fold(empty(), |options, (name, value)| {
+            options.with_var(name, value)
+        });
+    open(&format!("az://{container}/a/prefix"), &options).unwrap()
 }

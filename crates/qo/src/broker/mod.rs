@@ -14,7 +14,7 @@ mod serving;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use qo_broker::election::{ElectionConfig, Elector, IsAlive, Leadership};
+use qo_broker::election::{ElectionConfig, Elector, LeaderPing, Leadership};
 use qo_broker::{BrokerEngine, SlateConfig};
 use qo_engine::EngineError;
 use qo_remote::Ping;
@@ -33,7 +33,7 @@ use crate::remote;
 struct HttpPing(Ping);
 
 #[async_trait]
-impl IsAlive for HttpPing {
+impl LeaderPing for HttpPing {
     async fn is_alive(&self, address: &str, id: &str) -> bool {
         self.0.reaches(address, id).await
     }
@@ -47,7 +47,7 @@ pub(crate) struct BrokerSetup {
     client: ClientConfig,
     slate: SlateConfig,
     election: ElectionConfig,
-    pinger: Arc<dyn IsAlive>,
+    pinger: Arc<dyn LeaderPing>,
 }
 
 impl BrokerSetup {

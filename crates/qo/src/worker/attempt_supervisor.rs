@@ -37,7 +37,7 @@ use super::disposition::AttemptEnd;
 use super::hooks::call_each;
 use super::run::{Run, ShutdownPhase, wait_for_phase};
 use super::slots::Slot;
-use super::{Context, Outcome, StopReason, TaskError, TaskHandler};
+use super::{AttemptOutcome, Context, StopReason, TaskError, TaskHandler};
 use crate::error::{Error, ErrorKind};
 
 /// Minimum interval between writes of an attempt's progress.
@@ -149,7 +149,7 @@ impl AttemptSupervisor {
     }
 
     /// Runs the attempt to its end.
-    pub(super) async fn run(mut self) -> Outcome {
+    pub(super) async fn run(mut self) -> AttemptOutcome {
         let end = self.run_handler().await;
         let (disposition, error) = end.disposition(&self.context, self.lease_state.is_lost);
         let outcome = self.write(disposition).await;
@@ -346,7 +346,7 @@ impl AttemptSupervisor {
     }
 
     /// Calls the hooks with the outcome, for at most the grace period.
-    async fn call_hooks(&mut self, error: Option<TaskError>, outcome: Outcome) {
+    async fn call_hooks(&mut self, error: Option<TaskError>, outcome: AttemptOutcome) {
         let hooks = Arc::clone(&self.run.plan.hooks);
         if hooks.is_empty() {
             return;
@@ -396,19 +396,19 @@ impl LeaseState {
 }
 
 /// Logs an outcome with a target of its own, so that programs which show outcomes themselves can filter it out.
-fn log_outcome(outcome: Outcome, error: Option<&TaskError>) {
+fn log_outcome(outcome: AttemptOutcome, error: Option<&TaskError>) {
     const TARGET: &str = "qo::worker::outcome";
     let error = error.map(tracing::field::display);
     match outcome {
-        Outcome::Failed => tracing::warn!(target: TARGET, error, "failed"),
-        Outcome::Retried { at } => {
+        AttemptOutcome::Failed => tracing::warn!(target: TARGET, error, "failed"),
+        AttemptOutcome::Retried { at } => {
             tracing::info!(target: TARGET, error, %at, "failed, will be retried");
         }
-        Outcome::Lost => tracing::warn!(
+        AttemptOutcome::Lost => tracing::warn!(
             target: TARGET,
             "the attempt is no longer current; its result was discarded"
         ),
-        Outcome::Abandoned => {
+        AttemptOutcome::Abandoned => {
             tracing::warn!(target: TARGET, "abandoned; the task is retried when its lease expires");
         }
         _ => tracing::debug!(target: TARGET, ?outcome, "ended"),

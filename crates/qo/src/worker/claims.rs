@@ -15,7 +15,7 @@ use qo_engine::EngineError;
 use qo_store::runtime::RuntimeExt;
 use tokio_util::sync::CancellationToken;
 
-use super::Outcome;
+use super::AttemptOutcome;
 use super::attempt_supervisor::{PAUSE_MAX, PAUSE_MIN};
 use super::run::Run;
 use super::slots::Slot;
@@ -143,10 +143,10 @@ async fn release_all(run: &Run, tasks: Vec<Task>) {
         .for_each_concurrent(RELEASES_MAX, |task| async move {
             let Some(lease) = task.lease_id else { return };
             let outcome = match run.plan.queue.release(task.id, lease).await {
-                Ok(_) => Outcome::Released,
+                Ok(_) => AttemptOutcome::Released,
                 Err(error) => {
                     tracing::warn!(id = %task.id, %error, "could not release a task; it is retried when its lease expires");
-                    Outcome::Abandoned
+                    AttemptOutcome::Abandoned
                 }
             };
             run.counters.count(outcome);

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use super::attempt::HandlerResult;
 use super::attempt_supervisor::{AttemptSupervisor, PAUSE_MAX, PAUSE_MIN, is_lost};
 use super::run::{ShutdownPhase, wait_for_phase};
-use super::{Context, Outcome, StopReason, TaskError};
+use super::{AttemptOutcome, Context, StopReason, TaskError};
 use crate::error::{Error, ErrorKind};
 
 /// How long the write of an outcome is retried. The lease has expired long before, but it stays current until the store is
@@ -45,7 +45,7 @@ pub(super) enum Disposition {
     Snooze(Duration),
     Release,
     /// Nothing is stored, with this outcome.
-    Nothing(Outcome),
+    Nothing(AttemptOutcome),
 }
 
 impl AttemptEnd {
@@ -57,7 +57,7 @@ impl AttemptEnd {
     ) -> (Disposition, Option<TaskError>) {
         let reason = context.stop_reason();
         let (disposition, error) = match self {
-            Self::Abandoned => return (Disposition::Nothing(Outcome::Abandoned), None),
+            Self::Abandoned => return (Disposition::Nothing(AttemptOutcome::Abandoned), None),
             Self::Returned(Ok(output)) => (Disposition::Complete(output), None),
             Self::Returned(Err(error)) => (for_error(&error, reason, context), Some(error)),
             Self::Dropped => {
@@ -74,7 +74,7 @@ impl AttemptEnd {
             }
         };
         if is_lost {
-            return (Disposition::Nothing(Outcome::Lost), error);
+            return (Disposition::Nothing(AttemptOutcome::Lost), error);
         }
         (disposition, error)
     }
@@ -106,7 +106,7 @@ fn for_stop(reason: StopReason, context: &Context) -> Disposition {
             failure(FailureKind::Timeout, &text)
         }
         StopReason::Stopping => Disposition::Release,
-        StopReason::LeaseLost => Disposition::Nothing(Outcome::Lost),
+        StopReason::LeaseLost => Disposition::Nothing(AttemptOutcome::Lost),
     }
 }
 
@@ -120,7 +120,7 @@ fn failure(kind: FailureKind, error: &str) -> Disposition {
 impl AttemptSupervisor {
     /// Stores the outcome of an attempt. Retries while the store is unavailable, and renews the lease meanwhile. The queue decides
     /// whether the attempt is still current.
-    pub(super) async fn write(&mut self, mut disposition: Disposition) -> Outcome {
+    pub(super) async fn write(&mut self, mut disposition: Disposition) -> AttemptOutcome {
         let give_up_at = self.runtime().monotonic() + WRITE_TIMEOUT;
         let mut pause = PAUSE_MIN;
         let mut has_failed = false;
@@ -130,7 +130,7 @@ impl AttemptSupervisor {
             }
             let writing = unless_abandoned(self.phase.clone(), self.try_write(&disposition));
             let Some(result) = writing.await else {
-                return Outcome::Abandoned;
+                return AttemptOutcome::Abandoned;
             };
             let error = match result {
                 Ok(outcome) => return outcome,
@@ -142,51 +142,51 @@ impl AttemptSupervisor {
             if error.kind() == ErrorKind::BadInput {
                 match replacement(&disposition, &error) {
                     Some(failure) => disposition = failure,
-                    None => return Outcome::Abandoned,
+                    None => return AttemptOutcome::Abandoned,
                 }
                 continue;
             }
             tracing::warn!(%error, "could not store the outcome; trying again");
             has_failed = true;
             if self.runtime().monotonic() >= give_up_at {
-                return Outcome::Abandoned;
+                return AttemptOutcome::Abandoned;
             }
             let sleep = self.runtime().sleep(pause);
             if unless_abandoned(self.phase.clone(), sleep).await.is_none() {
-                return Outcome::Abandoned;
+                return AttemptOutcome::Abandoned;
             }
             pause = (pause * 2).min(PAUSE_MAX);
             let renewing = unless_abandoned(self.phase.clone(), self.renew_if_due());
             if renewing.await.is_none() {
-                return Outcome::Abandoned;
+                return AttemptOutcome::Abandoned;
             }
         }
     }
 
-    async fn try_write(&self, disposition: &Disposition) -> Result<Outcome, Error> {
+    async fn try_write(&self, disposition: &Disposition) -> Result<AttemptOutcome, Error> {
         let queue = &self.run.plan.queue;
         let (id, lease) = (self.context.id(), self.lease);
         Ok(match disposition {
             Disposition::Complete(output) => {
                 queue.complete(id, lease, output.clone()).await?;
-                Outcome::Completed
+                AttemptOutcome::Completed
             }
             Disposition::Fail(failure) => {
-                Outcome::of_failure(&queue.fail(id, lease, failure.clone()).await?)
+                AttemptOutcome::of_failure(&queue.fail(id, lease, failure.clone()).await?)
             }
             Disposition::Snooze(delay) => {
                 let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
                 let task = queue.snooze(id, lease, delay_ms).await?;
                 match task.status {
-                    Status::Cancelled => Outcome::Cancelled,
-                    _ => Outcome::Snoozed {
+                    Status::Cancelled => AttemptOutcome::Cancelled,
+                    _ => AttemptOutcome::Snoozed {
                         until: task.available_at,
                     },
                 }
             }
             Disposition::Release => match queue.release(id, lease).await?.status {
-                Status::Cancelled => Outcome::Cancelled,
-                _ => Outcome::Released,
+                Status::Cancelled => AttemptOutcome::Cancelled,
+                _ => AttemptOutcome::Released,
             },
             Disposition::Nothing(outcome) => *outcome,
         })
@@ -208,9 +208,9 @@ impl AttemptSupervisor {
 
     /// The outcome of an attempt whose lease is no longer current. If the response to an earlier write was lost, that write may have
     /// succeeded; only this worker can complete this attempt.
-    async fn stored_outcome(&self, disposition: &Disposition, has_failed: bool) -> Outcome {
+    async fn stored_outcome(&self, disposition: &Disposition, has_failed: bool) -> AttemptOutcome {
         if !has_failed || !matches!(disposition, Disposition::Complete(_)) {
-            return Outcome::Lost;
+            return AttemptOutcome::Lost;
         }
         match self.run.plan.queue.history(self.context.id()).await {
             Ok(events)
@@ -220,9 +220,9 @@ impl AttemptSupervisor {
                         && event.to == Status::Completed
                 }) =>
             {
-                Outcome::Completed
+                AttemptOutcome::Completed
             }
-            _ => Outcome::Lost,
+            _ => AttemptOutcome::Lost,
         }
     }
 }
@@ -337,7 +337,7 @@ mod tests {
             let lost = ends().map(|end| end.disposition(&context, true).0);
             assert!(
                 lost.iter()
-                    .all(|disposition| *disposition == Disposition::Nothing(Outcome::Lost))
+                    .all(|disposition| *disposition == Disposition::Nothing(AttemptOutcome::Lost))
             );
         }
     }

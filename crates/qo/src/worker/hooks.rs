@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::attempt::panic_message;
-use super::{Context, Outcome, TaskError};
+use super::{AttemptOutcome, Context, TaskError};
 
 /// Callbacks around every attempt of a worker, for instance for metrics. Add one with [`WorkerBuilder::hook`](super::WorkerBuilder::hook).
 #[async_trait]
@@ -22,7 +22,7 @@ pub trait Hook: Send + Sync + 'static {
     }
 
     /// Called after the outcome of an attempt was stored.
-    async fn after(&self, context: &Context, outcome: &Outcome) {
+    async fn after(&self, context: &Context, outcome: &AttemptOutcome) {
         let _ = (context, outcome);
     }
 

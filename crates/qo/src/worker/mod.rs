@@ -28,7 +28,7 @@
 //!
 //! - [`Worker`], [`WorkerBuilder`], [`WorkerHandle`]: the worker, its settings, and a worker in the background.
 //! - [`TaskInput`], [`TaskHandler`], [`Context`], [`TaskError`]: handlers.
-//! - [`Hook`], [`Outcome`], [`WorkerReport`]: observing attempts.
+//! - [`Hook`], [`AttemptOutcome`], [`WorkerReport`]: observing attempts.
 
 // Each attempt has a supervisor, the only one to write to the queue for it (`attempt_supervisor`). Handlers run on threads of
 // their own (`runner`). `claims` fetches tasks for free slots, and `stop` ends the worker. The head of `attempt_supervisor` shows
@@ -64,7 +64,7 @@ pub use builder::WorkerBuilder;
 pub use context::{Context, StopReason};
 pub use handler::{Handler, HandlerOutput, TaskHandler, TaskInput};
 pub use hooks::Hook;
-pub use report::{DrainReport, Outcome, WorkerReport};
+pub use report::{AttemptOutcome, DrainReport, WorkerReport};
 pub use task_error::TaskError;
 
 use crate::error::Error;

@@ -9,7 +9,7 @@ use crate::lock;
 /// Outcome of an attempt, as stored in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// The task completed.
     Completed,
     /// The attempt failed, and the task will be retried.
@@ -35,7 +35,7 @@ pub enum Outcome {
     Abandoned,
 }
 
-impl Outcome {
+impl AttemptOutcome {
     /// The outcome of a failed attempt, from the task after it.
     pub(super) fn of_failure(task: &Task) -> Self {
         match task.status {
@@ -97,17 +97,17 @@ impl WorkerReport {
 pub(super) struct OutcomeCounters(Mutex<WorkerReport>);
 
 impl OutcomeCounters {
-    pub(super) fn count(&self, outcome: Outcome) {
+    pub(super) fn count(&self, outcome: AttemptOutcome) {
         let mut report = lock(&self.0);
         let number = match outcome {
-            Outcome::Completed => &mut report.completed,
-            Outcome::Retried { .. } => &mut report.retried,
-            Outcome::Failed => &mut report.failed,
-            Outcome::Cancelled => &mut report.cancelled,
-            Outcome::Snoozed { .. } => &mut report.snoozed,
-            Outcome::Released => &mut report.released,
-            Outcome::Lost => &mut report.lost,
-            Outcome::Abandoned => &mut report.abandoned,
+            AttemptOutcome::Completed => &mut report.completed,
+            AttemptOutcome::Retried { .. } => &mut report.retried,
+            AttemptOutcome::Failed => &mut report.failed,
+            AttemptOutcome::Cancelled => &mut report.cancelled,
+            AttemptOutcome::Snoozed { .. } => &mut report.snoozed,
+            AttemptOutcome::Released => &mut report.released,
+            AttemptOutcome::Lost => &mut report.lost,
+            AttemptOutcome::Abandoned => &mut report.abandoned,
         };
         *number += 1;
     }

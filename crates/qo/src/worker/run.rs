@@ -17,7 +17,7 @@ use super::hooks::Hooks;
 use super::report::OutcomeCounters;
 use super::runner::{RunIn, Runner};
 use super::slots::{RunningAttempts, Slot, Slots};
-use super::{Outcome, TaskHandler};
+use super::{AttemptOutcome, TaskHandler};
 use crate::error::Error;
 use crate::queue::Queue;
 
@@ -110,7 +110,7 @@ impl Run {
         let supervising = async move {
             let outcome = match AttemptSupervisor::new(&run, task, slot) {
                 Some(supervisor) => supervisor.run().await,
-                None => Outcome::Abandoned,
+                None => AttemptOutcome::Abandoned,
             };
             run.counters.count(outcome);
             // Dropped after the count, so that the count includes every attempt that has ended.

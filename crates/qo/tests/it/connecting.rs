@@ -9,7 +9,7 @@ use qo_store::runtime::TokioRuntime;
 use crate::test_queue::TestQueue;
 
 /// The first connection probes the store, and later ones rely on that.
-async fn remembers_the_probe(test_queue: TestQueue) {
+async fn is_probed_once(test_queue: TestQueue) {
     let connection = || test_queue.connection().probe_budget(Duration::from_secs(3));
     let first = connection().open().await.unwrap();
     let client = first.direct_engine().unwrap().client();
@@ -17,18 +17,18 @@ async fn remembers_the_probe(test_queue: TestQueue) {
     let second = connection().open().await.unwrap();
     let client = second.direct_engine().unwrap().client();
     let again = client.get(REPORT_KEY).await.unwrap();
-    assert_eq!(again.body, verdict.body, "it was not probed again");
+    assert_eq!(again.body, verdict.body, "the store was probed again");
     second.task("job", &1).unwrap().submit().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn remembers_the_probe_of_sqlite() {
-    remembers_the_probe(TestQueue::sqlite()).await;
+async fn sqlite_is_probed_once() {
+    is_probed_once(TestQueue::sqlite()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn remembers_the_probe_of_seaweedfs() {
-    remembers_the_probe(TestQueue::seaweedfs()).await;
+async fn seaweedfs_is_probed_once() {
+    is_probed_once(TestQueue::seaweedfs()).await;
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn the_url_chooses_the_engine() {
 }
 
 #[tokio::test]
-async fn the_default_is_what_the_environment_names() {
+async fn the_environment_names_the_default_url() {
     let options = OpenOptions::new(TokioRuntime::shared());
     let named = options
         .clone()
@@ -95,7 +95,7 @@ async fn the_default_is_what_the_environment_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_that_is_not_there_is_said_to_be_missing() {
+async fn a_missing_bucket_is_named_in_the_error() {
     let server = qo_testkit::SeaweedFs::shared().unwrap();
     let options = OpenOptions::new(TokioRuntime::shared())
         .with_var("S3_ENDPOINT", server.endpoint())

@@ -1,4 +1,4 @@
-//! The fuzzer of `broker_record`.
+//! Fuzzer of `broker_record`.
 
 #![no_main]
 

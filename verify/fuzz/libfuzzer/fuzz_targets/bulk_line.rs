@@ -1,4 +1,4 @@
-//! The fuzzer of `bulk_line`.
+//! Fuzzer of `bulk_line`.
 
 #![no_main]
 

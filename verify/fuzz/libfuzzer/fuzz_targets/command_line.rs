@@ -1,4 +1,4 @@
-//! The fuzzer of `command_line`.
+//! Fuzzer of `command_line`.
 
 #![no_main]
 

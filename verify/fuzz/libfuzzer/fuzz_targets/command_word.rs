@@ -1,4 +1,4 @@
-//! The fuzzer of `command_word`.
+//! Fuzzer of `command_word`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The fuzzer of `direct_records`.
+//! Fuzzer of `direct_records`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The fuzzer of `http_request`.
+//! Fuzzer of `http_request`.
 
 #![no_main]
 

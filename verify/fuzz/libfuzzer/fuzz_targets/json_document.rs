@@ -1,4 +1,4 @@
-//! The fuzzer of `json_document`.
+//! Fuzzer of `json_document`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The fuzzer of `key`.
+//! Fuzzer of `key`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The fuzzer of `s3_documents`.
+//! Fuzzer of `s3_documents`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The fuzzer of `settings_file`.
+//! Fuzzer of `settings_file`.
 
 #![no_main]
 

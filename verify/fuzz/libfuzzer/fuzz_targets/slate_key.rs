@@ -1,4 +1,4 @@
-//! The fuzzer of `slate_key`.
+//! Fuzzer of `slate_key`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The fuzzer of `slate_row`.
+//! Fuzzer of `slate_row`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The fuzzer of `store_url`.
+//! Fuzzer of `store_url`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The fuzzer of `task_record`.
+//! Fuzzer of `task_record`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The fuzzer of `tokens`.
+//! Fuzzer of `tokens`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The fuzzer of `wire_bodies`.
+//! Fuzzer of `wire_bodies`.
 
 #![no_main]
 

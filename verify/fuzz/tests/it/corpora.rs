@@ -1,4 +1,4 @@
-//! The corpora: what the fuzzers begin with, and what they have found.
+//! The corpora: seeds of the fuzzers and inputs that they found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::catch_unwind;
@@ -22,14 +22,14 @@ fn names_in(dir: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_file_goes_through_its_target() {
+fn every_target_passes_on_its_corpus() {
     let mut broken = Vec::new();
     for target in TARGETS {
         let dir = fuzz_dir().join("corpus").join(target.name);
         let names = names_in(&dir);
         assert!(
             names.len() >= 10,
-            "{} has a corpus of {} files",
+            "{} has a corpus of only {} files",
             target.name,
             names.len()
         );
@@ -40,11 +40,14 @@ fn every_file_goes_through_its_target() {
             }
         }
     }
-    assert!(broken.is_empty(), "these break their targets: {broken:#?}");
+    assert!(
+        broken.is_empty(),
+        "targets fail on these files: {broken:#?}"
+    );
 }
 
-/// For each readable record of `task_record`, which stand there as JSON, what the broker writes: the record with its input, and without
-/// it, the input behind a newline.
+/// For each readable JSON record of `task_record`, the rows that the broker writes: the record with its input, and the record
+/// without it, followed by a newline and the input.
 fn compact_rows(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut rows = BTreeMap::new();
     for name in names_in(dir) {
@@ -65,13 +68,13 @@ fn compact_rows(dir: &Path) -> BTreeMap<String, Vec<u8>> {
             rows.insert(format!("compact-apart-{stem}"), row);
         }
     }
-    // What does not fit into the compact form is JSON, and there already.
+    // A record that the compact form cannot represent is stored as JSON, which the corpus already contains.
     rows.retain(|_, row| row.first() == Some(&COMPACT));
     rows
 }
 
 #[test]
-fn the_rows_of_the_corpus_are_those_that_the_broker_writes() {
+fn the_corpus_contains_the_rows_that_the_broker_writes() {
     let dir = fuzz_dir().join("corpus/task_record");
     let rows = compact_rows(&dir);
     assert!(rows.len() >= 20, "{} rows", rows.len());
@@ -89,7 +92,7 @@ fn the_rows_of_the_corpus_are_those_that_the_broker_writes() {
             assert_eq!(
                 std::fs::read(&file).ok().as_ref(),
                 Some(&row),
-                "{target}/{name} is not what is written now: QO_UPDATE_CORPUS=1 cargo test -p qo-fuzz"
+                "{target}/{name} is out of date: run QO_UPDATE_CORPUS=1 cargo test -p qo-fuzz"
             );
         }
     }
@@ -110,7 +113,7 @@ fn every_target_has_a_fuzzer_and_a_corpus() {
     for name in &names {
         assert!(
             manifest.contains(&format!("name = \"{name}\"")),
-            "{name} is not built"
+            "{name} is not in the manifest"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Every file of the corpora, through its target.
+//! Runs every target on its corpus.
 
 #![allow(
     clippy::unwrap_used,

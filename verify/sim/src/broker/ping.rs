@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use qo_broker::election::IsAlive;
+use qo_broker::election::LeaderPing;
 use tokio::sync::oneshot;
 
 use super::Hub;
@@ -43,7 +43,7 @@ impl SimPing {
 }
 
 #[async_trait]
-impl IsAlive for SimPing {
+impl LeaderPing for SimPing {
     async fn is_alive(&self, address: &str, id: &str) -> bool {
         let number = self.pings.fetch_add(1, Ordering::Relaxed);
         let mut dice = self.trouble.dice(&[0x9146, self.life_number, number]);

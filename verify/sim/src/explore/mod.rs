@@ -1,8 +1,8 @@
-//! All orders of a few steps: not a sample, but every one up to a depth.
+//! Exhaustive search: every order of a few steps, up to a depth.
 //!
-//! - [`rules`]: the rules of the core: every sequence of what two workers, an operator and the monitor can do to two tasks.
-//! - [`steps`]: the requests of direct mode: every order in which the store can serve two workers and a monitor, with one death anywhere
-//!   and the leases running out at any moment.
+//! - [`rules`]: the core's rules: every sequence of actions of two workers, an operator and the monitor on two tasks.
+//! - [`steps`]: the requests of direct mode: every order in which the store can serve two workers and a monitor, with one death at any
+//! point, or with leases that expire at any point.
 
 pub mod rules;
 pub mod steps;

@@ -8,12 +8,12 @@ use qo_core::{
     Timestamp,
 };
 
-/// How long a lease holds.
+/// The duration of a lease.
 const LEASE_MS: u64 = 30_000;
-/// How often time may jump past a lease.
+/// How often time may jump past the end of a lease.
 const JUMPS_MAX: u8 = 2;
 
-/// What somebody does.
+/// A step of an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Move {
     Claim { worker: usize, task: usize },
@@ -29,23 +29,23 @@ enum Move {
     LeasesRunOut,
 }
 
-/// Everything there is.
+/// The complete state of the model.
 #[derive(Debug, Clone)]
 struct ModelState {
     tasks: [Task; 2],
-    /// The last claim of each worker on each task, whether or not it still holds.
+    /// The last lease of each worker on each task, valid or not.
     leases: [[Option<LeaseId>; 2]; 2],
     dead: Option<usize>,
     jumps: u8,
     ops: u128,
 }
 
-/// What was looked at.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explored {
-    /// Different states.
+    /// The number of distinct states.
     pub states: usize,
-    /// Commands that were tried in them.
+    /// The number of commands that were tried.
     pub moves: u64,
 }
 
@@ -67,7 +67,7 @@ impl ModelState {
         })
     }
 
-    /// Late enough for whatever waits, and after every lease that has run out.
+    /// Later than every scheduled time and the end of every expired lease.
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(0).plus_millis(u64::from(self.jumps) * 10 * LEASE_MS)
     }
@@ -102,7 +102,7 @@ impl ModelState {
         moves
     }
 
-    /// Makes a move, and says what is wrong with what came of it.
+    /// Makes a move, and returns a violation if there is one.
     fn make(&mut self, one: Move) -> Result<(), String> {
         let (task, action, presented) = match one {
             Move::Die { worker } => {
@@ -116,7 +116,7 @@ impl ModelState {
             Move::Claim { worker, task } => {
                 self.ops += 1;
                 let lease = LeaseId::from_random(self.ops);
-                let name = ["one", "two"][worker].parse().map_err(|_| "a bad name")?;
+                let name = ["one", "two"][worker].parse().map_err(|_| "invalid name")?;
                 let action = Action::Claim {
                     worker: name,
                     lease,
@@ -184,12 +184,12 @@ impl ModelState {
             return if *after == before {
                 Ok(())
             } else {
-                Err(format!("{one:?} was refused and changed the task"))
+                Err(format!("{one:?} was rejected and changed the task"))
             };
         }
         let current = before.status == Status::Running && before.lease_id == presented;
         if presented.is_some() && !current {
-            return Err(format!("{one:?} was taken with a stale lease"));
+            return Err(format!("{one:?} was accepted with a stale lease"));
         }
         if before.status.is_terminal() && !matches!(one, Move::Replay { .. } | Move::Archive { .. })
         {
@@ -197,21 +197,23 @@ impl ModelState {
         }
         let claims = u32::from(matches!(one, Move::Claim { .. }));
         if after.attempt != before.attempt + claims || after.revision != before.revision + 1 {
-            return Err(format!("{one:?} counted wrongly"));
+            return Err(format!("{one:?} miscounted the attempt or the revision"));
         }
         if after.retry_count > after.max_retries {
             return Err(format!("{one:?} retried too often"));
         }
         if (after.status == Status::Running) != after.lease_id.is_some() {
-            return Err(format!("{one:?} left a lease behind, or none"));
+            return Err(format!(
+                "{one:?} left a finished task with a lease, or a running one without"
+            ));
         }
         if matches!(one, Move::ExpireLease { .. }) && before.lease_expires_at >= Some(now) {
-            return Err(format!("{one:?} ended a lease that holds"));
+            return Err(format!("{one:?} ended a valid lease"));
         }
         Ok(())
     }
 
-    /// What makes this state different from others: names and times matter only by what they mean.
+    /// Identifies the state. Ids and times count only by their meaning.
     fn key(&self) -> Vec<u8> {
         let now = self.now();
         let mut key = vec![
@@ -238,9 +240,9 @@ impl ModelState {
     }
 }
 
-/// Tries everything up to a depth. The first thing that is wrong comes back with the moves that lead to it.
+/// Tries every sequence up to a depth. Returns the first violation with the moves that lead to it.
 pub fn explore(depth: usize) -> Result<Explored, String> {
-    let begin = ModelState::new().ok_or("the first state cannot be made")?;
+    let begin = ModelState::new().ok_or("cannot create the first state")?;
     let mut seen = BTreeSet::from([begin.key()]);
     let mut front = vec![(begin, Vec::new())];
     let mut moves = 0;

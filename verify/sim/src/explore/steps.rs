@@ -1,9 +1,8 @@
 //! Every order in which the store can serve the requests of two workers and a monitor, up to a depth.
 //!
-//! The workers claim and complete two tasks. At each point the search chooses what happens next: one of the requests that wait is served,
-//! or, once, a [mishap](Mishap). Where the same has been stored and every process has seen the same, what
-//! follows is the same, so that such a state is followed once. A process decides by what it has seen alone: its randomness and its clock are
-//! parts of that.
+//! The workers claim and complete two tasks. At each point the search chooses the next step: it serves one of the waiting requests
+//! or, once per run, causes a [mishap](Mishap). A process decides only by the responses that it received, its clock and its randomness.
+//! If two runs reach the same stored objects and the same responses, their continuations are equal, so the search follows only one of them.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -28,49 +27,49 @@ use crate::store::{Bucket, BucketSettings, Gate, Link};
 use crate::subject::{Host, Running, Subject};
 use crate::trace::Trace;
 
-/// Past every lease, its margin, and the minute in which it is looked for.
+/// Longer than every lease, its margin, and the minute in its index key.
 const JUMP: Duration = Duration::from_mins(2);
-/// After the last choice, everything must come to its end within so many rounds of ten seconds.
+/// The maximum number of rounds of ten seconds after the last choice until every task is finished.
 const ROUNDS_MAX: u32 = 60;
-/// A process that goes on for longer than this many choices never ends.
+/// A run with more choices than this is considered endless.
 const CHOICES_MAX: usize = 2_000;
 
-/// What goes wrong, once, anywhere.
+/// The one fault of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mishap {
-    /// A worker dies; the leases run out when the other has nothing left to do.
+    /// A worker dies. The leases expire when the other worker has nothing left to do.
     Death,
-    /// The leases run out while both workers are alive, and a monitor begins to look: whoever is late then is a zombie.
+    /// The leases expire while both workers are alive, and a monitor starts. A worker that is late becomes a zombie.
     Zombie,
 }
 
-/// How much to try.
+/// The extent of a search.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope {
-    /// What goes wrong.
+    /// The fault.
     pub mishap: Mishap,
-    /// How many requests are served in the order in which they come, before anything is chosen.
+    /// The number of requests that are served in arrival order before the first choice.
     pub skip: usize,
-    /// How many choices are tried in every way after that; then requests are served in the order in which they come.
+    /// The number of choices whose alternatives are all tried. Later requests are served in arrival order.
     pub depth: usize,
-    /// How many runs there may be.
+    /// The maximum number of runs.
     pub runs_max: u64,
 }
 
-/// What was looked at.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Explored {
-    /// Different states at which something was chosen.
+    /// The number of distinct states with a choice.
     pub states: u64,
-    /// Runs that went to their end and were judged.
+    /// The number of runs that were completed and checked.
     pub runs: u64,
-    /// Runs that came to a state that another had been at.
+    /// The number of runs that reached a known state.
     pub joined: u64,
     /// Whether every order within the depth was tried.
     pub complete: bool,
 }
 
-/// What can happen next.
+/// A possible next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Next {
     Serve(u64),
@@ -78,7 +77,7 @@ enum Next {
     Jump,
 }
 
-/// Tries every order. The first thing that is wrong comes back with the choices that lead to it and the trace.
+/// Tries every order. Returns the first violation with the choices that lead to it and the trace.
 pub fn explore(subject: &Arc<dyn Subject>, scope: Scope) -> Result<Explored, String> {
     let mut explored = Explored {
         complete: true,
@@ -120,9 +119,9 @@ pub fn explore(subject: &Arc<dyn Subject>, scope: Scope) -> Result<Explored, Str
 }
 
 enum End {
-    /// Another run has been here.
+    /// Another run has already reached this state.
     Joined,
-    /// It went to its end, and this is wrong.
+    /// The run is complete, with these violations.
     Judged(Vec<String>),
 }
 
@@ -150,7 +149,7 @@ impl Play {
             ..Plan::of(0)
         };
         let settings = BucketSettings {
-            // Equal bytes have equal tags, so that equal states can be told.
+            // Equal bytes have equal tags, so that equal states are recognised.
             hashes_content: true,
             ..BucketSettings::default()
         };
@@ -199,7 +198,7 @@ impl Play {
         });
         let caller = Caller::new(
             process,
-            name.parse().map_err(|_| "a bad name".to_owned())?,
+            name.parse().map_err(|_| "invalid name".to_owned())?,
             &running.engine,
             runtime,
             &self.journal,
@@ -208,7 +207,7 @@ impl Play {
         Ok((process, Arc::new(caller), running))
     }
 
-    /// Plays the given choices, and the first one wherever there are none left.
+    /// Follows the given choices, and takes the first option after them.
     fn go(
         &mut self,
         path: &[usize],
@@ -233,14 +232,14 @@ impl Play {
                 .map(|(number, ..)| Next::Serve(*number))
                 .collect();
             if options.is_empty() {
-                // Everybody waits for time to pass, or is through.
+                // Every process waits for time to pass or has ended.
                 if self.are_through() {
                     break;
                 }
                 self.scheduler.advance().map_err(told)?;
                 continue;
             }
-            // The workers differ by their names alone, so that one of them is enough to die.
+            // The workers differ only in their names, so it is enough that one of them dies.
             match self.mishap {
                 Mishap::Zombie if !jumped => options.push(Next::Jump),
                 Mishap::Death if !died && self.scheduler.is_alive(self.workers[0]) => {
@@ -250,7 +249,7 @@ impl Play {
             }
             let choice = self.taken.len();
             if choice >= CHOICES_MAX {
-                return Err(format!("a run never ends: {:?}", self.taken));
+                return Err(format!("the run does not end: {:?}", self.taken));
             }
             let chosen = path.get(choice).copied().unwrap_or_default();
             let is_open = choice >= scope.skip && choice < scope.skip + scope.depth;
@@ -299,7 +298,7 @@ impl Play {
                 };
                 let mut request = SubmitRequest::new(task_type, Json::null());
                 request.id = Some(TaskId::from_random(number));
-                // Whatever it is told is in the journal.
+                // The journal has the result.
                 let _ = caller.submit(request).await;
             }
         };
@@ -321,7 +320,7 @@ impl Play {
         self.excuses.push(excuse(Some("one".to_owned()), now, now));
     }
 
-    /// The leases run out, and a monitor begins to look at them.
+    /// The leases expire, and a monitor starts.
     fn jump(&mut self) -> Result<(), String> {
         let now = self.scheduler.elapsed();
         self.excuses.push(excuse(None, now, now + JUMP));
@@ -332,7 +331,7 @@ impl Play {
         self.scheduler.spawn(
             process,
             Box::pin(async move {
-                // What it cannot do now is done by the next one.
+                // The next monitor retries a failure.
                 let _ = (running.expire)().await;
                 running.engine.close().await;
                 scheduler.kill(process);
@@ -341,7 +340,7 @@ impl Play {
         Ok(())
     }
 
-    /// Brings everything to its end without any more choices, and judges.
+    /// Finishes every task without further choices, and checks the run.
     fn finish(&mut self) -> Result<End, String> {
         let (_, caller, running) = self.start("last", false)?;
         let (subject, bucket) = (Arc::clone(&self.subject), Arc::clone(&self.bucket));
@@ -379,12 +378,12 @@ impl Play {
             process_time: self.scheduler.elapsed(),
             faults: 1,
         });
-        // A run of some seconds says nothing about the budget of hours, or about what is tidied after a day.
+        // A run of seconds is too short to check the request budget of hours, or objects that are deleted after a day.
         found
             .0
             .retain(|(promise, _)| !matches!(promise, Promise::Budget | Promise::LeftOver));
         if !*crate::sched::lock(&done) {
-            let text = "the tasks did not come to their end".to_owned();
+            let text = "some tasks did not finish".to_owned();
             found.add(Promise::Ends, text);
         }
         let wrong = found.0.into_iter();
@@ -402,7 +401,7 @@ impl Drop for Play {
     }
 }
 
-/// Claims and completes until there is nothing left, and ends its process.
+/// Claims and completes tasks until none are left, and ends its process.
 async fn work(caller: Arc<Caller>, running: Running, scheduler: Scheduler) {
     let Ok(task_type) = TYPES[0].parse() else {
         return;
@@ -411,7 +410,7 @@ async fn work(caller: Arc<Caller>, running: Running, scheduler: Scheduler) {
     for _ in 0..2 {
         let claimed = caller.engine.claim(&request).await.unwrap_or_default();
         for task in claimed {
-            // Whatever it is told is in the journal.
+            // The journal has the result.
             let _ = caller.complete(&task, Json::null()).await;
         }
     }
@@ -420,5 +419,5 @@ async fn work(caller: Arc<Caller>, running: Running, scheduler: Scheduler) {
 }
 
 fn told(stuck: Stuck) -> String {
-    format!("the run cannot go on: {stuck:?}")
+    format!("the run is stuck: {stuck:?}")
 }

@@ -52,7 +52,7 @@ const AFTERMATH: Duration = Duration::from_secs(45);
 
 /// The result of a run.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Its plan.
     pub plan: Plan,
     /// What is wrong.
@@ -111,7 +111,7 @@ struct State {
 }
 
 /// Runs a plan.
-pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Outcome {
+pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> RunOutcome {
     panics::record();
     let stage = Stage::new(plan, subject, keeps_trace);
     let main = Arc::clone(&stage);
@@ -199,8 +199,7 @@ impl Stage {
             self.scheduler.unpause(lived.process);
             self.scheduler.spare(lived.process);
         }
-        self.scheduler
-            .note(HARNESS, || "the trouble is over".to_owned());
+        self.scheduler.note(HARNESS, || "faults end".to_owned());
     }
 
     /// Waits until every task is finished, and kills all processes.
@@ -222,7 +221,7 @@ impl Stage {
             if self.subject.brokers() == 0 || took > RESUME_MAX {
                 self.breach(
                     Promise::Run,
-                    format!("without faults, a resume was told: {error}"),
+                    format!("without faults, a resume failed: {error}"),
                 );
                 break;
             }
@@ -250,10 +249,7 @@ impl Stage {
                 break;
             }
             if took > bound {
-                let text = format!(
-                    "not at their end after {bound:?}: {}",
-                    unfinished.join(", ")
-                );
+                let text = format!("not finished after {bound:?}: {}", unfinished.join(", "));
                 self.breach(Promise::Ends, text);
                 break;
             }
@@ -274,8 +270,8 @@ impl Stage {
         }
     }
 
-    /// Cleans up much later, when all requests have arrived and unneeded objects are old enough to be deleted. The first round may change
-    /// something that arrived late, and leaves what was written just now to the second.
+    /// Cleans up much later, when all requests have arrived and unneeded objects are old enough to be deleted. The first round may repair
+    /// something that arrived late. Its own writes are cleaned up by the second.
     async fn tidy(self: &Arc<Self>) {
         if self.subject.brokers() > 0 {
             self.start_broker("b0", "b0", 0);
@@ -287,7 +283,7 @@ impl Stage {
             if let Err(error) = (running.tidy)().await {
                 self.breach(
                     Promise::Run,
-                    format!("without faults, tidying was told: {error}"),
+                    format!("without faults, the cleanup failed: {error}"),
                 );
             }
         }
@@ -389,7 +385,7 @@ impl Stage {
             died: None,
         });
         self.scheduler
-            .note(process, || format!("is born, life {number} of the run"));
+            .note(process, || format!("starts as process {number} of the run"));
         (process, runtime, seat)
     }
 
@@ -438,7 +434,7 @@ impl Stage {
         excuses
     }
 
-    fn judge(&self, ended: Result<(), Stuck>) -> Outcome {
+    fn judge(&self, ended: Result<(), Stuck>) -> RunOutcome {
         let struck = self.trouble.struck();
         let excuses = self.excuses(&struck);
         let (mut found, recovery, requests, unreadable, lives, over_at) = {
@@ -483,7 +479,7 @@ impl Stage {
             found.0.extend(more.0);
             tally = counted;
         }
-        Outcome {
+        RunOutcome {
             plan: self.plan.clone(),
             found,
             tally,

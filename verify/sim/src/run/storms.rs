@@ -14,7 +14,7 @@ const INTERVAL_MS: u64 = 10_000;
 const JUMP_MAX_MS: u64 = 15_000;
 
 impl Stage {
-    /// Pauses, partitions and clock jumps of one process, until it dies or the trouble is over.
+    /// Pauses, partitions and clock jumps of one process, until it dies or the faults end.
     pub(super) async fn storms_of_a_process(self: Arc<Self>, process: ProcessId, name: String) {
         let stream = name
             .bytes()

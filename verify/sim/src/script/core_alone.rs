@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qo_core::queue_state::{Claim, Outcome, Request, StateCommand};
+use qo_core::queue_state::{Claim, CommandOutcome, Request, StateCommand};
 use qo_core::transition::{Action, Submission};
 use qo_core::{
     Jitter, LeaseId, OpId, Payload, QueueName, QueueState, Rejection, Task, TaskId, Timestamp,
@@ -14,7 +14,7 @@ use qo_engine::api::SubmitRequest;
 use super::steps::{LEASE_MS, Player, play};
 use crate::sched::true_time;
 
-/// As the engines have it.
+/// The margin of the engines.
 const LEASE_MARGIN_MS: u64 = 1_000;
 
 struct CoreAlone {
@@ -31,12 +31,12 @@ pub fn through_the_core(seed: u64) -> Vec<String> {
         commands: 0,
     };
     let playing = play(&mut player, seed);
-    // Nothing of it ever waits.
+    // The player never waits.
     futures_util::FutureExt::now_or_never(playing).unwrap_or_default()
 }
 
 impl CoreAlone {
-    fn command(&mut self, request: Request) -> Outcome {
+    fn command(&mut self, request: Request) -> CommandOutcome {
         self.commands += 1;
         let op = OpId::from_random(self.commands << 8);
         self.state.apply(StateCommand { op, request }, self.now).0
@@ -47,9 +47,9 @@ impl CoreAlone {
         task.ok_or_else(|| Rejection::NotFound { id }.into())
     }
 
-    fn changed(&self, outcome: Outcome, id: TaskId) -> Result<Task, EngineError> {
+    fn changed(&self, outcome: CommandOutcome, id: TaskId) -> Result<Task, EngineError> {
         match outcome {
-            Outcome::Rejected(rejection) => Err(rejection.into()),
+            CommandOutcome::Rejected(rejection) => Err(rejection.into()),
             _ => self.task(id),
         }
     }
@@ -108,11 +108,11 @@ impl Player for CoreAlone {
             lease_ms: LEASE_MS,
         };
         match self.command(Request::Claim(claim)) {
-            Outcome::Claimed(claimed) => match claimed.first() {
+            CommandOutcome::Claimed(claimed) => match claimed.first() {
                 Some(claimed) => self.task(claimed.id).map(Some),
                 None => Ok(None),
             },
-            Outcome::Rejected(rejection) => Err(rejection.into()),
+            CommandOutcome::Rejected(rejection) => Err(rejection.into()),
             _ => Ok(None),
         }
     }
@@ -122,7 +122,7 @@ impl Player for CoreAlone {
         self.changed(outcome, id)
     }
 
-    /// An engine archives a task before it removes it, which nobody sees afterwards.
+    /// An engine archives a task before it removes it. Callers do not see this.
     async fn purge(&mut self, id: TaskId) -> Result<(), EngineError> {
         let task = self.task(id)?;
         if !task.status.is_terminal() {

@@ -1,4 +1,4 @@
-//! What must be the same of a task and of a refusal, wherever a script was played.
+//! The parts of a task and of an error that must be equal on every engine.
 
 use qo_core::task::{Event, EventAction};
 use qo_core::{LeaseId, Task, Timestamp};
@@ -7,9 +7,9 @@ use qo_engine::EngineError;
 use super::steps::STEP;
 use crate::sched::BEGIN_MS;
 
-/// Everything of a task that every engine must agree on.
+/// Every part of a task that all engines must agree on.
 pub(super) fn essence(task: &Task) -> String {
-    // Whatever came by itself came at another moment, and what it has set comes from that.
+    // Expiries happen at different times on different engines, and so do their effects.
     let is_last = task.events.last().is_some_and(is_by_itself);
     let is_among = task.events.iter().any(is_by_itself);
     let unless = |by_itself: bool, at: Timestamp| (!by_itself).then(|| step_of(at));
@@ -57,7 +57,7 @@ pub(super) fn essence(task: &Task) -> String {
     )
 }
 
-/// A refusal without the lease that it names, which is another one everywhere.
+/// An error without its lease id, which differs between engines.
 pub(super) fn refusal(error: &EngineError, lease: LeaseId) -> String {
     error.to_string().replace(&lease.to_string(), "the lease")
 }
@@ -69,7 +69,7 @@ fn is_by_itself(event: &Event) -> bool {
     )
 }
 
-/// The step in which something happened.
+/// The number of the step at this time.
 fn step_of(at: Timestamp) -> i64 {
     let step_ms = i64::try_from(STEP.as_millis()).unwrap_or(1);
     (at.as_millis() - BEGIN_MS).div_euclid(step_ms)

@@ -1,16 +1,16 @@
-//! The same events through all engines: one script, decided by a seed, played without faults on each engine and on the core alone.
+//! Differential test: one script, derived from a seed, runs without faults on each engine and on the core alone.
 //!
-//! The steps come at the same times everywhere, five seconds apart. What must be the same is each answer, and every record in the end, in
-//! all its fields but these, which differ for good reasons:
+//! The steps happen at the same times everywhere, five seconds apart. Every response and every final record must be equal, except for these
+//! fields:
 //!
 //! | not compared | because |
 //! | --- | --- |
-//! | operation and lease ids | they are drawn anew by every engine |
-//! | the place in the order of submits | only engines with all tasks in memory count it |
-//! | times, within a step of five seconds | answers take time, and the store's clock is known to a second |
-//! | when a lease or a task that has run out is ended, and what follows from that | a broker has a timer, direct mode a monitor that passes by |
+//! | operation and lease ids | every engine generates its own |
+//! | the submit sequence number | only engines with all tasks in memory assign it |
+//! | times, within a step of five seconds | responses take time, and the store's clock has a precision of a second |
+//! | the time at which an expired lease or task is ended, and its effects | a broker has a timer, direct mode a periodic monitor |
 //!
-//! Each task has a type of its own, so that a claim names it: which of several tasks that are due a claim gets is not promised.
+//! Each task has its own type, so that a claim selects one task: the order among several due tasks is not promised.
 
 mod core_alone;
 mod essence;

@@ -1,4 +1,4 @@
-//! The steps of a script, and what each has come to.
+//! The steps of a script and their results.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,39 +12,39 @@ use qo_engine::api::{SubmitRequest, When};
 use super::essence::{essence, refusal};
 use crate::random::Random;
 
-/// How far apart the steps are, and when the first comes: in the middle of the time that is told apart.
+/// The time between steps, and the time of the first step: the middle of a step, so that small delays do not change a step's number.
 pub(super) const STEP: Duration = Duration::from_secs(5);
 pub(super) const BEGIN: Duration = Duration::from_millis(22_500);
-/// How long a claim waits for what should be there.
+/// How long a claim waits for a task.
 pub(super) const WAIT_MS: u64 = 1_500;
-/// The lease of every claim: it ends between two steps, and after the wait of a claim.
+/// The lease of every claim. It ends between two steps, and after the wait of a claim.
 pub(super) const LEASE_MS: u64 = 31_800;
 
 const TASKS: u64 = 6;
 const STEPS: u64 = 90;
 
-/// What plays a script.
+/// Runs a script.
 #[async_trait]
 pub(super) trait Player: Send {
-    /// Waits for this time of the script.
+    /// Waits until this time of the script.
     async fn wait_until(&mut self, at: Duration);
-    /// Ends what has run out.
+    /// Ends expired leases and expired tasks.
     async fn expire(&mut self) -> Result<(), EngineError>;
     /// Submits a task.
     async fn submit(&mut self, request: SubmitRequest) -> Result<Task, EngineError>;
     /// Claims the one task of a type.
     async fn claim(&mut self, task_type: &str) -> Result<Option<Task>, EngineError>;
-    /// Does something with a task.
+    /// Applies an action to a task.
     async fn act(&mut self, id: TaskId, action: Action) -> Result<Task, EngineError>;
     /// Removes a task.
     async fn purge(&mut self, id: TaskId) -> Result<(), EngineError>;
     /// Pauses the queue, or resumes it.
     async fn set_paused(&mut self, paused: bool) -> Result<(), EngineError>;
-    /// Looks at a task.
+    /// Reads a task.
     async fn get(&mut self, id: TaskId) -> Result<Task, EngineError>;
 }
 
-/// Plays the script of a seed, and says what came of each step and what there is in the end.
+/// Runs the script of a seed. Returns the result of each step and the final tasks.
 pub(super) async fn play(player: &mut dyn Player, seed: u64) -> Vec<String> {
     let mut dice = Random::of(&[seed, 0x5c21]);
     let mut log = Vec::new();
@@ -78,7 +78,7 @@ pub(super) async fn play(player: &mut dyn Player, seed: u64) -> Vec<String> {
             continue;
         };
         let choice = match dice.below(24) {
-            // Direct mode calls off a task that has expired when a claim comes upon it, and until then it is pending there.
+            // Direct mode cancels an expired task when a claim finds it. Until then the task is pending.
             0..=6 | 11..=24 if expiring.contains(&place) => {
                 if held.remove(&place) {
                     12
@@ -102,7 +102,7 @@ pub(super) async fn play(player: &mut dyn Player, seed: u64) -> Vec<String> {
                 }
             }
             7 => {
-                // Longer than a lease, so that whatever runs is given up.
+                // Longer than a lease, so that running attempts expire.
                 at += STEP * 8;
                 "time passes".to_owned()
             }
@@ -116,8 +116,8 @@ pub(super) async fn play(player: &mut dyn Player, seed: u64) -> Vec<String> {
                 let answer = answer.map_err(|error| refusal(&error, *lease));
                 format!("purge {answer:?}")
             }
-            // Direct mode does not trust the store's first word here, and cannot tell whether it was itself who changed what is gone.
-            _ if purged.contains(&id) => "it is gone".to_owned(),
+            // Direct mode does not trust the store's first response here, and cannot recognise its own change of a purged task.
+            _ if purged.contains(&id) => "purged".to_owned(),
             choice => {
                 let action = action(choice, *lease);
                 let name = action.name();
@@ -125,7 +125,7 @@ pub(super) async fn play(player: &mut dyn Player, seed: u64) -> Vec<String> {
             }
         });
     }
-    // Whatever runs is given up, and whatever has expired is called off, everywhere.
+    // Running attempts and expired tasks end on every engine.
     at += STEP * 8;
     player.wait_until(at).await;
     if let Err(error) = player.expire().await {
@@ -139,7 +139,7 @@ pub(super) async fn play(player: &mut dyn Player, seed: u64) -> Vec<String> {
         log.push(format!("claim {:?}", claimed.map(|task| task.is_some())));
     }
     for (id, lease) in ids.into_iter().zip(&leases) {
-        log.push(line("in the end", player.get(id).await, Some(lease)));
+        log.push(line("final", player.get(id).await, Some(lease)));
     }
     log
 }

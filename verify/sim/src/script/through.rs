@@ -93,7 +93,7 @@ impl Player for OnEngine {
             Action::Archive => engine.archive(id).await,
             Action::Unarchive => engine.unarchive(id).await,
             Action::RunNow => engine.run_now(id).await,
-            // The engines do these by themselves, and no script asks for them.
+            // Engines do these on their own. Scripts do not request them.
             Action::Claim { .. } | Action::ExpireLease { .. } | Action::Expire => {
                 Err(EngineError::Closed)
             }

@@ -45,11 +45,11 @@ impl Subject for Json {
             engine: Arc::new(engine),
             expire: Box::new(move || {
                 let engine = expired.clone();
-                Box::pin(async move { engine.tend().await })
+                Box::pin(async move { engine.maintain().await })
             }),
             tidy: Box::new(move || {
                 let engine = tidied.clone();
-                Box::pin(async move { engine.tend().await })
+                Box::pin(async move { engine.maintain().await })
             }),
             // Every process runs maintenance by itself.
             maintain: Box::new(|| Box::new(())),

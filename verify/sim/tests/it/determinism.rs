@@ -3,7 +3,7 @@
 //! the seed decides a run on slate to the byte, too; `docs/internals/testing.md` says how to build that.
 
 use qo_sim::plan::Plan;
-use qo_sim::run::{Outcome, run};
+use qo_sim::run::{RunOutcome, run};
 use qo_sim::subject::{all, from_name};
 
 /// The engines on which two runs of a seed are equal.
@@ -15,7 +15,7 @@ const TO_THE_BYTE: [&str; 3] = ["direct", "json", "slate"];
 #[cfg(not(tokio_unstable))]
 const SAME_AT_LEAST: usize = 30;
 
-fn traced(engine: &str, seed: u64) -> Outcome {
+fn traced(engine: &str, seed: u64) -> RunOutcome {
     run(&Plan::of(seed), from_name(engine).unwrap(), true)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use qo::{Outcome, Stats, Status, TaskId, Timestamp};
+use qo::{AttemptOutcome, Stats, Status, TaskId, Timestamp};
 
 use super::hints::Hints;
 use crate::commands::activity::EndedAttempt;
@@ -76,11 +76,11 @@ impl LiveView {
     /// Adds an attempt that ended.
     pub(super) fn add(&mut self, ended: EndedAttempt) {
         match ended.outcome {
-            Outcome::Completed => {
+            AttemptOutcome::Completed => {
                 self.completions.push_back(ended.at);
                 self.completed.get_or_insert(ended.id);
             }
-            Outcome::Failed => {
+            AttemptOutcome::Failed => {
                 self.failed.get_or_insert(ended.id);
             }
             _ => {}
@@ -228,7 +228,7 @@ fn push(view: &mut String, line: &str) {
 mod tests {
     use super::*;
 
-    fn ended(outcome: Outcome, error: Option<&str>) -> EndedAttempt {
+    fn ended(outcome: AttemptOutcome, error: Option<&str>) -> EndedAttempt {
         EndedAttempt {
             at: "2026-01-01T10:00:00Z".parse().unwrap(),
             id: "550e8400-e29b-41d4-a716-446655440000".parse().unwrap(),
@@ -268,10 +268,10 @@ mod tests {
         let queue = stats.queues.entry(qo::QueueName::default()).or_default();
         queue.statuses.insert(Status::Completed, 1_234);
         view.stats = Some(stats);
-        view.add(ended(Outcome::Completed, None));
+        view.add(ended(AttemptOutcome::Completed, None));
         let at = "2026-01-01T10:00:03Z".parse().unwrap();
-        view.add(ended(Outcome::Retried { at }, Some("no luck")));
-        view.add(ended(Outcome::Failed, Some("no luck")));
+        view.add(ended(AttemptOutcome::Retried { at }, Some("no luck")));
+        view.add(ended(AttemptOutcome::Failed, Some("no luck")));
         let text = view.render(snapshot(), Paint::default(), size(100, 40));
         for part in [
             "qo dev  SQLite queue.db  running for 4 s",
@@ -292,7 +292,7 @@ mod tests {
     fn the_view_fits_a_small_terminal() {
         let mut view = live_view();
         for _ in 0..20 {
-            view.add(ended(Outcome::Failed, Some(&"long ".repeat(50))));
+            view.add(ended(AttemptOutcome::Failed, Some(&"long ".repeat(50))));
         }
         view.stats = Some(Stats::default());
         let shown = view.render(snapshot(), Paint::default(), size(80, 24));
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn old_completions_do_not_count_for_the_rate() {
         let mut view = live_view();
-        view.add(ended(Outcome::Completed, None));
+        view.add(ended(AttemptOutcome::Completed, None));
         let later = Snapshot {
             now: "2026-01-01T10:00:30Z".parse().unwrap(),
             elapsed: Duration::from_secs(34),

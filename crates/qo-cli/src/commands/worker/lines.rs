@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use qo::{Outcome, QueueName, TaskType, Timestamp, WorkerId, WorkerReport};
+use qo::{AttemptOutcome, QueueName, TaskType, Timestamp, WorkerId, WorkerReport};
 use serde_json::{Value, json};
 
 use crate::commands::activity::EndedAttempt;
@@ -147,25 +147,25 @@ pub(in crate::commands) fn summary(report: &WorkerReport) -> String {
 }
 
 /// The word for an outcome and its style.
-pub(in crate::commands) fn outcome_word(outcome: Outcome) -> (&'static str, anstyle::Style) {
+pub(in crate::commands) fn outcome_word(outcome: AttemptOutcome) -> (&'static str, anstyle::Style) {
     match outcome {
-        Outcome::Completed => ("completed", GREEN),
-        Outcome::Retried { .. } => ("retried", YELLOW),
-        Outcome::Failed => ("failed", RED),
-        Outcome::Cancelled => ("cancelled", DIM),
-        Outcome::Snoozed { .. } => ("snoozed", BLUE),
-        Outcome::Released => ("released", BLUE),
-        Outcome::Lost => ("lost", YELLOW),
-        Outcome::Abandoned => ("abandoned", RED),
+        AttemptOutcome::Completed => ("completed", GREEN),
+        AttemptOutcome::Retried { .. } => ("retried", YELLOW),
+        AttemptOutcome::Failed => ("failed", RED),
+        AttemptOutcome::Cancelled => ("cancelled", DIM),
+        AttemptOutcome::Snoozed { .. } => ("snoozed", BLUE),
+        AttemptOutcome::Released => ("released", BLUE),
+        AttemptOutcome::Lost => ("lost", YELLOW),
+        AttemptOutcome::Abandoned => ("abandoned", RED),
         _ => ("ended", DIM),
     }
 }
 
 /// When the task is due again, if it is.
-pub(in crate::commands) fn retry_at(outcome: Outcome) -> Option<Timestamp> {
+pub(in crate::commands) fn retry_at(outcome: AttemptOutcome) -> Option<Timestamp> {
     match outcome {
-        Outcome::Retried { at } => Some(at),
-        Outcome::Snoozed { until } => Some(until),
+        AttemptOutcome::Retried { at } => Some(at),
+        AttemptOutcome::Snoozed { until } => Some(until),
         _ => None,
     }
 }
@@ -195,10 +195,13 @@ fn ended_text(ended: &EndedAttempt, paint: Paint) -> String {
         line.push_str(", ");
         line.push_str(&retry_text(at, ended.at));
     }
-    if ended.outcome == Outcome::Lost {
+    if ended.outcome == AttemptOutcome::Lost {
         line.push_str(": its lease was lost to another attempt, so its result was discarded");
     } else if let Some(error) = &ended.error
-        && !matches!(ended.outcome, Outcome::Snoozed { .. } | Outcome::Cancelled)
+        && !matches!(
+            ended.outcome,
+            AttemptOutcome::Snoozed { .. } | AttemptOutcome::Cancelled
+        )
     {
         let first = error.lines().next().unwrap_or_default();
         line.push_str(": ");
@@ -226,7 +229,7 @@ fn ended_json(ended: &EndedAttempt) -> Value {
 mod tests {
     use super::*;
 
-    fn ended(outcome: Outcome, error: Option<&str>) -> EndedAttempt {
+    fn ended(outcome: AttemptOutcome, error: Option<&str>) -> EndedAttempt {
         EndedAttempt {
             at: "2026-01-01T10:00:00Z".parse().unwrap(),
             id: "550e8400-e29b-41d4-a716-446655440000".parse().unwrap(),
@@ -244,12 +247,12 @@ mod tests {
         let now = Timestamp::MIN;
         let shown = |ended: &EndedAttempt| Line::Ended(ended).text(Paint::default(), now);
         assert_eq!(
-            shown(&ended(Outcome::Completed, None)),
+            shown(&ended(AttemptOutcome::Completed, None)),
             "10:00:00.000 completed hello 550e8400-e29b-41d4-a716-446655440000 attempt 2 120 ms"
         );
         let at = "2026-01-01T10:00:05Z".parse().unwrap();
         let retried = ended(
-            Outcome::Retried { at },
+            AttemptOutcome::Retried { at },
             Some("exit code 1: boom\nTrace\nboom"),
         );
         assert!(
@@ -261,7 +264,7 @@ mod tests {
 
     #[test]
     fn json_contains_all_fields() {
-        let failed = ended(Outcome::Failed, Some("exit code 65\nmore"));
+        let failed = ended(AttemptOutcome::Failed, Some("exit code 65\nmore"));
         let json = Line::Ended(&failed).json(Timestamp::MIN);
         assert_eq!(json["event"], "attempt");
         assert_eq!(json["outcome"], "failed");

@@ -27,7 +27,7 @@ const FORM: u8 = 1;
 /// The typical size of a record without payloads.
 const RECORD_BYTES: usize = 320;
 
-/// The optional parts of a record, each a bit of its flags.
+/// The optional fields of a record, each a bit of its flags.
 mod has {
     pub(super) const OP_ID: u32 = 1;
     pub(super) const EXPIRES_AT: u32 = 1 << 1;
@@ -51,7 +51,7 @@ mod has {
     pub(super) const ALL: u32 = (1 << 19) - 1;
 }
 
-/// The optional parts of an event.
+/// The optional fields of an event.
 mod event_has {
     pub(super) const FROM: u8 = 1;
     pub(super) const WORKER: u8 = 1 << 1;
@@ -87,7 +87,7 @@ pub fn decode_compact(bytes: &[u8]) -> Result<Task, DecodeError> {
     let mut reader = Reader::new(rest);
     let task = reader.task()?;
     if !reader.is_at_end() {
-        return Err(broken("something follows its end"));
+        return Err(broken("it has trailing bytes"));
     }
     check(&task).map_err(DecodeError::Inconsistent)?;
     Ok(task)

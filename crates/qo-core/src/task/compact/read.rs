@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
         let flags = u32::try_from(self.number()?)
             .ok()
             .filter(|flags| flags & !has::ALL == 0)
-            .ok_or_else(|| broken("it has parts of a later form; use a newer version of qo"))?;
+            .ok_or_else(|| broken("it has fields of a later version; use a newer version of qo"))?;
         let has = |flag: u32| flags & flag != 0;
         let id = TaskId::from_bytes(self.array()?);
         let task_type = self.parsed()?;
@@ -38,7 +38,8 @@ impl<'a> Reader<'a> {
         let idempotency_scope = self.scope()?;
         let revision = self.number()?;
         let sequence = self.number()?;
-        let created_at = i64::try_from(self.number()?).map_err(|_| broken("its time is none"))?;
+        let created_at =
+            i64::try_from(self.number()?).map_err(|_| broken("its creation time is invalid"))?;
         let created_at = Timestamp::from_millis(created_at);
         let updated_at = self.time(created_at)?;
         let available_at = self.time(created_at)?;
@@ -112,7 +113,7 @@ impl<'a> Reader<'a> {
         let flags = self.byte()?;
         if flags & !event_has::ALL != 0 {
             return Err(broken(
-                "an event has parts of a later form; use a newer version of qo",
+                "an event has fields of a later version; use a newer version of qo",
             ));
         }
         let has = |flag: u8| flags & flag != 0;
@@ -134,13 +135,13 @@ impl<'a> Reader<'a> {
     fn progress(&mut self, created_at: Timestamp) -> Result<Box<Progress>, DecodeError> {
         let percent = f64::from_le_bytes(self.array()?);
         if !(0.0..=100.0).contains(&percent) {
-            return Err(broken("its progress is none"));
+            return Err(broken("its progress is invalid"));
         }
         let at = self.time(created_at)?;
         let message = match self.byte()? {
             0 => None,
             1 => Some(self.text()?.into()),
-            _ => return Err(broken("its progress is none")),
+            _ => return Err(broken("its progress is invalid")),
         };
         Ok(Box::new(Progress {
             percent,
@@ -162,7 +163,7 @@ impl<'a> Reader<'a> {
         if policy.multiplier.is_finite() && policy.jitter_percent.is_finite() {
             Ok(policy)
         } else {
-            Err(broken("its retry policy holds what is no number"))
+            Err(broken("its retry policy contains an invalid number"))
         }
     }
 
@@ -183,7 +184,7 @@ impl<'a> Reader<'a> {
         Status::ALL
             .into_iter()
             .find(|status| *status as u8 == number)
-            .ok_or_else(|| broken("its status is none"))
+            .ok_or_else(|| broken("its status is invalid"))
     }
 
     fn event_action(&mut self) -> Result<EventAction, DecodeError> {
@@ -203,7 +204,7 @@ impl<'a> Reader<'a> {
         ]
         .into_iter()
         .find(|scope| *scope as u8 == number)
-        .ok_or_else(|| broken("the scope of its key is none"))
+        .ok_or_else(|| broken("the scope of its idempotency key is invalid"))
     }
 
     fn parsed<T>(&mut self) -> Result<T, DecodeError>
@@ -223,17 +224,17 @@ impl<'a> Reader<'a> {
     ) -> Result<Vec<T>, DecodeError> {
         let count = usize::try_from(self.number()?).unwrap_or(usize::MAX);
         if count > max {
-            return Err(broken("one of its lists is too long"));
+            return Err(broken("a list is too long"));
         }
         (0..count).map(|_| one(self)).collect()
     }
 
     fn maybe<T>(
         &mut self,
-        is_there: bool,
+        is_present: bool,
         read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
     ) -> Result<Option<T>, DecodeError> {
-        is_there.then(|| read(self)).transpose()
+        is_present.then(|| read(self)).transpose()
     }
 
     fn time(&mut self, created_at: Timestamp) -> Result<Timestamp, DecodeError> {
@@ -269,7 +270,7 @@ impl<'a> Reader<'a> {
     fn text(&mut self) -> Result<&'a str, DecodeError> {
         let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
         let bytes = self.take(length)?;
-        std::str::from_utf8(bytes).map_err(|_| broken("a text is none"))
+        std::str::from_utf8(bytes).map_err(|_| broken("a text is not UTF-8"))
     }
 
     fn byte(&mut self) -> Result<u8, DecodeError> {
@@ -278,7 +279,7 @@ impl<'a> Reader<'a> {
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let bytes = self.take(N)?;
-        bytes.try_into().map_err(|_| broken("it is cut off"))
+        bytes.try_into().map_err(|_| broken("it is truncated"))
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
@@ -287,7 +288,7 @@ impl<'a> Reader<'a> {
                 self.0 = rest;
                 Ok(taken)
             }
-            None => Err(broken("it is cut off")),
+            None => Err(broken("it is truncated")),
         }
     }
 }

@@ -125,7 +125,7 @@ impl Writer {
         .into_iter()
         .fold(
             0,
-            |flags, (is_there, flag)| if is_there { flags | flag } else { flags },
+            |flags, (is_present, flag)| if is_present { flags | flag } else { flags },
         );
         self.0.push(flags);
         self.time(event.at, created_at);
@@ -168,7 +168,7 @@ impl Writer {
     }
 }
 
-/// The flags of a task's optional parts.
+/// The flags of a task's optional fields.
 fn flags_of(task: &Task, has_input: bool, has_policy: bool) -> u32 {
     [
         (task.op_id.is_some(), has::OP_ID),
@@ -194,6 +194,6 @@ fn flags_of(task: &Task, has_input: bool, has_policy: bool) -> u32 {
     .into_iter()
     .fold(
         0,
-        |flags, (is_there, flag)| if is_there { flags | flag } else { flags },
+        |flags, (is_present, flag)| if is_present { flags | flag } else { flags },
     )
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use qo_core::queue_state::{Changes, Claim, Outcome, Request, StateCommand};
+use qo_core::queue_state::{Changes, Claim, CommandOutcome, Request, StateCommand};
 use qo_core::task::IdempotencyScope;
 use qo_core::transition::{Failure, FailureKind, Idempotency, ProgressReport};
 use qo_core::{Action, Jitter, QueueState, Status, Submission, TaskId};
@@ -62,7 +62,7 @@ impl ModelRun {
         self.compare()
     }
 
-    fn apply(&mut self, request: Request) -> (Outcome, Changes) {
+    fn apply(&mut self, request: Request) -> (CommandOutcome, Changes) {
         let before: Vec<_> = self
             .state
             .tasks()
@@ -93,7 +93,7 @@ impl ModelRun {
                 );
             }
         }
-        if matches!(outcome, Outcome::Rejected(_)) {
+        if matches!(outcome, CommandOutcome::Rejected(_)) {
             assert!(changes.is_empty(), "a rejected command must change nothing");
         }
         (outcome, changes)
@@ -156,7 +156,7 @@ impl ModelRun {
         self.purged.remove(&expected);
         same(
             &outcome,
-            &Outcome::Submitted {
+            &CommandOutcome::Submitted {
                 id: id(expected),
                 duplicate,
             },
@@ -192,7 +192,7 @@ impl ModelRun {
             leases: leases.iter().copied().map(lease).collect(),
             lease_ms: LEASE_MS,
         }));
-        let Outcome::Claimed(claimed) = outcome else {
+        let CommandOutcome::Claimed(claimed) = outcome else {
             return Err(format!("{outcome:?}"));
         };
         let actual: Vec<TaskId> = claimed.iter().map(|claimed| claimed.id).collect();
@@ -356,8 +356,10 @@ impl ModelRun {
             action,
         });
         match (&outcome, accepted) {
-            (Outcome::Applied { .. }, true) => Ok(()),
-            (Outcome::Rejected(_), false) if self.state.task(id(number)) == before.as_ref() => {
+            (CommandOutcome::Applied { .. }, true) => Ok(()),
+            (CommandOutcome::Rejected(_), false)
+                if self.state.task(id(number)) == before.as_ref() =>
+            {
                 Ok(())
             }
             _ => Err(format!(
@@ -399,9 +401,9 @@ impl ModelRun {
             self.purged.insert(number);
             // The id may be used again, and leases of the old task then belong to another task.
             self.given.retain(|(_, task)| *task != number);
-            same(&outcome, &Outcome::Purged { id: id(number) })
+            same(&outcome, &CommandOutcome::Purged { id: id(number) })
         } else {
-            matches!(outcome, Outcome::Rejected(_))
+            matches!(outcome, CommandOutcome::Rejected(_))
                 .then_some(())
                 .ok_or(format!("{outcome:?}"))
         }
@@ -531,7 +533,7 @@ impl ModelRun {
     }
 }
 
-fn same(actual: &Outcome, expected: &Outcome) -> Result<(), String> {
+fn same(actual: &CommandOutcome, expected: &CommandOutcome) -> Result<(), String> {
     if actual == expected {
         return Ok(());
     }

@@ -36,6 +36,8 @@ struct StoreUnderTest {
     /// The clock that the store's responses update, if it has one.
     clock: Option<Arc<StoreClock>>,
     versioned: bool,
+    /// Whether it can read the last bytes of an object without its size. Azure cannot, and qo does not need it.
+    suffix_ranges: bool,
     /// The number of writers that contend for one key.
     fan_out: usize,
     /// The number of rounds.
@@ -60,6 +62,7 @@ impl StoreUnderTest {
             // Only a server's responses contain the time.
             clock: (!store.endpoint.is_empty()).then_some(store.clock),
             versioned: false,
+            suffix_ranges: true,
             fan_out: 16,
             rounds: 16,
             runtime,

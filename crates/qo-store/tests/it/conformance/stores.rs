@@ -1,6 +1,6 @@
 //! The tested stores.
 
-use qo_testkit::SeaweedFs;
+use qo_testkit::{Azurite, SeaweedFs};
 
 use super::*;
 use crate::real_stores;
@@ -53,6 +53,17 @@ async fn seaweedfs_with_versions() {
         fan_out: VERSIONED_FAN_OUT,
         rounds: VERSIONED_ROUNDS,
         ..StoreUnderTest::new("SeaweedFS with versions", real_stores::seaweedfs(&bucket))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn azurite() {
+    let server = Azurite::start().unwrap();
+    server.create_container("tests").unwrap();
+    run(StoreUnderTest {
+        suffix_ranges: false,
+        ..StoreUnderTest::new("Azurite", real_stores::azurite(&server, "tests"))
     })
     .await;
 }

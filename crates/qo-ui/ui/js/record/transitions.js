@@ -70,7 +70,7 @@ const CHANGES = {
     const expiresAt = record.time('expires_at');
     if (expiresAt !== undefined && expiresAt <= now) throw new Rejected(`the task expired at ${timeText(expiresAt)}`);
     const availableAt = record.time('available_at');
-    if (availableAt <= now) throw new Rejected(`the task is due since ${timeText(availableAt)}`);
+    if (availableAt <= now) throw new Rejected(`the task has been due since ${timeText(availableAt)}`);
     record.set('available_at', timeText(now));
     return { action: 'run_now', error: MADE_DUE };
   },

@@ -30,7 +30,7 @@ async fn measured(_: Job, context: Context) -> Result<(), TaskError> {
 }
 
 #[tokio::test]
-async fn no_more_run_at_once_than_was_said() {
+async fn concurrency_is_limited() {
     let queue = SharedBucket::new().queue();
     for n in 0..20 {
         submit(&queue, &n.to_string()).await;
@@ -51,7 +51,7 @@ async fn no_more_run_at_once_than_was_said() {
 }
 
 #[tokio::test]
-async fn a_worker_takes_from_its_shards_alone_and_reads_no_other_task() {
+async fn a_worker_of_some_shards_reads_no_other_task() {
     let bucket = SharedBucket::new();
     let (queue, counting) = bucket.counted();
     for n in 0..64 {
@@ -82,7 +82,7 @@ async fn a_worker_takes_from_its_shards_alone_and_reads_no_other_task() {
 }
 
 #[tokio::test]
-async fn a_paused_queue_is_waited_for() {
+async fn a_worker_waits_for_a_paused_queue() {
     let queue = SharedBucket::new().queue();
     let name = "default".parse().unwrap();
     queue.pause(&name).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_paused_queue_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_worker_says_what_it_is() {
+async fn a_worker_registers_its_settings() {
     let queue = SharedBucket::new().queue();
     let (started, go) = (Gate::default(), Gate::default());
     let (begun, leave) = (started.clone(), go.clone());
@@ -135,5 +135,9 @@ async fn a_worker_says_what_it_is() {
     assert_eq!(running.worker_id.unwrap().as_str(), "w-7");
     go.open();
     worker.stop().await.unwrap();
-    assert_eq!(queue.workers().await.unwrap(), [], "it has said goodbye");
+    assert_eq!(
+        queue.workers().await.unwrap(),
+        [],
+        "the stopped worker is still registered"
+    );
 }

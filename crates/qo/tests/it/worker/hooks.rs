@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use qo::async_trait;
 use qo::testing::memory_queue;
-use qo::{Context, Hook, Outcome, TaskError, Worker};
+use qo::{AttemptOutcome, Context, Hook, TaskError, Worker};
 
 use super::{Gate, Job, soon, submit, while_time_passes};
 
@@ -27,11 +27,11 @@ impl Hook for Recorder {
         self.note(context, "begins");
     }
 
-    async fn after(&self, context: &Context, outcome: &Outcome) {
+    async fn after(&self, context: &Context, outcome: &AttemptOutcome) {
         let outcome = match outcome {
-            Outcome::Completed => "completed",
-            Outcome::Retried { .. } => "will be retried",
-            Outcome::Failed => "failed",
+            AttemptOutcome::Completed => "completed",
+            AttemptOutcome::Retried { .. } => "will be retried",
+            AttemptOutcome::Failed => "failed",
             _ => "something else",
         };
         self.note(context, outcome);
@@ -50,7 +50,7 @@ impl Hook for Panicking {
         panic!("before");
     }
 
-    async fn after(&self, _: &Context, _: &Outcome) {
+    async fn after(&self, _: &Context, _: &AttemptOutcome) {
         panic!("after");
     }
 }
@@ -60,7 +60,7 @@ struct Stuck(Gate);
 
 #[async_trait]
 impl Hook for Stuck {
-    async fn after(&self, _: &Context, _: &Outcome) {
+    async fn after(&self, _: &Context, _: &AttemptOutcome) {
         self.0.open();
         std::future::pending::<()>().await;
     }

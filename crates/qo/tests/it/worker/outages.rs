@@ -62,12 +62,12 @@ async fn an_outcome_is_written_when_the_store_is_back() {
 }
 
 #[tokio::test]
-async fn an_outcome_whose_answer_was_lost_is_recognised() {
+async fn an_outcome_with_a_lost_response_is_recognised() {
     completes_in_spite_of(FaultKind::LostResponse).await;
 }
 
 #[tokio::test]
-async fn claims_go_on_when_the_store_is_back() {
+async fn claims_resume_when_the_store_is_back() {
     let bucket = SharedBucket::new();
     let (queue, faults) = bucket.breakable();
     faults.set_plan(FaultPlan::always(FaultKind::LostRequest));

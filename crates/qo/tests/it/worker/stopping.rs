@@ -38,7 +38,7 @@ fn worker(queue: &Queue, stage: &Stage) -> WorkerBuilder {
 }
 
 #[tokio::test]
-async fn what_runs_is_finished_and_nothing_new_is_begun() {
+async fn running_tasks_finish_and_no_new_ones_start() {
     let queue = SharedBucket::new().queue();
     let stage = Stage::default();
     let task = submit(&queue, "waits").await;
@@ -58,7 +58,7 @@ async fn what_runs_is_finished_and_nothing_new_is_begun() {
 }
 
 #[tokio::test]
-async fn past_the_deadline_tasks_are_told_and_given_back() {
+async fn after_the_deadline_tasks_are_stopped_and_released() {
     let queue = SharedBucket::new().queue();
     let stage = Stage::default();
     let tasks = [
@@ -78,12 +78,12 @@ async fn past_the_deadline_tasks_are_told_and_given_back() {
     for task in tasks {
         let task = queue.get(task.id).await.unwrap();
         assert_eq!((task.status, task.attempt), (Status::Pending, 1));
-        assert_eq!(task.retry_count, 0, "it does not count against its retries");
+        assert_eq!(task.retry_count, 0, "a release is not a retry");
     }
 }
 
 #[tokio::test]
-async fn a_second_stop_leaves_everything_alone() {
+async fn a_second_stop_abandons_running_tasks() {
     let queue = SharedBucket::new().queue();
     let stage = Stage::default();
     let task = submit(&queue, "deaf").await;
@@ -93,11 +93,11 @@ async fn a_second_stop_leaves_everything_alone() {
     let stopped = soon("the stop", handle.stop_now()).await;
     assert_eq!(stopped, Err(Error::StoppedAtOnce { running: 1 }));
     let task = queue.get(task.id).await.unwrap();
-    assert_eq!(task.status, Status::Running, "its lease runs out by itself");
+    assert_eq!(task.status, Status::Running, "its lease expires by itself");
 }
 
 #[tokio::test]
-async fn a_dropped_handle_stops_the_worker_in_order() {
+async fn a_dropped_handle_stops_the_worker_gracefully() {
     let queue = SharedBucket::new().queue();
     let stage = Stage::default();
     let task = submit(&queue, "waits").await;
@@ -146,7 +146,7 @@ fn send(signal: &str) {
 /// One test, because signals reach all that listen.
 #[cfg(unix)]
 #[tokio::test]
-async fn the_first_signal_stops_in_order_and_the_second_at_once() {
+async fn the_first_signal_stops_gracefully_and_the_second_at_once() {
     let queue = SharedBucket::new().queue();
     let stage = Stage::default();
     submit(&queue, "waits").await;

@@ -40,12 +40,12 @@ struct Row {
 #[derive(Debug, Clone, Copy)]
 enum Of {
     Task(TaskId),
-    Place(u64),
+    Sequence(u64),
 }
 
 /// The changes of one group to one task.
 #[derive(Debug, Default)]
-struct Outcome {
+struct GroupChange {
     input: Option<Bytes>,
     record: Option<Task>,
 }
@@ -88,7 +88,7 @@ pub(super) fn newest(bucket: &Bucket) -> BTreeMap<TaskId, StoredVersion> {
 
 /// Visits the log in its order, group by group and task by task.
 fn follow(bucket: &Bucket, mut visit: impl FnMut(&StoredVersion, TaskId, Option<Task>)) {
-    let mut places: BTreeMap<u64, TaskId> = BTreeMap::new();
+    let mut sequences: BTreeMap<u64, TaskId> = BTreeMap::new();
     let mut inputs: BTreeMap<TaskId, Bytes> = BTreeMap::new();
     // The numbers in the names are padded, so the order of keys is the order of numbers.
     for (key, versions) in bucket.history(LOG) {
@@ -96,13 +96,16 @@ fn follow(bucket: &Bucket, mut visit: impl FnMut(&StoredVersion, TaskId, Option<
             continue;
         };
         let rows = bucket.understand(&key, || read(&key, written.body.clone()));
-        let mut groups: BTreeMap<(u64, TaskId), Outcome> = BTreeMap::new();
+        let mut groups: BTreeMap<(u64, TaskId), GroupChange> = BTreeMap::new();
         // Only the record of a position names its task, and it may come after other rows of the position.
-        let decoded: Vec<_> = rows.iter().map(|row| record_of(row, &mut places)).collect();
+        let decoded: Vec<_> = rows
+            .iter()
+            .map(|row| record_of(row, &mut sequences))
+            .collect();
         for (row, record) in rows.iter().zip(decoded) {
             let id = match row.of {
                 Of::Task(id) => Some(id),
-                Of::Place(place) => places.get(&place).copied(),
+                Of::Sequence(sequence) => sequences.get(&sequence).copied(),
             };
             let Some(id) = id else {
                 continue;
@@ -125,12 +128,12 @@ fn follow(bucket: &Bucket, mut visit: impl FnMut(&StoredVersion, TaskId, Option<
 }
 
 /// The record in a row, if it has one.
-fn record_of(row: &Row, places: &mut BTreeMap<u64, TaskId>) -> Option<Task> {
+fn record_of(row: &Row, sequences: &mut BTreeMap<u64, TaskId>) -> Option<Task> {
     let task = decode_compact(row.value.as_ref()?)
         .ok()
         .filter(|_| row.kind != INPUT)?;
-    if let Of::Place(place) = row.of {
-        places.insert(place, task.id);
+    if let Of::Sequence(sequence) = row.of {
+        sequences.insert(sequence, task.id);
     }
     Some(task)
 }
@@ -151,7 +154,11 @@ fn read(key: &str, body: Option<Bytes>) -> Vec<Row> {
             let kind = *entry.key.first()?;
             let name = entry.key.get(1..)?;
             let of = match kind {
-                LIVE | INPUT => name.try_into().ok().map(u64::from_be_bytes).map(Of::Place),
+                LIVE | INPUT => name
+                    .try_into()
+                    .ok()
+                    .map(u64::from_be_bytes)
+                    .map(Of::Sequence),
                 ENDED => name.try_into().ok().map(TaskId::from_bytes).map(Of::Task),
                 _ => None,
             };

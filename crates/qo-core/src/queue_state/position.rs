@@ -1,25 +1,25 @@
 //! The position of a task in the indexes, derived from its record.
 
-use super::ready::ReadyPlace;
+use super::ready::ReadyPosition;
 use crate::task::{Status, Task};
 use crate::time::Timestamp;
 
 /// The position of a task in the indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct IndexPosition {
     pub(super) status: Status,
-    pub(super) ready: Option<ReadyPlace>,
+    pub(super) ready: Option<ReadyPosition>,
     pub(super) lease: Option<Timestamp>,
     pub(super) expiry: Option<Timestamp>,
     pub(super) ended: Option<Timestamp>,
 }
 
-impl Place {
+impl IndexPosition {
     pub(super) fn of(task: &Task) -> Self {
         let pending = task.status == Status::Pending;
         Self {
             status: task.status,
-            ready: pending.then_some(ReadyPlace {
+            ready: pending.then_some(ReadyPosition {
                 priority: task.priority,
                 available_at: task.available_at,
                 sequence: task.sequence,

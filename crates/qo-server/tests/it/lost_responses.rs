@@ -1,4 +1,4 @@
-//! Servers that go away, and answers that get lost between them and the remote engine.
+//! Servers that stop, and responses that are lost on the way to the remote engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,20 +12,20 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{config, serve};
 
-/// Stands between client and server, and loses the answers to as many requests as it is told.
+/// A proxy that drops the given number of responses.
 struct Lossy {
     url: String,
     to_lose: Arc<AtomicUsize>,
 }
 
-/// What a proxy says instead of an answer that it has lost; nothing, if it just hangs up.
-type Instead = &'static [u8];
-const NOTHING: Instead = b"";
-const ERROR_PAGE: Instead =
+/// What the proxy sends instead of a dropped response; empty to close the connection.
+type Replacement = &'static [u8];
+const NOTHING: Replacement = b"";
+const ERROR_PAGE: Replacement =
     b"HTTP/1.1 500 Internal Server Error\r\ncontent-type: text/html\r\ncontent-length: 5\r\n\r\nsorry";
 
 impl Lossy {
-    async fn before(server: &str, instead: Instead) -> Self {
+    async fn before(server: &str, replacement: Replacement) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let to_lose = Arc::new(AtomicUsize::new(0));
@@ -35,19 +35,24 @@ impl Lossy {
                 let (server, losing) = (server.clone(), Arc::clone(&losing));
                 tokio::task::spawn(async move {
                     let server = TcpStream::connect(server).await.unwrap();
-                    pass(client, server, &losing, instead).await;
+                    pass(client, server, &losing, replacement).await;
                 });
             }
         });
         Self { url, to_lose }
     }
 
-    fn lose(&self, answers: usize) {
-        self.to_lose.store(answers, Ordering::SeqCst);
+    fn lose(&self, responses: usize) {
+        self.to_lose.store(responses, Ordering::SeqCst);
     }
 }
 
-async fn pass(client: TcpStream, server: TcpStream, losing: &AtomicUsize, instead: Instead) {
+async fn pass(
+    client: TcpStream,
+    server: TcpStream,
+    losing: &AtomicUsize,
+    replacement: Replacement,
+) {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let forward = async {
@@ -59,14 +64,14 @@ async fn pass(client: TcpStream, server: TcpStream, losing: &AtomicUsize, instea
             match from_server.read(&mut buffer).await {
                 Ok(0) | Err(_) => break,
                 Ok(length) => {
-                    // The server has answered: what was asked is done. Its answer does not arrive.
+                    // The server has replied, so the request took effect. The response is dropped.
                     let lost = losing
                         .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
                             left.checked_sub(1)
                         })
                         .is_ok();
                     if lost {
-                        let _ = to_client.write_all(instead).await;
+                        let _ = to_client.write_all(replacement).await;
                     }
                     if lost || to_client.write_all(&buffer[..length]).await.is_err() {
                         break;
@@ -97,14 +102,14 @@ fn claim_request() -> ClaimRequest {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_is_done_once_although_answers_are_lost() {
+async fn lost_responses_cause_no_duplicates() {
     let server = serve(config()).await;
     let lossy = Lossy::before(server.authority(), NOTHING).await;
     let engine = remote(&lossy.url);
 
     lossy.lose(2);
     let submitted = engine.submit(request()).await.unwrap();
-    assert!(!submitted.duplicate, "its own copy is no duplicate");
+    assert!(!submitted.duplicate, "a retry is not a duplicate");
     let filter = qo::TaskFilter::default();
     assert_eq!(
         server
@@ -123,7 +128,7 @@ async fn everything_is_done_once_although_answers_are_lost() {
     assert_eq!(
         (tasks[0].id, tasks[0].attempt),
         (submitted.task.id, 1),
-        "handed out once"
+        "claimed once"
     );
     let lease = tasks[0].lease_id.unwrap();
 
@@ -133,13 +138,13 @@ async fn everything_is_done_once_although_answers_are_lost() {
     let output = Some(Json::parse("\"done\"").unwrap());
     let completed = engine.complete(tasks[0].id, lease, output).await.unwrap();
     assert_eq!(completed.status, Status::Completed);
-    // Without a lost answer the same is what it is.
+    // Without a lost response, a second completion is rejected.
     let refused = engine.complete(tasks[0].id, lease, None).await.unwrap_err();
     assert!(refused.is_lease_lost());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_own_end_of_an_attempt_is_recognised_whatever_it_was() {
+async fn every_end_of_an_attempt_is_recognised_after_a_lost_response() {
     let server = serve(config()).await;
     let lossy = Lossy::before(server.authority(), NOTHING).await;
     let engine = remote(&lossy.url);
@@ -158,7 +163,7 @@ async fn the_own_end_of_an_attempt_is_recognised_whatever_it_was() {
     lossy.lose(1);
     let failed = engine.fail(id, lease, failure()).await.unwrap();
     assert_eq!(failed.status, Status::Failed);
-    // Told without doubt, the same end is refused, and so is another one.
+    // Without a lost response, a second end is rejected.
     assert!(
         engine
             .fail(id, lease, failure())
@@ -176,12 +181,12 @@ async fn the_own_end_of_an_attempt_is_recognised_whatever_it_was() {
     lossy.lose(1);
     let released = engine.release(id, lease).await.unwrap();
     assert_eq!((released.id, released.status), (id, Status::Pending));
-    // An end that somebody built upon is still recognised.
+    // An end is recognised even after a later change.
     let task = engine.claim(&claim_request()).await.unwrap().pop().unwrap();
     assert_eq!(task.id, id);
     let lease = task.lease_id.unwrap();
 
-    // Somebody else's end is not: here the attempt ended while its worker thinks that it completed it.
+    // The end of another caller is not: here the attempt was released before its worker completes it.
     server.engine.release(id, lease).await.unwrap();
     lossy.lose(1);
     let error = engine.complete(id, lease, None).await.unwrap_err();
@@ -189,7 +194,7 @@ async fn the_own_end_of_an_attempt_is_recognised_whatever_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_who_was_left_in_doubt_may_tell_the_end_again() {
+async fn a_caller_may_repeat_an_end_with_an_unknown_outcome() {
     let server = serve(config()).await;
     let lossy = Lossy::before(server.authority(), NOTHING).await;
     let mut config = RemoteConfig::parse(&lossy.url).unwrap();
@@ -206,7 +211,7 @@ async fn a_caller_who_was_left_in_doubt_may_tell_the_end_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_are_asked_in_their_order() {
+async fn servers_are_tried_in_order() {
     let mut first = serve(config()).await;
     let second = serve(config()).await;
     let urls = format!("http://127.0.0.1:9,{},{}", first.url, second.url);
@@ -220,7 +225,7 @@ async fn servers_are_asked_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named() {
+async fn an_unreachable_server_is_named_in_the_error() {
     let mut config = RemoteConfig::parse("http://127.0.0.1:9").unwrap();
     config.retry_for = std::time::Duration::from_millis(200);
     let engine = RemoteEngine::new(config, TokioRuntime::shared()).unwrap();
@@ -246,7 +251,7 @@ async fn a_store_url_can_name_a_server() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_an_access_that_is_denied() {
+async fn a_wrong_token_is_denied() {
     let mut config = config();
     config.auth = qo_server::Auth::given(vec![
         crate::access::token(&[qo_server::tokens::Scope::Read]).record,
@@ -263,13 +268,13 @@ async fn a_wrong_token_is_an_access_that_is_denied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_page_of_a_proxy_is_a_lost_answer() {
+async fn an_error_page_of_a_proxy_is_a_lost_response() {
     let server = serve(config()).await;
     let lossy = Lossy::before(server.authority(), ERROR_PAGE).await;
     let engine = remote(&lossy.url);
     lossy.lose(1);
     let submitted = engine.submit(request()).await.unwrap();
-    assert!(!submitted.duplicate, "its own copy is no duplicate");
+    assert!(!submitted.duplicate, "a retry is not a duplicate");
     lossy.lose(1);
     let tasks = engine.claim(&claim_request()).await.unwrap();
     assert_eq!((tasks[0].id, tasks[0].attempt), (submitted.task.id, 1));
