@@ -182,6 +182,8 @@ struct State {
     over: bool,
     outage_until: Duration,
     partitioned: BTreeMap<ProcessId, (Cut, Duration)>,
+    /// Whether the clock of one gateway is off.
+    gateway_is_off: bool,
     struck: Vec<Struck>,
     /// The number of requests that outages and partitions refused.
     requests_refused: u64,
@@ -215,10 +217,31 @@ impl Trouble {
         Duration::from_micros(dice.between(low_us, high_us))
     }
 
+    /// Begins the fault of the gateway whose clock is off, if the plan has one.
+    pub fn begin_gateway(&self) {
+        let id = "gateway!clock".to_owned();
+        if self.plan.gateway_ahead_ms != 0
+            && self.begin(id, FaultKind::ClockSkew, EVERYBODY, self.plan.trouble)
+        {
+            lock(&self.state).gateway_is_off = true;
+        }
+    }
+
+    /// How far the clock of the gateway is ahead that answers a request, in milliseconds.
+    pub(crate) fn gateway_ahead_ms(&self, life_number: u64, number: u64) -> i64 {
+        let is_off = lock(&self.state).gateway_is_off;
+        if is_off && self.dice(&[0x6a7e, life_number, number]).below(3) == 0 {
+            self.plan.gateway_ahead_ms
+        } else {
+            0
+        }
+    }
+
     /// Ends all faults.
     pub fn end(&self) {
         let mut state = lock(&self.state);
         state.over = true;
+        state.gateway_is_off = false;
         state.outage_until = Duration::ZERO;
         state.partitioned.clear();
     }

@@ -64,6 +64,7 @@ use thiserror::Error;
 
 /// Intervals and timeouts of the election.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ElectionConfig {
     /// How often a leader reads the object.
     pub check_interval: Duration,
@@ -137,6 +138,7 @@ impl ElectionConfig {
 
 /// Why this process does not lead.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ElectionError {
     /// Another process leads now.
     #[error("this broker no longer leads: epoch {epoch}, leader {holder}, address {address}")]

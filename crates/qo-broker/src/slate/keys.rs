@@ -7,7 +7,7 @@
 //! | `d`, id | the whole record of a finished task | the retention is over |
 //! | `k`, key in its scope | the id of the task that holds an idempotency key | the key expires |
 //! | `c`, hour, queue, type, status | the number of tasks that finished in that hour | the retention is over |
-//! | `p`, time, id | the sequence number of a task that is dropped at that time and has payloads in their own objects | the payloads are deleted |
+//! | `p`, time, id | the sequence number of a task that is dropped at that time and has payloads in their own objects; or of one whose id was in use then, under a later time | the payloads are deleted |
 //! | `q`, queue | empty; the queue is paused | the queue is resumed |
 //! | `m`, name | the format version, the reserved sequence numbers, and the time of the last write | forever |
 //!

@@ -43,6 +43,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use object_store::ObjectStore;
+use qo_core::task::ScopedKey;
 use qo_core::{QueueState, Task, TaskId, Timestamp};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
@@ -65,9 +66,8 @@ use self::payload_cleanup::PayloadCleanup;
 use self::proof::WriterProof;
 use self::writer::BatchWriter;
 use super::BrokerEngine;
-use super::journal::{CommitOutcome, GroupChanges, Journal, LookupKey, LookupResult};
-use super::message::{Message, QueuedMessage};
-use super::payloads::remove_payloads_of;
+use super::journal::{CommitOutcome, GroupChanges, Journal, Lookup};
+use super::message::Message;
 
 /// For how long after the last proof an empty response to a claim needs no new proof that this engine is the writer.
 const EMPTY_TRUST: Duration = Duration::from_secs(1);
@@ -101,12 +101,13 @@ impl BrokerEngine {
         slate_clock.catch_up(&db).await?;
         let (state, batch_builder) = Box::pin(load::load(&db, &runtime)).await?;
         let finished = FinishedTasks::new(db.clone(), client.clone());
-        let cleanup = PayloadCleanup::start(db.clone(), client.clone(), &runtime);
+        let (cleanup, cleanup_ended) = PayloadCleanup::new();
+        let cleanup_interval = config.cleanup_interval;
+        let cleanup_db = db.clone();
         let broker_config = config.state.clone();
         let journal = SlateJournal {
             writer: BatchWriter::start(db.clone(), &runtime),
             db,
-            client: client.clone(),
             runtime: Arc::clone(&runtime),
             retention_ms: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
             config,
@@ -117,21 +118,17 @@ impl BrokerEngine {
             _cleanup: cleanup,
         };
         let archive = Some(Arc::new(finished) as Arc<dyn super::Archive>);
-        Ok(Self::start(
-            state,
-            journal,
-            client,
-            runtime,
-            broker_config,
-            archive,
-        ))
+        let engine = Self::start(state, journal, client, runtime, broker_config, archive);
+        let weak = Arc::downgrade(&engine.shared);
+        let cleanup = payload_cleanup::run(cleanup_db, weak, cleanup_interval, cleanup_ended);
+        engine.shared.runtime.spawn(Box::pin(cleanup));
+        Ok(engine)
     }
 }
 
 struct SlateJournal {
     db: Db,
     writer: BatchWriter,
-    client: StoreClient,
     runtime: Arc<dyn Runtime>,
     config: SlateConfig,
     retention_ms: u64,
@@ -197,7 +194,6 @@ impl Journal for SlateJournal {
         self.batch_builder.looked_up.clear();
         let began = self.proof.moment(self.runtime.monotonic());
         let durable = self.writer.write(batch);
-        remove_payloads_of(&self.client, self.runtime.as_ref(), &changes.removed);
         let proof = Arc::clone(&self.proof);
         CommitOutcome::InFlight(Box::pin(async move {
             durable.await?;
@@ -210,40 +206,48 @@ impl Journal for SlateJournal {
         self.config.in_flight_max.max(1)
     }
 
-    fn lookup_needed(&self, state: &QueueState, queued: &QueuedMessage) -> Option<LookupKey> {
-        match &queued.message {
+    fn lookup_needed(
+        &self,
+        state: &QueueState,
+        message: &Message,
+        now: Timestamp,
+    ) -> Option<Lookup> {
+        let unknown = |id: TaskId| state.task(id).is_none().then_some(id);
+        let lookup = match message {
             Message::Submit(call) => {
                 // Submits that may need a lookup are sent alone.
                 let [submit] = call.request.as_slice() else {
                     return None;
                 };
-                let key = submit
-                    .request
-                    .scoped_key()
-                    .filter(|key| !queued.absent.key && state.key_holder(key).is_none());
-                if let Some(key) = key {
-                    return Some(LookupKey::Idempotency(key));
+                if submit.id_is_chosen {
+                    unknown(submit.id)?;
                 }
-                let is_unknown =
-                    submit.id_is_chosen && !queued.absent.id && state.task(submit.id).is_none();
-                is_unknown.then_some(LookupKey::Task(submit.id))
+                // While a key is valid, its holder is the only one. After that a finished task may hold it instead.
+                let is_held = |key: &ScopedKey| {
+                    let holder = state.key_holder(key).and_then(|id| state.task(id));
+                    holder.is_some_and(|holder| holder.key_holds(now))
+                };
+                Lookup {
+                    id: submit.id_is_chosen.then_some(submit.id),
+                    key: submit.request.scoped_key().filter(|key| !is_held(key)),
+                }
             }
-            Message::Act(_) | Message::Get(_) | Message::Purge(_) => {
-                let id = queued.message.task_id()?;
-                let is_unknown = !queued.absent.id && state.task(id).is_none();
-                is_unknown.then_some(LookupKey::Task(id))
-            }
-            _ => None,
-        }
+            Message::Act(_) | Message::Get(_) | Message::Purge(_) => Lookup {
+                id: message.task_id().and_then(unknown),
+                key: None,
+            },
+            _ => return None,
+        };
+        (lookup.id.is_some() || lookup.key.is_some()).then_some(lookup)
     }
 
-    fn look_up(&self, key: LookupKey) -> BoxFuture<Result<LookupResult, EngineError>> {
+    fn look_up(&self, lookup: Lookup) -> BoxFuture<Result<Vec<Task>, EngineError>> {
         let finished = self.finished.clone();
         // The task may have finished in a group that is not written to the database yet.
         let drained = self.writer.drained();
         Box::pin(async move {
             drained.await;
-            finished.look_up(key).await
+            finished.look_up(lookup).await
         })
     }
 

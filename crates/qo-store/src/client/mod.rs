@@ -108,6 +108,7 @@ pub type Recognise = fn(body: &[u8], op: &OpId) -> Option<Authorship>;
 
 /// Configuration of a [`StoreClient`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ClientConfig {
     /// Retry settings.
     pub retry: RetryConfig,

@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::ObjectStore;
-use qo_store::admin::{BucketAdmin, CorsRule, LifecycleRule, VersionList, Versioning};
+use qo_store::admin::{
+    BucketAdmin, CorsRule, KeyedVersionList, LifecycleRule, VersionList, Versioning,
+};
 use qo_store::probe::{
     CheckName, CheckOutcome, ProbeError, ProbeOptions, ProbeReport, ProbedVersioning, REPORT_KEY,
     ensure_trusted, probe,
@@ -24,10 +26,9 @@ use crate::real_stores;
 
 /// Shorter than the default, because a versioned bucket of SeaweedFS uses all of the time.
 fn options() -> ProbeOptions {
-    ProbeOptions {
-        budget: Duration::from_secs(4),
-        ..ProbeOptions::default()
-    }
+    let mut probe = ProbeOptions::default();
+    probe.budget = Duration::from_secs(4);
+    probe
 }
 
 /// Prints the result past the output capture of the test harness, so that a log shows it.
@@ -221,6 +222,14 @@ impl BucketAdmin for RecordingAdmin {
     async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError> {
         self.listed.lock().unwrap().insert(key.to_owned());
         self.inner.list_versions(key, limit).await
+    }
+
+    async fn list_versions_below(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<KeyedVersionList, StoreError> {
+        self.inner.list_versions_below(prefix, limit).await
     }
 
     async fn get_version(&self, key: &str, version: &str) -> Result<Bytes, StoreError> {

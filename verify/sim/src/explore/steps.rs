@@ -146,6 +146,7 @@ impl Play {
         let plan = Plan {
             faults: [].into(),
             latency_us: (0, 0),
+            gateway_ahead_ms: 0,
             ..Plan::of(0)
         };
         let settings = BucketSettings {
@@ -195,6 +196,7 @@ impl Play {
             runtime: Arc::clone(&runtime) as _,
             sweep_interval: Duration::from_mins(5),
             client: ClientConfig::default(),
+            keeps_versions: false,
         });
         let caller = Caller::new(
             process,

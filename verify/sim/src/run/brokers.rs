@@ -77,10 +77,8 @@ impl Stage {
             Arc::clone(&runtime),
             seat.client.clone(),
         );
-        let config = ElectionConfig {
-            challenge_pause_max: CHALLENGE_PAUSE_MAX,
-            ..ElectionConfig::default()
-        };
+        let mut config = ElectionConfig::default();
+        config.challenge_pause_max = CHALLENGE_PAUSE_MAX;
         let elector = Elector::new(
             client.clone(),
             Arc::clone(&runtime),

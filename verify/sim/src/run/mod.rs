@@ -136,6 +136,7 @@ impl Stage {
             hashes_content: plan.has(FaultKind::HashTags),
             versions_max,
             unlimited_key: subject.unlimited_key(),
+            keeps_versions: plan.keeps_versions,
         };
         let bucket = Arc::new(Bucket::new(&scheduler, settings));
         Arc::new(Self {
@@ -169,6 +170,7 @@ impl Stage {
     }
 
     async fn play(self: Arc<Self>) {
+        self.trouble.begin_gateway();
         for number in 1..=self.subject.brokers() {
             self.spawn(Arc::clone(&self).lives_of_a_broker(number));
         }
@@ -367,16 +369,16 @@ impl Stage {
         );
         let link = if has_client { link.with_client() } else { link };
         let life = (name.to_owned(), stream);
+        let mut client = ClientConfig::default();
+        client.trust_first_refusal = self.plan.trust_first_refusal;
         let seat = Host {
             wire: Wire::new(&self.scheduler, &self.trouble, &self.hub, process, life),
             objects: Arc::new(link),
             clock,
             runtime: Arc::clone(&runtime) as _,
             sweep_interval: Duration::from_secs(self.plan.sweep_seconds),
-            client: ClientConfig {
-                trust_first_refusal: self.plan.trust_first_refusal,
-                ..ClientConfig::default()
-            },
+            client,
+            keeps_versions: self.plan.keeps_versions,
         };
         lock(&self.state).lives.push(Lived {
             process,

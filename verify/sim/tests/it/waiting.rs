@@ -41,6 +41,7 @@ fn concurrent_claims_of_one_process_wait_without_busy_loops() {
         runtime: SimRuntime::of(&scheduler, process),
         sweep_interval: Duration::from_mins(5),
         client: ClientConfig::default(),
+        keeps_versions: false,
         wire,
     });
     let worker: WorkerId = "worker".parse().unwrap();

@@ -53,19 +53,18 @@ impl Subject for Slate {
     }
 
     fn serve(&self, seat: &Host) -> BoxFuture<Result<BrokerEngine, EngineError>> {
+        let mut config = SlateConfig::default();
+        // SlateDB wakes up at this interval even without writes, and every wake-up slows the run down.
+        config.flush_interval = Duration::from_millis(50);
+        // Runs are short, and SlateDB's background work should happen in them.
+        config.poll_interval = Duration::from_secs(5);
+        config.garbage_interval = Duration::from_mins(1);
         let opening = BrokerEngine::slate(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
             Arc::clone(&seat.runtime),
             seat.client.clone(),
-            SlateConfig {
-                // SlateDB wakes up at this interval even without writes, and every wake-up slows the run down.
-                flush_interval: Duration::from_millis(50),
-                // Runs are short, and SlateDB's background work should happen in them.
-                poll_interval: Duration::from_secs(5),
-                garbage_interval: Duration::from_mins(1),
-                ..SlateConfig::default()
-            },
+            config,
         );
         Box::pin(opening)
     }
