@@ -8,7 +8,7 @@ use crate::call::{Call, CallKind, Reply};
 use crate::life::{Life, Step};
 use crate::promise::{Breaches, Promise};
 
-/// Checks the idempotency keys of all tasks that nobody purges.
+/// Checks the idempotency keys of all tasks that are not purged.
 pub(crate) fn check(
     calls: &[Call],
     lives: &BTreeMap<TaskId, Life>,
