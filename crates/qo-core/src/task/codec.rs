@@ -57,7 +57,8 @@ pub fn decode(bytes: &[u8]) -> Result<Task, DecodeError> {
         return Err(DecodeError::TooLarge { size: bytes.len() });
     }
     let task: Task = serde_json::from_slice(bytes).map_err(|error| {
-        let newer = serde_json::from_slice(bytes).ok().and_then(unknown_word);
+        let record: Option<Value> = serde_json::from_slice(bytes).ok();
+        let newer = record.as_ref().and_then(unknown_word);
         newer.unwrap_or_else(|| DecodeError::Syntax(error.to_string()))
     })?;
     if let Some(newer) = task.extra.get(MIN_READER).and_then(needs_later) {
@@ -76,7 +77,7 @@ fn needs_later(min_reader: &Value) -> Option<DecodeError> {
 }
 
 /// What makes a record that does not parse one of a later version.
-fn unknown_word(record: Value) -> Option<DecodeError> {
+fn unknown_word(record: &Value) -> Option<DecodeError> {
     if let Some(newer) = record.get(MIN_READER).and_then(needs_later) {
         return Some(newer);
     }

@@ -118,7 +118,7 @@ async fn a_full_page_of_records_of_a_later_version_hides_no_other_task() {
         };
         let id = engine.submit(urgent).await.unwrap().task.id;
         rewrite(&bucket, id, |record| {
-            record["status"] = "hibernating".into()
+            record["status"] = "hibernating".into();
         })
         .await;
     }

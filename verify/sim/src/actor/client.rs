@@ -160,7 +160,7 @@ async fn operate(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Schedule
             if settled_at.is_some_and(|at| now > at + PURGE_AFTER) {
                 match keyed {
                     Some(request) => {
-                        purge_and_submit(caller, errands, scheduler, id, *request).await
+                        purge_and_submit(caller, errands, scheduler, id, *request).await;
                     }
                     None => drop(caller.engine.purge(id).await),
                 }

@@ -6,23 +6,23 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Bound;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error, Extensions, GetOptions, GetResult, GetResultPayload, ListResult, ObjectMeta,
-    PutMode, PutResult, Result,
+    Attributes, Error, Extensions, GetOptions, GetResult, GetResultPayload, ObjectMeta, PutMode,
+    PutResult, Result,
 };
 use qo_check::StoredVersion;
 use qo_core::Timestamp;
 use qo_store::wrap::Operation;
-use qo_store::wrap::version_keys::{VERSIONS_PREFIX, VersionKey};
+use qo_store::wrap::version_keys::VersionKey;
 
 use super::answers::status;
+use super::listing::{bounded, folders, is_of_versions, list, meta};
 use super::request::{Request, StoreReply};
 use crate::sched::{Scheduler, lock};
 
@@ -35,7 +35,7 @@ pub struct BucketSettings {
     pub versions_max: Option<u32>,
     /// The key that this does not limit.
     pub unlimited_key: Option<&'static str>,
-    /// Whether it keeps versions. They are objects below [`VERSIONS_PREFIX`].
+    /// Whether it keeps versions. They are objects, see [`qo_store::wrap::version_keys`].
     pub keeps_versions: bool,
 }
 
@@ -51,27 +51,30 @@ pub struct Bucket {
     understood: Mutex<BTreeMap<String, Understood>>,
 }
 
+/// The kept versions of one object, oldest first. A delete marker has no object.
+type KeptVersions = Vec<(VersionKey, Option<Object>)>;
+
 /// A decoded object.
 type Understood = Arc<dyn Any + Send + Sync>;
 
 #[derive(Debug, Default)]
-struct State {
-    objects: BTreeMap<String, Object>,
+pub(super) struct State {
+    pub(super) objects: BTreeMap<String, Object>,
     history: BTreeMap<String, Vec<Change>>,
     tags: u64,
     counts: Counts,
     /// Keys whose writes were refused because they have too many versions.
     full: BTreeSet<String>,
     changes: u64,
-    /// The kept versions of each object, oldest first, if the store keeps versions.
-    versions: Option<BTreeMap<String, Vec<(VersionKey, Option<Object>)>>>,
+    /// The kept versions of each object, if the store keeps versions.
+    pub(super) versions: Option<BTreeMap<String, KeptVersions>>,
 }
 
 #[derive(Debug, Clone)]
-struct Object {
-    body: Bytes,
-    e_tag: String,
-    at: Timestamp,
+pub(super) struct Object {
+    pub(super) body: Bytes,
+    pub(super) e_tag: String,
+    pub(super) at: Timestamp,
     attributes: Attributes,
 }
 
@@ -399,37 +402,12 @@ impl State {
     }
 }
 
-/// Whether a list is one of versions.
-fn is_of_versions(prefix: Option<&Path>) -> bool {
-    prefix.is_some_and(|prefix| prefix.as_ref().starts_with(VERSIONS_PREFIX))
-}
-
 /// The version of that key.
 fn version_at<'a>(state: &'a State, key: &str) -> Option<&'a Object> {
     let wanted = VersionKey::parse(key)?;
     let kept = state.versions.as_ref()?.get(&wanted.key)?;
     let found = kept.iter().find(|(version, _)| *version == wanted);
     found?.1.as_ref()
-}
-
-/// The versions below a prefix, as objects.
-fn list_versions(state: &State, prefix: Option<&Path>, offset: Option<&Path>) -> Vec<ObjectMeta> {
-    let kept = state.versions.iter().flatten().flat_map(|(_, kept)| kept);
-    let all: BTreeMap<String, &Option<Object>> = kept
-        .map(|(version, object)| (version.to_key(), object))
-        .collect();
-    bounded(&all, prefix, offset)
-        .map(|(key, object)| match object {
-            Some(object) => meta(key, object),
-            None => ObjectMeta {
-                location: Path::from(key.as_str()),
-                last_modified: UNIX_EPOCH.into(),
-                size: 0,
-                e_tag: None,
-                version: None,
-            },
-        })
-        .collect()
 }
 
 fn get(state: &State, key: &Path, options: &GetOptions) -> Result<GetResult> {
@@ -470,68 +448,6 @@ pub(super) fn result_of(
         meta,
         range,
         attributes,
-        extensions: Extensions::default(),
-    }
-}
-
-fn meta(key: &str, object: &Object) -> ObjectMeta {
-    let since_1970 = Duration::from_millis(object.at.as_millis().unsigned_abs());
-    ObjectMeta {
-        location: Path::from(key),
-        last_modified: (UNIX_EPOCH + since_1970).into(),
-        size: object.body.len() as u64,
-        e_tag: Some(object.e_tag.clone()),
-        version: None,
-    }
-}
-
-/// The part of a map that a list covers.
-fn bounded<'a, T>(
-    map: &'a BTreeMap<String, T>,
-    prefix: Option<&Path>,
-    offset: Option<&Path>,
-) -> impl Iterator<Item = (&'a String, &'a T)> {
-    let folder = prefix.map_or_else(String::new, |prefix| format!("{prefix}/"));
-    let from = match offset {
-        Some(offset) if offset.as_ref() >= folder.as_str() => {
-            Bound::Excluded(offset.as_ref().to_owned())
-        }
-        _ => Bound::Included(folder.clone()),
-    };
-    map.range((from, Bound::Unbounded))
-        .take_while(move |(key, _)| key.starts_with(&folder))
-}
-
-fn list(state: &State, prefix: Option<&Path>, offset: Option<&Path>) -> Vec<ObjectMeta> {
-    if is_of_versions(prefix) {
-        return list_versions(state, prefix, offset);
-    }
-    bounded(&state.objects, prefix, offset)
-        .map(|(key, object)| meta(key, object))
-        .collect()
-}
-
-/// Folds a list into one level.
-fn folders(prefix: Option<&Path>, entries: Vec<ObjectMeta>) -> ListResult {
-    let root = Path::default();
-    let prefix = prefix.unwrap_or(&root);
-    let mut names = BTreeSet::new();
-    let mut objects = Vec::new();
-    for meta in entries {
-        let child = meta.location.prefix_match(prefix).and_then(|mut parts| {
-            let child = parts.next()?;
-            parts.next().map(|_| prefix.clone().join(child))
-        });
-        match child {
-            Some(child) => {
-                names.insert(child);
-            }
-            None => objects.push(meta),
-        }
-    }
-    ListResult {
-        common_prefixes: names.into_iter().collect(),
-        objects,
         extensions: Extensions::default(),
     }
 }

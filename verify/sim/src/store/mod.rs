@@ -4,6 +4,7 @@ mod answers;
 mod bucket;
 mod gate;
 mod link;
+mod listing;
 mod request;
 
 pub use self::bucket::{Bucket, BucketSettings, Counts};

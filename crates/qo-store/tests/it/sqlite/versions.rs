@@ -5,6 +5,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use qo_core::Timestamp;
 use qo_store::admin::{BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, Versioning};
+use qo_store::runtime::TokioRuntime;
 use qo_store::{SqliteStore, StoreError};
 
 use super::{ClockRuntime, Fixture, get, is_missing, put};
@@ -314,10 +315,11 @@ async fn a_process_that_keeps_the_file_open_applies_the_rules_while_it_writes() 
 
 /// Waits until the number of versions no longer changes.
 async fn settled(store: &SqliteStore, key: &str) {
+    let runtime = TokioRuntime::shared();
     let mut last = 0;
     let mut unchanged = 0;
     while unchanged < 20 {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        runtime.sleep(std::time::Duration::from_millis(10)).await;
         let now = versions(store, key).await.len();
         unchanged = if now == last { unchanged + 1 } else { 0 };
         last = now;
