@@ -51,6 +51,7 @@ const CHECKS_MAX: usize = 16;
 
 /// The result of one check of the leases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LeaseReport {
     /// Entries whose minute had come.
     pub due: usize,

@@ -36,8 +36,6 @@ const LISTS_MAX: usize = 10_000;
 const SHARE: usize = 32;
 /// How many workers beyond those that new tasks are dealt to look for them, after the steal time.
 const BACKUPS: u64 = 1;
-/// The maximum number of tasks that cannot be read and are skipped.
-const SKIPPED_MAX: usize = 10_000;
 
 /// Identifies a ready list. Claims for different shards do not share a list, because each list contains only the shards of its
 /// claims.
@@ -54,8 +52,6 @@ pub(super) struct ReadyCache {
     lists: Mutex<BTreeMap<ReadyListName, Arc<ReadyList>>>,
     /// The tasks that this process is claiming right now. A LIST may still show them as ready.
     claiming: Mutex<BTreeSet<TaskId>>,
-    /// The tasks whose records cannot be parsed, and until when they are skipped.
-    skipped: Mutex<BTreeMap<TaskId, Duration>>,
 }
 
 /// Marks a task as being claimed until it is dropped.
@@ -122,26 +118,6 @@ impl ReadyCache {
     pub(super) fn begin_claim(&self, id: TaskId) -> Option<ClaimInProgress<'_>> {
         let is_new = lock(&self.claiming).insert(id);
         is_new.then(|| ClaimInProgress { cache: self, id })
-    }
-
-    /// Skips a task whose record cannot be parsed until a time.
-    pub(super) fn skip(&self, id: TaskId, until: Duration) {
-        let mut skipped = lock(&self.skipped);
-        if skipped.len() < SKIPPED_MAX {
-            skipped.insert(id, until);
-        }
-    }
-
-    fn is_skipped(&self, id: TaskId, now: Duration) -> bool {
-        let mut skipped = lock(&self.skipped);
-        match skipped.get(&id) {
-            Some(until) if *until > now => true,
-            Some(_) => {
-                skipped.remove(&id);
-                false
-            }
-            None => false,
-        }
     }
 
     fn list(&self, name: &ReadyListName) -> Arc<ReadyList> {
@@ -255,8 +231,7 @@ impl DirectEngine {
             });
         entries
             .filter(|entry| {
-                name.includes(entry.id.shard())
-                    && !self.shared.ready_cache.is_skipped(entry.id, now)
+                name.includes(entry.id.shard()) && !self.shared.left_alone.contains(entry.id, now)
             })
             .collect()
     }

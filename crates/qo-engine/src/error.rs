@@ -6,6 +6,7 @@ use thiserror::Error;
 
 /// Why an engine operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum EngineError {
     /// The queue's rules reject the operation. Nothing has changed.
     #[error(transparent)]
@@ -68,6 +69,12 @@ pub enum EngineError {
         size: u64,
         /// The limit in bytes.
         limit: u64,
+    },
+    /// The queue has more to write than it can, or other processes do not let it write. Nothing has changed.
+    #[error("the queue is overloaded: {detail}; nothing was changed, try again in a second")]
+    Overloaded {
+        /// What has to be written first.
+        detail: String,
     },
     /// The engine was closed.
     #[error("the queue was closed; open it again")]

@@ -143,7 +143,9 @@ async fn entries_that_cannot_be_parsed_do_not_stop_promotion() {
     let engine = bucket.engine();
     for number in 0..1_500 {
         bucket.put(&format!("later/000/{number:05}"), "junk").await;
-        bucket.put(&format!("ready/default/noop/0/{number:05}"), "junk").await;
+        bucket
+            .put(&format!("ready/default/noop/0/{number:05}"), "junk")
+            .await;
     }
     let delayed = SubmitRequest {
         available: When::InMillis(2_000),
@@ -184,7 +186,10 @@ async fn a_long_task_is_read_about_twice_a_minute_by_the_whole_fleet() {
     let bucket = Bucket::new();
     let workers = fleet(&bucket, Duration::from_hours(1)).await;
     let submitter = bucket.engine();
-    for submitted in submitter.submit_many((0..40).map(|_| request()).collect()).await {
+    for submitted in submitter
+        .submit_many((0..40).map(|_| request()).collect())
+        .await
+    {
         submitted.unwrap();
     }
     bucket.runtime.pass_seconds(120).await;

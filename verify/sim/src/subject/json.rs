@@ -29,16 +29,15 @@ impl Subject for Json {
     }
 
     fn start(&self, seat: &Host) -> Running {
+        let mut config = JsonConfig::default();
+        // The checks run at the end, so nothing may be deleted before.
+        config.finished_keep = Duration::from_hours(24 * 30);
         let engine = BrokerEngine::json(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
             Arc::clone(&seat.runtime),
             seat.client.clone(),
-            JsonConfig {
-                // The checks run at the end, so nothing may be deleted before.
-                finished_keep: Duration::from_hours(24 * 30),
-                ..JsonConfig::default()
-            },
+            config,
         );
         let (expired, tidied) = (engine.clone(), engine.clone());
         Running {
