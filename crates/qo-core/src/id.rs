@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
+use crate::time::Timestamp;
+
 /// A text that is not an identifier.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{text:?} is not a {kind}: expected a UUID such as 550e8400-e29b-41d4-a716-446655440000")]
@@ -86,7 +88,31 @@ uuid_newtype!(
     "operation id"
 );
 
+/// How many bits of an id follow the time: 128 less four for the shard and 44 for the milliseconds since 1970.
+const TIME_SHIFT: u32 = 80;
+
 impl TaskId {
+    /// Creates an id for a task that is submitted now, from 128 random bits of the caller.
+    ///
+    /// The first digit is random: it is the shard. The eleven digits after it are the time in milliseconds. In each shard the ids are thus
+    /// in the order of their creation, and the newest tasks of a bucket can be listed without the others. It is a version 8 UUID. Nothing
+    /// relies on an id having this form, because callers choose their own.
+    pub fn from_time(now: Timestamp, random: u128) -> Self {
+        let millis = u128::from(now.as_millis().unsigned_abs()) & ((1 << 44) - 1);
+        let time_mask = ((1_u128 << 44) - 1) << TIME_SHIFT;
+        let mut bytes = ((random & !time_mask) | (millis << TIME_SHIFT)).to_be_bytes();
+        bytes[6] = (bytes[6] & 0x0f) | 0x80;
+        bytes[8] = (bytes[8] & 0x3f) | 0x80;
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// An id before all ids that [`TaskId::from_time`] creates in a shard from this time on.
+    pub fn first_of(shard: Shard, from: Timestamp) -> Self {
+        let millis = u128::from(from.as_millis().unsigned_abs()) & ((1 << 44) - 1);
+        let bits = (u128::from(shard.index()) << 124) | (millis << TIME_SHIFT);
+        Self(Uuid::from_bytes(bits.to_be_bytes()))
+    }
+
     /// The shard of this task: the first hexadecimal digit of the id.
     pub fn shard(&self) -> Shard {
         Shard(self.0.as_bytes()[0] >> 4)

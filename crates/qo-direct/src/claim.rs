@@ -238,8 +238,15 @@ impl DirectEngine {
             }
             Err(error) => return ClaimOutcome::Failed(error),
         };
-        if stored.task.status != Status::Pending || IndexEntry::of(&stored.task) != entry {
+        if stored.task.status != Status::Pending {
             return self.discard_stale(entry);
+        }
+        if IndexEntry::of(&stored.task) != entry {
+            // A process may have died after it gave the task another due time or priority, before it wrote the new entry.
+            return match self.restore_entry(&stored.task).await {
+                Ok(()) => self.discard_stale(entry),
+                Err(error) => ClaimOutcome::Failed(error),
+            };
         }
         self.claim_stored(stored, request).await
     }

@@ -10,6 +10,9 @@ use super::{DirectConfig, MaintenanceConfig};
 /// The longest allowed interval: one day.
 const INTERVAL_MAX_SECONDS: u64 = 24 * 60 * 60;
 
+/// The longest retention: ten years.
+const RETENTION_MAX_SECONDS: u64 = 10 * 366 * INTERVAL_MAX_SECONDS;
+
 /// Whether workers also run the maintenance, which `QO_NO_MONITOR` turns off.
 pub fn embeds_monitor(vars: &BTreeMap<String, String>) -> Result<bool, ConfigError> {
     Ok(!flag(vars, "QO_NO_MONITOR")?.unwrap_or(false))
@@ -33,6 +36,9 @@ impl MaintenanceConfig {
             sweep_interval: interval("QO_MONITOR_SWEEP_INTERVAL", 0, base.sweep_interval)?,
             sweep_page_size: page_size(vars, "QO_MONITOR_SWEEP_PAGE_SIZE")?
                 .unwrap_or(base.sweep_page_size),
+            retention: number(vars, "QO_MONITOR_RETENTION", 0, RETENTION_MAX_SECONDS)?
+                .filter(|seconds| *seconds > 0)
+                .map(Duration::from_secs),
         })
     }
 }
@@ -108,6 +114,7 @@ mod tests {
             ("QO_MONITOR_WORKER_HEALTH_THRESHOLD", "90"),
             ("QO_MONITOR_SWEEP_INTERVAL", "0"),
             ("QO_MONITOR_SWEEP_PAGE_SIZE", "1"),
+            ("QO_MONITOR_RETENTION", "86400"),
             ("QO_ALLOW_NO_VERSIONING", "1"),
         ]);
         let config = DirectConfig::from_env(DirectConfig::default(), &vars).unwrap();
@@ -123,6 +130,7 @@ mod tests {
                 worker_health_threshold: Duration::from_secs(90),
                 sweep_interval: Duration::ZERO,
                 sweep_page_size: 1,
+                retention: Some(Duration::from_secs(86_400)),
             }
         );
         assert!(allows_no_versioning(&vars).unwrap());

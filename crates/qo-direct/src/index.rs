@@ -39,3 +39,17 @@ pub(super) fn stale_keys(before: &Task, after: &Task, now: Timestamp) -> Vec<Key
         .filter(|key| kept.as_ref() != Some(key))
         .collect()
 }
+
+/// How long a change may be under way, at most.
+const CHANGE_MAX_MS: u64 = 120_000;
+
+/// A lease entry that a finished task gets before it becomes pending again. If the process dies before it writes the ready entry, the lease
+/// reaper finds a pending task behind this entry. It is for a later minute, because the reaper must not find it before the swap.
+pub(super) fn revival_marker(before: &Task, after: &Task, now: Timestamp) -> Option<Key> {
+    let is_revived = before.status.is_terminal() && after.status == Status::Pending;
+    is_revived.then(|| Key::Lease {
+        minute: now.plus_millis(CHANGE_MAX_MS).minute(),
+        id: before.id,
+        attempt: after.attempt,
+    })
+}

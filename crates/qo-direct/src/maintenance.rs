@@ -51,6 +51,8 @@ pub struct MaintenanceConfig {
     pub sweep_interval: Duration,
     /// The page size of the sweeper's LISTs.
     pub sweep_page_size: usize,
+    /// How long the sweeper keeps finished tasks; for ever if absent.
+    pub retention: Option<Duration>,
 }
 
 impl Default for MaintenanceConfig {
@@ -60,6 +62,7 @@ impl Default for MaintenanceConfig {
             worker_health_threshold: Duration::from_mins(1),
             sweep_interval: Duration::from_mins(5),
             sweep_page_size: PAGE_LIMIT_MAX,
+            retention: None,
         }
     }
 }
@@ -215,6 +218,7 @@ impl Maintenance {
         let pace = SweepPace {
             page_size: self.config.sweep_page_size.clamp(1, PAGE_LIMIT_MAX),
             rest,
+            retention: self.config.retention,
         };
         loop {
             let pause = match self.engine.sweep_at(pace).await {

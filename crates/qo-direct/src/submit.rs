@@ -32,7 +32,7 @@ impl DirectEngine {
         &self,
         request: SubmitRequest,
     ) -> Result<Submitted, EngineError> {
-        let id = request.id.unwrap_or_else(|| self.runtime().new_task_id());
+        let id = request.id.unwrap_or_else(|| self.new_task_id());
         let input = qo_engine::payload::place(
             "input",
             &request.input,
@@ -72,10 +72,15 @@ impl DirectEngine {
                 Err(error) => return Err(in_doubt(error)),
             }
             if request.id.is_none() {
-                id = self.runtime().new_task_id();
+                id = self.new_task_id();
             }
         }
         Err(EngineError::Contended { id })
+    }
+
+    /// A new id, by the store's clock: the sweeper finds new tasks by the time in their ids.
+    fn new_task_id(&self) -> TaskId {
+        TaskId::from_time(self.client().now(), self.runtime().random_u128())
     }
 
     /// Creates a task, or finds the existing one.

@@ -72,9 +72,9 @@ pub trait RuntimeExt: Runtime {
         if bound == 0 { 0 } else { self.random() % bound }
     }
 
-    /// A new task id.
+    /// A new task id, by the local clock.
     fn new_task_id(&self) -> TaskId {
-        TaskId::from_random(self.random_u128())
+        TaskId::from_time(self.now(), self.random_u128())
     }
 
     /// A new lease id.

@@ -13,7 +13,7 @@ Examples:
   qo monitor --check-interval 10 --sweep-interval 0
   qo monitor --once --json        one pass, for cron
 
-Environment: QO_MONITOR_CHECK_INTERVAL, QO_MONITOR_WORKER_HEALTH_THRESHOLD, QO_MONITOR_SWEEP_INTERVAL, QO_MONITOR_SWEEP_PAGE_SIZE; flags take precedence.")]
+Environment: QO_MONITOR_CHECK_INTERVAL, QO_MONITOR_WORKER_HEALTH_THRESHOLD, QO_MONITOR_SWEEP_INTERVAL, QO_MONITOR_SWEEP_PAGE_SIZE, QO_MONITOR_RETENTION; flags take precedence.")]
 pub struct MonitorArgs {
     /// Seconds between lease checks [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=INTERVAL_MAX_SECONDS))]

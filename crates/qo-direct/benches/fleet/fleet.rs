@@ -113,7 +113,7 @@ impl Fleet {
     /// Stores a pending task as a submitter that dies before it writes the entry.
     pub(crate) async fn submit_without_entry(&self, engine: &DirectEngine) {
         let now = engine.now();
-        let id = qo_core::TaskId::from_random(self.runtime.random_u128());
+        let id = qo_core::TaskId::from_time(now, self.runtime.random_u128());
         let input = qo_core::Payload::Inline(Json::null());
         let submission = request(task_type(0)).into_submission(id, input, now);
         let op = self.runtime.new_op_id();

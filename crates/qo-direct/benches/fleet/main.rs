@@ -35,10 +35,7 @@ const SCENARIOS: [(&str, &str); 9] = [
         "own",
         "100 idle workers with 20 types and a trickle that they serve",
     ),
-    (
-        "million",
-        "a million pending tasks: 1, 100 and 1,000 workers",
-    ),
+    ("million", "a million pending tasks: 100 and 1,000 workers"),
     (
         "history",
         "ten million finished tasks: how soon a task without an entry is found",

@@ -30,6 +30,12 @@ const EXPIRING_MAX: usize = 500;
 const SEEN_AFTER_MS: u64 = 600_000;
 /// How many old records, and how many entries, a pass that tidies reads.
 const READS_MAX: u64 = 2_000;
+/// The number of LISTs of a check of the newest tasks, one per shard. A pass with fewer needs no such check.
+const RECENT_LISTS: u64 = 16;
+/// How far a check of the newest tasks reaches back before the last one, whose last minute was left to this one.
+const RECENT_OVERLAP_MS: u64 = 180_000;
+/// How far the first check of the newest tasks reaches back.
+const RECENT_FIRST_MS: u64 = 3_600_000;
 /// The minimum number of parts in which the old records are read. Each pass that tidies reads one part, so that all are read once a
 /// day.
 const PARTS_MIN: u64 = 24;
@@ -84,9 +90,36 @@ pub(super) struct SweepRecord {
     /// Whether an object could not be read, so that the next pass must check it again.
     pub(super) missed: bool,
     expiring: Vec<ExpiringTask>,
+    /// When the newest tasks were last checked.
+    recent_checked_at: Option<Timestamp>,
 }
 
 impl SweepRecord {
+    /// From which time on new tasks must be checked now, apart from the pass: `None` if the pass comes to them soon enough.
+    pub(super) fn recent_from(
+        &self,
+        now: Timestamp,
+        pages: usize,
+        rest_ms: u64,
+    ) -> Option<Timestamp> {
+        let tasks = self.tasks.max(self.last_tasks);
+        let is_small = tasks <= (pages as u64).saturating_mul(RECENT_LISTS);
+        let is_tidying = !matches!(self.phase, SweepPhase::Rest | SweepPhase::Tasks);
+        if is_small && !is_tidying {
+            return None;
+        }
+        match self.recent_checked_at {
+            Some(at) if now < at.plus_millis(rest_ms) => None,
+            Some(at) => Some(at.minus_millis(RECENT_OVERLAP_MS)),
+            None => Some(now.minus_millis(RECENT_FIRST_MS)),
+        }
+    }
+
+    /// Records that the tasks created before `now` were checked.
+    pub(super) fn set_recent_checked(&mut self, now: Timestamp) {
+        self.recent_checked_at = Some(now);
+    }
+
     /// Begins a pass.
     pub(super) fn begin(&mut self, now: Timestamp) {
         self.phase = SweepPhase::Tasks;

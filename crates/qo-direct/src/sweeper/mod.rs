@@ -42,6 +42,8 @@ pub(super) mod fuzz;
 mod orphans;
 mod quarantine;
 mod ready_index;
+mod recent;
+mod retention;
 mod tasks;
 
 use std::collections::BTreeSet;
@@ -95,6 +97,8 @@ pub struct SweepReport {
     pub stale: usize,
     /// Deleted payloads that no task referred to.
     pub orphans: usize,
+    /// Finished tasks that were purged because their retention time has passed.
+    pub purged: usize,
     /// Records that were moved to `quarantine/`.
     pub quarantined: usize,
     /// Objects that could not be read or written because the store failed; checked again in the next pass.
@@ -113,6 +117,7 @@ impl SweepReport {
             expired: 0,
             stale: 0,
             orphans: 0,
+            purged: 0,
             quarantined: 0,
             failed: 0,
             left: 0,
@@ -127,6 +132,8 @@ pub(super) struct SweepPace {
     pub(super) page_size: usize,
     /// The minimum time from the start of a pass to the start of the next.
     pub(super) rest: Duration,
+    /// How long finished tasks are kept; for ever if absent.
+    pub(super) retention: Option<Duration>,
 }
 
 impl Default for SweepPace {
@@ -134,6 +141,7 @@ impl Default for SweepPace {
         Self {
             page_size: PAGE_LIMIT_MAX,
             rest: Duration::ZERO,
+            retention: None,
         }
     }
 }
@@ -203,9 +211,16 @@ impl DirectEngine {
             record.begin(self.client().now());
         }
         self.expire_due(record, &mut report).await;
+        let rest_ms = u64::try_from(pace.rest.as_millis()).unwrap_or(u64::MAX);
+        let now = self.client().now();
+        if let Some(from) = record.recent_from(now, pace.page_size, rest_ms) {
+            self.sweep_recent(from, now, record, &mut state.checked, &mut report)
+                .await;
+        }
+        report.listed = 0;
         for _ in 0..STEP_LISTS_MAX {
             if let Err(error) = self
-                .sweep_page(record, &mut state.checked, pace.page_size, &mut report)
+                .sweep_page(record, &mut state.checked, pace, &mut report)
                 .await
             {
                 if record.phase == SweepPhase::Tasks {
@@ -279,9 +294,10 @@ impl DirectEngine {
         &self,
         record: &mut SweepRecord,
         checked: &mut CheckedRecords,
-        page_size: usize,
+        pace: SweepPace,
         report: &mut SweepReport,
     ) -> Result<(), EngineError> {
+        let page_size = pace.page_size;
         let after = record.after.clone();
         let prefix = match record.phase {
             SweepPhase::Rest => return Ok(()),
@@ -306,6 +322,9 @@ impl DirectEngine {
             SweepPhase::Tasks => {
                 self.sweep_tasks(&page.entries, record, checked, report)
                     .await;
+                if let Some(retention) = pace.retention {
+                    self.purge_old(&page.entries, retention, report).await;
+                }
             }
             SweepPhase::Data => self.sweep_payloads(&page.entries, record, report).await,
             _ => self.sweep_entries(&page.entries, record, report).await,

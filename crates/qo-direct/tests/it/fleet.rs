@@ -201,6 +201,79 @@ async fn a_long_task_is_read_about_twice_a_minute_by_the_whole_fleet() {
     drop(workers);
 }
 
+/// Maintenance whose passes are as slow as those over millions of tasks.
+fn slow_sweeps() -> MaintenanceConfig {
+    let mut config = MaintenanceConfig::default();
+    config.sweep_page_size = 1;
+    config
+}
+
+async fn finish(engine: &DirectEngine, count: usize) {
+    for submitted in engine
+        .submit_many((0..count).map(|_| request()).collect())
+        .await
+    {
+        submitted.unwrap();
+    }
+    let claiming = ClaimRequest {
+        max: count,
+        ..ClaimRequest::new("w".parse().unwrap(), vec!["noop".parse().unwrap()])
+    };
+    let mut finished = 0;
+    while finished < count {
+        for task in engine.claim(&claiming).await.unwrap() {
+            let lease = task.lease_id.unwrap();
+            engine.complete(task.id, lease, None).await.unwrap();
+            finished += 1;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_task_without_an_entry_is_found_in_ten_minutes_behind_a_long_history() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    finish(&engine, 1_000).await;
+    engine.close().await;
+    let maintenance = Maintenance::spawn(engine.clone(), slow_sweeps());
+    bucket.runtime.pass_seconds(1_000).await;
+    for _ in 0..3 {
+        let id = engine.submit(request()).await.unwrap().task.id;
+        bucket.delete_all(READY_PREFIX).await;
+        let claiming = ClaimRequest {
+            wait_ms: 600_000,
+            ..ClaimRequest::new("w".parse().unwrap(), vec!["noop".parse().unwrap()])
+        };
+        let claimed = bucket.engine().claim(&claiming).await.unwrap();
+        assert_eq!(claimed.first().map(|task| task.id), Some(id));
+        let lease = claimed[0].lease_id.unwrap();
+        engine.complete(id, lease, None).await.unwrap();
+    }
+    maintenance.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn finished_tasks_are_purged_after_the_retention_time() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    finish(&engine, 700).await;
+    engine.close().await;
+    let pending = engine.submit(request()).await.unwrap().task.id;
+    let mut config = MaintenanceConfig::default();
+    config.retention = Some(Duration::from_hours(1));
+    let maintenance = Maintenance::spawn(engine.clone(), config);
+    bucket.runtime.pass_seconds(3_000).await;
+    assert_eq!(bucket.keys("tasks").await.len(), 701);
+    // A step purges 500 of them.
+    bucket.runtime.pass_seconds(901).await;
+    let left = bucket.keys("tasks").await.len();
+    assert!((1..=201).contains(&left), "{left}");
+    bucket.runtime.pass_seconds(900).await;
+    let key = Key::Task(pending).to_string();
+    assert_eq!(bucket.keys("tasks").await, [key]);
+    maintenance.stop().await;
+}
+
 /// A store whose writes of hints never return.
 #[derive(Debug)]
 struct HangingHints(Arc<dyn ObjectStore>);
