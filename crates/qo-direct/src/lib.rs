@@ -52,6 +52,7 @@ mod signal;
 mod stats;
 mod submit;
 mod sweeper;
+mod task_counts;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -84,6 +85,7 @@ use self::scan::TaskScans;
 use self::scheduled::Scheduled;
 use self::signal::Signal;
 use self::sweeper::Sweeper;
+use self::task_counts::TaskCounts;
 
 /// The maximum number of cached claims.
 const CLAIM_CACHE_MAX: usize = 10_000;
@@ -108,6 +110,7 @@ struct EngineShared {
     lease_reaper: LeaseReaper,
     peers: Peers,
     paused_queues: PausedQueues,
+    task_counts: TaskCounts,
     scans: TaskScans,
     signal: Signal,
     sweeper: Sweeper,
@@ -140,6 +143,7 @@ impl DirectEngine {
                 lease_reaper: LeaseReaper::default(),
                 peers: Peers::default(),
                 paused_queues: PausedQueues::default(),
+                task_counts: TaskCounts::default(),
                 scans: TaskScans::default(),
                 sweeper: Sweeper::default(),
                 watchers: Watchers::default(),
