@@ -7,6 +7,7 @@ use std::io;
 
 use qo::{EngineError, Error, ErrorKind, Rejection, StoreError};
 use qo_store::open::{CheckError, OpenError};
+use qo_store::probe::ProbeError;
 use serde::Serialize;
 
 /// A failure of a command.
@@ -197,6 +198,9 @@ fn hint(error: &Error) -> Option<String> {
         }
         Error::Open(OpenError::NotAUrl | OpenError::UnknownScheme { .. }) => {
             "`qo config` shows where the store URL comes from"
+        }
+        Error::Probe(ProbeError::Denied { .. }) => {
+            "docs/guides/buckets.md lists the permissions that qo needs"
         }
         Error::Probe(_) => "`qo doctor` shows what the probe found",
         Error::Setting(_) => "unset the variable, or set it to one of these values",

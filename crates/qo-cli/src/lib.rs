@@ -91,7 +91,10 @@ pub fn run(words: impl IntoIterator<Item = OsString>, environment: Environment, 
     let mut session = Session::new(environment, settings, screen);
     let result = runtime.block_on(async {
         let result = commands::run(command, &mut session).await;
-        session.close().await;
+        // A command that was stopped at once waits for nothing.
+        if !matches!(&result, Err(failure) if failure.kind == FailureKind::Interrupted) {
+            session.close().await;
+        }
         result
     });
     // Background work must not keep the process running.

@@ -12,6 +12,7 @@ use crate::connection;
 use crate::environment::Environment;
 use crate::failure::{Failure, FailureKind};
 use crate::output::Screen;
+use crate::signals::close_in_time;
 
 /// One run of the command.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl Session {
         if let Some(queue) = self.queue.take()
             && queue.direct_engine().is_none()
         {
-            queue.close().await;
+            close_in_time(self.runtime.as_ref(), queue.close()).await;
         }
     }
 

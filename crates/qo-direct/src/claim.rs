@@ -35,24 +35,51 @@ pub(super) enum ClaimOutcome {
     Failed(EngineError),
 }
 
+/// Receives the tasks of a claim as they are claimed.
+pub(super) struct ClaimSink<'a> {
+    count: usize,
+    each: &'a mut (dyn FnMut(Task) + Send),
+}
+
+impl<'a> ClaimSink<'a> {
+    pub(super) fn new(each: &'a mut (dyn FnMut(Task) + Send)) -> Self {
+        Self { count: 0, each }
+    }
+
+    /// The number of tasks so far.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn push(&mut self, task: Task) {
+        self.count += 1;
+        (self.each)(task);
+    }
+}
+
 impl DirectEngine {
     pub(super) async fn claim_waiting(
         &self,
         request: &ClaimRequest,
-    ) -> Result<Vec<Task>, EngineError> {
-        let claimed = self.claim_until(request).await?;
-        if claimed.is_empty() && request.max > 0 && !request.queues.is_empty() {
+        sink: &mut ClaimSink<'_>,
+    ) -> Result<(), EngineError> {
+        self.claim_until(request, sink).await?;
+        if sink.count() == 0 && request.max > 0 && !request.queues.is_empty() {
             let paused = self.paused().await?;
             if request.queues.iter().all(|queue| paused.contains(queue)) {
                 let queues = request.queues.clone();
                 return Err(EngineError::QueuePaused { queues });
             }
         }
-        Ok(claimed)
+        Ok(())
     }
 
     /// Claims ready tasks, or waits until some become ready or the wait time of the request ends.
-    async fn claim_until(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
+    async fn claim_until(
+        &self,
+        request: &ClaimRequest,
+        sink: &mut ClaimSink<'_>,
+    ) -> Result<(), EngineError> {
         let lease_ms = request.lease_ms.unwrap_or(self.config().lease_ms);
         if !(1..=LEASE_MAX_MS).contains(&lease_ms) {
             return Err(Rejection::OutOfBounds {
@@ -62,23 +89,23 @@ impl DirectEngine {
             .into());
         }
         if request.max == 0 {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let deadline = self.runtime().monotonic() + Duration::from_millis(request.wait_ms);
         loop {
             let epoch = self.shared.signal.epoch();
-            let (claimed, next_check) = self.claim_now(request).await?;
+            let next_check = self.claim_now(request, sink).await?;
             let left = deadline.saturating_sub(self.runtime().monotonic());
-            if !claimed.is_empty() {
-                return Ok(claimed);
+            if sink.count() > 0 {
+                return Ok(());
             }
             if left.is_zero() {
                 // A caller that never waits would otherwise see tasks of other submitters only after the fallback interval.
                 self.shared.signal.poll().await;
-                if self.shared.signal.epoch() == epoch {
-                    return Ok(claimed);
+                if self.shared.signal.epoch() != epoch {
+                    self.claim_now(request, sink).await?;
                 }
-                return Ok(self.claim_now(request).await?.0);
+                return Ok(());
             }
             let due_in = next_check.map(|due| due.since(self.client().now()));
             let limit = left.min(due_in.unwrap_or(left).max(Duration::from_millis(1)));
@@ -86,66 +113,64 @@ impl DirectEngine {
         }
     }
 
-    /// Claims tasks without waiting. Also returns when the next check may find more, without any signal.
+    /// Claims tasks without waiting. Returns when the next check may find more, without any signal.
     async fn claim_now(
         &self,
         request: &ClaimRequest,
-    ) -> Result<(Vec<Task>, Option<Timestamp>), EngineError> {
+        sink: &mut ClaimSink<'_>,
+    ) -> Result<Option<Timestamp>, EngineError> {
         let mode = self.config().index_mode;
         if mode == IndexMode::LogScan {
-            let claimed = self.claim_by_scan(request).await?;
+            self.claim_by_scan(request, sink).await?;
             let idle = self.scan_idle_time(request).await;
             let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
-            return Ok((claimed, Some(self.client().now().plus_millis(idle_ms))));
+            return Ok(Some(self.client().now().plus_millis(idle_ms)));
         }
-        let (claimed, next_check) = self.claim_by_index(request).await?;
+        let next_check = self.claim_by_index(request, sink).await?;
         if mode == IndexMode::Hybrid
-            && claimed.is_empty()
+            && sink.count() == 0
             && self.is_fallback_scan_due(request).await
         {
-            return Ok((self.claim_by_scan(request).await?, next_check));
+            self.claim_by_scan(request, sink).await?;
         }
-        Ok((claimed, next_check))
+        Ok(next_check)
     }
 
     async fn claim_by_index(
         &self,
         request: &ClaimRequest,
-    ) -> Result<(Vec<Task>, Option<Timestamp>), EngineError> {
+        sink: &mut ClaimSink<'_>,
+    ) -> Result<Option<Timestamp>, EngineError> {
         self.promote_due().await?;
         let max = request.max.min(CLAIM_MAX_TASKS);
         let shards: Arc<[Shard]> = request.shards.clone().into();
         let names = self.ready_list_names(request, &shards).await?;
         self.skip_empty_lists(&names).await;
-        let mut claimed = Vec::new();
-        for round in 0..ROUNDS_MAX {
+        for _ in 0..ROUNDS_MAX {
             let candidates = self
-                .take_candidates(&names, request, max - claimed.len())
+                .take_candidates(&names, request, max - sink.count())
                 .await?;
-            if candidates.is_empty() || round + 1 == ROUNDS_MAX {
+            if candidates.is_empty() {
                 // Two events come without a signal: a task becomes due, or a task reserved for another worker may be stolen.
                 let next = [self.next_promotion(), self.next_relist(&names)];
-                return Ok((claimed, next.into_iter().flatten().min()));
+                return Ok(next.into_iter().flatten().min());
             }
             self.announce_claims();
             let shards = &shards;
-            let outcomes: Vec<(ReadyListName, ClaimOutcome)> =
-                futures_util::stream::iter(candidates)
-                    .map(|entry| async move {
-                        let name = ReadyListName {
-                            queue: entry.queue.clone(),
-                            task_type: entry.task_type.clone(),
-                            shards: Arc::clone(shards),
-                        };
-                        (name, self.try_claim(entry, request).await)
-                    })
-                    .buffer_unordered(self.config().concurrency)
-                    .collect()
-                    .await;
+            let mut outcomes = futures_util::stream::iter(candidates)
+                .map(|entry| async move {
+                    let name = ReadyListName {
+                        queue: entry.queue.clone(),
+                        task_type: entry.task_type.clone(),
+                        shards: Arc::clone(shards),
+                    };
+                    (name, self.try_claim(entry, request).await)
+                })
+                .buffer_unordered(self.config().concurrency);
             let mut failure = None;
-            for (name, outcome) in outcomes {
+            while let Some((name, outcome)) = outcomes.next().await {
                 match outcome {
-                    ClaimOutcome::Claimed(task) => claimed.push(*task),
+                    ClaimOutcome::Claimed(task) => sink.push(*task),
                     ClaimOutcome::Unavailable => {}
                     ClaimOutcome::NotDue(at) => self.relist_at(&name, at),
                     ClaimOutcome::Failed(error) => {
@@ -154,16 +179,16 @@ impl DirectEngine {
                     }
                 }
             }
-            claimed.sort_by_key(|task| (task.priority, task.available_at));
             match failure {
-                // Claimed tasks are running and must be returned, even if other claims failed.
-                Some(error) if claimed.is_empty() => return Err(error),
-                Some(_) => return Ok((claimed, None)),
-                None if claimed.len() >= max => return Ok((claimed, None)),
+                // Tasks that were claimed before are running, so the claim has not failed.
+                Some(error) if sink.count() == 0 => return Err(error),
+                Some(_) => return Ok(None),
+                None if sink.count() >= max => return Ok(None),
                 None => {}
             }
         }
-        Ok((claimed, None))
+        // The cache may hold more candidates, so the next look follows at once.
+        Ok(Some(self.client().now()))
     }
 
     /// Takes candidates from all ready lists, most urgent first.

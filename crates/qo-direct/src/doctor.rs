@@ -142,7 +142,7 @@ impl DoctorRun<'_> {
 
     async fn reachable(&self) -> DoctorCheck {
         const NAME: &str = "reachable";
-        match qo_store::check(self.store).await {
+        match qo_store::check(self.store, self.runtime).await {
             Ok(()) => DoctorCheck::new(
                 NAME,
                 Health::Ok,

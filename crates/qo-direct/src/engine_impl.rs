@@ -13,6 +13,7 @@ use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
 
 use super::DirectEngine;
+use super::claim::ClaimSink;
 
 #[async_trait]
 impl Engine for DirectEngine {
@@ -32,7 +33,19 @@ impl Engine for DirectEngine {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
-        self.claim_waiting(request).await
+        let mut claimed = Vec::new();
+        self.claim_each(request, &mut |task| claimed.push(task))
+            .await?;
+        claimed.sort_by_key(|task| (task.priority, task.available_at));
+        Ok(claimed)
+    }
+
+    async fn claim_each(
+        &self,
+        request: &ClaimRequest,
+        each: &mut (dyn FnMut(Task) + Send),
+    ) -> Result<(), EngineError> {
+        self.claim_waiting(request, &mut ClaimSink::new(each)).await
     }
 
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
@@ -80,6 +93,10 @@ impl Engine for DirectEngine {
 
     async fn stats(&self) -> Result<Stats, EngineError> {
         self.count().await
+    }
+
+    async fn stats_within(&self, reads_max: usize) -> Result<Stats, EngineError> {
+        self.count_within(reads_max).await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {

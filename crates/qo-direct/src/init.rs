@@ -81,6 +81,9 @@ pub enum InitOutcome {
     Unsupported,
     /// The step failed.
     Refused,
+    /// The step failed because the credentials lack a permission.
+    #[serde(rename = "refused")]
+    Denied,
 }
 
 /// One step of the preparation.
@@ -108,7 +111,7 @@ impl InitReport {
     /// Whether the bucket is usable: no step failed. qo works without settings that a store does not support.
     pub fn is_ready(&self) -> bool {
         let mut steps = self.steps.iter();
-        steps.all(|step| step.outcome != InitOutcome::Refused)
+        steps.all(|step| !matches!(step.outcome, InitOutcome::Refused | InitOutcome::Denied))
     }
 
     fn add(&mut self, name: &'static str, (outcome, detail): StepResult) {
@@ -131,7 +134,7 @@ impl fmt::Display for InitReport {
                 InitOutcome::WouldDo => "would do",
                 InitOutcome::Skipped => "skipped",
                 InitOutcome::Unsupported => "unsupported",
-                InitOutcome::Refused => "REFUSED",
+                InitOutcome::Refused | InitOutcome::Denied => "REFUSED",
             };
             writeln!(f, "  {outcome:<12} {:<11} {}", step.name, step.detail)?;
         }
@@ -152,7 +155,7 @@ pub async fn init(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -
         store: store.description.clone(),
         steps: Vec::new(),
     };
-    if let Err(error) = qo_store::check(store).await {
+    if let Err(error) = qo_store::check(store, runtime).await {
         report.add(
             "reachable",
             step_result(InitOutcome::Refused, error.to_string()),
@@ -163,7 +166,7 @@ pub async fn init(store: &Store, runtime: &dyn Runtime, options: &InitOptions) -
     report.add("reachable", reached);
 
     let trusted = ensure_trusted(store, runtime, options).await;
-    let is_trusted = trusted.0 != InitOutcome::Refused;
+    let is_trusted = !matches!(trusted.0, InitOutcome::Refused | InitOutcome::Denied);
     report.add("trusted", trusted);
     if !is_trusted {
         return report;
@@ -214,6 +217,9 @@ async fn ensure_trusted(store: &Store, runtime: &dyn Runtime, options: &InitOpti
                 InitOutcome::Done
             };
             step_result(outcome, describe_races(&verdict))
+        }
+        Err(error @ ProbeError::Denied { .. }) => {
+            step_result(InitOutcome::Denied, error.to_string())
         }
         Err(error) => step_result(InitOutcome::Refused, error.to_string()),
     }

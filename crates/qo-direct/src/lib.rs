@@ -56,6 +56,7 @@ mod signal_record;
 mod stats;
 mod submit;
 mod sweeper;
+mod task_counts;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -90,6 +91,7 @@ use self::scan::TaskScans;
 use self::scheduled::Scheduled;
 use self::signal::Signal;
 use self::sweeper::Sweeper;
+use self::task_counts::TaskCounts;
 
 /// The maximum number of cached claims.
 const CLAIM_CACHE_MAX: usize = 10_000;
@@ -116,6 +118,7 @@ struct EngineShared {
     names: Names,
     peers: Peers,
     paused_queues: PausedQueues,
+    task_counts: TaskCounts,
     scans: TaskScans,
     signal: Signal,
     sweeper: Sweeper,
@@ -150,6 +153,7 @@ impl DirectEngine {
                 names: Names::default(),
                 peers: Peers::default(),
                 paused_queues: PausedQueues::default(),
+                task_counts: TaskCounts::default(),
                 scans: TaskScans::default(),
                 sweeper: Sweeper::default(),
                 watchers: Watchers::default(),

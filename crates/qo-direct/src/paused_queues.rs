@@ -1,4 +1,7 @@
 //! The paused queues: one small object, changed by compare-and-swap and read by workers after a signal of its topic.
+//!
+//! A damaged object must not stop the claims of all queues. A process then goes on with the queues that it last read as paused, or
+//! with none, and warns; the next pause or resume replaces the object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -81,7 +84,15 @@ impl DirectEngine {
         match result {
             Ok(None) => {}
             Ok(Some(object)) => {
-                cache.paused = decode(&object)?.paused.into_keys().collect();
+                match decode(&object) {
+                    Ok(record) => cache.paused = record.paused.into_keys().collect(),
+                    // The tag is kept, so that the warning is not repeated until the object changes.
+                    Err(error) => tracing::warn!(
+                        %error,
+                        paused = ?cache.paused,
+                        "cannot tell which queues are paused; pause or resume a queue to repair the record"
+                    ),
+                }
                 cache.tag = Some(object.tag);
             }
             Err(StoreError::NotFound { .. }) => {
@@ -108,12 +119,19 @@ impl DirectEngine {
     ) -> Result<(), EngineError> {
         let op = self.runtime().new_op_id();
         for _ in 0..TRIES_MAX {
-            let (mut record, tag) = match self.client().get(QUEUES_KEY).await {
-                Ok(object) => (decode(&object)?, Some(object.tag)),
-                Err(StoreError::NotFound { .. }) => (QueuesRecord::default(), None),
+            let (mut record, tag, is_damaged) = match self.client().get(QUEUES_KEY).await {
+                Ok(object) => {
+                    let decoded = decode(&object);
+                    if let Err(error) = &decoded {
+                        tracing::warn!(%error, "replacing a damaged record of the paused queues");
+                    }
+                    let is_damaged = decoded.is_err();
+                    (decoded.unwrap_or_default(), Some(object.tag), is_damaged)
+                }
+                Err(StoreError::NotFound { .. }) => (QueuesRecord::default(), None, false),
                 Err(error) => return Err(error.into()),
             };
-            if record.paused.contains_key(queue) == paused {
+            if !is_damaged && record.paused.contains_key(queue) == paused {
                 // The process that made the change may have failed to write the signal.
                 self.shared.signal.touch(QUEUES, 1);
                 return Ok(());

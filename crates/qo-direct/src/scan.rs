@@ -22,7 +22,7 @@ use qo_engine::api::ClaimRequest;
 use qo_store::StoreError;
 use qo_store::runtime::RuntimeExt;
 
-use super::claim::ClaimOutcome;
+use super::claim::{ClaimOutcome, ClaimSink};
 use super::{DirectEngine, StoredTask, lock};
 
 /// The maximum number of scans. At the limit all are dropped.
@@ -85,14 +85,14 @@ impl DirectEngine {
     pub(super) async fn claim_by_scan(
         &self,
         request: &ClaimRequest,
-    ) -> Result<Vec<Task>, EngineError> {
+        sink: &mut ClaimSink<'_>,
+    ) -> Result<(), EngineError> {
         let max = request.max.min(CLAIM_MAX_TASKS);
         let scan = self.shared.scans.scan(request);
         let paused = self.paused().await?;
-        let mut claimed = Vec::new();
         let mut failure = None;
         let mut has_scanned = false;
-        while claimed.len() < max && failure.is_none() {
+        while sink.count() < max && failure.is_none() {
             let candidates = {
                 let mut scan = scan.lock().await;
                 if scan.candidates.is_empty() {
@@ -102,18 +102,16 @@ impl DirectEngine {
                     has_scanned = true;
                     failure = self.scan_page(&mut scan, request, &paused).await?;
                 }
-                let count = (max - claimed.len()).min(scan.candidates.len());
+                let count = (max - sink.count()).min(scan.candidates.len());
                 scan.candidates.drain(..count).collect::<Vec<_>>()
             };
             let paused = &paused;
-            let outcomes: Vec<ClaimOutcome> = futures_util::stream::iter(candidates)
+            let mut outcomes = futures_util::stream::iter(candidates)
                 .map(|(stored, read_at)| self.claim_candidate(stored, read_at, request, paused))
-                .buffer_unordered(self.config().concurrency)
-                .collect()
-                .await;
-            for outcome in outcomes {
+                .buffer_unordered(self.config().concurrency);
+            while let Some(outcome) = outcomes.next().await {
                 match outcome {
-                    ClaimOutcome::Claimed(task) => claimed.push(*task),
+                    ClaimOutcome::Claimed(task) => sink.push(*task),
                     // The next pass finds tasks that are not due yet.
                     ClaimOutcome::Unavailable | ClaimOutcome::NotDue(_) => {}
                     ClaimOutcome::Failed(error) => failure = Some(error),
@@ -121,9 +119,9 @@ impl DirectEngine {
             }
         }
         match failure {
-            // Claimed tasks are running and must be returned, even if other claims failed.
-            Some(error) if claimed.is_empty() => Err(error),
-            _ => Ok(claimed),
+            // Tasks that were claimed before are running, so the claim has not failed.
+            Some(error) if sink.count() == 0 => Err(error),
+            _ => Ok(()),
         }
     }
 

@@ -41,6 +41,17 @@ pub trait Engine: Debug + Send + Sync + 'static {
     /// [`EngineError::QueuePaused`] if all requested queues are still paused when the wait ends.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError>;
 
+    /// Claims like [`Engine::claim`], and passes each task to `each` as soon as it is claimed, in no particular order. So one slow
+    /// claim does not delay the tasks claimed with it. Fails only if it has passed no task.
+    async fn claim_each(
+        &self,
+        request: &ClaimRequest,
+        each: &mut (dyn FnMut(Task) + Send),
+    ) -> Result<(), EngineError> {
+        self.claim(request).await?.into_iter().for_each(each);
+        Ok(())
+    }
+
     /// Performs an operation on one task and returns the updated task.
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError>;
 
@@ -85,6 +96,12 @@ pub trait Engine: Debug + Send + Sync + 'static {
 
     /// Counts tasks by queue, type and status.
     async fn stats(&self) -> Result<Stats, EngineError>;
+
+    /// Counts tasks like [`Engine::stats`], for callers that count often: it reads at most `reads_max` tasks from the store, and
+    /// uses what it knows of the others. Counts that are not complete are marked as partial.
+    async fn stats_within(&self, _reads_max: usize) -> Result<Stats, EngineError> {
+        self.stats().await
+    }
 
     /// Lists the registered workers.
     async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError>;

@@ -12,6 +12,7 @@ use crate::config::{CountsFn, Limits, ServerConfig};
 use crate::events::Events;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
+use crate::response_room::ResponseRoom;
 use crate::routes::health::HealthCache;
 use crate::tokens::{Guard, TokenSource};
 
@@ -29,6 +30,7 @@ pub(crate) struct AppState {
     pub(crate) metrics: Metrics,
     /// The bytes that request bodies may still take.
     pub(crate) body_room: Arc<Semaphore>,
+    pub(crate) response_room: ResponseRoom,
     pub(crate) listeners: Arc<Semaphore>,
     pub(crate) connection_room: Arc<Semaphore>,
     pub(crate) health_cache: HealthCache,
@@ -56,6 +58,7 @@ impl App {
             events: Events::default(),
             metrics: Metrics::default(),
             body_room: Arc::new(Semaphore::new(room)),
+            response_room: ResponseRoom::new(limits.responses_max_bytes),
             listeners: Arc::new(Semaphore::new(limits.listeners_max)),
             connection_room: Arc::new(Semaphore::new(limits.connections_max)),
             health_cache: HealthCache::default(),

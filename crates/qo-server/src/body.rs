@@ -1,10 +1,15 @@
 //! Extracts bodies, path parameters and queries. Each has limits, and a violation is reported as a problem.
 //!
 //! A body is read only after the request was authorized. It has three limits: its own size, the memory that all bodies share, and
-//! time, both for each chunk and for the whole body.
+//! time, both for each chunk and for the whole body. Its share of the memory is taken until the request has ended ([`BodyRoom`]),
+//! because the values that were parsed from it live as long. Arrays are bounded while they are parsed, so that a body cannot take
+//! many times its size.
 
-use std::fmt::Display;
+use std::cell::Cell;
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -12,18 +17,58 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
-use qo_remote::wire::Condition;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use qo::WorkerInfo;
+use qo_remote::wire::operation::{
+    CancelBody, CompleteBody, FailBody, ProgressBody, ReleaseBody, RenewBody, SnoozeBody,
+};
+use qo_remote::wire::{BulkBody, ClaimBody, Condition};
+use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
 use crate::response::ApiError;
 
-/// The text of a JSON body, and its share of the memory for bodies.
+/// The largest body without a payload. Its lists have bounded lengths, and its texts bounded sizes.
+const SMALL_BODY_MAX_BYTES: usize = 1024 * 1024;
+
+/// The share of a request in the memory for bodies. The middleware holds it until the request has ended.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BodyRoom(Arc<Mutex<Vec<OwnedSemaphorePermit>>>);
+
+impl BodyRoom {
+    fn take(&self, permit: OwnedSemaphorePermit) {
+        let mut permits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match permits.first_mut() {
+            Some(all) => all.merge(permit),
+            None => permits.push(permit),
+        }
+    }
+}
+
+/// A JSON body with one value.
+pub(crate) trait RequestBody: DeserializeOwned {
+    /// Its maximum size, unless the server's own limit is smaller.
+    const MAX_BYTES: usize = SMALL_BODY_MAX_BYTES;
+}
+
+impl RequestBody for BulkBody {}
+impl RequestBody for CancelBody {}
+impl RequestBody for ClaimBody {}
+/// It has an output.
+impl RequestBody for CompleteBody {
+    const MAX_BYTES: usize = usize::MAX;
+}
+impl RequestBody for FailBody {}
+impl RequestBody for ProgressBody {}
+impl RequestBody for ReleaseBody {}
+impl RequestBody for RenewBody {}
+impl RequestBody for SnoozeBody {}
+impl RequestBody for WorkerInfo {}
+
+/// The text of a JSON body.
 pub(crate) struct JsonText {
     pub(crate) bytes: Bytes,
-    _room: Vec<OwnedSemaphorePermit>,
 }
 
 impl JsonText {
@@ -32,9 +77,28 @@ impl JsonText {
         parse(&self.bytes)
     }
 
-    /// Parses it as a value that may borrow from it.
-    pub(crate) fn borrow<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ApiError> {
-        parse(&self.bytes)
+    /// Parses it as an array of at most `max` items. The rest of a longer array is not read.
+    pub(crate) fn parse_array<'a, T: Deserialize<'a>>(
+        &'a self,
+        max: usize,
+    ) -> Result<Vec<T>, ArrayError> {
+        let is_too_long = Cell::new(false);
+        let items = Items {
+            max,
+            is_too_long: &is_too_long,
+            item: PhantomData,
+        };
+        let mut deserializer = serde_json::Deserializer::from_slice(&self.bytes);
+        let parsed = items
+            .deserialize(&mut deserializer)
+            .and_then(|items| deserializer.end().map(|()| items));
+        parsed.map_err(|error| {
+            if is_too_long.get() {
+                ArrayError::TooLong
+            } else {
+                ArrayError::Invalid(invalid(&error))
+            }
+        })
     }
 
     /// Whether it is an array.
@@ -46,8 +110,55 @@ impl JsonText {
 
 /// Parses JSON, or reports the position of the error.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(text)
-        .map_err(|error| ApiError::new(Condition::BadBody, format!("the body is invalid: {error}")))
+    serde_json::from_slice(text).map_err(|error| invalid(&error))
+}
+
+fn invalid(error: &serde_json::Error) -> ApiError {
+    ApiError::new(Condition::BadBody, format!("the body is invalid: {error}"))
+}
+
+/// Why a body is not an array of at most so many items.
+pub(crate) enum ArrayError {
+    TooLong,
+    Invalid(ApiError),
+}
+
+/// Parses an array, up to its first item too many.
+struct Items<'a, T> {
+    max: usize,
+    is_too_long: &'a Cell<bool>,
+    item: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Items<'_, T> {
+    type Value = Vec<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<T>, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<'_, T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Vec<T>, A::Error> {
+        let mut items = Vec::new();
+        while items.len() < self.max {
+            match array.next_element()? {
+                Some(item) => items.push(item),
+                None => return Ok(items),
+            }
+        }
+        if array.next_element::<IgnoredAny>()?.is_some() {
+            self.is_too_long.set(true);
+            return Err(A::Error::custom("the array is too long"));
+        }
+        Ok(items)
+    }
 }
 
 impl FromRequest<App> for JsonText {
@@ -55,37 +166,35 @@ impl FromRequest<App> for JsonText {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        if !is_json(&parts) {
-            return Err(ApiError::new(
-                Condition::BadMediaType,
-                "send JSON, with `Content-Type: application/json`",
-            ));
-        }
-        read(app, &parts, body).await
+        ensure_json(&parts)?;
+        read(app, &parts, body, app.limits.body_max_bytes).await
     }
 }
 
 /// A parsed JSON body.
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
-impl<T: DeserializeOwned> FromRequest<App> for JsonBody<T> {
+impl<T: RequestBody> FromRequest<App> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let text = JsonText::from_request(request, app).await?;
-        Ok(Self(text.parse()?))
+        let (parts, body) = request.into_parts();
+        ensure_json(&parts)?;
+        let max = app.limits.body_max_bytes.min(T::MAX_BYTES);
+        Ok(Self(read(app, &parts, body, max).await?.parse()?))
     }
 }
 
 /// An optional JSON body.
 pub(crate) struct OptionalBody<T>(pub(crate) T);
 
-impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalBody<T> {
+impl<T: RequestBody + Default> FromRequest<App> for OptionalBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let text = read(app, &parts, body).await?;
+        let max = app.limits.body_max_bytes.min(T::MAX_BYTES);
+        let text = read(app, &parts, body, max).await?;
         if text.bytes.is_empty() {
             return Ok(Self(T::default()));
         }
@@ -99,6 +208,16 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalBody<T> {
     }
 }
 
+fn ensure_json(parts: &Parts) -> Result<(), ApiError> {
+    if is_json(parts) {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        Condition::BadMediaType,
+        "send JSON, with `Content-Type: application/json`",
+    ))
+}
+
 fn is_json(parts: &Parts) -> bool {
     let value = parts
         .headers
@@ -108,24 +227,19 @@ fn is_json(parts: &Parts) -> bool {
     media_type.is_some_and(|text| text.trim().eq_ignore_ascii_case("application/json"))
 }
 
-async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, ApiError> {
+async fn read(app: &App, parts: &Parts, body: Body, max: usize) -> Result<JsonText, ApiError> {
     let limits = &app.limits;
     let too_large = || {
         ApiError::new(
-            Condition::BodyTooLarge {
-                limit: limits.body_max_bytes as u64,
-            },
-            format!(
-                "the body is larger than {} bytes; send less at once",
-                limits.body_max_bytes
-            ),
+            Condition::BodyTooLarge { limit: max as u64 },
+            format!("the body is larger than {max} bytes; send less at once"),
         )
     };
     let announced = parts
         .headers
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > limits.body_max_bytes as u64) {
+    if announced.is_some_and(|length| length > max as u64) {
         return Err(too_large());
     }
     let too_slow = || {
@@ -138,7 +252,8 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, ApiError
     let started = runtime.monotonic();
     let mut chunks = body.into_data_stream();
     let (mut first, mut joined) = (Bytes::new(), BytesMut::new());
-    let mut room = Vec::new();
+    let room = parts.extensions.get::<BodyRoom>().cloned();
+    let room = room.unwrap_or_default();
     let mut length = 0;
     loop {
         let left = limits
@@ -157,12 +272,12 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, ApiError
             )
         })?;
         length += chunk.len();
-        if length > limits.body_max_bytes {
+        if length > max {
             return Err(too_large());
         }
         let permits = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
-        match std::sync::Arc::clone(&app.body_room).try_acquire_many_owned(permits) {
-            Ok(permit) => room.push(permit),
+        match Arc::clone(&app.body_room).try_acquire_many_owned(permits) {
+            Ok(permit) => room.take(permit),
             Err(_) => {
                 return Err(ApiError::new(
                     Condition::Overloaded,
@@ -187,7 +302,7 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<JsonText, ApiError
     } else {
         joined.freeze()
     };
-    Ok(JsonText { bytes, _room: room })
+    Ok(JsonText { bytes })
 }
 
 /// The parameter of the path.

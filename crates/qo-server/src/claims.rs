@@ -10,7 +10,7 @@
 //! Two cases are not covered: a response that was written to a connection which then broke and that is not requested again, and all
 //! claims in memory when this process is killed. Those tasks become claimable when their leases expire.
 //!
-//! Remembered claims are bounded in time and in the number of tasks. Empty responses are not remembered.
+//! Remembered claims are bounded in time, in the number of tasks and in bytes. Empty responses are not remembered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +21,16 @@ use qo::{ClaimRequest, Engine, EngineError, Task};
 use qo_store::runtime::Runtime;
 use tokio::sync::watch;
 
+use crate::routes::tasks::size_of;
+
 /// How long a delivered response is remembered.
 const KEEP_DELIVERED: Duration = Duration::from_secs(10);
 /// How long the tasks of a client that has gone are kept for it.
 const KEEP_UNDELIVERED: Duration = Duration::from_secs(5);
 /// The most tasks that are remembered. The oldest responses are dropped first.
 const TASKS_MAX: usize = 20_000;
+/// The most bytes of tasks that are remembered.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
 
 type ClaimResult = Arc<Result<Vec<Task>, EngineError>>;
 
@@ -48,9 +52,39 @@ struct RememberedClaim {
 #[derive(Debug, Default)]
 struct ClaimCache {
     by_key: BTreeMap<ClaimKey, Arc<RememberedClaim>>,
-    /// The claims with tasks and their numbers, oldest first.
-    order: VecDeque<(ClaimKey, usize)>,
+    /// The claims with tasks, oldest first.
+    order: VecDeque<(ClaimKey, ClaimSize)>,
+    size: ClaimSize,
+}
+
+/// The number and the size of claimed tasks.
+#[derive(Debug, Clone, Copy, Default)]
+struct ClaimSize {
     tasks: usize,
+    bytes: usize,
+}
+
+impl ClaimSize {
+    fn of(tasks: &[Task]) -> Self {
+        Self {
+            tasks: tasks.len(),
+            bytes: tasks.iter().map(size_of).sum(),
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.tasks += other.tasks;
+        self.bytes += other.bytes;
+    }
+
+    fn remove(&mut self, other: Self) {
+        self.tasks -= other.tasks;
+        self.bytes -= other.bytes;
+    }
+
+    fn is_too_large(self) -> bool {
+        self.tasks > TASKS_MAX || self.bytes > BYTES_MAX
+    }
 }
 
 #[derive(Debug)]
@@ -116,8 +150,10 @@ impl Claims {
     async fn run(self: Arc<Self>, key: ClaimKey, claim: Arc<RememberedClaim>) {
         let result = Arc::new(self.engine.claim(&claim.request).await);
         let tasks = result.as_ref().as_ref().map_or(0, Vec::len);
-        if tasks > 0 {
-            self.remember(&key, tasks);
+        if let Ok(claimed) = result.as_ref()
+            && !claimed.is_empty()
+        {
+            self.remember(&key, ClaimSize::of(claimed));
         } else {
             self.lock().by_key.remove(&key);
         }
@@ -153,14 +189,14 @@ impl Claims {
         }
     }
 
-    fn remember(&self, key: &ClaimKey, tasks: usize) {
+    fn remember(&self, key: &ClaimKey, size: ClaimSize) {
         let mut cache = self.lock();
-        cache.order.push_back((key.clone(), tasks));
-        cache.tasks += tasks;
-        while cache.tasks > TASKS_MAX && cache.order.len() > 1 {
-            if let Some((oldest, count)) = cache.order.pop_front() {
+        cache.order.push_back((key.clone(), size));
+        cache.size.add(size);
+        while cache.size.is_too_large() && cache.order.len() > 1 {
+            if let Some((oldest, size)) = cache.order.pop_front() {
                 cache.by_key.remove(&oldest);
-                cache.tasks -= count;
+                cache.size.remove(size);
             }
         }
     }
@@ -168,8 +204,8 @@ impl Claims {
     fn forget(&self, key: &ClaimKey) {
         let mut cache = self.lock();
         let index = cache.order.iter().position(|(ordered, _)| ordered == key);
-        if let Some((_, count)) = index.and_then(|index| cache.order.remove(index)) {
-            cache.tasks -= count;
+        if let Some((_, size)) = index.and_then(|index| cache.order.remove(index)) {
+            cache.size.remove(size);
             cache.by_key.remove(key);
         }
     }

@@ -18,6 +18,10 @@ pub struct Limits {
     pub body_max_bytes: usize,
     /// The most bytes that the bodies of all requests may take together.
     pub bodies_max_bytes: usize,
+    /// The size of the tasks in one page, in bytes. A page that would be larger is cut short and continues at its `next`.
+    pub response_max_bytes: usize,
+    /// The most bytes that pages and payloads in responses may take together.
+    pub responses_max_bytes: usize,
     /// The largest request head, in bytes.
     pub header_max_bytes: usize,
     /// The most concurrent connections.
@@ -47,6 +51,8 @@ impl Default for Limits {
         Self {
             body_max_bytes: 32 * 1024 * 1024,
             bodies_max_bytes: 256 * 1024 * 1024,
+            response_max_bytes: 8 * 1024 * 1024,
+            responses_max_bytes: 512 * 1024 * 1024,
             header_max_bytes: 32 * 1024,
             connections_max: 1_024,
             streams_max: 128,
@@ -100,7 +106,8 @@ impl Auth {
         Self(AuthKind::Given(records))
     }
 
-    /// Holders of one of the store's tokens. On a loopback address everyone is allowed until the first token is created.
+    /// Holders of one of the store's tokens. On a loopback address everyone is allowed until the first token is created; after that
+    /// every request needs a token, even if the last one was revoked.
     pub fn stored(store: TokenStore) -> Self {
         Self(AuthKind::Stored(store))
     }
@@ -132,7 +139,8 @@ pub struct ServerConfig {
     pub tls: Option<Tls>,
     /// Limits for clients.
     pub limits: Limits,
-    /// Host names under which browsers may reach a server without tokens, in addition to `localhost` and loopback addresses.
+    /// Host names under which others reach the server, in addition to `localhost` and loopback addresses. A name that does not mean
+    /// this machine requires tokens.
     pub hosts: Vec<String>,
     /// The counts of store requests, for the metrics.
     pub counts: Option<CountsFn>,
@@ -140,7 +148,7 @@ pub struct ServerConfig {
     pub prices: Prices,
     /// Decides whether this process may serve. `None` if it always may.
     pub leader: Option<Arc<dyn Leader>>,
-    /// The maximum age of the task counts in the metrics. In direct mode counting reads every task.
+    /// The maximum age of the task counts in the metrics. In direct mode a count sends a bounded number of requests.
     pub stats_max_age: Duration,
 }
 

@@ -28,6 +28,7 @@ mod metrics;
 mod middleware;
 mod openapi;
 mod response;
+mod response_room;
 mod routes;
 mod server;
 pub mod tokens;

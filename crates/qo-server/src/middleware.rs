@@ -18,6 +18,7 @@ use qo_remote::wire::{
 use qo_store::runtime::RuntimeExt;
 
 use crate::app::App;
+use crate::body::BodyRoom;
 use crate::response::ApiError;
 use crate::tokens::{AuthError, Caller, Scope};
 
@@ -33,6 +34,9 @@ pub(crate) async fn handle(State(app): State<App>, mut request: Request, next: N
     request
         .extensions_mut()
         .insert(RequestId(request_id.clone()));
+    // What the request takes of the shared memory is returned when it has ended, after its values are dropped.
+    let room = BodyRoom::default();
+    request.extensions_mut().insert(room.clone());
     let method = request.method().clone();
     let route = request
         .extensions()
@@ -90,7 +94,8 @@ pub(crate) async fn handle(State(app): State<App>, mut request: Request, next: N
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let took = app.runtime().monotonic().saturating_sub(started);
     let status = response.status().as_u16();
-    app.metrics.request(&route, method.as_str(), status, took);
+    app.metrics.request(&route, &method, status, took);
+    drop(room);
     let elapsed_ms = took.as_millis();
     // The refusals of a standby are normal. The handler of /readyz logs why the process is not ready, and the election why a leader is
     // not confirmed.
@@ -204,8 +209,15 @@ fn host_of(authority: &str) -> &str {
 
 fn is_own_host(app: &App, host: &str) -> bool {
     let host = host.to_ascii_lowercase();
+    is_local_name(&host) || app.hosts.contains(&host)
+}
+
+/// Whether a host name always means the machine that uses it.
+pub(crate) fn is_local_name(host: &str) -> bool {
+    let host = host.to_ascii_lowercase();
     let is_loopback = |address: std::net::IpAddr| address.is_loopback();
-    host == "localhost" || host.parse().is_ok_and(is_loopback) || app.hosts.contains(&host)
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.ends_with(".localhost") || address.parse().is_ok_and(is_loopback)
 }
 
 /// Who may use a route.
@@ -257,7 +269,6 @@ async fn admit(app: &App, access: Access, headers: &HeaderMap) -> Result<Option<
         .await
         .map_err(|error| match error {
             AuthError::InvalidToken(detail) => ApiError::new(Condition::Unauthorized, detail),
-            AuthError::Unreadable(detail) => ApiError::new(Condition::Overloaded, detail),
         })?;
     if caller.may(needed) {
         return Ok(Some(caller));

@@ -105,7 +105,7 @@ pub(crate) fn json_with_capacity(bytes: usize, body: &impl Serialize) -> ApiResu
     }
 }
 
-fn unwritable(error: &serde_json::Error) -> ApiError {
+pub(crate) fn unwritable(error: &serde_json::Error) -> ApiError {
     ApiError::new(
         Condition::Internal,
         format!("cannot serialize the response: {error}"),

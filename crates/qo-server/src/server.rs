@@ -36,6 +36,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
 use crate::config::{Limits, ServerConfig, Tls};
+use crate::middleware::is_local_name;
 use crate::routes;
 use crate::tokens::TokenError;
 use crate::write_timeout::WriteTimeout;
@@ -55,6 +56,15 @@ pub enum ServeError {
     Open {
         /// The address.
         address: SocketAddr,
+    },
+    /// Everyone who uses this name could send requests.
+    #[error(
+        "the server is reachable under the name {name}, but has no tokens: create one with `qo token create`, or use a name of this \
+         machine such as localhost"
+    )]
+    OpenName {
+        /// The name.
+        name: String,
     },
     /// Listening failed.
     #[error("cannot listen on {address}: {source}")]
@@ -95,6 +105,12 @@ impl Server {
             return Err(ServeError::Open {
                 address: config.address,
             });
+        }
+        let mut public = config.hosts.iter().filter(|host| !is_local_name(host));
+        if let Some(name) = public.next()
+            && !app.guard.has_tokens()
+        {
+            return Err(ServeError::OpenName { name: name.clone() });
         }
         let bind_error = |source| ServeError::Bind {
             address: config.address,

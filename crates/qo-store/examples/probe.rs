@@ -102,7 +102,9 @@ async fn run(arguments: &Arguments) -> Result<u8, String> {
     } else if let StoreSource::DataDirectory(path) = &store.source {
         eprintln!("probe: no store was given: using {}", path.display());
     }
-    check(&store).await.map_err(|error| error.to_string())?;
+    check(&store, runtime.as_ref())
+        .await
+        .map_err(|error| error.to_string())?;
 
     let report = run_probe(&store, arguments.fault, &runtime).await?;
     if arguments.is_json {

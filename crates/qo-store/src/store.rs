@@ -8,6 +8,7 @@ use object_store::ObjectStore;
 
 use crate::admin::BucketAdmin;
 use crate::clock::StoreClock;
+use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
 
 /// The kind of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,17 @@ pub enum StoreKind {
     Gcs,
     /// Azure Blob Storage.
     Azure,
+}
+
+impl StoreKind {
+    /// The size of the largest object that qo keeps in such a store.
+    pub fn object_max_bytes(self) -> u64 {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => crate::sqlite::OBJECT_SIZE_LIMIT as u64,
+            _ => STORED_PAYLOAD_MAX_BYTES,
+        }
+    }
 }
 
 /// How the store was selected.

@@ -20,6 +20,7 @@ use qo_broker::SlateConfig;
 use qo_broker::{BrokerEngine, JsonConfig};
 use qo_direct::{DirectConfig, DirectEngine};
 use qo_store::client::ClientConfig;
+use qo_store::open::OpenError;
 use qo_store::probe::{ProbeOptions, ensure_trusted};
 use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::{OpenOptions, Store, StoreClient, StoreKind, check, open, open_default};
@@ -178,6 +179,7 @@ impl Connect {
             (EngineName::Direct, None) => Some(direct_config(store.kind, &variables)?),
             (_, config) => config,
         };
+        let payload_max_bytes = store.kind.object_max_bytes();
         check_and_probe(&store, runtime.as_ref(), self.probe.as_ref()).await?;
         match engine {
             EngineName::Direct => {
@@ -187,13 +189,16 @@ impl Connect {
                     Arc::clone(&runtime),
                     self.client,
                 );
-                let config = direct.unwrap_or_default();
+                let mut config = direct.unwrap_or_default();
+                config.payload_max_bytes = config.payload_max_bytes.min(payload_max_bytes);
                 let engine =
                     DirectEngine::new(client, store.admin.clone(), Arc::clone(&runtime), config);
                 Ok(Queue::direct(engine, runtime, store, variables))
             }
             EngineName::Json => {
-                let config = self.json.unwrap_or_else(|| json_config(store.kind));
+                let mut config = self.json.unwrap_or_else(|| json_config(store.kind));
+                let state = &mut config.state;
+                state.payload_max_bytes = state.payload_max_bytes.min(payload_max_bytes);
                 let engine = BrokerEngine::json(
                     store.objects,
                     store.clock,
@@ -205,7 +210,9 @@ impl Connect {
             }
             #[cfg(feature = "slate")]
             EngineName::Slate => {
-                let slate = self.slate.unwrap_or_default();
+                let mut slate = self.slate.unwrap_or_default();
+                let state = &mut slate.state;
+                state.payload_max_bytes = state.payload_max_bytes.min(payload_max_bytes);
                 let setup = BrokerSetup::new(store, runtime, self.client, slate, &options)?;
                 Box::pin(broker::connect(&setup, &options)).await
             }
@@ -233,7 +240,9 @@ impl Connect {
             return Err(Error::NoBroker);
         }
         check_and_probe(&store, runtime.as_ref(), self.probe.as_ref()).await?;
-        let slate = self.slate.unwrap_or_default();
+        let mut slate = self.slate.unwrap_or_default();
+        let payload_max_bytes = store.kind.object_max_bytes();
+        slate.state.payload_max_bytes = slate.state.payload_max_bytes.min(payload_max_bytes);
         let setup = BrokerSetup::new(store, runtime, self.client, slate, &options)?;
         Broker::new(setup).await
     }
@@ -253,14 +262,14 @@ impl Connect {
         Ok(match &self.url {
             Some(url) => {
                 let (url, engine) = split_engine(url)?;
-                (open(&url, options)?, engine)
+                (open(&url, options).map_err(with_engine)?, engine)
             }
             None => match options.var("QO_STORE") {
                 None => (open_default(options)?, EngineName::Direct),
                 Some(url) => {
                     let (url, engine) = split_engine(url)?;
                     let options = options.clone().with_var("QO_STORE", url);
-                    (open_default(&options)?, engine)
+                    (open_default(&options).map_err(with_engine)?, engine)
                 }
             },
         })
@@ -342,7 +351,7 @@ async fn check_and_probe(
     if store.kind == StoreKind::Memory {
         return Ok(());
     }
-    check(store).await?;
+    check(store, runtime).await?;
     if let Some(options) = probe {
         let verdict =
             ensure_trusted(&store.objects, store.admin.as_deref(), runtime, options).await?;
@@ -368,6 +377,14 @@ fn split_engine(url: &str) -> Result<(String, EngineName), Error> {
         return Ok((base.to_owned(), engine));
     }
     Ok((format!("{base}?{}", kept.join("&")), engine))
+}
+
+/// Adds `engine` to the parameters that an error names. The store does not know it, because it is removed before.
+fn with_engine(mut error: OpenError) -> OpenError {
+    if let OpenError::UnknownParameter { known, .. } = &mut error {
+        known.insert(0, "engine");
+    }
+    error
 }
 
 fn engine_name(name: &str) -> Result<EngineName, Error> {

@@ -212,6 +212,18 @@ pub enum ErrorKind {
 }
 
 impl Error {
+    /// Whether the operation may have been carried out, or may still be, although it returned this error. A submit with an id or an
+    /// idempotency key can simply be repeated.
+    pub fn is_in_doubt(&self) -> bool {
+        matches!(
+            self,
+            Self::Engine(EngineError::Store(StoreError::Unavailable {
+                in_doubt: true,
+                ..
+            }))
+        )
+    }
+
     /// The category of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -240,6 +252,7 @@ impl Error {
             | Self::MissingFeature { .. }
             | Self::NoThreads { .. }
             | Self::NoSignals { .. } => ErrorKind::Unsupported,
+            Self::Probe(ProbeError::Denied { .. }) => ErrorKind::Denied,
             Self::Probe(_) | Self::QueueHeld { .. } => ErrorKind::Unavailable,
             Self::Engine(error) => engine_kind(error),
             Self::Leadership(error) => leadership_kind(error),

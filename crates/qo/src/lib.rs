@@ -103,8 +103,8 @@ pub use error::{Error, ErrorKind};
 pub use queue::Queue;
 pub use submit::TaskBuilder;
 pub use worker::{
-    AttemptOutcome, Context, DrainReport, Hook, StopReason, TaskError, TaskHandler, TaskInput,
-    Worker, WorkerBuilder, WorkerHandle, WorkerReport,
+    AttemptOutcome, Context, DrainReport, Hook, Idleness, StopReason, TaskError, TaskHandler,
+    TaskInput, Worker, WorkerBuilder, WorkerHandle, WorkerReport,
 };
 
 #[cfg(feature = "slate")]

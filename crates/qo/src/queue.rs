@@ -70,6 +70,15 @@ impl Queue {
         }
     }
 
+    /// The same queue with another engine and runtime.
+    pub(crate) fn with(&self, engine: Arc<dyn Engine>, runtime: Arc<dyn Runtime>) -> Self {
+        Self {
+            engine,
+            runtime,
+            direct: self.direct.clone(),
+        }
+    }
+
     /// The `QO_` variables with which the queue was opened, in direct mode.
     pub(crate) fn environment(&self) -> Option<&BTreeMap<String, String>> {
         self.direct.as_ref().map(|direct| &direct.environment)
@@ -117,6 +126,15 @@ impl Queue {
     /// Claims due tasks, the most urgent first. Each has a lease and an attempt number. Waits up to `wait_ms` for the first task.
     pub async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, Error> {
         Ok(self.engine.claim(request).await?)
+    }
+
+    /// Claims like [`Queue::claim`], and passes each task to `each` as soon as it is claimed, in no particular order.
+    pub async fn claim_each(
+        &self,
+        request: &ClaimRequest,
+        mut each: impl FnMut(Task) + Send,
+    ) -> Result<(), Error> {
+        Ok(self.engine.claim_each(request, &mut each).await?)
     }
 
     /// Carries out an operation on one task and returns the task as it is afterwards. The methods below are short forms.

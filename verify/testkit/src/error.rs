@@ -86,6 +86,17 @@ pub enum KitError {
         /// The end of its log.
         log: String,
     },
+    /// The server has ended while tests used it.
+    #[error(
+        "SeaweedFS died with status {status} while tests used it; the failures of other tests may follow from that. The end of its \
+         log:\n{log}"
+    )]
+    ServerDied {
+        /// Its exit status.
+        status: String,
+        /// The end of its log.
+        log: String,
+    },
     /// The server runs and does not respond as it should.
     #[error("{server} was not ready after {limit_s} s: {last}. The end of its log:\n{log}")]
     ServerNotReady {

@@ -10,6 +10,9 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -18,6 +21,8 @@ use crate::KitError;
 use crate::clock::wait_until;
 
 const READY_LIMIT: Duration = Duration::from_secs(90);
+/// How often it is checked whether a server still runs.
+const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Arguments: the server's directory, the files to remove after its end, its program, the program's arguments.
 ///
@@ -28,6 +33,7 @@ dir=$1 leftovers=$2
 shift 2
 "$@" >"$dir/server.log" 2>&1 3<&- &
 server=$!
+echo "$server" >"$dir/pid"
 (
     cat <&3 >/dev/null
     [ -e "$dir/exit-status" ] || kill -9 "$server"
@@ -44,6 +50,8 @@ rm -rf "$dir"
 pub(crate) struct ServerProcess {
     supervisor: Child,
     dir: PathBuf,
+    /// Set when the server is ended on purpose.
+    stopping: Arc<AtomicBool>,
 }
 
 impl ServerProcess {
@@ -88,23 +96,38 @@ impl ServerProcess {
         Ok(Self {
             supervisor,
             dir: dir.keep(),
+            stopping: Arc::default(),
         })
     }
 
     /// The server's exit status, once it has ended by itself.
     pub(crate) fn exit_status(&self) -> Option<String> {
-        let status = fs::read_to_string(self.dir.join("exit-status")).ok()?;
-        // The file is there a moment before its content.
-        Some(status.trim().to_owned()).filter(|status| !status.is_empty())
+        exit_status(&self.dir)
     }
 
     /// The last lines of the server's log.
     pub(crate) fn log_tail(&self) -> String {
-        const LINES: usize = 30;
-        let log = fs::read(self.dir.join("server.log")).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(LINES)..].join("\n")
+        log_tail(&self.dir)
+    }
+
+    /// Calls `report` with the exit status and the last lines of the log if the server ends by itself.
+    pub(crate) fn watch(&self, report: impl FnOnce(&str, &str) + Send + 'static) {
+        let (dir, stopping) = (self.dir.clone(), Arc::clone(&self.stopping));
+        thread::spawn(move || {
+            let status = loop {
+                if stopping.load(Ordering::Acquire) {
+                    return;
+                }
+                if let Some(status) = exit_status(&dir) {
+                    break status;
+                }
+                thread::sleep(WATCH_INTERVAL);
+            };
+            // It may have been ended on purpose just now.
+            if !stopping.load(Ordering::Acquire) {
+                report(&status, &log_tail(&dir));
+            }
+        });
     }
 
     /// Waits until a request succeeds, for at most [`READY_LIMIT`]: SeaweedFS takes three seconds to start on an idle machine.
@@ -150,7 +173,22 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
         // Waiting closes the pipe first, which is the supervisor's signal. There is nobody to report a failure to.
         let _ = self.supervisor.wait();
     }
+}
+
+fn exit_status(dir: &Path) -> Option<String> {
+    let status = fs::read_to_string(dir.join("exit-status")).ok()?;
+    // The file is there a moment before its content.
+    Some(status.trim().to_owned()).filter(|status| !status.is_empty())
+}
+
+fn log_tail(dir: &Path) -> String {
+    const LINES: usize = 30;
+    let log = fs::read(dir.join("server.log")).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fmt;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -43,8 +44,32 @@ pub struct SeaweedFs {
 }
 
 impl SeaweedFs {
-    /// Installs the server if need be, starts it, and returns when objects can be written to it.
+    /// Installs the server if need be, starts it, and returns when objects can be written to it. If it dies later, that is printed
+    /// at once, with its exit status and the end of its log.
     pub fn start() -> Result<Self, KitError> {
+        Self::start_reporting(|death| {
+            // Not `eprintln!`, whose output the test harness holds back until the test ends.
+            let _ = writeln!(io::stderr(), "\n{death}\n");
+        })
+    }
+
+    /// Starts the server, and calls `report` if it dies later.
+    pub fn start_reporting(
+        report: impl FnOnce(KitError) + Send + 'static,
+    ) -> Result<Self, KitError> {
+        let server = Self::start_unwatched()?;
+        if let Some(process) = &server.process {
+            process.watch(|status, log| {
+                report(KitError::ServerDied {
+                    status: status.to_owned(),
+                    log: log.to_owned(),
+                });
+            });
+        }
+        Ok(server)
+    }
+
+    fn start_unwatched() -> Result<Self, KitError> {
         let program = install()?;
         let credentials = Credentials {
             access_key: format!("qo-{}", random::hex(8)?),
@@ -249,7 +274,17 @@ impl SeaweedFs {
             headers: &headers,
             body,
         };
-        request::send(request, self.timeout)
+        request::send(request, self.timeout).map_err(|error| match &self.process {
+            // A server that has died refuses connections; its own words say more.
+            Some(process) => match process.exit_status() {
+                Some(status) => KitError::ServerDied {
+                    status,
+                    log: process.log_tail(),
+                },
+                None => error,
+            },
+            None => error,
+        })
     }
 }
 

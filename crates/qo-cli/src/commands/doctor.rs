@@ -56,7 +56,9 @@ pub(super) async fn run(args: &DoctorArgs, session: &mut Session) -> Result<(), 
         return Ok(());
     }
     // An unusable store has a more specific failure, with its own exit code and hint.
-    qo_store::check(&store).await.map_err(qo::Error::from)?;
+    qo_store::check(&store, session.runtime.as_ref())
+        .await
+        .map_err(qo::Error::from)?;
     let failed: Vec<&str> = report
         .checks
         .iter()

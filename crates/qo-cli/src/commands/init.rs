@@ -42,6 +42,7 @@ pub(super) async fn run(args: &InitArgs, session: &mut Session) -> Result<(), Fa
                 InitOutcome::Skipped => ("skipped", DIM),
                 InitOutcome::Unsupported => ("unsupported", YELLOW),
                 InitOutcome::Refused => ("refused", RED),
+                InitOutcome::Denied => ("denied", RED),
             };
             table.row(vec![
                 step.name.into(),
@@ -70,16 +71,22 @@ pub(super) async fn run(args: &InitArgs, session: &mut Session) -> Result<(), Fa
         return Ok(());
     }
     // An unusable store has a more specific failure, with its own exit code and hint.
-    qo_store::check(&store).await.map_err(qo::Error::from)?;
+    qo_store::check(&store, session.runtime.as_ref())
+        .await
+        .map_err(qo::Error::from)?;
     let refused = report
         .steps
         .iter()
-        .find(|step| step.outcome == InitOutcome::Refused);
+        .find(|step| matches!(step.outcome, InitOutcome::Refused | InitOutcome::Denied));
     let detail = refused.map_or(String::new(), |step| {
         format!(": {}: {}", step.name, step.detail)
     });
+    let kind = match refused.map(|step| step.outcome) {
+        Some(InitOutcome::Denied) => FailureKind::Denied,
+        _ => FailureKind::Unsupported,
+    };
     Err(Failure::new(
-        FailureKind::Unsupported,
+        kind,
         format!("the store is not ready{detail}"),
     ))
 }

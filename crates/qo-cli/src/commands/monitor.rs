@@ -9,7 +9,7 @@ use crate::args::MonitorArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::output::time;
 use crate::session::Session;
-use crate::signals::StopSignals;
+use crate::signals::{Signals, close_in_time};
 
 /// Maximum number of steps of a sweep with `--once`, however large the store is.
 const STEPS_MAX: usize = 100_000;
@@ -28,7 +28,7 @@ pub(super) async fn run(args: &MonitorArgs, session: &mut Session) -> Result<(),
         queue.close().await;
         return result;
     }
-    let mut stop = StopSignals::listen()?;
+    let signals = Signals::listen(&session.runtime)?;
     let maintenance = Maintenance::spawn(engine.clone(), config.clone());
     let sweeps = if config.sweep_interval.is_zero() {
         "never".to_owned()
@@ -40,11 +40,19 @@ pub(super) async fn run(args: &MonitorArgs, session: &mut Session) -> Result<(),
         "monitoring: leases every {}, sweeps {sweeps}; Ctrl-C stops",
         time::duration(config.check_interval),
     );
-    stop.received().await;
+    signals.stop.cancelled().await;
     tracing::info!("stopping");
-    maintenance.stop().await;
-    queue.close().await;
-    Ok(())
+    let closing = async {
+        maintenance.stop().await;
+        queue.close().await;
+    };
+    let closing = close_in_time(session.runtime.as_ref(), closing);
+    signals
+        .unless_stopped_at_once(async {
+            closing.await;
+            Ok(())
+        })
+        .await
 }
 
 /// The defaults, overridden by the environment, overridden by the flags.

@@ -126,12 +126,47 @@ struct Counts {
     submitted: u64,
     duplicates: u64,
     failed: u64,
+    /// Tasks that may be stored although the store did not confirm it.
+    doubtful: u64,
     kind: Option<FailureKind>,
 }
 
+/// Why a line was not submitted, as far as this process knows.
+struct LineFailure {
+    failure: Failure,
+    is_doubtful: bool,
+}
+
+impl From<Failure> for LineFailure {
+    fn from(failure: Failure) -> Self {
+        Self {
+            failure,
+            is_doubtful: false,
+        }
+    }
+}
+
+impl From<qo::Error> for LineFailure {
+    fn from(error: qo::Error) -> Self {
+        Self {
+            is_doubtful: error.is_in_doubt(),
+            failure: error.into(),
+        }
+    }
+}
+
 impl Counts {
-    fn add_failure(&mut self, kind: FailureKind) {
-        self.failed += 1;
+    /// All lines that were not confirmed.
+    fn unconfirmed(&self) -> u64 {
+        self.failed + self.doubtful
+    }
+
+    fn add_failure(&mut self, kind: FailureKind, is_doubtful: bool) {
+        if is_doubtful {
+            self.doubtful += 1;
+        } else {
+            self.failed += 1;
+        }
         self.kind = Some(match self.kind {
             None => kind,
             Some(before) if before == kind => kind,
@@ -150,19 +185,34 @@ impl Counts {
         if self.failed > 0 {
             parts.push(format!("{} failed", text::grouped(self.failed)));
         }
+        if self.doubtful > 0 {
+            parts.push(format!(
+                "{} unconfirmed (they may be stored)",
+                text::grouped(self.doubtful)
+            ));
+        }
         parts.join(", ")
     }
 
     fn into_result(self) -> Result<(), Failure> {
         match self.kind {
             None => Ok(()),
-            Some(kind) => Err(Failure::new(
+            Some(kind) if self.doubtful == 0 => Err(Failure::new(
                 kind,
                 format!(
                     "{} could not be submitted",
                     text::count(self.failed, "line")
                 ),
             )),
+            Some(kind) => Err(Failure::new(
+                kind,
+                format!(
+                    "{} could not be submitted, and for {} the store did not confirm whether they are stored",
+                    text::count(self.failed, "line"),
+                    text::count(self.doubtful, "line")
+                ),
+            )
+            .hint("`qo list` shows what is stored; lines with an id or an idempotency key can be submitted again")),
         }
     }
 }
@@ -180,14 +230,14 @@ impl BatchSubmitter<'_> {
         let mut batch = Vec::new();
         while lines.recv_many(&mut batch, BATCH_TASKS_MAX).await > 0 {
             self.submit_batch(std::mem::take(&mut batch)).await?;
-            let done = self.counts.submitted + self.counts.duplicates + self.counts.failed;
+            let done = self.counts.submitted + self.counts.duplicates + self.counts.unconfirmed();
             self.progress.set(done);
-            if self.counts.failed >= FAILURES_MAX {
+            if self.counts.unconfirmed() >= FAILURES_MAX {
                 return Err(Failure::new(
                     self.counts.kind.unwrap_or(FailureKind::Other),
                     format!(
                         "stopped after {} failures; the remaining lines were not submitted",
-                        self.counts.failed
+                        self.counts.unconfirmed()
                     ),
                 ));
             }
@@ -212,13 +262,14 @@ impl BatchSubmitter<'_> {
         for (number, planned) in plan {
             let result = match planned {
                 Ok(()) => match results.next() {
-                    Some(result) => result.map_err(Failure::from),
-                    None => Err(Failure::new(
-                        FailureKind::Other,
-                        "the queue returned no result",
-                    )),
+                    Some(result) => result.map_err(LineFailure::from),
+                    None => {
+                        let failure =
+                            Failure::new(FailureKind::Other, "the queue returned no result");
+                        Err(failure.into())
+                    }
                 },
-                Err(failure) => Err(failure),
+                Err(failure) => Err(failure.into()),
             };
             match result {
                 Ok(submitted) => {
@@ -226,7 +277,7 @@ impl BatchSubmitter<'_> {
                 }
                 Err(failure) => {
                     store_failures += usize::from(matches!(
-                        failure.kind,
+                        failure.failure.kind,
                         FailureKind::Unavailable | FailureKind::Denied | FailureKind::Unsupported
                     ));
                     self.report_failed(number, &failure)?;
@@ -238,7 +289,11 @@ impl BatchSubmitter<'_> {
         if sent > 0 && store_failures == sent {
             return Err(Failure::new(
                 self.counts.kind.unwrap_or(FailureKind::Other),
-                "the store accepts no tasks; the remaining lines were not submitted",
+                if self.counts.doubtful > 0 {
+                    "the store does not respond; the remaining lines were not submitted"
+                } else {
+                    "the store accepts no tasks; the remaining lines were not submitted"
+                },
             ));
         }
         Ok(())
@@ -260,16 +315,20 @@ impl BatchSubmitter<'_> {
         Ok(())
     }
 
-    fn report_failed(&mut self, line: u64, failure: &Failure) -> Result<(), Failure> {
-        self.counts.add_failure(failure.kind);
+    fn report_failed(&mut self, line: u64, failure: &LineFailure) -> Result<(), Failure> {
+        let LineFailure {
+            failure,
+            is_doubtful,
+        } = failure;
+        self.counts.add_failure(failure.kind, *is_doubtful);
         if self.screen.json {
             let value = serde_json::json!({ "line": line, "error": failure.to_json_body() });
             return self.screen.json(&value);
         }
-        if self.counts.failed <= FAILURES_PRINTED_MAX {
+        if self.counts.unconfirmed() <= FAILURES_PRINTED_MAX {
             let label = self.screen.paint_notes.paint(RED, &format!("line {line}:"));
             self.screen.note(format_args!("{label} {failure}"));
-        } else if self.counts.failed == FAILURES_PRINTED_MAX + 1 {
+        } else if self.counts.unconfirmed() == FAILURES_PRINTED_MAX + 1 {
             let more = self
                 .screen
                 .paint_notes
@@ -417,4 +476,42 @@ fn override_with(task: &mut TaskArgs, line: FullLine) -> Result<(), String> {
         return Err("expires_in and expires_at are mutually exclusive".to_owned());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use qo::{EngineError, StoreError};
+
+    use super::*;
+
+    fn unavailable(in_doubt: bool) -> LineFailure {
+        LineFailure::from(qo::Error::from(EngineError::Store(
+            StoreError::Unavailable {
+                key: "tasks/0/x.json".to_owned(),
+                detail: "no response".to_owned(),
+                attempts: 3,
+                elapsed: Duration::from_secs(40),
+                in_doubt,
+            },
+        )))
+    }
+
+    #[test]
+    fn a_task_that_may_be_stored_is_not_counted_as_failed() {
+        let mut counts = Counts::default();
+        for failure in [unavailable(true), unavailable(true), unavailable(false)] {
+            counts.add_failure(failure.failure.kind, failure.is_doubtful);
+        }
+        assert_eq!((counts.failed, counts.doubtful), (1, 2));
+        let summary = counts.summary();
+        assert!(
+            summary.contains("1 failed") && summary.contains("2 unconfirmed"),
+            "{summary}"
+        );
+        let failure = counts.into_result().unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Unavailable);
+        assert!(failure.message.contains("2 lines"), "{failure}");
+    }
 }

@@ -20,7 +20,9 @@ pub(super) async fn run(args: &UiArgs, session: &mut Session) -> Result<(), Fail
 
 async fn deploy(args: &UiDeployArgs, session: &mut Session) -> Result<(), Failure> {
     let store = session.open_store()?;
-    qo_store::check(&store).await.map_err(qo::Error::from)?;
+    qo_store::check(&store, session.runtime.as_ref())
+        .await
+        .map_err(qo::Error::from)?;
     let report = qo_ui::deploy(&store, args.public)
         .await
         .map_err(|error| explain(&error))?;

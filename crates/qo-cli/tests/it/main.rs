@@ -10,6 +10,7 @@
 mod broker;
 mod bulk;
 mod e2e;
+mod faulty;
 mod handlers;
 mod help;
 mod inspect;

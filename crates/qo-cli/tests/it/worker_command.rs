@@ -240,6 +240,28 @@ async fn a_signal_lets_running_tasks_finish() {
 }
 
 #[tokio::test]
+async fn the_commands_of_a_killed_worker_end() {
+    let workspace = Workspace::new();
+    let line =
+        "stubborn=trap '' TERM INT HUP; sleep 600 & echo $! > child; echo $$ > leader; wait; wait";
+    workspace.submit("stubborn");
+    let running = worker(&workspace, &["--exec", line]);
+    let read =
+        |name: &str| std::fs::read_to_string(workspace.path().join(name)).unwrap_or_default();
+    eventually("the task runs", || {
+        read("leader").ends_with('\n') && read("child").ends_with('\n')
+    })
+    .await;
+    let (leader, child) = (read("leader"), read("child"));
+    assert!(is_alive(&leader) && is_alive(&child));
+    running.process.signal(Signal::KILL);
+    eventually("both processes are gone", || {
+        !is_alive(&leader) && !is_alive(&child)
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_second_signal_stops_at_once_and_leaves_no_process_behind() {
     let workspace = Workspace::new();
     let line =
@@ -254,6 +276,8 @@ async fn a_second_signal_stops_at_once_and_leaves_no_process_behind() {
     .await;
     running.process.signal(Signal::INT);
     running.next_of("stopping");
+    // A signal that follows at once counts as the same one.
+    std::thread::sleep(Duration::from_millis(400));
     running.process.signal(Signal::INT);
     assert_eq!(running.code(), 130);
     let (leader, child) = (read("leader"), read("child"));

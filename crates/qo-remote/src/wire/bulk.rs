@@ -5,6 +5,7 @@ use qo_engine::api::TaskFilter;
 use qo_engine::{BulkOperation, BulkRequest};
 use serde::{Deserialize, Serialize};
 
+use super::bounded;
 use super::problem::Problem;
 
 #[cfg(feature = "openapi")]
@@ -16,7 +17,11 @@ use super::schema;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BulkFilter {
     /// One of these statuses; by default those that the operation applies to.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list"
+    )]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::TaskStatus>))]
     pub statuses: Vec<Status>,
     /// In this queue.

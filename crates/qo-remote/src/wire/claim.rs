@@ -6,7 +6,7 @@ use qo_engine::EngineError;
 use qo_engine::api::ClaimRequest;
 use serde::{Deserialize, Serialize};
 
-use super::NAMES_MAX;
+use super::{NAMES_MAX, bounded};
 
 #[cfg(feature = "openapi")]
 use super::schema;
@@ -20,15 +20,27 @@ pub struct ClaimBody {
     #[cfg_attr(feature = "openapi", schema(value_type = schema::Name))]
     pub worker_id: WorkerId,
     /// The queues to claim from; `["default"]` by default. An empty list means all queues.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "bounded::optional_list"
+    )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<schema::Name>>, max_items = 256))]
     pub queues: Option<Vec<QueueName>>,
     /// The task types to claim; all by default.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list"
+    )]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Name>, max_items = 256))]
     pub types: Vec<TaskType>,
     /// The shards to claim from; all by default.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list"
+    )]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::ShardDigit>, max_items = 256))]
     pub shards: Vec<Shard>,
     /// The most tasks to return; 1 by default.

@@ -8,6 +8,7 @@
 //! - [`problem`]: errors as problem details (RFC 9457), and the one table from errors to status codes.
 //! - `schema`: OpenAPI schemas of types that are defined in other crates; built with the feature `openapi`.
 
+mod bounded;
 pub mod bulk;
 pub mod claim;
 pub mod operation;

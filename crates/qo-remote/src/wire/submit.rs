@@ -9,9 +9,9 @@ use qo_engine::EngineError;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest, Submitted, When};
 use serde::{Deserialize, Serialize};
 
-use super::is_false;
 use super::payload::{BytesPayload, one_of};
 use super::problem::Problem;
+use super::{bounded, is_false};
 
 #[cfg(feature = "openapi")]
 use super::schema;
@@ -81,7 +81,11 @@ pub struct SubmitBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_window_ms: Option<u64>,
     /// Tags, for filters.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list"
+    )]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Label>, max_items = 16))]
     pub tags: Vec<Tag>,
     /// The trace that the task belongs to; the request's `traceparent` header by default.

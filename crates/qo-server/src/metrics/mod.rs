@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use http::Method;
 use qo::{Stats, Status, Task};
 use qo_engine::watch::Commit;
 use qo_store::wrap::Counts;
@@ -16,6 +17,16 @@ use self::text::PrometheusText;
 
 /// The most combinations of route, method and status. There are few; this is a safeguard.
 const REQUEST_KINDS_MAX: usize = 1_000;
+/// The methods that are counted by name.
+const METHODS: [Method; 7] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::DELETE,
+    Method::OPTIONS,
+    Method::PATCH,
+];
 
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
@@ -51,9 +62,15 @@ pub(crate) struct ExternalMetrics<'a> {
 }
 
 impl Metrics {
-    pub(crate) fn request(&self, route: &str, method: &str, status: u16, took: Duration) {
+    pub(crate) fn request(&self, route: &str, method: &Method, status: u16, took: Duration) {
         self.request_seconds.observe(took);
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        // A client can invent methods without end.
+        let method = if METHODS.contains(method) {
+            method.as_str()
+        } else {
+            "other"
+        };
         let key = (route.to_owned(), method.to_owned(), status);
         if requests.len() < REQUEST_KINDS_MAX || requests.contains_key(&key) {
             *requests.entry(key).or_default() += 1;

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -18,6 +19,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::body::QueryParams;
 use crate::response::{ApiError, ApiResult};
+use crate::tokens::{Caller, Scope};
 
 /// The interval of keep-alive lines, with which both sides notice a broken connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -52,13 +54,15 @@ impl EventsQuery {
 /// Listen to events
 ///
 /// Server-sent events: each durable change of a task by this process, including its maintenance, as `event: task` with JSON. Changes by
-/// other processes on the same store are not included. A slow listener gets `event: missed` with the number of missed events.
+/// other processes on the same store are not included. A slow listener gets `event: missed` with the number of missed events. The
+/// stream ends when its token is revoked or expires.
 #[utoipa::path(
     get, path = "/v1/events", tag = "inspect", operation_id = "events", params(EventsQuery),
     responses((status = 200, description = "Events, until either side stops or another process leads", body = String, content_type = "text/event-stream"))
 )]
 pub(crate) async fn events(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     QueryParams(query): QueryParams<EventsQuery>,
 ) -> ApiResult {
     let Ok(permit) = Arc::clone(&app.listeners).try_acquire_owned() else {
@@ -71,14 +75,21 @@ pub(crate) async fn events(
     let Some(epoch) = app.confirm_leader().await else {
         return Err(EngineError::NotLeader.into());
     };
-    let state = (app, receiver, query, permit);
+    let token_ended = {
+        let app = app.clone();
+        Box::pin(async move {
+            app.guard.ended(&caller, &[Scope::Read], || app.now()).await;
+        })
+    };
+    let state = (app, receiver, query, permit, token_ended);
     let events = stream::unfold(
         state,
-        move |(app, mut receiver, query, permit)| async move {
+        move |(app, mut receiver, query, permit, mut token_ended)| async move {
             loop {
                 let received = tokio::select! {
                     biased;
                     () = app.stopped() => return None,
+                    () = &mut token_ended => return None,
                     // From now on another process makes the changes.
                     () = app.epoch_ended(epoch) => return None,
                     received = receiver.recv() => received,
@@ -97,7 +108,8 @@ pub(crate) async fn events(
                     }
                     Err(RecvError::Closed) => return None,
                 };
-                return Some((Ok::<_, Infallible>(event), (app, receiver, query, permit)));
+                let state = (app, receiver, query, permit, token_ended);
+                return Some((Ok::<_, Infallible>(event), state));
             }
         },
     );

@@ -19,11 +19,15 @@ use crate::response::ApiResult;
 /// How long a readiness check is cached, so that health checks cost little.
 const READY_FOR: Duration = Duration::from_secs(5);
 
+/// The most tasks that one count for the metrics reads from the store.
+const STATS_READS_MAX: usize = 1_000;
+
 /// Cached results of health checks and task counts.
 #[derive(Debug, Default)]
 pub(crate) struct HealthCache {
     ready: Mutex<Option<(Duration, Result<(), String>)>>,
-    stats: Mutex<Option<(Duration, Arc<Stats>)>>,
+    /// Locked while the tasks are counted, so that scrapes at the same time share one count.
+    stats: tokio::sync::Mutex<Option<(Duration, Arc<Stats>)>>,
 }
 
 fn text(status: StatusCode, body: impl Into<Body>) -> Response {
@@ -138,17 +142,16 @@ pub(crate) async fn metrics(State(app): State<App>) -> ApiResult {
 
 /// The task counts, refreshed if they are too old. `None` if the tasks cannot be counted.
 async fn stats(app: &App) -> Option<Arc<Stats>> {
-    let now = app.runtime().monotonic();
-    let cached = lock(&app.health_cache.stats).clone();
-    if let Some((at, stats)) = cached
-        && now.saturating_sub(at) < app.stats_max_age
+    let mut cached = app.health_cache.stats.lock().await;
+    if let Some((at, stats)) = cached.as_ref()
+        && app.runtime().monotonic().saturating_sub(*at) < app.stats_max_age
     {
-        return Some(stats);
+        return Some(Arc::clone(stats));
     }
-    match app.engine().stats().await {
+    match app.engine().stats_within(STATS_READS_MAX).await {
         Ok(stats) => {
             let stats = Arc::new(stats);
-            *lock(&app.health_cache.stats) = Some((now, Arc::clone(&stats)));
+            *cached = Some((app.runtime().monotonic(), Arc::clone(&stats)));
             Some(stats)
         }
         Err(error) => {

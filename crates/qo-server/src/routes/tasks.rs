@@ -11,7 +11,8 @@ use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
-use qo::{Error, Event, IdempotencyKey, Json, Task, TaskId};
+use qo::{Error, Event, IdempotencyKey, Json, Task, TaskId, TaskPage};
+use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
 use qo_core::{Payload, TraceParent};
 use qo_remote::wire::query::PAGE_DEFAULT;
 use qo_remote::wire::{
@@ -25,10 +26,11 @@ use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::body::{JsonText, PathParam, QueryParams, parse};
+use crate::body::{ArrayError, JsonText, PathParam, QueryParams, parse};
 use crate::response::{
     ApiError, ApiResult, json, json_results, json_with_status, no_content, raw_json,
 };
+use crate::response_room::TakenRoom;
 
 /// One task to submit, or an array of them.
 #[derive(ToSchema)]
@@ -181,9 +183,13 @@ async fn submit_many(
 
 /// The approximate size of a record without its payloads.
 const RECORD_BYTES: usize = 1_024;
+/// The approximate maximum size of a task in a response: its record with an input and an output.
+const TASK_MAX_BYTES: usize = RECORD_BYTES + 2 * INLINE_PAYLOAD_MAX_BYTES;
+/// The number of tasks in the first part of a page.
+const FIRST_TASKS: usize = 16;
 
 /// The approximate size of a task in a response.
-pub(super) fn size_of(task: &Task) -> usize {
+pub(crate) fn size_of(task: &Task) -> usize {
     let size = |payload: Payload| match payload {
         Payload::Inline(json) => json.size(),
         Payload::Stored(_) => 0,
@@ -196,20 +202,21 @@ pub(super) fn size_of(task: &Task) -> usize {
 pub(super) fn array_items<T: DeserializeOwned>(
     body: &JsonText,
 ) -> Result<Vec<Result<T, ApiError>>, ApiError> {
-    let check_count = |count: usize| {
-        if count <= BATCH_MAX {
-            return Ok(());
-        }
-        Err(ApiError::bad_request(format!(
-            "an array may have at most {BATCH_MAX} items, but this one has {count}; send several requests"
-        )))
+    let too_long = || {
+        ApiError::bad_request(format!(
+            "an array may have at most {BATCH_MAX} items, but this one has more; send several requests"
+        ))
     };
-    if let Ok(items) = body.parse::<Vec<T>>() {
-        check_count(items.len())?;
-        return Ok(items.into_iter().map(Ok).collect());
+    match body.parse_array(BATCH_MAX) {
+        Ok(items) => return Ok(items.into_iter().map(Ok).collect()),
+        Err(ArrayError::TooLong) => return Err(too_long()),
+        Err(ArrayError::Invalid(_)) => {}
     }
-    let items: Vec<&RawValue> = body.borrow()?;
-    check_count(items.len())?;
+    let items: Vec<&RawValue> = match body.parse_array(BATCH_MAX) {
+        Ok(items) => items,
+        Err(ArrayError::TooLong) => return Err(too_long()),
+        Err(ArrayError::Invalid(error)) => return Err(error),
+    };
     let parsed = items.into_iter().map(|item| parse(item.get().as_bytes()));
     Ok(parsed.collect())
 }
@@ -244,11 +251,33 @@ pub(crate) async fn list(
 ) -> ApiResult {
     let filter = query.filter()?;
     let limit = query.limit()?;
-    let page = app
-        .engine()
-        .list(&filter, query.cursor.as_deref(), limit)
-        .await?;
-    json(&PageResponse::from(page))
+    let max_bytes = app.limits.response_max_bytes;
+    let room = app
+        .response_room
+        .take(max_bytes.min(limit * TASK_MAX_BYTES))?;
+    let mut page = TaskPage {
+        tasks: Vec::new(),
+        next: query.cursor,
+    };
+    let mut bytes = 0;
+    // The first part shows how large the tasks are, and so how many more fit into a page.
+    let mut count = limit.min(FIRST_TASKS);
+    loop {
+        let part = app
+            .engine()
+            .list(&filter, page.next.as_deref(), count)
+            .await?;
+        let is_full = part.tasks.len() >= count;
+        bytes += part.tasks.iter().map(size_of).sum::<usize>();
+        page.tasks.extend(part.tasks);
+        page.next = part.next;
+        let average = bytes / page.tasks.len().max(1);
+        count = (limit - page.tasks.len()).min(max_bytes.saturating_sub(bytes) / average.max(1));
+        if !is_full || count == 0 || page.next.is_none() {
+            break;
+        }
+    }
+    room.json(bytes, &PageResponse::from(page))
 }
 
 /// How to read a task.
@@ -314,8 +343,9 @@ pub(crate) async fn input(
     QueryParams(query): QueryParams<PayloadQuery>,
 ) -> ApiResult {
     let task = app.engine().get(id).await?;
+    let room = app.response_room.take(payload_bytes(task.input()))?;
     let input = app.engine().input(&task).await?;
-    payload(&input, &query)
+    payload(&input, &query, room)
 }
 
 /// Read a task's output
@@ -335,22 +365,32 @@ pub(crate) async fn output(
     QueryParams(query): QueryParams<PayloadQuery>,
 ) -> ApiResult {
     let task = app.engine().get(id).await?;
+    let bytes = task.output().map_or(0, payload_bytes);
+    let room = app.response_room.take(bytes)?;
     match app.engine().output(&task).await? {
-        Some(output) => payload(&output, &query),
+        Some(output) => payload(&output, &query, room),
         None => Ok(no_content()),
     }
 }
 
-fn payload(json: &Json, query: &PayloadQuery) -> ApiResult {
+fn payload_bytes(payload: Payload) -> usize {
+    match payload {
+        Payload::Inline(json) => json.size(),
+        Payload::Stored(reference) => usize::try_from(reference.size).unwrap_or(usize::MAX),
+    }
+}
+
+fn payload(json: &Json, query: &PayloadQuery, room: TakenRoom) -> ApiResult {
     if query.raw != Some(true) {
-        return Ok(raw_json(StatusCode::OK, json.as_str().to_owned()));
+        let text = json.as_str().as_bytes().to_vec();
+        return Ok(raw_json(StatusCode::OK, room.hold(text)));
     }
     let not_binary =
         || ApiError::bad_request("this payload is JSON, not bytes; request it without `raw`");
     let bytes = BytesPayload::from_json(json).ok_or_else(not_binary)?;
     let body = STANDARD.decode(&bytes.base64).map_err(|_| not_binary())?;
     let content_type = HeaderValue::from_str(&bytes.content_type).map_err(|_| not_binary())?;
-    let mut response = Response::new(Body::from(body));
+    let mut response = Response::new(Body::from(room.hold(body)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content_type);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -400,6 +440,8 @@ pub(crate) async fn versions(
             "limit must be 1 to {VERSIONS_MAX}"
         )));
     }
+    let bytes = app.limits.response_max_bytes.min(limit * TASK_MAX_BYTES);
+    let room = app.response_room.take(bytes)?;
     let versions = app.engine().versions(id, limit).await?;
-    json(&VersionsResponse::from(versions))
+    room.json(0, &VersionsResponse::from(versions))
 }

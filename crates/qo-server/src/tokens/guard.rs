@@ -1,8 +1,11 @@
 //! Checks the tokens of requests.
 //!
 //! When a request arrives and the last read of the store's tokens is older than a few seconds, they are read again. So an idle server
-//! sends no store requests, and a revoked token stops working within that time. While the store cannot be read, the known tokens stay
-//! valid: an outage must not lock out workers whose tokens were valid a moment ago.
+//! sends no store requests, and a revoked token stops working within that time. The read runs in the background, and a request waits
+//! for it only for a moment: while the store is slow or cannot be read, the known tokens stay valid. An outage must not lock out
+//! workers whose tokens were valid a moment ago.
+//!
+//! Once there has been a token, every request needs one, also after the last token was revoked and in a server that is started later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,12 +13,15 @@ use std::time::Duration;
 
 use qo_core::Timestamp;
 use qo_store::runtime::Runtime;
+use tokio::sync::watch;
 
 use super::record::{Scope, TokenRecord, split};
 use super::store::{TokenError, TokenSnapshot, TokenStore};
 
 /// The maximum age of the tokens that were read from the store.
 const FRESH_FOR: Duration = Duration::from_secs(5);
+/// How long a read of the tokens delays requests. Those that arrive later do not wait for it at all.
+const READ_WAIT: Duration = Duration::from_secs(1);
 
 /// Where the tokens are.
 #[derive(Debug, Clone)]
@@ -59,17 +65,18 @@ impl Caller {
 pub(crate) enum AuthError {
     /// The token is missing or invalid.
     InvalidToken(&'static str),
-    /// The tokens cannot be read.
-    Unreadable(String),
 }
 
+#[derive(Debug, Clone)]
+pub(crate) struct Guard(Arc<GuardState>);
+
 #[derive(Debug)]
-pub(crate) struct Guard {
+struct GuardState {
     source: TokenSource,
     runtime: Arc<dyn Runtime>,
     cache: Mutex<TokenCache>,
-    /// Allows one refresh at a time.
-    refreshing: tokio::sync::Mutex<()>,
+    /// Counts the reads that have ended, for the requests that wait for one.
+    reads: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +84,8 @@ struct TokenCache {
     records: Arc<BTreeMap<String, TokenRecord>>,
     snapshot: Option<TokenSnapshot>,
     refreshed_at: Option<Duration>,
+    /// When the read under way began.
+    reading_since: Option<Duration>,
     /// Whether there has ever been a token. Then every request needs one, even after the last token was revoked.
     had_tokens: bool,
 }
@@ -87,7 +96,7 @@ impl Guard {
             TokenSource::Given(records) => by_id(records),
             TokenSource::Open | TokenSource::Stored { .. } => BTreeMap::new(),
         };
-        Self {
+        Self(Arc::new(GuardState {
             cache: Mutex::new(TokenCache {
                 had_tokens: !records.is_empty(),
                 records: Arc::new(records),
@@ -95,29 +104,29 @@ impl Guard {
             }),
             source,
             runtime,
-            refreshing: tokio::sync::Mutex::new(()),
-        }
+            reads: watch::Sender::new(0),
+        }))
     }
 
     /// Whether requests need no token.
     pub(crate) fn is_open(&self) -> bool {
-        match &self.source {
+        match &self.0.source {
             TokenSource::Open => true,
             TokenSource::Given(_) => false,
             TokenSource::Stored {
                 open_while_empty, ..
-            } => *open_while_empty && !self.lock().had_tokens,
+            } => *open_while_empty && !self.0.lock().had_tokens,
         }
     }
 
     /// Whether there has ever been a token.
     pub(crate) fn has_tokens(&self) -> bool {
-        self.lock().had_tokens
+        self.0.lock().had_tokens
     }
 
     /// Reads the tokens, so that a server that cannot read them fails before it serves.
     pub(crate) async fn start(&self) -> Result<(), TokenError> {
-        self.refresh().await
+        self.0.read().await
     }
 
     /// Identifies the holder of a token.
@@ -126,12 +135,7 @@ impl Guard {
         token: Option<&str>,
         now: Timestamp,
     ) -> Result<Caller, AuthError> {
-        if let Err(error) = self.refresh().await {
-            if self.lock().refreshed_at.is_none() {
-                return Err(AuthError::Unreadable(error.to_string()));
-            }
-            tracing::warn!(%error, "cannot read the tokens; the known ones stay valid");
-        }
+        self.refresh().await;
         if self.is_open() {
             return Ok(Caller::anonymous());
         }
@@ -144,7 +148,7 @@ impl Guard {
         let Ok((id, secret)) = split(token) else {
             return Err(invalid);
         };
-        let records = Arc::clone(&self.lock().records);
+        let records = Arc::clone(&self.0.lock().records);
         match records.get(id) {
             Some(record) if record.admits(secret, now) => Ok(Caller {
                 token: record.id.clone(),
@@ -154,34 +158,102 @@ impl Guard {
         }
     }
 
-    async fn refresh(&self) -> Result<(), TokenError> {
+    /// Waits until a caller may no longer do what one of these scopes allows, because its token was revoked, has expired, or is
+    /// needed by now.
+    pub(crate) async fn ended(
+        &self,
+        caller: &Caller,
+        any_of: &[Scope],
+        now: impl Fn() -> Timestamp,
+    ) {
+        loop {
+            self.0.runtime.sleep(FRESH_FOR).await;
+            self.refresh().await;
+            let is_valid = if caller.token.is_empty() {
+                self.is_open()
+            } else {
+                let records = Arc::clone(&self.0.lock().records);
+                let record = records.get(&caller.token);
+                record.is_some_and(|record| {
+                    let current = Caller {
+                        token: record.id.clone(),
+                        scopes: record.scopes.clone(),
+                    };
+                    record.expires_at.is_none_or(|until| now() < until) && current.may(any_of)
+                })
+            };
+            if !is_valid {
+                return;
+            }
+        }
+    }
+
+    /// Reads the tokens again if they are too old. Waits for the read only for a moment.
+    async fn refresh(&self) {
+        let mut reads = self.0.reads.subscribe();
+        let ended = *reads.borrow_and_update();
+        let Some(is_new) = self.0.begin_read() else {
+            return;
+        };
+        if is_new {
+            let state = Arc::clone(&self.0);
+            self.0.runtime.spawn(Box::pin(async move {
+                // A failure is logged there, and the known tokens stay valid.
+                let _ = state.read().await;
+            }));
+        }
+        tokio::select! {
+            biased;
+            // The sender is in `self`, so the wait cannot fail.
+            _ = reads.wait_for(|count| *count != ended) => {}
+            () = self.0.runtime.sleep(READ_WAIT) => {}
+        }
+    }
+}
+
+impl GuardState {
+    /// `None` if no request needs to wait for a read of the tokens; otherwise whether the caller is to start one.
+    fn begin_read(&self) -> Option<bool> {
+        if !matches!(self.source, TokenSource::Stored { .. }) {
+            return None;
+        }
+        let now = self.runtime.monotonic();
+        let mut cache = self.lock();
+        let age = |then: Duration| now.saturating_sub(then);
+        if cache.refreshed_at.is_some_and(|then| age(then) < FRESH_FOR) {
+            return None;
+        }
+        match cache.reading_since {
+            Some(since) if age(since) < READ_WAIT => Some(false),
+            Some(_) => None,
+            None => {
+                cache.reading_since = Some(now);
+                Some(true)
+            }
+        }
+    }
+
+    async fn read(&self) -> Result<(), TokenError> {
         let TokenSource::Stored { store, .. } = &self.source else {
             return Ok(());
         };
-        if self.is_fresh() {
-            return Ok(());
-        }
-        let _one_at_a_time = self.refreshing.lock().await;
-        if self.is_fresh() {
-            return Ok(());
-        }
         let snapshot = self.lock().snapshot.clone();
         let refreshed = store.refresh(snapshot).await;
-        let mut cache = self.lock();
-        // A failed refresh counts too, so that during an outage not every request sends a store request.
-        if cache.refreshed_at.is_some() || refreshed.is_ok() {
+        {
+            let mut cache = self.lock();
+            cache.reading_since = None;
+            // A failed read counts too, so that during an outage not every request sends a store request.
             cache.refreshed_at = Some(self.runtime.monotonic());
+            if let Ok(snapshot) = &refreshed {
+                cache.had_tokens |= snapshot.had_tokens();
+                cache.records = Arc::new(by_id(&snapshot.records));
+                cache.snapshot = Some(snapshot.clone());
+            }
         }
-        let snapshot = refreshed?;
-        cache.had_tokens |= !snapshot.records.is_empty();
-        cache.records = Arc::new(by_id(&snapshot.records));
-        cache.snapshot = Some(snapshot);
-        Ok(())
-    }
-
-    fn is_fresh(&self) -> bool {
-        let refreshed_at = self.lock().refreshed_at;
-        refreshed_at.is_some_and(|then| self.runtime.monotonic().saturating_sub(then) < FRESH_FOR)
+        self.reads.send_modify(|count| *count += 1);
+        refreshed.map(|_| ()).inspect_err(|error| {
+            tracing::warn!(%error, "cannot read the tokens; the known ones stay valid");
+        })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, TokenCache> {

@@ -2,6 +2,9 @@
 //!
 //! Each change is one conditional write, so a crash leaves either the old tokens or the new ones. A write whose response was lost is
 //! recognised by its operation id.
+//!
+//! The object is created with the first token and stays when the last one is revoked. Its presence is how every server knows, also
+//! after a restart, that requests need a token.
 
 use std::time::Duration;
 
@@ -85,6 +88,13 @@ pub struct TokenStore {
 pub(crate) struct TokenSnapshot {
     tag: Option<ObjectTag>,
     pub(crate) records: Vec<TokenRecord>,
+}
+
+impl TokenSnapshot {
+    /// Whether a token was ever created. The object stays when its last token is revoked.
+    pub(crate) fn had_tokens(&self) -> bool {
+        self.tag.is_some()
+    }
 }
 
 impl TokenStore {

@@ -9,6 +9,7 @@
 )]
 
 mod access;
+mod bodies;
 mod claims;
 mod conformance;
 mod lost_responses;

@@ -10,7 +10,7 @@ use qo_remote::RemoteEngine;
 use qo_server::Leader;
 use qo_store::client::ClientConfig;
 use qo_store::runtime::{BoxFuture, TokioRuntime};
-use qo_store::wrap::CountingStore;
+use qo_store::wrap::{CountingStore, Operation};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -312,4 +312,42 @@ async fn a_server_that_loses_its_leadership_during_a_request_refuses_it() {
     server
         .refused(api("GET", "/v1/stats"), 503, "not_leader")
         .await;
+}
+
+#[tokio::test]
+async fn a_scrape_in_direct_mode_costs_a_bounded_number_of_requests() {
+    const TASKS: u64 = 1_500;
+    let mut store = memory();
+    let counting = Arc::new(CountingStore::new(Arc::clone(&store.objects)));
+    store.objects = Arc::clone(&counting) as _;
+    let mut config = config();
+    config.stats_max_age = Duration::ZERO;
+    let server = serve_store(store, config).await;
+    let requests = (0..TASKS)
+        .map(|_| SubmitRequest::new("t".parse().unwrap(), Json::null()))
+        .collect();
+    server.engine.submit_many(requests).await;
+    let scrape = async || {
+        let before = counting.counts();
+        let response = server.send(api("GET", "/metrics")).await;
+        let text = response.text().await.unwrap();
+        let pending = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("qo_tasks{")?.rsplit(' ').next())
+            .map(|number| number.parse::<u64>().unwrap())
+            .sum::<u64>();
+        let is_partial = text.lines().any(|line| line == "qo_tasks_partial 1");
+        let counts = counting.counts().since(&before);
+        let reads = counts.of("tasks", Operation::Get).requests;
+        let lists = counts.of("tasks", Operation::List).requests;
+        assert!(lists <= 20, "{lists}");
+        (pending, is_partial, reads)
+    };
+    assert_eq!(scrape().await, (1_000, true, 1_000));
+    assert_eq!(scrape().await, (TASKS, false, 500));
+    assert_eq!(scrape().await, (TASKS, false, 0), "nothing has changed");
+    let claim = ClaimRequest::new("w".parse().unwrap(), vec![]);
+    assert_eq!(server.engine.claim(&claim).await.unwrap().len(), 1);
+    let (_, _, reads) = scrape().await;
+    assert_eq!(reads, 1, "only the task that has changed is read again");
 }

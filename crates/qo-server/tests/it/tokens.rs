@@ -109,3 +109,111 @@ async fn unreadable_tokens_stop_the_server() {
     let error = qo_server::Server::bind(queue, config).await.unwrap_err();
     assert!(error.to_string().contains("tokens.json"), "{error}");
 }
+
+#[tokio::test]
+async fn after_the_last_token_was_revoked_a_new_server_admits_nobody() {
+    let store = memory();
+    let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
+    let token = tokens.create("ops", &[Scope::Admin], None).await.unwrap();
+    tokens.revoke(&token.record.id).await.unwrap();
+    let mut config = config();
+    config.auth = Auth::stored(tokens);
+    let server = serve_store(store, config).await;
+    for token in [None, Some("none"), Some(token.reveal())] {
+        let mut request = api("GET", "/v1/stats");
+        if let Some(token) = token {
+            request = request.token(token);
+        }
+        server.refused(request, 401, "unauthorized").await;
+    }
+}
+
+#[tokio::test]
+async fn a_public_name_requires_tokens() {
+    for (name, is_allowed) in [
+        ("queue.example.org", false),
+        ("10.0.0.7", false),
+        ("localhost", true),
+        ("queue.localhost", true),
+        ("127.0.0.1", true),
+        ("::1", true),
+    ] {
+        for stored in [false, true] {
+            let store = memory();
+            let mut config = config();
+            config.hosts = vec![name.to_owned()];
+            if stored {
+                config.auth =
+                    Auth::stored(TokenStore::new(client_of(&store), TokioRuntime::shared()));
+            }
+            let engine = crate::support::engine_on(&store, qo::DirectConfig::local());
+            let queue = qo::Queue::new(std::sync::Arc::new(engine), TokioRuntime::shared());
+            let bound = qo_server::Server::bind(queue, config).await;
+            assert_eq!(bound.is_ok(), is_allowed, "{name}, stored: {stored}");
+            if let Err(error) = bound {
+                let text = error.to_string();
+                assert!(
+                    text.contains(name) && text.contains("qo token create"),
+                    "{text}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_read_of_the_tokens_delays_no_request() {
+    let mut store = memory();
+    let reads = crate::bodies::HeldReads::new(std::sync::Arc::clone(&store.objects), "meta/tokens");
+    store.objects = std::sync::Arc::new(qo_store::wrap::layer::LayeredStore(reads.clone()));
+    let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
+    let token = tokens.create("ops", &[Scope::Read], None).await.unwrap();
+    let mut config = config();
+    config.auth = Auth::stored(tokens);
+    let server = serve_store(store, config).await;
+    let status = async || {
+        server
+            .reply(api("GET", "/v1/info").token(token.reveal()))
+            .await
+            .0
+    };
+    assert_eq!(status().await, 200);
+    reads
+        .closed
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    until("the tokens are read again", async || {
+        assert_eq!(status().await, 200);
+        (reads.held.load(std::sync::atomic::Ordering::SeqCst) > 0).then_some(())
+    })
+    .await;
+    for _ in 0..20 {
+        assert_eq!(status().await, 200, "the known tokens stay valid");
+    }
+    reads.open();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_of_events_ends_with_its_token() {
+    let store = memory();
+    let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
+    let revoked = tokens.create("a", &[Scope::Read], None).await.unwrap();
+    let lifetime = Some(Duration::from_secs(8));
+    let expiring = tokens.create("b", &[Scope::Read], lifetime).await.unwrap();
+    let mut config = config();
+    config.auth = Auth::stored(tokens.clone());
+    let server = serve_store(store, config).await;
+    let listen = async |token: &str| server.send(api("GET", "/v1/events").token(token)).await;
+    let mut streams = [
+        listen(revoked.reveal()).await,
+        listen(expiring.reveal()).await,
+    ];
+    tokens.revoke(&revoked.record.id).await.unwrap();
+    for stream in &mut streams {
+        assert_eq!(stream.status(), 200);
+        // An error would mean that the client has given up.
+        let rest = async { while stream.chunk().await.unwrap().is_some() {} };
+        tokio::time::timeout(crate::support::WAIT_MAX, rest)
+            .await
+            .unwrap();
+    }
+}

@@ -13,7 +13,7 @@ use crate::response::{self, ResponseError};
 
 /// The meaning of a failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The object does not exist.
     NotFound,
     /// The object is unchanged since the caller's read.
@@ -44,7 +44,7 @@ const DETAIL_CHARS_MAX: usize = 300;
 
 impl Failure {
     /// Classifies an error.
-    pub(super) fn of(error: &Error) -> Self {
+    pub(crate) fn of(error: &Error) -> Self {
         if let Some(response) = response::find(error) {
             return Self::of_response(response);
         }
@@ -103,7 +103,7 @@ impl Failure {
     }
 
     /// Whether a retry may succeed.
-    pub(super) fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(
             self,
             Self::Contended(_) | Self::Throttled { .. } | Self::Doubtful(_) | Self::Torn(_)
@@ -111,7 +111,7 @@ impl Failure {
     }
 
     /// Whether the store asked to slow down.
-    pub(super) fn is_throttled(&self) -> bool {
+    pub(crate) fn is_throttled(&self) -> bool {
         matches!(self, Self::Throttled { .. })
     }
 

@@ -58,6 +58,7 @@
 //! | `create`, `swap` | 1 PUT | + 1 GET, and + 1 PUT if the write was not applied |
 //! | `create`, `swap`, throttled | 1 PUT per attempt | + 1 GET only if a condition then fails |
 //! | `put` | 1 PUT | + 1 PUT |
+//! | `put`, more than 16 MiB | 2 POST and 1 PUT per 8 MiB | the same again |
 //! | `get`, `get_if_changed` | 1 GET | + 1 GET |
 //! | `page` | 1 LIST | + 1 LIST |
 //! | `delete_many` | 1 DELETE per 1,000 keys on S3 | + 1 for the remaining keys |
@@ -69,6 +70,7 @@ mod authorship;
 mod classify;
 mod delete;
 mod folders;
+mod multipart;
 mod page;
 mod retry;
 mod settle;
@@ -86,6 +88,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutPayload};
+use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
 use qo_core::{OpId, Timestamp};
 
 use crate::clock::StoreClock;
@@ -99,8 +102,8 @@ pub use retry::RetryConfig;
 pub use settle::Written;
 pub use tag::Tag;
 
-use classify::Failure;
-use retry::Budget;
+pub(crate) use classify::Failure;
+pub(crate) use retry::Budget;
 use settle::Condition;
 
 /// Looks for an operation id in a stored body.
@@ -127,7 +130,7 @@ impl Default for ClientConfig {
         Self {
             retry: RetryConfig::default(),
             recognise: carries_operation,
-            object_bytes_max: 256 * 1024 * 1024,
+            object_bytes_max: STORED_PAYLOAD_MAX_BYTES,
             trust_first_refusal: true,
         }
     }
@@ -242,6 +245,10 @@ impl StoreClient {
     /// this only where that is harmless.
     pub async fn put(&self, key: &str, body: Bytes) -> Result<Tag, StoreError> {
         let path = key_path(key)?;
+        if body.len() > multipart::SINGLE_MAX_BYTES {
+            let result = multipart::put(self, key, &path, &body).await?;
+            return Tag::of_put(result).ok_or_else(|| no_tag("put"));
+        }
         let payload = PutPayload::from(body);
         let result = self
             .retrying("put", key, true, |timeout| {

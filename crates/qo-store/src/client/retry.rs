@@ -45,7 +45,7 @@ impl Default for RetryConfig {
 
 /// The remaining time and attempts of one operation.
 #[derive(Debug)]
-pub(super) struct Budget<'a> {
+pub(crate) struct Budget<'a> {
     runtime: &'a dyn Runtime,
     config: &'a RetryConfig,
     started: Duration,
@@ -55,7 +55,7 @@ pub(super) struct Budget<'a> {
 
 impl<'a> Budget<'a> {
     /// The budget of an operation that starts now.
-    pub(super) fn new(runtime: &'a dyn Runtime, config: &'a RetryConfig) -> Self {
+    pub(crate) fn new(runtime: &'a dyn Runtime, config: &'a RetryConfig) -> Self {
         Self {
             runtime,
             config,
@@ -76,7 +76,7 @@ impl<'a> Budget<'a> {
     }
 
     /// Counts one more attempt and returns its timeout.
-    pub(super) fn next_timeout(&mut self) -> Duration {
+    pub(crate) fn next_timeout(&mut self) -> Duration {
         self.attempts += 1;
         self.config.request_timeout.min(self.remaining())
     }
@@ -92,7 +92,7 @@ impl<'a> Budget<'a> {
     }
 
     /// Waits before the next attempt. Returns false immediately if the budget is exhausted.
-    pub(super) async fn pause(&self, throttled: bool) -> bool {
+    pub(crate) async fn pause(&self, throttled: bool) -> bool {
         if self.attempts >= self.config.attempts_max {
             return false;
         }

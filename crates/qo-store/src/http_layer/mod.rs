@@ -162,7 +162,7 @@ impl HttpService for StoreHttp {
         let elapsed_ms = received.steady.saturating_sub(sent.steady).as_millis();
         match result {
             Err(error) => {
-                let missing = no_response(&error);
+                let missing = no_response(&error, !method.is_safe());
                 debug!(%method, path, elapsed_ms, error = %missing, "no response");
                 Err(if to_store {
                     HttpError::new(error.kind(), missing)
@@ -235,8 +235,8 @@ fn is_interpreted_by_code(error: &ResponseError, is_list: bool) -> bool {
     }
 }
 
-/// Describes why there is no response, and whether the request may have reached the store.
-fn no_response(error: &HttpError) -> ResponseError {
+/// Describes why there is no response, and for a request that changes something, whether it may have reached the store.
+fn no_response(error: &HttpError, changes_something: bool) -> ResponseError {
     let mut root: &(dyn StdError + 'static) = error;
     let mut connecting = error.kind() == HttpErrorKind::Connect;
     while let Some(source) = root.source() {
@@ -251,12 +251,12 @@ fn no_response(error: &HttpError) -> ResponseError {
         HttpErrorKind::Timeout => "timed out",
         _ => "the connection failed",
     };
-    let sent = if connecting {
-        "the request was not sent"
-    } else {
-        "the request may have been applied"
+    let sent = match (changes_something, connecting) {
+        (false, _) => "",
+        (true, true) => "; the request was not sent",
+        (true, false) => "; the request may have been applied",
     };
     ResponseError::NoResponse {
-        detail: format!("{what} ({root}); {sent}"),
+        detail: format!("{what} ({root}){sent}"),
     }
 }

@@ -69,10 +69,10 @@ impl Cloud {
         name == "endpoint" || (self == Self::S3 && matches!(name, "region" | "profile"))
     }
 
-    fn known_parameters(self) -> &'static str {
+    fn known_parameters(self) -> &'static [&'static str] {
         match self {
-            Self::S3 => "use endpoint, region or profile",
-            Self::Gcs | Self::Azure => "the only parameter is endpoint",
+            Self::S3 => &["endpoint", "region", "profile"],
+            Self::Gcs | Self::Azure => &["endpoint"],
         }
     }
 }
@@ -165,11 +165,11 @@ fn no_parameters<'a>(scheme: &'static str, rest: &'a str) -> Result<&'a str, Ope
     };
     match form_urlencoded::parse(query.as_bytes()).next() {
         None => Ok(before),
-        Some((name, _)) => Err(unknown_parameter(scheme, &name, "it takes no parameters")),
+        Some((name, _)) => Err(unknown_parameter(scheme, &name, &[])),
     }
 }
 
-fn unknown_parameter(scheme: &'static str, name: &str, known: &'static str) -> OpenError {
+fn unknown_parameter(scheme: &'static str, name: &str, known: &[&'static str]) -> OpenError {
     // Anything else may be the second half of a password that contains a question mark, and must not be repeated.
     let is_name = name
         .bytes()
@@ -181,7 +181,7 @@ fn unknown_parameter(scheme: &'static str, name: &str, known: &'static str) -> O
         } else {
             "...".to_owned()
         },
-        known,
+        known: known.to_vec(),
     }
 }
 

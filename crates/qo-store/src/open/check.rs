@@ -1,16 +1,22 @@
 //! Checks with one cheap request whether an opened store is usable, and reports what to do if it is not.
 
 use std::error::Error as StdError;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use thiserror::Error;
 
 #[cfg(feature = "s3")]
 use super::process::CredentialProcessError;
+use crate::client::{Budget, Failure, RetryConfig};
 #[cfg(feature = "cloud")]
 use crate::http_layer::CredentialEndpointUnreachable;
 use crate::response::{self, ResponseError};
+use crate::runtime::Runtime;
 use crate::store::{CredentialSource, Store, StoreKind};
+
+/// Fewer attempts than for other reads: a wrong endpoint is reported within seconds.
+const ATTEMPTS_MAX: u32 = 8;
 
 /// Why a store is unusable. No variant contains credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -100,11 +106,40 @@ pub enum CheckError {
     },
 }
 
-/// Checks that a store is usable, by listing one page.
-pub async fn check(store: &Store) -> Result<(), CheckError> {
-    match store.objects.list(None).next().await {
-        None | Some(Ok(_)) => Ok(()),
-        Some(Err(error)) => Err(classify(store, &error)),
+/// Checks that a store is usable, by listing one page. The list is repeated while its failure may be temporary.
+pub async fn check(store: &Store, runtime: &dyn Runtime) -> Result<(), CheckError> {
+    let retry = RetryConfig {
+        attempts_max: ATTEMPTS_MAX,
+        ..RetryConfig::default()
+    };
+    let mut budget = Budget::new(runtime, &retry);
+    loop {
+        let timeout = budget.next_timeout();
+        let mut page = store.objects.list(None);
+        let listed = tokio::select! {
+            biased;
+            listed = page.next() => listed,
+            () = runtime.sleep(timeout) => Some(Err(timed_out(timeout))),
+        };
+        let Some(Err(error)) = listed else {
+            return Ok(());
+        };
+        let failure = Failure::of(&error);
+        // Without a response of the store, the error is one of this machine.
+        let is_temporary = response::find(&error).is_some() && failure.is_transient();
+        if !is_temporary || !budget.pause(failure.is_throttled()).await {
+            return Err(classify(store, &error));
+        }
+        tracing::debug!(?failure, "listing the store again");
+    }
+}
+
+fn timed_out(timeout: Duration) -> object_store::Error {
+    object_store::Error::Generic {
+        store: "check",
+        source: Box::new(ResponseError::NoResponse {
+            detail: format!("no response within {timeout:?}"),
+        }),
     }
 }
 

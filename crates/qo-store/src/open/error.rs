@@ -50,14 +50,17 @@ pub enum OpenError {
         reason: &'static str,
     },
     /// The URL has a parameter that this kind of store does not have.
-    #[error("unknown parameter {name:?} in the {scheme}: store URL: {known}")]
+    #[error(
+        "unknown parameter {name:?} in the {scheme}: store URL: {}",
+        alternatives(known)
+    )]
     UnknownParameter {
         /// The scheme of the URL.
         scheme: &'static str,
         /// The parameter's name.
         name: String,
-        /// The valid parameters, as a sentence.
-        known: &'static str,
+        /// The valid parameters.
+        known: Vec<&'static str>,
     },
     /// A setting from the URL, a variable or a profile is invalid.
     #[error("{setting} cannot be used: {reason}")]
@@ -140,4 +143,13 @@ pub enum OpenError {
         /// The prefix of the variables to check.
         family: &'static str,
     },
+}
+
+/// Names the valid parameters.
+fn alternatives(known: &[&str]) -> String {
+    match known {
+        [] => "it takes no parameters".to_owned(),
+        [only] => format!("the only parameter is {only}"),
+        [first @ .., last] => format!("use {} or {last}", first.join(", ")),
+    }
 }

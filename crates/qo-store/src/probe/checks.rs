@@ -14,7 +14,7 @@ use qo_core::Timestamp;
 
 use super::ProbeError;
 use super::report::{Check, CheckName};
-use super::session::{Session, WriteReply, describe};
+use super::session::{Session, WriteReply, describe, is_denied};
 
 /// The maximum number of times a group is repeated.
 const ATTEMPTS_MAX: u32 = 8;
@@ -315,6 +315,10 @@ async fn listing(session: &Session<'_>, attempt: u32) -> GroupResult<Findings> {
 
     let batch = CheckName::BatchDelete;
     if let Err(error) = session.delete(&keys).await {
+        if is_denied(&error) {
+            let doing = "deleting objects (s3:DeleteObject on AWS)";
+            return Err(ProbeError::store(doing, &error).into());
+        }
         found.fail(
             batch,
             format!(

@@ -75,6 +75,14 @@ pub enum ProbeError {
     /// The store responds, but not as qo requires.
     #[error("{}", .0.refusal())]
     Untrusted(Box<ProbeReport>),
+    /// The credentials lack a permission that the probe and the queue need.
+    #[error("the credentials do not allow {doing}: {detail}")]
+    Denied {
+        /// The denied operation.
+        doing: &'static str,
+        /// The store's message.
+        detail: String,
+    },
     /// The store could not be probed.
     #[error("cannot probe the store: {doing} failed: {detail}")]
     Store {
@@ -112,6 +120,18 @@ pub async fn probe(
     let report = ProbeReport::new(&checks, versioning, figures, probed_at, found.store_time);
     tracing::debug!(trusted = report.trusted, "probed the bucket");
     Ok(report)
+}
+
+/// Checks with one write that the credentials allow writing.
+pub async fn check_write(
+    objects: &Arc<dyn ObjectStore>,
+    runtime: &dyn Runtime,
+) -> Result<(), ProbeError> {
+    let session = Session::new(objects, None, runtime, ProbeOptions::default().budget);
+    let key = session.key("write");
+    session.put(&key, "write".into()).await?;
+    cleanup::own(&session, ProbedVersioning::Unknown).await;
+    Ok(())
 }
 
 async fn examine(

@@ -267,6 +267,19 @@ fn is_transient(error: &Error) -> bool {
     }
 }
 
+/// Whether the credentials lack a permission.
+pub(super) fn is_denied(error: &Error) -> bool {
+    if let Some(ResponseError::Status { status, .. }) = response::find(error) {
+        return matches!(status, 401 | 403);
+    }
+    match error {
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => true,
+        // A batch delete succeeds as a whole and reports the failure of each key in its body.
+        Error::Generic { .. } => describe(error).contains("AccessDenied"),
+        _ => false,
+    }
+}
+
 fn is_transient_status(status: u16) -> bool {
     matches!(status, 408 | 409 | 429 | 500 | 502..=599)
 }

@@ -13,7 +13,7 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectStore};
 
 use super::report::{ProbeReport, ProbedVersioning, REPORT_FORMAT};
-use super::session::{Session, Stored, describe};
+use super::session::{Session, Stored, describe, is_denied};
 use super::{ProbeError, ProbeOptions, probe, versioning};
 use crate::admin::BucketAdmin;
 use crate::runtime::Runtime;
@@ -101,9 +101,11 @@ pub async fn save_report(
 
 impl ProbeError {
     pub(super) fn store(doing: &'static str, error: &Error) -> Self {
-        Self::Store {
-            doing,
-            detail: describe(error),
+        let detail = describe(error);
+        if is_denied(error) {
+            Self::Denied { doing, detail }
+        } else {
+            Self::Store { doing, detail }
         }
     }
 }

@@ -214,28 +214,195 @@ impl S3Admin {
     }
 }
 
-/// Limits a session to the queue's part of the bucket.
+/// What the page lists, with versions if there are any: the tasks, their indexes, and the workers.
+const LISTED: [&str; 5] = ["tasks/*", "ready/*", "later/*", "leases/*", "workers/*"];
+/// What it reads: tasks with their payloads, workers, and the paused queues.
+const READ: [&str; 4] = ["tasks/*", "data/*", "workers/*", "meta/queues.json"];
+/// What it writes to operate the queue: tasks, their entries in the indexes, the paused queues, and the signal for workers.
+const WRITTEN: [&str; 5] = [
+    "tasks/*",
+    "ready/*",
+    "later/*",
+    "meta/queues.json",
+    "meta/signal.json",
+];
+/// What it deletes: entries of the indexes.
+const DELETED: [&str; 3] = ["ready/*", "later/*", "leases/*"];
+
+/// Limits a session to what the page needs in the queue's part of the bucket. Everything else stays out of reach, above all the tokens
+/// of the HTTP API (`meta/tokens.json`) and the page itself (`ui/`). AWS accepts policies of up to 2,048 characters.
 fn session_policy(location: &BucketLocation, rights: BrowserRights) -> Value {
     let bucket = format!("arn:aws:s3:::{}", location.bucket);
-    let objects = if location.prefix.is_empty() {
-        format!("{bucket}/*")
-    } else {
-        format!("{bucket}/{}/*", location.prefix)
+    let within = |pattern: &str| match location.prefix.as_str() {
+        "" => pattern.to_owned(),
+        prefix => format!("{prefix}/{pattern}"),
     };
-    let on_objects: &[&str] = match rights {
-        BrowserRights::Read => &["s3:GetObject", "s3:GetObjectVersion"],
-        BrowserRights::Operate => &[
-            "s3:GetObject",
-            "s3:GetObjectVersion",
-            "s3:PutObject",
-            "s3:DeleteObject",
-        ],
+    let objects = |patterns: &[&str]| -> Vec<String> {
+        let objects = patterns.iter().map(|pattern| within(pattern));
+        objects.map(|key| format!("{bucket}/{key}")).collect()
     };
-    json!({
-        "Version": "2012-10-17",
-        "Statement": [
-            { "Effect": "Allow", "Action": on_objects, "Resource": [objects] },
-            { "Effect": "Allow", "Action": ["s3:ListBucket", "s3:ListBucketVersions"], "Resource": [bucket] },
-        ],
-    })
+    let allow = |actions: &[&str], patterns: &[&str]| json!({ "Effect": "Allow", "Action": actions, "Resource": objects(patterns) });
+    let prefixes: Vec<String> = LISTED.iter().map(|pattern| within(pattern)).collect();
+    let mut statements = vec![
+        json!({
+            "Effect": "Allow",
+            "Action": ["s3:ListBucket", "s3:ListBucketVersions"],
+            "Resource": bucket,
+            "Condition": { "StringLike": { "s3:prefix": prefixes } },
+        }),
+        allow(&["s3:GetObject", "s3:GetObjectVersion"], &READ),
+    ];
+    if rights == BrowserRights::Operate {
+        statements.push(allow(&["s3:PutObject"], &WRITTEN));
+        statements.push(allow(&["s3:DeleteObject"], &DELETED));
+    }
+    json!({ "Version": "2012-10-17", "Statement": statements })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn location(prefix: &str) -> BucketLocation {
+        BucketLocation {
+            endpoint: "https://s3.eu-central-1.amazonaws.com".to_owned(),
+            virtual_host: true,
+            bucket: "b".repeat(63),
+            prefix: prefix.to_owned(),
+            region: "eu-central-1".to_owned(),
+            bucket_url: String::new(),
+        }
+    }
+
+    fn texts(value: &Value) -> Vec<&str> {
+        match value {
+            Value::Array(list) => list.iter().filter_map(Value::as_str).collect(),
+            other => other.as_str().into_iter().collect(),
+        }
+    }
+
+    /// Whether a pattern with at most one `*`, at its end, matches.
+    fn matches(pattern: &str, text: &str) -> bool {
+        match pattern.strip_suffix('*') {
+            Some(start) => text.starts_with(start),
+            None => pattern == text,
+        }
+    }
+
+    /// Whether a policy allows an action on a key, or the listing of a prefix.
+    fn allows(policy: &Value, action: &str, location: &BucketLocation, key: &str) -> bool {
+        let bucket = format!("arn:aws:s3:::{}", location.bucket);
+        let is_listing = action.starts_with("s3:List");
+        let resource = if is_listing {
+            bucket
+        } else {
+            format!("{bucket}/{key}")
+        };
+        policy["Statement"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|statement| {
+                let condition = statement.get("Condition");
+                let prefixes =
+                    condition.map(|condition| texts(&condition["StringLike"]["s3:prefix"]));
+                texts(&statement["Action"]).contains(&action)
+                    && texts(&statement["Resource"])
+                        .iter()
+                        .any(|pattern| matches(pattern, &resource))
+                    && prefixes
+                        .is_none_or(|prefixes| prefixes.iter().any(|pattern| matches(pattern, key)))
+            })
+    }
+
+    #[test]
+    fn a_session_reaches_only_what_the_page_needs() {
+        for (prefix, within) in [("", ""), ("team/queue", "team/queue/")] {
+            let location = location(prefix);
+            let read = session_policy(&location, BrowserRights::Read);
+            let operate = session_policy(&location, BrowserRights::Operate);
+            for policy in [&read, &operate] {
+                let allows = |action, key: &str| allows(policy, action, &location, key);
+                for folder in [
+                    "tasks/",
+                    "tasks/a/",
+                    "ready/q/t/",
+                    "later/",
+                    "leases/",
+                    "workers/",
+                ] {
+                    assert!(
+                        allows("s3:ListBucket", &format!("{within}{folder}")),
+                        "{folder}"
+                    );
+                }
+                assert!(allows(
+                    "s3:ListBucketVersions",
+                    &format!("{within}tasks/a/x.json")
+                ));
+                assert!(allows(
+                    "s3:GetObject",
+                    &format!("{within}data/a/x/input.json")
+                ));
+                assert!(allows("s3:GetObject", &format!("{within}meta/queues.json")));
+                assert!(allows(
+                    "s3:GetObjectVersion",
+                    &format!("{within}tasks/a/x.json")
+                ));
+                for key in ["", "meta/", "idempotency/", "private/", "slate/"] {
+                    assert!(!allows("s3:ListBucket", key), "{key:?}");
+                    assert!(!allows("s3:ListBucketVersions", key), "{key:?}");
+                    assert!(
+                        !allows("s3:ListBucket", &format!("{within}{key}")),
+                        "{key:?}"
+                    );
+                }
+                for key in ["meta/tokens.json", "meta/probe.json", "private/x"] {
+                    let key = format!("{within}{key}");
+                    assert!(!allows("s3:GetObject", &key), "{key}");
+                    assert!(!allows("s3:GetObjectVersion", &key), "{key}");
+                }
+                for key in [
+                    "meta/tokens.json",
+                    "meta/probe.json",
+                    "ui/index.html",
+                    "private/x",
+                ] {
+                    let key = format!("{within}{key}");
+                    assert!(!allows("s3:PutObject", &key), "{key}");
+                    assert!(!allows("s3:DeleteObject", &key), "{key}");
+                }
+                assert!(!allows(
+                    "s3:DeleteObject",
+                    &format!("{within}tasks/a/x.json")
+                ));
+            }
+            for key in [
+                "tasks/a/x.json",
+                "ready/q/t/5/1/x",
+                "later/1/x",
+                "meta/queues.json",
+                "meta/signal.json",
+            ] {
+                let key = format!("{within}{key}");
+                assert!(allows(&operate, "s3:PutObject", &location, &key), "{key}");
+                assert!(!allows(&read, "s3:PutObject", &location, &key), "{key}");
+            }
+            for key in ["ready/q/t/5/1/x", "later/1/x", "leases/a/1/x/1"] {
+                let key = format!("{within}{key}");
+                assert!(
+                    allows(&operate, "s3:DeleteObject", &location, &key),
+                    "{key}"
+                );
+                assert!(!allows(&read, "s3:DeleteObject", &location, &key), "{key}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_session_policy_is_short_enough() {
+        let policy = session_policy(&location(&"p".repeat(20)), BrowserRights::Operate);
+        let length = policy.to_string().len();
+        assert!(length <= 2_048, "{length}");
+    }
 }

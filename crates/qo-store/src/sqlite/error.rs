@@ -135,6 +135,15 @@ impl From<rusqlite::Error> for SqliteError {
 
 impl From<SqliteError> for object_store::Error {
     fn from(error: SqliteError) -> Self {
+        // What a retry cannot change is not supported; anything else may be temporary.
+        if matches!(
+            error,
+            SqliteError::TooLarge { .. } | SqliteError::KeyLength { .. }
+        ) {
+            return Self::NotSupported {
+                source: Box::new(error),
+            };
+        }
         Self::Generic {
             store: "SQLite",
             source: Box::new(error),
@@ -220,6 +229,18 @@ mod tests {
                 StoreError::Unavailable { in_doubt, .. } => assert_eq!(in_doubt, is_write),
                 other => panic!("{other}"),
             }
+        }
+    }
+
+    #[test]
+    fn what_a_retry_cannot_change_is_not_retried() {
+        for (error, is_transient) in [
+            (SqliteError::TooLarge { size: 1 }, false),
+            (SqliteError::KeyLength { length: 0 }, false),
+            (SqliteError::Busy, true),
+        ] {
+            let failure = crate::client::Failure::of(&object_store::Error::from(error));
+            assert_eq!(failure.is_transient(), is_transient, "{failure:?}");
         }
     }
 }

@@ -318,7 +318,7 @@ async fn a_conflict_is_not_an_existing_object(store: &dyn ObjectStore) {
 #[tokio::test]
 async fn google_conditions_are_generations() {
     let (server, store) = google_store().await;
-    check(&store).await.unwrap();
+    check(&store, &*TokioRuntime::shared()).await.unwrap();
     live(&*store.objects).await;
     an_unconditional_write_is_rejected(&*store.objects).await;
     a_conflict_is_not_an_existing_object(&*store.objects).await;
@@ -343,7 +343,7 @@ async fn google_conditions_are_generations() {
 #[tokio::test]
 async fn azure_conditions_are_entity_tags() {
     let (server, store) = azure_store().await;
-    check(&store).await.unwrap();
+    check(&store, &*TokioRuntime::shared()).await.unwrap();
     live(&*store.objects).await;
     an_unconditional_write_is_rejected(&*store.objects).await;
     a_conflict_is_not_an_existing_object(&*store.objects).await;
@@ -380,7 +380,9 @@ async fn a_missing_bucket_error_says_how_to_create_it() {
         r#"{"private_key":"private","private_key_id":"id","client_email":"a@example.org","disable_oauth":true}"#,
     );
     let url = format!("gs://other?endpoint={}", server.endpoint);
-    let error = check(&open(&url, &options).unwrap()).await.unwrap_err();
+    let error = check(&open(&url, &options).unwrap(), &*TokioRuntime::shared())
+        .await
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
@@ -394,7 +396,9 @@ async fn a_missing_bucket_error_says_how_to_create_it() {
         .with_var("AZURE_STORAGE_ACCOUNT_NAME", "account")
         .with_var("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0");
     let url = format!("az://other?endpoint={}", server.endpoint);
-    let error = check(&open(&url, &options).unwrap()).await.unwrap_err();
+    let error = check(&open(&url, &options).unwrap(), &*TokioRuntime::shared())
+        .await
+        .unwrap_err();
     assert!(
         error.to_string().ends_with(
             "there is no bucket \"other\": create it with 'az storage container create --name other', or name another one"
@@ -410,7 +414,9 @@ async fn azure_rejects_requests_not_signed_by_the_account() {
         .with_var("AZURE_STORAGE_ACCOUNT_NAME", "stranger")
         .with_var("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0");
     let url = format!("az://bucket?endpoint={}", server.endpoint);
-    let error = check(&open(&url, &options).unwrap()).await.unwrap_err();
+    let error = check(&open(&url, &options).unwrap(), &*TokioRuntime::shared())
+        .await
+        .unwrap_err();
     assert!(
         error
             .to_string()

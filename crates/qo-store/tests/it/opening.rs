@@ -5,6 +5,7 @@ use std::fs;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
+use qo_store::runtime::TokioRuntime;
 use qo_store::{
     CredentialSource, OpenError, OpenOptions, StoreKind, StoreSource, check, open, open_default,
 };
@@ -57,7 +58,7 @@ async fn unnamed_memory_stores_are_separate() {
             .unwrap(),
         "x"
     );
-    check(&second).await.unwrap();
+    check(&second, &*TokioRuntime::shared()).await.unwrap();
     assert_eq!(second.description, "memory:opening");
 }
 
@@ -78,7 +79,7 @@ async fn the_environment_is_read_in_order() {
         .put(&Path::from("a"), "x".into())
         .await
         .unwrap();
-    check(&store).await.unwrap();
+    check(&store, &*TokioRuntime::shared()).await.unwrap();
 
     let bucket = s3_options()
         .with_var("S3_BUCKET", "my-bucket")
@@ -354,7 +355,10 @@ async fn every_check_error_is_one_line_that_says_what_to_do() {
             &s3_options(),
         )
         .unwrap();
-        let text = check(&store).await.unwrap_err().to_string();
+        let text = check(&store, &*TokioRuntime::shared())
+            .await
+            .unwrap_err()
+            .to_string();
         assert_eq!(text.lines().count(), 1, "{text}");
         assert_eq!(server.requests().len(), 1);
         text.replace(&server.endpoint, "SERVER")
@@ -406,7 +410,10 @@ async fn an_unreachable_endpoint_is_reported() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let store = open(&format!("s3://b?endpoint=http://{address}"), &s3_options()).unwrap();
-    let text = check(&store).await.unwrap_err().to_string();
+    let text = check(&store, &*TokioRuntime::shared())
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
         text.starts_with(&format!(
             "s3://b at http://{address}: cannot reach http://{address}: could not connect ("
@@ -423,7 +430,7 @@ async fn unavailable_credentials_are_reported() {
     let server = FakeServer::scripted(Vec::new()).await;
     let url = format!("s3://b?endpoint={}", server.endpoint);
     let options = empty().with_var("AWS_METADATA_ENDPOINT", format!("http://{silent}"));
-    let text = check(&open(&url, &options).unwrap())
+    let text = check(&open(&url, &options).unwrap(), &*TokioRuntime::shared())
         .await
         .unwrap_err()
         .to_string();
@@ -434,7 +441,7 @@ async fn unavailable_credentials_are_reported() {
         )
     );
     let (_home, options) = home("[default]\ncredential_process = exit 7\n", "");
-    let text = check(&open(&url, &options).unwrap())
+    let text = check(&open(&url, &options).unwrap(), &*TokioRuntime::shared())
         .await
         .unwrap_err()
         .to_string();
@@ -451,7 +458,7 @@ async fn a_real_server_distinguishes_wrong_from_right() {
     let bucket = server.unique_bucket("opening").unwrap();
     let options = seaweedfs_options();
     let store = open(&format!("s3://{bucket}/p"), &options).unwrap();
-    check(&store).await.unwrap();
+    check(&store, &*TokioRuntime::shared()).await.unwrap();
     store
         .objects
         .put(&Path::from("a"), "x".into())
@@ -464,7 +471,10 @@ async fn a_real_server_distinguishes_wrong_from_right() {
     assert!(store.clock.offset_ms().abs() < 2_000);
 
     let missing = open("s3://no-such-bucket-here", &options).unwrap();
-    let text = check(&missing).await.unwrap_err().to_string();
+    let text = check(&missing, &*TokioRuntime::shared())
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
         text.contains("there is no bucket \"no-such-bucket-here\""),
         "{text}"
@@ -474,7 +484,10 @@ async fn a_real_server_distinguishes_wrong_from_right() {
         &options.clone().with_var("AWS_SECRET_ACCESS_KEY", "wrong"),
     )
     .unwrap();
-    let text = check(&wrong).await.unwrap_err().to_string();
+    let text = check(&wrong, &*TokioRuntime::shared())
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
         text.contains("the store rejected the credentials (SignatureDoesNotMatch)"),
         "{text}"
@@ -484,7 +497,10 @@ async fn a_real_server_distinguishes_wrong_from_right() {
         &options.with_var("AWS_ACCESS_KEY_ID", "unknown"),
     )
     .unwrap();
-    let text = check(&unknown).await.unwrap_err().to_string();
+    let text = check(&unknown, &*TokioRuntime::shared())
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
         text.contains("the store rejected the credentials (InvalidAccessKeyId)"),
         "{text}"

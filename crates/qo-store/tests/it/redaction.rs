@@ -70,7 +70,7 @@ async fn nothing_shows(url: &str, options: &OpenOptions) {
         &format!("{:?} {}", store.objects, store.objects),
     );
     assert_clean("its administration", &format!("{:?}", store.admin));
-    let error = check(&store).await.unwrap_err();
+    let error = check(&store, &*TokioRuntime::shared()).await.unwrap_err();
     assert_clean("a check", &format!("{error} {error:?}"));
     let key = Path::from("key");
     let error = store.objects.get(&key).await.unwrap_err();

@@ -107,7 +107,7 @@ impl AttemptSupervisor {
         let (context, requests) = Context::new(
             task,
             plan.id.clone(),
-            plan.queue.clone(),
+            run.handler_queue.clone(),
             Arc::clone(&plan.state),
             tracing::Span::current(),
         );
@@ -428,13 +428,14 @@ async fn finished(pending: &mut Option<PendingWrite>) -> WriteResult {
     }
 }
 
-/// Loads the input. Retries while the store is unavailable, until the attempt times out.
+/// Loads the input. Retries while the store is unavailable or denies access, until the attempt times out: permissions that were just
+/// changed take a while to reach all servers of a store, and credentials are renewed.
 async fn load_input(run: &Run, task: &Task) -> Result<Json, TaskError> {
     let mut pause = PAUSE_MIN;
     loop {
         match run.plan.queue.input(task).await {
             Ok(input) => return Ok(input),
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied) => {
                 tracing::warn!(%error, "could not read the input; trying again");
                 run.plan.runtime().sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);

@@ -17,7 +17,7 @@ use super::context::SharedValues;
 use super::handler::FunctionHandler;
 use super::run::Plan;
 use super::runner::RunIn;
-use super::{Handler, Hook, TaskHandler, TaskInput, Worker, host};
+use super::{Handler, Hook, Idleness, TaskHandler, TaskInput, Worker, host};
 use crate::error::Error;
 use crate::queue::Queue;
 
@@ -224,6 +224,7 @@ impl WorkerBuilder {
                 grace: self.grace,
                 run_in: self.run_in,
                 maintenance,
+                idleness: Idleness::new(Arc::clone(self.queue.runtime())),
                 queue: self.queue,
             }),
         })

@@ -48,39 +48,55 @@ pub(super) async fn claim_until(run: &Arc<Run>, stopping: &CancellationToken) {
         tokio::select! {
             biased;
             () = stopping.cancelled() => break,
-            Some((slots, claimed)) = claiming.next() => {
-                let tasks = pacing.accept(run, claimed);
-                for (task, slot) in tasks.into_iter().zip(slots) {
-                    run.begin(task, slot);
-                }
+            Some(EndedClaim { result, unwanted }) = claiming.next() => {
+                pacing.accept(run, result);
+                release_all(run, unwanted).await;
             }
-            () = wait_for_slots(run, pacing.delay), if can_claim => claiming.push(claim(run)),
+            () = wait_for_slots(run, pacing.delay), if can_claim => claiming.push(claim(run, stopping)),
         }
     }
-    while let Some((_, claimed)) = claiming.next().await {
-        match claimed {
-            Ok(tasks) => release_all(run, tasks).await,
-            Err(error) => tracing::debug!(%error, "the last claim failed"),
+    while let Some(EndedClaim { result, unwanted }) = claiming.next().await {
+        if let Err(error) = result {
+            tracing::debug!(%error, "the last claim failed");
         }
+        release_all(run, unwanted).await;
     }
 }
 
-/// Claims tasks for all free slots. The slots are taken before the claim is sent, so that the next claim uses others.
-fn claim(run: &Run) -> impl Future<Output = (Vec<Slot>, Result<Vec<Task>, Error>)> {
+/// A claim that has ended.
+struct EndedClaim {
+    /// The number of claimed tasks.
+    result: Result<usize, Error>,
+    /// Tasks that arrived after the stop, or that the engine returned beyond the requested number.
+    unwanted: Vec<Task>,
+}
+
+/// Claims tasks for all free slots, and starts each as soon as it is claimed. The slots are taken before the claim is sent, so that
+/// the next claim uses others.
+fn claim(run: &Arc<Run>, stopping: &CancellationToken) -> impl Future<Output = EndedClaim> {
     let max = run.slots.free().min(CLAIM_MAX_TASKS);
-    let slots: Vec<Slot> = (0..max).map(|_| run.slots.take()).collect();
+    let mut slots: Vec<Slot> = (0..max).map(|_| run.slots.take()).collect();
     let wait = if run.plan.queue.direct_engine().is_some() {
         WAIT_DIRECT
     } else {
         WAIT_OTHER
     };
     async move {
-        let claimed = run
-            .plan
-            .queue
-            .claim(&run.plan.claim_request(max, wait))
-            .await;
-        (slots, claimed)
+        let mut count = 0;
+        let mut unwanted = Vec::new();
+        let begin = |task| {
+            count += 1;
+            match slots.pop() {
+                Some(slot) if !stopping.is_cancelled() => run.begin(task, slot),
+                _ => unwanted.push(task),
+            }
+        };
+        let request = run.plan.claim_request(max, wait);
+        let result = run.plan.queue.claim_each(&request, begin).await;
+        EndedClaim {
+            result: result.map(|()| count),
+            unwanted,
+        }
     }
 }
 
@@ -94,14 +110,18 @@ struct ClaimPacing {
 }
 
 impl ClaimPacing {
-    /// Returns the claimed tasks. A failure delays the next claim.
-    fn accept(&mut self, run: &Run, claimed: Result<Vec<Task>, Error>) -> Vec<Task> {
+    /// Records the result of a claim. A failure delays the next one.
+    fn accept(&mut self, run: &Run, claimed: Result<usize, Error>) {
+        let is_empty = match &claimed {
+            Ok(count) => *count == 0,
+            Err(error) => matches!(error, Error::Engine(EngineError::QueuePaused { .. })),
+        };
+        run.plan.idleness.claimed(is_empty);
         match claimed {
-            Ok(tasks) => {
+            Ok(_) => {
                 self.delay = Duration::ZERO;
                 self.backoff = PAUSE_MIN;
                 self.has_logged_pause = false;
-                tasks
             }
             // The claim itself has waited.
             Err(error @ Error::Engine(EngineError::QueuePaused { .. })) => {
@@ -110,14 +130,12 @@ impl ClaimPacing {
                 }
                 self.has_logged_pause = true;
                 self.delay = PAUSE_MIN;
-                Vec::new()
             }
             Err(error) => {
                 let factor = 0.5 + 0.5 * run.plan.runtime().random_unit();
                 self.delay = self.backoff.mul_f64(factor);
                 self.backoff = (self.backoff * 2).min(PAUSE_MAX);
                 tracing::warn!(%error, "could not claim; trying again in {:?}", self.delay);
-                Vec::new()
             }
         }
     }

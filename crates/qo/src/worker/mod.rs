@@ -42,8 +42,10 @@ mod disposition;
 mod drain;
 mod handler;
 mod heartbeat;
+mod home;
 mod hooks;
 mod host;
+mod idleness;
 mod report;
 mod run;
 mod runner;
@@ -64,6 +66,7 @@ pub use builder::WorkerBuilder;
 pub use context::{Context, StopReason};
 pub use handler::{Handler, HandlerOutput, TaskHandler, TaskInput};
 pub use hooks::Hook;
+pub use idleness::Idleness;
 pub use report::{AttemptOutcome, DrainReport, WorkerReport};
 pub use task_error::TaskError;
 
@@ -88,10 +91,15 @@ impl Worker {
         &self.plan.id
     }
 
+    /// Tells whether the worker is idle while it runs.
+    pub fn idleness(&self) -> Idleness {
+        self.plan.idleness.clone()
+    }
+
     /// Runs until the process receives SIGTERM or SIGINT, then stops gracefully: it claims no more tasks, waits for running tasks
     /// until the shutdown deadline, and releases the rest. A second signal stops it immediately, with [`Error::StoppedAtOnce`].
     pub async fn run_until_signal(self) -> Result<WorkerReport, Error> {
-        let signals = stop::signals()?;
+        let signals = stop::signals(Arc::clone(self.plan.runtime()))?;
         stop::run(&self.plan, signals.boxed()).await
     }
 

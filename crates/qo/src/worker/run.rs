@@ -8,12 +8,15 @@ use qo_core::{QueueName, Shard, Task, TaskType, WorkerId};
 use qo_direct::MaintenanceConfig;
 use qo_engine::api::ClaimRequest;
 use qo_store::runtime::Runtime;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::attempt_supervisor::AttemptSupervisor;
 use super::context::SharedValues;
+use super::home::queue_at;
 use super::hooks::Hooks;
+use super::idleness::Idleness;
 use super::report::OutcomeCounters;
 use super::runner::{RunIn, Runner};
 use super::slots::{RunningAttempts, Slot, Slots};
@@ -41,6 +44,7 @@ pub(super) struct Plan {
     pub(super) run_in: RunIn,
     /// The maintenance that runs in this worker, if any.
     pub(super) maintenance: Option<MaintenanceConfig>,
+    pub(super) idleness: Idleness,
 }
 
 impl Plan {
@@ -77,6 +81,8 @@ pub(super) enum ShutdownPhase {
 pub(super) struct Run {
     pub(super) plan: Arc<Plan>,
     pub(super) runner: Runner,
+    /// The queue that handlers use.
+    pub(super) handler_queue: Queue,
     pub(super) slots: Slots,
     pub(super) running: RunningAttempts,
     pub(super) counters: OutcomeCounters,
@@ -85,7 +91,15 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn start(plan: &Arc<Plan>, run_in: RunIn) -> Result<Arc<Self>, Error> {
+        let home = match run_in {
+            RunIn::Threads => Handle::try_current().ok(),
+            RunIn::Runtime => None,
+        };
         Ok(Arc::new(Self {
+            handler_queue: match home {
+                Some(home) => queue_at(home, &plan.queue),
+                None => plan.queue.clone(),
+            },
             runner: Runner::start(run_in, plan.runtime(), plan.concurrency)?,
             slots: Slots::new(plan.concurrency),
             running: RunningAttempts::default(),
@@ -107,6 +121,7 @@ impl Run {
         let since = task.started_at.unwrap_or(task.updated_at);
         let guard = self.running.register(task.id, task.attempt, since);
         let run = Arc::clone(self);
+        self.plan.idleness.began();
         let supervising = async move {
             let outcome = match AttemptSupervisor::new(&run, task, slot) {
                 Some(supervisor) => supervisor.run().await,
@@ -115,6 +130,7 @@ impl Run {
             run.counters.count(outcome);
             // Dropped after the count, so that the count includes every attempt that has ended.
             drop(guard);
+            run.plan.idleness.ended();
         };
         self.plan
             .runtime()

@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream, Stream};
 use qo_direct::{Maintenance, MaintenanceHandle};
+use qo_store::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use super::claims::claim_until;
@@ -28,6 +29,9 @@ use crate::error::Error;
 const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of the log line about running tasks.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
+/// Signals that follow another one within this time count as the same: `timeout` sends its signal to the process and to its group.
+#[cfg(unix)]
+const ONE_SIGNAL: Duration = Duration::from_millis(250);
 
 /// Runs a worker. The first item of `stops` stops it gracefully, the second immediately.
 pub(super) async fn run(
@@ -158,7 +162,7 @@ async fn clean_up(run: &Run, maintenance: Option<MaintenanceHandle>) {
 
 /// The signals that stop this process.
 #[cfg(unix)]
-pub(super) fn signals() -> Result<impl Stream<Item = ()> + Send, Error> {
+pub(super) fn signals(runtime: Arc<dyn Runtime>) -> Result<impl Stream<Item = ()> + Send, Error> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let listen = |kind| {
@@ -170,21 +174,31 @@ pub(super) fn signals() -> Result<impl Stream<Item = ()> + Send, Error> {
         listen(SignalKind::terminate())?,
         listen(SignalKind::interrupt())?,
     );
-    Ok(stream::unfold(both, |(mut term, mut int)| async move {
-        let name = tokio::select! {
-            biased;
-            Some(()) = term.recv() => "SIGTERM",
-            Some(()) = int.recv() => "SIGINT",
-            else => return None,
-        };
-        tracing::info!("received {name}");
-        Some(((), (term, int)))
-    }))
+    let start = (both, runtime, None::<Duration>);
+    Ok(stream::unfold(
+        start,
+        |((mut term, mut int), runtime, last)| async move {
+            loop {
+                let name = tokio::select! {
+                    biased;
+                    Some(()) = term.recv() => "SIGTERM",
+                    Some(()) = int.recv() => "SIGINT",
+                    else => return None,
+                };
+                let now = runtime.monotonic();
+                if last.is_some_and(|last| now.saturating_sub(last) < ONE_SIGNAL) {
+                    continue;
+                }
+                tracing::info!("received {name}");
+                return Some(((), ((term, int), runtime, Some(now))));
+            }
+        },
+    ))
 }
 
 /// The signals that stop this process.
 #[cfg(not(unix))]
-pub(super) fn signals() -> Result<impl Stream<Item = ()> + Send, Error> {
+pub(super) fn signals(_runtime: Arc<dyn Runtime>) -> Result<impl Stream<Item = ()> + Send, Error> {
     Ok(stream::unfold((), |()| async {
         tokio::signal::ctrl_c().await.ok()?;
         tracing::info!("received Ctrl-C");

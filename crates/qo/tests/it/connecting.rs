@@ -138,3 +138,19 @@ async fn a_queue_that_was_replaced_works_again() {
     let next = qo::connect("memory:replaced?engine=slate").await.unwrap();
     next.close().await;
 }
+
+#[tokio::test]
+async fn a_payload_that_the_store_cannot_hold_is_refused_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", directory.path().join("q.db").display());
+    let queue = Connect::to(url).open().await.unwrap();
+    let large = "x".repeat(65 * 1024 * 1024);
+    let error = queue.task("t", &large).unwrap().submit().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadInput, "{error}");
+    let limit = (64 * 1024 * 1024).to_string();
+    assert!(error.to_string().contains(&limit), "{error}");
+    let fits = "x".repeat(20 * 1024 * 1024);
+    let task = queue.task("t", &fits).unwrap().submit().await.unwrap().task;
+    let input = queue.input(&task).await.unwrap();
+    assert_eq!(input.size(), fits.len() + 2, "it was written in parts");
+}

@@ -3,7 +3,6 @@
 //! It reads a whole request, forwards it, and reads the whole response: so a request whose response is lost was applied, and one that was
 //! refused was not. Each request has a connection of its own to the upstream server.
 
-mod http;
 mod observed;
 
 use std::collections::BTreeMap;
@@ -17,9 +16,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use qo_sim::random::Random;
 use qo_store::runtime::{Runtime, TokioRuntime};
+use qo_testkit::http::{Request, Response};
 use rustix::net::sockopt::set_socket_linger;
 
-use self::http::{Request, Response};
 pub use self::observed::{Observed, Versions};
 use crate::faults::{FaultKind, Faults};
 use crate::lock;

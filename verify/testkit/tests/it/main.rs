@@ -6,5 +6,6 @@
     reason = "what helpers of tests meet unexpectedly fails the test"
 )]
 
+mod death;
 mod lifetime;
 mod server;

@@ -22,13 +22,14 @@ use self::hints::Hints;
 use self::live_view::{LiveView, Snapshot};
 use self::samples::Samples;
 use super::activity::{Activity, EndedAttempt};
-use super::worker::{Line, Signals, interrupted, show_until, store_name, summary};
+use super::worker::{Line, show_until, store_name, summary};
 use crate::args::DevArgs;
 use crate::config::Origin;
 use crate::failure::Failure;
 use crate::output::terminal::{Canvas, Size, size};
 use crate::output::{Screen, text, time};
 use crate::session::Session;
+use crate::signals::{Signals, interrupted};
 
 /// Interval between two drawings of the view.
 const DRAW_INTERVAL: Duration = Duration::from_millis(250);

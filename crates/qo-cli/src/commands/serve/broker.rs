@@ -9,40 +9,45 @@ use std::sync::Arc;
 use qo_remote::RemoteConfig;
 use qo_server::{Server, ServerConfig};
 
-use super::announce;
+use super::{announce, ensure_writable};
 use crate::args::ServeArgs;
 use crate::connection;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::signals::StopSignals;
+use crate::signals::{Signals, close_in_time};
 
 pub(super) async fn run(
     args: &ServeArgs,
     mut config: ServerConfig,
-    mut stop: StopSignals,
+    signals: &Signals,
     session: &mut Session,
 ) -> Result<(), Failure> {
-    // The operator vouches for the host name given by --advertise.
+    // Others reach the broker under this name. Unless it is a name of this machine, the server requires tokens.
     config
         .hosts
         .extend(advertised_host(args.advertise.as_deref(), args.listen)?);
-    let mut broker = tokio::select! {
-        biased;
-        () = stop.received() => return Ok(()),
-        broker = connection::prepare(session).open_broker() => broker?,
+    let preparing = async {
+        let broker = connection::prepare(session).open_broker().await?;
+        ensure_writable(session).await?;
+        config.leader = Some(Arc::new(broker.handle()));
+        let server = Server::bind(broker.queue(), config).await?;
+        Ok::<_, Failure>((broker, server))
     };
-    config.leader = Some(Arc::new(broker.handle()));
-    let server = Server::bind(broker.queue(), config).await?;
+    let (mut broker, server) = tokio::select! {
+        biased;
+        () = signals.stop.cancelled() => return Ok(()),
+        prepared = preparing => prepared?,
+    };
     let address = args.advertise.clone().unwrap_or_else(|| server.url());
     announce(&server, session)?;
-    let serving = server.run_until(stop.received());
+    let serving = server.run_until(signals.stop.cancelled());
     tokio::select! {
         biased;
         () = serving => {}
         // This never returns.
         () = broker.run(&address) => {}
     }
-    broker.close().await;
+    close_in_time(session.runtime.as_ref(), broker.close()).await;
     Ok(())
 }
 

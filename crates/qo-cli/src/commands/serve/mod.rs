@@ -15,12 +15,20 @@ use crate::args::ServeArgs;
 use crate::connection;
 use crate::failure::{Failure, FailureKind};
 use crate::session::Session;
-use crate::signals::StopSignals;
+use crate::signals::{Signals, close_in_time};
 
 /// Maximum size of a certificate or key file.
 const PEM_MAX_BYTES: u64 = 1024 * 1024;
 
+/// Serves until the first signal, and then stops cleanly. A second signal ends the command at once.
 pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), Failure> {
+    let signals = Signals::listen(&session.runtime)?;
+    signals
+        .unless_stopped_at_once(serve(args, &signals, session))
+        .await
+}
+
+async fn serve(args: &ServeArgs, signals: &Signals, session: &mut Session) -> Result<(), Failure> {
     let mut config = ServerConfig::new(args.listen);
     if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
         config.tls = Some(Tls {
@@ -33,37 +41,45 @@ pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), F
     config.counts = Some(Arc::new(move || requests.counts()));
     let maintenance =
         MaintenanceConfig::from_env(&session.environment.variables).map_err(qo::Error::from)?;
-    let mut stop = StopSignals::listen()?;
     if connection::prepare(session).needs_broker()? {
-        return broker::run(args, config, stop, session).await;
+        return broker::run(args, config, signals, session).await;
     }
     if args.advertise.is_some() {
         return Err(Failure::bad_input(
             "--advertise requires broker mode: add ?engine=slate to the store URL",
         ));
     }
-    let queue = tokio::select! {
-        biased;
-        () = stop.received() => return Ok(()),
-        queue = session.connect() => queue?,
+    let preparing = async {
+        let queue = session.connect().await?;
+        ensure_writable(session).await?;
+        let server = Server::bind(queue.clone(), config).await?;
+        Ok::<_, Failure>((queue, server))
     };
-    let server = match Server::bind(queue.clone(), config).await {
-        Ok(server) => server,
-        Err(error) => {
-            queue.close().await;
-            return Err(error.into());
-        }
+    let (queue, server) = tokio::select! {
+        biased;
+        () = signals.stop.cancelled() => return Ok(()),
+        prepared = preparing => prepared?,
     };
     let maintenance = (!args.no_monitor)
         .then(|| start_maintenance(&queue, maintenance))
         .flatten();
     announce(&server, session)?;
-    server.run_until(stop.received()).await;
-    if let Some(maintenance) = maintenance {
-        maintenance.stop().await;
-    }
-    queue.close().await;
+    server.run_until(signals.stop.cancelled()).await;
+    let closing = async {
+        if let Some(maintenance) = maintenance {
+            maintenance.stop().await;
+        }
+        queue.close().await;
+    };
+    close_in_time(session.runtime.as_ref(), closing).await;
     Ok(())
+}
+
+/// Fails if the credentials do not allow writing. Otherwise the server would start and refuse every change.
+async fn ensure_writable(session: &mut Session) -> Result<(), Failure> {
+    let store = session.open_store()?;
+    let checked = qo_store::probe::check_write(&store.objects, session.runtime.as_ref()).await;
+    Ok(checked.map_err(qo::Error::from)?)
 }
 
 /// The tokens in the configured store.
@@ -130,7 +146,9 @@ fn pem(path: &Path) -> Result<Vec<u8>, Failure> {
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
         let kind = match &error {
-            ServeError::Open { .. } | ServeError::Certificate(_) => FailureKind::BadInput,
+            ServeError::Open { .. } | ServeError::OpenName { .. } | ServeError::Certificate(_) => {
+                FailureKind::BadInput
+            }
             _ => FailureKind::Unavailable,
         };
         Self::new(kind, error.to_string())

@@ -25,9 +25,9 @@ use crate::handlers::exec::{ExecHandler, ExecSettings, Groups, Inheritance};
 use crate::handlers::http::{Headers, HttpHandler, HttpSettings, Target};
 use crate::output::Screen;
 use crate::session::Session;
+use crate::signals::{Signals, interrupted};
 
 pub(super) use self::lines::{Line, outcome_word, retry_at, retry_text, summary};
-pub(super) use self::stop::Signals;
 
 /// How long the worker waits for a cancelled handler beyond the kill grace of its command: time to read the last output.
 const HANDLER_GRACE: Duration = Duration::from_secs(3);
@@ -137,9 +137,10 @@ impl WorkerRun {
     ) -> Result<WorkerReport, Failure> {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
+        let idleness = worker.idleness();
         let work = worker.run_until(async move { stopped.cancelled().await });
         tokio::pin!(work);
-        let reached = limits.reached(&self.signals, &self.activity, &self.runtime);
+        let reached = limits.reached(&self.signals, &self.activity, &idleness, &self.runtime);
         let first = async {
             tokio::select! {
                 biased;
@@ -202,11 +203,6 @@ pub(super) async fn show_until<T>(
             output = &mut event => return output,
         }
     }
-}
-
-/// The failure after a second stop signal.
-pub(super) fn interrupted() -> Failure {
-    Failure::new(FailureKind::Interrupted, "stopped at once")
 }
 
 fn mode_name(mode: IndexMode) -> &'static str {

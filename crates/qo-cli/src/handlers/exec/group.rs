@@ -7,8 +7,9 @@
 //! - If the worker stops at once (a second Ctrl-C), [`Groups::kill_all`] kills all groups and prevents new ones. Spawning and
 //!   registering happen under one lock, so no command escapes between the two.
 //!
-//! Two cases escape: a process that leaves the group (`setsid`), and a worker killed with SIGKILL. The attempt number in `QO_ATTEMPT`
-//! is the fencing token for both.
+//! - If the worker is killed with SIGKILL, the [`Watchdog`] kills all groups.
+//!
+//! A process that leaves the group (`setsid`) escapes. The attempt number in `QO_ATTEMPT` is the fencing token for it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
+
+use super::watchdog::Watchdog;
 
 /// The live process groups. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +28,41 @@ pub struct Groups(Arc<Mutex<LiveGroups>>);
 struct LiveGroups {
     leaders: BTreeSet<i32>,
     closed: bool,
+    watchdog: WatchdogState,
+}
+
+#[derive(Debug, Default)]
+enum WatchdogState {
+    #[default]
+    NotStarted,
+    Running(Watchdog),
+    /// It could not be started, or has ended. The commands run without it.
+    Gone,
+}
+
+impl WatchdogState {
+    /// Starts the watchdog if it was not started before.
+    fn ensure_started(&mut self) {
+        if !matches!(self, Self::NotStarted) {
+            return;
+        }
+        *self = match Watchdog::start() {
+            Ok(watchdog) => Self::Running(watchdog),
+            Err(error) => {
+                tracing::warn!(%error, "if this worker is killed, its commands keep running: cannot start /bin/sh to end them");
+                Self::Gone
+            }
+        };
+    }
+
+    fn tell(&mut self, tell: impl FnOnce(&mut Watchdog) -> io::Result<()>) {
+        if let Self::Running(watchdog) = self
+            && let Err(error) = tell(watchdog)
+        {
+            tracing::warn!(%error, "if this worker is killed, its commands keep running: the process that would end them is gone");
+            *self = Self::Gone;
+        }
+    }
 }
 
 impl Groups {
@@ -34,6 +72,7 @@ impl Groups {
         if live.closed {
             return Err(io::Error::other("the worker is stopping"));
         }
+        live.watchdog.ensure_started();
         let child = command.process_group(0).kill_on_drop(true).spawn()?;
         let leader = child
             .id()
@@ -41,6 +80,7 @@ impl Groups {
             .and_then(Pid::from_raw)
             .ok_or_else(|| io::Error::other("the command has no process id"))?;
         live.leaders.insert(leader.as_raw_pid());
+        live.watchdog.tell(|watchdog| watchdog.add(leader));
         let group = Group {
             leader,
             groups: self.clone(),
@@ -55,7 +95,11 @@ impl Groups {
         for leader in std::mem::take(&mut live.leaders) {
             if let Some(leader) = Pid::from_raw(leader) {
                 signal(leader, Signal::KILL);
+                live.watchdog.tell(|watchdog| watchdog.remove(leader));
             }
+        }
+        if let WatchdogState::Running(watchdog) = std::mem::take(&mut live.watchdog) {
+            watchdog.stop();
         }
     }
 }
@@ -85,6 +129,7 @@ impl Drop for Group {
         // `kill_all` has already killed a group that is no longer registered, and its id may have been reused.
         if live.leaders.remove(&self.leader.as_raw_pid()) {
             self.kill();
+            live.watchdog.tell(|watchdog| watchdog.remove(self.leader));
         }
     }
 }

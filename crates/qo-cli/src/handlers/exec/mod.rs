@@ -11,12 +11,13 @@
 //! | the command exits | its child processes get a second to finish writing; then the process group is killed |
 //! | timeout, cancel, lost lease, worker stop | SIGTERM to the group, SIGKILL after the grace period; exit code 0 then does not mean success, since many programs exit so on SIGTERM |
 //! | too much output | the same, and the task fails permanently |
-//! | the handler is dropped, the worker stops at once | SIGKILL to the group (`group.rs`) |
+//! | the handler is dropped, the worker stops at once or is killed | SIGKILL to the group (`group.rs`, `watchdog.rs`) |
 
 mod environment;
 mod exit_code;
 mod group;
 mod streams;
+mod watchdog;
 
 use std::collections::BTreeMap;
 use std::fmt;

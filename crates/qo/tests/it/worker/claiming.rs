@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use object_store::ObjectStore as _;
 use qo::{Context, Shard, Status, TaskError, TaskFilter, Worker};
 use qo_store::wrap::Operation;
 
@@ -140,4 +141,40 @@ async fn a_worker_registers_its_settings() {
         [],
         "the stopped worker is still registered"
     );
+}
+
+#[tokio::test]
+async fn a_damaged_record_of_paused_queues_stops_no_claims_and_can_be_replaced() {
+    let bucket = SharedBucket::new();
+    let queue = bucket.queue();
+    let damage = async || {
+        let path = object_store::path::Path::from("meta/queues.json");
+        bucket
+            .store
+            .objects
+            .put_opts(
+                &path,
+                "nonsense".into(),
+                object_store::PutOptions::default(),
+            )
+            .await
+            .unwrap();
+    };
+    damage().await;
+    submit(&queue, "first").await;
+    let worker = Worker::builder(queue.clone()).handle::<Job>(greet).build();
+    let worker = worker.unwrap();
+    assert_eq!(worker.drain().await.unwrap().completed, 1);
+
+    // A process that knew of a paused queue still leaves it alone.
+    let name = "default".parse().unwrap();
+    queue.pause(&name).await.unwrap();
+    let task = submit(&queue, "second").await;
+    assert_eq!(worker.drain().await.unwrap().completed, 0);
+    damage().await;
+    assert_eq!(worker.drain().await.unwrap().completed, 0);
+    queue.resume(&name).await.unwrap();
+    assert_eq!(worker.drain().await.unwrap().completed, 1);
+    let done = queue.get(task.id).await.unwrap();
+    assert_eq!(done.status, Status::Completed);
 }

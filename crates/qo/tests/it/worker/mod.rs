@@ -9,6 +9,7 @@ mod examples;
 mod hooks;
 mod leases;
 mod outages;
+mod slow_store;
 mod stop_requests;
 mod stopping;
 

@@ -1,4 +1,4 @@
-//! The part of HTTP/1.1 that the proxy needs: whole requests and whole responses.
+//! The part of HTTP/1.1 that a proxy needs: whole requests and whole responses.
 
 use std::io::{self, BufRead, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,18 +13,21 @@ const ANSWER_LIMIT: Duration = Duration::from_mins(2);
 
 /// A request.
 #[derive(Debug, Clone)]
-pub(super) struct Request {
-    pub(super) method: String,
-    pub(super) path: String,
+pub struct Request {
+    /// The method.
+    pub method: String,
+    /// The path, without the query.
+    pub path: String,
     /// The header lines, without line ends.
     headers: Vec<String>,
     first: String,
-    pub(super) body: Vec<u8>,
+    /// The body.
+    pub body: Vec<u8>,
 }
 
 impl Request {
     /// Reads the next request of a connection; `None` at its end.
-    pub(super) fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
+    pub fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
         let Some(mut lines) = head(from)? else {
             return Ok(None);
         };
@@ -58,12 +61,19 @@ impl Request {
         Ok(Some(request))
     }
 
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    /// The value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
         find(&self.headers, name)
     }
 
+    /// The query, without its question mark.
+    pub fn query(&self) -> &str {
+        let target = self.first.split(' ').nth(1).unwrap_or_default();
+        target.split_once('?').map_or("", |(_, query)| query)
+    }
+
     /// Sends it and waits for the whole response. A connection of its own ends with the response, so that its end need not be found in it.
-    pub(super) fn send(&self, to: SocketAddr) -> io::Result<Response> {
+    pub fn send(&self, to: SocketAddr) -> io::Result<Response> {
         let mut stream = TcpStream::connect(to)?;
         stream.set_read_timeout(Some(ANSWER_LIMIT))?;
         stream.set_nodelay(true)?;
@@ -87,8 +97,9 @@ impl Request {
 
 /// A response.
 #[derive(Debug, Clone)]
-pub(super) struct Response {
-    pub(super) status: u16,
+pub struct Response {
+    /// The status.
+    pub status: u16,
     head: Vec<u8>,
     /// The body as received, with its chunks if it is chunked.
     body: Vec<u8>,
@@ -115,13 +126,19 @@ impl Response {
         })
     }
 
-    /// A response of the proxy itself.
-    pub(super) fn made_up(status: u16, code: &str) -> Self {
-        let body = format!(
-            "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>made up</Message></Error>"
-        );
+    /// An S3 error of the proxy itself.
+    pub fn made_up(status: u16, code: &str) -> Self {
+        Self::xml(
+            status,
+            &format!("<Error><Code>{code}</Code><Message>made up</Message></Error>"),
+        )
+    }
+
+    /// A response of the proxy itself, with an XML element as its body.
+    pub fn xml(status: u16, element: &str) -> Self {
+        let body = format!("<?xml version=\"1.0\"?>{element}");
         let head = format!(
-            "HTTP/1.1 {status} {code}\r\ncontent-type: application/xml\r\ncontent-length: {}\r\n\r\n",
+            "HTTP/1.1 {status} made-up\r\ncontent-type: application/xml\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         Self {
@@ -131,14 +148,15 @@ impl Response {
         }
     }
 
-    pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
+    /// Writes it.
+    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         to.write_all(&self.head)?;
         to.write_all(&self.body)?;
         to.flush()
     }
 
     /// Writes the first part of it.
-    pub(super) fn write_torn(&self, to: &mut impl Write) -> io::Result<()> {
+    pub fn write_torn(&self, to: &mut impl Write) -> io::Result<()> {
         let cut = if self.body.is_empty() {
             to.write_all(&self.head[..self.head.len() / 2])?;
             0
