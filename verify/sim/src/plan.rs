@@ -33,6 +33,8 @@ pub struct Plan {
     pub trust_first_refusal: bool,
     /// If set, only these faults strike.
     pub only: Option<BTreeSet<String>>,
+    /// How long brokers keep finished tasks, if that is shorter than the run.
+    pub retention: Option<Duration>,
 }
 
 impl Plan {
@@ -72,6 +74,7 @@ impl Plan {
             latency_us: (500, slowest_us),
             trust_first_refusal: dice.chance(0.5),
             only: None,
+            retention: None,
         }
     }
 

@@ -187,6 +187,7 @@ impl Play {
         );
         let life = (name.to_owned(), 0);
         let running = self.subject.start(&Host {
+            retention: None,
             // Brokers are not explored.
             wire: Wire::new(
                 &self.scheduler,

@@ -352,6 +352,7 @@ impl Stage {
         let link = if has_client { link.with_client() } else { link };
         let life = (name.to_owned(), stream);
         let seat = Host {
+            retention: self.plan.retention,
             wire: Wire::new(&self.scheduler, &self.trouble, &self.hub, process, life),
             objects: Arc::new(link),
             clock,

@@ -35,8 +35,8 @@ impl Subject for Json {
             Arc::clone(&seat.runtime),
             seat.client.clone(),
             JsonConfig {
-                // The checks run at the end, so nothing may be deleted before.
-                finished_keep: Duration::from_hours(24 * 30),
+                // Unless the plan says otherwise, the checks at the end need everything.
+                finished_keep: seat.retention.unwrap_or(Duration::from_hours(24 * 30)),
                 ..JsonConfig::default()
             },
         );

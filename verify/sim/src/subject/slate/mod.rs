@@ -23,6 +23,9 @@ use crate::store::Bucket;
 const DATABASE: &str = "slate/";
 const MARK: &str = "meta/writer.json";
 
+/// How often the payloads of dropped tasks are deleted.
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(20);
+
 /// The engine that keeps the queue in SlateDB.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Slate;
@@ -63,6 +66,8 @@ impl Subject for Slate {
                 // Runs are short, and SlateDB's background work should happen in them.
                 poll_interval: Duration::from_secs(5),
                 garbage_interval: Duration::from_mins(1),
+                cleanup_interval: CLEANUP_INTERVAL,
+                retention: seat.retention.unwrap_or(SlateConfig::default().retention),
                 ..SlateConfig::default()
             },
         );
