@@ -6,6 +6,7 @@ use qo_core::limits::{INLINE_PAYLOAD_MAX_BYTES, STORED_PAYLOAD_MAX_BYTES};
 
 /// Settings that both journals share.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct BrokerConfig {
     /// How long a claim holds without a renewal.
     pub lease_ms: u64,
@@ -44,6 +45,7 @@ impl Default for BrokerConfig {
 /// Settings of the engine that stores the queue in one JSON object. The defaults are for S3; [`JsonConfig::local`] is for
 /// stores on the same machine.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct JsonConfig {
     /// Settings that both journals share.
     pub state: BrokerConfig,

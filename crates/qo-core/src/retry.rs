@@ -24,6 +24,7 @@ pub struct RetryPolicy {
 
 /// Why a retry policy is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum InvalidRetryPolicy {
     /// A delay is longer than a year.
     #[error("a retry interval must be at most a year ({DELAY_MAX_MS} ms)")]

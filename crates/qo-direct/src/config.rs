@@ -38,6 +38,7 @@ impl FromStr for IndexMode {
 
 /// Settings of direct mode. The defaults are for S3; [`DirectConfig::local`] is for stores on the same machine.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct DirectConfig {
     /// How workers find tasks.
     pub index_mode: IndexMode,

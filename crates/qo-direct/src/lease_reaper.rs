@@ -36,6 +36,7 @@ const VALID_UNTIL_MAX: usize = 100_000;
 
 /// The result of one check of the leases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LeaseReport {
     /// Entries whose minute had come.
     pub due: usize,

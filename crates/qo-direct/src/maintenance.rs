@@ -41,6 +41,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// Intervals of the maintenance.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MaintenanceConfig {
     /// The maximum time between two checks of the leases.
     pub check_interval: Duration,

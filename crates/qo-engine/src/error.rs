@@ -6,6 +6,7 @@ use thiserror::Error;
 
 /// Why an engine operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum EngineError {
     /// The queue's rules reject the operation. Nothing has changed.
     #[error(transparent)]

@@ -2,6 +2,7 @@
 //!
 //! - [`Engine`]: the trait that every mode implements.
 //! - [`Operation`]: an operation on one task.
+//! - [`BulkRequest`]: an operation on all tasks that match a filter.
 //! - [`api`]: the other request and response types.
 //! - [`EngineError`]: why an operation failed.
 //! - [`watch`]: notifications of durable changes.
@@ -11,6 +12,7 @@
 //! - `conformance`: the test suite that every engine must pass, behind the feature of the same name.
 
 pub mod api;
+mod bulk;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod engine;
@@ -23,6 +25,7 @@ pub mod payload;
 pub mod watch;
 pub mod worker_records;
 
+pub use bulk::{BulkOperation, BulkRequest};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use operation::Operation;

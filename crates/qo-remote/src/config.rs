@@ -35,6 +35,7 @@ impl fmt::Debug for Token {
 
 /// Settings of a remote engine.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct RemoteConfig {
     /// The servers, tried in this order.
     pub servers: Vec<Url>,
@@ -54,6 +55,7 @@ pub struct RemoteConfig {
 
 /// Why the servers cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum InvalidServer {
     /// The URL of a server is invalid.
     #[error(

@@ -12,6 +12,7 @@ use crate::tokens::{TokenRecord, TokenSource, TokenStore};
 
 /// Limits for clients.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Limits {
     /// The largest body of a request, in bytes.
     pub body_max_bytes: usize,
@@ -121,6 +122,7 @@ pub type CountsFn = Arc<dyn Fn() -> Counts + Send + Sync>;
 
 /// Settings of a server.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ServerConfig {
     /// The address to listen on.
     pub address: SocketAddr,

@@ -45,6 +45,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a server cannot start.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ServeError {
     /// Everyone could send requests.
     #[error(

@@ -6,10 +6,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt, TryStreamExt};
+use futures_util::{StreamExt, TryStreamExt};
 use qo_core::{Status, Task, TaskId};
 use qo_engine::api::TaskFilter;
+use qo_engine::{BulkOperation, BulkRequest};
 
 use crate::error::Error;
 use crate::queue::Queue;
@@ -53,127 +53,20 @@ impl Queue {
             .await
     }
 
-    /// Cancels all tasks that match: pending and running ones, unless the filter names statuses. Calls `progress` after each task.
-    pub async fn cancel_all(
+    /// Applies an operation to all tasks that the request selects. Calls `progress` after each task.
+    pub async fn bulk(
         &self,
-        filter: TaskFilter,
-        reason: Option<&str>,
-        progress: impl FnMut(&BulkReport),
-    ) -> BulkReport {
-        let filter = with_statuses(filter, &[Status::Pending, Status::Running]);
-        self.for_each(filter, keep_all, progress, |queue, id| {
-            async move { queue.cancel(id, reason).await.map(drop) }.boxed()
-        })
-        .await
-    }
-
-    /// Replays all tasks that match: failed ones, unless the filter names statuses. Calls `progress` after each task.
-    pub async fn replay_all(
-        &self,
-        filter: TaskFilter,
-        progress: impl FnMut(&BulkReport),
-    ) -> BulkReport {
-        let filter = with_statuses(filter, &[Status::Failed]);
-        self.for_each(filter, keep_all, progress, |queue, id| {
-            async move { queue.replay(id).await.map(drop) }.boxed()
-        })
-        .await
-    }
-
-    /// Makes all matching tasks due now: pending ones, if the filter names no status. Skips pending tasks that are already due or
-    /// expired.
-    pub async fn run_now_all(
-        &self,
-        filter: TaskFilter,
-        progress: impl FnMut(&BulkReport),
-    ) -> BulkReport {
-        let filter = with_statuses(filter, &[Status::Pending]);
-        let now = self.now();
-        let waits = move |task: &Task| {
-            task.status != Status::Pending || (task.available_at > now && !task.is_expired(now))
-        };
-        self.for_each(filter, waits, progress, |queue, id| {
-            async move { queue.run_now(id).await.map(drop) }.boxed()
-        })
-        .await
-    }
-
-    /// Archives all tasks that match: finished ones, unless the filter names statuses. Calls `progress` after each task.
-    pub async fn archive_all(
-        &self,
-        filter: TaskFilter,
-        progress: impl FnMut(&BulkReport),
-    ) -> BulkReport {
-        let filter = with_statuses(
-            filter,
-            &[Status::Completed, Status::Failed, Status::Cancelled],
-        );
-        self.for_each(filter, keep_all, progress, |queue, id| {
-            async move { queue.archive(id).await.map(drop) }.boxed()
-        })
-        .await
-    }
-
-    /// Unarchives all tasks that match. Calls `progress` after each task.
-    pub async fn unarchive_all(
-        &self,
-        filter: TaskFilter,
-        progress: impl FnMut(&BulkReport),
-    ) -> BulkReport {
-        let filter = with_statuses(filter, &[Status::Archived]);
-        self.for_each(filter, keep_all, progress, |queue, id| {
-            async move { queue.unarchive(id).await.map(drop) }.boxed()
-        })
-        .await
-    }
-
-    /// Deletes all tasks that match: finished and archived ones, unless the filter names statuses. Calls `progress` after each task.
-    pub async fn purge_all(
-        &self,
-        filter: TaskFilter,
-        progress: impl FnMut(&BulkReport),
-    ) -> BulkReport {
-        let filter = with_statuses(filter, &ENDS);
-        self.for_each(filter, keep_all, progress, purge).await
-    }
-
-    /// Deletes the tasks that finished longer than `age` ago and have one of these statuses: any finished or archived one, if
-    /// `statuses` is empty. Calls `progress` after each task.
-    pub async fn purge_older_than(
-        &self,
-        age: Duration,
-        statuses: &[Status],
-        progress: impl FnMut(&BulkReport),
-    ) -> BulkReport {
-        let filter = TaskFilter {
-            statuses: statuses.to_vec(),
-            ..TaskFilter::default()
-        };
-        let filter = with_statuses(filter, &ENDS);
-        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        let limit = self.now().minus_millis(age_ms);
-        let is_old = move |task: &Task| task.completed_at.unwrap_or(task.updated_at) < limit;
-        self.for_each(filter, is_old, progress, purge).await
-    }
-
-    /// Applies `work` to all tasks that match.
-    async fn for_each<'a>(
-        &'a self,
-        filter: TaskFilter,
-        keep: impl Fn(&Task) -> bool,
+        request: &BulkRequest,
         mut progress: impl FnMut(&BulkReport),
-        work: impl Fn(&'a Self, TaskId) -> BoxFuture<'a, Result<(), Error>>,
     ) -> BulkReport {
         let mut report = BulkReport::default();
         let enough = AtomicBool::new(false);
+        let now = self.now();
         let found = self
-            .list_all(filter)
+            .list_all(request.filter.clone())
             .take_while(|_| std::future::ready(!enough.load(Ordering::Relaxed)))
-            .try_filter(|task| std::future::ready(keep(task)))
-            .map_ok(|task| {
-                let id = task.id;
-                work(self, id).map(move |result| Ok((id, result)))
-            })
+            .try_filter(|task| std::future::ready(request.applies_to(task, now)))
+            .map_ok(|task| async move { Ok((task.id, self.bulk_one(request, task.id).await)) })
             .try_buffer_unordered(CONCURRENCY);
         let mut found = std::pin::pin!(found);
         while let Some(tried) = found.next().await {
@@ -183,7 +76,7 @@ impl Queue {
                     report.stopped = Some(error);
                     continue;
                 }
-                Ok((_, Ok(()))) => report.done += 1,
+                Ok((_, Ok(_))) => report.done += 1,
                 Ok((id, Err(error))) => report.failed.push((id, error)),
             }
             report.matched += 1;
@@ -199,27 +92,102 @@ impl Queue {
         }
         report
     }
-}
 
-const ENDS: [Status; 4] = [
-    Status::Completed,
-    Status::Failed,
-    Status::Cancelled,
-    Status::Archived,
-];
-
-fn purge(queue: &Queue, id: TaskId) -> BoxFuture<'_, Result<(), Error>> {
-    queue.purge(id).boxed()
-}
-
-fn keep_all(_: &Task) -> bool {
-    true
-}
-
-/// Restricts the filter to `statuses`, unless it names some.
-fn with_statuses(mut filter: TaskFilter, statuses: &[Status]) -> TaskFilter {
-    if filter.statuses.is_empty() {
-        filter.statuses = statuses.to_vec();
+    /// Counts the tasks that [`Queue::bulk`] would change.
+    pub async fn count_bulk(&self, request: &BulkRequest) -> Result<u64, Error> {
+        let now = self.now();
+        self.list_all(request.filter.clone())
+            .try_filter(|task| std::future::ready(request.applies_to(task, now)))
+            .try_fold(0, async |count, _| Ok(count + 1))
+            .await
     }
-    filter
+
+    /// Applies the operation of a request to one task, whether the filter selects it or not. Returns the changed task; `None` if it
+    /// was purged.
+    pub async fn bulk_one(&self, request: &BulkRequest, id: TaskId) -> Result<Option<Task>, Error> {
+        match request.on_task() {
+            Some(operation) => self.act(id, operation).await.map(Some),
+            None => self.purge(id).await.map(|()| None),
+        }
+    }
+
+    /// Cancels all tasks that match: pending and running ones, unless the filter names statuses. Calls `progress` after each task.
+    pub async fn cancel_all(
+        &self,
+        filter: TaskFilter,
+        reason: Option<&str>,
+        progress: impl FnMut(&BulkReport),
+    ) -> BulkReport {
+        let mut request = BulkRequest::new(BulkOperation::Cancel).with_filter(filter);
+        request.reason = reason.map(str::to_owned);
+        self.bulk(&request, progress).await
+    }
+
+    /// Replays all tasks that match: failed ones, unless the filter names statuses. Calls `progress` after each task.
+    pub async fn replay_all(
+        &self,
+        filter: TaskFilter,
+        progress: impl FnMut(&BulkReport),
+    ) -> BulkReport {
+        let request = BulkRequest::new(BulkOperation::Replay).with_filter(filter);
+        self.bulk(&request, progress).await
+    }
+
+    /// Makes all matching tasks due now: pending ones, if the filter names no status. Skips pending tasks that are already due or
+    /// expired.
+    pub async fn run_now_all(
+        &self,
+        filter: TaskFilter,
+        progress: impl FnMut(&BulkReport),
+    ) -> BulkReport {
+        let request = BulkRequest::new(BulkOperation::RunNow).with_filter(filter);
+        self.bulk(&request, progress).await
+    }
+
+    /// Archives all tasks that match: finished ones, unless the filter names statuses. Calls `progress` after each task.
+    pub async fn archive_all(
+        &self,
+        filter: TaskFilter,
+        progress: impl FnMut(&BulkReport),
+    ) -> BulkReport {
+        let request = BulkRequest::new(BulkOperation::Archive).with_filter(filter);
+        self.bulk(&request, progress).await
+    }
+
+    /// Unarchives all tasks that match. Calls `progress` after each task.
+    pub async fn unarchive_all(
+        &self,
+        filter: TaskFilter,
+        progress: impl FnMut(&BulkReport),
+    ) -> BulkReport {
+        let request = BulkRequest::new(BulkOperation::Unarchive).with_filter(filter);
+        self.bulk(&request, progress).await
+    }
+
+    /// Deletes all tasks that match: finished and archived ones, unless the filter names statuses. Calls `progress` after each task.
+    pub async fn purge_all(
+        &self,
+        filter: TaskFilter,
+        progress: impl FnMut(&BulkReport),
+    ) -> BulkReport {
+        let request = BulkRequest::new(BulkOperation::Purge).with_filter(filter);
+        self.bulk(&request, progress).await
+    }
+
+    /// Deletes the tasks that finished longer than `age` ago and have one of these statuses: any finished or archived one, if
+    /// `statuses` is empty. Calls `progress` after each task.
+    pub async fn purge_older_than(
+        &self,
+        age: Duration,
+        statuses: &[Status],
+        progress: impl FnMut(&BulkReport),
+    ) -> BulkReport {
+        let filter = TaskFilter {
+            statuses: statuses.to_vec(),
+            ..TaskFilter::default()
+        };
+        let mut request = BulkRequest::new(BulkOperation::Purge).with_filter(filter);
+        request.older_than = Some(age);
+        self.bulk(&request, progress).await
+    }
 }

@@ -44,7 +44,7 @@
 //! - [`Queue`]: every operation on tasks. [`Queue::task`] describes a new task.
 //! - [`Worker`] and the module [`worker`]: run tasks with typed handlers.
 //! - [`Error`]: one variant per condition; [`Error::kind`] groups them.
-//! - [`BulkReport`]: the result of an operation on all tasks that match a filter.
+//! - [`BulkRequest`], [`BulkReport`]: an operation on all tasks that match a filter, and its result.
 //! - [`diff()`]: the fields that differ between two versions of a task.
 //! - [`model`], [`engine`], [`store`], [`direct`], [`election`], [`runtime`]: rarely needed types that appear in this API.
 #![cfg_attr(
@@ -132,7 +132,7 @@ pub use qo_engine::api::{
     TaskPage, VersionedTask, When, WorkerInfo,
 };
 #[doc(inline)]
-pub use qo_engine::{Engine, EngineError, Operation};
+pub use qo_engine::{BulkOperation, BulkRequest, Engine, EngineError, Operation};
 #[doc(inline)]
 pub use qo_store::probe::ProbeOptions;
 #[doc(inline)]

@@ -78,15 +78,14 @@ async fn load(depth: usize, object_max_bytes: u64) -> Run {
     let runtime = TokioRuntime::shared();
     let store = SqliteStore::open(&folder.path().join("qo.db"), Arc::clone(&runtime)).unwrap();
     let counting = Arc::new(CountingStore::new(Arc::new(store)));
+    let mut config = JsonConfig::local();
+    config.object_max_bytes = object_max_bytes;
     let engine = BrokerEngine::json(
         Arc::<CountingStore>::clone(&counting),
         Arc::new(StoreClock::new()),
         runtime,
         ClientConfig::default(),
-        JsonConfig {
-            object_max_bytes,
-            ..JsonConfig::local()
-        },
+        config,
     );
     let depth = (0..depth).map(|_| request(INPUT_BYTES)).collect();
     for submitted in engine.submit_many(depth).await {

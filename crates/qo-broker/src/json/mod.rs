@@ -49,19 +49,12 @@ impl BrokerEngine {
         objects: Arc<dyn ObjectStore>,
         clock: Arc<StoreClock>,
         runtime: Arc<dyn Runtime>,
-        client: ClientConfig,
+        mut client: ClientConfig,
         config: JsonConfig,
     ) -> Self {
-        let client = StoreClient::new(
-            objects,
-            clock,
-            Arc::clone(&runtime),
-            ClientConfig {
-                recognise: document::recognise,
-                object_bytes_max: client.object_bytes_max.max(READ_MAX_BYTES),
-                ..client
-            },
-        );
+        client.recognise = document::recognise;
+        client.object_bytes_max = client.object_bytes_max.max(READ_MAX_BYTES);
+        let client = StoreClient::new(objects, clock, Arc::clone(&runtime), client);
         let broker_config = config.state.clone();
         let journal = JsonJournal::new(client.clone(), Arc::clone(&runtime), config);
         let queue = QueueState::new();

@@ -6,6 +6,7 @@ use crate::BrokerConfig;
 
 /// Settings of the engine that stores the queue in SlateDB.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct SlateConfig {
     /// Settings that both journals share.
     pub state: BrokerConfig,

@@ -34,11 +34,11 @@ mod keys;
 mod live;
 mod load;
 mod payload_cleanup;
+mod proof;
 mod settings;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -63,6 +63,7 @@ use self::error::{DB_PATH, from_slate};
 use self::fence::WriterFence;
 use self::keys::CountKey;
 use self::payload_cleanup::PayloadCleanup;
+use self::proof::WriterProof;
 use self::writer::BatchWriter;
 use super::BrokerEngine;
 use super::journal::{CommitOutcome, GroupChanges, Journal, Lookup};
@@ -83,18 +84,21 @@ impl BrokerEngine {
         config: SlateConfig,
     ) -> Result<Self, EngineError> {
         let client = StoreClient::new(Arc::clone(&objects), clock, Arc::clone(&runtime), client);
-        let fence = WriterFence::take(&client, runtime.as_ref()).await?;
+        let fence = WriterFence::take(&client, &runtime).await?;
+        let proof = Arc::new(WriterProof::new(fence.clone(), runtime.monotonic()));
+        let slate_clock = RuntimeClock::new(&runtime, client.now());
         let opening = Db::builder(DB_PATH, objects)
             .with_settings(settings::settings(&config))
             .with_db_cache(settings::cache(), 0)
             .with_block_cache_policy(settings::cache_policy())
-            .with_system_clock(RuntimeClock::new(&runtime, client.now()))
+            .with_system_clock(Arc::clone(&slate_clock) as _)
             .with_seed(runtime.random())
             .build();
         // Boxed, so that these one-time futures do not enlarge the futures of all callers.
         let db = Box::pin(opening)
             .await
             .map_err(|error| from_slate(&error))?;
+        slate_clock.catch_up(&db).await?;
         let (state, batch_builder) = Box::pin(load::load(&db, &runtime)).await?;
         let finished = FinishedTasks::new(db.clone(), client.clone());
         let (cleanup, cleanup_ended) = PayloadCleanup::new();
@@ -110,7 +114,7 @@ impl BrokerEngine {
             fence,
             finished: finished.clone(),
             batch_builder,
-            proof: Arc::default(),
+            proof,
             _cleanup: cleanup,
         };
         let archive = Some(Arc::new(finished) as Arc<dyn super::Archive>);
@@ -135,44 +139,17 @@ struct SlateJournal {
     _cleanup: PayloadCleanup,
 }
 
-/// The latest proof that this engine still is the writer.
-#[derive(Debug, Default)]
-struct WriterProof {
-    /// The number of writes in flight. Each is a proof once it is durable.
-    in_flight: AtomicUsize,
-    /// When the request for the latest proof was sent, in milliseconds of the runtime's monotonic time.
-    requested_at_ms: AtomicU64,
-}
-
 impl SlateJournal {
-    fn monotonic_ms(&self) -> u64 {
-        u64::try_from(self.runtime.monotonic().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// Confirms without a write that the state which was read is still current.
+    /// Confirms without a write of its own that the state which was read is still current.
     fn confirm(&self, changes: &GroupChanges) -> BoxFuture<Result<(), EngineError>> {
-        // Responses are sent in order: a response after a write is sent only if that write became durable, which the write of
-        // a fenced writer does not.
-        let is_proven = self.proof.in_flight.load(Ordering::Acquire) > 0;
+        let now = self.runtime.monotonic();
+        let is_proven = !changes.reads_state && self.proof.age(now) < EMPTY_TRUST;
         if is_proven {
             return Box::pin(std::future::ready(Ok(())));
         }
-        let requested_at_ms = self.monotonic_ms();
-        let proven_at_ms = self.proof.requested_at_ms.load(Ordering::Acquire);
-        let is_fresh =
-            Duration::from_millis(requested_at_ms.saturating_sub(proven_at_ms)) < EMPTY_TRUST;
-        if !changes.reads_state && is_fresh {
-            return Box::pin(std::future::ready(Ok(())));
-        }
-        let fence = self.fence.clone();
-        let proof = Arc::clone(&self.proof);
-        Box::pin(async move {
-            fence.check().await?;
-            proof
-                .requested_at_ms
-                .fetch_max(requested_at_ms, Ordering::AcqRel);
-            Ok(())
-        })
+        let read = self.proof.moment(now);
+        let (proof, runtime) = (Arc::clone(&self.proof), Arc::clone(&self.runtime));
+        Box::pin(async move { proof.after(read, || runtime.monotonic()).await })
     }
 }
 
@@ -215,17 +192,12 @@ impl Journal for SlateJournal {
         };
         forget_finished(state);
         self.batch_builder.looked_up.clear();
-        let requested_at_ms = self.monotonic_ms();
+        let began = self.proof.moment(self.runtime.monotonic());
         let durable = self.writer.write(batch);
         let proof = Arc::clone(&self.proof);
-        proof.in_flight.fetch_add(1, Ordering::AcqRel);
         CommitOutcome::InFlight(Box::pin(async move {
-            let durable = durable.await;
-            proof.in_flight.fetch_sub(1, Ordering::AcqRel);
-            durable?;
-            proof
-                .requested_at_ms
-                .fetch_max(requested_at_ms, Ordering::AcqRel);
+            durable.await?;
+            proof.succeeded(began);
             Ok(())
         }))
     }

@@ -33,24 +33,18 @@ impl Journal {
     ) -> Result<BrokerEngine, EngineError> {
         let clock = Arc::new(StoreClock::new());
         let (runtime, client) = (Arc::clone(runtime), ClientConfig::default());
-        let state = BrokerConfig {
-            // Leases expire only in tests that set a shorter time.
-            lease_ms: 600_000,
-            ..BrokerConfig::default()
-        };
+        let mut state = BrokerConfig::default();
+        // Leases expire only in tests that set a shorter time.
+        state.lease_ms = 600_000;
         match self {
             Self::Json => {
-                let config = JsonConfig {
-                    state,
-                    ..JsonConfig::local()
-                };
+                let mut config = JsonConfig::local();
+                config.state = state;
                 Ok(BrokerEngine::json(objects, clock, runtime, client, config))
             }
             Self::Slate => {
-                let config = SlateConfig {
-                    state,
-                    ..SlateConfig::default()
-                };
+                let mut config = SlateConfig::default();
+                config.state = state;
                 BrokerEngine::slate(objects, clock, runtime, client, config).await
             }
         }

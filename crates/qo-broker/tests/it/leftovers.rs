@@ -7,7 +7,7 @@ use futures_util::TryStreamExt;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use qo_broker::BrokerEngine;
-use qo_broker::{BrokerConfig, SlateConfig};
+use qo_broker::SlateConfig;
 use qo_core::{Task, Timestamp};
 use qo_engine::Engine;
 use qo_engine::api::SubmitRequest;
@@ -62,20 +62,16 @@ async fn gated(store: &Arc<dyn ObjectStore>) -> (BrokerEngine, Arc<Semaphore>) {
         runtime: TokioRuntime::shared(),
         runs: Arc::clone(&runs),
     };
+    let mut config = SlateConfig::default();
+    config.state.inline_max_bytes = 1_024;
+    config.retention = Duration::from_secs(1);
+    config.cleanup_interval = CLEANUP_INTERVAL;
     let engine = BrokerEngine::slate(
         Arc::clone(store),
         Arc::new(StoreClock::new()),
         Arc::new(runtime),
         ClientConfig::default(),
-        SlateConfig {
-            state: BrokerConfig {
-                inline_max_bytes: 1_024,
-                ..BrokerConfig::default()
-            },
-            retention: Duration::from_secs(1),
-            cleanup_interval: CLEANUP_INTERVAL,
-            ..SlateConfig::default()
-        },
+        config,
     );
     (engine.await.unwrap(), runs)
 }
@@ -219,19 +215,15 @@ async fn payloads(store: &dyn ObjectStore, task: &Task) -> usize {
 async fn payloads_are_deleted_with_the_tasks_that_the_database_drops() {
     let store = memory();
     let runtime: Arc<dyn Runtime> = Arc::new(Sleepless(TokioRuntime::shared()));
+    let mut config = SlateConfig::default();
+    config.state.inline_max_bytes = 1_024;
+    config.retention = Duration::from_secs(6);
     let engine = BrokerEngine::slate(
         Arc::clone(&store),
         Arc::new(StoreClock::new()),
         Arc::clone(&runtime),
         ClientConfig::default(),
-        SlateConfig {
-            state: BrokerConfig {
-                inline_max_bytes: 1_024,
-                ..BrokerConfig::default()
-            },
-            retention: Duration::from_secs(6),
-            ..SlateConfig::default()
-        },
+        config,
     )
     .await
     .unwrap();

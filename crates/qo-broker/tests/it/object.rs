@@ -87,11 +87,9 @@ async fn fields_and_records_of_later_versions_survive() {
 #[tokio::test]
 async fn a_full_queue_refuses_submits_and_serves_everything_else() {
     let store = memory();
-    let config = JsonConfig {
-        object_max_bytes: 20_000,
-        finished_max: 0,
-        ..JsonConfig::local()
-    };
+    let mut config = JsonConfig::local();
+    config.object_max_bytes = 20_000;
+    config.finished_max = 0;
     let queue = engine(&store, config);
     let mut accepted = 0;
     let error = loop {
@@ -113,11 +111,9 @@ async fn a_full_queue_refuses_submits_and_serves_everything_else() {
 #[tokio::test]
 async fn finished_tasks_are_kept_up_to_an_age_and_a_number() {
     let store = memory();
-    let config = JsonConfig {
-        finished_max: 5,
-        finished_keep: Duration::from_secs(6),
-        ..JsonConfig::local()
-    };
+    let mut config = JsonConfig::local();
+    config.finished_max = 5;
+    config.finished_keep = Duration::from_secs(6);
     let runtime = TokioRuntime::shared();
     let queue = engine(&store, config);
     let mut ended = Vec::new();

@@ -4,10 +4,9 @@
 //! changed separately and failures are reported. Running the command again continues with the remaining tasks.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
-use qo::{BulkReport, Error, Queue, Status, Task, TaskFilter, TaskId, Timestamp};
+use qo::{BulkOperation, BulkReport, BulkRequest, Error, Queue, Status, Task, TaskId, Timestamp};
 use serde::Serialize;
 
 use crate::args::{
@@ -25,211 +24,116 @@ const CONCURRENCY: usize = 16;
 const FAILURES_PRINTED_MAX: usize = 20;
 
 pub(super) async fn replay(args: &ReplayArgs, session: &mut Session) -> Result<(), Failure> {
-    run(Operation::Replay, &args.tasks, session).await
+    let request = BulkRequest::new(BulkOperation::Replay);
+    run(request, &args.tasks, session).await
 }
 
 pub(super) async fn run_now(args: &RunNowArgs, session: &mut Session) -> Result<(), Failure> {
-    run(Operation::RunNow, &args.tasks, session).await
+    let request = BulkRequest::new(BulkOperation::RunNow);
+    run(request, &args.tasks, session).await
 }
 
 pub(super) async fn cancel(args: &CancelArgs, session: &mut Session) -> Result<(), Failure> {
-    let reason = args.reason.as_deref();
-    run(Operation::Cancel { reason }, &args.tasks, session).await
+    let mut request = BulkRequest::new(BulkOperation::Cancel);
+    request.reason.clone_from(&args.reason);
+    run(request, &args.tasks, session).await
 }
 
 pub(super) async fn archive(args: &ArchiveArgs, session: &mut Session) -> Result<(), Failure> {
-    run(Operation::Archive, &args.tasks, session).await
+    let request = BulkRequest::new(BulkOperation::Archive);
+    run(request, &args.tasks, session).await
 }
 
 pub(super) async fn unarchive(args: &UnarchiveArgs, session: &mut Session) -> Result<(), Failure> {
-    run(Operation::Unarchive, &args.tasks, session).await
+    let request = BulkRequest::new(BulkOperation::Unarchive);
+    run(request, &args.tasks, session).await
 }
 
 pub(super) async fn purge(args: &PurgeArgs, session: &mut Session) -> Result<(), Failure> {
-    let older_than = args.older_than;
     let filter = &args.tasks.filter;
     let has_other_conditions = filter.queue.is_some()
         || filter.task_type.is_some()
         || filter.tag.is_some()
         || filter.shard.is_some()
         || filter.since.is_some();
-    if older_than.is_some() && has_other_conditions {
+    if args.older_than.is_some() && has_other_conditions {
         return Err(
             Failure::bad_input("--older-than can be combined with --status only")
                 .hint("archive the tasks first, then purge the archived ones"),
         );
     }
-    run(Operation::Purge { older_than }, &args.tasks, session).await
+    let mut request = BulkRequest::new(BulkOperation::Purge);
+    request.older_than = args.older_than;
+    run(request, &args.tasks, session).await
 }
 
-/// An operation on tasks.
-#[derive(Debug, Clone, Copy)]
-enum Operation<'a> {
-    Replay,
-    RunNow,
-    Cancel { reason: Option<&'a str> },
-    Archive,
-    Unarchive,
-    Purge { older_than: Option<Duration> },
+/// The name of the command.
+fn command_name(operation: BulkOperation) -> String {
+    operation.name().replace('_', "-")
 }
 
-impl Operation<'_> {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Replay => "replay",
-            Self::RunNow => "run-now",
-            Self::Cancel { .. } => "cancel",
-            Self::Archive => "archive",
-            Self::Unarchive => "unarchive",
-            Self::Purge { .. } => "purge",
-        }
-    }
-
-    /// Its name in JSON.
-    fn json_name(self) -> &'static str {
-        match self {
-            Self::RunNow => "run_now",
-            other => other.name(),
-        }
-    }
-
-    /// The question that asks for confirmation.
-    fn question(self) -> &'static str {
-        match self {
-            Self::Replay => "Replay them?",
-            Self::RunNow => "Run them now?",
-            Self::Cancel { .. } => "Cancel them?",
-            Self::Archive => "Archive them?",
-            Self::Unarchive => "Unarchive them?",
-            Self::Purge { .. } => "Purge them?",
-        }
-    }
-
-    /// The participle for a changed task.
-    fn done(self) -> &'static str {
-        match self {
-            Self::Replay => "replayed",
-            Self::RunNow => "made due",
-            Self::Cancel { .. } => "cancelled",
-            Self::Archive => "archived",
-            Self::Unarchive => "unarchived",
-            Self::Purge { .. } => "purged",
-        }
-    }
-
-    /// The statuses that a filter without any selects.
-    fn statuses(self) -> &'static [Status] {
-        match self {
-            Self::Replay => &[Status::Failed],
-            Self::RunNow => &[Status::Pending],
-            Self::Cancel { .. } => &[Status::Pending, Status::Running],
-            Self::Archive => &[Status::Completed, Status::Failed, Status::Cancelled],
-            Self::Unarchive => &[Status::Archived],
-            Self::Purge { .. } => &[
-                Status::Completed,
-                Status::Failed,
-                Status::Cancelled,
-                Status::Archived,
-            ],
-        }
-    }
-
-    /// Whether the operation applies to a task that matches the filter.
-    fn applies_to(self, task: &Task, now: Timestamp) -> bool {
-        match self {
-            Self::RunNow => {
-                task.status != Status::Pending || (task.available_at > now && !task.is_expired(now))
-            }
-            Self::Purge {
-                older_than: Some(age),
-            } => {
-                let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-                task.completed_at.unwrap_or(task.updated_at) < now.minus_millis(age_ms)
-            }
-            _ => true,
-        }
-    }
-
-    /// Changes one task. Returns what was done.
-    async fn one(self, queue: &Queue, id: TaskId) -> Result<&'static str, Error> {
-        match self {
-            Self::Replay => queue.replay(id).await.map(drop)?,
-            Self::RunNow => queue.run_now(id).await.map(drop)?,
-            Self::Cancel { reason } => {
-                let task = queue.cancel(id, reason).await?;
-                if task.status == Status::Running {
-                    return Ok("cancel requested");
-                }
-            }
-            Self::Archive => queue.archive(id).await.map(drop)?,
-            Self::Unarchive => queue.unarchive(id).await.map(drop)?,
-            Self::Purge { .. } => queue.purge(id).await?,
-        }
-        Ok(self.done())
-    }
-
-    /// Changes all matching tasks.
-    async fn all(
-        self,
-        queue: &Queue,
-        filter: TaskFilter,
-        progress: impl FnMut(&BulkReport),
-    ) -> BulkReport {
-        match self {
-            Self::Replay => queue.replay_all(filter, progress).await,
-            Self::RunNow => queue.run_now_all(filter, progress).await,
-            Self::Cancel { reason } => queue.cancel_all(filter, reason, progress).await,
-            Self::Archive => queue.archive_all(filter, progress).await,
-            Self::Unarchive => queue.unarchive_all(filter, progress).await,
-            Self::Purge { older_than: None } => queue.purge_all(filter, progress).await,
-            Self::Purge {
-                older_than: Some(age),
-            } => {
-                queue
-                    .purge_older_than(age, &filter.statuses, progress)
-                    .await
-            }
-        }
+/// The question that asks for confirmation.
+fn question(operation: BulkOperation) -> &'static str {
+    match operation {
+        BulkOperation::Replay => "Replay them?",
+        BulkOperation::RunNow => "Run them now?",
+        BulkOperation::Cancel => "Cancel them?",
+        BulkOperation::Archive => "Archive them?",
+        BulkOperation::Unarchive => "Unarchive them?",
+        BulkOperation::Purge => "Purge them?",
     }
 }
 
-async fn run(
-    operation: Operation<'_>,
-    args: &BulkArgs,
-    session: &mut Session,
-) -> Result<(), Failure> {
-    let by_filter = !args.filter.is_empty()
-        || args.all
-        || matches!(
-            operation,
-            Operation::Purge {
-                older_than: Some(_)
-            }
-        );
+/// The participle for a changed task.
+fn participle(operation: BulkOperation) -> &'static str {
+    match operation {
+        BulkOperation::Replay => "replayed",
+        BulkOperation::RunNow => "made due",
+        BulkOperation::Cancel => "cancelled",
+        BulkOperation::Archive => "archived",
+        BulkOperation::Unarchive => "unarchived",
+        BulkOperation::Purge => "purged",
+    }
+}
+
+/// Changes one task. Returns what was done.
+async fn change(request: &BulkRequest, queue: &Queue, id: TaskId) -> Result<&'static str, Error> {
+    let task = queue.bulk_one(request, id).await?;
+    let is_requested = request.operation == BulkOperation::Cancel
+        && task.is_some_and(|task| task.status == Status::Running);
+    Ok(if is_requested {
+        "cancel requested"
+    } else {
+        participle(request.operation)
+    })
+}
+
+async fn run(request: BulkRequest, args: &BulkArgs, session: &mut Session) -> Result<(), Failure> {
+    let by_filter = !args.filter.is_empty() || args.all || request.older_than.is_some();
     if !args.ids.is_empty() && by_filter {
         return Err(Failure::bad_input("use either ids or a filter, not both"));
     }
     if args.ids.is_empty() && !by_filter {
-        return Err(Failure::bad_input(format!("qo {} needs task ids or a filter", operation.name())).hint(
+        let command = command_name(request.operation);
+        return Err(Failure::bad_input(format!("qo {command} needs task ids or a filter")).hint(
             format!(
-                "use `qo {0} ID...`, or a filter: --type TYPE, --queue QUEUE, --tag TAG, --since 2h or --all; --dry-run only counts the tasks",
-                operation.name()
+                "use `qo {command} ID...`, or a filter: --type TYPE, --queue QUEUE, --tag TAG, --since 2h or --all; --dry-run only counts the tasks"
             ),
         ));
     }
     let queue = session.connect().await?;
     let screen = &mut session.screen;
     let result = if by_filter {
-        run_by_filter(operation, args, &queue, screen).await
+        run_by_filter(request, args, &queue, screen).await
     } else {
-        run_by_ids(operation, args, &queue, screen).await
+        run_by_ids(&request, args, &queue, screen).await
     };
     queue.close().await;
     result
 }
 
 async fn run_by_ids(
-    operation: Operation<'_>,
+    request: &BulkRequest,
     args: &BulkArgs,
     queue: &Queue,
     screen: &mut Screen,
@@ -239,11 +143,11 @@ async fn run_by_ids(
         for id in &args.ids {
             preview.add(&queue.get(*id).await?);
         }
-        return preview.print(operation, screen);
+        return preview.print(request.operation, screen);
     }
     let mut report = BulkReport::default();
     let mut results = futures_util::stream::iter(args.ids.iter().copied())
-        .map(|id| async move { (id, operation.one(queue, id).await) })
+        .map(|id| async move { (id, change(request, queue, id).await) })
         .buffered(CONCURRENCY);
     while let Some((id, result)) = results.next().await {
         report.matched += 1;
@@ -261,21 +165,19 @@ async fn run_by_ids(
     if let ([(_, error)], 1, false) = (&report.failed[..], report.matched, screen.json) {
         return Err(error.clone().into());
     }
-    conclude(operation, &report, true, screen)
+    conclude(request.operation, &report, true, screen)
 }
 
 async fn run_by_filter(
-    operation: Operation<'_>,
+    request: BulkRequest,
     args: &BulkArgs,
     queue: &Queue,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
     let now = queue.now();
-    let mut filter = args.filter.to_filter(now);
-    if filter.statuses.is_empty() {
-        filter.statuses = operation.statuses().to_vec();
-    }
-    let preview = count(operation, queue, &filter, now, screen).await?;
+    let request = request.with_filter(args.filter.to_filter(now));
+    let operation = request.operation;
+    let preview = count(&request, queue, now, screen).await?;
     if preview.total == 0 {
         return Err(Error::NothingMatched.into());
     }
@@ -283,7 +185,7 @@ async fn run_by_filter(
         return preview.print(operation, screen);
     }
     if !args.yes {
-        let question = format!("{} {}", preview.sentence(), operation.question());
+        let question = format!("{} {}", preview.sentence(), question(operation));
         if !screen.can_ask() {
             return Err(Failure::bad_input(format!(
                 "{} Nothing was changed: confirmation needs a terminal",
@@ -298,26 +200,25 @@ async fn run_by_filter(
             ));
         }
     }
-    let progress = Progress::new(screen, operation.name(), Some(preview.total));
-    let report = operation
-        .all(queue, filter, |report| progress.set(report.matched))
+    let progress = Progress::new(screen, &command_name(operation), Some(preview.total));
+    let report = queue
+        .bulk(&request, |report| progress.set(report.matched))
         .await;
     drop(progress);
     conclude(operation, &report, false, screen)
 }
 
 async fn count(
-    operation: Operation<'_>,
+    request: &BulkRequest,
     queue: &Queue,
-    filter: &TaskFilter,
     now: Timestamp,
     screen: &Screen,
 ) -> Result<Preview, Failure> {
     let progress = Progress::new(screen, "counting", None);
     let mut preview = Preview::default();
-    let mut tasks = std::pin::pin!(queue.list_all(filter.clone()));
+    let mut tasks = std::pin::pin!(queue.list_all(request.filter.clone()));
     while let Some(task) = tasks.try_next().await? {
-        if operation.applies_to(&task, now) {
+        if request.applies_to(&task, now) {
             preview.add(&task);
             progress.set(preview.total);
         }
@@ -353,10 +254,10 @@ impl Preview {
         )
     }
 
-    fn print(&self, operation: Operation<'_>, screen: &mut Screen) -> Result<(), Failure> {
+    fn print(&self, operation: BulkOperation, screen: &mut Screen) -> Result<(), Failure> {
         if screen.json {
             return screen.json(&ReportView {
-                operation: operation.json_name(),
+                operation: operation.name(),
                 dry_run: true,
                 matched: self.total,
                 statuses: Some(
@@ -396,7 +297,7 @@ struct FailedView {
 
 /// Prints the report. Failures of one kind give the exit code of that kind, failures of several kinds the general one.
 fn conclude(
-    operation: Operation<'_>,
+    operation: BulkOperation,
     report: &BulkReport,
     by_ids: bool,
     screen: &mut Screen,
@@ -408,7 +309,7 @@ fn conclude(
         .collect();
     if screen.json {
         screen.json(&ReportView {
-            operation: operation.json_name(),
+            operation: operation.name(),
             dry_run: false,
             matched: report.matched,
             statuses: None,
@@ -437,7 +338,7 @@ fn conclude(
         let done = text::count(report.done, "task");
         let summary = screen
             .paint_notes
-            .paint(BOLD, &format!("{done} {}", operation.done()));
+            .paint(BOLD, &format!("{done} {}", participle(operation)));
         // A single task selected by id has been reported already.
         if report.matched > 1 || !by_ids {
             screen.note(summary);
@@ -461,7 +362,10 @@ fn conclude(
     let matched = text::grouped(report.matched);
     Err(Failure::new(
         kind,
-        format!("{failed} of {matched} could not be {}", operation.done()),
+        format!(
+            "{failed} of {matched} could not be {}",
+            participle(operation)
+        ),
     ))
 }
 

@@ -20,10 +20,8 @@ pub(super) async fn run(args: &DoctorArgs, session: &mut Session) -> Result<(), 
         Arc::clone(&session.runtime),
         ClientConfig::default(),
     );
-    let mut options = DoctorOptions {
-        time_max: args.time,
-        ..DoctorOptions::default()
-    };
+    let mut options = DoctorOptions::default();
+    options.time_max = args.time;
     if let Some(budget) = args.probe_budget {
         options.probe.budget = budget;
     }

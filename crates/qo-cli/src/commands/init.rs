@@ -13,16 +13,14 @@ pub(super) async fn run(args: &InitArgs, session: &mut Session) -> Result<(), Fa
     let leaves_versioning = args.no_versioning
         || allows_no_versioning(&session.environment.variables).map_err(qo::Error::from)?;
     let store = session.open_store()?;
-    let mut options = InitOptions {
-        versioning: !leaves_versioning,
-        cors_origins: if args.no_cors {
-            Vec::new()
-        } else {
-            args.cors_origin.clone()
-        },
-        dry_run: args.dry_run,
-        ..InitOptions::default()
+    let mut options = InitOptions::default();
+    options.versioning = !leaves_versioning;
+    options.cors_origins = if args.no_cors {
+        Vec::new()
+    } else {
+        args.cors_origin.clone()
     };
+    options.dry_run = args.dry_run;
     if let Some(budget) = args.probe_budget {
         options.probe.budget = budget;
     }

@@ -9,6 +9,7 @@ use crate::time::Timestamp;
 
 /// Why a command was rejected. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Rejection {
     /// The task does not exist.
     #[error("there is no task {id}")]

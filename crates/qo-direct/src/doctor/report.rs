@@ -75,6 +75,7 @@ impl DoctorCheck {
 
 /// The results of all checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct DoctorReport {
     /// The store's description. It contains no credentials.
     pub store: String,

@@ -79,6 +79,7 @@ pub enum SweepNext {
 
 /// The result of one step of the sweeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SweepReport {
     /// When the next step is due.
     pub next: SweepNext,

@@ -29,18 +29,16 @@ struct DirectHarness {
 
 impl DirectHarness {
     fn new(name: &'static str, address: TestStore) -> Self {
-        let config = if address.is_remote() {
+        let mut config = if address.is_remote() {
             DirectConfig::default()
         } else {
             DirectConfig::local()
         };
+        config.payload_max_bytes = PAYLOAD_MAX_BYTES;
         Self {
             name,
             runtime: TokioRuntime::shared(),
-            config: DirectConfig {
-                payload_max_bytes: PAYLOAD_MAX_BYTES,
-                ..config
-            },
+            config,
             keeps_versions: false,
             foreign_tasks: if address.is_remote() { 300 } else { 5_000 },
             maintainer: OnceLock::new(),

@@ -9,7 +9,6 @@ use qo_direct::{DoctorOptions, DoctorReport, Health, IndexMode, doctor};
 use qo_engine::Engine;
 use qo_engine::api::{ClaimRequest, SubmitRequest, When, WorkerInfo};
 use qo_store::StoreClient;
-use qo_store::probe::ProbeOptions;
 use qo_store::runtime::RuntimeExt;
 use qo_store::wrap::{Delay, LatencyStore};
 use qo_testkit::SeaweedFs;
@@ -17,14 +16,11 @@ use qo_testkit::SeaweedFs;
 use super::stores::{self, OpenStore};
 
 fn options() -> DoctorOptions {
-    DoctorOptions {
-        probe: ProbeOptions {
-            budget: Duration::from_secs(4),
-            writers_max: 4,
-            rounds_max: 1,
-        },
-        ..DoctorOptions::default()
-    }
+    let mut options = DoctorOptions::default();
+    options.probe.budget = Duration::from_secs(4);
+    options.probe.writers_max = 4;
+    options.probe.rounds_max = 1;
+    options
 }
 
 async fn run(opened: &OpenStore, options: &DoctorOptions) -> DoctorReport {
@@ -93,6 +89,7 @@ async fn a_queue_in_use_is_found_healthy(opened: OpenStore) {
         "clock",
         "versioning",
         "index",
+        "swaps",
         "probe",
     ] {
         assert_eq!(health(&report, name), Health::Ok, "{name}: {report}");
@@ -146,15 +143,9 @@ async fn versions_without_lifecycle_rules_are_a_warning_until_init_sets_them() {
     assert_eq!(report.health(), Health::Warning);
     assert!(report.to_string().contains("qo init"), "{report}");
 
-    let prepared = qo_direct::init(
-        &opened.store,
-        opened.runtime.as_ref(),
-        &qo_direct::InitOptions {
-            probe: options().probe,
-            ..Default::default()
-        },
-    )
-    .await;
+    let mut init = qo_direct::InitOptions::default();
+    init.probe = options().probe;
+    let prepared = qo_direct::init(&opened.store, opened.runtime.as_ref(), &init).await;
     assert!(prepared.is_ready(), "{prepared}");
     let report = run(&opened, &options()).await;
     assert_eq!(report.health(), Health::Ok, "{report}");
@@ -206,10 +197,8 @@ async fn counts_beyond_the_page_limit_are_reported_as_more() {
     for submitted in engine.submit_many(vec![work; 1_001]).await {
         submitted.unwrap();
     }
-    let one_page = DoctorOptions {
-        index_pages_max: 1,
-        ..options()
-    };
+    let mut one_page = options();
+    one_page.index_pages_max = 1;
     let report = run(&opened, &one_page).await;
     assert_eq!(figure(&report, "index", "ready"), 1_000);
     assert_eq!(figure(&report, "index", "ready_has_more"), 1);
@@ -224,7 +213,7 @@ async fn an_unusable_store_fails_and_the_other_checks_are_skipped() {
     assert_eq!(report.health(), Health::Failed);
     assert_eq!(health(&report, "reachable"), Health::Failed, "{report}");
     assert_eq!(health(&report, "probe"), Health::Skipped, "{report}");
-    assert_eq!(report.checks.len(), 8);
+    assert_eq!(report.checks.len(), 9);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -264,13 +253,11 @@ async fn a_slow_store_does_not_delay_the_doctor() {
         0,
     ));
     let opened = OpenStore::new(store);
-    let hurried = DoctorOptions {
-        time_max: Duration::from_millis(300),
-        ..options()
-    };
+    let mut hurried = options();
+    hurried.time_max = Duration::from_millis(300);
     let started = runtime.monotonic();
     let report = run(&opened, &hurried).await;
     assert!(runtime.monotonic() < started + Duration::from_secs(15));
-    assert_eq!(report.checks.len(), 8);
+    assert_eq!(report.checks.len(), 9);
     assert_eq!(report.health(), Health::Warning, "{report}");
 }

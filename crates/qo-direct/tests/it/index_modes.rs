@@ -23,11 +23,10 @@ fn counted() -> (OpenStore, Arc<CountingStore>) {
 }
 
 fn config(index_mode: IndexMode, log_scan_page_size: usize) -> DirectConfig {
-    DirectConfig {
-        index_mode,
-        log_scan_page_size,
-        ..DirectConfig::local()
-    }
+    let mut config = DirectConfig::local();
+    config.index_mode = index_mode;
+    config.log_scan_page_size = log_scan_page_size;
+    config
 }
 
 fn work(task_type: &str) -> SubmitRequest {
@@ -167,11 +166,10 @@ async fn a_waiting_claim_scans_everything_once_and_then_rests() {
     let submitter = opened.engine_in(IndexMode::IndexOnly);
     finish(&submitter, 100).await;
 
-    let engine = opened.engine(DirectConfig {
-        signal_interval: Duration::from_mins(10),
-        fallback_interval: Duration::from_mins(10),
-        ..config(IndexMode::LogScan, 20)
-    });
+    let mut config = config(IndexMode::LogScan, 20);
+    config.signal_interval = Duration::from_mins(10);
+    config.fallback_interval = Duration::from_mins(10);
+    let engine = opened.engine(config);
     assert_eq!(engine.claim(&claim_request(1, 1_000)).await.unwrap(), []);
     let spent = counting.counts();
     assert_eq!(engine.claim(&claim_request(1, 50)).await.unwrap(), []);
@@ -280,10 +278,9 @@ async fn hybrid_mode_scans_tasks_rarely_and_only_if_the_index_is_empty() {
     let submitter = opened.engine_in(IndexMode::IndexOnly);
     submit(&submitter, 30).await;
     submitter.close().await;
-    let engine = opened.engine(DirectConfig {
-        fallback_interval: Duration::from_mins(10),
-        ..config(IndexMode::Hybrid, 10)
-    });
+    let mut config = config(IndexMode::Hybrid, 10);
+    config.fallback_interval = Duration::from_mins(10);
+    let engine = opened.engine(config);
     let before = counting.counts();
     let claimed = engine.claim(&claim_request(30, 0)).await.unwrap();
     assert_eq!(claimed.len(), 30);

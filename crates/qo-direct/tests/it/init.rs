@@ -1,33 +1,35 @@
 //! Preparation of a bucket.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, PutResult};
-use qo_direct::{InitOptions, InitOutcome, InitReport, init};
+use qo_core::{Json, Status};
+use qo_direct::{
+    DoctorOptions, Health, IndexMode, InitOptions, InitOutcome, InitReport, doctor, init,
+};
+use qo_engine::Engine;
+use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_fixtures::{LayeredStore, StoreLayer};
 use qo_store::StoreError;
 use qo_store::admin::{
-    BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning,
+    BucketAdmin, CorsRule, KeyedVersionList, LifecycleRule, ObjectVersion, VersionList, Versioning,
 };
-use qo_store::probe::ProbeOptions;
 use qo_testkit::SeaweedFs;
 
 use super::stores::{self, OpenStore};
 
 fn options() -> InitOptions {
-    InitOptions {
-        probe: ProbeOptions {
-            budget: Duration::from_secs(4),
-            writers_max: 4,
-            rounds_max: 1,
-        },
-        ..InitOptions::default()
-    }
+    let mut options = InitOptions::default();
+    options.probe.budget = Duration::from_secs(4);
+    options.probe.writers_max = 4;
+    options.probe.rounds_max = 1;
+    options
 }
 
 async fn run(opened: &OpenStore, options: &InitOptions) -> InitReport {
@@ -68,10 +70,8 @@ async fn prepares_and_prepares_again(opened: OpenStore, was_versioned: bool) {
     admin.set_cors(&[foreign_cors()]).await.unwrap();
     let before = admin.versioning().await.unwrap();
 
-    let dry = InitOptions {
-        dry_run: true,
-        ..options()
-    };
+    let mut dry = options();
+    dry.dry_run = true;
     let report = run(&opened, &dry).await;
     assert!(report.is_ready(), "{report}");
     for name in ["trusted", "cors", "lifecycle"] {
@@ -117,10 +117,8 @@ async fn prepares_and_prepares_again(opened: OpenStore, was_versioned: bool) {
     assert_eq!(admin.lifecycle().await.unwrap(), rules);
 
     // Other origins replace qo's own rule, and no other.
-    let moved = InitOptions {
-        cors_origins: vec!["https://qo.example.org".to_owned()],
-        ..options()
-    };
+    let mut moved = options();
+    moved.cors_origins = vec!["https://qo.example.org".to_owned()];
     let report = run(&opened, &moved).await;
     assert_eq!(outcome(&report, "cors"), InitOutcome::Done, "{report}");
     let cors = admin.cors().await.unwrap();
@@ -158,11 +156,9 @@ async fn a_store_without_settings_reports_what_it_cannot_do() {
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_are_not_requested_stay_unchanged() {
     let opened = stores::sqlite();
-    let asked = InitOptions {
-        versioning: false,
-        cors_origins: Vec::new(),
-        ..options()
-    };
+    let mut asked = options();
+    asked.versioning = false;
+    asked.cors_origins = Vec::new();
     let report = run(&opened, &asked).await;
     assert!(report.is_ready(), "{report}");
     assert_eq!(outcome(&report, "versioning"), InitOutcome::Skipped);
@@ -176,10 +172,8 @@ async fn settings_that_are_not_requested_stay_unchanged() {
 async fn two_queues_in_one_bucket_keep_their_rules_apart() {
     let server = SeaweedFs::shared().unwrap();
     let name = server.unique_bucket("ops").unwrap();
-    let asked = InitOptions {
-        versioning: false,
-        ..options()
-    };
+    let mut asked = options();
+    asked.versioning = false;
     for prefix in ["/one", "/two", "/one"] {
         let report = run(&stores::bucket(&format!("{name}{prefix}")), &asked).await;
         assert!(report.is_ready(), "{report}");
@@ -204,11 +198,7 @@ async fn a_missing_bucket_is_refused_with_advice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn versioning_is_switched_back_where_it_breaks_conditional_writes() {
-    let ceph = Ceph(Arc::new(LayeredStore(RightUntilVersioned::default())));
-    let mut store = stores::memory().store;
-    store.objects = Arc::clone(&ceph.0) as _;
-    store.admin = Some(Arc::new(ceph.clone()));
-    let opened = OpenStore::new(store);
+    let (ceph, opened) = ceph();
 
     let report = run(&opened, &options()).await;
     assert!(!report.is_ready(), "{report}");
@@ -219,12 +209,99 @@ async fn versioning_is_switched_back_where_it_breaks_conditional_writes() {
     assert_ne!(ceph.versioning().await.unwrap(), Versioning::On);
     // The rest is still prepared, and without versions the bucket can be used.
     assert_eq!(outcome(&report, "lifecycle"), InitOutcome::Unsupported);
-    let without = InitOptions {
-        versioning: false,
-        ..options()
-    };
+    let mut without = options();
+    without.versioning = false;
     let report = run(&opened, &without).await;
     assert!(report.is_ready(), "{report}");
+}
+
+fn ceph() -> (Ceph, OpenStore) {
+    let ceph = Ceph(Arc::new(LayeredStore(RightUntilVersioned::default())));
+    let mut store = stores::memory().store;
+    store.objects = Arc::clone(&ceph.0) as _;
+    store.admin = Some(Arc::new(ceph.clone()));
+    (ceph, OpenStore::new(store))
+}
+
+fn work() -> SubmitRequest {
+    SubmitRequest::new("work".parse().unwrap(), Json::null())
+}
+
+fn claim_request() -> ClaimRequest {
+    ClaimRequest::new("w-1".parse().unwrap(), vec!["work".parse().unwrap()])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versioning_is_not_switched_on_in_a_bucket_in_use() {
+    let heartbeat = |key: &'static str| async move {
+        let (ceph, opened) = ceph();
+        opened.client.put(key, Bytes::from("{}")).await.unwrap();
+        (ceph, opened)
+    };
+    let submitted = || async {
+        let (ceph, opened) = ceph();
+        let engine = opened.engine_in(IndexMode::IndexOnly);
+        engine.submit(work()).await.unwrap();
+        engine.close().await;
+        (ceph, opened)
+    };
+    let claimed = || async {
+        let (ceph, opened) = submitted().await;
+        let engine = opened.engine_in(IndexMode::IndexOnly);
+        assert_eq!(engine.claim(&claim_request()).await.unwrap().len(), 1);
+        (ceph, opened)
+    };
+    for (used, what) in [
+        (heartbeat("workers/w-1.json").await, "1 worker is alive"),
+        (heartbeat("meta/broker.json").await, "a broker is alive"),
+        (submitted().await, "tasks were"),
+        (claimed().await, "tasks were"),
+    ] {
+        let (ceph, opened) = used;
+        let report = run(&opened, &options()).await;
+        assert!(report.is_ready(), "{report}");
+        assert_eq!(outcome(&report, "versioning"), InitOutcome::Skipped);
+        assert!(report.to_string().contains(what), "{what}: {report}");
+        assert!(!ceph.0.0.was_versioned.load(Ordering::SeqCst), "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_refuse_every_change_are_named() {
+    let (ceph, opened) = ceph();
+    let engine = opened.engine_in(IndexMode::IndexOnly);
+    // A client submits while versioning is on for a moment.
+    ceph.set_versioning(Versioning::On).await.unwrap();
+    let stranded = engine.submit(work()).await.unwrap().task.id;
+    ceph.set_versioning(Versioning::Suspended).await.unwrap();
+    let sound = engine.submit(work()).await.unwrap().task.id;
+
+    let mut request = claim_request();
+    request.max = 10;
+    for _ in 0..8 {
+        let claimed = engine.claim(&request).await.unwrap();
+        assert!(claimed.iter().all(|task| task.id == sound), "{claimed:?}");
+        for task in claimed {
+            let lease = task.lease_id.unwrap();
+            engine.complete(task.id, lease, None).await.unwrap();
+        }
+    }
+    assert_eq!(engine.get(sound).await.unwrap().status, Status::Completed);
+    let error = engine.cancel(stranded, None).await.unwrap_err().to_string();
+    assert!(error.contains(&stranded.to_string()), "{error}");
+    assert!(error.contains("refuses every change"), "{error}");
+
+    let options = DoctorOptions {
+        probe: options().probe,
+        overdue_after: Duration::ZERO,
+        ..DoctorOptions::default()
+    };
+    let runtime = opened.runtime.as_ref();
+    let report = doctor(&opened.store, &opened.client, runtime, &options).await;
+    let swaps = report.check("swaps").unwrap();
+    assert_eq!(swaps.health, Health::Failed, "{report}");
+    assert!(swaps.summary.contains(&stranded.to_string()), "{report}");
+    assert_eq!(swaps.figures["refused"], 1, "{report}");
 }
 
 /// A store whose conditions hold on a plain bucket and are ignored on a versioned one, as those of Ceph RGW 20 are.
@@ -233,6 +310,8 @@ struct RightUntilVersioned {
     objects: object_store::memory::InMemory,
     versioned: AtomicBool,
     was_versioned: AtomicBool,
+    /// The objects that were written while versioning was on. They refuse every swap from then on.
+    stranded: Mutex<BTreeSet<String>>,
 }
 
 #[async_trait]
@@ -249,6 +328,14 @@ impl StoreLayer for RightUntilVersioned {
     ) -> object_store::Result<PutResult> {
         if self.versioned.load(Ordering::SeqCst) {
             opts.mode = PutMode::Overwrite;
+            self.stranded.lock().unwrap().insert(location.to_string());
+        } else if matches!(opts.mode, PutMode::Update(_))
+            && self.stranded.lock().unwrap().contains(location.as_ref())
+        {
+            return Err(object_store::Error::Precondition {
+                path: location.to_string(),
+                source: "At least one of the preconditions did not hold".into(),
+            });
         }
         self.objects.put_opts(location, payload, opts).await
     }
@@ -280,6 +367,14 @@ impl BucketAdmin for Ceph {
             });
         }
         Ok(list)
+    }
+
+    async fn list_versions_below(
+        &self,
+        _prefix: &str,
+        _limit: usize,
+    ) -> Result<KeyedVersionList, StoreError> {
+        unsupported("listing versions below a prefix")
     }
 
     async fn get_version(&self, _key: &str, _version: &str) -> Result<Bytes, StoreError> {

@@ -44,10 +44,9 @@ impl OpenStore {
     }
 
     pub(crate) fn engine_in(&self, index_mode: IndexMode) -> DirectEngine {
-        self.engine(DirectConfig {
-            index_mode,
-            ..DirectConfig::local()
-        })
+        let mut config = DirectConfig::local();
+        config.index_mode = index_mode;
+        self.engine(config)
     }
 }
 

@@ -36,11 +36,9 @@ async fn notices_a_submit(seed: u64, available: When) {
         ClientConfig::default(),
     );
     // Nothing but the submit itself tells the claim.
-    let config = DirectConfig {
-        signal_interval: Duration::from_mins(10),
-        fallback_interval: Duration::from_mins(10),
-        ..DirectConfig::default()
-    };
+    let mut config = DirectConfig::default();
+    config.signal_interval = Duration::from_mins(10);
+    config.fallback_interval = Duration::from_mins(10);
     let engine = DirectEngine::new(client, None, runtime.clone(), config);
     let request = SubmitRequest {
         available,

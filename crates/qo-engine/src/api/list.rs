@@ -63,6 +63,7 @@ pub struct VersionedTask {
 
 /// Task counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Stats {
     /// By queue.
     pub queues: BTreeMap<QueueName, QueueStats>,
@@ -72,6 +73,7 @@ pub struct Stats {
 
 /// Task counts of one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct QueueStats {
     /// By status.
     pub statuses: BTreeMap<Status, u64>,

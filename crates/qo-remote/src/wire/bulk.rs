@@ -2,50 +2,13 @@
 
 use qo_core::{QueueName, Shard, Status, Tag, TaskId, TaskType, Timestamp};
 use qo_engine::api::TaskFilter;
+use qo_engine::{BulkOperation, BulkRequest};
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problem;
 
 #[cfg(feature = "openapi")]
 use super::schema;
-
-/// The operation to apply to all matching tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum BulkOperation {
-    /// Cancels tasks; pending and running ones by default.
-    Cancel,
-    /// Replays tasks; failed ones by default.
-    Replay,
-    /// Makes tasks due at once; pending ones by default. Tasks that are due already are skipped.
-    RunNow,
-    /// Archives tasks; all finished ones by default.
-    Archive,
-    /// Restores archived tasks.
-    Unarchive,
-    /// Deletes tasks permanently; all finished ones by default.
-    Purge,
-}
-
-impl BulkOperation {
-    /// The statuses that match if the filter names none.
-    pub fn default_statuses(self) -> &'static [Status] {
-        match self {
-            Self::Cancel => &[Status::Pending, Status::Running],
-            Self::Replay => &[Status::Failed],
-            Self::RunNow => &[Status::Pending],
-            Self::Archive => &[Status::Completed, Status::Failed, Status::Cancelled],
-            Self::Unarchive => &[Status::Archived],
-            Self::Purge => &[
-                Status::Completed,
-                Status::Failed,
-                Status::Cancelled,
-                Status::Archived,
-            ],
-        }
-    }
-}
 
 /// Selects tasks. A task must match all given fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -78,25 +41,21 @@ pub struct BulkFilter {
     pub since: Option<Timestamp>,
 }
 
-impl BulkFilter {
-    /// The engine's filter, with the default statuses of the operation.
-    pub fn into_filter(self, operation: BulkOperation) -> TaskFilter {
+impl From<BulkFilter> for TaskFilter {
+    fn from(filter: BulkFilter) -> Self {
         let mut statuses = Vec::new();
-        for status in self.statuses {
+        for status in filter.statuses {
             if !statuses.contains(&status) {
                 statuses.push(status);
             }
         }
-        if statuses.is_empty() {
-            statuses = operation.default_statuses().to_vec();
-        }
-        TaskFilter {
+        Self {
             statuses,
-            queue: self.queue,
-            task_type: self.task_type,
-            tag: self.tag,
-            shard: self.shard,
-            since: self.since,
+            queue: filter.queue,
+            task_type: filter.task_type,
+            tag: filter.tag,
+            shard: filter.shard,
+            since: filter.since,
         }
     }
 }
@@ -107,6 +66,7 @@ impl BulkFilter {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BulkBody {
     /// The operation.
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::BulkOperation))]
     pub operation: BulkOperation,
     /// The tasks. It is required, so that an omitted filter does not select all tasks by mistake.
     pub filter: BulkFilter,
@@ -117,6 +77,15 @@ pub struct BulkBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(max_length = 4096))]
     pub reason: Option<String>,
+}
+
+impl BulkBody {
+    /// The request without `dry_run`.
+    pub fn into_request(self) -> BulkRequest {
+        let mut request = BulkRequest::new(self.operation).with_filter(self.filter.into());
+        request.reason = self.reason;
+        request
+    }
 }
 
 /// A task for which the operation failed.

@@ -18,7 +18,7 @@ pub mod query;
 pub mod schema;
 pub mod submit;
 
-pub use bulk::{BulkBody, BulkFailure, BulkFilter, BulkOperation, BulkResponse};
+pub use bulk::{BulkBody, BulkFailure, BulkFilter, BulkResponse};
 pub use claim::{ClaimBody, ClaimResponse};
 pub use operation::{CancelBody, OperationBody, OutcomeItem, OutcomeResult};
 pub use payload::BytesPayload;

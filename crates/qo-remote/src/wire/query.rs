@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use qo_core::{QueueName, Shard, Status, Tag, Task, TaskType, Timestamp};
 use qo_engine::EngineError;
-use qo_engine::api::{QueueStats, Stats, TaskFilter, TaskPage, VersionedTask};
+use qo_engine::api::{Stats, TaskFilter, TaskPage, VersionedTask};
 use serde::{Deserialize, Serialize};
 
 use super::PAGE_MAX;
@@ -283,20 +283,17 @@ impl From<Stats> for StatsResponse {
 
 impl From<StatsResponse> for Stats {
     fn from(response: StatsResponse) -> Self {
-        let queues = response.queues.into_iter().map(|(name, queue)| {
-            let stats = QueueStats {
-                statuses: queue.statuses,
-                types: queue.types,
-                types_by_status: queue.types_by_status,
-                oldest_due: queue.oldest_due,
-                paused: queue.paused,
-            };
-            (name, stats)
-        });
-        Self {
-            queues: queues.collect(),
-            partial: response.partial,
+        let mut stats = Self::default();
+        stats.partial = response.partial;
+        for (name, queue) in response.queues {
+            let counts = stats.queues.entry(name).or_default();
+            counts.statuses = queue.statuses;
+            counts.types = queue.types;
+            counts.types_by_status = queue.types_by_status;
+            counts.oldest_due = queue.oldest_due;
+            counts.paused = queue.paused;
         }
+        stats
     }
 }
 

@@ -88,6 +88,13 @@ text!(
     |text| text.enum_values(Some(qo_core::task::EventAction::ALL.map(qo_core::task::EventAction::name)))
 );
 text!(
+    /// The operation to apply to all matching tasks. If the filter names no statuses, `cancel` selects pending and running tasks,
+    /// `replay` failed ones, `run_now` pending ones that are not due yet, `archive` finished ones, `unarchive` archived ones, and
+    /// `purge` finished and archived ones.
+    BulkOperation,
+    |text| text.enum_values(Some(qo_engine::BulkOperation::ALL.map(qo_engine::BulkOperation::name)))
+);
+text!(
     /// The kind of a failure: `retryable` and `timeout` are retried, `permanent` fails the task, `cancelled` ends a cancelled task.
     FailureKind,
     |text| text.enum_values(Some(["retryable", "permanent", "timeout", "cancelled"]))

@@ -1,8 +1,8 @@
 //! One operation on all tasks that match a filter.
 
 use axum::extract::State;
-use qo::BulkReport;
-use qo_remote::wire::{BulkBody, BulkFailure, BulkOperation, BulkResponse, REASON_MAX_BYTES};
+use qo::BulkOperation;
+use qo_remote::wire::{BulkBody, BulkFailure, BulkResponse, REASON_MAX_BYTES};
 
 use crate::app::App;
 use crate::body::JsonBody;
@@ -20,43 +20,29 @@ const FAILURES_SHOWN: usize = 100;
     responses((status = 200, description = "The result", body = BulkResponse))
 )]
 pub(crate) async fn bulk(State(app): State<App>, JsonBody(body): JsonBody<BulkBody>) -> ApiResult {
-    let reason = body.reason;
-    if reason
-        .as_ref()
-        .is_some_and(|text| text.len() > REASON_MAX_BYTES)
-    {
-        return Err(ApiError::bad_request(format!(
-            "the reason is longer than {REASON_MAX_BYTES} bytes"
-        )));
+    let dry_run = body.dry_run;
+    let request = body.into_request();
+    if let Some(reason) = &request.reason {
+        if reason.len() > REASON_MAX_BYTES {
+            return Err(ApiError::bad_request(format!(
+                "the reason is longer than {REASON_MAX_BYTES} bytes"
+            )));
+        }
+        if request.operation != BulkOperation::Cancel {
+            return Err(ApiError::bad_request("only a cancel can have a reason"));
+        }
     }
-    if reason.is_some() && body.operation != BulkOperation::Cancel {
-        return Err(ApiError::bad_request("only a cancel can have a reason"));
-    }
-    let filter = body.filter.into_filter(body.operation);
-    let queue = &app.queue;
-    if body.dry_run {
+    if dry_run {
         return json(&BulkResponse {
             dry_run: true,
-            matched: queue.count(&filter).await?,
+            matched: app.queue.count_bulk(&request).await?,
             done: 0,
             failed: 0,
             failures: Vec::new(),
             stopped: None,
         });
     }
-    let no_progress = |_: &BulkReport| ();
-    let report = match body.operation {
-        BulkOperation::Cancel => {
-            queue
-                .cancel_all(filter, reason.as_deref(), no_progress)
-                .await
-        }
-        BulkOperation::Replay => queue.replay_all(filter, no_progress).await,
-        BulkOperation::RunNow => queue.run_now_all(filter, no_progress).await,
-        BulkOperation::Archive => queue.archive_all(filter, no_progress).await,
-        BulkOperation::Unarchive => queue.unarchive_all(filter, no_progress).await,
-        BulkOperation::Purge => queue.purge_all(filter, no_progress).await,
-    };
+    let report = app.queue.bulk(&request, |_| ()).await;
     let failures = report.failed.iter().take(FAILURES_SHOWN);
     json(&BulkResponse {
         dry_run: false,

@@ -26,6 +26,7 @@ const ATTEMPTS_MAX: u32 = 16;
 
 /// Why the tokens could not be read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum TokenError {
     /// A store request failed.
     #[error(transparent)]

@@ -45,10 +45,9 @@ enum Upkeep {
 }
 
 fn objects() -> DirectConfig {
-    DirectConfig {
-        payload_max_bytes: PAYLOAD_MAX_BYTES,
-        ..DirectConfig::local()
-    }
+    let mut config = DirectConfig::local();
+    config.payload_max_bytes = PAYLOAD_MAX_BYTES;
+    config
 }
 
 #[async_trait]

@@ -108,6 +108,7 @@ pub type Recognise = fn(body: &[u8], op: &OpId) -> Option<Authorship>;
 
 /// Configuration of a [`StoreClient`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ClientConfig {
     /// Retry settings.
     pub retry: RetryConfig,
@@ -177,6 +178,20 @@ impl StoreClient {
                 config,
             }),
         }
+    }
+
+    /// A client of the same store that waits at most `timeout` for each response, for callers that need an answer soon.
+    #[must_use]
+    pub fn with_request_timeout(&self, timeout: Duration) -> Self {
+        let shared = &self.shared;
+        let mut config = shared.config.clone();
+        config.retry.request_timeout = config.retry.request_timeout.min(timeout);
+        Self::new(
+            Arc::clone(&shared.objects),
+            Arc::clone(&shared.clock),
+            Arc::clone(&shared.runtime),
+            config,
+        )
     }
 
     /// The store's time: [`StoreClock::now`]. It does not go back when the estimate improves.

@@ -10,6 +10,7 @@ use crate::runtime::{Runtime, RuntimeExt};
 
 /// Retry settings of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RetryConfig {
     /// The maximum of the first pause.
     pub base: Duration,

@@ -47,6 +47,7 @@ const PROBE_PREFIX: &str = "probe";
 
 /// Limits of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ProbeOptions {
     /// The time limit of the probe and of each request. If requests are too slow for the basic checks to fit,
     /// those checks and one small race run anyway.

@@ -177,6 +177,7 @@ pub struct Figures {
 
 /// Whether a bucket is safe for a queue, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ProbeReport {
     /// The format of this report; see [`REPORT_FORMAT`].
     pub format: u32,

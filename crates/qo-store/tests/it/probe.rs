@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::ObjectStore;
-use qo_store::admin::{BucketAdmin, CorsRule, LifecycleRule, VersionList, Versioning};
+use qo_store::admin::{
+    BucketAdmin, CorsRule, KeyedVersionList, LifecycleRule, VersionList, Versioning,
+};
 use qo_store::probe::{
     CheckName, CheckOutcome, ProbeError, ProbeOptions, ProbeReport, ProbedVersioning, REPORT_KEY,
     ensure_trusted, probe,
@@ -18,16 +20,15 @@ use qo_store::probe::{
 use qo_store::runtime::TokioRuntime;
 use qo_store::wrap::{CountingStore, FaultKind, FaultPlan, FaultStore, Operation};
 use qo_store::{Store, StoreError};
-use qo_testkit::SeaweedFs;
+use qo_testkit::{Azurite, SeaweedFs};
 
 use crate::real_stores;
 
 /// Shorter than the default, because a versioned bucket of SeaweedFS uses all of the time.
 fn options() -> ProbeOptions {
-    ProbeOptions {
-        budget: Duration::from_secs(4),
-        ..ProbeOptions::default()
-    }
+    let mut probe = ProbeOptions::default();
+    probe.budget = Duration::from_secs(4);
+    probe
 }
 
 /// Prints the result past the output capture of the test harness, so that a log shows it.
@@ -129,6 +130,14 @@ async fn seaweedfs_with_versions_is_trusted() {
     is_trusted("SeaweedFS with versions", store, ProbedVersioning::On).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn azurite_is_trusted() {
+    let server = Azurite::start().unwrap();
+    server.create_container("tests").unwrap();
+    let store = real_stores::azurite(&server, "tests");
+    is_trusted("Azurite", store, ProbedVersioning::Unknown).await;
+}
+
 /// The store with this fault must be rejected for these checks, and keep no probe keys.
 async fn is_rejected(name: &str, store: &Store, kind: FaultKind, expected: &[CheckName]) -> String {
     let runtime = TokioRuntime::shared();
@@ -213,6 +222,14 @@ impl BucketAdmin for RecordingAdmin {
     async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError> {
         self.listed.lock().unwrap().insert(key.to_owned());
         self.inner.list_versions(key, limit).await
+    }
+
+    async fn list_versions_below(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<KeyedVersionList, StoreError> {
+        self.inner.list_versions_below(prefix, limit).await
     }
 
     async fn get_version(&self, key: &str, version: &str) -> Result<Bytes, StoreError> {

@@ -33,6 +33,7 @@ mod connecting;
 mod graceful_shutdown;
 mod index_cleanup;
 mod pagination_starvation;
+mod public_types;
 mod queue_api;
 mod retry_exhaustion;
 mod submit_claim_complete;

@@ -11,15 +11,13 @@ const PAGE: usize = 10;
 async fn scenario(mut test_queue: TestQueue) {
     let foreign: u64 = if test_queue.is_remote() { 300 } else { 5_000 };
     // A page is much smaller than what is put in front.
-    let config = if test_queue.is_remote() {
+    let mut config = if test_queue.is_remote() {
         DirectConfig::default()
     } else {
         DirectConfig::local()
     };
-    test_queue.config = Some(DirectConfig {
-        ready_page_size: PAGE,
-        ..config
-    });
+    config.ready_page_size = PAGE;
+    test_queue.config = Some(config);
     let client = test_queue.connect().await;
     let requests = (0..foreign)
         .map(|n| {

@@ -29,16 +29,15 @@ impl Subject for Json {
     }
 
     fn start(&self, seat: &Host) -> Running {
+        let mut config = JsonConfig::default();
+        // Unless the plan says otherwise, the checks at the end need everything.
+        config.finished_keep = seat.retention.unwrap_or(Duration::from_hours(24 * 30));
         let engine = BrokerEngine::json(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
             Arc::clone(&seat.runtime),
             seat.client.clone(),
-            JsonConfig {
-                // Unless the plan says otherwise, the checks at the end need everything.
-                finished_keep: seat.retention.unwrap_or(Duration::from_hours(24 * 30)),
-                ..JsonConfig::default()
-            },
+            config,
         );
         let (expired, tidied) = (engine.clone(), engine.clone());
         Running {

@@ -131,7 +131,7 @@ impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
         let kind = match &error {
             ServeError::Open { .. } | ServeError::Certificate(_) => FailureKind::BadInput,
-            ServeError::Bind { .. } | ServeError::Tokens(_) => FailureKind::Unavailable,
+            _ => FailureKind::Unavailable,
         };
         Self::new(kind, error.to_string())
     }

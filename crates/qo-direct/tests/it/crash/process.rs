@@ -13,9 +13,11 @@ use qo_engine::api::{ClaimRequest, SubmitRequest, Submitted};
 use qo_engine::{Engine, EngineError};
 use qo_fixtures::PausableRuntime;
 use qo_store::StoreClient;
+use qo_store::admin::BucketAdmin;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::Runtime;
+use qo_store::wrap::version_keys::VersionKeys;
 use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore, LatencyStore};
 
 use super::bucket::{Bucket, ProcessLayer};
@@ -68,19 +70,20 @@ impl Process {
         // The rule never strikes. It makes the store keep what stale lists need.
         let plan = FaultPlan::none().with(FaultRule::new(FaultKind::StaleList, 0.0));
         let faults = Arc::new(FaultStore::new(store, network, plan, seed));
+        let mut client = ClientConfig::default();
+        // The second copy of a write that is applied twice is refused.
+        client.trust_first_refusal = false;
         let client = StoreClient::new(
             Arc::clone(&faults) as Arc<dyn ObjectStore>,
             clock,
             Arc::clone(&runtime) as Arc<dyn Runtime>,
-            ClientConfig {
-                // The second copy of a write that is applied twice is refused.
-                trust_first_refusal: false,
-                ..ClientConfig::default()
-            },
+            client,
         );
+        let admin = (bucket.keeps_versions())
+            .then(|| Arc::new(VersionKeys::new(client.clone())) as Arc<dyn BucketAdmin>);
         let engine = DirectEngine::new(
             client,
-            None,
+            admin,
             Arc::clone(&runtime) as Arc<dyn Runtime>,
             DirectConfig::default(),
         );

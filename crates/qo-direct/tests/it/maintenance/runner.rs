@@ -116,10 +116,8 @@ async fn an_idle_bucket_costs_next_to_nothing() {
 #[tokio::test(start_paused = true)]
 async fn maintenance_stops_at_once_and_can_be_disabled() {
     let bucket = Bucket::new();
-    let config = MaintenanceConfig {
-        sweep_interval: Duration::ZERO,
-        ..MaintenanceConfig::default()
-    };
+    let mut config = MaintenanceConfig::default();
+    config.sweep_interval = Duration::ZERO;
     let maintenance = Maintenance::spawn(bucket.engine(), config);
     bucket.runtime.pass_seconds(1_000).await;
     assert_eq!(bucket.keys("meta").await, [""; 0], "no sweep was begun");

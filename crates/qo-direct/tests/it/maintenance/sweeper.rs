@@ -20,18 +20,16 @@ async fn pass(engine: &DirectEngine) -> SweepReport {
     let mut sum = engine.sweep_step().await.unwrap();
     while sum.next == SweepNext::Continue {
         let step = engine.sweep_step().await.unwrap();
-        sum = SweepReport {
-            next: step.next,
-            listed: sum.listed + step.listed,
-            read: sum.read + step.read,
-            repaired: sum.repaired + step.repaired,
-            expired: sum.expired + step.expired,
-            stale: sum.stale + step.stale,
-            orphans: sum.orphans + step.orphans,
-            quarantined: sum.quarantined + step.quarantined,
-            failed: sum.failed + step.failed,
-            left: sum.left + step.left,
-        };
+        sum.next = step.next;
+        sum.listed += step.listed;
+        sum.read += step.read;
+        sum.repaired += step.repaired;
+        sum.expired += step.expired;
+        sum.stale += step.stale;
+        sum.orphans += step.orphans;
+        sum.quarantined += step.quarantined;
+        sum.failed += step.failed;
+        sum.left += step.left;
     }
     assert_eq!(sum.next, SweepNext::Rest);
     engine.close().await;

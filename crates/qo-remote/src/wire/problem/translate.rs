@@ -45,6 +45,8 @@ fn condition_of(error: &EngineError) -> Condition {
         },
         EngineError::Overloaded { .. } => Condition::Overloaded,
         EngineError::Closed => Condition::Closed,
+        // An error that this version does not know.
+        _ => Condition::Internal,
     }
 }
 
@@ -96,8 +98,11 @@ fn condition_of_rejection(rejection: &Rejection) -> Condition {
                 InvalidRetryPolicy::InitialAboveMax => RetryRule::InitialAboveMax,
                 InvalidRetryPolicy::Multiplier => RetryRule::Multiplier,
                 InvalidRetryPolicy::Jitter => RetryRule::Jitter,
+                _ => return Condition::BadRequest,
             },
         },
+        // A rejection that this version does not know.
+        _ => Condition::Internal,
     }
 }
 

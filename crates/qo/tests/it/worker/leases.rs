@@ -11,10 +11,9 @@ use crate::test_queue::WAIT_MAX;
 
 /// Looks at the leases all the time.
 fn watchful() -> MaintenanceConfig {
-    MaintenanceConfig {
-        check_interval: Duration::from_millis(200),
-        ..MaintenanceConfig::default()
-    }
+    let mut config = MaintenanceConfig::default();
+    config.check_interval = Duration::from_millis(200);
+    config
 }
 
 /// Two handlers block both threads that there are for handlers, for longer than their leases, and the program has one thread.

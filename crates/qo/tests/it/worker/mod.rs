@@ -126,26 +126,21 @@ impl SharedBucket {
     }
 
     fn queue_with(&self, store: Store, payload_max_bytes: u64) -> Queue {
-        let retry = RetryConfig {
-            budget: Duration::from_millis(400),
-            request_timeout: Duration::from_millis(200),
-            settle: Duration::from_millis(200),
-            ..RetryConfig::default()
-        };
+        let mut retry = RetryConfig::default();
+        retry.budget = Duration::from_millis(400);
+        retry.request_timeout = Duration::from_millis(200);
+        retry.settle = Duration::from_millis(200);
+        let mut client = ClientConfig::default();
+        client.retry = retry;
         let client = StoreClient::new(
             Arc::clone(&store.objects),
             Arc::clone(&store.clock),
             Arc::clone(&self.runtime),
-            ClientConfig {
-                retry,
-                ..ClientConfig::default()
-            },
+            client,
         );
-        let config = DirectConfig {
-            lease_margin_ms: 200,
-            payload_max_bytes,
-            ..DirectConfig::local()
-        };
+        let mut config = DirectConfig::local();
+        config.lease_margin_ms = 200;
+        config.payload_max_bytes = payload_max_bytes;
         let engine = DirectEngine::new(client, None, Arc::clone(&self.runtime), config);
         Queue::direct(engine, Arc::clone(&self.runtime), store, BTreeMap::new())
     }

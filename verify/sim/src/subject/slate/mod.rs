@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use qo_broker::{BrokerEngine, SlateConfig};
 use qo_check::StoredVersion;
+use qo_core::keys::BROKER_KEY;
 use qo_core::{Task, TaskId};
 use qo_engine::{Engine, EngineError};
 use qo_store::runtime::BoxFuture;
@@ -55,21 +56,20 @@ impl Subject for Slate {
     }
 
     fn serve(&self, seat: &Host) -> BoxFuture<Result<BrokerEngine, EngineError>> {
+        let mut config = SlateConfig::default();
+        // SlateDB wakes up at this interval even without writes, and every wake-up slows the run down.
+        config.flush_interval = Duration::from_millis(50);
+        // Runs are short, and SlateDB's background work should happen in them.
+        config.poll_interval = Duration::from_secs(5);
+        config.garbage_interval = Duration::from_mins(1);
+        config.cleanup_interval = CLEANUP_INTERVAL;
+        config.retention = seat.retention.unwrap_or(config.retention);
         let opening = BrokerEngine::slate(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
             Arc::clone(&seat.runtime),
             seat.client.clone(),
-            SlateConfig {
-                // SlateDB wakes up at this interval even without writes, and every wake-up slows the run down.
-                flush_interval: Duration::from_millis(50),
-                // Runs are short, and SlateDB's background work should happen in them.
-                poll_interval: Duration::from_secs(5),
-                garbage_interval: Duration::from_mins(1),
-                cleanup_interval: CLEANUP_INTERVAL,
-                retention: seat.retention.unwrap_or(SlateConfig::default().retention),
-                ..SlateConfig::default()
-            },
+            config,
         );
         Box::pin(opening)
     }
@@ -93,7 +93,12 @@ impl Subject for Slate {
 
     fn may_be_damaged(&self, key: &str) -> bool {
         // The database is the whole queue.
-        !key.starts_with(DATABASE) && key != MARK
+        !key.starts_with(DATABASE) && key != MARK && key != BROKER_KEY
+    }
+
+    fn unlimited_key(&self) -> Option<&'static str> {
+        // A heartbeat every 15 seconds.
+        Some(BROKER_KEY)
     }
 
     fn tasks_of(&self, key: &str) -> Vec<TaskId> {
@@ -102,14 +107,16 @@ impl Subject for Slate {
 
     fn left_over(&self, bucket: &Bucket, _tasks: &BTreeMap<TaskId, Task>) -> Vec<String> {
         let mut left_over = bucket.keys("");
-        left_over.retain(|key| !key.starts_with(DATABASE) && key != MARK && !is_kept_beside(key));
+        let is_own = |key: &str| key.starts_with(DATABASE) || key == MARK || key == BROKER_KEY;
+        left_over.retain(|key| !is_own(key) && !is_kept_beside(key));
         left_over
     }
 
     fn budget(&self, work: &Work) -> (u64, u64, u64) {
         // At most one log object a group, payloads, heartbeats, and the compactor's writes.
         let writes = work.changes * 2 + work.process_seconds / 5 + 50;
-        // A read of the writer's record for each reply that no write confirms and every five seconds, and SlateDB's polls.
+        // A read of the writer's record for each reply that no write confirms and every five seconds, a read of the leader record every
+        // second, and SlateDB's polls.
         let reads = work.calls * 2 + work.process_seconds * 2 + 100;
         // SlateDB's garbage collection lists four times a minute, and a purge lists as well.
         let lists = work.calls / 10 + work.process_seconds / 10 + 50;

@@ -1,0 +1,160 @@
+//! Operations on all tasks that match a filter: their names, the tasks that they select, and the change of each task.
+//!
+//! The library, the HTTP API and the command take all of this from here.
+
+use std::time::Duration;
+
+use qo_core::{Status, Task, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::Operation;
+use crate::api::TaskFilter;
+
+/// An operation on all tasks that match a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BulkOperation {
+    /// Cancels tasks; pending and running ones by default.
+    Cancel,
+    /// Replays tasks; failed ones by default.
+    Replay,
+    /// Makes tasks due now; pending ones by default. Tasks that are already due or expired are skipped.
+    RunNow,
+    /// Archives tasks; finished ones by default.
+    Archive,
+    /// Restores archived tasks.
+    Unarchive,
+    /// Deletes tasks permanently; finished and archived ones by default.
+    Purge,
+}
+
+impl BulkOperation {
+    /// All operations.
+    pub const ALL: [Self; 6] = [
+        Self::Cancel,
+        Self::Replay,
+        Self::RunNow,
+        Self::Archive,
+        Self::Unarchive,
+        Self::Purge,
+    ];
+
+    /// The operation's name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Replay => "replay",
+            Self::RunNow => "run_now",
+            Self::Archive => "archive",
+            Self::Unarchive => "unarchive",
+            Self::Purge => "purge",
+        }
+    }
+
+    /// The statuses that match if the filter names none.
+    pub fn default_statuses(self) -> &'static [Status] {
+        match self {
+            Self::Cancel => &[Status::Pending, Status::Running],
+            Self::Replay => &[Status::Failed],
+            Self::RunNow => &[Status::Pending],
+            Self::Archive => &[Status::Completed, Status::Failed, Status::Cancelled],
+            Self::Unarchive => &[Status::Archived],
+            Self::Purge => &[
+                Status::Completed,
+                Status::Failed,
+                Status::Cancelled,
+                Status::Archived,
+            ],
+        }
+    }
+}
+
+/// A request for an operation on all tasks that match a filter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BulkRequest {
+    /// The operation.
+    pub operation: BulkOperation,
+    /// The tasks.
+    pub filter: TaskFilter,
+    /// The reason of a cancel.
+    pub reason: Option<String>,
+    /// Selects only tasks that finished longer ago than this.
+    pub older_than: Option<Duration>,
+}
+
+impl BulkRequest {
+    /// A request for all tasks with the operation's default statuses.
+    pub fn new(operation: BulkOperation) -> Self {
+        Self {
+            operation,
+            filter: TaskFilter::default(),
+            reason: None,
+            older_than: None,
+        }
+        .with_filter(TaskFilter::default())
+    }
+
+    /// Restricts the request to the tasks that match the filter. A filter without statuses gets the operation's default ones.
+    #[must_use]
+    pub fn with_filter(mut self, filter: TaskFilter) -> Self {
+        self.filter = filter;
+        if self.filter.statuses.is_empty() {
+            self.filter.statuses = self.operation.default_statuses().to_vec();
+        }
+        self
+    }
+
+    /// Whether the operation applies to a task that matches the filter.
+    pub fn applies_to(&self, task: &Task, now: Timestamp) -> bool {
+        let is_skipped = self.operation == BulkOperation::RunNow
+            && task.status == Status::Pending
+            && (task.available_at <= now || task.is_expired(now));
+        let is_old = self.older_than.is_none_or(|age| {
+            let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+            task.completed_at.unwrap_or(task.updated_at) < now.minus_millis(age_ms)
+        });
+        is_old && !is_skipped
+    }
+
+    /// The operation on each task; `None` for a purge, which removes the task.
+    pub fn on_task(&self) -> Option<Operation> {
+        match self.operation {
+            BulkOperation::Cancel => Some(Operation::Cancel {
+                reason: self.reason.clone(),
+            }),
+            BulkOperation::Replay => Some(Operation::Replay),
+            BulkOperation::RunNow => Some(Operation::RunNow),
+            BulkOperation::Archive => Some(Operation::Archive),
+            BulkOperation::Unarchive => Some(Operation::Unarchive),
+            BulkOperation::Purge => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_json_form_and_those_of_the_operations() {
+        for operation in BulkOperation::ALL {
+            let json = serde_json::to_value(operation).unwrap();
+            assert_eq!(json, operation.name());
+            if let Some(on_task) = BulkRequest::new(operation).on_task() {
+                assert_eq!(on_task.name(), operation.name());
+            }
+        }
+    }
+
+    #[test]
+    fn a_filter_without_statuses_gets_those_of_the_operation() {
+        let request = BulkRequest::new(BulkOperation::Replay);
+        assert_eq!(request.filter.statuses, [Status::Failed]);
+        let filter = TaskFilter {
+            statuses: vec![Status::Cancelled],
+            ..TaskFilter::default()
+        };
+        let request = request.with_filter(filter);
+        assert_eq!(request.filter.statuses, [Status::Cancelled]);
+    }
+}
