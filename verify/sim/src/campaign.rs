@@ -9,10 +9,13 @@ use qo_check::Step;
 use qo_store::wrap::{FaultKind, Operation};
 
 use crate::plan::Plan;
+use crate::reuse::reuse;
 use crate::run::{RunOutcome, run};
 use crate::shrink::shrink;
 use crate::subject::Subject;
 
+/// One seed in this many also uses ids and keys again.
+const REUSE_EVERY: u64 = 4;
 /// The most lines of a trace in a report.
 const LINES_MAX: usize = 400;
 
@@ -157,9 +160,19 @@ impl fmt::Display for Totals {
     }
 }
 
-/// Runs one seed.
+/// Runs one seed, and for some seeds ids and keys that are used again after the retention.
 pub fn run_seed(seed: u64, subject: &Arc<dyn Subject>) -> RunOutcome {
-    run(&Plan::of(seed), Arc::clone(subject), false)
+    let mut outcome = run(&Plan::of(seed), Arc::clone(subject), false);
+    add_reuse(&mut outcome, subject);
+    outcome
+}
+
+/// Uses ids and keys again, if the seed says so, and adds what is wrong to the outcome.
+pub fn add_reuse(outcome: &mut RunOutcome, subject: &Arc<dyn Subject>) {
+    let seed = outcome.plan.seed;
+    if seed.is_multiple_of(REUSE_EVERY) && subject.drops_finished() {
+        outcome.found.0.extend(reuse(subject, seed).0);
+    }
 }
 
 /// The report of a failed run: the seed and its faults, the breaches, a shrunk run that still fails with its trace, and the commands that

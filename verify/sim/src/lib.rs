@@ -7,7 +7,7 @@
 //! - [`store`]: the store, and the faulty connections to it. [`faults`], [`plan`]: the faults and their rates.
 //! - [`subject`]: the engines under test. [`broker`]: connections to an engine that a single process has open. [`actor`]: workers and clients. [`journal`]: their calls.
 //! - [`run`]: one run. [`check`]: the promises, by `qo-check`. [`shrink`]: shrinks a failing run. [`campaign`]: many runs.
-//! - [`script`]: the same events through all engines. [`mutants`]: planted bugs, which the campaign must find. [`explore`]: all orders of a few steps.
+//! - [`reuse`]: ids and keys that are used again after the retention. [`script`]: the same events through all engines. [`mutants`]: planted bugs, which the campaign must find. [`explore`]: all orders of a few steps.
 
 pub mod actor;
 pub mod broker;
@@ -19,6 +19,7 @@ pub mod journal;
 pub mod mutants;
 pub mod plan;
 pub mod random;
+pub mod reuse;
 pub mod run;
 pub mod sched;
 pub mod script;

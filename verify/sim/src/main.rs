@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use args::{Invocation, What};
-use qo_sim::campaign::{Totals, explain};
+use qo_sim::campaign::{Totals, add_reuse, explain};
 use qo_sim::mutants::{Planted, SEEDS_MAX, hunt};
 use qo_sim::plan::Plan;
 use qo_sim::run::run;
@@ -57,7 +57,8 @@ fn one(plan: &Plan, mutant: Option<&str>, traces: bool, subject: &Arc<dyn Subjec
     if mutant.is_some() && planted.is_none() {
         return no_planted_bugs();
     }
-    let outcome = run(plan, Arc::clone(subject), traces);
+    let mut outcome = run(plan, Arc::clone(subject), traces);
+    add_reuse(&mut outcome, subject);
     for line in &outcome.trace {
         println!("{line}");
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use qo_check::Promise;
 
-use crate::plan::Plan;
-use crate::run::{RunOutcome, run};
+use crate::campaign::run_seed;
+use crate::run::RunOutcome;
 use crate::subject::Subject;
 
 /// The number of seeds within which a planted bug must be found.
@@ -50,7 +50,7 @@ pub struct Caught {
 /// Searches for the bug that is switched on: with the seed that found it before, then seed by seed.
 pub fn hunt(known: Option<u64>, subject: &Arc<dyn Subject>, seeds_max: u64) -> Option<Caught> {
     known.into_iter().chain(0..seeds_max).find_map(|seed| {
-        let RunOutcome { found, .. } = run(&Plan::of(seed), Arc::clone(subject), false);
+        let RunOutcome { found, .. } = run_seed(seed, subject);
         let (promise, detail) = found.0.into_iter().next()?;
         Some(Caught {
             seed,

@@ -37,6 +37,8 @@ pub struct Plan {
     pub gateway_ahead_ms: i64,
     /// If set, only these faults strike.
     pub only: Option<BTreeSet<String>>,
+    /// How long brokers keep finished tasks, if that is shorter than the run.
+    pub retention: Option<Duration>,
 }
 
 impl Plan {
@@ -91,6 +93,7 @@ impl Plan {
             latency_us: (500, slowest_us),
             trust_first_refusal: dice.chance(0.5),
             only: None,
+            retention: None,
         }
     }
 

@@ -7,6 +7,7 @@
     missing_docs,
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     clippy::disallowed_methods,
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -19,7 +20,10 @@ mod full;
 mod half;
 mod idle;
 mod json;
+mod names;
+mod overload;
 mod rig;
+mod shared;
 mod touched;
 
 use std::process::ExitCode;
@@ -30,7 +34,7 @@ use qo_fixtures::run_benchmark;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const SCENARIOS: [(&str, &str); 6] = [
+const SCENARIOS: [(&str, &str); 9] = [
     (
         "full",
         "slate, 30 ms a request, 1 KiB inputs, in batches: tasks a second, requests, dollars",
@@ -52,6 +56,18 @@ const SCENARIOS: [(&str, &str); 6] = [
         "the same with objects of 1, 4 and 16 MiB, and what has ended",
     ),
     ("idle", "an idle broker on slate: dollars a month"),
+    (
+        "overload",
+        "slate at twice its load for two minutes: completed tasks, and leases of live workers",
+    ),
+    (
+        "names",
+        "slate with 5,000 queues and types, and with one: tasks a second",
+    ),
+    (
+        "shared",
+        "two workers and a submitter on one JSON object: their shares",
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -70,6 +86,15 @@ fn main() -> ExitCode {
         }
         if args.includes("full") {
             full::run(report).await;
+        }
+        if args.includes("overload") {
+            overload::run(report).await;
+        }
+        if args.includes("names") {
+            names::run(report).await;
+        }
+        if args.includes("shared") {
+            shared::run(report).await;
         }
         if args.includes("deep") {
             deep::run(report).await;

@@ -18,6 +18,7 @@ mod keys;
 mod leftovers;
 mod object;
 mod outage;
+mod overload;
 mod processes;
 mod restart;
 mod sharing;

@@ -189,6 +189,7 @@ impl Play {
         let life = (name.to_owned(), 0);
         let hub = Arc::new(Hub::new(&self.bucket));
         let running = self.subject.start(&Host {
+            retention: None,
             // Brokers are not explored.
             wire: Wire::new(&self.scheduler, &self.trouble, &hub, process, life),
             objects: Arc::new(link),

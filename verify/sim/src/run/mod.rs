@@ -372,6 +372,7 @@ impl Stage {
         let mut client = ClientConfig::default();
         client.trust_first_refusal = self.plan.trust_first_refusal;
         let seat = Host {
+            retention: self.plan.retention,
             wire: Wire::new(&self.scheduler, &self.trouble, &self.hub, process, life),
             objects: Arc::new(link),
             clock,

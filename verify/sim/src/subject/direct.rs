@@ -76,6 +76,10 @@ impl Subject for Direct {
         Duration::from_hours(25)
     }
 
+    fn drops_finished(&self) -> bool {
+        false
+    }
+
     fn records(&self, bucket: &Bucket) -> BTreeMap<TaskId, Vec<StoredVersion>> {
         direct_versions(bucket.history(&format!("{TASKS_PREFIX}/")))
     }

@@ -30,8 +30,8 @@ impl Subject for Json {
 
     fn start(&self, seat: &Host) -> Running {
         let mut config = JsonConfig::default();
-        // The checks run at the end, so nothing may be deleted before.
-        config.finished_keep = Duration::from_hours(24 * 30);
+        // Unless the plan says otherwise, the checks at the end need everything.
+        config.finished_keep = seat.retention.unwrap_or(Duration::from_hours(24 * 30));
         let engine = BrokerEngine::json(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),

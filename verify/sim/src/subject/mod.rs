@@ -57,6 +57,8 @@ pub struct Host {
     pub keeps_versions: bool,
     /// The way to the brokers, where the engine has some.
     pub wire: Wire,
+    /// How long a broker keeps finished tasks, if that is shorter than the run.
+    pub retention: Option<Duration>,
 }
 
 /// An engine that runs.
@@ -110,6 +112,11 @@ pub trait Subject: Debug + Send + Sync + 'static {
             .filter_map(|(id, written)| Some((id, written.into_iter().next_back()?)))
             .filter(|(_, written)| written.body.is_some())
             .collect()
+    }
+
+    /// Whether it drops finished tasks by itself after a retention time.
+    fn drops_finished(&self) -> bool {
+        true
     }
 
     /// Whether one write may contain several changes of one task.

@@ -10,6 +10,7 @@
 mod agreement;
 mod campaign;
 mod determinism;
+mod reuse;
 mod small_scope;
 mod store;
 mod waiting;

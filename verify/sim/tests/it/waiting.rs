@@ -36,6 +36,7 @@ fn concurrent_claims_of_one_process_wait_without_busy_loops() {
     let wire = Wire::new(&scheduler, &trouble, &hub, process, life.clone());
     let link = Link::new(&scheduler, process, life, &bucket, &clock, &trouble, None);
     let running = Direct.start(&Host {
+        retention: None,
         objects: Arc::new(link),
         clock,
         runtime: SimRuntime::of(&scheduler, process),

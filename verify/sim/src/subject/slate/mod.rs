@@ -24,6 +24,9 @@ use crate::store::Bucket;
 const DATABASE: &str = "slate/";
 const MARK: &str = "meta/writer.json";
 
+/// How often the payloads of dropped tasks are deleted.
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(20);
+
 /// The engine that keeps the queue in SlateDB.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Slate;
@@ -59,6 +62,8 @@ impl Subject for Slate {
         // Runs are short, and SlateDB's background work should happen in them.
         config.poll_interval = Duration::from_secs(5);
         config.garbage_interval = Duration::from_mins(1);
+        config.cleanup_interval = CLEANUP_INTERVAL;
+        config.retention = seat.retention.unwrap_or(config.retention);
         let opening = BrokerEngine::slate(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),
