@@ -130,7 +130,7 @@ mod tests {
                 worker_health_threshold: Duration::from_secs(90),
                 sweep_interval: Duration::ZERO,
                 sweep_page_size: 1,
-                retention: Some(Duration::from_secs(86_400)),
+                retention: Some(Duration::from_hours(24)),
             }
         );
         assert!(allows_no_versioning(&vars).unwrap());

@@ -231,16 +231,13 @@ impl DirectEngine {
             }
         }
         if let Some(next) = page.next {
-            match last_due {
-                Some(due) => {
-                    let from = schedule.unknown_from.map_or(due, |from| from.min(due));
-                    schedule.unknown_from = Some(from);
-                }
+            if let Some(due) = last_due {
+                let from = schedule.unknown_from.map_or(due, |from| from.min(due));
+                schedule.unknown_from = Some(from);
+            } else {
                 // Nothing on this page could be parsed: the next call continues behind it.
-                None => {
-                    schedule.after = Some(next);
-                    schedule.unknown_from = Some(self.client().now());
-                }
+                schedule.after = Some(next);
+                schedule.unknown_from = Some(self.client().now());
             }
         }
         Ok(())

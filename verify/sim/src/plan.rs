@@ -10,6 +10,13 @@ use crate::random::Random;
 /// One seed in this many has no faults and stricter limits.
 const CALM_EVERY: u64 = 8;
 
+/// One seed in this many has a fleet of workers, where the engine is made for one, and few tasks.
+const FLEET_EVERY: u64 = 40;
+/// The number of workers of a fleet.
+const FLEET: u64 = 50;
+/// The number of workers beside which no fleet is simulated.
+const FEW: u64 = 4;
+
 /// The plan of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
@@ -19,6 +26,8 @@ pub struct Plan {
     pub faults: BTreeMap<FaultKind, f64>,
     /// The number of workers.
     pub workers: u64,
+    /// Whether two workers that come first by name leave for good when the faults end, and leave their records behind.
+    pub first_leave: bool,
     /// The number of clients.
     pub clients: u64,
     /// The number of submitted tasks.
@@ -76,7 +85,9 @@ impl Plan {
         } else {
             0
         };
-        Self {
+        let is_fleet = seed % FLEET_EVERY == FLEET_EVERY / 2 + 1;
+        let plan = Self {
+            first_leave: is_fleet && !calm,
             keeps_versions,
             gateway_ahead_ms,
             seed,
@@ -94,7 +105,32 @@ impl Plan {
             trust_first_refusal: dice.chance(0.5),
             only: None,
             retention: None,
+        };
+        if !is_fleet {
+            return plan;
         }
+        // Few tasks and a short time: a fleet is mostly idle.
+        Self {
+            workers: FLEET,
+            tasks: plan.tasks.min(16),
+            trouble: plan.trouble.min(Duration::from_secs(90)),
+            ..plan
+        }
+    }
+
+    /// The plan with a few workers, for an engine that is not made for a fleet.
+    #[must_use]
+    pub fn without_fleet(&self) -> Self {
+        Self {
+            workers: self.workers.min(FEW),
+            first_leave: false,
+            ..self.clone()
+        }
+    }
+
+    /// Whether a worker leaves for good when the faults end. Names are compared as text.
+    pub fn leaves(&self, worker: u64) -> bool {
+        self.first_leave && matches!(worker, 1 | 10)
     }
 
     /// The plan without some kinds of faults.
@@ -129,6 +165,9 @@ impl fmt::Display for Plan {
             self.trouble.as_secs(),
             self.latency_us.1 / 1_000
         )?;
+        if self.first_leave {
+            f.write_str(", the first workers leave")?;
+        }
         if !self.trust_first_refusal {
             f.write_str(", first refusals are read back")?;
         }

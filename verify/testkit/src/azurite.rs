@@ -123,7 +123,8 @@ fn send(
         .to_string();
     let pairs: Vec<String> = query.iter().map(|(k, v)| format!("{k}={v}")).collect();
     let target = format!("/{ACCOUNT}{path}?{}", pairs.join("&"));
-    let resource: String = query.iter().map(|(k, v)| format!("\n{k}:{v}")).collect();
+    let resource: Vec<String> = query.iter().map(|(k, v)| format!("\n{k}:{v}")).collect();
+    let resource = resource.concat();
     // Eleven standard headers that this request does not have, the headers of the protocol, and the resource.
     let to_sign = format!(
         "{method}{}x-ms-date:{date}\nx-ms-version:{API_VERSION}\n/{ACCOUNT}/{ACCOUNT}{path}{resource}",

@@ -70,10 +70,11 @@ fn encode(request: HttpRequest<'_>) -> Vec<u8> {
         headers,
         body,
     } = request;
-    let headers: String = headers
+    let headers: Vec<String> = headers
         .iter()
         .map(|(name, value)| format!("{name}: {value}\r\n"))
         .collect();
+    let headers = headers.concat();
     let head = format!(
         "{method} {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
         body.len()

@@ -56,7 +56,7 @@ struct Silence {
 impl Elector {
     /// An elector with a new random id. `address` is where clients reach this process, `None` if it serves only itself.
     pub fn new(
-        client: StoreClient,
+        client: &StoreClient,
         runtime: Arc<dyn Runtime>,
         config: ElectionConfig,
         pinger: Arc<dyn LeaderPing>,

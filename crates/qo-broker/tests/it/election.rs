@@ -81,7 +81,7 @@ impl Scene {
             ClientConfig::default(),
         );
         Elector::new(
-            client,
+            &client,
             runtime,
             config,
             self.network.clone(),
@@ -205,7 +205,7 @@ async fn a_leader_that_is_cut_off_from_the_store_is_replaced() {
         let clock = Arc::new(StoreClock::new());
         let client = StoreClient::new(objects, clock, runtime.clone(), ClientConfig::default());
         let (config, pings) = (ElectionConfig::default(), pings.clone());
-        Elector::new(client, runtime, config, pings, Some("a".to_owned()))
+        Elector::new(&client, runtime, config, pings, Some("a".to_owned()))
     };
     let hanging = HangingLayer::store(scene.bucket.objects());
     let leadership = elector(hanging.clone(), 1).acquire().await.unwrap();

@@ -145,7 +145,7 @@ impl Fleet {
             }
             self.runtime.sleep(Duration::from_millis(100)).await;
         }
-        Some(self.runtime.monotonic() - began)
+        Some(self.runtime.monotonic().saturating_sub(began))
     }
 
     /// Ends all processes at once.

@@ -14,7 +14,7 @@ use crate::fleet::{Fleet, Work, request, task_type};
 const MONTH_SECONDS: f64 = 30.0 * 24.0 * 3600.0;
 /// A short task on a worker with four slots.
 const SHORT: Work = Work {
-    takes: Duration::from_millis(1_000),
+    takes: Duration::from_secs(1),
     failures: 0,
     slots: 4,
 };
@@ -58,79 +58,13 @@ pub(crate) fn run(args: &BenchmarkArgs, report: &mut Report) {
             requests / first,
             "at most 1.2",
         );
-        if workers == 1_000 {
-            continue;
+        if workers < 1_000 {
+            run_special(workers, report, &show);
         }
-        let counts = in_virtual_time(move || delayed(workers));
-        show("delayed", &counts);
-        let ready = counts.of("ready", Operation::Put).requests as f64;
-        report.figure(
-            &name,
-            "delayed: ready PUT a task",
-            ready / DELAYED as f64,
-            "at most 1.2",
-        );
-        report.figure(
-            &name,
-            "delayed: LIST a task",
-            lists(&counts) / DELAYED as f64,
-            "",
-        );
-        let counts = in_virtual_time(move || retried(workers));
-        show("retried", &counts);
-        let tasks = RETRIED as f64;
-        report.figure(&name, "retried: PUT a task", puts(&counts) / tasks, "");
-        report.figure(&name, "retried: LIST a task", lists(&counts) / tasks, "");
-        let (counts, minutes) = in_virtual_time(move || long(workers));
-        show("long", &counts);
-        let reads = counts.of("tasks", Operation::Get).requests as f64;
-        let running = (workers * LONG_SLOTS) as f64;
-        report.figure(
-            &name,
-            "long: GET of the task a minute and task",
-            reads / minutes / running,
-            "at most 2.5",
-        );
-        let lists = counts.of("leases", Operation::List).requests as f64;
-        report.figure(
-            &name,
-            "long: LIST of the leases a minute",
-            lists / minutes,
-            "",
-        );
     }
     for (name, foreign) in [("foreign", true), ("own", false)] {
-        if !wanted(name) {
-            continue;
-        }
-        let workers = 100;
-        let (counts, seconds, tasks, median) = in_virtual_time(move || trickle(workers, foreign));
-        show(name, &counts);
-        let dollars = counts.dollars(&Prices::default());
-        // A task costs 5 PUT and 1 GET by itself, or 2 PUT while nobody serves it.
-        let per_task = if foreign {
-            2.0 * 5e-6
-        } else {
-            5.0 * 5e-6 + 0.4e-6
-        };
-        let idle = (dollars - per_task * tasks) / workers as f64;
-        report.figure(
-            name,
-            "dollars a month and idle worker",
-            idle / seconds * MONTH_SECONDS,
-            "at most 2.5",
-        );
-        let minutes = seconds / 60.0 * workers as f64;
-        report.figure(
-            name,
-            "LIST a minute and worker",
-            lists(&counts) / minutes,
-            "",
-        );
-        report.figure(name, "GET a minute and worker", gets(&counts) / minutes, "");
-        report.figure(name, "PUT a minute and worker", puts(&counts) / minutes, "");
-        if !foreign {
-            report.figure(name, "seconds from submit to completed, median", median, "");
+        if wanted(name) {
+            run_trickle(name, foreign, report, &show);
         }
     }
     if wanted("million") {
@@ -158,6 +92,81 @@ pub(crate) fn run(args: &BenchmarkArgs, report: &mut Report) {
             dollars,
             "",
         );
+    }
+}
+
+/// Delayed, retried and long tasks on a fleet.
+fn run_special(workers: usize, report: &mut Report, show: &dyn Fn(&str, &Counts)) {
+    let name = workers.to_string();
+    let counts = in_virtual_time(move || delayed(workers));
+    show("delayed", &counts);
+    let ready = counts.of("ready", Operation::Put).requests as f64;
+    report.figure(
+        &name,
+        "delayed: ready PUT a task",
+        ready / DELAYED as f64,
+        "at most 1.2",
+    );
+    report.figure(
+        &name,
+        "delayed: LIST a task",
+        lists(&counts) / DELAYED as f64,
+        "",
+    );
+    let counts = in_virtual_time(move || retried(workers));
+    show("retried", &counts);
+    let tasks = RETRIED as f64;
+    report.figure(&name, "retried: PUT a task", puts(&counts) / tasks, "");
+    report.figure(&name, "retried: LIST a task", lists(&counts) / tasks, "");
+    let (counts, minutes) = in_virtual_time(move || long(workers));
+    show("long", &counts);
+    let reads = counts.of("tasks", Operation::Get).requests as f64;
+    let running = (workers * LONG_SLOTS) as f64;
+    report.figure(
+        &name,
+        "long: GET of the task a minute and task",
+        reads / minutes / running,
+        "at most 2.5",
+    );
+    let lists = counts.of("leases", Operation::List).requests as f64;
+    report.figure(
+        &name,
+        "long: LIST of the leases a minute",
+        lists / minutes,
+        "",
+    );
+}
+
+/// One task per second of 20 types that the fleet serves, or of a type that nobody serves.
+fn run_trickle(name: &str, foreign: bool, report: &mut Report, show: &dyn Fn(&str, &Counts)) {
+    let workers = 100;
+    let (counts, seconds, tasks, median) = in_virtual_time(move || trickle(workers, foreign));
+    show(name, &counts);
+    let dollars = counts.dollars(&Prices::default());
+    // A task costs 5 PUT and 1 GET by itself, or 2 PUT while nobody serves it.
+    let per_task = if foreign {
+        2.0 * 5e-6
+    } else {
+        5.0 * 5e-6 + 0.4e-6
+    };
+    let idle = (dollars - per_task * tasks) / workers as f64;
+    report.figure(
+        name,
+        "dollars a month and idle worker",
+        idle / seconds * MONTH_SECONDS,
+        "at most 2.5",
+    );
+    let minutes = seconds / 60.0 * workers as f64;
+    report.figure(
+        name,
+        "LIST a minute and worker",
+        lists(&counts) / minutes,
+        "",
+    );
+    report.figure(name, "GET a minute and worker", gets(&counts) / minutes, "");
+    report.figure(name, "PUT a minute and worker", puts(&counts) / minutes, "");
+    if !foreign {
+        report.figure(name, "seconds from submit to completed, median", median, "");
     }
 }
 
@@ -333,13 +342,23 @@ async fn trickle(workers: usize, foreign: bool) -> (Counts, f64, f64, f64) {
         let submitted = fleet.runtime.monotonic();
         let next = began + Duration::from_secs(second as u64 + 1);
         if !foreign && second % 7 == 0 && fleet.until_completed(count + 1, LIMIT).await.is_some() {
-            waits.push((fleet.runtime.monotonic() - submitted).as_secs_f64());
+            waits.push(
+                fleet
+                    .runtime
+                    .monotonic()
+                    .saturating_sub(submitted)
+                    .as_secs_f64(),
+            );
         }
         fleet
             .pass(next.saturating_sub(fleet.runtime.monotonic()))
             .await;
     }
-    let elapsed = (fleet.runtime.monotonic() - began).as_secs_f64();
+    let elapsed = fleet
+        .runtime
+        .monotonic()
+        .saturating_sub(began)
+        .as_secs_f64();
     let counts = fleet.counts().since(&before);
     fleet.kill();
     waits.sort_by(f64::total_cmp);

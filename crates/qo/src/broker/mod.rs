@@ -81,7 +81,7 @@ impl BrokerSetup {
 
     fn elector(&self) -> Elector {
         Elector::new(
-            self.store_client(),
+            &self.store_client(),
             Arc::clone(&self.runtime),
             self.election.clone(),
             Arc::clone(&self.pinger),

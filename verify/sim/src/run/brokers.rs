@@ -79,13 +79,7 @@ impl Stage {
         );
         let mut config = ElectionConfig::default();
         config.challenge_pause_max = CHALLENGE_PAUSE_MAX;
-        let elector = Elector::new(
-            client.clone(),
-            Arc::clone(&runtime),
-            config,
-            Arc::new(ping),
-            None,
-        );
+        let elector = Elector::new(&client, Arc::clone(&runtime), config, Arc::new(ping), None);
         let gate = Arc::new(LeaderGate::new(client));
         self.hub.join(BrokerSeat {
             process,

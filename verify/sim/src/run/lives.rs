@@ -38,6 +38,9 @@ impl Stage {
             if !self.outlive(process, &name).await {
                 return;
             }
+            if self.plan.leaves(number) && self.trouble.is_over() {
+                return;
+            }
         }
     }
 

@@ -126,7 +126,10 @@ pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> RunOutc
 impl Stage {
     /// Prepares a run.
     pub(crate) fn new(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> Arc<Self> {
-        let plan = plan.without(|kind| !subject.endures(kind));
+        let mut plan = plan.without(|kind| !subject.endures(kind));
+        if !subject.has_fleets() {
+            plan = plan.without_fleet();
+        }
         let scheduler = Scheduler::new(plan.seed, Trace::new(keeps_trace));
         let versions_max = plan.has(FaultKind::VersionLimit).then(|| {
             let versions = Random::of(&[plan.seed, 0x7e55]).between(40, 150);
@@ -200,6 +203,19 @@ impl Stage {
         for lived in &lock(&self.state).lives {
             self.scheduler.unpause(lived.process);
             self.scheduler.spare(lived.process);
+        }
+        let leaving: Vec<ProcessId> = {
+            let leaves = |number: u64| self.plan.leaves(number).then(|| format!("w{number}"));
+            let names: Vec<_> = (1..=self.plan.workers).filter_map(leaves).collect();
+            let state = lock(&self.state);
+            let lives = state.lives.iter();
+            lives
+                .filter(|lived| lived.died.is_none() && names.contains(&lived.worker))
+                .map(|lived| lived.process)
+                .collect()
+        };
+        for process in leaving {
+            self.scheduler.kill(process);
         }
         self.scheduler.note(HARNESS, || "faults end".to_owned());
     }

@@ -71,6 +71,10 @@ impl Subject for Direct {
         }
     }
 
+    fn has_fleets(&self) -> bool {
+        true
+    }
+
     fn tidy_after(&self) -> Duration {
         // Then the sweeper checks everything, and removes payloads that no task refers to.
         Duration::from_hours(25)

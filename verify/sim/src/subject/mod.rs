@@ -81,6 +81,11 @@ pub trait Subject: Debug + Send + Sync + 'static {
     /// Starts it in a process. Where there are brokers, this is the way to them.
     fn start(&self, seat: &Host) -> Running;
 
+    /// Whether fleets of workers are simulated on it.
+    fn has_fleets(&self) -> bool {
+        false
+    }
+
     /// How many processes open the queue for the others; none, where everybody does.
     fn brokers(&self) -> u64 {
         0
