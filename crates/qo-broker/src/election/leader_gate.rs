@@ -104,6 +104,14 @@ impl LeaderGate {
         self.state.borrow().engine.is_some()
     }
 
+    /// The epoch of this process while no other process can lead. It starts no request, so that an observer changes nothing.
+    pub fn certain_epoch(&self) -> Option<u64> {
+        let state = self.state.borrow();
+        let leadership = state.leadership.as_ref();
+        let certain = leadership.filter(|leadership| leadership.is_certain());
+        certain.map(|leadership| leadership.epoch())
+    }
+
     /// Whether it is known, without a request, that this process leads. It may not serve yet.
     pub fn is_confirmed(&self) -> bool {
         let leadership = self.state.borrow().leadership.clone();

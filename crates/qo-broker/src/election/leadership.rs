@@ -110,6 +110,12 @@ impl Leadership {
         is_confirmed
     }
 
+    /// Whether no other process can lead now.
+    pub(super) fn is_certain(&self) -> bool {
+        let status = self.status.borrow();
+        status.ended.is_none() && self.runtime.monotonic() < status.confirmed_until
+    }
+
     /// Confirms that no other process leads now. This is nearly always known already; after a pause of the process it takes a
     /// store request.
     pub async fn confirm(&self) -> Result<(), ElectionError> {

@@ -12,7 +12,7 @@ use qo_store::runtime::Runtime;
 
 use super::{BROKER, BROKER_SLOT, Stage, lock};
 use crate::broker::{BrokerSeat, SimPing};
-use crate::faults::{FaultKind, Reach};
+use crate::faults::{FaultKind, Reach, strikes_requests};
 use crate::random::Random;
 use crate::sched::ProcessId;
 use crate::subject::Host;
@@ -20,13 +20,14 @@ use crate::subject::Host;
 /// A broker is polled more often than other processes, so it is doomed after more polls.
 const LIVES_LONGER: u64 = 6;
 /// The longest pause between two challenges of a leader that answers them, so that the limits below can be short.
-const CHALLENGE_PAUSE_MAX: Duration = Duration::from_secs(8);
-/// How long a leader may be unfit to lead while a standby is well. Without other faults it takes less than half of that.
+const CHALLENGE_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long a leader may be unfit to lead while a standby is well: where single requests fail, and where they do not.
 const UNFIT_MAX: Duration = Duration::from_secs(40);
+const UNFIT_MAX_CALM: Duration = Duration::from_secs(15);
 /// How long there may be no leader that serves after the faults: a broker restarts, and a hanging request of SlateDB times out.
 pub(super) const VACANT_MAX: Duration = Duration::from_mins(1);
 /// How often the leader is looked at.
-const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Stage {
     pub(super) async fn lives_of_a_broker(self: Arc<Self>, number: u64) {
@@ -118,9 +119,15 @@ impl Stage {
         })
     }
 
-    /// Checks throughout a run that a leader which is unfit to lead is replaced while a standby is well, and after the faults that
-    /// there is a leader.
+    /// Checks throughout a run that no two brokers are certain to lead, and that a leader which is unfit to lead is replaced while a
+    /// standby is well.
     pub(super) async fn watch_leader(self: Arc<Self>) {
+        let requests_fail = self.plan.faults.keys().any(|kind| strikes_requests(*kind));
+        let unfit_max = if requests_fail {
+            UNFIT_MAX
+        } else {
+            UNFIT_MAX_CALM
+        };
         let mut fit_at = self.scheduler.elapsed();
         let mut unfit_leader = String::new();
         loop {
@@ -145,11 +152,23 @@ impl Stage {
                 fit_at = now;
                 unfit_leader = leader;
             }
-            if now.saturating_sub(fit_at) > UNFIT_MAX {
+            let leading = brokers
+                .iter()
+                .filter(|broker| self.scheduler.is_alive(broker.process))
+                .filter_map(|broker| broker.gate.certain_epoch());
+            let leading: Vec<u64> = leading.collect();
+            if leading.len() > 1 {
+                self.breach(
+                    Promise::OneAttempt,
+                    format!("the leaders of epochs {leading:?} are certain to lead at {now:?}"),
+                );
+                return;
+            }
+            if now.saturating_sub(fit_at) > unfit_max {
                 self.breach(
                     Promise::Ends,
                     format!(
-                        "a leader that was dead, paused or cut off from the store was not replaced within {UNFIT_MAX:?}, until {now:?}"
+                        "a leader that was dead, paused or cut off from the store was not replaced within {unfit_max:?}, until {now:?}"
                     ),
                 );
                 return;
