@@ -1,7 +1,8 @@
 //! One small object that shows lease reapers whether tasks may be running.
 //!
 //! Listing the leases twice a minute in an idle bucket would cost half a dollar a month for every idle worker. Therefore a
-//! process announces its claims in this object before it claims, at most every 30 s. An idle lease reaper reads the object with a
+//! process announces its claims in this object when it begins to claim, at most every 30 s. The announcement is a hint: it is sent once, in
+//! the background, and a failed one is repeated with the next claim. An idle lease reaper reads the object with a
 //! conditional GET, which costs a twelfth of a LIST. It lists the leases
 //! - for two minutes after it has seen a change: a claim is at most 30 s newer than the last announcement of its process, so its
 //!   lease entry is written before the two minutes end;
@@ -29,8 +30,8 @@ const FALLBACK_INTERVAL: Duration = Duration::from_mins(5);
 
 #[derive(Default)]
 pub(super) struct Activity {
-    /// When this process last announced claims. Locked during the write, so that no claim overtakes its announcement.
-    announced_at: tokio::sync::Mutex<Option<Duration>>,
+    /// When this process last announced claims, or began to.
+    announced_at: Mutex<Option<Duration>>,
     observed: Mutex<ObservedActivity>,
 }
 
@@ -44,21 +45,26 @@ struct ObservedActivity {
 }
 
 impl DirectEngine {
-    /// Announces that tasks are about to be claimed, unless that was announced recently.
-    pub(super) async fn announce_claims(&self) {
-        let mut announced_at = self.shared.activity.announced_at.lock().await;
+    /// Announces in the background that tasks are being claimed, unless that was announced recently.
+    pub(super) fn announce_claims(&self) {
         let now = self.runtime().monotonic();
-        if announced_at.is_some_and(|at| now < at + ANNOUNCE_INTERVAL) {
-            return;
-        }
-        // The body only has to differ from all earlier ones.
-        let body = format!("{{\"op_id\":\"{}\"}}", self.runtime().new_op_id());
-        match self.client().put(CLAIMS_KEY, Bytes::from(body)).await {
-            Ok(_) => *announced_at = Some(now),
-            Err(error) => {
-                tracing::debug!(%error, "could not announce claims; idle lease reapers list the leases later without it");
+        {
+            let mut announced_at = lock(&self.shared.activity.announced_at);
+            if announced_at.is_some_and(|at| now < at + ANNOUNCE_INTERVAL) {
+                return;
             }
+            *announced_at = Some(now);
         }
+        let engine = self.clone();
+        self.shared.runtime.spawn(Box::pin(async move {
+            // The body only has to differ from all earlier ones.
+            let body = format!("{{\"op_id\":\"{}\"}}", engine.runtime().new_op_id());
+            let client = engine.client().trying_once();
+            if let Err(error) = client.put(CLAIMS_KEY, Bytes::from(body)).await {
+                tracing::debug!(%error, "could not announce claims; idle lease reapers list the leases later without it");
+                *lock(&engine.shared.activity.announced_at) = None;
+            }
+        }));
     }
 
     /// Records when the leases were listed and whether the list was empty.

@@ -25,6 +25,7 @@ use qo_store::client::{Object, Tag};
 use qo_store::runtime::RuntimeExt;
 
 use super::left_alone::REFUSALS_MAX;
+use super::signal_record::{LATER, ready_topic};
 use super::{DirectEngine, StoredTask, index};
 
 /// How often a change is tried while other writers keep changing the task.
@@ -141,14 +142,26 @@ impl DirectEngine {
         let Some(key) = index::pending_key(task, self.client().now()) else {
             return;
         };
-        if matches!(key, Key::Later(_)) {
-            self.shared.scheduled.record_due(task.available_at);
-        }
         let entry = self.put_entry(&key).await;
         // Signal after writing the entry: a worker that lists before it finds nothing, and does not list again for a while.
-        self.shared.signal.touch().await;
+        self.announce_entry(&key);
         if let Err(error) = entry {
             tracing::warn!(task = %task.id, %error, "the task is stored, but its index entry is not; the lease reaper or the sweeper will write it");
+        }
+    }
+
+    /// Tells the claims of this process, and in the background those of others, that there is a new entry.
+    pub(super) fn announce_entry(&self, key: &Key) {
+        match key {
+            Key::Ready(entry) => {
+                let topic = ready_topic(&entry.queue, &entry.task_type);
+                self.shared.signal.touch(&topic, 1);
+            }
+            Key::Later(entry) => {
+                self.shared.scheduled.remember(entry.clone());
+                self.shared.signal.touch_known(LATER, 1);
+            }
+            _ => {}
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use qo_core::keys::{IndexEntry, Key, READY_PREFIX};
+use qo_core::keys::{IndexEntry, Key};
 use qo_core::limits::{CLAIM_MAX_TASKS, LEASE_MAX_MS};
 use qo_core::{Action, Rejection, Shard, Status, Task, Timestamp};
 use qo_engine::EngineError;
@@ -18,6 +18,10 @@ use qo_store::runtime::RuntimeExt;
 use super::change::unswappable;
 use super::ready_cache::{ReadyListName, take_most_urgent};
 use super::{DirectEngine, IndexMode, StoredTask};
+
+/// How often one look takes candidates. Each round lists at most one page of each queue and type; the wait of the claim goes on between
+/// looks.
+const ROUNDS_MAX: usize = 4;
 
 /// The result of trying to claim a candidate.
 pub(super) enum ClaimOutcome {
@@ -112,17 +116,18 @@ impl DirectEngine {
         let max = request.max.min(CLAIM_MAX_TASKS);
         let shards: Arc<[Shard]> = request.shards.clone().into();
         let names = self.ready_list_names(request, &shards).await?;
+        self.skip_empty_lists(&names).await;
         let mut claimed = Vec::new();
-        loop {
+        for round in 0..ROUNDS_MAX {
             let candidates = self
                 .take_candidates(&names, request, max - claimed.len())
                 .await?;
-            if candidates.is_empty() {
+            if candidates.is_empty() || round + 1 == ROUNDS_MAX {
                 // Two events come without a signal: a task becomes due, or a task reserved for another worker may be stolen.
-                let next = [self.shared.scheduled.next_due(), self.next_relist(&names)];
+                let next = [self.next_promotion(), self.next_relist(&names)];
                 return Ok((claimed, next.into_iter().flatten().min()));
             }
-            self.announce_claims().await;
+            self.announce_claims();
             let shards = &shards;
             let outcomes: Vec<(ReadyListName, ClaimOutcome)> =
                 futures_util::stream::iter(candidates)
@@ -158,6 +163,7 @@ impl DirectEngine {
                 None => {}
             }
         }
+        Ok((claimed, None))
     }
 
     /// Takes candidates from all ready lists, most urgent first.
@@ -185,26 +191,14 @@ impl DirectEngine {
     ) -> Result<Vec<ReadyListName>, EngineError> {
         let paused = self.paused().await?;
         let queues = if request.queues.is_empty() {
-            self.client()
-                .folders(READY_PREFIX)
-                .await?
-                .iter()
-                .filter_map(|name| name.parse().ok())
-                .collect()
+            self.queues_with_tasks().await?
         } else {
             request.queues.clone()
         };
         let mut names = Vec::new();
         for queue in queues.into_iter().filter(|queue| !paused.contains(queue)) {
             let types = if request.types.is_empty() {
-                let folders = self
-                    .client()
-                    .folders(&format!("{READY_PREFIX}/{queue}"))
-                    .await?;
-                folders
-                    .iter()
-                    .filter_map(|name| name.parse().ok())
-                    .collect()
+                self.types_with_tasks(&queue).await?
             } else {
                 request.types.clone()
             };

@@ -14,11 +14,17 @@
 //! | is finished, or does not exist | delete the entry |
 //! | could not be read | none: a failed read says nothing about the task |
 //!
+//! The live workers share the checks by rank: each shard has a first worker, and a second one that reads a task 15 s later, in case the
+//! first is gone or stuck. All others list every five minutes, and read only tasks whose lease ended in an earlier minute, which a living
+//! worker would have renewed. So a task that runs for long is read about twice a minute by the whole fleet. A process without a worker
+//! checks as the first one if there are no live workers, and as the others do if there are.
+//!
 //! An entry that is ahead of its task is left alone ([`super::repair`]). Any number of lease reapers may run concurrently: an attempt
 //! is ended by compare-and-swap, so one of them wins, and everything else may be repeated.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use qo_core::keys::{LEASES_PREFIX, leases_prefix};
@@ -28,11 +34,20 @@ use qo_store::StoreError;
 use qo_store::client::{PAGE_LIMIT_MAX, Page};
 use qo_store::runtime::RuntimeExt;
 
+use super::peers::{Rank, Standing};
 use super::repair::{LeaseEntry, LeaseEntryState};
 use super::{DirectEngine, StoredTask, lock};
 
 /// For how many entries the expiry time is cached. The tasks of the others are read at every check.
 const VALID_UNTIL_MAX: usize = 100_000;
+
+/// How much later the second worker of a shard, and all others, check a lease.
+const SECOND_DELAY_MS: u64 = 15_000;
+const OTHERS_DELAY_MS: u64 = 60_000;
+/// How often the others list the leases.
+const OTHERS_INTERVAL: Duration = Duration::from_mins(5);
+/// How many tasks a check reads at once. It must leave connections and time for the renewals of the same process.
+const CHECKS_MAX: usize = 16;
 
 /// The result of one check of the leases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,6 +75,8 @@ pub struct LeaseReport {
 
 #[derive(Default)]
 pub(super) struct LeaseReaper {
+    /// When the leases of all shards were last checked.
+    checked_all_at: Mutex<Option<Duration>>,
     /// The expiry time of valid leases, by entry. Their tasks are not read again before it.
     valid_until: Mutex<BTreeMap<String, Timestamp>>,
 }
@@ -75,18 +92,92 @@ enum LeaseCheck {
     Unreadable,
 }
 
-impl DirectEngine {
-    /// Checks the leases as [`DirectEngine::check_leases`] does, if there may be any.
-    pub(super) async fn check_leases_if_active(&self) -> Result<Option<LeaseReport>, EngineError> {
-        if self.may_have_leases().await {
-            return self.check_leases().await.map(Some);
+/// The part of a process in the checks of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Duty {
+    First,
+    Second,
+    Other,
+    None,
+}
+
+impl Duty {
+    fn of(standing: Standing, shard: Shard) -> Self {
+        let Rank { rank, count } = match standing {
+            Standing::Alone => return Self::First,
+            Standing::Outside => return Self::Other,
+            Standing::Ranked(rank) => rank,
+        };
+        // The shards are spread over the ranks.
+        let first = u64::from(shard.index()) * count / u64::from(Shard::COUNT);
+        if rank == first {
+            Self::First
+        } else if rank == (first + 1) % count {
+            Self::Second
+        } else {
+            Self::Other
         }
-        self.promote_due().await?;
-        Ok(None)
+    }
+
+    fn without_others(self) -> Self {
+        if self == Self::Other {
+            Self::None
+        } else {
+            self
+        }
+    }
+
+    fn delay_ms(self) -> Option<u64> {
+        match self {
+            Self::First => Some(0),
+            Self::Second => Some(SECOND_DELAY_MS),
+            Self::Other => Some(OTHERS_DELAY_MS),
+            Self::None => None,
+        }
+    }
+}
+
+impl DirectEngine {
+    /// Checks the leases that are up to this process, if there may be any.
+    pub(super) async fn check_leases_if_active(&self) -> Result<Option<LeaseReport>, EngineError> {
+        if !self.may_have_leases().await {
+            return Ok(None);
+        }
+        self.refresh_peers_if_due().await;
+        let standing = self.standing();
+        let now = self.runtime().monotonic();
+        let checks_all = {
+            let checked_at = lock(&self.shared.lease_reaper.checked_all_at);
+            checked_at.is_none_or(|at| now >= at + OTHERS_INTERVAL)
+        };
+        let duties = Shard::all().map(|shard| Duty::of(standing, shard));
+        let duties: Vec<Duty> = duties
+            .map(|duty| {
+                if checks_all {
+                    duty
+                } else {
+                    duty.without_others()
+                }
+            })
+            .collect();
+        if duties.iter().all(|duty| *duty == Duty::None) {
+            return Ok(None);
+        }
+        if checks_all {
+            *lock(&self.shared.lease_reaper.checked_all_at) = Some(now);
+        }
+        self.check_as(&duties).await.map(Some)
     }
 
     /// Checks all leases that may have expired, once, and promotes due tasks to the ready index.
     pub async fn check_leases(&self) -> Result<LeaseReport, EngineError> {
+        let report = self.check_as(&[Duty::First; Shard::COUNT as usize]).await?;
+        self.promote_due().await?;
+        Ok(report)
+    }
+
+    /// Checks the leases of each shard according to the duty of this process.
+    async fn check_as(&self, duties: &[Duty]) -> Result<LeaseReport, EngineError> {
         let mut report = LeaseReport::default();
         let at = self.runtime().monotonic();
         let page = self
@@ -94,20 +185,26 @@ impl DirectEngine {
             .page(LEASES_PREFIX, None, PAGE_LIMIT_MAX)
             .await?;
         if page.next.is_none() {
-            self.check_page(&page, &mut report).await;
+            self.check_page(&page, duties, &mut report).await;
         } else {
-            for shard in Shard::all() {
-                self.check_shard(shard, &mut report).await?;
+            for (shard, duty) in Shard::all().zip(duties) {
+                if *duty != Duty::None {
+                    self.check_shard(shard, duties, &mut report).await?;
+                }
             }
         }
         self.record_lease_list(at, page.entries.is_empty());
         let now = self.conservative_now();
         lock(&self.shared.lease_reaper.valid_until).retain(|_, until| *until >= now);
-        self.promote_due().await?;
         Ok(report)
     }
 
-    async fn check_shard(&self, shard: Shard, report: &mut LeaseReport) -> Result<(), EngineError> {
+    async fn check_shard(
+        &self,
+        shard: Shard,
+        duties: &[Duty],
+        report: &mut LeaseReport,
+    ) -> Result<(), EngineError> {
         let prefix = leases_prefix(shard);
         let mut after = None;
         loop {
@@ -115,7 +212,7 @@ impl DirectEngine {
                 .client()
                 .page(&prefix, after.as_deref(), PAGE_LIMIT_MAX)
                 .await?;
-            let all_due = self.check_page(&page, report).await;
+            let all_due = self.check_page(&page, duties, report).await;
             match page.next {
                 Some(next) if all_due => after = Some(next),
                 _ => return Ok(()),
@@ -124,22 +221,29 @@ impl DirectEngine {
     }
 
     /// Checks the due entries of a page. Returns whether all entries were due, so that the next page may have more.
-    async fn check_page(&self, page: &Page, report: &mut LeaseReport) -> bool {
-        let minute = self.conservative_now().minute();
+    async fn check_page(&self, page: &Page, duties: &[Duty], report: &mut LeaseReport) -> bool {
+        let now = self.conservative_now();
         let mut all_due = true;
         let mut due = Vec::new();
         for listed in &page.entries {
-            match LeaseEntry::new(&listed.key, listed.last_modified) {
-                None => report.foreign += 1,
-                Some(entry) if entry.minute > minute => all_due = false,
-                Some(_) if self.shared.index_gc.is_pending(&listed.key) => {}
-                Some(entry) => due.push((listed.key.clone(), entry)),
+            let Some(entry) = LeaseEntry::new(&listed.key, listed.last_modified) else {
+                report.foreign += 1;
+                continue;
+            };
+            let duty = duties.get(usize::from(entry.id.shard().index()));
+            let Some(delay_ms) = duty.and_then(|duty| duty.delay_ms()) else {
+                continue;
+            };
+            if entry.minute > now.minus_millis(delay_ms).minute() {
+                all_due = false;
+            } else if !self.shared.index_gc.is_pending(&listed.key) {
+                due.push((listed.key.clone(), entry));
             }
         }
         report.due += due.len();
         let mut outcomes = futures_util::stream::iter(due)
             .map(|(key, entry)| async move { self.check_entry(&key, entry).await })
-            .buffer_unordered(self.config().concurrency);
+            .buffer_unordered(self.config().concurrency.min(CHECKS_MAX));
         while let Some(outcome) = outcomes.next().await {
             let count = match outcome {
                 LeaseCheck::Expired => &mut report.expired,
@@ -229,4 +333,23 @@ impl DirectEngine {
 fn failed(entry: &LeaseEntry, error: &EngineError) -> LeaseCheck {
     tracing::debug!(task = %entry.id, %error, "could not check a lease; trying again later");
     LeaseCheck::Failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shard_has_a_first_and_a_second_worker() {
+        for count in [1, 2, 3, 15, 16, 17, 100, 1_000] {
+            for shard in Shard::all() {
+                let duties =
+                    (0..count).map(|rank| Duty::of(Standing::Ranked(Rank { rank, count }), shard));
+                let duties: Vec<_> = duties.collect();
+                let number = |duty| duties.iter().filter(|known| **known == duty).count();
+                assert_eq!(number(Duty::First), 1, "{count}");
+                assert_eq!(number(Duty::Second), usize::from(count > 1), "{count}");
+            }
+        }
+    }
 }

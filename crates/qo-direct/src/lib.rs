@@ -15,7 +15,7 @@
 //! | fail, release, snooze | 2: task, ready entry | 0 with the claim's tag | | 1 key, batched |
 //! | promotion of a delayed task that is due | 1: ready entry | | 1 per page | 1 key, batched |
 //! | page scan in hybrid or log-scan mode | | 1 per task of the page, claimed or not | 1 per page of 50 tasks | |
-//! | signal | at most 1 per submitter and second | 1 per 1.5 s and idle worker, answered with 304 | | |
+//! | signal | at most 1 per process and second | 1 before each PUT, 1 per 1.5 s and idle worker, answered with 304 | | |
 //! | claim activity | at most 1 per claiming process and 30 s | 1 per check of an idle lease reaper, answered with 304 | | |
 //!
 //! A large payload adds one PUT when it is written and one GET when it is read. An idempotency key adds one PUT and one GET.
@@ -41,6 +41,7 @@ mod lease_reaper;
 mod left_alone;
 mod list;
 pub mod maintenance;
+mod names;
 mod operation;
 mod paused_queues;
 mod payload;
@@ -51,6 +52,7 @@ mod repair;
 mod scan;
 mod scheduled;
 mod signal;
+mod signal_record;
 mod stats;
 mod submit;
 mod sweeper;
@@ -80,6 +82,7 @@ use self::activity::Activity;
 use self::index_gc::IndexGc;
 use self::lease_reaper::LeaseReaper;
 use self::left_alone::LeftAlone;
+use self::names::Names;
 use self::paused_queues::PausedQueues;
 use self::peers::Peers;
 use self::ready_cache::ReadyCache;
@@ -110,6 +113,7 @@ struct EngineShared {
     scheduled: Scheduled,
     lease_reaper: LeaseReaper,
     left_alone: LeftAlone,
+    names: Names,
     peers: Peers,
     paused_queues: PausedQueues,
     scans: TaskScans,
@@ -134,7 +138,7 @@ impl DirectEngine {
         config: DirectConfig,
     ) -> Self {
         let index_gc = IndexGc::new(client.clone(), Arc::clone(&runtime), config.index_gc_delay);
-        let signal = Signal::new(client.clone(), Arc::clone(&runtime), &config);
+        let signal = Signal::new(&client, Arc::clone(&runtime), &config);
         Self {
             shared: Arc::new(EngineShared {
                 claim_cache: Mutex::default(),
@@ -143,6 +147,7 @@ impl DirectEngine {
                 scheduled: Scheduled::default(),
                 lease_reaper: LeaseReaper::default(),
                 left_alone: LeftAlone::default(),
+                names: Names::default(),
                 peers: Peers::default(),
                 paused_queues: PausedQueues::default(),
                 scans: TaskScans::default(),

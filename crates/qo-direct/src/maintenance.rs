@@ -159,7 +159,12 @@ impl Maintenance {
             let _ = stop.wait_for(|stop| *stop).await;
         };
         let work = async {
-            tokio::join!(self.check_leases(), self.sweep(), self.check_workers());
+            tokio::join!(
+                self.check_leases(),
+                self.promote(),
+                self.sweep(),
+                self.check_workers()
+            );
         };
         tokio::select! {
             biased;
@@ -178,6 +183,27 @@ impl Maintenance {
                 Err(error) => tracing::warn!(%error, "could not check the leases"),
             }
             self.pause(self.config.check_interval).await;
+        }
+    }
+
+    /// Promotes scheduled tasks. The claims of a worker do so as well, but a worker without a free slot does not claim.
+    async fn promote(&self) {
+        loop {
+            let signal = &self.engine.shared.signal;
+            let epoch = signal.epoch();
+            if let Err(error) = self.engine.promote_due().await {
+                tracing::warn!(%error, "could not promote the scheduled tasks that are due");
+            }
+            if !self.engine.watches_scheduled() {
+                self.pause(self.config.check_interval).await;
+                continue;
+            }
+            let now = self.engine.client().now();
+            let due_in = self.engine.next_promotion().map(|due| due.since(now));
+            let limit = due_in.map_or(self.config.check_interval, |due_in| {
+                due_in.min(self.config.check_interval)
+            });
+            signal.wait(epoch, limit.max(PAUSE_MIN)).await;
         }
     }
 
@@ -212,6 +238,7 @@ impl Maintenance {
     async fn check_workers(&self) {
         let mut reported = BTreeSet::new();
         loop {
+            self.engine.refresh_peers_if_due().await;
             match self
                 .engine
                 .check_workers(self.config.worker_health_threshold)

@@ -1,4 +1,4 @@
-//! The paused queues: one small object, changed by compare-and-swap and read by workers after each signal.
+//! The paused queues: one small object, changed by compare-and-swap and read by workers after a signal of its topic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use qo_store::runtime::RuntimeExt;
 use serde::{Deserialize, Serialize};
 
 use super::DirectEngine;
+use super::signal_record::QUEUES;
 
 /// How often a change of the record is tried.
 const TRIES_MAX: u32 = 32;
@@ -61,10 +62,10 @@ struct PausedCache {
 }
 
 impl DirectEngine {
-    /// The paused queues, read again after each signal and at the fallback interval: a process that resumes a queue may die
+    /// The paused queues, read again after a signal of their topic and at the fallback interval: a process that resumes a queue may die
     /// before it writes the signal.
     pub(super) async fn paused(&self) -> Result<BTreeSet<QueueName>, EngineError> {
-        let epoch = self.shared.signal.epoch();
+        let epoch = self.shared.signal.epoch_of(QUEUES);
         let mut cache = self.shared.paused_queues.cache.lock().await;
         let at = self.runtime().monotonic();
         let is_fresh = |(fetched_at, fetched_epoch)| {
@@ -114,7 +115,7 @@ impl DirectEngine {
             };
             if record.paused.contains_key(queue) == paused {
                 // The process that made the change may have failed to write the signal.
-                self.shared.signal.touch().await;
+                self.shared.signal.touch(QUEUES, 1);
                 return Ok(());
             }
             record.set(queue, paused, op, self.client().now());
@@ -125,7 +126,7 @@ impl DirectEngine {
             };
             match written {
                 Ok(_) => {
-                    self.shared.signal.touch().await;
+                    self.shared.signal.touch(QUEUES, 1);
                     return Ok(());
                 }
                 Err(StoreError::Conflict { .. } | StoreError::AlreadyExists { .. }) => {}

@@ -1,8 +1,14 @@
 //! Cached pages of the ready index, per queue and type, so that one LIST serves many claims.
 //!
-//! If all workers started at the front of the index, they would race for the same tasks. Instead each task is assigned by its id to
-//! one of the live workers of its queue and type ([`super::peers`]). A worker takes the entries of a page that are assigned to it.
-//! If a page has none, it steals a few random entries that have waited too long for their worker.
+//! If all workers started at the front of the index, they would race for the same tasks. Three rules keep them apart; the live workers of a
+//! queue and type are known from [`super::peers`]:
+//! - **Each task is assigned by its id to one worker.** A worker takes the entries of a page that are assigned to it. If a page has none, it
+//!   steals a few random entries that have waited too long for their worker.
+//! - **A few new tasks wake a few workers.** The signal says how many entries were added. If there are fewer than workers, they are dealt out
+//!   in turn, and one more worker looks after a while, in case one of these is busy or gone. The others rely on the fallback interval, so
+//!   that a trickle of tasks does not cost a LIST per task and idle worker.
+//! - **A long index is worked on in many places.** A page holds the shares of a few dozen workers. In a larger fleet, the further workers
+//!   begin further back, at a distance that they estimate from the times in the first page.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -12,8 +18,11 @@ use std::time::Duration;
 use qo_core::keys::{IndexEntry, Key, ready_prefix};
 use qo_core::{QueueName, Shard, TaskId, TaskType, Timestamp, WorkerId};
 use qo_engine::EngineError;
+use qo_store::client::Page;
 use qo_store::runtime::RuntimeExt;
 
+use super::peers::{Rank, ShardRanks};
+use super::signal_record::ready_topic;
 use super::{DirectEngine, lock};
 
 /// How many tasks assigned to other workers a worker steals at once.
@@ -23,6 +32,10 @@ const STEAL_MAX: usize = 16;
 const PAGE_FRESH: Duration = Duration::from_secs(5);
 /// The maximum number of cached lists. At the limit the cache is cleared.
 const LISTS_MAX: usize = 10_000;
+/// How many entries of a page a worker should find assigned to it. A fleet that is too large for this begins at several places.
+const SHARE: usize = 32;
+/// How many workers beyond those that new tasks are dealt to look for them, after the steal time.
+const BACKUPS: u64 = 1;
 
 /// Identifies a ready list. Claims for different shards do not share a list, because each list contains only the shards of its
 /// claims.
@@ -64,15 +77,37 @@ pub(super) struct ReadyList {
 #[derive(Default)]
 struct CachedPage {
     entries: VecDeque<IndexEntry>,
-    /// When the page was listed, and at which signal epoch.
+    /// When the page was listed, and at which epoch of its topic.
     listed: Option<(Duration, u64)>,
+    /// How many entries had ever been added to the topic then, if known.
+    listed_entries: Option<u64>,
+    /// When a claim last looked whether there is something new.
+    looked_at: Option<Duration>,
     /// Whether another LIST is needed: the index has more entries, or a claim failed.
     needs_relist: bool,
+    /// Where the next LIST begins: the last page had nothing for this process, but there are more.
+    after: Option<String>,
     /// When another LIST may return more: a task becomes due, or one assigned to another worker may be stolen.
     relist_at: Option<Timestamp>,
 }
 
+/// Why a ready list needs a LIST.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListReason {
+    /// It was never listed, or not for the fallback interval.
+    Unknown,
+    /// There may be more.
+    More,
+    /// There are this many new entries, of which the worker at this position takes its share.
+    Dealt { position: u64, entries: u64 },
+}
+
 impl ReadyListName {
+    /// The topic of the signal.
+    pub(super) fn topic(&self) -> String {
+        ready_topic(&self.queue, &self.task_type)
+    }
+
     fn includes(&self, shard: Shard) -> bool {
         self.shards.is_empty() || self.shards.contains(&shard)
     }
@@ -95,58 +130,110 @@ impl ReadyCache {
 }
 
 impl DirectEngine {
-    /// Returns a ready list. Sends a LIST only if the cached page is used up or too old.
+    /// Returns a ready list. Sends a LIST only if the cached page is used up or too old, and at most one, or two at a place further back.
     pub(super) async fn ready_list(
         &self,
         name: &ReadyListName,
         worker: &WorkerId,
     ) -> Result<Arc<ReadyList>, EngineError> {
         let list = self.shared.ready_cache.list(name);
-        if !self.should_list(&list) {
+        let listed = lock(&list.cached).listed;
+        let Some(mut reason) = self.list_reason(&list, name, worker) else {
             return Ok(list);
-        }
+        };
         let listing = list.listing.lock().await;
-        // Another claim may have listed in the meantime.
-        if !self.should_list(&list) {
-            drop(listing);
-            return Ok(list);
+        if lock(&list.cached).listed != listed {
+            // Another claim has listed in the meantime.
+            let Some(now) = self.list_reason(&list, name, worker) else {
+                drop(listing);
+                return Ok(list);
+            };
+            reason = now;
         }
-        let epoch = self.shared.signal.epoch();
+        let change = self.shared.signal.change_of(&name.topic());
         let at = self.runtime().monotonic();
+        let after = lock(&list.cached).after.take();
         let prefix = ready_prefix(&name.queue, &name.task_type);
-        let mut after = None;
-        let (entries, next) = loop {
-            let page = self
-                .client()
-                .page(&prefix, after.as_deref(), self.config().ready_page_size)
-                .await?;
-            let entries: Vec<IndexEntry> = page
-                .entries
-                .iter()
-                .filter(|entry| !self.shared.index_gc.is_pending(&entry.key))
-                .filter_map(|entry| match entry.key.parse() {
-                    Ok(Key::Ready(entry)) => Some(entry),
-                    _ => None,
-                })
-                .filter(|entry| name.includes(entry.id.shard()))
-                .filter(|entry| !self.shared.left_alone.contains(entry.id, at))
-                .collect();
-            match page.next {
-                // All entries belong to other shards, or were just claimed and are about to be deleted: read the next page.
-                Some(next) if entries.is_empty() => after = Some(next),
-                next => break (entries, next),
+        let page_size = self.config().ready_page_size;
+        let mut page = self
+            .client()
+            .page(&prefix, after.as_deref(), page_size)
+            .await?;
+        let ranks = if page.entries.is_empty() {
+            None
+        } else {
+            self.ranks(name, worker)
+        };
+        let mut entries = self.parse_page(&page, name, at);
+        let mut group = None;
+        if let Some(rank) = ranks.as_ref().and_then(ShardRanks::common)
+            && let Some(place) = place_of(rank, page_size)
+            && page.next.is_some()
+        {
+            group = (place.number == 0).then_some(place.rank);
+            if let Some(after) = start_of(&entries, place.number) {
+                let further = self.client().page(&prefix, Some(&after), page_size).await?;
+                let parsed = self.parse_page(&further, name, at);
+                // Behind the end of the index, the front is shared by all.
+                if !parsed.is_empty() {
+                    group = Some(place.rank);
+                    (entries, page) = (parsed, further);
+                }
+            }
+        }
+        let is_empty = entries.is_empty();
+        let (share, relist_at) = match &ranks {
+            // The worker is not registered, so no tasks are assigned to it. It takes all entries in random order.
+            None => (self.shuffled(entries, usize::MAX), None),
+            Some(ranks) => {
+                let index_of: BTreeMap<TaskId, u64> = (0..)
+                    .zip(&entries)
+                    .map(|(index, entry)| (entry.id, index))
+                    .collect();
+                let owns = |entry: &IndexEntry| match (reason, group) {
+                    (ListReason::Dealt { position, entries }, _) => index_of
+                        .get(&entry.id)
+                        .is_some_and(|index| index % entries == position),
+                    (_, Some(rank)) => rank.owns(entry.id),
+                    (_, None) => ranks.owns(entry.id),
+                };
+                self.share_of(entries, owns)
             }
         };
-        let (share, relist_at) = self.share_of(name, worker, entries).await;
         {
             let mut cached = lock(&list.cached);
             cached.entries = share.into();
-            cached.listed = Some((at, epoch));
-            cached.needs_relist = next.is_some();
+            cached.listed = Some((at, change.epoch));
+            cached.listed_entries = change.entries;
+            cached.needs_relist = page.next.is_some();
             cached.relist_at = relist_at;
+            if is_empty {
+                // All entries belong to other shards, cannot be read, or were just claimed: go on behind them.
+                cached.after = page.next;
+                if cached.after.is_some() {
+                    cached.relist_at = Some(self.client().now());
+                }
+            }
         }
         drop(listing);
         Ok(list)
+    }
+
+    /// The entries of a page that this claim may try.
+    fn parse_page(&self, page: &Page, name: &ReadyListName, now: Duration) -> Vec<IndexEntry> {
+        let entries = page
+            .entries
+            .iter()
+            .filter(|entry| !self.shared.index_gc.is_pending(&entry.key))
+            .filter_map(|entry| match entry.key.parse() {
+                Ok(Key::Ready(entry)) => Some(entry),
+                _ => None,
+            });
+        entries
+            .filter(|entry| {
+                name.includes(entry.id.shard()) && !self.shared.left_alone.contains(entry.id, now)
+            })
+            .collect()
     }
 
     /// When a LIST for one of these ready lists may return more, without any signal.
@@ -167,38 +254,107 @@ impl DirectEngine {
         cached.relist_at = Some(cached.relist_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Whether a ready list needs a LIST: its page is used up and there may be new entries, or its page is old and more urgent
-    /// tasks may have been submitted since.
-    fn should_list(&self, list: &ReadyList) -> bool {
-        let cached = lock(&list.cached);
+    /// Why a ready list needs a LIST: its page is used up and there may be new entries, or its page is old and more urgent tasks may have
+    /// been submitted since. `None` if it needs none.
+    fn list_reason(
+        &self,
+        list: &ReadyList,
+        name: &ReadyListName,
+        worker: &WorkerId,
+    ) -> Option<ListReason> {
         let now = self.runtime().monotonic();
-        match cached.listed {
-            None => true,
-            Some((at, _)) if !cached.entries.is_empty() => now >= at + PAGE_FRESH,
-            Some((at, epoch)) => {
-                cached.needs_relist
-                    || epoch != self.shared.signal.epoch()
-                    || cached.relist_at.is_some_and(|at| at <= self.client().now())
-                    || now >= at + self.config().fallback_interval
+        let change = self.shared.signal.change_of(&name.topic());
+        let (known, was_looking) = {
+            let mut cached = lock(&list.cached);
+            let looked_at = cached.looked_at.replace(now);
+            let Some((at, epoch)) = cached.listed else {
+                return Some(ListReason::Unknown);
+            };
+            if !cached.entries.is_empty() {
+                return (now >= at + PAGE_FRESH).then_some(ListReason::More);
             }
+            let is_due = cached.relist_at.is_some_and(|at| at <= self.client().now());
+            if cached.needs_relist || is_due {
+                return Some(ListReason::More);
+            }
+            if epoch == change.epoch {
+                let is_old = now >= at + self.config().fallback_interval;
+                return is_old.then_some(ListReason::Unknown);
+            }
+            // A worker that was busy has missed earlier changes.
+            let away = self.config().signal_interval * 2;
+            let was_looking = looked_at.is_some_and(|at| now < at + away);
+            (cached.listed_entries, was_looking)
+        };
+        let (Some(before), Some(after), true) = (known, change.entries, was_looking) else {
+            return Some(ListReason::More);
+        };
+        let ranks = self.ranks(name, worker);
+        let Some(rank) = ranks.as_ref().and_then(ShardRanks::common) else {
+            return Some(ListReason::More);
+        };
+        let added = after.saturating_sub(before);
+        if added == 0 || added >= rank.count {
+            return Some(ListReason::More);
+        }
+        let position = (rank.rank + rank.count - before % rank.count) % rank.count;
+        if position < added {
+            return Some(ListReason::Dealt {
+                position,
+                entries: added,
+            });
+        }
+        // The new tasks are dealt to others.
+        let mut cached = lock(&list.cached);
+        if let Some((_, epoch)) = &mut cached.listed {
+            *epoch = change.epoch;
+        }
+        cached.listed_entries = change.entries;
+        if position < added + BACKUPS {
+            let at = self
+                .client()
+                .now()
+                .plus_millis(self.config().steal_after_ms);
+            cached.relist_at.get_or_insert(at);
+        }
+        None
+    }
+
+    /// Whether nothing is known about a ready list: it was never listed, or not for the fallback interval, or everything may have changed.
+    pub(super) fn is_unknown(&self, name: &ReadyListName) -> bool {
+        let list = self.shared.ready_cache.list(name);
+        let cached = lock(&list.cached);
+        let Some((at, epoch)) = cached.listed else {
+            return true;
+        };
+        let changed = self.shared.signal.epoch_of(&name.topic());
+        let is_old = self.runtime().monotonic() >= at + self.config().fallback_interval;
+        let is_quiet = cached.entries.is_empty() && !cached.needs_relist;
+        let all_changed = changed == self.shared.signal.all_changed();
+        is_quiet && ((epoch == changed && is_old) || (epoch != changed && all_changed))
+    }
+
+    /// Records that a ready list was found empty at a time and an epoch of the signal, without a LIST of its own.
+    pub(super) fn mark_empty(&self, name: &ReadyListName, at: Duration, epoch: u64) {
+        let change = self.shared.signal.change_of(&name.topic());
+        if change.epoch > epoch {
+            return;
+        }
+        let list = self.shared.ready_cache.list(name);
+        let mut cached = lock(&list.cached);
+        if cached.entries.is_empty() {
+            cached.listed = Some((at, change.epoch));
+            cached.listed_entries = change.entries;
+            cached.looked_at = Some(self.runtime().monotonic());
         }
     }
 
     /// The entries of a page that a worker should try, and when it may steal the first of the others.
-    async fn share_of(
+    fn share_of(
         &self,
-        name: &ReadyListName,
-        worker: &WorkerId,
         entries: Vec<IndexEntry>,
+        owned: impl Fn(&IndexEntry) -> bool,
     ) -> (Vec<IndexEntry>, Option<Timestamp>) {
-        if entries.is_empty() {
-            return (entries, None);
-        }
-        let Some(ranks) = self.ranks(name, worker).await else {
-            // The worker is not registered, so no tasks are assigned to it. It takes all entries in random order.
-            return (self.shuffled(entries, usize::MAX), None);
-        };
-        let owned = |entry: &IndexEntry| ranks.owns(entry.id);
         let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(owned);
         let steal_after_ms = self.config().steal_after_ms;
         let reserved_until = |entry: &IndexEntry| entry.available_at.plus_millis(steal_after_ms);
@@ -245,6 +401,46 @@ impl ReadyList {
         let entry = cached.entries.front()?;
         Some((entry.priority, entry.available_at))
     }
+}
+
+/// Where in a long index a worker begins, and its rank among the workers there.
+struct Place {
+    number: u64,
+    rank: Rank,
+}
+
+/// The place of a worker in an index of several pages; `None` if one page has enough for all workers.
+fn place_of(rank: Rank, page_size: usize) -> Option<Place> {
+    let per_place = u64::try_from((page_size / SHARE).max(1)).unwrap_or(u64::MAX);
+    if rank.count <= per_place {
+        return None;
+    }
+    let number = rank.rank / per_place;
+    let count = per_place.min(rank.count - number * per_place);
+    Some(Place {
+        number,
+        rank: Rank {
+            rank: rank.rank % per_place,
+            count,
+        },
+    })
+}
+
+/// The key after which the page of a place begins, as far as the times in the first page show. The pages of the places overlap or leave
+/// gaps where tasks were submitted at another rate; the next LIST of a nearer place closes the gaps.
+fn start_of(first_page: &[IndexEntry], place: u64) -> Option<String> {
+    let (first, last) = (first_page.first()?, first_page.last()?);
+    if place == 0 || first.priority != last.priority {
+        return None;
+    }
+    let span_ms = last.available_at.as_millis() - first.available_at.as_millis();
+    let distance_ms = u64::try_from(span_ms).ok()?.saturating_mul(place);
+    let start = IndexEntry {
+        available_at: first.available_at.plus_millis(distance_ms),
+        id: TaskId::from_bytes([0; 16]),
+        ..first.clone()
+    };
+    Some(Key::Ready(start).to_string())
 }
 
 /// Takes up to `count` entries from all lists, most urgent first. The other entries stay in their lists.

@@ -101,14 +101,7 @@ impl DirectEngine {
             return Ok(());
         };
         self.put_entry(&key).await?;
-        match key {
-            Key::Later(entry) => {
-                self.shared.scheduled.record_due(entry.available_at);
-                self.shared.signal.touch().await;
-            }
-            Key::Ready(_) => self.shared.signal.touch().await,
-            _ => {}
-        }
+        self.announce_entry(&key);
         Ok(())
     }
 }

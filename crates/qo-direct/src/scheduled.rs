@@ -3,16 +3,42 @@
 //! Their entries are under `later/`, ordered by due time, so one LIST from the front returns all due entries and the next due time.
 //! Promotion writes the ready entry first and then deletes the later entry. A crash between the two leaves one entry too many,
 //! never one too few. Any number of processes may promote concurrently.
+//!
+//! So that they rarely do, the live workers share the duty by rank:
+//!
+//! | process | lists `later/` | promotes a task |
+//! | --- | --- | --- |
+//! | the first worker | after a signal of new scheduled tasks, and at the fallback interval | when it is due |
+//! | the second | the same | 2 s later: the first is gone or stuck |
+//! | any other, and a process without a worker | at five times the fallback interval | 10 s later |
+//! | any process, if there are no live workers | as the first | when it is due |
+//!
+//! A process remembers the entries of the last page and its own new ones, and promotes them without another LIST. Whoever comes second
+//! reads the later entry first: if it is gone, the task was promoted. If a remembered task has changed in the meantime, its ready entry is
+//! stale, and the claim that finds it deletes it.
+//!
+//! One call lists one page. Entries that cannot be parsed are skipped: if a page has nothing else, the next call continues behind it.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use qo_core::Timestamp;
-use qo_core::keys::{Key, LATER_PREFIX};
+use qo_core::keys::{IndexEntry, Key, LATER_PREFIX};
+use qo_core::{TaskId, Timestamp};
 use qo_engine::EngineError;
 
+use super::peers::{Rank, Standing};
+use super::signal_record::{LATER, ready_topic};
 use super::{DirectEngine, lock};
+
+/// How long after its due time the second worker promotes a task, and all others do.
+const SECOND_DELAY_MS: u64 = 2_000;
+const OTHERS_DELAY_MS: u64 = 10_000;
+/// The maximum number of remembered entries.
+const KNOWN_MAX: usize = 2_000;
+/// How much less often the others list.
+const OTHERS_INTERVALS: u32 = 5;
 
 #[derive(Default)]
 pub(super) struct Scheduled {
@@ -23,88 +49,227 @@ pub(super) struct Scheduled {
 
 #[derive(Default)]
 struct Schedule {
-    /// The earliest due time of the known entries.
-    next_due: Option<Timestamp>,
-    /// When the entries were last listed, and at which signal epoch.
+    /// The known entries, in the order of their due times.
+    known: BTreeMap<(Timestamp, TaskId), IndexEntry>,
+    /// The entries that become due from this time on are not all known.
+    unknown_from: Option<Timestamp>,
+    /// When the entries were last listed, and at which epoch of their topic.
     listed: Option<(Duration, u64)>,
+    /// Where the next LIST begins: the last page could not be parsed.
+    after: Option<String>,
+}
+
+impl Schedule {
+    fn remember(&mut self, entry: IndexEntry) {
+        self.known.insert((entry.available_at, entry.id), entry);
+        while self.known.len() > KNOWN_MAX
+            && let Some(((due, _), _)) = self.known.pop_last()
+        {
+            self.unknown_from = Some(self.unknown_from.map_or(due, |from| from.min(due)));
+        }
+    }
+
+    /// When the first known entry is due, or the first unknown one may be.
+    fn next_due(&self) -> Option<Timestamp> {
+        let first = self.known.keys().next().map(|(due, _)| *due);
+        [first, self.unknown_from].into_iter().flatten().min()
+    }
+}
+
+/// The part of a process in the promotion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Duty {
+    delay_ms: u64,
+    /// Whether it lists after a signal and when a task becomes due.
+    watches: bool,
+}
+
+impl Duty {
+    fn of(standing: Standing) -> Self {
+        let (delay_ms, watches) = match standing {
+            Standing::Alone | Standing::Ranked(Rank { rank: 0, .. }) => (0, true),
+            Standing::Ranked(Rank { rank: 1, .. }) => (SECOND_DELAY_MS, true),
+            Standing::Ranked(_) | Standing::Outside => (OTHERS_DELAY_MS, false),
+        };
+        Self { delay_ms, watches }
+    }
 }
 
 impl Scheduled {
-    /// Records that a task becomes due at `at`.
-    pub(super) fn record_due(&self, at: Timestamp) {
-        let mut schedule = lock(&self.schedule);
-        schedule.next_due = Some(schedule.next_due.map_or(at, |due| due.min(at)));
-    }
-
-    /// The earliest due time of the known entries.
-    pub(super) fn next_due(&self) -> Option<Timestamp> {
-        lock(&self.schedule).next_due
+    /// Remembers an entry that this process has written.
+    pub(super) fn remember(&self, entry: IndexEntry) {
+        lock(&self.schedule).remember(entry);
     }
 }
 
 impl DirectEngine {
-    /// Promotes due tasks to the ready index, if there may be any.
+    /// When this process should promote the first of the known entries.
+    pub(super) fn next_promotion(&self) -> Option<Timestamp> {
+        let duty = Duty::of(self.standing());
+        let next_due = lock(&self.shared.scheduled.schedule).next_due();
+        next_due
+            .filter(|_| duty.watches)
+            .map(|due| due.plus_millis(duty.delay_ms))
+    }
+
+    /// Whether this process has to watch the scheduled tasks as one of the first workers.
+    pub(super) fn watches_scheduled(&self) -> bool {
+        matches!(self.standing(), Standing::Ranked(rank) if rank.rank < 2)
+    }
+
+    /// Promotes due tasks to the ready index, if there may be any and it is up to this process. Lists at most one page.
     pub(super) async fn promote_due(&self) -> Result<(), EngineError> {
         let scheduled = &self.shared.scheduled;
         let Ok(_promoting) = scheduled.promoting.try_lock() else {
             return Ok(());
         };
-        loop {
-            let epoch = self.shared.signal.epoch();
-            let at = self.runtime().monotonic();
-            let now = self.client().now();
-            {
-                let schedule = lock(&scheduled.schedule);
-                let is_due = schedule.next_due.is_some_and(|due| due <= now);
-                let is_stale = schedule.listed.is_none_or(|(listed_at, listed_epoch)| {
-                    listed_epoch != epoch || at >= listed_at + self.config().fallback_interval
-                });
-                if !is_due && !is_stale {
-                    return Ok(());
+        let duty = Duty::of(self.standing());
+        if self.should_list_scheduled(duty) {
+            self.list_scheduled().await?;
+        } else if !duty.watches {
+            return Ok(());
+        }
+        let due_before = self.client().now().minus_millis(duty.delay_ms);
+        let due: Vec<IndexEntry> = {
+            let mut schedule = lock(&scheduled.schedule);
+            let later = schedule
+                .known
+                .split_off(&(due_before.plus_millis(1), TaskId::from_bytes([0; 16])));
+            std::mem::replace(&mut schedule.known, later)
+                .into_values()
+                .collect()
+        };
+        if due.is_empty() {
+            return Ok(());
+        }
+        let results: Vec<_> = futures_util::stream::iter(due)
+            .map(|entry| async move {
+                let result = self.promote(&entry, duty.delay_ms > 0).await;
+                (entry, result)
+            })
+            .buffer_unordered(self.config().concurrency)
+            .collect()
+            .await;
+        let mut failure = None;
+        let mut promoted: BTreeMap<String, u64> = BTreeMap::new();
+        let mut stale = Vec::new();
+        for (entry, result) in results {
+            match result {
+                Ok(true) => {
+                    let topic = ready_topic(&entry.queue, &entry.task_type);
+                    *promoted.entry(topic).or_default() += 1;
+                    stale.push(Key::Later(entry));
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    failure = Some(error);
+                    lock(&scheduled.schedule).remember(entry);
                 }
             }
-            let page = self
-                .client()
-                .page(LATER_PREFIX, None, self.config().ready_page_size)
-                .await?;
-            let entries = page
-                .entries
-                .iter()
-                .filter_map(|entry| match entry.key.parse() {
-                    Ok(Key::Later(entry)) => Some(entry),
-                    _ => None,
-                });
-            let (due, not_due): (Vec<_>, Vec<_>) =
-                entries.partition(|entry| entry.available_at <= now);
-            let whole_page_due = not_due.is_empty() && page.next.is_some();
-            let promoted = due.len();
-            let results: Vec<Result<Key, EngineError>> = futures_util::stream::iter(due)
-                .map(|entry| async move {
-                    self.put_entry(&Key::Ready(entry.clone())).await?;
-                    Ok(Key::Later(entry))
-                })
-                .buffer_unordered(self.config().concurrency)
-                .collect()
-                .await;
-            let stale = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-            self.shared.index_gc.enqueue(stale);
-            let mut listed_epoch = epoch;
-            if promoted > 0 {
-                // The next LIST must not return these entries again.
-                self.shared.index_gc.flush().await;
-                self.shared.signal.bump();
-                // Count this own bump. Any other bump means that there may be an entry that this LIST did not return.
-                listed_epoch += 1;
-            }
-            {
-                let mut schedule = lock(&scheduled.schedule);
-                schedule.next_due = not_due.iter().map(|entry| entry.available_at).min();
-                schedule.listed = Some((at, listed_epoch));
-            }
-            if !whole_page_due {
-                return Ok(());
-            }
-            lock(&scheduled.schedule).listed = None;
         }
+        if duty.delay_ms > 0 && !stale.is_empty() {
+            tracing::info!(
+                count = stale.len(),
+                "promoted scheduled tasks that the first worker has not"
+            );
+            self.expect_new_peers();
+        }
+        for (topic, count) in promoted {
+            self.shared.signal.touch_shared(&topic, count);
+        }
+        self.shared.index_gc.enqueue(stale);
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn should_list_scheduled(&self, duty: Duty) -> bool {
+        let epoch = self.shared.signal.epoch_of(LATER);
+        let due_before = self.client().now().minus_millis(duty.delay_ms);
+        let schedule = lock(&self.shared.scheduled.schedule);
+        let intervals = if duty.watches { 1 } else { OTHERS_INTERVALS };
+        let interval = self.config().fallback_interval * intervals;
+        schedule.listed.is_none_or(|(at, listed_epoch)| {
+            let is_old = self.runtime().monotonic() >= at + interval;
+            let is_unknown = schedule.unknown_from.is_some_and(|from| from <= due_before);
+            is_old || (duty.watches && (is_unknown || listed_epoch != epoch))
+        })
+    }
+
+    /// Lists one page of scheduled tasks, and remembers its entries.
+    async fn list_scheduled(&self) -> Result<(), EngineError> {
+        let scheduled = &self.shared.scheduled;
+        let epoch = self.shared.signal.epoch_of(LATER);
+        let at = self.runtime().monotonic();
+        // Entries that are remembered from now on may be missing in the page.
+        let (known, after) = {
+            let mut schedule = lock(&scheduled.schedule);
+            (std::mem::take(&mut schedule.known), schedule.after.take())
+        };
+        let page_size = self.config().ready_page_size;
+        let page = self
+            .client()
+            .page(LATER_PREFIX, after.as_deref(), page_size)
+            .await;
+        let mut schedule = lock(&scheduled.schedule);
+        let page = match page {
+            Ok(page) => page,
+            Err(error) => {
+                for entry in known.into_values() {
+                    schedule.remember(entry);
+                }
+                return Err(error.into());
+            }
+        };
+        schedule.listed = Some((at, epoch));
+        schedule.unknown_from = None;
+        let mut last_due = None;
+        for listed in &page.entries {
+            if let Ok(Key::Later(entry)) = listed.key.parse()
+                && !self.shared.index_gc.is_pending(&listed.key)
+            {
+                last_due = last_due.max(Some(entry.available_at));
+                schedule.remember(entry);
+            }
+        }
+        if let Some(next) = page.next {
+            match last_due {
+                Some(due) => {
+                    let from = schedule.unknown_from.map_or(due, |from| from.min(due));
+                    schedule.unknown_from = Some(from);
+                }
+                // Nothing on this page could be parsed: the next call continues behind it.
+                None => {
+                    schedule.after = Some(next);
+                    schedule.unknown_from = Some(self.client().now());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the ready entry of a scheduled task. Returns false if it was promoted by another process.
+    async fn promote(&self, entry: &IndexEntry, is_late: bool) -> Result<bool, EngineError> {
+        if is_late && !self.entry_exists(&Key::Later(entry.clone())).await? {
+            return Ok(false);
+        }
+        self.put_entry(&Key::Ready(entry.clone())).await?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranked(rank: u64) -> Duty {
+        Duty::of(Standing::Ranked(Rank { rank, count: 5 }))
+    }
+
+    #[test]
+    fn one_worker_promotes_at_once_and_the_others_later() {
+        assert_eq!(ranked(0), Duty::of(Standing::Alone));
+        assert_eq!(ranked(0).delay_ms, 0);
+        assert!(ranked(1).delay_ms > 0 && ranked(1).watches);
+        assert!(ranked(2).delay_ms > ranked(1).delay_ms && !ranked(2).watches);
+        assert_eq!(Duty::of(Standing::Outside), ranked(2));
     }
 }

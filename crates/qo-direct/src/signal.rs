@@ -1,23 +1,32 @@
-//! One small object that shows idle workers whether there may be new tasks.
+//! One small object that shows idle workers what may be new: [`super::signal_record`] describes its content.
 //!
-//! An idle worker polls it with a conditional GET, which costs a tenth of a LIST and is answered with 304, and sends a LIST only when
-//! it has changed. A submitter writes it at most once a second: the first submit of a burst writes it right after its ready entry,
-//! and the last one within a second, in the background. If the submitter dies before, workers list anyway at the fallback
-//! interval.
+//! An idle worker polls it with a conditional GET, which costs a tenth of a LIST and is answered with 304, and lists only what has
+//! changed. A process writes it in the background, at most once a second: after the first new entry of a burst, and within a
+//! second of the last.
+//!
+//! The signal is a hint. Nothing waits for it, no lock is held while it is sent, and no request of it is repeated at once. If a write
+//! loses against another process, the changes go into the next one, a moment later, unless a write of another process has announced the
+//! same topics in the meantime. If the process dies before, workers list anyway at the fallback interval.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use qo_core::keys::SIGNAL_KEY;
-use qo_store::StoreClient;
-use qo_store::client::Tag;
+use qo_store::client::{Object, Tag};
 use qo_store::runtime::{Runtime, RuntimeExt};
+use qo_store::{StoreClient, StoreError};
 use tokio::sync::Notify;
 
+use super::signal_record::{Changes, SignalRecord};
 use super::{DirectConfig, lock};
+
+/// How many times in a row a write may fail before its changes are dropped.
+const FAILURES_MAX: u32 = 5;
+/// The maximum number of topics whose changes a process remembers.
+const TOPICS_MAX: usize = 10_000;
 
 #[derive(Clone)]
 pub(super) struct Signal {
@@ -29,109 +38,321 @@ struct SignalShared {
     runtime: Arc<dyn Runtime>,
     poll_interval: Duration,
     touch_interval: Duration,
-    /// Counts events that may mean new tasks, from this process or others.
-    epoch: AtomicU64,
     /// Wakes waiting claims. It wakes them in the order of their arrival, so that simulated runs are reproducible.
     bumped: Notify,
-    writes: Mutex<WriteThrottle>,
-    /// When the store was last polled. It has its own lock, so that it can be read during a poll: if a claim waited for the poll to
-    /// end only to find that no poll is due, it would delay the next claim in the same way, and they would loop without a pause.
-    polled_at: Mutex<Option<Duration>>,
-    /// The tag of the last poll. Locked during a poll, so that the waiting claims of a process poll once.
-    polled_tag: tokio::sync::Mutex<Option<Tag>>,
+    state: Mutex<SignalState>,
+    /// Held by the claim that polls for all claims of the process. The others do not wait for it.
+    polling: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct WriteThrottle {
-    last_at: Option<Duration>,
-    is_scheduled: bool,
+struct SignalState {
+    /// Counts changes that this process knows of.
+    epoch: u64,
+    /// The epoch at which everything may have changed.
+    all_changed: u64,
+    /// The last change of each topic.
+    topics: BTreeMap<String, TopicChange>,
+    /// The record as it was last read or written.
+    seen: Option<(SignalRecord, Tag)>,
+    polled_at: Option<Duration>,
+    written_at: Option<Duration>,
+    /// The changes that are not announced yet.
+    unannounced: BTreeMap<String, Unannounced>,
+    is_writing: bool,
+    failures: u32,
+}
+
+/// The last change of a topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TopicChange {
+    /// The epoch of this process.
+    pub(super) epoch: u64,
+    /// How many entries were ever added to the topic, if the change is one of other processes.
+    pub(super) entries: Option<u64>,
+}
+
+/// A change that is not announced yet.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unannounced {
+    entries: u64,
+    /// Whether the claims of this process learn of it with all others, when it is announced.
+    is_shared: bool,
+    /// The topic's counter in a record that was read after the change. When it has increased, another process has announced the topic.
+    counter: Option<u64>,
+}
+
+impl SignalState {
+    fn bump(&mut self, topic: &str, entries: Option<u64>) {
+        self.epoch += 1;
+        if self.topics.len() >= TOPICS_MAX {
+            self.topics.clear();
+            self.all_changed = self.epoch;
+        }
+        let epoch = self.epoch;
+        let change = TopicChange { epoch, entries };
+        self.topics.insert(topic.to_owned(), change);
+    }
+
+    fn bump_all(&mut self) {
+        self.epoch += 1;
+        self.all_changed = self.epoch;
+    }
+
+    /// Takes over what was read.
+    fn absorb(&mut self, object: Object) -> bool {
+        let record = SignalRecord::parse(&object.body);
+        let changes = match &self.seen {
+            Some((seen, _)) => record.changes_since(seen),
+            None => Changes::All,
+        };
+        let has_changed = match changes {
+            Changes::All => {
+                self.bump_all();
+                true
+            }
+            Changes::Topics(topics) => {
+                for (topic, entries) in &topics {
+                    self.bump(topic, Some(*entries));
+                }
+                !topics.is_empty()
+            }
+        };
+        self.seen = Some((record, object.tag));
+        has_changed
+    }
 }
 
 impl Signal {
     pub(super) fn new(
-        client: StoreClient,
+        client: &StoreClient,
         runtime: Arc<dyn Runtime>,
         config: &DirectConfig,
     ) -> Self {
         Self {
             shared: Arc::new(SignalShared {
-                client,
+                client: client.trying_once(),
                 runtime,
                 poll_interval: config.signal_interval,
                 touch_interval: config.touch_interval,
-                epoch: AtomicU64::new(0),
                 bumped: Notify::new(),
-                writes: Mutex::default(),
-                polled_at: Mutex::default(),
-                polled_tag: tokio::sync::Mutex::default(),
+                state: Mutex::default(),
+                polling: tokio::sync::Mutex::default(),
             }),
         }
     }
 
-    /// A counter that increases whenever there may be new tasks.
+    /// A counter that increases with every change.
     pub(super) fn epoch(&self) -> u64 {
-        self.shared.epoch.load(Ordering::Acquire)
+        lock(&self.shared.state).epoch
     }
 
-    /// Wakes the waiting claims of this process.
-    pub(super) fn bump(&self) {
-        self.shared.epoch.fetch_add(1, Ordering::AcqRel);
-        self.shared.bumped.notify_waiters();
+    /// The last change of a topic.
+    pub(super) fn change_of(&self, topic: &str) -> TopicChange {
+        let state = lock(&self.shared.state);
+        let all = TopicChange {
+            epoch: state.all_changed,
+            entries: None,
+        };
+        let change = state.topics.get(topic).copied();
+        change
+            .filter(|change| change.epoch > all.epoch)
+            .unwrap_or(all)
     }
 
-    /// Signals all workers that there may be new tasks: immediately, or at the end of the interval if it was written recently.
-    pub(super) async fn touch(&self) {
-        self.bump();
+    /// The epoch of a topic's last change.
+    pub(super) fn epoch_of(&self, topic: &str) -> u64 {
+        self.change_of(topic).epoch
+    }
+
+    /// The epoch at which everything may have changed.
+    pub(super) fn all_changed(&self) -> u64 {
+        lock(&self.shared.state).all_changed
+    }
+
+    /// The topics that have changed after an epoch.
+    pub(super) fn changed_after(&self, epoch: u64) -> Vec<String> {
+        let state = lock(&self.shared.state);
+        let changed = state
+            .topics
+            .iter()
+            .filter(|(_, change)| change.epoch > epoch);
+        changed.map(|(topic, _)| topic.clone()).collect()
+    }
+
+    /// Records new entries of a topic: wakes the waiting claims of this process at once, and announces the change to the others in the
+    /// background.
+    pub(super) fn touch(&self, topic: &str, entries: u64) {
+        lock(&self.shared.state).bump(topic, None);
+        self.announce_later(topic, entries, false);
+    }
+
+    /// Announces new entries to all processes. This one needs no LIST to know them.
+    pub(super) fn touch_known(&self, topic: &str, entries: u64) {
+        // Waiting claims have to know about it, but not to list.
+        lock(&self.shared.state).epoch += 1;
+        self.announce_later(topic, entries, false);
+    }
+
+    /// Announces new entries to all processes, of which this one is one.
+    pub(super) fn touch_shared(&self, topic: &str, entries: u64) {
+        self.announce_later(topic, entries, true);
+    }
+
+    fn announce_later(&self, topic: &str, entries: u64, is_shared: bool) {
         let now = self.shared.runtime.monotonic();
         let wait = {
-            let mut writes = lock(&self.shared.writes);
-            let due = writes
-                .last_at
-                .map_or(now, |at| at + self.shared.touch_interval);
-            if due <= now {
-                writes.last_at = Some(now);
-                None
-            } else if writes.is_scheduled {
-                return;
-            } else {
-                writes.is_scheduled = true;
-                Some(due.saturating_sub(now))
-            }
+            let mut state = lock(&self.shared.state);
+            let unannounced = state.unannounced.entry(topic.to_owned()).or_default();
+            // A record that was read before this change says nothing about it.
+            unannounced.counter = None;
+            unannounced.entries = unannounced.entries.saturating_add(entries);
+            unannounced.is_shared |= is_shared;
+            let wait = (!state.is_writing).then(|| {
+                let due = state.written_at.map(|at| at + self.shared.touch_interval);
+                due.map_or(Duration::ZERO, |due| due.saturating_sub(now))
+            });
+            state.is_writing = true;
+            wait
         };
-        match wait {
-            None => self.write().await,
-            Some(wait) => {
-                let signal = self.clone();
-                self.shared.runtime.spawn(Box::pin(async move {
-                    signal.shared.runtime.sleep(wait).await;
-                    {
-                        let mut writes = lock(&signal.shared.writes);
-                        writes.is_scheduled = false;
-                        writes.last_at = Some(signal.shared.runtime.monotonic());
+        self.shared.bumped.notify_waiters();
+        if let Some(wait) = wait {
+            let signal = self.clone();
+            self.shared.runtime.spawn(Box::pin(async move {
+                let mut wait = wait;
+                loop {
+                    if !wait.is_zero() {
+                        signal.shared.runtime.sleep(wait).await;
                     }
-                    signal.write().await;
-                }));
+                    match signal.announce().await {
+                        Some(next) => wait = next,
+                        None => return,
+                    }
+                }
+            }));
+        }
+    }
+
+    /// Announces the changes so far, for a process that is about to end.
+    pub(super) async fn flush(&self) {
+        if !lock(&self.shared.state).unannounced.is_empty() {
+            self.announce().await;
+        }
+    }
+
+    /// Writes the changes to the store. Returns when to write again, if changes remain.
+    async fn announce(&self) -> Option<Duration> {
+        // Only these can be found announced by a record that is read from now on.
+        let topics: Vec<String> = lock(&self.shared.state)
+            .unannounced
+            .keys()
+            .cloned()
+            .collect();
+        if self.read().await.is_ok() {
+            self.drop_announced(&topics);
+        }
+        let (batch, body, tag, op) = {
+            let mut state = lock(&self.shared.state);
+            if state.unannounced.is_empty() {
+                state.is_writing = false;
+                return None;
+            }
+            let batch = std::mem::take(&mut state.unannounced);
+            let op = self.shared.runtime.new_op_id();
+            let changed: BTreeMap<_, _> = batch
+                .iter()
+                .map(|(topic, change)| (topic.clone(), change.entries))
+                .collect();
+            let (seen, tag) = match &state.seen {
+                Some((seen, tag)) => (seen.clone(), Some(tag.clone())),
+                None => (SignalRecord::default(), None),
+            };
+            state.written_at = Some(self.shared.runtime.monotonic());
+            (batch, seen.with_changes(&changed, op), tag, op)
+        };
+        let result = match serde_json::to_vec(&body) {
+            Ok(text) => {
+                let text = Bytes::from(text);
+                match &tag {
+                    Some(tag) => self.shared.client.swap(SIGNAL_KEY, text, tag, &op).await,
+                    None => self.shared.client.create(SIGNAL_KEY, text, &op).await,
+                }
+            }
+            Err(error) => Err(StoreError::Corrupt {
+                key: SIGNAL_KEY.to_owned(),
+                detail: error.to_string(),
+            }),
+        };
+        let mut state = lock(&self.shared.state);
+        let shared = batch.iter().filter(|(_, change)| change.is_shared);
+        let has_shared = shared.clone().next().is_some();
+        for (topic, _) in shared {
+            let entries = body.topics.get(topic).map(|state| state.entries);
+            state.bump(topic, entries.filter(|_| result.is_ok()));
+        }
+        match result {
+            Ok(written) => {
+                state.failures = 0;
+                // This process need not read what it has written itself.
+                let seen = state.seen.as_ref().map_or(0, |(seen, _)| seen.counter);
+                if let Some(written) = written.tag()
+                    && seen + 1 == body.counter
+                {
+                    state.seen = Some((body, written.clone()));
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "could not write the signal");
+                state.failures += 1;
+                if state.failures < FAILURES_MAX {
+                    for (topic, change) in batch {
+                        let again = state.unannounced.entry(topic).or_insert(Unannounced {
+                            entries: 0,
+                            is_shared: false,
+                            ..change
+                        });
+                        again.entries = again.entries.saturating_add(change.entries);
+                    }
+                } else {
+                    // Idle workers list later without it.
+                    state.failures = 0;
+                }
+            }
+        }
+        if has_shared {
+            self.shared.bumped.notify_waiters();
+        }
+        if state.unannounced.is_empty() {
+            state.is_writing = false;
+            return None;
+        }
+        // Processes that lost against each other do not meet again.
+        let factor = 0.5 + self.shared.runtime.random_unit();
+        Some(self.shared.touch_interval.mul_f64(factor))
+    }
+
+    /// Drops changes that another process has announced since they were made.
+    fn drop_announced(&self, topics: &[String]) {
+        let mut state = lock(&self.shared.state);
+        let Some((seen, _)) = state.seen.clone() else {
+            return;
+        };
+        for topic in topics {
+            let now = seen.counter_of(topic);
+            let Some(change) = state.unannounced.get_mut(topic) else {
+                continue;
+            };
+            match change.counter {
+                Some(before) if now > before => {
+                    state.unannounced.remove(topic);
+                }
+                Some(_) => {}
+                None => change.counter = Some(now),
             }
         }
     }
 
-    /// Performs a scheduled write now.
-    pub(super) async fn flush(&self) {
-        let is_scheduled = std::mem::take(&mut lock(&self.shared.writes).is_scheduled);
-        if is_scheduled {
-            self.write().await;
-        }
-    }
-
-    async fn write(&self) {
-        // The body only has to differ from all earlier ones.
-        let body = format!("{{\"op_id\":\"{}\"}}", self.shared.runtime.new_op_id());
-        if let Err(error) = self.shared.client.put(SIGNAL_KEY, Bytes::from(body)).await {
-            tracing::debug!(%error, "could not write the signal; idle workers list later without it");
-        }
-    }
-
-    /// Waits until the epoch differs from `epoch`, at most for `limit`.
+    /// Waits until the epoch differs from `epoch`, at most for `limit`. Polls the store when a poll is due.
     pub(super) async fn wait(&self, epoch: u64, limit: Duration) {
         let mut bumped = pin!(self.shared.bumped.notified());
         // From here on no bump is missed.
@@ -139,44 +360,75 @@ impl Signal {
         if self.epoch() != epoch {
             return;
         }
-        let now = self.shared.runtime.monotonic();
-        let polled_at = *lock(&self.shared.polled_at);
-        let next_poll = polled_at.map_or(Duration::ZERO, |at| {
-            (at + self.shared.poll_interval).saturating_sub(now)
-        });
+        let until_poll = self.until_poll().min(limit);
         tokio::select! {
             biased;
-            () = bumped => return,
-            () = self.shared.runtime.sleep(next_poll.min(limit)) => {}
+            () = bumped.as_mut() => return,
+            () = self.shared.runtime.sleep(until_poll) => {}
         }
-        if next_poll <= limit {
-            self.poll().await;
+        let poll = async {
+            match self.shared.polling.try_lock() {
+                Ok(_polling) => self.poll_if_due().await,
+                // Another claim polls, and wakes this one.
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = bumped => {}
+            () = poll => {}
+            () = self.shared.runtime.sleep(limit.saturating_sub(until_poll)) => {}
         }
     }
 
-    /// Reads the signal from the store, unless it was polled within the interval.
+    fn until_poll(&self) -> Duration {
+        let now = self.shared.runtime.monotonic();
+        let polled_at = lock(&self.shared.state).polled_at;
+        polled_at.map_or(Duration::ZERO, |at| {
+            (at + self.shared.poll_interval).saturating_sub(now)
+        })
+    }
+
+    /// Reads the signal from the store, unless it was polled within the interval or is being polled.
     pub(super) async fn poll(&self) {
-        let mut polled_tag = self.shared.polled_tag.lock().await;
-        {
-            let now = self.shared.runtime.monotonic();
-            let mut polled_at = lock(&self.shared.polled_at);
-            if polled_at.is_some_and(|at| now < at + self.shared.poll_interval) {
-                return;
-            }
-            *polled_at = Some(now);
+        if let Ok(_polling) = self.shared.polling.try_lock() {
+            self.poll_if_due().await;
         }
-        let result = match &*polled_tag {
+    }
+
+    async fn poll_if_due(&self) {
+        if !self.until_poll().is_zero() {
+            return;
+        }
+        lock(&self.shared.state).polled_at = Some(self.shared.runtime.monotonic());
+        if let Err(error) = self.read().await {
+            // Nothing was ever submitted, or the request failed: workers list at the fallback interval.
+            tracing::debug!(%error, "could not read the signal");
+        }
+    }
+
+    async fn read(&self) -> Result<(), StoreError> {
+        let tag = lock(&self.shared.state)
+            .seen
+            .as_ref()
+            .map(|(_, tag)| tag.clone());
+        let object = match &tag {
             Some(tag) => self.shared.client.get_if_changed(SIGNAL_KEY, tag).await,
             None => self.shared.client.get(SIGNAL_KEY).await.map(Some),
         };
-        match result {
-            Ok(Some(object)) => {
-                *polled_tag = Some(object.tag);
-                self.bump();
+        let has_changed = match object {
+            Ok(Some(object)) => lock(&self.shared.state).absorb(object),
+            Ok(None) => false,
+            Err(error @ StoreError::NotFound { .. }) => {
+                // Somebody deleted it: the next write creates it.
+                lock(&self.shared.state).seen = None;
+                return Err(error);
             }
-            Ok(None) => {}
-            // Nothing was ever submitted, or the request failed: workers list at the fallback interval.
-            Err(error) => tracing::debug!(%error, "could not read the signal"),
+            Err(error) => return Err(error),
+        };
+        if has_changed {
+            self.shared.bumped.notify_waiters();
         }
+        Ok(())
     }
 }

@@ -13,16 +13,13 @@ impl DirectEngine {
 
     pub(super) async fn put_worker(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
         worker_records::put(self.client(), worker).await?;
-        if !self.is_known_peer(&worker.worker_id).await {
-            // A new worker gets its share of the work immediately.
-            self.invalidate_peers().await;
-        }
+        self.add_own_worker(&worker.worker_id).await;
         Ok(())
     }
 
     pub(super) async fn remove_worker(&self, worker: &WorkerId) -> Result<(), EngineError> {
         worker_records::remove(self.client(), worker).await?;
-        self.invalidate_peers().await;
+        self.forget_worker(worker);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Serves a queue from a program of one's own.
+//! Serves a queue from your own program.
 //!
 //! ```sh
 //! cargo run -p qo-server --example serve                            # a queue in memory, http://127.0.0.1:7777/docs
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         server.url(),
         server.url()
     );
-    // A program that should stop in order gives a future here that ends when it is told to.
+    // Pass a future here that completes when the server should stop gracefully.
     server.run_until(std::future::pending()).await;
     queue.close().await;
     Ok(())

@@ -13,7 +13,7 @@ pub enum Cause {
     Snoozed,
     /// The task waited past its expiry.
     TaskExpired,
-    /// Somebody requested it: a failure, a completion or a cancellation.
+    /// A caller requested it: a failure, a completion or a cancellation.
     Requested,
 }
 

@@ -1,6 +1,6 @@
 //! The checks that need only the final tasks, their own event histories, and what clients and handlers noted.
 //!
-//! They fit runs of real processes, where no checker sees every stored version, and where nobody replays, archives or cancels tasks.
+//! They fit runs of real processes, where no checker sees every stored version, and where no task is replayed, archived or cancelled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use qo_core::{Payload, Status, Task, TaskId};
 
 use crate::promise::{Breaches, Promise};
 
-/// A task that a client asked for.
+/// A task that a client submitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
     /// The id, if the client chose it.

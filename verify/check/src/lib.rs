@@ -1,7 +1,7 @@
 //! Checks qo's promises over a recorded history.
 //!
-//! The simulator, the crash tests, the chaos runs and the tests of the command all record what callers asked for and what they were
-//! told. This crate holds one set of checks for all of them. It knows nothing of how a history came about.
+//! The simulator, the crash tests, the chaos runs and the tests of the command all record the requests and replies of their callers.
+//! This crate has one set of checks for all of them. It does not depend on how a history was recorded.
 //!
 //! - [`Recorder`]: an engine that records its calls in a [`CallLog`]. [`Call`]: one of them.
 //! - [`StoredVersion`], [`Life`]: every stored version of a task, and the changes that lead from one to the next.

@@ -1,4 +1,4 @@
-//! A million tasks that wait, and a process that is killed.
+//! A million pending tasks, and a process that is killed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,18 +15,18 @@ use qo_fixtures::Report;
 
 const PENDING: usize = 1_000_000;
 const TASKS: usize = 200_000;
-/// What the store comes to hold, and some more.
+/// More than the final size of the store.
 const STORE_GIB: usize = 10;
-/// The longest that the end of the killed one is waited for.
+/// How long to wait for the end of the killed process.
 const KILL_MAX: Duration = Duration::from_mins(1);
 
 pub(crate) async fn run(report: &mut Report) {
-    // First, because what other parts leave behind would count.
+    // First, because the memory of other parts would count.
     memory(report).await;
     rates(report).await;
 }
 
-/// What the process takes, with a store that keeps what is stored outside of it.
+/// The memory of the process, with a store outside of it.
 async fn memory(report: &mut Report) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("qo.db");
@@ -52,10 +52,10 @@ async fn memory(report: &mut Report) {
     engine.close().await;
 }
 
-/// How fast it is, on a store that is not slower for what it holds.
+/// The speed, on a store that does not slow down with its size.
 async fn rates(report: &mut Report) {
     let bottom = Arc::new(TouchedLayer::store_with_gib(STORE_GIB));
-    // What is killed takes its runtime with it, so that nothing of it takes time from its successor.
+    // A killed process takes its runtime with it, so that its successor has the machine for itself.
     let killed = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -92,7 +92,7 @@ async fn rates(report: &mut Report) {
     let requests = again.counting.counts().requests() as f64;
     report.figure("deep", "requests that took", requests, "");
     let stats = successor.stats().await.unwrap();
-    // Workers that were stopped at the end of the load have left tasks running.
+    // Workers that were stopped at the end of the load have left running tasks.
     let live: u64 = stats
         .queues
         .values()
@@ -104,7 +104,7 @@ async fn rates(report: &mut Report) {
     successor.close().await;
 }
 
-/// What the first process saw.
+/// The figures of the first process.
 struct Rates {
     empty: f64,
     submitted: f64,
@@ -112,7 +112,7 @@ struct Rates {
     deep: f64,
 }
 
-/// The life of the process that is killed at its end: nothing is closed.
+/// Runs the process that is killed at the end. Nothing is closed.
 async fn until_killed(store: Arc<dyn ObjectStore>) -> Rates {
     let rig = BenchRig::new(store, Some(LATENCY));
     let engine = rig.slate().await;
@@ -132,7 +132,7 @@ async fn until_killed(store: Arc<dyn ObjectStore>) -> Rates {
     }
 }
 
-/// Tasks a second, submit to completed.
+/// Tasks a second, from submit to completion.
 async fn rate(engine: &BrokerEngine) -> f64 {
     let started = Instant::now();
     futures_util::future::join(submit(engine, TASKS, 16), work(engine, 32, TASKS)).await;

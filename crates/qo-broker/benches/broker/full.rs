@@ -1,4 +1,4 @@
-//! As many tasks as it takes.
+//! The maximum throughput.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,7 +27,7 @@ pub(crate) async fn run(report: &mut Report) {
     )
     .await;
     let rate = TASKS as f64 / started.elapsed().as_secs_f64();
-    // Closing writes what is still in memory only; what compaction costs after that is not in here.
+    // Closing writes what is only in memory. Later compaction is not included.
     engine.close().await;
     let counts = rig.counting.counts().since(&before);
     let of = |operations: &[Operation]| {

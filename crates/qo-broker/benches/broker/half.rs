@@ -1,4 +1,4 @@
-//! Half of the load that it should bear: how long a caller waits until its change is durable.
+//! Half of the maximum load: the time until a change is durable.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ const SECONDS: u64 = 12;
 const WORKERS: usize = 32;
 
 pub(crate) async fn run(report: &mut Report) {
-    // The second is for machines that do not bear the first: what it shows is what an acknowledgement takes without a queue.
+    // The second load is for machines that are too slow for the first. It shows the time of an acknowledgement without a queue.
     at(report, "half", 200).await;
     at(report, "tenth", 40).await;
 }
 
-/// Submits so many tasks every ten milliseconds.
+/// Submits this number of tasks every ten milliseconds.
 async fn at(report: &mut Report, name: &str, batch_size: usize) {
     let rig = BenchRig::new(Arc::new(TouchedLayer::store_with_gib(3)), Some(LATENCY));
     let engine = rig.slate().await;

@@ -1,4 +1,4 @@
-//! A broker that nobody asks for anything.
+//! A broker without requests.
 
 use std::sync::Arc;
 use std::time::Duration;

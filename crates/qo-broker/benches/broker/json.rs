@@ -1,7 +1,7 @@
-//! The JSON object under the load that jqueue is given in the same run: 100 callers at depth 1,000, and then deeper.
+//! The JSON object under the same load as jqueue in the same run: 100 callers at depth 1,000, and then deeper.
 //!
-//! Each caller submits, claims and completes, again and again. jqueue does the same through its `BrokerQueue` on its own file
-//! store. The machine may be busy with other things, which both then suffer from; CPU time tells what is their own.
+//! Each caller submits, claims and completes repeatedly. jqueue does the same through its `BrokerQueue` on its own file store. Other work
+//! on the machine slows both down; the CPU time shows the cost of each.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ const CALLERS: usize = 100;
 const DEPTH: usize = 1_000;
 const SECONDS: u64 = 10;
 const INPUT_BYTES: usize = 64;
-/// About what a task takes in the object, with such an input.
+/// The approximate size of a task in the object, with such an input.
 const TASK_BYTES: usize = 650;
 
-/// What a load came to.
+/// The figures of a load.
 struct Run {
     operations: f64,
     seconds: f64,
@@ -57,7 +57,7 @@ pub(crate) async fn run(report: &mut Report) {
     report.figure("json", "times less CPU than jqueue", costs, "");
 }
 
-/// The same with larger objects: what decides how large one should become.
+/// The same with larger objects, to choose the maximum size.
 pub(crate) async fn sizes(report: &mut Report) {
     for mib in [1, 4, 16] {
         let depth = mib * 1024 * 1024 / TASK_BYTES;
@@ -130,7 +130,7 @@ async fn load(depth: usize, object_max_bytes: u64) -> Run {
     }
 }
 
-/// The same load on jqueue, in a process of its own.
+/// The same load on jqueue, in a separate process.
 fn jqueue() -> Run {
     let folder = tempfile::tempdir().unwrap();
     let python = qo_testkit::jqueue_python().unwrap();

@@ -19,7 +19,6 @@ use qo_engine::EngineError;
 use slatedb::{Db, KeyValue, WriteBatch};
 use tokio::sync::watch;
 
-use super::clock::stamp;
 use super::error::from_slate;
 use super::keys::{self, PAYLOADS};
 use crate::payload_removal::{CONCURRENCY, Removal};
@@ -104,7 +103,7 @@ async fn clean_up(db: &Db, engine: &BrokerEngine) -> Result<(), EngineError> {
                 Err(error) => failure = Some(error),
             }
         }
-        stamp(&mut batch);
+        super::clock::stamp(&mut batch);
         db.write(batch).await.map_err(|error| from_slate(&error))?;
         if let Some(error) = failure {
             return Err(error);

@@ -31,7 +31,7 @@ impl Steps {
     }
 }
 
-/// What must be the same: everything but times, operations and leases.
+/// Everything that must be equal: all fields but times, operations and leases.
 fn essence(task: &Task) -> String {
     let events: Vec<_> = task
         .events
@@ -52,14 +52,14 @@ fn essence(task: &Task) -> String {
     )
 }
 
-/// Takes the same steps in any engine, and says what came of each and what is there at the end.
+/// Takes the same steps in any engine. Returns the result of each step and the final tasks.
 async fn play(engine: &dyn Engine, runtime: &dyn Runtime, seed: u64) -> Vec<String> {
     let mut steps = Steps(seed);
     let mut log = Vec::new();
     let mut ids: Vec<TaskId> = Vec::new();
     let mut leases: Vec<LeaseId> = Vec::new();
     for n in 0..TASKS {
-        // A type of its own lets each task be claimed by name.
+        // Each task has its own type, so that a claim selects it.
         let mut request = SubmitRequest {
             max_retries: 2,
             ..job(&format!("type-{n}"))
@@ -109,12 +109,12 @@ async fn play(engine: &dyn Engine, runtime: &dyn Runtime, seed: u64) -> Vec<Stri
         log.push(match result {
             Ok(task) => essence(&task),
             Err(error) => {
-                // A lease is named in its refusal, and is another one in every engine.
+                // An error contains the lease id, which differs between engines.
                 let text = error.to_string();
                 text.replace(&lease.to_string(), "L")
             }
         });
-        // What falls due in the same millisecond would be due at different moments.
+        // Tasks that become due in the same millisecond would be claimed in an undefined order.
         runtime.sleep(std::time::Duration::from_millis(2)).await;
     }
     for id in ids {

@@ -29,7 +29,7 @@ async fn a_cancelled_call_leaves_nothing_half_done() {
                 ..job("a")
             };
             let patience = Duration::from_micros(n * 500);
-            // Some give up before they are heard, some while the write is under way, and some are answered.
+            // Some callers give up before their request is read, some during the write, and some get their reply.
             let _ = tokio::time::timeout(patience, engine.submit(request)).await;
         }
         engine.maintain().await.unwrap();
@@ -55,18 +55,18 @@ async fn tasks_of_a_cancelled_claim_go_to_the_next_claim() {
         let delay = Delay::Fixed(Duration::from_millis(60));
         let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
         let engine = journal.open(Arc::new(slow), &runtime).await.unwrap();
-        // One that gives up while it waits for work.
+        // A caller that gives up while it waits for work.
         let idle = claim_request("a", 1, 60_000);
         let gone = tokio::time::timeout(Duration::from_millis(200), engine.claim(&idle)).await;
         assert!(gone.is_err());
         let task = engine.submit(job("a")).await.unwrap().task;
-        // One that gives up while its claim is being written, at several moments.
+        // A caller that gives up at several moments while its claim is written.
         for wait_ms in [5, 30, 50] {
             let hasty = claim_request("a", 1, 0);
             let claim = engine.claim(&hasty);
             let _ = tokio::time::timeout(Duration::from_millis(wait_ms), claim).await;
         }
-        // Leases here last for ten minutes: whoever gets the task in time got it because it was given back.
+        // Leases last ten minutes here, so a task that is claimed in time was released before.
         let claimed = tokio::time::timeout(WAIT_MAX, claim_one(&engine, "a")).await;
         let (claimed, lease) = claimed.expect("the task came back");
         assert_eq!(claimed.id, task.id, "{journal:?}");
@@ -98,7 +98,7 @@ async fn concurrent_calls_share_a_write() {
         let engine = engine.clone();
         callers.spawn(async move {
             let request = SubmitRequest {
-                // One in ten is refused, alone.
+                // One in ten is rejected on its own.
                 priority: if n % 10 == 0 { 10 } else { 5 },
                 ..job("a")
             };
@@ -112,7 +112,7 @@ async fn concurrent_calls_share_a_write() {
     assert!(wrote <= 20, "200 callers took {wrote} writes");
     assert_eq!(all_tasks(&engine).await.len(), 181);
 
-    // Alone, an operation is one write; what finds nothing is none.
+    // A single operation is one write. An operation that changes nothing is none.
     let before = writes();
     engine.submit(job("b")).await.unwrap();
     assert_eq!(writes() - before, 1);
@@ -137,7 +137,7 @@ async fn leases_expire_without_any_call() {
             ..claim_request("a", 1, 1_000)
         };
         assert_eq!(engine.claim(&doomed).await.unwrap().len(), 1);
-        // A claim that was waiting before the lease ran out is served when it does.
+        // A claim that waits before the lease expires is served when it does.
         let (again, _) = tokio::time::timeout(WAIT_MAX, claim_one(&engine, "a"))
             .await
             .expect("the lease has run out");
@@ -175,7 +175,7 @@ async fn tasks_that_must_be_read_first_share_a_write() {
         let commits = Arc::new(Commits::default());
         let watcher: Weak<Commits> = Arc::downgrade(&commits);
         assert!(engine.watch(watcher));
-        // An id that the caller chose may be that of a task which has ended.
+        // A chosen id may be that of a finished task.
         let requests = (0..TASKS).map(|_| SubmitRequest {
             id: Some(runtime.new_task_id()),
             ..job("a")

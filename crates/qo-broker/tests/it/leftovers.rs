@@ -229,7 +229,7 @@ async fn payloads_are_deleted_with_the_tasks_that_the_database_drops() {
     .unwrap();
     let done = run(&engine, "x").await;
     assert_eq!(payloads(store.as_ref(), &done).await, 2);
-    // One that is started over before its time is over lives on, and with it its input.
+    // A task that is replayed before its retention ends keeps its input.
     let replayed = run(&engine, "y").await;
     let replayed = engine.replay(replayed.id).await.unwrap();
     let deadline = runtime.monotonic() + WAIT_MAX;

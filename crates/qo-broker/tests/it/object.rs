@@ -125,7 +125,7 @@ async fn finished_tasks_are_kept_up_to_an_age_and_a_number() {
         queue.submit(request).await.unwrap();
         let (task, lease) = claim_one(&queue, "a").await;
         ended.push(queue.complete(task.id, lease, None).await.unwrap());
-        // Times are told in milliseconds, and the order of those that end within one is anybody's.
+        // Times have millisecond precision, so the order within a millisecond is undefined.
         runtime.sleep(Duration::from_millis(3)).await;
     }
     let kept: Vec<_> = all_tasks(&queue).await.iter().map(|task| task.id).collect();
@@ -134,7 +134,7 @@ async fn finished_tasks_are_kept_up_to_an_age_and_a_number() {
         ended[3..].iter().all(|task| kept.contains(&task.id)),
         "the newest are kept"
     );
-    // The payload beside the object goes with its task.
+    // The separate payload is deleted with its task.
     let deadline = runtime.monotonic() + super::engines::WAIT_MAX;
     while queue.input(&ended[0]).await.is_ok() {
         assert!(runtime.monotonic() < deadline);

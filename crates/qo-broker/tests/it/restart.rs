@@ -64,7 +64,7 @@ async fn furnish(engine: &dyn Engine) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_new_process_reads_everything() {
     for journal in Journal::BOTH {
-        // Once after a clean end, and once after none.
+        // Once after a clean stop, and once after a crash.
         for closes in [true, false] {
             let runtime = TokioRuntime::shared();
             let store = memory();
@@ -82,13 +82,13 @@ async fn a_new_process_reads_everything() {
             assert_eq!(all_tasks(&second).await, before, "{journal:?}");
             let mut again = second.stats().await.unwrap();
             for (name, queue) in &mut again.queues {
-                // What was due has been due all the time.
+                // Due tasks are still due.
                 queue.oldest_due = stats.queues[name].oldest_due;
             }
             assert_eq!(again, stats, "{journal:?}");
             assert!(stats.queues[&"resting".parse().unwrap()].paused);
 
-            // Keys still stand for their tasks, live or not, and a purged one's for none.
+            // Keys still identify their tasks, live or finished. The key of a purged task is free.
             for name in ["completed", "archived", "replayed", "purged"] {
                 let request = SubmitRequest {
                     idempotency: Some(IdempotencyRequest {
@@ -101,7 +101,7 @@ async fn a_new_process_reads_everything() {
                 let submitted = second.submit(request).await.unwrap();
                 assert_eq!(submitted.duplicate, name != "purged", "{journal:?} {name}");
             }
-            // What had ended can start over.
+            // A finished task can be replayed.
             let ended = before
                 .iter()
                 .find(|task| task.status == Status::Completed)

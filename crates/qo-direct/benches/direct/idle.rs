@@ -1,4 +1,4 @@
-//! A worker that has nothing to do, and how soon it notices that it has.
+//! An idle worker, and how soon it notices a task.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ pub(crate) async fn run(report: &mut Report) {
     worker.heartbeat(&info).await.unwrap();
     let mut claim = ClaimRequest::new(name, vec!["noop".parse().unwrap()]);
     claim.wait_ms = 5_000;
-    // The maintenance runs beside the worker, as it does by default. The first look around is not idling.
+    // The maintenance runs beside the worker, as by default. Its first complete pass does not count.
     let maintenance = Maintenance::spawn(worker.clone(), MaintenanceConfig::default());
     worker.claim(&claim).await.unwrap();
 

@@ -29,7 +29,7 @@ pub(crate) struct Load {
     pub(crate) workers: usize,
     pub(crate) slots: usize,
     pub(crate) latency: Option<Duration>,
-    /// How many finished tasks are in the bucket before.
+    /// The number of finished tasks in the bucket at the start.
     pub(crate) finished: usize,
     pub(crate) backing: Backing,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Figures {
     pub(crate) gets: f64,
     pub(crate) lists: f64,
     pub(crate) deletes: f64,
-    /// Claims that lost a race, as a part of all claims.
+    /// The share of claims that lost a race.
     pub(crate) lost: f64,
     pub(crate) dollars_per_million: f64,
     /// Tasks a second, from the first claim to the last completion.
@@ -82,7 +82,7 @@ impl Load {
             }
         };
         if self.finished > 0 {
-            // Made at full speed below the latency: what is there before is not what is measured.
+            // Created without latency, because the preparation is not measured.
             let maker = engine(Arc::clone(&bottom), &runtime, DirectConfig::local());
             submit(&maker, self.finished).await;
             work(std::slice::from_ref(&maker), 256, self.finished).await;
@@ -181,7 +181,7 @@ async fn work(engines: &[DirectEngine], slots: usize, count: usize) {
             }));
         }
     }
-    // The last slots wait for work that never comes; the clock stops with the last completion.
+    // The last slots wait for work in vain. The measurement ends with the last completion.
     while done.load(Ordering::Relaxed) < count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

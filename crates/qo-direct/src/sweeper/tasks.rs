@@ -166,7 +166,7 @@ impl DirectEngine {
     }
 
     /// Whether an index entry exists.
-    async fn entry_exists(&self, key: &Key) -> Result<bool, EngineError> {
+    pub(in super::super) async fn entry_exists(&self, key: &Key) -> Result<bool, EngineError> {
         match self.client().get(&key.to_string()).await {
             Ok(_) => Ok(true),
             Err(StoreError::NotFound { .. }) => Ok(false),

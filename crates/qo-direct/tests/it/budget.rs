@@ -57,7 +57,7 @@ async fn a_task_costs_five_puts_and_one_get() {
     assert_eq!(of("tasks", Operation::Swap), 2 * TASKS, "{counts}");
     assert_eq!(of("ready", Operation::Put), TASKS, "{counts}");
     assert_eq!(of("leases", Operation::Put), TASKS, "{counts}");
-    // A list that was asked for before a batch of deletions may show their entries once more: each costs a read.
+    // A list that was requested before a batch of deletions may still contain their entries, and each costs a read.
     let twice = TASKS / 2;
     let ready = counts.of("ready", Operation::Delete).keys;
     assert!((TASKS..=TASKS + twice).contains(&ready), "{counts}");
@@ -66,7 +66,7 @@ async fn a_task_costs_five_puts_and_one_get() {
         TASKS,
         "{counts}"
     );
-    // What is not counted per task: a page of work, the signal, the workers.
+    // Requests that are not counted per task: a page of work, the signal, the workers.
     let rest = counts.total(Operation::Put).requests - 2 * TASKS;
     assert!(rest <= TASKS / 20, "{counts}");
     assert!(of("tasks", Operation::Get) <= TASKS + twice, "{counts}");

@@ -49,7 +49,7 @@ async fn everything_in_the_bucket(client: &StoreClient) -> Vec<String> {
     page.entries.into_iter().map(|entry| entry.key).collect()
 }
 
-/// Looks over a queue with one task of each sort and one worker, and sees that it is left as it was.
+/// Examines a queue with one task of each status and one worker, and checks that nothing was changed.
 async fn a_queue_in_use_is_found_healthy(opened: OpenStore) {
     let engine = opened.engine_in(IndexMode::IndexOnly);
     let work = || SubmitRequest::new("work".parse().unwrap(), Json::null());
@@ -67,7 +67,7 @@ async fn a_queue_in_use_is_found_healthy(opened: OpenStore) {
     later.available = When::InMillis(3_600_000);
     engine.submit(later).await.unwrap();
     engine.close().await;
-    // The entry of the task that was claimed goes in the background.
+    // The entry of the claimed task is deleted in the background.
     while opened
         .client
         .page("ready", None, 10)

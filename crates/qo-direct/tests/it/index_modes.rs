@@ -48,7 +48,7 @@ async fn submit(engine: &DirectEngine, count: usize) -> BTreeSet<TaskId> {
     tasks.collect()
 }
 
-/// Takes every index entry away, as if each submitter had died before it wrote one.
+/// Deletes every index entry, as if each submitter had died before it wrote one.
 async fn forget_index(client: &StoreClient) {
     for prefix in ["ready", "later"] {
         let page = client.page(prefix, None, 1_000).await.unwrap();
@@ -57,7 +57,7 @@ async fn forget_index(client: &StoreClient) {
     }
 }
 
-/// `count` tasks that are done with.
+/// Submits and completes `count` tasks.
 async fn finish(engine: &DirectEngine, count: usize) {
     submit(engine, count).await;
     let mut done = 0;
@@ -95,7 +95,7 @@ async fn a_task_without_an_entry_is_found(opened: OpenStore) {
             (id, Status::Running),
             "{mode:?}"
         );
-        // It is held like any other.
+        // It has a lease like any other task.
         let lease = claimed[0].lease_id.unwrap();
         let done = engine.complete(id, lease, None).await.unwrap();
         assert_eq!(done.status, Status::Completed);
@@ -176,7 +176,7 @@ async fn a_waiting_claim_scans_everything_once_and_then_rests() {
     let rested = counting.counts().since(&spent);
     assert_eq!(rested.requests(), 0, "{rested}");
 
-    // Something new ends the rest.
+    // A submit ends the rest.
     let ids = submit(&engine, 1).await;
     forget_index(&opened.client).await;
     let claimed = engine.claim(&claim_request(1, 20_000)).await.unwrap();
@@ -198,7 +198,7 @@ async fn one_page_serves_many_claims() {
         assert!(ids.remove(&claimed[0].id));
     }
     let spent = counting.counts().since(&before);
-    // A machine that is busy for longer than a page is fresh makes the claims read again.
+    // On a busy machine a page may become stale, so that the claims list again.
     assert!(requests(&spent, "tasks", Operation::Get) <= 80, "{spent}");
     assert_eq!(requests(&spent, "tasks", Operation::Swap), 40, "{spent}");
     assert!(requests(&spent, "tasks", Operation::List) <= 2, "{spent}");
@@ -288,7 +288,7 @@ async fn hybrid_mode_scans_tasks_rarely_and_only_if_the_index_is_empty() {
     assert_eq!(requests(&spent, "tasks", Operation::List), 0, "{spent}");
     assert_eq!(requests(&spent, "tasks", Operation::Get), 30, "{spent}");
 
-    // The first time that there is nothing, one page is read, and then none for ten minutes.
+    // When the index is empty for the first time, one page of tasks is read, and then none for ten minutes.
     let before = counting.counts();
     for _ in 0..5 {
         assert_eq!(engine.claim(&claim_request(1, 0)).await.unwrap(), []);
@@ -311,7 +311,7 @@ async fn workers_that_scan_share_the_work_and_no_task_is_claimed_twice() {
         let engine = opened.engine(config(IndexMode::LogScan, 10));
         workers.spawn(async move {
             let mut mine = Vec::new();
-            // All the way round is twelve pages; a claim that waits goes on until it has something.
+            // A complete scan is twelve pages. A waiting claim continues until it has a task.
             loop {
                 let claimed = engine.claim(&claim_request(3, 2_000)).await.unwrap();
                 if claimed.is_empty() {
@@ -350,7 +350,7 @@ async fn a_claim_for_shards_reads_no_task_of_others() {
         assert_eq!(claimed, expected, "{mode:?}");
         let reads = counting.counts().since(&before).of("tasks", Operation::Get);
         assert_eq!(reads.requests, expected.len() as u64, "{mode:?}");
-        // Who asks for all gets the rest, whatever the other claim has seen.
+        // A claim for all shards gets the remaining tasks.
         let rest = engine.claim(&claim_request(64, 0)).await.unwrap();
         assert_eq!(rest.len(), ids.len() - expected.len(), "{mode:?}");
     }
@@ -377,7 +377,7 @@ async fn workers_of_different_shards_complete_all_tasks() {
             shards: shards.clone(),
             ..claim_request(64, 0)
         };
-        // At once, without waiting until the other one has left something lying for too long.
+        // It claims them at once, without waiting for the other worker.
         let claimed = engine.claim(&asked).await.unwrap();
         let own = ids.iter().filter(|id| shards.contains(&id.shard()));
         assert_eq!(claimed.len(), own.count(), "{name}");

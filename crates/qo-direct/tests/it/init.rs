@@ -291,11 +291,11 @@ async fn tasks_that_refuse_every_change_are_named() {
     assert!(error.contains(&stranded.to_string()), "{error}");
     assert!(error.contains("refuses every change"), "{error}");
 
-    let options = DoctorOptions {
-        probe: options().probe,
-        overdue_after: Duration::ZERO,
-        ..DoctorOptions::default()
-    };
+    let mut options = DoctorOptions::default();
+    options.probe.budget = Duration::from_secs(4);
+    options.probe.writers_max = 4;
+    options.probe.rounds_max = 1;
+    options.overdue_after = Duration::ZERO;
     let runtime = opened.runtime.as_ref();
     let report = doctor(&opened.store, &opened.client, runtime, &options).await;
     let swaps = report.check("swaps").unwrap();

@@ -107,10 +107,8 @@ async fn records_of_a_later_version_are_left_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_full_page_of_records_of_a_later_version_hides_no_other_task() {
     let bucket = Bucket::new();
-    let config = DirectConfig {
-        ready_page_size: 5,
-        ..DirectConfig::default()
-    };
+    let mut config = DirectConfig::default();
+    config.ready_page_size = 5;
     let client = bucket.client_on(bucket.counted());
     let engine = DirectEngine::new(client, None, bucket.runtime.clone(), config);
     for _ in 0..12 {

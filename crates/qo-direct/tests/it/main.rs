@@ -12,6 +12,7 @@ mod budget;
 mod conformance;
 mod crash;
 mod doctor;
+mod fleet;
 mod index_modes;
 mod init;
 mod later_versions;

@@ -30,7 +30,7 @@ async fn submit_many(engine: &DirectEngine, count: usize) -> Vec<Task> {
         .collect()
 }
 
-/// Claims one task, which must be there.
+/// Claims one task, which must exist.
 pub(crate) async fn claim(engine: &DirectEngine) -> Task {
     let mut claimed = engine.claim(&claim_request("w")).await.unwrap();
     assert_eq!(claimed.len(), 1);
@@ -47,7 +47,7 @@ pub(crate) async fn claim_all(engine: &DirectEngine) -> Vec<Task> {
             return all;
         }
         all.extend(claimed);
-        // A page that is all on its way out hides what is behind it until it has gone.
+        // A page of entries that are being deleted hides later entries until the deletions are complete.
         engine.close().await;
     }
 }

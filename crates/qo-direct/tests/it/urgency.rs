@@ -30,7 +30,7 @@ async fn an_urgent_task_does_not_wait_behind_a_cached_page() {
         ..job()
     };
     let urgent = submitter.submit(urgent).await.unwrap().task;
-    // The worker is busy for a while with what it has.
+    // The worker is busy with its tasks for a while.
     bucket.runtime.sleep(Duration::from_secs(10)).await;
     assert_eq!(worker.claim(&claim_request).await.unwrap()[0].id, urgent.id);
 }

@@ -19,7 +19,7 @@ use qo_store::wrap::{Delay, LatencyStore};
 
 const WORLDS: u64 = 500;
 
-/// Submits to a waiting claim of the same process, and expects it to be handed out within seconds.
+/// Submits to a waiting claim of the same process, which must get the task within seconds.
 async fn notices_a_submit(seed: u64, available: When) {
     let runtime = TokioRuntime::shared();
     // A long tail lets slow requests be overtaken by several quick ones.
@@ -35,7 +35,7 @@ async fn notices_a_submit(seed: u64, available: When) {
         Arc::clone(&runtime),
         ClientConfig::default(),
     );
-    // Nothing but the submit itself tells the claim.
+    // Only the submit itself wakes the claim.
     let mut config = DirectConfig::default();
     config.signal_interval = Duration::from_mins(10);
     config.fallback_interval = Duration::from_mins(10);

@@ -1,4 +1,4 @@
-//! The process that asks: it submits, claims and completes in batches through the remote engine.
+//! The client process: it submits, claims and completes in batches through the remote engine.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -19,11 +19,11 @@ const WARM_UP: usize = 20_000;
 const TASKS: usize = 150_000;
 const SUBMITTERS: usize = 8;
 const WORKERS: usize = 16;
-/// How many tasks one submit brings, and one claim takes.
+/// The number of tasks in one submit and in one claim.
 const AT_ONCE: usize = 500;
 const INPUT_BYTES: usize = 1_024;
 
-/// The server, as a process of its own.
+/// The server process.
 struct Other {
     process: Child,
     url: String,
@@ -128,20 +128,20 @@ async fn work(engine: &RemoteEngine, count: usize) {
             }
         });
     }
-    // The last workers wait for work that never comes; the clock stops with the last completion.
+    // The last workers wait for work in vain. The measurement ends with the last completion.
     while done.load(Ordering::Relaxed) < count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     workers.abort_all();
 }
 
-/// How much CPU time a process has taken.
+/// The CPU time of a process.
 fn cpu_seconds(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name of the program is in parentheses and may hold spaces.
+    // The name of the program is in parentheses and may contain spaces.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = after_name.split_whitespace().skip(11).take(2);
     let ticks: f64 = ticks.filter_map(|tick| tick.parse::<f64>().ok()).sum();
-    // Linux tells it in hundredths, whatever the machine.
+    // Linux reports it in hundredths of a second on every machine.
     ticks / 100.0
 }

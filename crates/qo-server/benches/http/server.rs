@@ -1,4 +1,4 @@
-//! The process that serves: a broker on a store that is as far away as S3.
+//! The server process: a broker on a store with the latency of S3.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use qo_store::wrap::{Delay, LatencyStore};
 
 const LATENCY: Duration = Duration::from_millis(30);
 
-/// Serves until nobody holds the other end of its input any more.
+/// Serves until the other end of its standard input is closed.
 pub(crate) async fn serve() {
     let runtime = TokioRuntime::shared();
     let store = LatencyStore::new(

@@ -147,6 +147,9 @@ pub struct Object {
 /// After this many consecutive short bodies, the object counts as damaged.
 const TORN_READS_MAX: u32 = 3;
 
+/// How long [`StoreClient::trying_once`] waits for a response.
+const HINT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// A store client. Clones share all state.
 #[derive(Debug, Clone)]
 pub struct StoreClient {
@@ -178,6 +181,21 @@ impl StoreClient {
                 config,
             }),
         }
+    }
+
+    /// A client of the same store for hints: it sends each request once and does not wait long for the response.
+    #[must_use]
+    pub fn trying_once(&self) -> Self {
+        let mut config = self.shared.config.clone();
+        config.retry.attempts_max = 1;
+        config.retry.request_timeout = config.retry.request_timeout.min(HINT_TIMEOUT);
+        config.retry.settle = config.retry.settle.min(HINT_TIMEOUT);
+        Self::new(
+            Arc::clone(&self.shared.objects),
+            Arc::clone(&self.shared.clock),
+            Arc::clone(&self.shared.runtime),
+            config,
+        )
     }
 
     /// A client of the same store that waits at most `timeout` for each response, for callers that need an answer soon.

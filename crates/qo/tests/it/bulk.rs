@@ -42,7 +42,7 @@ async fn scenario(test_queue: TestQueue) {
     assert_eq!(again.clone().matched, 0);
     assert_eq!(again.some(), Err(Error::NothingMatched));
 
-    // Archived ones are not replayed, and cancelled ones only if they are meant.
+    // Archived tasks are not replayed, and cancelled ones only if the filter names them.
     let report = queue.archive_all(tagged("red"), |_| {}).await;
     assert_eq!(report.done, 40);
     let everything = TaskFilter::default();
@@ -57,7 +57,7 @@ async fn scenario(test_queue: TestQueue) {
     let report = queue.replay_all(cancelled, |_| {}).await;
     assert_eq!(report.done, 40);
 
-    // What cannot be done is reported, task by task.
+    // Failures are reported for each task.
     let pending = TaskFilter {
         statuses: vec![Status::Pending],
         ..tagged("blue")
@@ -67,7 +67,7 @@ async fn scenario(test_queue: TestQueue) {
     assert_eq!(report.failed.len(), 5);
     assert_eq!(report.stopped, None);
 
-    // Retention: old ends go, young ones and live tasks stay.
+    // Retention: old finished tasks are purged, new ones and live tasks stay.
     let claim_request = ClaimRequest {
         max: 3,
         ..crate::test_queue::claim_request("worker-1", "job")

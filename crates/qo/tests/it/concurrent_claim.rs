@@ -1,4 +1,4 @@
-//! Many workers of several processes claim at once; each task is handed out once.
+//! Many workers of several processes claim at once. Each task is claimed once.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! From a URL to a queue: the check, the probe and its memory, and what is refused.
+//! Opening a queue by its URL: the check, the probe and its stored report, and errors.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use qo_store::runtime::TokioRuntime;
 
 use crate::test_queue::TestQueue;
 
-/// The first connection probes the store, and later ones rely on that.
+/// The first connection probes the store, and later ones use the stored report.
 async fn is_probed_once(test_queue: TestQueue) {
     let connection = || test_queue.connection().probe_budget(Duration::from_secs(3));
     let first = connection().open().await.unwrap();

@@ -1,4 +1,4 @@
-//! A worker that is told to stop finishes what it can, gives the rest back, and nothing is lost.
+//! A stopping worker finishes what it can and releases the rest. Nothing is lost.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ async fn scenario(test_queue: TestQueue) {
         submitted.insert(result.unwrap().task.id);
     }
 
-    // The first worker takes most of them, finishes two, and is told to stop.
+    // The first worker claims most of them, finishes two, and stops.
     let first = test_queue.connect().await;
     let info = WorkerInfo::new("first".parse().unwrap(), first.now());
     first.heartbeat(&info).await.unwrap();
@@ -48,7 +48,7 @@ async fn scenario(test_queue: TestQueue) {
     assert_eq!(client.workers().await.unwrap(), []);
     drop(first);
 
-    // The second worker does the rest without waiting for any lease to run out.
+    // The second worker does the rest without waiting for a lease to expire.
     let second = test_queue.connect().await;
     let mut done = BTreeSet::new();
     while done.len() < TASKS - 2 {

@@ -1,4 +1,4 @@
-//! What has come to its end leaves nothing in the indexes, and an entry that is no longer true is removed by whoever finds it.
+//! Finished tasks leave nothing in the indexes, and stale entries are removed when they are found.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn scenario(test_queue: TestQueue) {
         };
         task.submit().await.unwrap().task
     };
-    // One of each way that a task can go.
+    // One task for each outcome.
     submit(None).await;
     let (task, lease) = claim_one(&queue, "worker-1", "job").await;
     assert_eq!(keys(&queue, &["leases"]).await.len(), 1);
@@ -64,7 +64,7 @@ async fn scenario(test_queue: TestQueue) {
     queue.close().await;
     assert_eq!(keys(&queue, &INDEXES).await, Vec::<String>::new());
 
-    // Somebody died after a task was completed and before its old entry was deleted.
+    // A process died after it completed a task and before it deleted the old entry.
     let stale = Key::Ready(IndexEntry::of(&task)).to_string();
     let client = queue.direct_engine().unwrap().client();
     client.put(&stale, bytes::Bytes::new()).await.unwrap();

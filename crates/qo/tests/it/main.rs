@@ -1,4 +1,4 @@
-//! The tests of qo's public library, in one binary: the integration tests that the plan names, each on every kind of store.
+//! Integration tests of the library, in one binary. Most scenarios run on every kind of store.
 
 #![allow(
     clippy::unwrap_used,

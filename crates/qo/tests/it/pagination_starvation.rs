@@ -1,4 +1,4 @@
-//! Tasks that nobody here takes never hide the others, and a backlog deeper than a page is worked off to its end.
+//! Tasks of other types never hide a worker's own, and a backlog of many pages is worked off completely.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const PAGE: usize = 10;
 
 async fn scenario(mut test_queue: TestQueue) {
     let foreign: u64 = if test_queue.is_remote() { 300 } else { 5_000 };
-    // A page is much smaller than what is put in front.
+    // A page is much smaller than the number of foreign tasks.
     let mut config = if test_queue.is_remote() {
         DirectConfig::default()
     } else {
@@ -47,7 +47,7 @@ async fn scenario(mut test_queue: TestQueue) {
     assert_eq!(claimed[0].id, wanted.id);
     assert!(took < Duration::from_secs(20), "it took {took:?}");
 
-    // Five pages of the same type, taken in bites that do not fit.
+    // Five pages of the same type, claimed in batches that do not divide a page.
     let requests = (0..5 * PAGE)
         .map(|n| client.task("deep", &n).unwrap().build().unwrap())
         .collect();

@@ -1,4 +1,4 @@
-//! A task that fails again and again is retried with growing waits, and then given up.
+//! A task that keeps failing is retried with growing delays, and then fails permanently.
 
 use std::time::Duration;
 

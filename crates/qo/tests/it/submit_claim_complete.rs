@@ -1,4 +1,4 @@
-//! The life of a task that goes well, seen by three processes.
+//! A successful task, seen by three processes.
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) struct TestQueue {
     address: TestStore,
-    /// The settings of the engine; those that `connect` chooses if there are none.
+    /// The engine's settings; `None` means the defaults of `connect`.
     pub(crate) config: Option<DirectConfig>,
 }
 
@@ -38,7 +38,7 @@ impl TestQueue {
         Self::new(TestStore::seaweedfs_versioned("qo").with_engine("objects"))
     }
 
-    /// Whether requests go through a network, so that fewer must do.
+    /// Whether requests go through a network, so that a test should make fewer.
     pub(crate) fn is_remote(&self) -> bool {
         self.address.is_remote()
     }
@@ -54,7 +54,7 @@ impl TestQueue {
         }
     }
 
-    /// A new process. Another test probes the store.
+    /// Connects a new process. Another test covers the probe.
     pub(crate) async fn connect(&self) -> Queue {
         self.connection().skip_probe().open().await.unwrap()
     }

@@ -1,4 +1,4 @@
-//! A worker dies in the middle of a task; the monitor finds out, and another worker does it.
+//! A worker dies during an attempt. The monitor expires the lease, and another worker runs the task.
 
 use qo::{ClaimRequest, ErrorKind, Failure, FailureKind, Queue, RetryPolicy, Status, Task, TaskId};
 
@@ -6,7 +6,7 @@ use qo_fixtures::until;
 
 use crate::test_queue::{TestQueue, claim_one, claim_request};
 
-/// Claims with a lease that nobody renews.
+/// Claims with a lease that is never renewed.
 async fn claim_and_die(test_queue: &TestQueue) -> Task {
     let claim_request = ClaimRequest {
         lease_ms: Some(100),
@@ -21,7 +21,7 @@ async fn claim_and_die(test_queue: &TestQueue) -> Task {
     claimed.pop().unwrap()
 }
 
-/// Has the monitor look until the attempt has been ended.
+/// Runs the monitor until the attempt has ended.
 async fn recovered(monitor: &Queue, id: TaskId) -> Task {
     until("the monitor ends the attempt", async || {
         let engine = monitor.direct_engine().unwrap();
@@ -59,7 +59,7 @@ async fn scenario(test_queue: TestQueue) {
     let (task, lease) = claim_one(&queue, "alive", "long").await;
     assert_eq!((task.id, task.attempt), (id, 2));
 
-    // The dead worker was not dead, but slow. Nothing that it does has an effect.
+    // The worker was slow, not dead. Its operations have no effect.
     let zombie = test_queue.connect().await;
     let lost = dead.lease_id.unwrap();
     let failure = Failure {
@@ -77,7 +77,7 @@ async fn scenario(test_queue: TestQueue) {
     assert_eq!(queue.get(id).await.unwrap(), task);
     queue.complete(id, lease, None).await.unwrap();
 
-    // A task whose workers die more often than it may be retried is given up.
+    // A task whose workers die more often than it has retries fails.
     let poison = submit(&queue, 0).await;
     assert_eq!(claim_and_die(&test_queue).await.id, poison);
     let ended = recovered(&monitor, poison).await;

@@ -1,4 +1,4 @@
-//! Every stored version of a task with what changed, where the store keeps versions; its own events everywhere.
+//! Every stored version of a task and its changes, if the store keeps versions; its events on every store.
 
 use qo::{EngineError, Error, FieldChange, Json, Queue, Status, TaskFilter, TaskId, diff};
 use qo_store::admin::Versioning;
@@ -66,8 +66,8 @@ async fn shows_all_versions(queue: Queue) {
     assert_eq!(diff(last, &now).unwrap(), []);
 }
 
-/// What is purged leaves no version of its record and its payloads. Of its idempotency key a record stays that frees it: a delete
-/// that arrived late could take the key from its next task.
+/// A purge leaves no version of the record and its payloads. A record that frees the idempotency key stays, because a late delete could
+/// take the key from its next task.
 async fn purges_all_versions(queue: Queue, renewals: usize) {
     let task = queue.task("job", &"x".repeat(100_000)).unwrap();
     let task = task.idempotency_key("once").submit().await.unwrap().task;
@@ -110,7 +110,7 @@ async fn on_sqlite() {
     admin.set_versioning(Versioning::On).await.unwrap();
     shows_all_versions(queue).await;
     let other = test_queue.connect().await;
-    // More versions than one list shows.
+    // More versions than one list returns.
     let report = other.purge_all(TaskFilter::default(), |_| {}).await;
     assert_eq!(report.done, 1);
     purges_all_versions(other, 1_100).await;

@@ -12,10 +12,10 @@ use crate::e2e::cli::TestCli;
 
 /// How many requests of each sort wait for the sleeper's awakening.
 const WAITING: usize = 4;
-/// How long it is asked again and again after that.
+/// How long to repeat requests after that.
 const ASKED_SECONDS: u64 = 5;
 
-/// On a real S3 server: on SQLite a process that is stopped in the middle of a write keeps everybody else from writing.
+/// On a real S3 server, because on SQLite a process that is stopped during a write blocks all other writers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_was_asleep_serves_nothing() {
     let cli = TestCli::seaweedfs().with_engine("slate");
@@ -27,7 +27,7 @@ async fn a_leader_that_was_asleep_serves_nothing() {
 
     sleeper.signal(Signal::STOP);
     successor.wait_for_log("serving as the leader");
-    // The client notices that its server sleeps, and goes on at the next one.
+    // The client notices that its server does not respond, and continues at the next one.
     let second = queue.submit(task()).await.unwrap().task.id;
 
     // These lie in wait for it: they are the first thing that it sees.
@@ -55,7 +55,7 @@ async fn a_leader_that_was_asleep_serves_nothing() {
             });
         }
     }
-    // They have arrived once a request that came later has been answered by somebody else.
+    // They have arrived once a later request has been served by another process.
     queue.get(second).await.unwrap();
     sleeper.signal(Signal::CONT);
     let mut told: BTreeMap<String, usize> = BTreeMap::new();

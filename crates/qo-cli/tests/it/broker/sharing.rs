@@ -1,4 +1,4 @@
-//! Without a broker one process has the queue for itself; with one, everybody shares it.
+//! Without a broker, one process has exclusive access to the queue. With one, all processes share it.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn a_queue_whose_broker_died_for_good_is_not_lost() {
     let id = cli.submit("work", "1", &[]);
     broker.kill();
     assert_eq!(cli.task(&id)["status"], "pending");
-    // Now nobody leads, and nobody is waited for.
+    // Now no broker leads, and commands wait for none.
     let broker = BrokerProcess::leader(&cli, "another");
     assert!(!broker.log().contains("challenging"), "{}", broker.log());
 }

@@ -33,7 +33,7 @@ async fn a_standby_takes_over(cli: &TestCli) {
     let (_, metrics) = get(format!("{}/metrics", second.url)).await;
     assert!(metrics.contains("\nqo_leader 0\n"), "{metrics}");
 
-    // One client connects before the leader dies, another one while nobody leads.
+    // One client connects before the leader dies, another one while no broker leads.
     let queue = cli.connection().open().await.unwrap();
     let mut submitted = vec![queue.submit(task()).await.unwrap().task.id];
     commits_are_measured(&first).await;
@@ -79,7 +79,7 @@ async fn a_standby_takes_over(cli: &TestCli) {
     submitted.sort();
     assert_eq!(there, submitted, "all of them, and each once");
 
-    // The command finds it, too; and a list of servers leads there by way of a standby.
+    // The command finds the new leader, too, and so does a list of servers that starts with a standby.
     let fourth = BrokerProcess::standby(cli, "fourth");
     let listed = cli.ok(["list", "--all", "--json"]);
     assert_eq!(listed.lines().count(), submitted.len());
@@ -107,7 +107,7 @@ async fn on_seaweedfs() {
     a_standby_takes_over(&TestCli::seaweedfs().with_engine("slate")).await;
 }
 
-/// A worker that only knows the store goes on with its work at the next broker.
+/// A worker that knows only the store continues at the next broker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_follow() {
     let cli = TestCli::sqlite().with_engine("slate");

@@ -1,7 +1,7 @@
 //! The command as people run it: real processes that share a store, on SQLite and on a real S3 server.
 //!
-//! Leases are short here and the monitor looks every second, so that what takes half a minute in production takes seconds. Nothing
-//! waits for a fixed time: every test waits until what it wants to see is there, and fails after [`LIMIT`].
+//! Leases are short here and the monitor runs every second, so that half a minute in production takes seconds. No test waits for a fixed
+//! time: each one waits for a condition, and fails after [`LIMIT`].
 
 /// Runs a scenario on SQLite and on a real S3 server.
 macro_rules! on_both_stores {

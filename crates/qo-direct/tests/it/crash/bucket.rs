@@ -238,7 +238,7 @@ impl StoreLayer for ProcessLayer {
         &self.bucket.objects
     }
 
-    /// Tells the process the store's time in whole seconds, as HTTP does.
+    /// Reports the store's time to the process in whole seconds, as HTTP does.
     fn on_request(&self) {
         let local = self.runtime.moment();
         let date_ms = self.bucket.runtime.now().as_millis();

@@ -42,7 +42,7 @@ pub(super) async fn drain(bucket: &Arc<Bucket>, log: &CallLog) -> Result<(), Str
 /// Finishes every task and cleans up.
 pub(super) async fn drain_with(process: &Process, bucket: &Bucket) -> Result<(), String> {
     let failed = |error: EngineError| format!("recovery failed without faults: {error}");
-    // A pause is an operator's claim_request, and ends with the operator's next one.
+    // Only the operator's next request ends a pause.
     process
         .engine
         .resume(&QueueName::default())
@@ -65,8 +65,8 @@ pub(super) async fn drain_with(process: &Process, bucket: &Bucket) -> Result<(),
         }
         process.sleep(10).await;
     }
-    // Much later: what was on its way has arrived, and the sweeper takes what nobody needs for what nobody will need. The
-    // first round may move something that came late, and the sweeper leaves to the second what was written just now.
+    // Much later: all requests in flight have arrived, and unneeded objects are old enough to be deleted. The first round may repair
+    // something that arrived late. Its own writes are cleaned up by the second.
     for _ in 0..2 {
         process.sleep(TIDY_AFTER_SECONDS).await;
         check_leases(process).await.map_err(failed)?;

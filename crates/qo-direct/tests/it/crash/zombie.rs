@@ -75,8 +75,8 @@ async fn attempt(zombie: &Process, what: Attempted, task: &Task) -> Result<Task,
     }
 }
 
-/// What decides about tasks, and what hands them out. An output that nobody refers to may be left for the sweeper, and the
-/// entry of a renewal that came to nothing for the monitor.
+/// The keys that decide about tasks and that claims read. The sweeper may still have to delete an unreferenced output, and the
+/// monitor the entry of a renewal that failed.
 async fn decisive(bucket: &Bucket) -> BTreeMap<String, Bytes> {
     let mut found = BTreeMap::new();
     for key in bucket.keys().await {

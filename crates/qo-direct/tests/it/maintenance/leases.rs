@@ -23,7 +23,7 @@ fn lease_key(task: &Task, minute: u64, attempt: u32) -> String {
     .to_string()
 }
 
-/// Looks once, and waits until what was found stale is deleted.
+/// Checks all leases once, and waits until stale entries are deleted.
 async fn check(engine: &DirectEngine) -> LeaseReport {
     let report = engine.check_leases().await.unwrap();
     engine.close().await;
@@ -146,7 +146,7 @@ async fn a_pending_task_behind_a_lease_entry_gets_its_ready_entry_back() {
         .unwrap();
     engine.close().await;
     let ready = bucket.keys("ready").await;
-    // The worker died right after it had stored the task.
+    // The worker died right after it stored the task.
     bucket.delete_all("ready").await;
     bucket.put(&leases[0], "").await;
 
@@ -223,7 +223,7 @@ async fn a_failed_read_deletes_nothing() {
     let engine = bucket.engine();
     submit_many(&engine, 3).await;
     let tasks = claim_all(&engine).await;
-    // One has ended, one is not there at all, one has run out: whatever a read would say, none can be made.
+    // One task is finished, one is missing, one has an expired lease. None of them can be read.
     complete(&engine, &tasks[0]).await;
     engine.close().await;
     let minute = bucket.now().minute();
@@ -303,7 +303,7 @@ async fn a_zombie_changes_nothing() {
             "{error}"
         );
     };
-    // It wakes up while the task waits, and again while another runs it.
+    // It wakes up while the task is pending, and again while another worker runs it.
     for _ in 0..2 {
         let before = bucket.get(&key).await;
         lost(zombie.complete(task.id, lease, None).await.unwrap_err());
@@ -325,7 +325,7 @@ async fn clocks_90_seconds_apart_end_nothing_early() {
         let (here, there) = (bucket.engine(), bucket.engine_off_by(offset_ms));
         for (worker, monitor) in [(&here, &there), (&there, &here)] {
             let id = submit(worker).await.id;
-            // The clock that is known to half a second is off by no more.
+            // The clock is known to half a second.
             bucket.runtime.pass_seconds(1).await;
             let task = claim(monitor).await;
             for _ in 0..6 {

@@ -51,7 +51,7 @@ async fn a_monitor_that_has_been_idle_notices_a_claim_without_a_submit() {
         let id = submit(&dying).await.id;
         let maintenance = Maintenance::spawn(other.clone(), MaintenanceConfig::default());
         bucket.runtime.pass_seconds(quiet_seconds).await;
-        // One claim ends well, and says that claims are going on; the next one does not say so again.
+        // The first claim succeeds and signals that claims are being made. The next one does not signal again.
         complete(&dying, &claim(&dying).await).await;
         let second = submit(&dying).await.id;
         bucket.runtime.pass_seconds(28).await;
@@ -96,7 +96,7 @@ async fn an_idle_bucket_costs_next_to_nothing() {
         let running: Vec<_> = (0..processes)
             .map(|_| Maintenance::spawn(bucket.engine(), MaintenanceConfig::default()))
             .collect();
-        // The first pass over everything is paid once.
+        // The first complete pass is paid once.
         bucket.runtime.pass_seconds(7_200).await;
         let before = bucket.counts();
         bucket.runtime.sleep(day).await;
@@ -107,7 +107,7 @@ async fn an_idle_bucket_costs_next_to_nothing() {
             maintenance.stop().await;
         }
         let added = dollars - last.replace(dollars).unwrap_or_default();
-        // The first one sweeps for all.
+        // The first process sweeps for all of them.
         let limit = if processes == 1 { 0.5 } else { 0.4 };
         assert!(added < limit, "${added} a month");
     }
@@ -127,7 +127,7 @@ async fn maintenance_stops_at_once_and_can_be_disabled() {
     let counts = bucket.counts();
     bucket.runtime.pass_seconds(1_000).await;
     assert_eq!(bucket.counts(), counts);
-    // A handle that is dropped stops it as well.
+    // Dropping the handle also stops it.
     drop(Maintenance::spawn(
         bucket.engine(),
         MaintenanceConfig::default(),
@@ -188,7 +188,7 @@ async fn every_task_finishes_after_the_faults_stop() {
             if let Ok(submitted) = dying.submit(super::request()).await {
                 accepted.push(submitted.task.id);
             }
-            // Every other claim is forgotten, and so are those whose answer is an error.
+            // Every other claim is abandoned, and so are those that got an error.
             for task in dying
                 .claim(&claim_request("dying"))
                 .await
@@ -225,7 +225,7 @@ async fn every_task_finishes_after_the_faults_stop() {
             open = still_open;
         }
         assert_eq!(open, [], "seed {seed}");
-        // What is stale is tidied up once an hour.
+        // Stale entries are deleted once an hour.
         bucket.runtime.pass_seconds(7_500).await;
         maintenance.stop().await;
         for prefix in ["ready", "later", "leases", "quarantine"] {
@@ -234,7 +234,7 @@ async fn every_task_finishes_after_the_faults_stop() {
     }
 }
 
-/// A life with every kind of change, which ends somewhere in the middle.
+/// Makes every kind of change, and dies at some point.
 async fn live_and_die(engine: &DirectEngine) -> Result<(), EngineError> {
     let id = engine.submit(super::request()).await?.task.id;
     for ending in 0..5 {

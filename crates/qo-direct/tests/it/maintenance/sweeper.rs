@@ -15,7 +15,7 @@ use qo_store::wrap::{FaultKind, FaultPlan, FaultRule, FaultStore, Operation};
 use super::{claim, claim_all, complete, request, status, submit, submit_many};
 use crate::bucket::Engines as _;
 
-/// Steps until a pass is complete, and adds up what it did.
+/// Steps until a pass is complete, and returns the sums.
 async fn pass(engine: &DirectEngine) -> SweepReport {
     let mut sum = engine.sweep_step().await.unwrap();
     while sum.next == SweepNext::Continue {
@@ -149,7 +149,7 @@ async fn each_finished_task_is_read_once_a_day_by_any_sweeper() {
     bucket.runtime.pass_seconds(61).await;
     assert_eq!(pass(&bucket.engine()).await.read, 300);
     bucket.runtime.pass_seconds(3_600).await;
-    // This one has none of the first one's memory, so that the first ten minutes are read twice.
+    // This process has no cache, so the tasks of the first ten minutes are read twice.
     assert_eq!(pass(&bucket.engine()).await.read, 300);
     let mut parts = Vec::new();
     for _ in 0..24 {
@@ -176,7 +176,7 @@ async fn a_backlog_is_checked_once() {
         assert_eq!(counts.total(Operation::Get).requests, 0);
         assert_eq!(counts.total(Operation::Put).requests, 0);
     }
-    // A new process knows nothing of that, but what was written long before the last pass is not read by it either.
+    // A new process has no cache, but does not read tasks that were written long before the last pass.
     bucket.runtime.pass_seconds(300).await;
     assert_eq!(pass(&bucket.engine()).await.read, 0);
 }
@@ -229,7 +229,7 @@ async fn unreadable_objects_are_quarantined_and_the_pass_continues() {
     let tasks = submit_many(&engine, 20).await;
     let broken = Key::Task(tasks[7].id).to_string();
     bucket.put(&broken, "{\"id\": \"half a rec").await;
-    // A record that is another task's is as bad.
+    // A record of another task is just as unreadable.
     let swapped = Key::Task(tasks[8].id).to_string();
     let body = String::from_utf8(bucket.get(&Key::Task(tasks[9].id).to_string()).await).unwrap();
     bucket.put(&swapped, &body).await;
@@ -365,7 +365,7 @@ async fn a_task_that_expires_unclaimed_is_cancelled() {
     let sweeper = bucket.engine();
     assert_eq!(pass(&sweeper).await.expired, 1);
     assert_eq!(status(&engine, soon).await, Status::Cancelled);
-    // Other processes know it from the cursor, and it costs a read when it is time.
+    // Other processes know it from the cursor, and read it when it is due.
     bucket.runtime.pass_seconds(7_100).await;
     let heir = bucket.engine();
     assert_eq!(pass(&heir).await.expired, 0);
@@ -403,7 +403,7 @@ async fn stale_entries_are_deleted_within_an_hour() {
             id: task.id,
             attempt: 1,
         },
-        // This one is ahead of the task: a renewal may be about to need it.
+        // This entry is ahead of the task: a renewal may be about to need it.
         Key::Lease {
             minute: minute + 700,
             id: task.id,
@@ -461,7 +461,7 @@ async fn unreferenced_payloads_are_deleted_after_a_day() {
         .complete(task.id, task.lease_id.unwrap(), Some(large.clone()))
         .await
         .unwrap();
-    // A submit that died before its task, and one that lost to a task of the same id.
+    // A submit that died before it wrote its task, and one that lost to a task with the same id.
     let orphan = engine.submit(request).await.unwrap().task;
     bucket.delete(&Key::Task(orphan.id).to_string()).await;
     let referred = engine.input(&kept).await.unwrap();
@@ -470,7 +470,7 @@ async fn unreferenced_payloads_are_deleted_after_a_day() {
         sha256: qo_core::Sha256::from_bytes([7; 32]),
     };
     bucket.put(&other.to_string(), "null").await;
-    // What belongs to a record under quarantine may be needed again.
+    // The payload of a quarantined record may be needed again.
     let broken = TaskId::from_random(5);
     bucket.put(&Key::Task(broken).to_string(), "broken").await;
     let needed = Key::Output {

@@ -1,4 +1,4 @@
-//! How much is claimed, and what.
+//! How many tasks a worker claims, and which.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -9,14 +9,14 @@ use qo_store::wrap::{FaultKind, FaultPlan, FaultRule};
 use super::{Gate, Job, SharedBucket, soon, submit};
 use crate::test_queue::WAIT_MAX;
 
-/// Looks at the leases all the time.
+/// Checks the leases all the time.
 fn watchful() -> MaintenanceConfig {
     let mut config = MaintenanceConfig::default();
     config.check_interval = Duration::from_millis(200);
     config
 }
 
-/// Two handlers block both threads that there are for handlers, for longer than their leases, and the program has one thread.
+/// Two handlers block both handler threads for longer than their leases. The program has one thread.
 #[tokio::test(flavor = "current_thread")]
 async fn handlers_that_block_their_threads_keep_their_leases() {
     async fn blocks(_: Job, context: Context) -> Result<(), TaskError> {
@@ -46,7 +46,7 @@ async fn handlers_that_block_their_threads_keep_their_leases() {
     }
 }
 
-/// What the handler of the first worker has seen.
+/// What the first worker's handler observed.
 #[derive(Clone, Default)]
 struct Seen {
     started: Gate,
@@ -60,7 +60,7 @@ async fn slow(_: Job, context: Context) -> Result<String, TaskError> {
     seen.started.open();
     context.cancellation().cancelled().await;
     *seen.reason.lock().unwrap() = context.stop_reason();
-    // It does not listen, and claims success long after another worker has done the task.
+    // The handler ignores the stop request, and reports success long after another worker has completed the task.
     seen.taken_over.wait_for(1).await;
     *seen.too_late.lock().unwrap() = Some(context.progress(50.0, "").await.is_err());
     Ok("zombie".to_owned())
@@ -88,7 +88,7 @@ async fn a_worker_that_cannot_renew_loses_its_task_to_another() {
         .unwrap()
         .spawn();
     soon("the handler", seen.started.wait_for(1)).await;
-    // From now on the first worker's writes of tasks are lost on their way.
+    // From now on, the first worker's task writes are lost.
     let lost = FaultRule::new(FaultKind::LostRequest, 1.0);
     faults.set_plan(FaultPlan::none().with(lost.under(["tasks/", "leases/"])));
     let second = Worker::builder(good.clone())

@@ -1,4 +1,4 @@
-//! The worker: what becomes of an attempt, however it ends.
+//! The worker: the result of every kind of attempt.
 
 mod attempts;
 mod budget;
@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 
 use crate::test_queue::WAIT_MAX;
 
-/// A job, and what its handler is to do.
+/// A job that tells its handler what to do.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Job {
     name: String,
@@ -67,13 +67,13 @@ async fn while_time_passes<T>(clock: &TestClock, future: impl Future<Output = T>
     panic!("still not ready after a long time");
 }
 
-/// Waits, but not for ever.
+/// Waits with a timeout.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(WAIT_MAX, future).await;
     waited.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
-/// Something that handlers come to and tests wait for, and the other way round.
+/// A signal between handlers and tests.
 #[derive(Clone, Default)]
 struct Gate {
     opened: Arc<Notify>,
@@ -90,7 +90,7 @@ impl Gate {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Waits until it was opened so many times.
+    /// Waits until it was opened this many times.
     async fn wait_for(&self, count: usize) {
         loop {
             let notified = self.opened.notified();
@@ -104,7 +104,7 @@ impl Gate {
     }
 }
 
-/// A bucket in memory that several processes share, each with a client of its own.
+/// A bucket in memory that several processes share, each with its own client.
 struct SharedBucket {
     store: Store,
     runtime: Arc<dyn Runtime>,
@@ -145,7 +145,7 @@ impl SharedBucket {
         Queue::direct(engine, Arc::clone(&self.runtime), store, BTreeMap::new())
     }
 
-    /// A way that can be broken.
+    /// A queue with a connection that a test can break.
     fn breakable(&self) -> (Queue, Arc<FaultStore>) {
         let faults = Arc::new(FaultStore::new(
             Arc::clone(&self.store.objects),
@@ -158,7 +158,7 @@ impl SharedBucket {
         (self.queue_on(store), faults)
     }
 
-    /// A way whose requests are counted.
+    /// A queue with a connection that counts requests.
     fn counted(&self) -> (Queue, Arc<CountingStore>) {
         let counting = Arc::new(CountingStore::new(Arc::clone(&self.store.objects)));
         let mut store = self.store.clone();

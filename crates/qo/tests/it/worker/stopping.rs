@@ -1,4 +1,4 @@
-//! The end of a worker: in order, past its deadline, at once, by signals, by being dropped.
+//! Stopping a worker: gracefully, after the deadline, at once, by signals, and by dropping it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,7 +45,7 @@ async fn running_tasks_finish_and_no_new_ones_start() {
     let handle = worker(&queue, &stage).build().unwrap().spawn();
     soon("the handler", stage.started.wait_for(1)).await;
     handle.stopper().cancel();
-    // A claim that was on its way may take one more task, which it then gives back.
+    // A claim in flight may get one more task, which the worker then releases.
     let late = submit(&queue, "waits").await;
     stage.go.open();
     let report = soon("the stop", handle.stop()).await.unwrap();
@@ -143,7 +143,7 @@ fn send(signal: &str) {
     assert!(killed.unwrap().success());
 }
 
-/// One test, because signals reach all that listen.
+/// A single test, because a signal reaches all tests of the process.
 #[cfg(unix)]
 #[tokio::test]
 async fn the_first_signal_stops_gracefully_and_the_second_at_once() {
@@ -165,7 +165,7 @@ async fn the_first_signal_stops_gracefully_and_the_second_at_once() {
     let acting = async {
         stage.started.wait_for(1).await;
         send("INT");
-        // Two signals that come before the first is heard are one. Whoever stops is no longer claimable for new work.
+        // Signals that arrive before the first one is handled count as one. A stopping worker claims no new task.
         until("the worker has heard", async || {
             send("INT");
             None::<()>

@@ -1,0 +1,274 @@
+//! Many workers on one bucket: work for the whole bucket is done once, and hints stop nobody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::path::Path;
+use object_store::{ObjectStore, PutOptions, PutPayload, PutResult, Result};
+use qo_core::keys::{Key, READY_PREFIX};
+use qo_core::{Json, WorkerId};
+use qo_direct::{DirectEngine, Maintenance, MaintenanceConfig, MaintenanceHandle};
+use qo_engine::Engine;
+use qo_engine::api::{ClaimRequest, SubmitRequest, When, WorkerInfo};
+use qo_fixtures::{Bucket, LayeredStore, StoreLayer};
+use qo_store::runtime::Runtime;
+use qo_store::wrap::Operation;
+
+use crate::bucket::Engines as _;
+
+const WORKERS: usize = 16;
+
+/// A worker that claims until it is dropped.
+struct Worker {
+    _maintenance: MaintenanceHandle,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+fn request() -> SubmitRequest {
+    SubmitRequest::new("noop".parse().unwrap(), Json::null())
+}
+
+async fn beat(engine: &DirectEngine, name: &WorkerId) {
+    let info = WorkerInfo::new(name.clone(), engine.now());
+    engine.heartbeat(&info).await.unwrap();
+}
+
+/// Starts a worker whose tasks take some time and are renewed meanwhile.
+async fn start(bucket: &Bucket, number: usize, takes: Duration) -> Worker {
+    let engine = bucket.engine();
+    let name: WorkerId = format!("worker-{number:02}").parse().unwrap();
+    beat(&engine, &name).await;
+    let maintenance = Maintenance::spawn(engine.clone(), MaintenanceConfig::default());
+    let claiming = ClaimRequest {
+        wait_ms: 1_000,
+        max: 4,
+        ..ClaimRequest::new(name.clone(), vec!["noop".parse().unwrap()])
+    };
+    let (beating, runtime) = (engine.clone(), bucket.runtime.clone());
+    let beating_name = name.clone();
+    let beats = tokio::spawn(async move {
+        loop {
+            runtime.sleep(Duration::from_secs(15)).await;
+            beat(&beating, &beating_name).await;
+        }
+    });
+    let (worker, runtime) = (engine.clone(), bucket.runtime.clone());
+    let claims = tokio::spawn(async move {
+        loop {
+            for task in worker.claim(&claiming).await.unwrap() {
+                let (worker, runtime) = (worker.clone(), runtime.clone());
+                tokio::spawn(async move {
+                    let lease = task.lease_id.unwrap();
+                    let mut left = takes;
+                    while left > Duration::from_secs(10) {
+                        runtime.sleep(Duration::from_secs(10)).await;
+                        left -= Duration::from_secs(10);
+                        worker.renew(task.id, lease, None).await.unwrap();
+                    }
+                    worker.complete(task.id, lease, None).await.unwrap();
+                });
+            }
+        }
+    });
+    Worker {
+        _maintenance: maintenance,
+        tasks: vec![beats, claims],
+    }
+}
+
+async fn fleet(bucket: &Bucket, takes: Duration) -> Vec<Worker> {
+    let mut workers = Vec::new();
+    for number in 0..WORKERS {
+        workers.push(start(bucket, number, takes).await);
+        bucket.runtime.sleep(Duration::from_millis(700)).await;
+    }
+    // Everybody knows everybody.
+    bucket.runtime.pass_seconds(300).await;
+    workers
+}
+
+async fn submit_delayed(engine: &DirectEngine, count: u64) {
+    for number in 0..count {
+        let delayed = SubmitRequest {
+            available: When::InMillis(5_000 + number * 1_000),
+            ..request()
+        };
+        engine.submit(delayed).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_worker_of_a_fleet_promotes_a_delayed_task() {
+    let bucket = Bucket::new();
+    let workers = fleet(&bucket, Duration::ZERO).await;
+    let before = bucket.counts();
+    submit_delayed(&bucket.engine(), 20).await;
+    bucket.runtime.pass_seconds(40).await;
+    let counts = bucket.counts().since(&before);
+    assert_eq!(counts.of("tasks", Operation::Swap).requests, 40, "{counts}");
+    let promoted = counts.of("ready", Operation::Put).requests;
+    assert!((20..=24).contains(&promoted), "{counts}");
+    drop(workers);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_others_promote_when_the_first_workers_are_gone() {
+    let bucket = Bucket::new();
+    let mut workers = fleet(&bucket, Duration::ZERO).await;
+    for gone in [1, 2] {
+        for worker in workers.drain(..gone) {
+            // It does not deregister.
+            drop(worker);
+        }
+        let submitter = bucket.engine();
+        submit_delayed(&submitter, 3).await;
+        bucket.runtime.pass_seconds(400).await;
+        let counts = submitter.stats().await.unwrap();
+        assert!(bucket.keys("later").await.is_empty(), "{counts:?}");
+        assert!(bucket.keys(READY_PREFIX).await.is_empty(), "{counts:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_that_cannot_be_parsed_do_not_stop_promotion() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine();
+    for number in 0..1_500 {
+        bucket.put(&format!("later/000/{number:05}"), "junk").await;
+        bucket
+            .put(&format!("ready/default/noop/0/{number:05}"), "junk")
+            .await;
+    }
+    let delayed = SubmitRequest {
+        available: When::InMillis(2_000),
+        ..request()
+    };
+    let id = engine.submit(delayed).await.unwrap().task.id;
+    bucket.runtime.pass_seconds(3).await;
+    let other = bucket.engine();
+    let claiming = ClaimRequest {
+        wait_ms: 5_000,
+        ..ClaimRequest::new("w".parse().unwrap(), vec!["noop".parse().unwrap()])
+    };
+    let claimed = other.claim(&claiming).await.unwrap();
+    assert_eq!(claimed.first().map(|task| task.id), Some(id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_that_nobody_serves_cost_no_lists() {
+    let bucket = Bucket::new();
+    let submitter = bucket.engine();
+    submitter.submit(request()).await.unwrap();
+    let workers = fleet(&bucket, Duration::ZERO).await;
+    let before = bucket.counts();
+    for _ in 0..15 {
+        let foreign = SubmitRequest::new("foreign".parse().unwrap(), Json::null());
+        submitter.submit(foreign).await.unwrap();
+        bucket.runtime.pass_seconds(2).await;
+    }
+    let counts = bucket.counts().since(&before);
+    // Each worker lists once a minute in any case.
+    let lists = counts.of("ready", Operation::List).requests;
+    assert!(lists <= WORKERS as u64, "{counts}");
+    drop(workers);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_task_is_read_about_twice_a_minute_by_the_whole_fleet() {
+    let bucket = Bucket::new();
+    let workers = fleet(&bucket, Duration::from_hours(1)).await;
+    let submitter = bucket.engine();
+    for submitted in submitter
+        .submit_many((0..40).map(|_| request()).collect())
+        .await
+    {
+        submitted.unwrap();
+    }
+    bucket.runtime.pass_seconds(120).await;
+    let before = bucket.counts();
+    bucket.runtime.pass_seconds(600).await;
+    let counts = bucket.counts().since(&before);
+    let reads = counts.of("tasks", Operation::Get).requests;
+    assert!(reads <= 40 * 10 * 5 / 2, "{counts}");
+    drop(workers);
+}
+
+/// A store whose writes of hints never return.
+#[derive(Debug)]
+struct HangingHints(Arc<dyn ObjectStore>);
+
+#[async_trait::async_trait]
+impl StoreLayer for HangingHints {
+    fn inner(&self) -> &dyn ObjectStore {
+        self.0.as_ref()
+    }
+
+    async fn put_opts(&self, path: &Path, body: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        if path.as_ref().starts_with("meta/") {
+            return std::future::pending().await;
+        }
+        self.0.put_opts(path, body, opts).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_waits_for_hints() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine_on(Arc::new(LayeredStore(HangingHints(bucket.counted()))));
+    let began = bucket.runtime.monotonic();
+    let id = engine.submit(request()).await.unwrap().task.id;
+    let claiming = ClaimRequest::new("w".parse().unwrap(), vec!["noop".parse().unwrap()]);
+    let claimed = engine.claim(&claiming).await.unwrap();
+    assert_eq!(claimed[0].id, id);
+    let lease = claimed[0].lease_id.unwrap();
+    engine.complete(id, lease, None).await.unwrap();
+    let took = bucket.runtime.monotonic() - began;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+/// A store whose list of workers never returns after the first.
+#[derive(Debug)]
+struct HangingWorkers(Arc<dyn ObjectStore>);
+
+#[async_trait::async_trait]
+impl StoreLayer for HangingWorkers {
+    fn inner(&self) -> &dyn ObjectStore {
+        self.0.as_ref()
+    }
+
+    async fn get_opts(
+        &self,
+        location: &Path,
+        options: object_store::GetOptions,
+    ) -> Result<object_store::GetResult> {
+        if matches!(location.as_ref().parse(), Ok(Key::Worker(_))) {
+            return std::future::pending().await;
+        }
+        self.0.get_opts(location, options).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_do_not_wait_for_the_records_of_other_workers() {
+    let bucket = Bucket::new();
+    let engine = bucket.engine_on(Arc::new(LayeredStore(HangingWorkers(bucket.counted()))));
+    for number in 0..50 {
+        let name = format!("worker-{number:02}").parse().unwrap();
+        beat(&bucket.engine(), &name).await;
+    }
+    let began = bucket.runtime.monotonic();
+    let id = engine.submit(request()).await.unwrap().task.id;
+    let claiming = ClaimRequest::new("w".parse().unwrap(), vec!["noop".parse().unwrap()]);
+    let claimed = engine.claim(&claiming).await.unwrap();
+    assert_eq!(claimed[0].id, id);
+    let took = bucket.runtime.monotonic() - began;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
