@@ -88,7 +88,7 @@ fn bench(mut words: Vec<OsString>) -> Result<Invocation> {
         return Ok(Invocation::Help(Topic::Bench));
     }
     let benchmark = Benchmark::from_name(name).with_context(|| {
-        format!("unknown benchmark {name:?}; the benchmarks are core, direct and broker")
+        format!("unknown benchmark {name:?}; the benchmarks are core, direct, fleet and broker")
     })?;
     words.remove(0);
     Ok(Invocation::Bench(benchmark, words))

@@ -15,6 +15,8 @@ pub(crate) enum Benchmark {
     Core,
     /// Direct mode.
     Direct,
+    /// Direct mode with many workers.
+    Fleet,
     /// Broker mode.
     Broker,
 }
@@ -25,6 +27,7 @@ impl Benchmark {
         match name {
             "core" => Some(Self::Core),
             "direct" => Some(Self::Direct),
+            "fleet" => Some(Self::Fleet),
             "broker" => Some(Self::Broker),
             _ => None,
         }
@@ -38,6 +41,7 @@ impl Benchmark {
         match self {
             Self::Core => vec![("queue_state", all)],
             Self::Direct => vec![("direct", all)],
+            Self::Fleet => vec![("fleet", all)],
             Self::Broker => {
                 let is_option = |word: &OsString| word.to_string_lossy().starts_with('-');
                 let for_broker: Vec<_> = all.iter().filter(|word| *word != HTTP).cloned().collect();

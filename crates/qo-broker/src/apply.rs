@@ -18,25 +18,13 @@ use super::notify::operation_of;
 const EXPIRED_PER_COMMIT: usize = 1_000;
 /// The most tasks that a list reads before it returns, so that it does not block the loop.
 const SCANNED_MAX: usize = 10_000;
-/// The approximate size of a record without its input.
-pub(super) const RECORD_BYTES: u64 = 700;
-
-/// The outcome of applying a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Applied {
-    /// The message has a response that depends on the state.
-    Responded,
-    /// The message has a response that only says that there is nothing to claim.
-    Empty,
-    /// The claim waits for tasks.
-    Waits,
-}
-
 /// Applies messages to the state.
 pub(super) struct Applier {
     pub(super) state: QueueState,
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) lease_margin_ms: u64,
+    /// How far the loop was behind in the last seconds.
+    pub(super) lag: Duration,
 }
 
 impl Applier {
@@ -46,29 +34,15 @@ impl Applier {
         message: &mut Message,
         now: Timestamp,
         changes: &mut GroupChanges,
-    ) -> Applied {
+    ) {
         match message {
             Message::Submit(call) => {
                 let one = |submit| self.submit(journal, submit, now, changes);
                 let results = call.request.iter().map(one).collect();
                 call.respond(Ok(results));
             }
-            Message::Claim(call) => {
-                let claimed = self.claim(&call.request, now, changes);
-                let is_empty = claimed.as_ref().is_ok_and(Vec::is_empty);
-                if !is_empty {
-                    call.respond(claimed);
-                } else if call.request.until > self.runtime.monotonic() {
-                    return Applied::Waits;
-                } else {
-                    let response = self.empty_claim_response(&call.request);
-                    let is_empty = response.is_ok();
-                    call.respond(response);
-                    if is_empty {
-                        return Applied::Empty;
-                    }
-                }
-            }
+            // Claims are served in the order of their arrival, after everything else.
+            Message::Claim(_) => {}
             Message::Act(call) => {
                 let (id, action) = &call.request;
                 let task = self.act(*id, action, now, changes);
@@ -109,7 +83,6 @@ impl Applier {
             }
             Message::Maintain(call) | Message::Close(call) => call.respond(Ok(())),
         }
-        Applied::Responded
     }
 
     /// Ends expired leases and tasks. Renewals of the same group are applied first, so a renewal that is just in time counts.
@@ -189,10 +162,15 @@ impl Applier {
         Some(due.since(now))
     }
 
-    /// How long before `now` a lease must have expired: the configured margin, counted from the earliest possible time.
+    /// How long before `now` a lease must have expired: the configured margin, counted from the earliest possible time. If the loop is
+    /// behind by more than the margin, a renewal that was sent in time may still wait, and the delay is added.
     fn margin_ms(&self, now: Timestamp, earliest: Timestamp) -> u64 {
-        let uncertainty_ms = u64::try_from(now.since(earliest).as_millis()).unwrap_or(u64::MAX);
-        self.lease_margin_ms.saturating_add(uncertainty_ms)
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let uncertainty_ms = millis(now.since(earliest));
+        let lag_ms = Some(millis(self.lag)).filter(|lag_ms| *lag_ms > self.lease_margin_ms);
+        self.lease_margin_ms
+            .saturating_add(uncertainty_ms)
+            .saturating_add(lag_ms.unwrap_or(0))
     }
 
     fn act(
@@ -220,7 +198,7 @@ impl Applier {
         now: Timestamp,
         changes: &mut GroupChanges,
     ) -> Result<Accepted, EngineError> {
-        let bytes = RECORD_BYTES + submit.input.size();
+        let bytes = submit.bytes();
         if self.state.task(submit.id).is_none() {
             journal.admit(changes.input_bytes, bytes)?;
         }

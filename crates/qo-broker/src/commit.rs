@@ -1,7 +1,7 @@
 //! The commit loop, the only code that changes the state.
 //!
 //! ```text
-//! callers ──► bounded channel ──► group ──► applied in order ──► one write ──► every caller gets its own response
+//! callers ──► bounded lanes ──► group ──► applied in order ──► one write ──► every caller gets its own response
 //!                                   ▲                               │
 //!             the next group forms ─┘◄──────── meanwhile ───────────┘
 //! ```
@@ -14,73 +14,100 @@
 //! - A request whose caller goes away before it is applied has no effect. After that it is carried out in full. Tasks that were
 //!   claimed for a caller that has gone are released at once, and the attempt is not counted.
 //! - A group whose write lost against another process is applied again, from the callers' requests, to what is stored now.
-//! - Leases are ended by the earliest possible store time, which setting a local clock cannot change.
+//! - Leases are ended by the earliest possible store time, which setting a local clock cannot change, and later by as much as the loop
+//!   is behind ([`lag`]).
+//! - When the loop ends, it releases the tasks of claims whose callers have gone, and gives none to claims that still wait. A crash before
+//!   that leaves these tasks to the expiry of their leases.
 //! - The callers of a group whose write failed get the error, and the state is loaded again before the next group: no change
 //!   ever builds on a write with an unknown outcome.
 
+mod lag;
 mod lookup;
+mod lookup_table;
 mod responses;
+mod waiting;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
-use qo_core::{QueueState, Timestamp};
+use qo_core::{QueueState, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::watch::Watchers;
-use qo_store::runtime::{BoxFuture, Runtime, RuntimeExt};
-use qo_store::{StoreClient, StoreError};
+use qo_store::StoreClient;
+use qo_store::runtime::{BoxFuture, Runtime};
 use tokio::sync::mpsc;
 
+use self::lag::LagMeter;
+use self::lookup::LookupResult;
+use self::lookup_table::LookupTable;
 use self::responses::{in_doubt, refuse_all, take_until_close};
-use super::apply::{Applied, Applier};
+use self::waiting::ClaimLine;
+use super::apply::Applier;
 use super::config::BrokerConfig;
-use super::journal::{CommitOutcome, GroupChanges, Journal, LookupKey, LookupResult};
-use super::message::{Call, ClaimCall, Message, QueuedMessage};
+use super::inbox::{Inbox, Lane};
+use super::journal::{CommitOutcome, GroupChanges, Journal};
+use super::message::{Call, Message, QueuedMessage};
 use super::notify::GroupNotification;
+use super::payloads::has_stored_payloads;
 
 /// The most attempts to write a group while other processes keep writing.
 const ATTEMPTS_MAX: u32 = 60;
-/// The longest pause between two such attempts.
-const PAUSE_MAX_MS: u64 = 200;
 /// How often the loop yields to callers that just got a response, so that their next requests join the group.
 const GATHER_TURNS: usize = 3;
 /// How long the loop waits after a failed write before it starts work of its own.
 const BACKOFF: Duration = Duration::from_secs(1);
 /// The longest sleep of the loop. It is bounded because clocks may be set meanwhile.
 const SLEEP_MAX: Duration = Duration::from_mins(1);
+/// No submits are taken while so many changed tasks are being written, or so many bytes of submitted ones: renewals are written in the
+/// same order and would wait for them.
+const TASKS_IN_FLIGHT_MAX: usize = 32_768;
+const BYTES_IN_FLIGHT_MAX: u64 = 32 * 1024 * 1024;
 
-/// A group whose write has finished, and the result of that write.
-type WrittenGroup = (Vec<QueuedMessage>, Result<(), EngineError>);
+/// A group whose write has finished.
+struct WrittenGroup {
+    members: Vec<QueuedMessage>,
+    tasks: usize,
+    bytes: u64,
+    result: Result<(), EngineError>,
+}
+
+/// What the loop shares with the engine.
+pub(super) struct LoopLinks {
+    pub(super) inbox: Inbox,
+    /// The reason why the loop has ended, for callers that come later.
+    pub(super) ended: Arc<OnceLock<EngineError>>,
+    /// Receives the dropped tasks that have payloads in their own objects.
+    pub(super) dropped: mpsc::UnboundedSender<TaskId>,
+}
 
 /// The commit loop.
 pub(super) struct CommitLoop<J> {
     applier: Applier,
     journal: J,
     client: StoreClient,
-    messages: mpsc::Receiver<QueuedMessage>,
+    links: LoopLinks,
     group_max: usize,
-    /// Claims that wait for tasks, the oldest first.
-    waiting: VecDeque<ClaimCall>,
+    waiting: ClaimLine,
     /// Whether the state was loaded since waiting claims were last served.
     reloaded: bool,
     /// When the next scheduled task becomes due for the waiting claims.
     next_due: Option<Timestamp>,
     /// Messages that wait for a lookup.
-    parked: BTreeMap<LookupKey, Vec<QueuedMessage>>,
-    lookups: FuturesUnordered<BoxFuture<(LookupKey, Result<LookupResult, EngineError>)>>,
+    parked: LookupTable,
+    lookups: FuturesUnordered<BoxFuture<LookupResult>>,
     /// Groups whose writes are in flight, in order.
     in_flight: FuturesOrdered<BoxFuture<WrittenGroup>>,
+    tasks_in_flight: usize,
+    bytes_in_flight: u64,
     /// Messages of the loop itself.
     own_messages: Vec<QueuedMessage>,
     /// When the state was last known to be the newest.
     confirmed_at: Option<Duration>,
     /// Until when the loop starts no work of its own.
     backoff_until: Duration,
-    /// The reason why the loop has ended, for callers that come later.
-    ended: Arc<OnceLock<EngineError>>,
+    lag: LagMeter,
     watchers: Watchers,
 }
 
@@ -91,29 +118,31 @@ impl<J: Journal> CommitLoop<J> {
         client: StoreClient,
         runtime: Arc<dyn Runtime>,
         config: &BrokerConfig,
-        messages: mpsc::Receiver<QueuedMessage>,
-        ended: Arc<OnceLock<EngineError>>,
+        links: LoopLinks,
     ) -> Self {
         Self {
             applier: Applier {
                 state,
                 runtime,
                 lease_margin_ms: config.lease_margin_ms,
+                lag: Duration::ZERO,
             },
             journal,
             client,
-            messages,
+            links,
             group_max: config.group_max.max(1),
-            waiting: VecDeque::new(),
+            waiting: ClaimLine::default(),
             reloaded: false,
             next_due: None,
-            parked: BTreeMap::new(),
+            parked: LookupTable::default(),
             lookups: FuturesUnordered::new(),
             in_flight: FuturesOrdered::new(),
+            tasks_in_flight: 0,
+            bytes_in_flight: 0,
             own_messages: Vec::new(),
             confirmed_at: None,
             backoff_until: Duration::ZERO,
-            ended,
+            lag: LagMeter::default(),
             watchers: Watchers::default(),
         }
     }
@@ -131,8 +160,11 @@ impl<J: Journal> CommitLoop<J> {
         let mut end = EngineError::Closed;
         let mut failure = None;
         while closers.is_empty() {
-            let sleep = self.applier.runtime.sleep(self.wakes_in());
+            let wakes_in = self.wakes_in();
+            let wakes_at = self.applier.runtime.monotonic() + wakes_in;
+            let sleep = self.applier.runtime.sleep(wakes_in);
             let has_room = self.in_flight.len() < self.journal.in_flight_max();
+            let takes_submits = self.takes_submits();
             tokio::select! {
                 biased;
                 Some(written) = self.in_flight.next(), if !self.in_flight.is_empty() => {
@@ -145,26 +177,36 @@ impl<J: Journal> CommitLoop<J> {
                     end = error;
                     break;
                 }
-                Some((key, result)) = self.lookups.next(), if has_room && !self.lookups.is_empty() => {
-                    let queued = self.unpark_finished(&key, result);
+                Some(result) = self.lookups.next(), if has_room && !self.lookups.is_empty() => {
+                    let queued = self.unpark_finished(result);
                     self.commit(queued).await;
                 }
-                count = self.messages.recv_many(&mut batch, self.group_max), if has_room => {
-                    if count == 0 {
+                is_open = self.links.inbox.receive(&mut batch, takes_submits), if has_room => {
+                    if !is_open {
                         break;
                     }
+                    self.record_lag(wakes_at);
+                    self.leave_to_others(&batch).await;
                     self.gather(&mut batch).await;
                     let queued = take_until_close(&mut batch, &mut closers);
+                    if !closers.is_empty() {
+                        // Nobody could work on the tasks.
+                        self.waiting.refuse_all(&EngineError::Closed);
+                    }
                     self.commit(queued).await;
                 }
-                () = sleep, if has_room => self.commit(Vec::new()).await,
+                () = sleep, if has_room => {
+                    self.record_lag(wakes_at);
+                    self.commit(Vec::new()).await;
+                }
             }
         }
         self.end(end, failure, batch, closers).await;
     }
 
-    /// Waits for the writes in flight, and refuses all other messages. If a write failed (`failure`), the later groups may have read
-    /// changes that did not become durable, so their outcome is unknown even if their own writes succeeded.
+    /// Waits for the writes in flight, releases tasks whose claimers have gone, and refuses all other messages. If a write failed
+    /// (`failure`), the later groups may have read changes that did not become durable, so their outcome is unknown even if their own
+    /// writes succeeded.
     async fn end(
         mut self,
         end: EngineError,
@@ -172,27 +214,29 @@ impl<J: Journal> CommitLoop<J> {
         batch: Vec<QueuedMessage>,
         closers: Vec<Call<(), ()>>,
     ) {
-        self.messages.close();
-        while let Some((members, result)) = self.in_flight.next().await {
-            let result = match (&failure, result) {
-                (Some(error), Ok(())) => Err(in_doubt(error)),
-                (_, result) => result,
-            };
-            if let Err(error) = self.finish_group((members, result)) {
-                failure = Some(error);
+        let rest = self.links.inbox.close();
+        self.waiting.refuse_all(failure.as_ref().unwrap_or(&end));
+        loop {
+            while let Some(mut written) = self.in_flight.next().await {
+                if let (Some(error), Ok(())) = (&failure, &written.result) {
+                    written.result = Err(in_doubt(error));
+                }
+                if let Err(error) = self.finish_group(written) {
+                    failure = Some(error);
+                }
             }
+            let can_write = failure.is_none() && end == EngineError::Closed;
+            if self.own_messages.is_empty() || !can_write {
+                break;
+            }
+            self.commit(Vec::new()).await;
         }
         let end = failure.unwrap_or(end);
         // Later callers get this error as soon as the channel is closed.
-        let end = self.ended.get_or_init(|| end).clone();
-        for call in self.waiting {
-            call.refuse(&end);
-        }
+        let end = self.links.ended.get_or_init(|| end).clone();
         refuse_all(batch, &end);
-        refuse_all(self.parked.into_values().flatten(), &end);
-        while let Ok(queued) = self.messages.try_recv() {
-            queued.message.refuse(&end);
-        }
+        refuse_all(rest, &end);
+        refuse_all(self.parked.into_messages(), &end);
         self.journal.close().await;
         for mut closer in closers {
             closer.respond(Ok(()));
@@ -200,16 +244,37 @@ impl<J: Journal> CommitLoop<J> {
         }
     }
 
+    /// Whether a group may contain submits.
+    fn takes_submits(&self) -> bool {
+        self.tasks_in_flight < TASKS_IN_FLIGHT_MAX && self.bytes_in_flight < BYTES_IN_FLIGHT_MAX
+    }
+
+    /// Records how much later than planned the loop woke up.
+    fn record_lag(&mut self, planned: Duration) {
+        let at = self.applier.runtime.monotonic();
+        self.lag.record(at, at.saturating_sub(planned));
+    }
+
+    /// Waits while it is the turn of other processes to write.
+    async fn leave_to_others(&mut self, batch: &[QueuedMessage]) {
+        if batch.iter().any(|queued| queued.message.may_write()) {
+            let at = self.applier.runtime.monotonic();
+            let rest = self.journal.rest(at);
+            if !rest.is_zero() {
+                self.applier.runtime.sleep(rest).await;
+            }
+        }
+    }
+
     /// Waits briefly for callers that just got a response to send their next request, so that they share the next write. With no
     /// other caller this costs a microsecond.
     async fn gather(&mut self, batch: &mut Vec<QueuedMessage>) {
+        let takes_submits = self.takes_submits();
         for _ in 0..GATHER_TURNS {
             tokio::task::yield_now().await;
             let before = batch.len();
-            while batch.len() < self.group_max
-                && let Ok(queued) = self.messages.try_recv()
-            {
-                batch.push(queued);
+            if before < self.group_max {
+                self.links.inbox.fill(batch, takes_submits);
             }
             if batch.len() == before {
                 break;
@@ -219,16 +284,16 @@ impl<J: Journal> CommitLoop<J> {
 
     /// Applies a group and makes it durable. Retries up to [`ATTEMPTS_MAX`] times if other processes write first.
     async fn commit(&mut self, mut queued: Vec<QueuedMessage>) {
+        let began = self.applier.runtime.monotonic();
         for attempt in 0..ATTEMPTS_MAX {
             if attempt > 0 {
-                let bound_ms = (4 << attempt.min(10)).min(PAUSE_MAX_MS);
-                let pause_ms = self.applier.runtime.random_below(bound_ms);
-                let pause = Duration::from_millis(pause_ms);
+                let pause = self.journal.pause_after_losses(attempt);
                 self.applier.runtime.sleep(pause).await;
             }
             if let Err(error) = self.load().await {
                 self.back_off();
-                self.refuse_overdue(&error);
+                let at = self.applier.runtime.monotonic();
+                self.waiting.refuse_overdue(at, &error);
                 return refuse_all(queued, &error);
             }
             let now = self.client.now();
@@ -242,32 +307,61 @@ impl<J: Journal> CommitLoop<J> {
             let state = &mut self.applier.state;
             match self.journal.commit(state, &changes, now).await {
                 CommitOutcome::Durable => {
-                    self.confirmed_at = Some(self.applier.runtime.monotonic());
+                    let at = self.applier.runtime.monotonic();
+                    self.confirmed_at = Some(at);
+                    // Nothing else was applied meanwhile.
+                    self.lag.record(at, at.saturating_sub(began));
                     notification.send();
+                    self.payloads_dropped(&changes.removed);
                     return self.deliver(members);
                 }
                 CommitOutcome::InFlight(durable) => {
-                    let written =
-                        async move { (members, durable.await.inspect(|()| notification.send())) };
-                    self.in_flight.push_back(Box::pin(written));
-                    return;
+                    return self.put_in_flight(members, &changes, durable, notification);
                 }
                 CommitOutcome::Conflict => queued = members,
                 CommitOutcome::Failed(error) => {
+                    let at = self.applier.runtime.monotonic();
+                    self.lag.record(at, at.saturating_sub(began));
                     self.back_off();
                     return refuse_all(members, &error);
                 }
             }
         }
         self.back_off();
-        for QueuedMessage { message, .. } in queued {
-            let error = match message.task_id() {
-                Some(id) => EngineError::Contended { id },
-                None => EngineError::Store(StoreError::Conflict {
-                    key: "the queue".to_owned(),
-                }),
-            };
-            message.refuse(&error);
+        let error = EngineError::Overloaded {
+            detail: format!(
+                "other processes changed it before each of {ATTEMPTS_MAX} attempts to write"
+            ),
+        };
+        refuse_all(queued, &error);
+    }
+
+    fn put_in_flight(
+        &mut self,
+        members: Vec<QueuedMessage>,
+        changes: &GroupChanges,
+        durable: BoxFuture<Result<(), EngineError>>,
+        notification: GroupNotification,
+    ) {
+        let (tasks, bytes) = (changes.tasks.len(), changes.input_bytes);
+        self.tasks_in_flight += tasks;
+        self.bytes_in_flight += bytes;
+        self.in_flight.push_back(Box::pin(async move {
+            let result = durable.await.inspect(|()| notification.send());
+            WrittenGroup {
+                members,
+                tasks,
+                bytes,
+                result,
+            }
+        }));
+    }
+
+    /// Lets the payloads of dropped tasks be deleted.
+    fn payloads_dropped(&self, removed: &[Task]) {
+        for task in removed.iter().filter(|task| has_stored_payloads(task)) {
+            // The receiver is gone only if the engine is.
+            let _ = self.links.dropped.send(task.id);
         }
     }
 
@@ -290,39 +384,42 @@ impl<J: Journal> CommitLoop<J> {
         let mut changes = GroupChanges::for_watchers(&self.watchers);
         let mut members = Vec::with_capacity(queued.len());
         let mut confirm = self.is_poll_due();
+        let at = self.applier.runtime.monotonic();
+        let arrived_before = self.waiting.last_arrival();
         let own_messages = std::mem::take(&mut self.own_messages);
         for mut queued in own_messages.into_iter().chain(queued) {
             if queued.message.is_abandoned() {
                 continue;
             }
-            if let Some(key) = self.journal.lookup_needed(&self.applier.state, &queued) {
-                self.park(key, queued);
+            if let Some(sent_at) = queued.sent_at.take()
+                && queued.message.lane() == Lane::Leases
+            {
+                self.lag.record(at, at.saturating_sub(sent_at));
+            }
+            if !queued.is_looked_up {
+                let (state, message) = (&self.applier.state, &queued.message);
+                if let Some(lookup) = self.journal.lookup_needed(state, message, now) {
+                    self.park(lookup, queued);
+                    continue;
+                }
+            }
+            if let Message::Claim(call) = queued.message {
+                // It takes its turn after the claims that arrived before it.
+                self.waiting.add(call);
                 continue;
             }
-            let message = &mut queued.message;
-            let applied = self
-                .applier
-                .apply(&self.journal, message, now, &mut changes);
-            match (applied, queued.message) {
-                (Applied::Waits, Message::Claim(call)) => {
-                    // Another process may have submitted a task for it.
-                    confirm |= self.journal.poll_intervals().is_some();
-                    self.waiting.push_back(call);
-                }
-                (applied, message) => {
-                    confirm = true;
-                    changes.reads_state |= applied == Applied::Responded;
-                    let absent = queued.absent;
-                    members.push(QueuedMessage { message, absent });
-                }
-            }
+            self.applier
+                .apply(&self.journal, &mut queued.message, now, &mut changes);
+            confirm = true;
+            changes.reads_state = true;
+            members.push(queued);
         }
+        self.applier.lag = self.lag.lag(at);
         let earliest = self.client.earliest_now();
         self.applier.expire(now, earliest, &mut changes);
-        let served = members.len();
-        self.serve_waiting(now, &mut changes, &mut members);
-        confirm |= members.len() > served;
+        confirm |= self.serve_waiting(now, arrived_before, &mut changes, &mut members);
         changes.submitted.sort_unstable();
+        self.outdate_lookups(&changes);
         if !changes.is_empty() {
             let state = &mut self.applier.state;
             self.journal.retire(state, &mut changes, now);
@@ -330,45 +427,16 @@ impl<J: Journal> CommitLoop<J> {
         (members, changes, confirm)
     }
 
-    /// Gives due tasks to waiting claims, and sends an empty response to claims whose wait is over.
-    fn serve_waiting(
-        &mut self,
-        now: Timestamp,
-        changes: &mut GroupChanges,
-        members: &mut Vec<QueuedMessage>,
-    ) {
-        let is_due = self.next_due.is_some_and(|due| due <= now);
-        let may_serve = self.reloaded || changes.may_be_claimable || is_due;
-        self.reloaded = false;
-        let at = self.applier.runtime.monotonic();
-        let mut still_waiting = VecDeque::with_capacity(self.waiting.len());
-        for mut call in std::mem::take(&mut self.waiting) {
-            if call.is_abandoned() {
-                continue;
+    /// Marks the lookups that are about changed tasks.
+    fn outdate_lookups(&mut self, changes: &GroupChanges) {
+        for id in &changes.tasks {
+            if let Some(task) = self.applier.state.task(*id) {
+                self.parked.task_changed(task);
             }
-            let claimed = if may_serve {
-                self.applier.claim(&call.request, now, changes)
-            } else {
-                Ok(Vec::new())
-            };
-            let is_empty = claimed.as_ref().is_ok_and(Vec::is_empty);
-            if is_empty && call.request.until > at {
-                still_waiting.push_back(call);
-                continue;
-            }
-            call.respond(if is_empty {
-                self.applier.empty_claim_response(&call.request)
-            } else {
-                claimed
-            });
-            members.push(Message::Claim(call).into());
         }
-        self.waiting = still_waiting;
-        self.next_due = if self.waiting.is_empty() {
-            None
-        } else {
-            self.applier.state.next_due(now)
-        };
+        for task in &changes.removed {
+            self.parked.task_changed(task);
+        }
     }
 
     fn back_off(&mut self) {
@@ -405,12 +473,16 @@ impl<J: Journal> CommitLoop<J> {
         let earliest = self.client.earliest_now();
         if let Some(expires_in) = self.applier.expires_in(now, earliest) {
             wakes_in = wakes_in.min(expires_in);
+            if !self.applier.lag.is_zero() {
+                // Leases may be ended earlier once the delay is forgotten.
+                wakes_in = wakes_in.min(self.lag.window_end().saturating_sub(at));
+            }
         }
         if let Some(due) = self.next_due {
             wakes_in = wakes_in.min(due.since(now));
         }
-        for call in &self.waiting {
-            wakes_in = wakes_in.min(call.request.until.saturating_sub(at));
+        if let Some(deadline) = self.waiting.first_deadline() {
+            wakes_in = wakes_in.min(deadline.saturating_sub(at));
         }
         if self.reloaded && !self.waiting.is_empty() || !self.own_messages.is_empty() {
             wakes_in = Duration::ZERO;

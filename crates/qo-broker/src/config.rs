@@ -12,10 +12,15 @@ pub struct BrokerConfig {
     pub lease_ms: u64,
     /// How long after its expiry a lease is ended. This tolerates errors of the clock.
     pub lease_margin_ms: u64,
-    /// Capacity of the message queue. Further callers wait until it has room.
+    /// Capacity of each of the three message queues: renewals and outcomes, submits, and everything else. Further callers wait until
+    /// there is room.
     pub queue_max: usize,
-    /// The most callers that one commit serves.
+    /// The most callers of each queue that one commit serves.
     pub group_max: usize,
+    /// The most submitted tasks without a response. Further submits fail with [`qo_engine::EngineError::Overloaded`].
+    pub submits_max: u64,
+    /// The most bytes of submitted tasks without a response.
+    pub submit_bytes_max: u64,
     /// The largest payload that is stored in the record. A larger one becomes its own object.
     pub inline_max_bytes: usize,
     /// The largest input or output that is accepted.
@@ -29,6 +34,8 @@ impl Default for BrokerConfig {
             lease_margin_ms: 1_000,
             queue_max: 8_192,
             group_max: 4_096,
+            submits_max: 50_000,
+            submit_bytes_max: 128 * 1024 * 1024,
             inline_max_bytes: INLINE_PAYLOAD_MAX_BYTES,
             payload_max_bytes: STORED_PAYLOAD_MAX_BYTES,
         }

@@ -9,7 +9,9 @@ use futures_util::StreamExt;
 use qo_core::keys::Key;
 use qo_core::limits::LEASE_MAX_MS;
 use qo_core::task::Event;
-use qo_core::{Action, Json, QueueName, Rejection, Status, Task, TaskId, Timestamp, WorkerId};
+use qo_core::{
+    Action, Json, Payload, QueueName, Rejection, Status, Task, TaskId, Timestamp, WorkerId,
+};
 use qo_engine::api::{
     ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
@@ -20,23 +22,29 @@ use qo_store::runtime::RuntimeExt;
 use super::BrokerEngine;
 use super::apply::jitter;
 use super::message::{ClaimOrder, ListOrder, Listed, Message, Submit};
+use super::payload_removal::remove_payloads;
 
 /// How many large inputs `submit_many` stores at once.
 const PLACED_CONCURRENTLY: usize = 64;
 /// How many tasks `submit_many` sends to the loop in one message.
 const SUBMITS_PER_MESSAGE: usize = 1_000;
+/// How many such messages of one call wait for their responses at once.
+const MESSAGES_AT_ONCE: usize = 8;
+/// How many submits that are sent alone wait for their responses at once, of one call.
+const SPECIAL_AT_ONCE: usize = 4_096;
 /// The most tasks in one page.
 const LIMIT_MAX: usize = 1_000;
 
 impl BrokerEngine {
     async fn place(&self, request: SubmitRequest) -> Result<Submit, EngineError> {
         let id = request.id.unwrap_or_else(|| self.runtime().new_task_id());
-        let input = self.place_input(id, &request).await?;
+        let (input, input_guard) = self.place_input(id, &request).await?;
         Ok(Submit {
             id,
             id_is_chosen: request.id.is_some(),
             request,
             input,
+            _input_guard: input_guard,
         })
     }
 
@@ -54,19 +62,15 @@ impl BrokerEngine {
 
     /// Submits one task whose input is stored, and deletes the input if no task was created.
     async fn submit_alone(&self, submit: Submit) -> Result<Submitted, EngineError> {
-        let copy = matches!(submit.input, qo_core::Payload::Stored(_)).then(|| Submit {
-            id: submit.id,
-            id_is_chosen: submit.id_is_chosen,
-            request: submit.request.clone(),
-            input: submit.input.clone(),
-        });
+        let id = submit.id;
+        let stored = matches!(submit.input, Payload::Stored(_)).then(|| submit.input.clone());
         let result = self
             .submit_placed(vec![submit])
             .await
             .pop()
             .unwrap_or(Err(EngineError::Closed));
-        if let Some(copy) = copy {
-            self.delete_unused_input(&copy, &result);
+        if let Some(input) = stored {
+            self.delete_unused_input(id, input, &result);
         }
         result
     }
@@ -124,7 +128,7 @@ impl Engine for BrokerEngine {
                 Ok(submit)
                     if submit.id_is_chosen
                         || submit.request.idempotency.is_some()
-                        || matches!(submit.input, qo_core::Payload::Stored(_)) =>
+                        || matches!(submit.input, Payload::Stored(_)) =>
                 {
                     special.push((index, submit));
                 }
@@ -145,13 +149,15 @@ impl Engine for BrokerEngine {
                 }
             }
         }
-        let plain =
-            futures_util::future::join_all(parts.into_iter().map(|part| self.submit_placed(part)));
-        let special = futures_util::future::join_all(
-            special
-                .into_iter()
-                .map(|(index, submit)| async move { (index, self.submit_alone(submit).await) }),
-        );
+        // One call sends only some of its tasks at once, so that a large one does not overload the broker by itself.
+        let plain = futures_util::stream::iter(parts)
+            .map(|part| self.submit_placed(part))
+            .buffered(MESSAGES_AT_ONCE)
+            .collect::<Vec<_>>();
+        let special = futures_util::stream::iter(special)
+            .map(|(index, submit)| async move { (index, self.submit_alone(submit).await) })
+            .buffer_unordered(SPECIAL_AT_ONCE)
+            .collect::<Vec<_>>();
         let (plain, special) = futures_util::future::join(plain, special).await;
         results.extend(special);
         results.extend(
@@ -184,6 +190,7 @@ impl Engine for BrokerEngine {
             request: request.clone(),
             lease_ms,
             until: self.runtime().monotonic() + Duration::from_millis(request.wait_ms),
+            arrival: None,
         };
         let tasks = self.call(Message::Claim, order).await?;
         Ok(tasks.into_iter().map(Arc::unwrap_or_clone).collect())
@@ -239,7 +246,9 @@ impl Engine for BrokerEngine {
         if task.status != Status::Archived {
             self.act(id, Operation::Archive).await?;
         }
-        self.remove_payloads(id).await?;
+        // A submit of the same id stores its input after this, and then finds no task.
+        let _guard = self.shared.payload_guards.delete(id).await;
+        remove_payloads(self.client(), id).await?;
         self.call(Message::Purge, id).await?;
         Ok(())
     }

@@ -1,13 +1,16 @@
 //! The journal, which makes the changes of a group durable.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use qo_core::queue_state::Changes;
+use qo_core::task::ScopedKey;
 use qo_core::{QueueName, QueueState, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::watch::TaskChange;
 use qo_store::runtime::BoxFuture;
 
-use super::message::QueuedMessage;
+use super::message::Message;
 
 /// The changes of one group.
 #[derive(Debug, Default)]
@@ -57,36 +60,13 @@ pub(super) enum CommitOutcome {
     Failed(EngineError),
 }
 
-/// Identifies something that the state does not hold but the journal may.
+/// What a message needs to know of the journal, because the state does not hold it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum LookupKey {
-    /// A finished task.
-    Task(TaskId),
-    /// The task that holds an idempotency key.
-    #[cfg_attr(
-        not(feature = "slate"),
-        expect(dead_code, reason = "only the journal on SlateDB returns it")
-    )]
-    Idempotency(qo_core::task::ScopedKey),
-}
-
-/// The result of a lookup in the journal.
-#[derive(Debug)]
-pub(super) enum LookupResult {
-    /// The journal does not hold it.
-    NotFound,
-    /// A task.
-    #[cfg_attr(
-        not(feature = "slate"),
-        expect(dead_code, reason = "only the journal on SlateDB returns it")
-    )]
-    Task(Box<Task>),
-    /// The id of the task that holds the key.
-    #[cfg_attr(
-        not(feature = "slate"),
-        expect(dead_code, reason = "only the journal on SlateDB returns it")
-    )]
-    Holder(TaskId),
+pub(super) struct Lookup {
+    /// A task, which may have finished.
+    pub(super) id: Option<TaskId>,
+    /// An idempotency key, which a finished task may hold.
+    pub(super) key: Option<ScopedKey>,
 }
 
 /// Makes the changes of a group durable with one write.
@@ -116,6 +96,16 @@ pub(super) trait Journal: Send + 'static {
         1
     }
 
+    /// How long to leave the store to other processes before the next write. `at` is the runtime's monotonic time.
+    fn rest(&mut self, _at: Duration) -> Duration {
+        Duration::ZERO
+    }
+
+    /// How long to wait before a group is applied again that has lost so many races.
+    fn pause_after_losses(&self, _lost: u32) -> Duration {
+        Duration::ZERO
+    }
+
     /// Rejects a submit of `bytes` if it does not fit beside the `group_bytes` that the group submits already.
     fn admit(&self, _group_bytes: u64, _bytes: u64) -> Result<(), EngineError> {
         Ok(())
@@ -125,13 +115,18 @@ pub(super) trait Journal: Send + 'static {
     fn retire(&mut self, _state: &mut QueueState, _changes: &mut GroupChanges, _now: Timestamp) {}
 
     /// What must be looked up before a message can be applied.
-    fn lookup_needed(&self, _state: &QueueState, _queued: &QueuedMessage) -> Option<LookupKey> {
+    fn lookup_needed(
+        &self,
+        _state: &QueueState,
+        _message: &Message,
+        _now: Timestamp,
+    ) -> Option<Lookup> {
         None
     }
 
-    /// Looks something up, concurrently with the loop.
-    fn look_up(&self, _key: LookupKey) -> BoxFuture<Result<LookupResult, EngineError>> {
-        Box::pin(async { Ok(LookupResult::NotFound) })
+    /// Finds finished tasks, concurrently with the loop.
+    fn look_up(&self, _lookup: Lookup) -> BoxFuture<Result<Vec<Task>, EngineError>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     /// Records that a task that was looked up is now in the state.
@@ -153,7 +148,7 @@ pub(super) trait Journal: Send + 'static {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PollIntervals {
     /// While claims wait.
-    pub(super) waiting: std::time::Duration,
+    pub(super) waiting: Duration,
     /// While no claim waits.
-    pub(super) idle: std::time::Duration,
+    pub(super) idle: Duration,
 }

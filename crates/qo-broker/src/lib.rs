@@ -16,13 +16,17 @@ pub mod election;
 mod engine_impl;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
+mod inbox;
 mod journal;
 mod json;
 mod message;
 mod notify;
+mod payload_guard;
+mod payload_removal;
 mod payloads;
 #[cfg(feature = "slate")]
 mod slate;
+mod worker_cleanup;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -40,9 +44,11 @@ pub use slate::SlateConfig;
 use qo_engine::EngineError;
 use qo_engine::watch::Watchers;
 
-use self::commit::CommitLoop;
+use self::commit::{CommitLoop, LoopLinks};
+use self::inbox::{Outbox, lanes};
 use self::journal::Journal;
 use self::message::{Call, Message, QueuedMessage};
+use self::payload_guard::PayloadGuards;
 
 /// How often, and at which interval, [`BrokerEngine::ended`] polls for the reason of the end.
 const END_POLLS_MAX: usize = 500;
@@ -55,7 +61,7 @@ pub struct BrokerEngine {
 }
 
 struct EngineShared {
-    messages: mpsc::Sender<QueuedMessage>,
+    outbox: Outbox,
     client: StoreClient,
     runtime: Arc<dyn Runtime>,
     config: BrokerConfig,
@@ -64,6 +70,7 @@ struct EngineShared {
     /// The finished tasks, if the state does not hold them.
     archive: Option<Arc<dyn Archive>>,
     watchers: Watchers,
+    payload_guards: PayloadGuards,
 }
 
 /// Finished tasks that are no longer in the state.
@@ -83,30 +90,40 @@ impl BrokerEngine {
         config: BrokerConfig,
         archive: Option<Arc<dyn Archive>>,
     ) -> Self {
-        let (messages, receiver) = mpsc::channel(config.queue_max.max(1));
+        let (outbox, inbox) = lanes(&config);
         let ended = Arc::new(OnceLock::new());
+        let (dropped, dropped_ids) = mpsc::unbounded_channel();
+        let links = LoopLinks {
+            inbox,
+            ended: Arc::clone(&ended),
+            dropped,
+        };
         let commits = CommitLoop::new(
             state,
             journal,
             client.clone(),
             Arc::clone(&runtime),
             &config,
-            receiver,
-            Arc::clone(&ended),
+            links,
         );
         let watchers = commits.watchers();
         runtime.spawn(Box::pin(commits.run()));
-        Self {
-            shared: Arc::new(EngineShared {
-                messages,
-                client,
-                runtime,
-                config,
-                ended,
-                archive,
-                watchers,
-            }),
-        }
+        let shared = Arc::new(EngineShared {
+            outbox,
+            client,
+            runtime,
+            config,
+            ended,
+            archive,
+            watchers,
+            payload_guards: PayloadGuards::default(),
+        });
+        let weak = Arc::downgrade(&shared);
+        let removal = payload_removal::remove_dropped(dropped_ids, weak.clone());
+        shared.runtime.spawn(Box::pin(removal));
+        let cleanup = worker_cleanup::remove_dead_workers(weak);
+        shared.runtime.spawn(Box::pin(cleanup));
+        Self { shared }
     }
 
     /// The client of the store.
@@ -121,7 +138,7 @@ impl BrokerEngine {
 
     /// Waits until the engine has ended, because it was closed, replaced, or failed, and returns the reason.
     pub async fn ended(&self) -> EngineError {
-        self.shared.messages.closed().await;
+        self.shared.outbox.closed().await;
         // The reason is set once all writes in flight have finished.
         for _ in 0..END_POLLS_MAX {
             if self.shared.ended.get().is_some() {
@@ -151,8 +168,11 @@ impl BrokerEngine {
         request: Q,
     ) -> Result<R, EngineError> {
         let (call, response) = Call::new(request);
-        let queued = QueuedMessage::from(message(call));
-        if self.shared.messages.send(queued).await.is_err() {
+        let queued = QueuedMessage {
+            sent_at: Some(self.runtime().monotonic()),
+            ..QueuedMessage::from(message(call))
+        };
+        if !self.shared.outbox.send(queued).await? {
             return Err(self.end_reason());
         }
         response.await.unwrap_or_else(|_| Err(self.end_reason()))

@@ -9,6 +9,12 @@ use qo_engine::EngineError;
 use qo_engine::api::{ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter};
 use tokio::sync::oneshot;
 
+use super::inbox::{Lane, SubmitRoom};
+use super::payload_guard::PayloadGuard;
+
+/// The approximate size of a record without its input.
+const RECORD_BYTES: u64 = 700;
+
 /// A request and its caller.
 ///
 /// The response is set when the request is applied and sent when its group is durable. A group that lost its write to another
@@ -130,6 +136,37 @@ impl Message {
         Vec::new()
     }
 
+    /// The lane on which it goes to the loop.
+    pub(super) fn lane(&self) -> Lane {
+        match self {
+            Self::Submit(_) => Lane::Submits,
+            Self::Act(call) if is_of_lease(&call.request.1) => Lane::Leases,
+            Self::ActMany(call) if call.request.iter().any(|(_, action)| is_of_lease(action)) => {
+                Lane::Leases
+            }
+            _ => Lane::Others,
+        }
+    }
+
+    /// Whether applying it may change something.
+    pub(super) fn may_write(&self) -> bool {
+        !matches!(
+            self,
+            Self::Get(_) | Self::List(_) | Self::Stats(_) | Self::Maintain(_) | Self::Close(_)
+        )
+    }
+
+    /// The number of tasks that it submits, and the approximate size of their records.
+    pub(super) fn submits(&self) -> (u64, u64) {
+        match self {
+            Self::Submit(call) => {
+                let bytes = call.request.iter().map(Submit::bytes).sum();
+                (call.request.len() as u64, bytes)
+            }
+            _ => (0, 0),
+        }
+    }
+
     /// The task that this is about, if it is about one.
     pub(super) fn task_id(&self) -> Option<TaskId> {
         match self {
@@ -141,27 +178,25 @@ impl Message {
     }
 }
 
-/// A message, and what a lookup in the journal did not find.
+/// A message on its way to the loop, or in it.
 #[derive(Debug)]
 pub(super) struct QueuedMessage {
     pub(super) message: Message,
-    pub(super) absent: Absent,
-}
-
-/// What was looked up in the journal for a message and does not exist.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Absent {
-    pub(super) id: bool,
-    pub(super) key: bool,
-    /// The task that holds the key, while it is being looked up.
-    pub(super) holder: Option<TaskId>,
+    /// Whether everything that the journal holds for it has just been looked up and is in the state.
+    pub(super) is_looked_up: bool,
+    /// When its caller sent it, in the runtime's monotonic time. None for messages of the loop itself.
+    pub(super) sent_at: Option<Duration>,
+    /// The room that its tasks take among the submits that have no response yet.
+    pub(super) room: Option<SubmitRoom>,
 }
 
 impl From<Message> for QueuedMessage {
     fn from(message: Message) -> Self {
         Self {
             message,
-            absent: Absent::default(),
+            is_looked_up: false,
+            sent_at: None,
+            room: None,
         }
     }
 }
@@ -174,9 +209,21 @@ pub(super) struct Submit {
     pub(super) id_is_chosen: bool,
     pub(super) request: SubmitRequest,
     pub(super) input: Payload,
+    /// Keeps the stored input from being deleted until the submit has a response.
+    pub(super) _input_guard: Option<PayloadGuard>,
 }
 
 impl Submit {
+    /// The approximate size of its record.
+    pub(super) fn bytes(&self) -> u64 {
+        let input = match &self.input {
+            Payload::Inline(json) => json.size() as u64,
+            // It is in its own object already.
+            Payload::Stored(_) => 0,
+        };
+        RECORD_BYTES + input
+    }
+
     pub(super) fn submission(&self, now: Timestamp) -> Submission {
         self.request
             .clone()
@@ -191,6 +238,8 @@ pub(super) struct ClaimOrder {
     pub(super) lease_ms: u64,
     /// Until when to wait for the first task, in the runtime's monotonic time.
     pub(super) until: Duration,
+    /// The number that the loop gave it when it arrived. Claims are served in this order.
+    pub(super) arrival: Option<u64>,
 }
 
 /// Which page of the list of tasks to read.
@@ -224,4 +273,17 @@ pub(super) struct Listed {
     pub(super) tasks: Vec<Task>,
     /// The last task that was read, if there may be more after it.
     pub(super) last: Option<TaskId>,
+}
+
+/// Whether only the holder of a task's lease does this.
+fn is_of_lease(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Renew { .. }
+            | Action::Progress { .. }
+            | Action::Complete { .. }
+            | Action::Fail { .. }
+            | Action::Release { .. }
+            | Action::Snooze { .. }
+    )
 }

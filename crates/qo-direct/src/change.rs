@@ -12,6 +12,8 @@
 //! operation id, with which the store client settles a write of unknown result, so each change is made exactly once or not at
 //! all.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use qo_core::keys::Key;
 use qo_core::task::{decode, encode};
@@ -22,6 +24,7 @@ use qo_store::StoreError;
 use qo_store::client::{Object, Tag};
 use qo_store::runtime::RuntimeExt;
 
+use super::left_alone::REFUSALS_MAX;
 use super::{DirectEngine, StoredTask, index};
 
 /// How often a change is tried while other writers keep changing the task.
@@ -58,11 +61,20 @@ impl DirectEngine {
     ) -> Result<ChangedTask, EngineError> {
         let op = self.runtime().new_op_id();
         let mut cached = cached;
+        let mut refused: Option<Tag> = None;
+        let mut refusals = 0;
         for round in 0..TRIES_MAX {
             let stored = match cached.take() {
                 Some(stored) => stored,
                 None => self.read(id).await?,
             };
+            // A correct store refuses a swap only if the tag has changed.
+            let is_same = refused.is_some_and(|tag| tag.matches(&stored.tag));
+            refusals = if is_same { refusals + 1 } else { 0 };
+            if refusals >= REFUSALS_MAX {
+                return Err(unswappable(id));
+            }
+            refused = Some(stored.tag.clone());
             if stored.task.carries(op) {
                 // The write was repeated on the way to the store, and the response was that of the second copy.
                 self.publish(&stored.task).await;
@@ -77,9 +89,7 @@ impl DirectEngine {
                 Err(EngineError::Store(StoreError::Conflict { .. })) => {
                     // Another writer was first. Wait a little, longer in each round, so that many writers take turns.
                     let pause_ms = self.runtime().random_below(u64::from(round) * 10);
-                    self.runtime()
-                        .sleep(std::time::Duration::from_millis(pause_ms))
-                        .await;
+                    self.runtime().sleep(Duration::from_millis(pause_ms)).await;
                 }
                 result => return result,
             }
@@ -146,6 +156,46 @@ impl DirectEngine {
     pub(super) async fn put_entry(&self, key: &Key) -> Result<(), EngineError> {
         self.client().put(&key.to_string(), Bytes::new()).await?;
         Ok(())
+    }
+}
+
+/// The error for a task whose every change the store refuses.
+pub(super) fn unswappable(id: TaskId) -> EngineError {
+    StoreError::Corrupt {
+        key: Key::Task(id).to_string(),
+        detail: "the store refuses every change of it, although nobody else changes it".to_owned(),
+    }
+    .into()
+}
+
+/// The error of an operation that was made but could not be confirmed because the store failed.
+pub(super) fn in_doubt(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Store(StoreError::Unavailable {
+            key,
+            detail,
+            attempts,
+            elapsed,
+            ..
+        }) => EngineError::Store(StoreError::Unavailable {
+            key,
+            detail,
+            attempts,
+            elapsed,
+            in_doubt: true,
+        }),
+        EngineError::Store(StoreError::Throttled {
+            key,
+            detail,
+            attempts,
+        }) => EngineError::Store(StoreError::Unavailable {
+            key,
+            detail,
+            attempts,
+            elapsed: Duration::ZERO,
+            in_doubt: true,
+        }),
+        error => error,
     }
 }
 

@@ -15,6 +15,7 @@ use qo_engine::api::ClaimRequest;
 use qo_store::StoreError;
 use qo_store::runtime::RuntimeExt;
 
+use super::change::unswappable;
 use super::ready_cache::{ReadyListName, take_most_urgent};
 use super::{DirectEngine, IndexMode, StoredTask};
 
@@ -235,8 +236,10 @@ impl DirectEngine {
             // The store reports that the task does not exist. A failed read would not justify deleting the entry.
             Err(error) if error.is_not_found() => return self.discard_stale(entry),
             Err(error @ EngineError::Unreadable { .. }) => {
-                // The sweeper quarantines it; until then it is skipped.
-                tracing::warn!(task = %entry.id, %error, "skipping a task whose record cannot be parsed");
+                // The sweeper quarantines a damaged record. One of a later version is for other workers.
+                tracing::warn!(task = %entry.id, %error, "skipping a task whose record cannot be read");
+                let now = self.runtime().monotonic();
+                self.shared.left_alone.leave(entry.id, now);
                 return ClaimOutcome::Unavailable;
             }
             Err(error) => return ClaimOutcome::Failed(error),
@@ -261,6 +264,7 @@ impl DirectEngine {
             };
         }
         let lease = self.runtime().new_lease_id();
+        let (id, tag) = (stored.task.id, stored.tag.clone());
         let action = Action::Claim {
             worker: request.worker.clone(),
             lease,
@@ -281,10 +285,16 @@ impl DirectEngine {
             Err(EngineError::Rejected(Rejection::NotDue { available_at })) => {
                 ClaimOutcome::NotDue(available_at)
             }
-            // A task that cannot be claimed must not keep the worker from the other tasks.
-            Err(EngineError::Store(StoreError::Conflict { .. }) | EngineError::Rejected(_)) => {
+            Err(EngineError::Store(StoreError::Conflict { .. })) => {
+                if self.shared.left_alone.is_unswappable(id, &tag) {
+                    tracing::error!(error = %unswappable(id), "skipping a task that cannot be changed");
+                    let now = self.runtime().monotonic();
+                    self.shared.left_alone.leave(id, now);
+                }
                 ClaimOutcome::Unavailable
             }
+            // A task that cannot be claimed must not keep the worker from the other tasks.
+            Err(EngineError::Rejected(_)) => ClaimOutcome::Unavailable,
             Err(error) => ClaimOutcome::Failed(error),
         }
     }

@@ -1,11 +1,13 @@
 //! Checks a queue and its store, and reports problems with hints.
 //!
-//! It changes no task. It writes below `probe/` and deletes what it wrote, and it stores the probe's verdict as every start does. All
+//! It changes no task: it replaces a few that nobody processes by their own bytes, to see whether the store lets it. It writes below
+//! `probe/` and deletes what it wrote, and it stores the probe's verdict as every start does. All
 //! checks share one time limit, and a check that fails does not stop the others.
 
 mod index;
 mod report;
 mod requests;
+mod swaps;
 
 use std::future::Future;
 use std::time::Duration;
@@ -32,6 +34,8 @@ pub struct DoctorOptions {
     pub clock_offset_max: Duration,
     /// A worker without a heartbeat for this long counts as dead.
     pub worker_stale_ms: u64,
+    /// A task that has been ready, or whose lease has been over, for longer than this is not being processed.
+    pub overdue_after: Duration,
     /// How many pages of 1,000 entries are counted per index.
     pub index_pages_max: usize,
 }
@@ -43,13 +47,14 @@ impl Default for DoctorOptions {
             time_max: Duration::from_mins(1),
             clock_offset_max: Duration::from_secs(5),
             worker_stale_ms: 60_000,
+            overdue_after: Duration::from_mins(3),
             index_pages_max: 10,
         }
     }
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 8] = [
+const CHECKS: [&str; 9] = [
     "reachable",
     "permissions",
     "latency",
@@ -57,6 +62,7 @@ const CHECKS: [&str; 8] = [
     "versioning",
     "lifecycle",
     "index",
+    "swaps",
     "probe",
 ];
 
@@ -110,6 +116,7 @@ impl DoctorRun<'_> {
             "versioning" => self.versioning().await,
             "lifecycle" => self.lifecycle().await,
             "index" => self.index().await,
+            "swaps" => self.swaps().await,
             _ => self.probe().await,
         }
     }
@@ -188,12 +195,12 @@ impl DoctorRun<'_> {
             Ok(Versioning::Off) => {
                 let summary = "the bucket keeps no versions; each task carries its own history";
                 DoctorCheck::new(NAME, Health::Ok, summary)
-                    .hint("run `qo init` to also keep every stored version of a task")
+                    .hint("to also keep every stored version of a task, run `qo init` before workers start")
             }
             Ok(Versioning::Suspended) => {
                 let summary = "versioning is suspended: old versions are kept, new ones are not";
                 DoctorCheck::new(NAME, Health::Ok, summary)
-                    .hint("run `qo init` to switch it on again, or delete the old versions")
+                    .hint("run `qo init` to switch it on again while nothing uses the bucket, or delete the old versions")
             }
             Err(error) => DoctorCheck::new(NAME, Health::Warning, error.to_string())
                 .hint("allow s3:GetBucketVersioning, so that qo notices when versioning changes"),

@@ -2,12 +2,30 @@
 //!
 //! The record of the key is created before the task and contains the task's id. A submit that finds a record uses its id, even if
 //! that task does not exist yet. Concurrent submits and crashes between the two writes therefore still lead to one task. A record
-//! whose window has ended is replaced by compare-and-swap.
+//! whose window has ended is replaced by compare-and-swap. The task takes the end of its window from the record, so a task that is
+//! created late holds its key no longer than the record says.
+//!
+//! # Submits that race a purge
+//!
+//! A purge releases the key before it deletes the task, and adds the task to `purged` in the key's record. A submit that has read the
+//! record before the release finds no task after the deletion, and creates the purged task again. It must not be acknowledged: the
+//! next submit finds a free key and creates a second task. So whoever creates the first revision of a task with a key, or finds
+//! it, reads the record again before it writes the ready entry or acknowledges the submit:
+//!
+//! | step | what | a crash right after it leaves |
+//! | --- | --- | --- |
+//! | 1 | read or write the key's record: the task's id | see [`super::submit`] |
+//! | 2 | create the task | a pending task without a ready entry; the sweeper confirms the key before it writes the entry, a scan before it claims the task |
+//! | 3 | read the record again. If the task was purged: delete it, and start over | nothing |
+//! | 4 | write the ready entry, and acknowledge | nothing |
+//!
+//! If the task was purged before step 2, step 3 sees that, because the release comes before the deletion. A purge after step 2 finds a
+//! task that was acknowledged or will be, and is an ordinary purge. A copy of the create that arrives late is found by the sweeper.
 
 use bytes::Bytes;
 use qo_core::keys::Key;
 use qo_core::task::ScopedKey;
-use qo_core::{OpId, TaskId, Timestamp};
+use qo_core::{OpId, Status, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::{IdempotencyRequest, SubmitRequest};
 use qo_store::StoreError;
@@ -15,7 +33,7 @@ use qo_store::runtime::RuntimeExt;
 use serde::{Deserialize, Serialize};
 
 use super::DirectEngine;
-use super::submit::KeyOwner;
+use super::submit::{HeldKey, KeyOwner};
 
 /// How often a write of a record is tried while other writers keep replacing it.
 const TRIES_MAX: u32 = 16;
@@ -31,10 +49,15 @@ pub(super) struct KeyRecord {
     /// The operations that wrote the replaced records, newest last.
     #[serde(default)]
     recent_ops: Vec<OpId>,
+    /// The tasks of this key that were purged, newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    purged: Vec<TaskId>,
 }
 
 /// How many of those operations the record keeps.
 const RECENT_OPS_MAX: usize = 16;
+/// How many of the purged tasks the record keeps.
+const PURGED_MAX: usize = 16;
 
 impl DirectEngine {
     /// Acquires a key: finds its task, or decides the id of the task to create.
@@ -59,13 +82,22 @@ impl DirectEngine {
             until: idempotency.window_ms.map(|millis| now.plus_millis(millis)),
             op_id: op,
             recent_ops: Vec::new(),
+            purged: Vec::new(),
+        };
+        let until = record.until;
+        let owned = || {
+            KeyOwner::Caller(HeldKey {
+                id,
+                until,
+                submitted_at: now,
+            })
         };
         match self
             .client()
             .create(&key, encode(&key, &record)?, &op)
             .await
         {
-            Ok(_) => return Ok(KeyOwner::Caller(id)),
+            Ok(_) => return Ok(owned()),
             Err(StoreError::AlreadyExists { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -79,44 +111,64 @@ impl DirectEngine {
                         .create(&key, encode(&key, &record)?, &op)
                         .await
                     {
-                        Ok(_) => return Ok(KeyOwner::Caller(id)),
+                        Ok(_) => return Ok(owned()),
                         Err(StoreError::AlreadyExists { .. }) => continue,
                         Err(error) => return Err(error.into()),
                     }
                 }
                 Err(error) => return Err(error.into()),
             };
-            let holder: KeyRecord =
-                serde_json::from_slice(&object.body).map_err(|error| StoreError::Corrupt {
-                    key: key.clone(),
-                    detail: error.to_string(),
-                })?;
+            let holder = decode(&key, &object.body)?;
             if holder.until.is_none_or(|until| now < until) {
                 return match self.read(holder.task_id).await {
                     Ok(stored) => Ok(KeyOwner::Existing(Box::new(stored.task))),
-                    Err(error) if error.is_not_found() => Ok(KeyOwner::Caller(holder.task_id)),
+                    Err(error) if error.is_not_found() => Ok(KeyOwner::Caller(HeldKey {
+                        id: holder.task_id,
+                        until: holder.until,
+                        submitted_at: now,
+                    })),
                     Err(error) => Err(error),
                 };
             }
             record.recent_ops = holder.recent_ops;
             record.op_id = holder.op_id;
             record.set_operation(op);
+            // A caller may submit the id of a purged task again.
+            record.purged = holder.purged;
+            record.purged.retain(|purged| *purged != id);
             match self
                 .client()
                 .swap(&key, encode(&key, &record)?, &object.tag, &op)
                 .await
             {
-                Ok(_) => return Ok(KeyOwner::Caller(id)),
+                Ok(_) => return Ok(owned()),
                 Err(StoreError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Err(EngineError::Contended { id })
     }
+
+    /// Whether a task with a key that nobody has claimed yet was purged before it was created: see the module's documentation.
+    pub(super) async fn is_revived(&self, task: &Task) -> Result<bool, EngineError> {
+        let Some(scoped) = task.scoped_key() else {
+            return Ok(false);
+        };
+        if task.status != Status::Pending || task.attempt > 0 {
+            return Ok(false);
+        }
+        let key = record_key(&scoped).to_string();
+        match self.client().get(&key).await {
+            // A record that cannot be parsed proves nothing.
+            Ok(object) => Ok(decode(&key, &object.body).is_ok_and(|record| record.lists(task.id))),
+            Err(StoreError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 impl DirectEngine {
-    /// Releases a key, if it belongs to this task.
+    /// Releases a key, if it belongs to this task, and notes that the task is purged.
     ///
     /// The record is kept, with a window that has ended. Deleting it would not be safe: deletes are unconditional, so a repeated or
     /// late one could take the key from the task that holds it by then.
@@ -136,10 +188,14 @@ impl DirectEngine {
             let Ok(mut record) = serde_json::from_slice::<KeyRecord>(&object.body) else {
                 return Ok(());
             };
-            if record.task_id != id || record.until == Some(Timestamp::MIN) {
+            let is_released = record.task_id != id || record.until == Some(Timestamp::MIN);
+            if is_released && record.purged.contains(&id) {
                 return Ok(());
             }
-            record.until = Some(Timestamp::MIN);
+            if !is_released {
+                record.until = Some(Timestamp::MIN);
+            }
+            record.add_purged(id);
             record.set_operation(op);
             match self
                 .client()
@@ -162,6 +218,19 @@ impl KeyRecord {
         let excess = self.recent_ops.len().saturating_sub(RECENT_OPS_MAX);
         self.recent_ops.drain(..excess);
     }
+
+    fn add_purged(&mut self, id: TaskId) {
+        self.purged.retain(|purged| *purged != id);
+        self.purged.push(id);
+        let excess = self.purged.len().saturating_sub(PURGED_MAX);
+        self.purged.drain(..excess);
+    }
+
+    /// Whether a task of this key was purged. Records of earlier versions do not list purged tasks, but the last one is the holder of
+    /// a released key.
+    fn lists(&self, id: TaskId) -> bool {
+        self.purged.contains(&id) || (self.task_id == id && self.until == Some(Timestamp::MIN))
+    }
 }
 
 /// The object key of an idempotency key's record.
@@ -172,10 +241,16 @@ pub(super) fn record_key(scoped: &ScopedKey) -> Key {
 fn encode(key: &str, record: &KeyRecord) -> Result<Bytes, EngineError> {
     serde_json::to_vec(record)
         .map(Bytes::from)
-        .map_err(|error| {
-            EngineError::Store(StoreError::Corrupt {
-                key: key.to_owned(),
-                detail: error.to_string(),
-            })
-        })
+        .map_err(|error| corrupt(key, &error).into())
+}
+
+fn decode(key: &str, body: &[u8]) -> Result<KeyRecord, EngineError> {
+    serde_json::from_slice(body).map_err(|error| corrupt(key, &error).into())
+}
+
+fn corrupt(key: &str, error: &serde_json::Error) -> StoreError {
+    StoreError::Corrupt {
+        key: key.to_owned(),
+        detail: error.to_string(),
+    }
 }

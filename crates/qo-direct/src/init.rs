@@ -2,7 +2,12 @@
 //! objects.
 //!
 //! Each step reads the current setting and changes it only if needed. A second run changes nothing, and running it again completes
-//! a run that crashed. Run it before starting workers, because switching versioning on changes how a store behaves.
+//! a run that crashed.
+//!
+//! Versioning is never switched on in a bucket that is in use, because that changes how a store behaves. In Ceph RGW 20, objects that are
+//! written while versioning is on for a moment can never be swapped again: every `If-Match` fails, although nobody else writes them. So
+//! step 2 requires that no worker, no broker and no claim was active for a while. A client that submits during the short time between
+//! steps 2 and 3 cannot be seen beforehand. If the probe fails, the report therefore names the objects that were written in that time.
 //!
 //! | step | what | a crash right after it leaves |
 //! | --- | --- | --- |
@@ -15,11 +20,13 @@ use std::fmt;
 
 use qo_store::admin::{BucketAdmin, CorsRule, LifecycleRule, Versioning};
 use qo_store::probe::{self, ProbeError, ProbeOptions, ProbeReport};
-use qo_store::runtime::Runtime;
+use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::{Store, StoreError};
 use serde::Serialize;
 
 use qo_engine::payload::digest;
+
+use super::in_use;
 
 /// The methods that the dashboard uses from a browser.
 const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "DELETE", "POST"];
@@ -227,6 +234,7 @@ async fn versioning(
     runtime: &dyn Runtime,
     options: &InitOptions,
 ) -> StepResult {
+    let now = store.clock.now(runtime.moment());
     let before = match admin.versioning().await {
         Ok(before) => before,
         Err(error) => return failed(error),
@@ -237,6 +245,16 @@ async fn versioning(
     if !options.versioning {
         let detail = "versioning was not changed; each task carries its own history";
         return step_result(InitOutcome::Skipped, detail);
+    }
+    match in_use::recent_use(store, now).await {
+        Ok(None) => {}
+        Ok(Some(used)) => {
+            let detail = format!(
+                "versioning was not switched on, because the bucket is in use: {used}; stop all workers, brokers and clients, wait two minutes, and run it again"
+            );
+            return step_result(InitOutcome::Skipped, detail);
+        }
+        Err(error) => return failed(error),
     }
     if options.dry_run {
         let detail = "switches versioning on, and back if that breaks conditional writes";
@@ -272,7 +290,8 @@ async fn versioning(
         Ok(()) => "versioning was switched back; the bucket is usable without it if it passes the probe at the next start".to_owned(),
         Err(error) => format!("versioning COULD NOT be switched back ({error}): do not use this bucket until it is"),
     };
-    let detail = format!("with versioning on, {problem} ({restored})");
+    let written = in_use::written_meanwhile(store, now).await;
+    let detail = format!("with versioning on, {problem} ({restored}){written}");
     step_result(InitOutcome::Refused, detail)
 }
 

@@ -18,7 +18,7 @@
 //! | signal | at most 1 per submitter and second | 1 per 1.5 s and idle worker, answered with 304 | | |
 //! | claim activity | at most 1 per claiming process and 30 s | 1 per check of an idle lease reaper, answered with 304 | | |
 //!
-//! A large payload adds one PUT when it is written and one GET when it is read. An idempotency key adds one PUT.
+//! A large payload adds one PUT when it is written and one GET when it is read. An idempotency key adds one PUT and one GET.
 
 mod activity;
 mod change;
@@ -33,10 +33,12 @@ mod environment;
 pub mod fuzz;
 mod history;
 mod idempotency;
+mod in_use;
 mod index;
 mod index_gc;
 mod init;
 mod lease_reaper;
+mod left_alone;
 mod list;
 pub mod maintenance;
 mod operation;
@@ -77,6 +79,7 @@ use qo_engine::watch::Watchers;
 use self::activity::Activity;
 use self::index_gc::IndexGc;
 use self::lease_reaper::LeaseReaper;
+use self::left_alone::LeftAlone;
 use self::paused_queues::PausedQueues;
 use self::peers::Peers;
 use self::ready_cache::ReadyCache;
@@ -106,6 +109,7 @@ struct EngineShared {
     ready_cache: ReadyCache,
     scheduled: Scheduled,
     lease_reaper: LeaseReaper,
+    left_alone: LeftAlone,
     peers: Peers,
     paused_queues: PausedQueues,
     scans: TaskScans,
@@ -138,6 +142,7 @@ impl DirectEngine {
                 ready_cache: ReadyCache::default(),
                 scheduled: Scheduled::default(),
                 lease_reaper: LeaseReaper::default(),
+                left_alone: LeftAlone::default(),
                 peers: Peers::default(),
                 paused_queues: PausedQueues::default(),
                 scans: TaskScans::default(),

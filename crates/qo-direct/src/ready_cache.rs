@@ -129,6 +129,7 @@ impl DirectEngine {
                     _ => None,
                 })
                 .filter(|entry| name.includes(entry.id.shard()))
+                .filter(|entry| !self.shared.left_alone.contains(entry.id, at))
                 .collect();
             match page.next {
                 // All entries belong to other shards, or were just claimed and are about to be deleted: read the next page.

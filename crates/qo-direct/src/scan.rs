@@ -278,6 +278,12 @@ impl DirectEngine {
         request: &ClaimRequest,
         paused: &BTreeSet<QueueName>,
     ) -> ClaimOutcome {
+        // Without an index entry nobody has confirmed yet that a task with a key was not purged before a late submit created it.
+        match self.is_revived(&stored.task).await {
+            Ok(false) => {}
+            Ok(true) => return ClaimOutcome::Unavailable,
+            Err(error) => return ClaimOutcome::Failed(error),
+        }
         if self.runtime().monotonic() < read_at + FRESH_FOR {
             return self.claim_stored(stored, request).await;
         }

@@ -5,20 +5,27 @@
 //! | 1 | if the request has an idempotency key: write its record, which names the task's id | a key whose task does not exist; the next submit with the key creates the task with that id |
 //! | 2 | store a large input | an orphan, which the sweeper deletes |
 //! | 3 | create the task: **from here on it is never lost** | a pending task without a ready entry, which the sweeper finds |
-//! | 4 | write its ready entry, then the signal | nothing |
+//! | 4 | if the request has an idempotency key: confirm that the task was not purged before step 3, see [`super::idempotency`] | the same |
+//! | 5 | write its ready entry, then the signal | nothing |
+//!
+//! A repeated submit of a task that nobody has claimed yet confirms the key and writes the ready entry again, so a caller that retries
+//! after an error does not have to wait for the sweeper.
 
 use futures_util::StreamExt;
 use qo_core::keys::Key;
 use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
 use qo_core::transition::submit;
-use qo_core::{Payload, TaskId};
+use qo_core::{Payload, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_engine::api::{SubmitRequest, Submitted};
 use qo_store::StoreError;
 use qo_store::runtime::RuntimeExt;
 
 use super::DirectEngine;
-use super::change::encode_task;
+use super::change::{encode_task, in_doubt};
+
+/// How often a submit starts over because its task was purged meanwhile.
+const TRIES_MAX: u32 = 8;
 
 impl DirectEngine {
     pub(super) async fn submit_one(
@@ -39,32 +46,47 @@ impl DirectEngine {
             self.runtime().new_op_id(),
             now,
         )?;
-        let id = match &request.idempotency {
-            None => id,
-            Some(key) => match self.acquire_key(&request, key, id).await? {
-                KeyOwner::Caller(id) => id,
-                KeyOwner::Existing(task) => {
-                    return Ok(Submitted {
-                        task: *task,
-                        duplicate: true,
-                    });
-                }
-            },
+        let Some(idempotency) = request.idempotency.clone() else {
+            let submitted = self.create(id, None, request, &input).await?;
+            self.announce(&submitted).await;
+            return Ok(submitted);
         };
-        let submitted = self.create(id, request, input).await?;
-        if !submitted.duplicate {
-            self.shared.watchers.notify("submit", &submitted.task);
+        let mut id = id;
+        for _ in 0..TRIES_MAX {
+            let submitted = match self.acquire_key(&request, &idempotency, id).await? {
+                KeyOwner::Existing(task) => Submitted {
+                    task: *task,
+                    duplicate: true,
+                },
+                KeyOwner::Caller(held) => {
+                    let id = held.id;
+                    self.create(id, Some(held), request.clone(), &input).await?
+                }
+            };
+            match self.is_revived(&submitted.task).await {
+                Ok(false) => {
+                    self.announce(&submitted).await;
+                    return Ok(submitted);
+                }
+                Ok(true) => self.delete_revived(&submitted.task).await?,
+                Err(error) => return Err(in_doubt(error)),
+            }
+            if request.id.is_none() {
+                id = self.runtime().new_task_id();
+            }
         }
-        Ok(submitted)
+        Err(EngineError::Contended { id })
     }
 
+    /// Creates a task, or finds the existing one.
     async fn create(
         &self,
         id: TaskId,
+        held: Option<HeldKey>,
         request: SubmitRequest,
-        input: Payload,
+        input: &Payload,
     ) -> Result<Submitted, EngineError> {
-        if let Payload::Stored(reference) = &input {
+        if let Payload::Stored(reference) = input {
             let key = Key::Input {
                 id,
                 sha256: reference.sha256,
@@ -72,32 +94,36 @@ impl DirectEngine {
             self.put_payload(&key, &request.input).await?;
         }
         let op = self.runtime().new_op_id();
-        let now = self.client().now();
-        let task = submit(request.into_submission(id, input, now), op, now)?;
+        let now = held.map_or_else(|| self.client().now(), |held| held.submitted_at);
+        let mut task = submit(request.into_submission(id, input.clone(), now), op, now)?;
+        if let Some(held) = held {
+            task.idempotency_until = held.until;
+        }
         match self
             .client()
             .create(&Key::Task(id).to_string(), encode_task(&task)?, &op)
             .await
         {
-            Ok(_) => {
-                self.publish(&task).await;
-                Ok(Submitted {
-                    task,
-                    duplicate: false,
-                })
-            }
+            Ok(_) => Ok(Submitted {
+                task,
+                duplicate: false,
+            }),
             Err(StoreError::AlreadyExists { .. }) => {
                 let task = self.read(id).await?.task;
-                let ours = task.carries(op);
-                if ours {
-                    self.publish(&task).await;
-                }
-                Ok(Submitted {
-                    task,
-                    duplicate: !ours,
-                })
+                let duplicate = !task.carries(op);
+                Ok(Submitted { task, duplicate })
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes the ready entry of a task that nobody has claimed yet, and notifies watchers of a new task.
+    async fn announce(&self, submitted: &Submitted) {
+        if submitted.task.attempt == 0 {
+            self.publish(&submitted.task).await;
+        }
+        if !submitted.duplicate {
+            self.shared.watchers.notify("submit", &submitted.task);
         }
     }
 
@@ -116,8 +142,19 @@ impl DirectEngine {
 
 /// The result of acquiring an idempotency key.
 pub(super) enum KeyOwner {
-    /// The caller has the key and must create the task with this id.
-    Caller(TaskId),
+    /// The caller must create the task of the key.
+    Caller(HeldKey),
     /// The key belongs to an existing task.
     Existing(Box<qo_core::Task>),
+}
+
+/// A key whose task is to be created.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeldKey {
+    /// The id that the key's record names.
+    pub(super) id: TaskId,
+    /// When the key is free again.
+    pub(super) until: Option<Timestamp>,
+    /// The time of the submit.
+    pub(super) submitted_at: Timestamp,
 }

@@ -70,6 +70,12 @@ pub enum EngineError {
         /// The limit in bytes.
         limit: u64,
     },
+    /// The queue has more to write than it can, or other processes do not let it write. Nothing has changed.
+    #[error("the queue is overloaded: {detail}; nothing was changed, try again in a second")]
+    Overloaded {
+        /// What has to be written first.
+        detail: String,
+    },
     /// The engine was closed.
     #[error("the queue was closed; open it again")]
     Closed,

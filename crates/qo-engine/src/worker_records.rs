@@ -1,5 +1,7 @@
 //! The records of registered workers. They are written rarely, and correctness does not depend on them.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures_util::StreamExt;
 use qo_core::WorkerId;
@@ -55,10 +57,43 @@ pub async fn put(client: &StoreClient, worker: &WorkerInfo) -> Result<(), Engine
     Ok(())
 }
 
+/// Deletes the records that were last written longer ago than `age`, and returns how many there were. Costs one LIST a page. A worker
+/// that is alive after all writes its record again with its next heartbeat.
+pub async fn remove_dead(client: &StoreClient, age: Duration) -> Result<usize, EngineError> {
+    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    let mut removed = 0;
+    let mut after: Option<String> = None;
+    loop {
+        let page = client
+            .page(WORKERS_PREFIX, after.as_deref(), PAGE_LIMIT_MAX)
+            .await?;
+        let dead_before = client.now().minus_millis(age_ms);
+        let dead: Vec<String> = page
+            .entries
+            .into_iter()
+            .filter(|entry| entry.last_modified < dead_before)
+            .map(|entry| entry.key)
+            .filter(|key| matches!(key.parse(), Ok(Key::Worker(_))))
+            .collect();
+        if !dead.is_empty() {
+            delete(client, &dead).await?;
+            removed += dead.len();
+        }
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(removed),
+        }
+    }
+}
+
 /// Deletes a worker's record. A missing record counts as deleted.
 pub async fn remove(client: &StoreClient, worker: &WorkerId) -> Result<(), EngineError> {
     let key = Key::Worker(worker.clone()).to_string();
-    client.delete_many(&[key]).await.map_err(|failures| {
+    delete(client, &[key]).await
+}
+
+async fn delete(client: &StoreClient, keys: &[String]) -> Result<(), EngineError> {
+    client.delete_many(keys).await.map_err(|failures| {
         let first = failures.failed.into_iter().next();
         first.map_or_else(
             || EngineError::BadRequest("the worker's record could not be deleted".to_owned()),

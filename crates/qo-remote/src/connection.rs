@@ -28,6 +28,7 @@ use super::batch::BatchReplies;
 use super::config::{InvalidServer, RemoteConfig};
 use super::directory::{Directory, Server};
 use super::transport::{self, causes};
+use crate::ping::shows_life;
 use crate::wire::problem::PROBLEM_TYPE;
 use crate::wire::{BROKER_HEADER, Condition, Problem, REQUEST_ID_HEADER, TIME_HEADER};
 
@@ -288,10 +289,15 @@ impl Connection {
         let Ok(url) = server.url().join("healthz") else {
             return false;
         };
-        let ping = self.http.get(url).send();
+        let mut ping = self.http.get(url);
+        let broker = server.broker();
+        if let Some(broker) = broker {
+            ping = ping.header(BROKER_HEADER, broker);
+        }
         tokio::select! {
             biased;
-            response = ping => response.is_ok(),
+            // A broker that is cut off from the store never responds to a request: another one leads soon.
+            response = ping.send() => response.is_ok_and(|response| broker.is_none() || shows_life(response.status())),
             () = self.runtime.sleep(PING_TIMEOUT) => false,
         }
     }

@@ -1,10 +1,12 @@
 //! Pings a broker over HTTP.
 //!
-//! Any response counts, even an error: a process that responds is alive. The one exception is the response that the address belongs
-//! to another process than the requested one. Without that exception, a standby whose own address equals the leader's, such as a
-//! loopback address on two machines, would reach itself and wait forever.
+//! A process that responds is alive, with two exceptions.
+//! - The response that the address belongs to another process than the requested one. Otherwise a standby whose own address equals the
+//!   leader's, such as a loopback address on two machines, would reach itself and wait forever.
+//! - A server error. A leader that is cut off from the store responds that it cannot prove that it leads, and a proxy responds for a
+//!   server that is dead.
 
-use reqwest::Client;
+use reqwest::{Client, StatusCode};
 
 use crate::config::{InvalidServer, RemoteConfig};
 use crate::transport;
@@ -37,8 +39,13 @@ impl Ping {
         };
         let request = self.http.get(url).header(BROKER_HEADER, id).send();
         match request.await {
-            Ok(response) => response.status().as_u16() != Condition::Misdirected.status(),
+            Ok(response) => shows_life(response.status()),
             Err(_) => false,
         }
     }
+}
+
+/// Whether this response to a ping that names a broker shows that the broker is alive and leads.
+pub(crate) fn shows_life(status: StatusCode) -> bool {
+    !status.is_server_error() && status.as_u16() != Condition::Misdirected.status()
 }

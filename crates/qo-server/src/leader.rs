@@ -12,6 +12,10 @@ pub trait Leader: Send + Sync + 'static {
     /// The id of this process. A request for another process is rejected.
     fn id(&self) -> &str;
 
+    /// Whether it is known, without a request, that this process leads. To a ping that names this process, a leader that does not
+    /// know it responds with 503, so that a standby challenges it.
+    fn is_confirmed(&self) -> bool;
+
     /// Confirms that this process may serve now, and returns its epoch. `None` on a standby, and once another process has taken
     /// over.
     fn confirm(&self) -> BoxFuture<Option<u64>>;
@@ -27,6 +31,10 @@ pub trait Leader: Send + Sync + 'static {
 impl Leader for BrokerHandle {
     fn id(&self) -> &str {
         BrokerHandle::id(self)
+    }
+
+    fn is_confirmed(&self) -> bool {
+        BrokerHandle::is_confirmed(self)
     }
 
     fn confirm(&self) -> BoxFuture<Option<u64>> {

@@ -92,8 +92,10 @@ pub(crate) async fn handle(State(app): State<App>, mut request: Request, next: N
     let status = response.status().as_u16();
     app.metrics.request(&route, method.as_str(), status, took);
     let elapsed_ms = took.as_millis();
-    // The refusals of a standby are normal, and the handler of /readyz logs why the process is not ready.
-    if status >= 500 && !is_standby && route != "/readyz" {
+    // The refusals of a standby are normal. The handler of /readyz logs why the process is not ready, and the election why a leader is
+    // not confirmed.
+    let is_health_check = matches!(route.as_str(), "/readyz" | "/healthz");
+    if status >= 500 && !is_standby && !is_health_check {
         tracing::warn!(request_id, %method, route, status, elapsed_ms, token, "request");
     } else {
         tracing::debug!(request_id, %method, route, status, elapsed_ms, token, "request");
@@ -116,7 +118,10 @@ fn message_of(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 fn check_request(app: &App, request: &Request) -> Result<(), ApiError> {
-    if app.is_stopping() {
+    // A leader that finishes its requests before it stops still leads: standbys that ping it need not challenge it.
+    let is_ping =
+        request.uri().path() == "/healthz" && request.headers().contains_key(BROKER_HEADER);
+    if app.is_stopping() && !is_ping {
         return Err(ApiError::new(
             Condition::Stopping,
             "the server is stopping; use another server, or try again a little later",

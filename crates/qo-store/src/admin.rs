@@ -38,6 +38,24 @@ pub struct VersionList {
     pub truncated: bool,
 }
 
+/// A version of an object, with the object's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyedVersion {
+    /// The key of the object.
+    pub key: String,
+    /// The version.
+    pub version: ObjectVersion,
+}
+
+/// The versions of all objects below a prefix, ordered by key, newest first within a key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeyedVersionList {
+    /// The versions.
+    pub versions: Vec<KeyedVersion>,
+    /// Whether more versions exist beyond the requested limit.
+    pub truncated: bool,
+}
+
 /// Whether a bucket keeps overwritten objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Versioning {
@@ -88,6 +106,14 @@ pub struct LifecycleRule {
 pub trait BucketAdmin: Debug + Send + Sync + 'static {
     /// The newest `limit` versions of one object, newest first. An unknown key has no versions.
     async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError>;
+
+    /// Up to `limit` versions of the objects whose keys start with `prefix`, ordered by key, newest first within a
+    /// key. It also finds objects of which only versions behind a delete marker are left.
+    async fn list_versions_below(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<KeyedVersionList, StoreError>;
 
     /// The bytes of one version.
     async fn get_version(&self, key: &str, version: &str) -> Result<Bytes, StoreError>;

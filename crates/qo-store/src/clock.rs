@@ -4,13 +4,29 @@
 //! response of an HTTP store has a `Date` header in whole seconds. If a request was sent at local time `sent` and its
 //! response arrived at local time `received`, the store's clock was in `[date, date + 1 s)` at some moment between
 //! the two. The offset `store - local` is therefore in `[date - received, date + 1 s - sent]`. The intersection of
-//! these intervals over many responses is far narrower than a second. A new interval that does not overlap the
-//! intersection means that the store's clock has jumped. The estimate then restarts from that response.
+//! these intervals over many responses is far narrower than a second.
+//!
+//! # Responses that disagree
+//!
+//! A response whose interval does not overlap the intersection means that the store's clock has jumped, or that the
+//! response came through a gateway whose clock is wrong. A store has many gateways, so a wrong one shows itself by
+//! responses that disagree with each other. Responses that contradict the estimate and agree with each other form a
+//! rival. Each of them adds a vote for the rival, and each response that agrees with the estimate takes one away. With
+//! [`VOTES_MIN`] votes the rival replaces the estimate, so the estimate follows the majority. Two votes suffice if the
+//! wall clock has jumped as far, as it does while a machine is suspended. In the first responses of a process the
+//! wall clock decides which of the two is better.
+//!
+//! Whatever the estimate is, [`StoreClock::earliest`] is never later than the earliest clock among the recent
+//! responses: an earlier clock counts until [`FLOOR_AGREEING`] responses in a row agree with the estimate. Until as many
+//! responses have confirmed the first estimate, the wall clock counts as such a clock. A gateway that is ahead thus
+//! ends no lease unless it is the only one that answers.
+//!
+//! # The local clock
 //!
 //! The local clock is the monotonic one, so setting the wall clock does not affect the store's time. Stopping and
 //! continuing the process does not affect it either, because the monotonic clock keeps running. While a machine is
 //! suspended, the monotonic clock may stop (it does on Linux). The store's time is then too early until the next
-//! response, whose interval lies beyond the intersection. Too early is safe: leases only expire later. The wall clock
+//! responses, whose intervals lie beyond the intersection. Too early is safe: leases only expire later. The wall clock
 //! is used before the first response, and for stores that send no time.
 
 use std::sync::Mutex;
@@ -24,9 +40,23 @@ use crate::runtime::Moment;
 /// Tracks the offset between the local clock and the store's.
 #[derive(Debug, Default)]
 pub struct StoreClock {
-    estimate: Mutex<Option<Estimate>>,
+    state: Mutex<ClockState>,
     /// The latest time returned by `now`, in milliseconds.
     latest_ms: AtomicI64,
+}
+
+/// What the responses have shown so far.
+#[derive(Debug, Default)]
+struct ClockState {
+    estimate: Option<Estimate>,
+    /// What other responses show instead, and its votes.
+    rival: Option<(Estimate, u32)>,
+    /// The lowest `store - monotonic` of a clock that disagrees with the estimate, in milliseconds.
+    floor_ms: Option<i64>,
+    /// The number of responses in a row that agree with the estimate.
+    agreeing: u32,
+    /// The number of responses.
+    responses: u32,
 }
 
 /// Bounds of `store - monotonic` in milliseconds, both inclusive.
@@ -48,6 +78,21 @@ const DRIFT_PER_MILLION: i64 = 200;
 /// `Date` has whole seconds.
 const STEP_BACK_MAX_MS: i64 = 2_000;
 
+/// With this many votes, a rival replaces the estimate.
+const VOTES_MIN: u32 = 12;
+
+/// The same, if the wall clock has jumped as far as the responses.
+const VOTES_WITH_WALL_MIN: u32 = 2;
+
+/// After this many responses in a row that agree with the estimate, an earlier clock no longer counts.
+const FLOOR_AGREEING: u32 = 32;
+
+/// For this many responses, the wall clock decides between two estimates.
+const YOUNG_RESPONSES: u32 = 16;
+
+/// How far two clocks that agree may be apart.
+const WALL_TOLERANCE_MS: i64 = 2_000;
+
 /// The precision of a `Date` header.
 const DATE_PRECISION_MS: i64 = 1_000;
 
@@ -62,22 +107,88 @@ impl Estimate {
         elapsed_ms.saturating_mul(DRIFT_PER_MILLION) / 1_000_000
     }
 
-    /// The estimate after one more response.
-    fn narrowed(&self, fresh: Self) -> Self {
+    /// The estimate after one more response; `None` if the response contradicts it.
+    fn narrowed(&self, fresh: Self) -> Option<Self> {
         let drift_ms = self.drift_ms(fresh.at);
         let low_ms = (self.low_ms - drift_ms).max(fresh.low_ms);
         let high_ms = (self.high_ms + drift_ms).min(fresh.high_ms);
-        if low_ms > high_ms {
-            return fresh;
-        }
-        Self {
+        (low_ms <= high_ms).then_some(Self {
             low_ms,
             high_ms,
             // Keep the old moment until its drift is at least a millisecond, so that the drift of many
             // quick responses adds up.
             at: if drift_ms > 0 { fresh.at } else { self.at },
             wall_ahead_ms: fresh.wall_ahead_ms,
+        })
+    }
+
+    /// How far the store's clock and the wall clock are apart.
+    fn distance_to_wall_ms(&self) -> u64 {
+        self.middle_ms().abs_diff(self.wall_ahead_ms)
+    }
+}
+
+impl ClockState {
+    fn add(&mut self, fresh: Estimate) {
+        self.responses = self.responses.saturating_add(1);
+        let Some(known) = self.estimate else {
+            self.estimate = Some(fresh);
+            self.agreeing = 1;
+            if fresh.wall_ahead_ms < fresh.low_ms {
+                self.floor_ms = Some(fresh.wall_ahead_ms);
+            }
+            return;
+        };
+        if let Some(narrowed) = known.narrowed(fresh) {
+            self.estimate = Some(narrowed);
+            if let Some((_, votes)) = &mut self.rival {
+                *votes = votes.saturating_sub(1);
+            }
+            self.agreeing = self.agreeing.saturating_add(1);
+            if self.agreeing >= FLOOR_AGREEING {
+                self.floor_ms = None;
+            }
+            return;
         }
+        self.agreeing = 0;
+        self.lower_floor(fresh.low_ms);
+        let (rival, votes) = match self.rival {
+            Some((rival, votes)) => match rival.narrowed(fresh) {
+                Some(narrowed) => (narrowed, votes + 1),
+                // A third clock replaces a rival without votes.
+                None if votes > 0 => (rival, votes - 1),
+                None => (fresh, 1),
+            },
+            None => (fresh, 1),
+        };
+        let jump_ms = rival.middle_ms() - known.middle_ms();
+        let wall_jump_ms = rival.wall_ahead_ms - known.wall_ahead_ms;
+        let wall_agrees = (jump_ms - wall_jump_ms).abs() <= WALL_TOLERANCE_MS;
+        let is_young = self.responses <= YOUNG_RESPONSES;
+        let is_restart = votes >= VOTES_MIN
+            || (wall_agrees && votes >= VOTES_WITH_WALL_MIN)
+            || (is_young && rival.distance_to_wall_ms() < known.distance_to_wall_ms());
+        if !is_restart {
+            self.rival = Some((rival, votes));
+            return;
+        }
+        self.estimate = Some(rival);
+        self.rival = Some((known, 0));
+        self.agreeing = 1;
+        self.lower_floor(known.low_ms);
+    }
+
+    fn lower_floor(&mut self, low_ms: i64) {
+        self.floor_ms = Some(
+            self.floor_ms
+                .map_or(low_ms, |floor_ms| floor_ms.min(low_ms)),
+        );
+    }
+
+    /// The lowest possible `store - monotonic` in milliseconds, without drift.
+    fn lowest_ms(&self, known: &Estimate) -> i64 {
+        self.floor_ms
+            .map_or(known.low_ms, |floor_ms| floor_ms.min(known.low_ms))
     }
 }
 
@@ -112,8 +223,7 @@ impl StoreClock {
             at: received.steady,
             wall_ahead_ms: received.wall.as_millis().saturating_sub(received_ms),
         };
-        let mut estimate = self.lock();
-        *estimate = Some(estimate.map_or(fresh, |known| known.narrowed(fresh)));
+        self.lock().add(fresh);
     }
 
     /// The store's time: the midpoint of the possible interval.
@@ -122,8 +232,7 @@ impl StoreClock {
     /// constant until the estimate catches up, so that no recorded event is in the future. A larger backward jump
     /// of the store's clock is followed.
     pub fn now(&self, at: Moment) -> Timestamp {
-        let known = *self.lock();
-        let now_ms = known.map_or(at.wall.as_millis(), |known| {
+        let now_ms = self.lock().estimate.map_or(at.wall.as_millis(), |known| {
             known.middle_ms().saturating_add(millis(at.steady))
         });
         let latest_ms = self.latest_ms.fetch_max(now_ms, Ordering::Relaxed);
@@ -139,9 +248,9 @@ impl StoreClock {
 
     /// The earliest possible store time. Use it to decide that a deadline has passed.
     pub fn earliest(&self, at: Moment) -> Timestamp {
-        let known = *self.lock();
-        let earliest_ms = known.map_or(at.wall.as_millis(), |known| {
-            let low_ms = known.low_ms.saturating_sub(known.drift_ms(at.steady));
+        let state = self.lock();
+        let earliest_ms = state.estimate.map_or(at.wall.as_millis(), |known| {
+            let low_ms = (state.lowest_ms(&known)).saturating_sub(known.drift_ms(at.steady));
             low_ms.saturating_add(millis(at.steady))
         });
         Timestamp::from_millis(earliest_ms)
@@ -150,7 +259,7 @@ impl StoreClock {
     /// How far the store's clock is ahead of the local wall clock as of the last response, in milliseconds: the
     /// midpoint of the possible interval. 0 before the first response.
     pub fn offset_ms(&self) -> i64 {
-        self.lock().map_or(0, |known| {
+        self.lock().estimate.map_or(0, |known| {
             known.middle_ms().saturating_sub(known.wall_ahead_ms)
         })
     }
@@ -158,11 +267,12 @@ impl StoreClock {
     /// The maximum error of the offset in either direction, in milliseconds. `None` before the first response.
     pub fn uncertainty_ms(&self) -> Option<u64> {
         self.lock()
+            .estimate
             .map(|known| known.high_ms.abs_diff(known.low_ms).div_ceil(2))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Estimate>> {
-        self.estimate
+    fn lock(&self) -> std::sync::MutexGuard<'_, ClockState> {
+        self.state
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -276,12 +386,80 @@ mod tests {
         assert!((clock.offset_ms() + 60_000).abs() <= 600, "{clock:?}");
     }
 
-    #[test]
-    fn a_jump_of_the_stores_clock_restarts_the_estimate() {
+    /// A clock that has learned from `responses` responses, one a second, each `offset(number)` ahead.
+    fn learned(responses: i64, offset: impl Fn(i64) -> i64) -> StoreClock {
         let clock = StoreClock::new();
-        clock.observe(at(0), at(30), date(10, 0));
-        clock.observe(at(1_000), at(1_030), date(1_010, 60_000));
-        assert!((clock.offset_ms() - 60_000).abs() <= 600, "{clock:?}");
+        for number in 0..responses {
+            let sent = number * 1_000;
+            clock.observe(at(sent), at(sent + 30), date(sent + 10, offset(number)));
+        }
+        clock
+    }
+
+    #[test]
+    fn a_jump_of_the_stores_clock_restarts_the_estimate_when_responses_agree() {
+        for jump in [-60_000, 60_000] {
+            let clock = learned(20, |_| 0);
+            let follow = |number: i64| {
+                let sent = 20_000 + number * 1_000;
+                clock.observe(at(sent), at(sent + 30), date(sent + 10, jump));
+            };
+            (0..11).for_each(follow);
+            assert!(clock.offset_ms().abs() <= 600, "{clock:?}");
+            follow(11);
+            assert!((clock.offset_ms() - jump).abs() <= 600, "{clock:?}");
+            // The earlier clock counts for a while.
+            let lag = |second: i64| shown(second, jump).since(clock.earliest(at(second)));
+            assert!(jump < 0 || lag(32_000).as_secs() >= 59, "{clock:?}");
+            (12..50).for_each(follow);
+            assert!(lag(70_000).as_secs() <= 1, "{clock:?}");
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_is_ahead_ends_nothing_early_and_is_not_followed() {
+        for bad in [-40_000, 40_000] {
+            // Every third response comes through the wrong gateway, from the first, second or third on.
+            for first in 0..3 {
+                for count in 2..100 {
+                    let offset = |number: i64| if number % 3 == first { bad } else { 0 };
+                    let clock = learned(count, offset);
+                    let now = at(count * 1_000);
+                    assert!(clock.earliest(now) <= now.wall, "{count}: {clock:?}");
+                    let off = clock.now(now).as_millis() - now.wall.as_millis();
+                    assert!(off.abs() <= 1_100, "{count}: {off} {clock:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_is_ahead_ends_nothing_early_on_a_machine_with_a_wrong_clock() {
+        for wall_ahead in [-90_000, 90_000] {
+            let clock = StoreClock::new();
+            for number in 0..200 {
+                let sent = number * 1_000;
+                let offset = if number % 4 == 1 { 40_000 } else { 0 };
+                let moment = |at_ms| set_ahead(at_ms, wall_ahead);
+                clock.observe(moment(sent), moment(sent + 30), date(sent + 10, offset));
+                let now = sent + 30;
+                assert!(clock.earliest(moment(now)) <= shown(now, 0), "{clock:?}");
+            }
+            assert!((clock.offset_ms() + wall_ahead).abs() <= 1_100, "{clock:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_responses_are_compared_with_the_wall_clock() {
+        let clock = learned(1, |_| 40_000);
+        assert!(clock.earliest(at(1_000)) <= shown(1_000, 0), "{clock:?}");
+        let clock = learned(31, |_| 40_000);
+        assert!(clock.earliest(at(31_000)) <= shown(31_000, 0), "{clock:?}");
+        let clock = learned(32, |_| 40_000);
+        assert!(
+            clock.earliest(at(32_000)) > shown(32_000, 38_000),
+            "{clock:?}"
+        );
     }
 
     #[test]
@@ -292,6 +470,12 @@ mod tests {
         let woken = set_ahead(1_000, 3_600_000);
         assert!(clock.now(woken) < shown(1_000, 3_600_000));
         clock.observe(woken, set_ahead(1_030, 3_600_000), date(1_010, 3_600_000));
+        assert!(clock.now(woken) < shown(1_000, 3_600_000));
+        clock.observe(
+            set_ahead(1_031, 3_600_000),
+            set_ahead(1_039, 3_600_000),
+            date(1_035, 3_600_000),
+        );
         let off = clock.now(set_ahead(1_040, 3_600_000)).as_millis()
             - shown(1_040, 3_600_000).as_millis();
         assert!(off.abs() <= 600, "{off}");
@@ -332,7 +516,9 @@ mod tests {
         assert!(clock.now(at(2_000)) > early);
 
         let before = clock.now(at(2_000));
-        clock.observe(at(2_000), at(2_000), shown(2_000, -60_000));
+        for _ in 0..VOTES_MIN {
+            clock.observe(at(2_000), at(2_000), shown(2_000, -60_000));
+        }
         assert!(clock.now(at(2_000)) < before.minus_millis(50_000));
     }
 }

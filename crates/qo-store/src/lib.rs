@@ -27,6 +27,7 @@ pub mod fuzz;
 mod http_layer;
 pub mod open;
 pub mod probe;
+mod recent;
 pub mod response;
 pub mod runtime;
 #[cfg(feature = "s3")]
@@ -39,6 +40,7 @@ pub mod wrap;
 pub use client::StoreClient;
 pub use error::StoreError;
 pub use open::{OpenError, OpenOptions, check, open, open_default};
+pub use recent::written_since;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use store::{CredentialSource, Store, StoreKind, StoreSource};

@@ -30,7 +30,8 @@ pub(crate) fn unfold<'a>(
         .checked_sub(revision)
         .filter(|changes| *changes > 0)
         .ok_or_else(not_made_from)?;
-    // Only the holder of a lease renews it, and a claim's reply waits until its group is durable. So renewals come first.
+    // Only the holder of a lease renews it, and a claim's reply waits until its group is durable. So renewals come before everything
+    // but a request to cancel. They leave no event, so their place relative to such a request is unknown; here they come first.
     let renewals = changes
         .checked_sub(events.len() as u64)
         .ok_or_else(not_made_from)?;

@@ -1,41 +1,62 @@
 //! One task per idempotency key at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use qo_core::{Task, TaskId};
+use qo_core::{IdempotencyKey, Task, TaskId, Timestamp};
 
 use crate::call::{Call, CallKind, Reply};
 use crate::life::{Life, Step};
 use crate::promise::{Breaches, Promise};
 
-/// Checks the idempotency keys of all tasks that are not purged.
+/// A task's hold of its key. A task that is submitted again after a purge holds its key again.
+#[derive(Debug)]
+struct Hold<'a> {
+    task: &'a Task,
+    created_tick: u64,
+    /// When the first purge was called that may have freed the key.
+    purged_tick: Option<u64>,
+}
+
+impl Hold<'_> {
+    /// Whether the key may be free when another task is created.
+    fn may_be_over(&self, other: &Hold<'_>, clock_difference_ms: u64) -> bool {
+        let created_at = other.task.created_at.plus_millis(clock_difference_ms);
+        self.until().is_some_and(|until| until <= created_at)
+            || self
+                .purged_tick
+                .is_some_and(|purged| purged < other.created_tick)
+    }
+
+    fn until(&self) -> Option<Timestamp> {
+        self.task.idempotency_until
+    }
+}
+
+/// Checks the idempotency keys of all tasks, including those that were purged.
 pub(crate) fn check(
     calls: &[Call],
     lives: &BTreeMap<TaskId, Life>,
     clock_difference_ms: u64,
     breaches: &mut Breaches,
 ) {
-    let purging: BTreeSet<TaskId> = calls
-        .iter()
-        .filter(|call| call.kind == CallKind::Purge)
-        .filter_map(|call| call.task)
-        .collect();
-    let mut by_key: BTreeMap<String, Vec<&Task>> = BTreeMap::new();
-    let kept = lives.iter().filter(|(id, _)| !purging.contains(id));
-    for task in kept.filter_map(|(_, life)| life.last.as_ref()) {
-        if let Some(key) = &task.idempotency_key {
-            by_key.entry(key.to_string()).or_default().push(task);
+    let mut by_key: BTreeMap<&IdempotencyKey, Vec<Hold<'_>>> = BTreeMap::new();
+    for (id, life) in lives {
+        for (key, hold) in holds(*id, life, calls) {
+            by_key.entry(key).or_default().push(hold);
         }
     }
-    for (key, mut tasks) in by_key {
-        tasks.sort_by_key(|task| task.created_at);
-        for pair in tasks.windows(2) {
-            let is_free = pair[0]
-                .idempotency_until
-                .is_some_and(|until| until <= pair[1].created_at.plus_millis(clock_difference_ms));
-            if !is_free {
-                let text = format!("key {key} has tasks {} and {}", pair[0].id, pair[1].id);
-                breaches.add(Promise::OneTask, text);
+    for (key, mut holds) in by_key {
+        holds.sort_by_key(|hold| hold.created_tick);
+        for (place, later) in holds.iter().enumerate() {
+            for earlier in &holds[..place] {
+                // A task that was created late may have held its key before the other one, too.
+                if !earlier.may_be_over(later, clock_difference_ms)
+                    && !later.may_be_over(earlier, clock_difference_ms)
+                {
+                    let (one, two) = (earlier.task.id, later.task.id);
+                    let text = format!("key {key} has tasks {one} and {two}");
+                    breaches.add(Promise::OneTask, text);
+                }
             }
         }
     }
@@ -45,15 +66,44 @@ pub(crate) fn check(
         else {
             continue;
         };
-        let life = lives
-            .get(&id)
-            .filter(|life| life.count(Step::Call(CallKind::Purge)) == 0);
-        let stored = life.and_then(|life| life.last.as_ref());
-        if stored.is_some_and(|task| task.idempotency_key.as_ref() != Some(key)) {
+        let Some(life) = lives.get(&id).filter(|life| !life.changes.is_empty()) else {
+            continue;
+        };
+        let mut known = life
+            .changes
+            .iter()
+            .filter_map(|change| change.after.as_ref());
+        if !known.any(|task| task.idempotency_key.as_ref() == Some(key)) {
             let text = format!(
                 "a submit with key {key} was acknowledged as task {id}, which has another key"
             );
             breaches.add(Promise::OneTask, text);
         }
     }
+}
+
+/// The holds of one task, with their key.
+fn holds<'a>(
+    id: TaskId,
+    life: &'a Life,
+    calls: &'a [Call],
+) -> impl Iterator<Item = (&'a IdempotencyKey, Hold<'a>)> {
+    let submits = life.changes.iter().filter_map(|change| {
+        let is_submit = change.step == Step::Call(CallKind::Submit);
+        let task = change.after.as_deref().filter(|_| is_submit)?;
+        Some((change.tick, task, task.idempotency_key.as_ref()?))
+    });
+    submits.map(move |(created_tick, task, key)| {
+        let purges = calls.iter().filter(|call| {
+            call.kind == CallKind::Purge
+                && call.task == Some(id)
+                && call.answered.is_none_or(|answered| answered > created_tick)
+        });
+        let hold = Hold {
+            task,
+            created_tick,
+            purged_tick: purges.map(|call| call.called).min(),
+        };
+        (key, hold)
+    })
 }

@@ -154,7 +154,16 @@ fn live(id: TaskId, versions: &[StoredVersion], conditions: Conditions) -> Resul
     let mut life = Life::default();
     let mut ops: BTreeSet<OpId> = BTreeSet::new();
     let mut replayed_at = None;
-    for version in versions {
+    let mut is_skipped = false;
+    for (place, version) in versions.iter().enumerate() {
+        if is_skipped {
+            is_skipped = false;
+            continue;
+        }
+        if !life.changes.is_empty() && life.last.is_none() && is_revival(&versions[place..]) {
+            is_skipped = true;
+            continue;
+        }
         let Some(body) = &version.body else {
             let gone = life.last.take().ok_or("was deleted twice")?;
             let replayed =
@@ -200,6 +209,19 @@ fn live(id: TaskId, versions: &[StoredVersion], conditions: Conditions) -> Resul
         }
     }
     Ok(life)
+}
+
+/// Whether the next two versions of a purged task are its creation by a submit that read the idempotency key before the purge, and the
+/// deletion of that task before anybody claimed it. No caller was told about it.
+fn is_revival(versions: &[StoredVersion]) -> bool {
+    let [created, deleted, ..] = versions else {
+        return false;
+    };
+    let task = created.body.as_ref().and_then(|body| decode(body).ok());
+    deleted.body.is_none()
+        && task.is_some_and(|task| {
+            task.revision == 1 && task.status == Status::Pending && task.idempotency_key.is_some()
+        })
 }
 
 /// The step that leads from one state to the next.

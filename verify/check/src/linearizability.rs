@@ -50,6 +50,8 @@ enum Effect {
     Call(CallKind),
     /// A change that is known from a stored version, with the task after it.
     Stored(TaskView),
+    /// A renewal that was written together with other changes of the task. It leaves no event, so its place among them is unknown.
+    RenewedInGroup(TaskView),
 }
 
 /// Checks all tasks. Returns the number of searches that gave up.
@@ -142,9 +144,16 @@ fn stored_changes(life: &Life) -> Vec<Operation> {
             Step::Call(kind) => matches!(kind, CallKind::Claim | CallKind::Renew),
         })
         .filter_map(|change| {
-            let after = change.after.as_ref()?;
+            let after = TaskView::of(change.after.as_ref()?);
+            let written = life.changes.iter();
+            let is_alone = written.filter(|other| other.tick == change.tick).count() == 1;
+            let is_renewal = change.step == Step::Call(CallKind::Renew);
             Some(Operation {
-                effect: Effect::Stored(TaskView::of(after)),
+                effect: if is_renewal && !is_alone {
+                    Effect::RenewedInGroup(after)
+                } else {
+                    Effect::Stored(after)
+                },
                 lease: None,
                 reply: Reply::Unknown,
                 called: change.tick,
@@ -218,6 +227,15 @@ fn next_states(state: TaskState, operation: &Operation) -> Vec<TaskState> {
         Effect::Stored(view) => {
             let fits = state.revision + 1 == view.revision;
             return if fits { vec![of(view)] } else { Vec::new() };
+        }
+        Effect::RenewedInGroup(view) => {
+            let fits = state.status == Some(Status::Running) && state.lease == view.lease;
+            let revision = state.revision + 1;
+            return if fits {
+                vec![TaskState { revision, ..state }]
+            } else {
+                Vec::new()
+            };
         }
         Effect::Call(kind) => kind,
     };
@@ -421,6 +439,41 @@ mod tests {
             read(20, 1, Status::Pending),
         ];
         assert_eq!(linearizable(&undone), Some(false));
+    }
+
+    #[test]
+    fn a_renewal_has_any_place_in_its_group() {
+        let lease = Some(LeaseId::from_random(1));
+        let running = |revision| TaskView {
+            status: Status::Running,
+            attempt: 1,
+            revision,
+            lease,
+        };
+        let at = |tick, effect| Operation {
+            effect,
+            lease: None,
+            reply: Reply::Unknown,
+            called: tick,
+            answered: tick,
+        };
+        // The task is cancelled at revision 3 and renewed at revision 4. The stored versions suggest the other order.
+        let history = |renewed| {
+            [
+                submitted(),
+                at(3, Effect::Stored(running(2))),
+                call(CallKind::Cancel, 4, 9, Reply::Done(Some(running(3)))),
+                at(5, renewed),
+                Operation {
+                    lease,
+                    ..call(CallKind::Renew, 4, 8, Reply::Done(Some(running(4))))
+                },
+            ]
+        };
+        let grouped = history(Effect::RenewedInGroup(running(3)));
+        assert_eq!(linearizable(&grouped), Some(true));
+        let alone = history(Effect::Stored(running(3)));
+        assert_eq!(linearizable(&alone), Some(false));
     }
 
     #[test]

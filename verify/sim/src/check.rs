@@ -50,7 +50,8 @@ pub struct Tally {
 pub fn check(evidence: &Evidence<'_>) -> (Breaches, Tally) {
     let damaged = damaged(evidence);
     let disturbing = [FaultKind::ClockSkew, FaultKind::ClockJump, FaultKind::Pause];
-    let punctual = !disturbing.iter().any(|kind| evidence.plan.has(*kind));
+    let punctual = !disturbing.iter().any(|kind| evidence.plan.has(*kind))
+        && evidence.plan.gateway_ahead_ms == 0;
     let checked = History {
         versions: &evidence.subject.records(evidence.bucket),
         calls: evidence.calls,

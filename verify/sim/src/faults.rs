@@ -131,6 +131,44 @@ pub struct Struck {
     pub until: Duration,
 }
 
+/// The other side of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// The store.
+    Store,
+    /// Workers and clients, or for them the brokers.
+    Callers,
+    /// The other brokers.
+    Brokers,
+}
+
+/// What a partition cuts a process off from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Everything.
+    All,
+    /// The store alone.
+    Store,
+    /// All other processes.
+    Processes,
+    /// The other brokers.
+    Brokers,
+}
+
+impl Cut {
+    /// The cuts that a broker can suffer.
+    pub const OF_BROKERS: [Self; 4] = [Self::All, Self::Store, Self::Processes, Self::Brokers];
+
+    fn covers(self, reach: Reach) -> bool {
+        match self {
+            Self::All => true,
+            Self::Store => reach == Reach::Store,
+            Self::Processes => reach != Reach::Store,
+            Self::Brokers => reach == Reach::Brokers,
+        }
+    }
+}
+
 /// The faults of a run.
 #[derive(Debug)]
 pub struct Trouble {
@@ -143,7 +181,9 @@ pub struct Trouble {
 struct State {
     over: bool,
     outage_until: Duration,
-    partitioned: BTreeMap<ProcessId, Duration>,
+    partitioned: BTreeMap<ProcessId, (Cut, Duration)>,
+    /// Whether the clock of one gateway is off.
+    gateway_is_off: bool,
     struck: Vec<Struck>,
     /// The number of requests that outages and partitions refused.
     requests_refused: u64,
@@ -177,10 +217,31 @@ impl Trouble {
         Duration::from_micros(dice.between(low_us, high_us))
     }
 
+    /// Begins the fault of the gateway whose clock is off, if the plan has one.
+    pub fn begin_gateway(&self) {
+        let id = "gateway!clock".to_owned();
+        if self.plan.gateway_ahead_ms != 0
+            && self.begin(id, FaultKind::ClockSkew, EVERYBODY, self.plan.trouble)
+        {
+            lock(&self.state).gateway_is_off = true;
+        }
+    }
+
+    /// How far the clock of the gateway is ahead that answers a request, in milliseconds.
+    pub(crate) fn gateway_ahead_ms(&self, life_number: u64, number: u64) -> i64 {
+        let is_off = lock(&self.state).gateway_is_off;
+        if is_off && self.dice(&[0x6a7e, life_number, number]).below(3) == 0 {
+            self.plan.gateway_ahead_ms
+        } else {
+            0
+        }
+    }
+
     /// Ends all faults.
     pub fn end(&self) {
         let mut state = lock(&self.state);
         state.over = true;
+        state.gateway_is_off = false;
         state.outage_until = Duration::ZERO;
         state.partitioned.clear();
     }
@@ -190,12 +251,14 @@ impl Trouble {
         lock(&self.state).over
     }
 
-    /// Whether a process is partitioned now.
-    pub fn is_cut_off(&self, process: ProcessId) -> bool {
-        let now = self.scheduler.elapsed();
-        let state = lock(&self.state);
-        let until = state.partitioned.get(&process);
-        until.is_some_and(|until| now < *until)
+    /// Whether a process is cut off from the other side now.
+    pub fn is_cut_off(&self, process: ProcessId, reach: Reach) -> bool {
+        lock(&self.state).is_cut_off(process, reach, self.scheduler.elapsed())
+    }
+
+    /// Whether the store is unavailable to everybody now.
+    pub fn is_outage(&self) -> bool {
+        self.scheduler.elapsed() < lock(&self.state).outage_until
     }
 
     /// All injected faults.
@@ -210,6 +273,22 @@ impl Trouble {
 
     /// Begins a fault of a process or of the store, unless the plan excludes it. Returns whether it began.
     pub fn begin(&self, id: String, kind: FaultKind, process: ProcessId, lasts: Duration) -> bool {
+        self.begin_cut(id, kind, process, Cut::All, lasts)
+    }
+
+    /// Cuts a process off from others, unless the plan excludes it.
+    pub fn partition(&self, id: String, process: ProcessId, cut: Cut, lasts: Duration) {
+        self.begin_cut(id, FaultKind::Partition, process, cut, lasts);
+    }
+
+    fn begin_cut(
+        &self,
+        id: String,
+        kind: FaultKind,
+        process: ProcessId,
+        cut: Cut,
+        lasts: Duration,
+    ) -> bool {
         let at = self.scheduler.elapsed();
         let mut state = lock(&self.state);
         if state.over || !may_strike(self.plan.only.as_ref(), &id) {
@@ -219,11 +298,17 @@ impl Trouble {
         match kind {
             FaultKind::Outage => state.outage_until = until,
             FaultKind::Partition => {
-                state.partitioned.insert(process, until);
+                state.partitioned.insert(process, (cut, until));
             }
             _ => {}
         }
-        let line = format!("FAULT {id}: {kind} for {lasts:?}");
+        let what = match (kind, cut) {
+            (FaultKind::Partition, Cut::Store | Cut::Processes | Cut::Brokers) => {
+                format!("{kind} from {cut:?}")
+            }
+            _ => kind.to_string(),
+        };
+        let line = format!("FAULT {id}: {what} for {lasts:?}");
         state.struck.push(Struck {
             id,
             kind,
@@ -250,11 +335,7 @@ impl Trouble {
         if state.over {
             return None;
         }
-        if state
-            .partitioned
-            .get(&process)
-            .is_some_and(|until| now < *until)
-        {
+        if state.is_cut_off(process, Reach::Store, now) {
             state.requests_refused += 1;
             return Some(Strike::LostRequest { hangs: true });
         }
@@ -284,6 +365,13 @@ impl Trouble {
             return Some(draw(*kind, &mut dice));
         }
         None
+    }
+}
+
+impl State {
+    fn is_cut_off(&self, process: ProcessId, reach: Reach, now: Duration) -> bool {
+        let partition = self.partitioned.get(&process);
+        partition.is_some_and(|(cut, until)| cut.covers(reach) && now < *until)
     }
 }
 

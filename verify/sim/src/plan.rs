@@ -31,6 +31,10 @@ pub struct Plan {
     pub latency_us: (u64, u64),
     /// Whether clients treat a refusal of the first try as final, as they do by default, or read the object back.
     pub trust_first_refusal: bool,
+    /// Whether the store keeps versions.
+    pub keeps_versions: bool,
+    /// How far the clock of one of the store's gateways is ahead, in milliseconds. A third of all requests passes through it.
+    pub gateway_ahead_ms: i64,
     /// If set, only these faults strike.
     pub only: Option<BTreeSet<String>>,
 }
@@ -57,7 +61,22 @@ impl Plan {
         }
         let slowest_us =
             [3_000, 30_000, 200_000][usize::try_from(dice.below(3)).unwrap_or_default()];
+        // Streams of their own, so that they change nothing else in the plan.
+        let mut store = Random::of(&[seed, 0x7e51]);
+        let keeps_versions = store.chance(0.3);
+        let gateway_ahead_ms = if !calm && store.chance(0.25) {
+            let ahead_ms = i64::try_from(store.between(5_000, 60_000)).unwrap_or_default();
+            if store.chance(0.7) {
+                ahead_ms
+            } else {
+                -ahead_ms
+            }
+        } else {
+            0
+        };
         Self {
+            keeps_versions,
+            gateway_ahead_ms,
             seed,
             faults,
             workers: dice.between(2, 4),
@@ -85,7 +104,8 @@ impl Plan {
 
     /// Whether it has no faults.
     pub fn is_calm(&self) -> bool {
-        self.faults.is_empty() || self.only.as_ref().is_some_and(BTreeSet::is_empty)
+        (self.faults.is_empty() && self.gateway_ahead_ms == 0)
+            || self.only.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
     /// Whether it contains a fault.
@@ -109,6 +129,12 @@ impl fmt::Display for Plan {
         if !self.trust_first_refusal {
             f.write_str(", first refusals are read back")?;
         }
+        if self.keeps_versions {
+            f.write_str(", versions are kept")?;
+        }
+        if self.gateway_ahead_ms != 0 {
+            write!(f, ", a gateway is {} ms ahead", self.gateway_ahead_ms)?;
+        }
         for (kind, rate) in &self.faults {
             write!(f, ", {kind} {:.1} %", rate * 100.0)?;
         }
@@ -129,6 +155,10 @@ mod tests {
             assert!((20..150).contains(&with), "{kind}: {with}");
         }
         assert!(plans.iter().filter(|plan| plan.is_calm()).count() >= 25);
+        let versioned = plans.iter().filter(|plan| plan.keeps_versions).count();
+        assert!((40..80).contains(&versioned), "{versioned}");
+        let off = plans.iter().filter(|plan| plan.gateway_ahead_ms != 0);
+        assert!((20..70).contains(&off.count()));
         let trusting = plans.iter().filter(|plan| plan.trust_first_refusal).count();
         assert!((80..120).contains(&trusting), "{trusting}");
     }

@@ -107,12 +107,12 @@ pub enum KitError {
     )]
     BucketName(String),
     /// The server could not be reached.
-    #[error("{request} on {endpoint}: {source}")]
+    #[error("{request} on {host}: {source}")]
     Unreachable {
         /// Method and path.
         request: String,
-        /// The server.
-        endpoint: String,
+        /// Host and port of the server.
+        host: String,
         /// Why.
         source: io::Error,
     },

@@ -4,14 +4,16 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
+use crate::KitError;
+
 /// The kit requests nothing long.
 const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
 /// The server's response.
 #[derive(Debug)]
-pub(crate) struct HttpResponse {
-    pub(crate) status: u16,
-    pub(crate) body: String,
+struct HttpResponse {
+    status: u16,
+    body: String,
 }
 
 /// A request with its headers.
@@ -26,8 +28,26 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// Sends the request to its host and reads the whole response. The timeout is for each single step on the connection.
-pub(crate) fn send(request: HttpRequest<'_>, timeout: Duration) -> io::Result<HttpResponse> {
+/// Sends the request to its host. An error unless the response is a success. The timeout is for each single step on the connection.
+pub(crate) fn send(request: HttpRequest<'_>, timeout: Duration) -> Result<(), KitError> {
+    let described = || format!("{} {}", request.method, request.target);
+    let response = exchange(request, timeout).map_err(|source| KitError::Unreachable {
+        request: described(),
+        host: request.host.to_owned(),
+        source,
+    })?;
+    match response.status {
+        200..300 => Ok(()),
+        status => Err(KitError::Refused {
+            request: described(),
+            status,
+            body: response.body,
+        }),
+    }
+}
+
+/// Sends the request and reads the whole response.
+fn exchange(request: HttpRequest<'_>, timeout: Duration) -> io::Result<HttpResponse> {
     let address = request
         .host
         .to_socket_addrs()?

@@ -12,53 +12,23 @@ use crate::sign::Credentials;
 
 /// The ports of the server's eight listeners.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ports {
-    pub(crate) master: u16,
-    pub(crate) master_grpc: u16,
-    pub(crate) volume: u16,
-    pub(crate) volume_grpc: u16,
-    pub(crate) filer: u16,
-    pub(crate) filer_grpc: u16,
-    pub(crate) s3: u16,
-    pub(crate) s3_grpc: u16,
-}
+pub(crate) struct Ports([u16; 8]);
 
 impl Ports {
     /// Ports that are free at this moment.
     pub(crate) fn free() -> Result<Self, KitError> {
-        let [
-            master,
-            master_grpc,
-            volume,
-            volume_grpc,
-            filer,
-            filer_grpc,
-            s3,
-            s3_grpc,
-        ] = ports::free()?;
-        Ok(Self {
-            master,
-            master_grpc,
-            volume,
-            volume_grpc,
-            filer,
-            filer_grpc,
-            s3,
-            s3_grpc,
-        })
+        ports::free().map(Self)
     }
 
-    fn all(self) -> [u16; 8] {
-        [
-            self.master,
-            self.master_grpc,
-            self.volume,
-            self.volume_grpc,
-            self.filer,
-            self.filer_grpc,
-            self.s3,
-            self.s3_grpc,
-        ]
+    /// The port of the S3 interface.
+    pub(crate) fn s3(self) -> u16 {
+        self.0[0]
+    }
+
+    /// The arguments of a shell that connects to the server.
+    pub(crate) fn shell_arguments(self) -> String {
+        let [_, _, master, master_grpc, filer, filer_grpc, ..] = self.0;
+        format!("-master=127.0.0.1:{master}.{master_grpc} -filer=127.0.0.1:{filer}.{filer_grpc}")
     }
 }
 
@@ -76,7 +46,7 @@ pub(crate) fn spawn(
     fs::write(&config, identities(credentials)).map_err(KitError::io("write", &config))?;
     // It also listens on Unix sockets named after its ports, and does not remove them when it is killed.
     let sockets = ports
-        .all()
+        .0
         .map(|port| format!("/tmp/seaweedfs-*-{port}.sock"))
         .join(" ");
     // One volume for each new bucket; with the default of seven, the fifteenth bucket is refused.
@@ -98,26 +68,36 @@ fn identities(credentials: &Credentials) -> String {
 }
 
 fn arguments(ports: Ports, data: &Path, config: &Path) -> Vec<String> {
+    let [
+        s3,
+        s3_grpc,
+        master,
+        master_grpc,
+        filer,
+        filer_grpc,
+        volume,
+        volume_grpc,
+    ] = ports.0;
     vec![
         "-logtostderr=true".into(),
         "server".into(),
         format!("-dir={}", data.display()),
         "-ip=127.0.0.1".into(),
         "-ip.bind=127.0.0.1".into(),
-        format!("-master.port={}", ports.master),
-        format!("-master.port.grpc={}", ports.master_grpc),
+        format!("-master.port={master}"),
+        format!("-master.port.grpc={master_grpc}"),
         "-master.volumeSizeLimitMB=128".into(),
         // Tests send no telemetry.
         "-master.telemetry=false".into(),
-        format!("-volume.port={}", ports.volume),
-        format!("-volume.port.grpc={}", ports.volume_grpc),
+        format!("-volume.port={volume}"),
+        format!("-volume.port.grpc={volume_grpc}"),
         "-volume.max=2000".into(),
         "-volume.preStopSeconds=1".into(),
-        format!("-filer.port={}", ports.filer),
-        format!("-filer.port.grpc={}", ports.filer_grpc),
+        format!("-filer.port={filer}"),
+        format!("-filer.port.grpc={filer_grpc}"),
         "-s3".into(),
-        format!("-s3.port={}", ports.s3),
-        format!("-s3.port.grpc={}", ports.s3_grpc),
+        format!("-s3.port={s3}"),
+        format!("-s3.port.grpc={s3_grpc}"),
         "-s3.port.iceberg=0".into(),
         "-s3.port.lance=0".into(),
         format!("-s3.config={}", config.display()),

@@ -11,30 +11,17 @@ use crate::journal::Journal;
 use crate::message::{Call, Message, QueuedMessage};
 
 impl<J: Journal> CommitLoop<J> {
-    /// Refuses claims that have waited long enough while the store did not respond.
-    pub(super) fn refuse_overdue(&mut self, error: &EngineError) {
-        let at = self.applier.runtime.monotonic();
-        for call in std::mem::take(&mut self.waiting) {
-            if call.request.until > at {
-                self.waiting.push_back(call);
-            } else {
-                call.refuse(error);
-            }
-        }
-    }
-
     /// Sends the responses of a group whose write has finished, or its error.
-    pub(super) fn finish_group(
-        &mut self,
-        (members, result): WrittenGroup,
-    ) -> Result<(), EngineError> {
-        match result {
+    pub(super) fn finish_group(&mut self, written: WrittenGroup) -> Result<(), EngineError> {
+        self.tasks_in_flight -= written.tasks;
+        self.bytes_in_flight -= written.bytes;
+        match written.result {
             Ok(()) => {
-                self.deliver(members);
+                self.deliver(written.members);
                 Ok(())
             }
             Err(error) => {
-                refuse_all(members, &error);
+                refuse_all(written.members, &error);
                 Err(error)
             }
         }
@@ -56,7 +43,8 @@ impl<J: Journal> CommitLoop<J> {
     }
 }
 
-/// Takes the messages of a batch that came before the first `Close`. The rest is refused when the loop ends.
+/// If a batch contains a `Close`, leaves in it what the loop refuses when it ends: what came after the `Close`, and all claims, because
+/// nobody could work on their tasks. Returns the rest.
 pub(super) fn take_until_close(
     batch: &mut Vec<QueuedMessage>,
     closers: &mut Vec<Call<(), ()>>,
@@ -65,12 +53,13 @@ pub(super) fn take_until_close(
     let Some(first) = batch.iter().position(is_close) else {
         return std::mem::take(batch);
     };
-    let rest = batch.split_off(first);
-    let before = std::mem::take(batch);
-    for QueuedMessage { message, absent } in rest {
-        match message {
+    let mut before = Vec::with_capacity(first);
+    for (index, queued) in std::mem::take(batch).into_iter().enumerate() {
+        match queued.message {
             Message::Close(call) => closers.push(call),
-            message => batch.push(QueuedMessage { message, absent }),
+            Message::Claim(_) => batch.push(queued),
+            _ if index < first => before.push(queued),
+            _ => batch.push(queued),
         }
     }
     before

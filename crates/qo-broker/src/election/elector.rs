@@ -12,7 +12,7 @@ use qo_store::{StoreClient, StoreError};
 use tokio::sync::watch;
 
 use super::leadership::Leadership;
-use super::record::{Challenge, TaggedRecord};
+use super::record::{self, Challenge, TaggedRecord};
 use super::{BrokerRecord, ElectionConfig, ElectionError, Holder};
 
 /// How often a challenger checks whether the leader has removed the challenge.
@@ -21,8 +21,8 @@ const CHALLENGE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Pings a leader.
 #[async_trait]
 pub trait LeaderPing: Send + Sync + 'static {
-    /// Whether the leader with this id responds at this address. The caller drops the request after
-    /// [`ElectionConfig::ping_timeout`].
+    /// Whether the leader with this id responds at this address, and can prove that it still leads. The caller drops the request
+    /// after [`ElectionConfig::ping_timeout`].
     async fn is_alive(&self, address: &str, id: &str) -> bool;
 }
 
@@ -31,6 +31,8 @@ pub struct Elector {
     client: StoreClient,
     runtime: Arc<dyn Runtime>,
     config: ElectionConfig,
+    /// The settings of this process while it leads.
+    leader_config: ElectionConfig,
     pinger: Arc<dyn LeaderPing>,
     id: String,
     address: Option<String>,
@@ -62,8 +64,10 @@ impl Elector {
     ) -> Self {
         let id = format!("{:032x}", runtime.random_u128());
         Self {
-            client,
+            // A response that takes longer is of no use to anybody.
+            client: client.with_request_timeout(config.answer_time),
             runtime,
+            leader_config: config.clone(),
             config,
             pinger,
             id,
@@ -75,6 +79,12 @@ impl Elector {
     /// Sets the address where clients reach this process, if it was not known before. It applies from the next leadership on.
     pub fn set_address(&mut self, address: Option<String>) {
         self.address = address;
+    }
+
+    /// Sets how long this process may take to answer a challenge while it leads, if that differs from how long it waits as a
+    /// challenger.
+    pub fn set_answer_time(&mut self, answer_time: Duration) {
+        self.leader_config = ElectionConfig::with_answer_time(answer_time);
     }
 
     /// The id of this elector.
@@ -90,6 +100,20 @@ impl Elector {
     /// Reads the record of the current or last leader. `None` if there has never been a broker.
     pub async fn current(&self) -> Result<Option<BrokerRecord>, ElectionError> {
         Ok(self.read().await?.map(|(record, _)| record))
+    }
+
+    /// Tries once to lead: takes a queue that nobody leads, or challenges the leader and takes over if the challenge stays.
+    /// Returns `None` if another process leads.
+    pub async fn try_acquire(&self) -> Result<Option<Leadership>, ElectionError> {
+        let read_at = self.runtime.monotonic();
+        match &self.read().await? {
+            None => self.create_record().await,
+            Some((record, tag)) if record.is_held_by(&self.id, record.epoch) => {
+                Ok(Some(self.begin(record.clone(), tag.clone(), read_at)))
+            }
+            Some((record, tag)) if record.holder.is_none() => self.take_over(record, tag).await,
+            Some((record, tag)) => self.challenge(record, tag).await,
+        }
     }
 
     /// Waits until this elector leads. The future can be dropped at any time: the leader answers a challenge that it leaves
@@ -137,7 +161,8 @@ impl Elector {
         }
     }
 
-    /// Checks whether the leader is alive: by a ping, or by its heartbeat if it has no address.
+    /// Checks whether the leader is alive. A leader without an address cannot be pinged; it counts as alive until the next challenge
+    /// is due.
     async fn ping(&self, record: &BrokerRecord, silence: &mut Silence) -> bool {
         let started = self.runtime.monotonic();
         let is_alive = match &record.holder {
@@ -153,13 +178,14 @@ impl Elector {
                     () = self.runtime.sleep(self.config.ping_timeout) => false,
                 }
             }
-            Some(holder) => {
-                self.client.now().since(holder.heartbeat) < self.config.heartbeat_timeout()
-            }
+            Some(_) => silence.epoch == record.epoch && started < silence.challenge_at,
         };
         if is_alive {
             silence.since = None;
-            silence.pause = self.config.answer_time;
+            if has_address(record) {
+                silence.pause = self.config.answer_time;
+                silence.challenge_at = Duration::ZERO;
+            }
         } else {
             silence.since.get_or_insert(started);
         }
@@ -187,11 +213,7 @@ impl Elector {
         let Some(since) = silence.since else {
             return Ok(None);
         };
-        // A leader without an address has already been silent for the heartbeat timeout.
-        let has_address = record
-            .holder
-            .as_ref()
-            .is_some_and(|holder| holder.address.is_some());
+        let has_address = has_address(record);
         if (has_address && now < since + self.config.ping_timeout) || now < silence.challenge_at {
             return Ok(None);
         }
@@ -213,7 +235,12 @@ impl Elector {
         let leadership = self.challenge(record, tag).await?;
         if leadership.is_none() {
             silence.challenge_at = self.runtime.monotonic() + silence.pause;
-            silence.pause = (silence.pause * 2).min(self.config.challenge_pause_max);
+            let pause_max = if has_address {
+                self.config.challenge_pause_max
+            } else {
+                self.config.heartbeat_interval
+            };
+            silence.pause = (silence.pause * 2).min(pause_max);
         }
         Ok(leadership)
     }
@@ -229,10 +256,14 @@ impl Elector {
             by: self.id.clone(),
             at: self.client.now(),
         });
-        tracing::info!(
-            epoch = record.epoch,
-            "the leader does not answer; challenging it"
-        );
+        if has_address(record) {
+            tracing::info!(
+                epoch = record.epoch,
+                "the leader does not answer; challenging it"
+            );
+        } else {
+            tracing::debug!(epoch = record.epoch, "asking whether the leader is alive");
+        }
         let Some(tag) = self.swap(&challenged, tag).await? else {
             return Ok(None);
         };
@@ -241,8 +272,14 @@ impl Elector {
         let answer_time = self.answer_time(record);
         while self.runtime.monotonic() < challenged_at + answer_time {
             self.runtime.sleep(CHALLENGE_POLL_INTERVAL).await;
-            if let Ok(Some(_)) = self.client.get_if_changed(BROKER_KEY, &tag).await {
-                tracing::info!(epoch = record.epoch, "the leader answered the challenge");
+            // A read that takes long is given up. The condition of the takeover decides.
+            let changed = tokio::select! {
+                biased;
+                changed = self.client.get_if_changed(BROKER_KEY, &tag) => changed,
+                () = self.runtime.sleep(self.config.ping_timeout) => Ok(None),
+            };
+            if let Ok(Some(_)) = changed {
+                tracing::debug!(epoch = record.epoch, "the leader answered the challenge");
                 return Ok(None);
             }
         }
@@ -288,7 +325,7 @@ impl Elector {
         Leadership::begin(
             self.client.clone(),
             Arc::clone(&self.runtime),
-            self.config.clone(),
+            self.leader_config.clone(),
             (record, tag),
             started,
         )
@@ -301,12 +338,13 @@ impl Elector {
             address: self.address.clone(),
             since: now,
             heartbeat: now,
-            answer_time_ms: u64::try_from(self.config.answer_time.as_millis()).unwrap_or(u64::MAX),
+            answer_time_ms: u64::try_from(self.leader_config.answer_time.as_millis())
+                .unwrap_or(u64::MAX),
         }
     }
 
     async fn read(&self) -> Result<Option<TaggedRecord>, ElectionError> {
-        let current = super::record::read(&self.client).await?;
+        let current = record::read(&self.client).await?;
         self.last_record
             .send_replace(current.as_ref().map(|(record, _)| record.clone()));
         Ok(current)
@@ -315,6 +353,12 @@ impl Elector {
     async fn swap(&self, record: &BrokerRecord, tag: &Tag) -> Result<Option<Tag>, ElectionError> {
         super::leadership::swap(&self.client, record, tag).await
     }
+}
+
+/// Whether the leader serves other processes.
+fn has_address(record: &BrokerRecord) -> bool {
+    let holder = record.holder.as_ref();
+    holder.is_some_and(|holder| holder.address.is_some())
 }
 
 impl fmt::Debug for Elector {

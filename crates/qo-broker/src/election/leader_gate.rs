@@ -15,6 +15,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use qo_core::task::Event;
@@ -25,6 +26,7 @@ use qo_engine::api::{
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreClient;
+use qo_store::runtime::Runtime;
 use tokio::sync::watch;
 
 use super::Leadership;
@@ -33,6 +35,8 @@ use super::Leadership;
 pub struct LeaderGate {
     client: StoreClient,
     state: watch::Sender<GateState>,
+    /// How long calls wait for an engine.
+    wait: Option<(Arc<dyn Runtime>, Duration)>,
     /// The watchers of durable changes. Each engine behind the gate gets them.
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
 }
@@ -59,15 +63,23 @@ impl LeaderGate {
         Self {
             client,
             state: watch::Sender::default(),
+            wait: None,
             watchers: Mutex::default(),
         }
     }
 
+    /// Lets calls wait for an engine instead of refusing them at once.
+    #[must_use]
+    pub fn with_wait(mut self, runtime: Arc<dyn Runtime>, wait: Duration) -> Self {
+        self.wait = Some((runtime, wait));
+        self
+    }
+
     /// Begins a leadership, whose engine is opened later.
     pub fn begin(&self, leadership: Arc<Leadership>) {
-        self.state.send_replace(GateState {
-            leadership: Some(leadership),
-            ..GateState::default()
+        self.state.send_modify(|state| {
+            state.leadership = Some(leadership);
+            state.engine = None;
         });
     }
 
@@ -87,6 +99,17 @@ impl LeaderGate {
         Some(leadership.epoch())
     }
 
+    /// Whether an engine is behind the gate.
+    pub fn serves(&self) -> bool {
+        self.state.borrow().engine.is_some()
+    }
+
+    /// Whether it is known, without a request, that this process leads. It may not serve yet.
+    pub fn is_confirmed(&self) -> bool {
+        let leadership = self.state.borrow().leadership.clone();
+        leadership.is_some_and(|leadership| leadership.is_confirmed())
+    }
+
     /// Waits until this process no longer serves in this epoch.
     pub async fn epoch_ended(&self, epoch: u64) {
         let mut state = self.state.subscribe();
@@ -101,18 +124,29 @@ impl LeaderGate {
 
     /// Ends the leadership in order: no request reaches the engine any more, the engine is closed, the leadership is released.
     pub async fn leave(&self) {
-        self.vacate(GateState::default()).await;
+        self.vacate(false).await;
     }
 
-    async fn vacate(&self, next: GateState) {
-        let GateState {
-            leadership, engine, ..
-        } = self.state.send_replace(next);
-        if let Some(engine) = engine {
+    async fn vacate(&self, for_good: bool) {
+        let mut left = GateState::default();
+        self.state.send_modify(|state| {
+            left = std::mem::take(state);
+            state.closed = left.closed || for_good;
+        });
+        if let Some(engine) = left.engine {
             engine.close().await;
         }
-        if let Some(leadership) = leadership {
+        if let Some(leadership) = left.leadership {
             leadership.release().await;
+        }
+    }
+
+    /// Waits until the gate is closed for good or dropped. The future does not keep the gate alive.
+    pub fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut state = self.state.subscribe();
+        async move {
+            // An error means that the gate was dropped.
+            let _ = state.wait_for(|state| state.closed).await;
         }
     }
 
@@ -120,13 +154,28 @@ impl LeaderGate {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn engine(&self) -> Result<Arc<dyn Engine>, EngineError> {
+    fn current_engine(&self) -> Result<Arc<dyn Engine>, EngineError> {
         let state = self.state.borrow();
         match &state.engine {
+            _ if state.closed => Err(EngineError::Closed),
             Some(engine) => Ok(Arc::clone(engine)),
-            None if state.closed => Err(EngineError::Closed),
             None => Err(EngineError::NotLeader),
         }
+    }
+
+    /// The engine, once there is one.
+    async fn engine(&self) -> Result<Arc<dyn Engine>, EngineError> {
+        if let Some((runtime, wait)) = &self.wait
+            && matches!(self.current_engine(), Err(EngineError::NotLeader))
+        {
+            let mut state = self.state.subscribe();
+            tokio::select! {
+                biased;
+                _ = state.wait_for(|state| state.engine.is_some() || state.closed) => {}
+                () = runtime.sleep(*wait) => {}
+            }
+        }
+        self.current_engine()
     }
 }
 
@@ -149,58 +198,58 @@ impl fmt::Debug for LeaderGate {
 #[async_trait]
 impl Engine for LeaderGate {
     fn now(&self) -> Timestamp {
-        match self.engine() {
+        match self.current_engine() {
             Ok(engine) => engine.now(),
             Err(_) => self.client.now(),
         }
     }
 
     async fn submit(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
-        self.engine()?.submit(request).await
+        self.engine().await?.submit(request).await
     }
 
     async fn submit_many(
         &self,
         requests: Vec<SubmitRequest>,
     ) -> Vec<Result<Submitted, EngineError>> {
-        match self.engine() {
+        match self.engine().await {
             Ok(engine) => engine.submit_many(requests).await,
             Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
-        self.engine()?.claim(request).await
+        self.engine().await?.claim(request).await
     }
 
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
-        self.engine()?.act(id, operation).await
+        self.engine().await?.act(id, operation).await
     }
 
     async fn act_many(
         &self,
         operations: Vec<(TaskId, Operation)>,
     ) -> Vec<Result<Task, EngineError>> {
-        match self.engine() {
+        match self.engine().await {
             Ok(engine) => engine.act_many(operations).await,
             Err(error) => operations.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
     async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
-        self.engine()?.purge(id).await
+        self.engine().await?.purge(id).await
     }
 
     async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
-        self.engine()?.get(id).await
+        self.engine().await?.get(id).await
     }
 
     async fn input(&self, task: &Task) -> Result<Json, EngineError> {
-        self.engine()?.input(task).await
+        self.engine().await?.input(task).await
     }
 
     async fn output(&self, task: &Task) -> Result<Option<Json>, EngineError> {
-        self.engine()?.output(task).await
+        self.engine().await?.output(task).await
     }
 
     async fn list(
@@ -209,46 +258,46 @@ impl Engine for LeaderGate {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<TaskPage, EngineError> {
-        self.engine()?.list(filter, cursor, limit).await
+        self.engine().await?.list(filter, cursor, limit).await
     }
 
     async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError> {
-        self.engine()?.history(id).await
+        self.engine().await?.history(id).await
     }
 
     async fn versions(&self, id: TaskId, limit: usize) -> Result<Vec<VersionedTask>, EngineError> {
-        self.engine()?.versions(id, limit).await
+        self.engine().await?.versions(id, limit).await
     }
 
     async fn stats(&self) -> Result<Stats, EngineError> {
-        self.engine()?.stats().await
+        self.engine().await?.stats().await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {
-        self.engine()?.workers().await
+        self.engine().await?.workers().await
     }
 
     async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
-        self.engine()?.heartbeat(worker).await
+        self.engine().await?.heartbeat(worker).await
     }
 
     async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {
-        self.engine()?.deregister(worker).await
+        self.engine().await?.deregister(worker).await
     }
 
     async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
-        self.engine()?.pause(queue).await
+        self.engine().await?.pause(queue).await
     }
 
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
-        self.engine()?.resume(queue).await
+        self.engine().await?.resume(queue).await
     }
 
     /// The current engine is watched at once, and later engines from their start.
     fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {
         let mut watchers = self.lock_watchers();
         watchers.retain(|watcher| watcher.strong_count() > 0);
-        if let Ok(engine) = self.engine() {
+        if let Ok(engine) = self.current_engine() {
             engine.watch(Weak::clone(&watcher));
         }
         watchers.push(watcher);
@@ -256,10 +305,6 @@ impl Engine for LeaderGate {
     }
 
     async fn close(&self) {
-        self.vacate(GateState {
-            closed: true,
-            ..GateState::default()
-        })
-        .await;
+        self.vacate(true).await;
     }
 }

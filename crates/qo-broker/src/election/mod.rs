@@ -7,8 +7,8 @@
 //! # The protocol
 //!
 //! `meta/broker.json` names the leader, its address and its epoch. A standby pings the leader's address, which costs no store
-//! request. If it gets no response for a while, it writes a **challenge** into the object. A leader reads the object every second
-//! (a conditional GET) and answers a challenge by removing it. A challenge that stays for [`ElectionConfig::answer_time`] shows that
+//! request. If for a while it gets no response, or only the response that the leader is not confirmed (see below), it writes a
+//! **challenge** into the object. A leader reads the object every second (a conditional GET) and answers a challenge by removing it. A challenge that stays for [`ElectionConfig::answer_time`] shows that
 //! the leader is dead, suspended, or cut off from the store. The standby then replaces the leader, on the condition that the object
 //! has not changed since its challenge.
 //!
@@ -19,7 +19,10 @@
 //! | the standby dies after its challenge is stored | the leader removes the challenge; without a leader, another standby overwrites it with its own challenge and waits from then on |
 //! | the new leader dies after it took over and before it serves | it is a leader that does not answer: as above |
 //! | a write of any of them arrives late | its condition fails, because every write changes the object |
+//! | the leader is alive but cut off from the store | it responds to pings that it is not confirmed; the standby's challenge stays; the standby takes over |
 //! | the leader is alive but the standby cannot reach it | the leader answers each challenge; the standby doubles its pause between challenges |
+//! | the leader has no address, because it serves only itself | the standby challenges it at once, and again after a doubling pause of at most one heartbeat interval |
+//! | one response of the store to the leader is late | the leader's next read starts without waiting for it |
 //!
 //! # Which requests an old leader may answer
 //!
@@ -27,7 +30,8 @@
 //! not see was stored after `t`, and stays for `answer_time` before a standby takes over. So no other process leads before
 //! `t + answer_time`. The leader subtracts a tenth for clocks that run at different speeds. After that time it answers no request
 //! until it is confirmed again ([`Leadership::confirm`]). A leader that was suspended for a minute therefore first reads the object,
-//! finds another leader, and stands down.
+//! finds another leader, and stands down. To pings, a leader counts as confirmed only if it also wrote a heartbeat lately: a leader that
+//! reads the store but cannot write to it is replaced too.
 //!
 //! Processes may have different settings: a leader writes its own answer time into the record, and a challenger waits for the longer
 //! of that and its own.
@@ -37,6 +41,7 @@
 //! A leader sends one GET per second, with the response 304, and one PUT per [`ElectionConfig::heartbeat_interval`]: about $1.05 and
 //! $0.88 per month at S3's prices. A standby sends one GET per [`ElectionConfig::record_interval`], $0.11.
 
+mod candidate;
 mod elector;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
@@ -47,6 +52,7 @@ mod record;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use candidate::{Candidate, OpenEngine};
 pub use elector::{Elector, LeaderPing};
 pub use leader_gate::LeaderGate;
 pub use leadership::Leadership;
@@ -64,7 +70,7 @@ pub struct ElectionConfig {
     pub check_interval: Duration,
     /// How long a leader has to answer a challenge.
     pub answer_time: Duration,
-    /// How often a leader writes a heartbeat. Operators read it, and standbys of a leader without an address.
+    /// How often a leader writes a heartbeat. It shows operators, and the leader itself, that it can write to the store.
     pub heartbeat_interval: Duration,
     /// How often a standby pings the leader.
     pub ping_interval: Duration,
@@ -120,11 +126,11 @@ impl ElectionConfig {
     }
 }
 
-/// How many missed heartbeats make a leader without an address count as silent.
+/// After how many missed heartbeats a leader does not count as alive.
 const HEARTBEATS_MISSED: u32 = 3;
 
 impl ElectionConfig {
-    /// How old the heartbeat of a leader without an address may be before the leader counts as silent.
+    /// How old the last heartbeat of a leader may be before the leader does not count as alive.
     pub fn heartbeat_timeout(&self) -> Duration {
         self.heartbeat_interval * HEARTBEATS_MISSED
     }

@@ -81,6 +81,17 @@ pub(super) async fn read(client: &StoreClient) -> Result<Option<TaggedRecord>, E
     }
 }
 
+/// The error for a request that was given up after `limit`.
+pub(super) fn no_response(limit: Duration) -> StoreError {
+    StoreError::Unavailable {
+        key: BROKER_KEY.to_owned(),
+        detail: format!("no response within {limit:?}"),
+        attempts: 1,
+        elapsed: limit,
+        in_doubt: false,
+    }
+}
+
 impl BrokerRecord {
     /// Reads the record of the current or last leader. `None` if there has never been a broker.
     pub async fn read(client: &StoreClient) -> Result<Option<Self>, ElectionError> {

@@ -5,10 +5,10 @@
 //! | 1 | a large payload is stored as its own object | an orphan, which no task refers to |
 //! | 2 | the group is applied to the state in memory | none |
 //! | 3 | the whole object is swapped, or created if it does not exist: **the group is durable** | the object itself names the author of the write, so the write counts exactly once |
-//! | 4 | the payloads of dropped tasks are deleted | orphans, which no task refers to |
+//! | 4 | the payloads of dropped tasks are deleted ([`super::payload_removal`]) | orphans, which no task refers to |
 //!
 //! If another process writes first, the swap fails. The object is then read, only the lines that differ are parsed, and the group
-//! is applied again. A group that changes nothing is confirmed with a conditional GET, so every response reflects the newest
+//! is applied again. Processes take turns ([`turns`]). A group that changes nothing is confirmed with a conditional GET, so every response reflects the newest
 //! state.
 //!
 //! Finished tasks are kept up to a configured age and number and are then dropped. Every commit writes the whole object, so this
@@ -17,6 +17,7 @@
 mod document;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,14 +31,14 @@ use qo_core::{OpId, QueueState, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_store::client::{ClientConfig, Object, Tag};
 use qo_store::clock::StoreClock;
-use qo_store::runtime::Runtime;
+use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::{StoreClient, StoreError};
 
 use self::document::{Head, KEY, LINE_OVERHEAD, OpIdCounter};
+use self::turns::Turns;
 use super::BrokerEngine;
 use super::config::JsonConfig;
 use super::journal::{CommitOutcome, GroupChanges, Journal, PollIntervals};
-use super::payloads::remove_payloads_of;
 
 /// The largest object that is read. A larger one was not written by qo.
 const READ_MAX_BYTES: u64 = 256 * 1024 * 1024;
@@ -80,6 +81,7 @@ struct JsonJournal {
     lines_bytes: usize,
     /// The buffer of the last write, for reuse.
     spare: BytesMut,
+    turns: Turns,
 }
 
 impl JsonJournal {
@@ -97,6 +99,7 @@ impl JsonJournal {
             unknown_lines: Vec::new(),
             lines_bytes: 0,
             spare: BytesMut::new(),
+            turns: Turns::default(),
         }
     }
 
@@ -169,6 +172,7 @@ impl JsonJournal {
             Ok(None) => CommitOutcome::Durable,
             Err(StoreError::NotFound { .. }) if self.tag.is_none() => CommitOutcome::Durable,
             Ok(read) => {
+                self.turns.others_wrote(self.runtime.monotonic());
                 self.read = read;
                 self.must_load = true;
                 CommitOutcome::Conflict
@@ -239,13 +243,26 @@ fn bytes_of(lines: &[Bytes]) -> usize {
 #[async_trait]
 impl Journal for JsonJournal {
     fn must_load(&self) -> bool {
-        self.must_load
+        self.must_load || self.turns.has_rested()
     }
 
     async fn load(&mut self, state: &mut QueueState) -> Result<(), EngineError> {
-        let object = match self.read.take() {
-            Some(object) => Some(object),
-            None => match self.client.get(KEY).await {
+        let has_rested = self.turns.take_rested();
+        let object = match (self.read.take(), &self.tag) {
+            (Some(object), _) => Some(object),
+            // Another process has probably written meanwhile. Reading first costs less than a lost race.
+            (None, Some(tag)) if has_rested && !self.must_load => {
+                match self.client.get_if_changed(KEY, tag).await {
+                    Ok(None) => return Ok(()),
+                    Ok(changed) => {
+                        self.turns.others_wrote(self.runtime.monotonic());
+                        changed
+                    }
+                    Err(StoreError::NotFound { .. }) => None,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            (None, _) => match self.client.get(KEY).await {
                 Ok(object) => Some(object),
                 Err(StoreError::NotFound { .. }) => None,
                 Err(error) => return Err(error.into()),
@@ -306,6 +323,7 @@ impl Journal for JsonJournal {
                 return CommitOutcome::Failed(error);
             }
         };
+        let began = self.runtime.monotonic();
         let written = match &self.tag {
             Some(tag) => self.client.swap(KEY, body.clone(), tag, &op).await,
             None => self.client.create(KEY, body.clone(), &op).await,
@@ -327,14 +345,15 @@ impl Journal for JsonJournal {
         };
         match was_written {
             Ok(true) => {
+                self.turns.won(began, self.runtime.monotonic());
                 for (id, line) in staged {
                     self.set_line(id, line);
                 }
                 self.head = head;
-                remove_payloads_of(&self.client, self.runtime.as_ref(), &changes.removed);
                 CommitOutcome::Durable
             }
             Ok(false) => {
+                self.turns.lost(self.runtime.monotonic());
                 self.undo(state, &staged);
                 CommitOutcome::Conflict
             }
@@ -350,6 +369,14 @@ impl Journal for JsonJournal {
             waiting: self.config.poll_interval,
             idle: self.config.fallback_interval,
         })
+    }
+
+    fn rest(&mut self, at: Duration) -> Duration {
+        self.turns.rest(at)
+    }
+
+    fn pause_after_losses(&self, lost: u32) -> Duration {
+        self.turns.pause(lost, self.runtime.random_unit())
     }
 
     fn admit(&self, group_bytes: u64, bytes: u64) -> Result<(), EngineError> {

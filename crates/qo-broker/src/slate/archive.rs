@@ -14,7 +14,7 @@ use slatedb::{Db, KeyValue};
 use super::error::from_slate;
 use super::keys::{self, ENDED};
 use crate::Archive;
-use crate::journal::{LookupKey, LookupResult};
+use crate::journal::Lookup;
 use crate::message::{ListOrder, Listed};
 
 /// The most rows that a list reads before it returns.
@@ -34,18 +34,21 @@ impl FinishedTasks {
         Self { db, client }
     }
 
-    /// Looks up what the state does not hold.
-    pub(super) async fn look_up(&self, key: LookupKey) -> Result<LookupResult, EngineError> {
-        match key {
-            LookupKey::Task(id) => Ok(match self.task(id).await? {
-                Some(task) => LookupResult::Task(Box::new(task)),
-                None => LookupResult::NotFound,
-            }),
-            LookupKey::Idempotency(key) => Ok(match self.holder(&key).await? {
-                Some(id) => LookupResult::Holder(id),
-                None => LookupResult::NotFound,
-            }),
+    /// Finds the finished task with this id, and the finished task that holds this key.
+    pub(super) async fn look_up(&self, lookup: Lookup) -> Result<Vec<Task>, EngineError> {
+        let holder = match &lookup.key {
+            Some(key) => self.holder(key).await?,
+            None => None,
+        };
+        let mut found = Vec::new();
+        for id in lookup
+            .id
+            .into_iter()
+            .chain(holder.filter(|id| Some(*id) != lookup.id))
+        {
+            found.extend(self.task(id).await?);
         }
+        Ok(found)
     }
 
     pub(super) async fn task(&self, id: TaskId) -> Result<Option<Task>, EngineError> {

@@ -61,7 +61,7 @@ impl BatchBuilder {
                 }
                 Some(task) => {
                     let is_new = changes.submitted.binary_search(&id).is_ok();
-                    self.put_live(&mut batch, task, is_new)?;
+                    self.put_live(&mut batch, task, is_new, now)?;
                 }
             }
         }
@@ -89,6 +89,7 @@ impl BatchBuilder {
         batch: &mut WriteBatch,
         task: &Task,
         is_new: bool,
+        now: Timestamp,
     ) -> Result<(), EngineError> {
         let record = encode(task, separate_input(task).is_none())?;
         batch.put_bytes(keys::of_sequence(LIVE, task.sequence), record);
@@ -98,7 +99,10 @@ impl BatchBuilder {
                 let text = Bytes::copy_from_slice(input.as_str().as_bytes());
                 batch.put_bytes(keys::of_sequence(INPUT, task.sequence), text);
             }
-            put_key(batch, task, None);
+            // A replayed task whose key is no longer valid must not take it from a newer holder.
+            if is_new || task.key_holds(now) {
+                put_key(batch, task, None);
+            }
         }
         if before.is_some() {
             batch.delete(keys::of_task(ENDED, task.id));
@@ -125,9 +129,11 @@ impl BatchBuilder {
         if before.is_none() {
             delete_live(batch, task);
         }
-        let is_holder = task
-            .scoped_key()
-            .is_some_and(|key| state.key_holder(&key) == Some(id));
+        // While a key is valid, no other task can take it. After that a newer task may hold it, which need not be in the state.
+        let is_holder = task.key_holds(now)
+            && task
+                .scoped_key()
+                .is_some_and(|key| state.key_holder(&key) == Some(id));
         if is_holder {
             put_key(batch, task, Some(kept_until));
         }

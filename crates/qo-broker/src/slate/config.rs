@@ -20,6 +20,8 @@ pub struct SlateConfig {
     pub poll_interval: Duration,
     /// How often SlateDB's garbage collector deletes unused files.
     pub garbage_interval: Duration,
+    /// How often the payloads of dropped tasks are deleted.
+    pub cleanup_interval: Duration,
     /// How often an idle engine checks whether another one has taken over.
     pub leader_interval: Duration,
 }
@@ -33,6 +35,7 @@ impl Default for SlateConfig {
             in_flight_max: 64,
             poll_interval: Duration::from_secs(15),
             garbage_interval: Duration::from_mins(10),
+            cleanup_interval: Duration::from_mins(10),
             leader_interval: Duration::from_secs(5),
         }
     }

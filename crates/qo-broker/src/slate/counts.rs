@@ -57,10 +57,13 @@ impl Counts {
             .collect()
     }
 
-    /// Drops the counts of tasks that are no longer kept.
+    /// Drops the counts of tasks that are no longer kept. Counts are ordered by hour, so this looks only at those and at one more.
     pub(super) fn expire(&mut self, now: Timestamp, retention_ms: u64) {
-        self.counts
-            .retain(|key, _| dropped_at(key, retention_ms) > now);
+        while let Some(oldest) = self.counts.first_entry()
+            && dropped_at(oldest.key(), retention_ms) <= now
+        {
+            oldest.remove();
+        }
     }
 
     /// Adds the counts to those of the live tasks.

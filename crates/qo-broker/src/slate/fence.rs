@@ -2,7 +2,8 @@
 //!
 //! SlateDB fences out an old writer: its next write fails. That does not protect reads, which write nothing. So every engine that
 //! opens the database first replaces one small object, the fence, by compare-and-swap. Before an engine sends a response that none of
-//! its own writes has confirmed, it checks that the fence has not changed (a conditional GET with the response 304).
+//! its own writes has confirmed, it checks that the fence has not changed (a conditional GET with the response 304; see
+//! [`proof`](super::proof)).
 //!
 //! | step of a takeover | the old engine | the new engine |
 //! | --- | --- | --- |
@@ -10,9 +11,12 @@
 //! | 2. the database is opened | all its writes fail from now on | |
 //! | 3. the durable state is loaded | | holds everything that was ever acknowledged |
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use qo_core::{OpId, Timestamp};
 use qo_store::client::Tag;
 use qo_store::runtime::{Runtime, RuntimeExt};
@@ -27,6 +31,12 @@ const KEY: &str = "meta/writer.json";
 const ATTEMPTS_MAX: u32 = 32;
 /// How many earlier writes the fence names, so that a write whose response was lost is recognised.
 const RECENT_OPS_MAX: usize = 32;
+/// After how long a check without a response is sent again. Each further pause is twice as long.
+const OVERLAP: Duration = Duration::from_millis(250);
+/// The most checks in flight at once.
+const CHECKS_MAX: usize = 4;
+/// How long to wait for one response to a check.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(2_500);
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct FenceRecord {
@@ -43,6 +53,7 @@ struct FenceRecord {
 #[derive(Debug, Clone)]
 pub(super) struct WriterFence {
     client: StoreClient,
+    runtime: Arc<dyn Runtime>,
     tag: Tag,
 }
 
@@ -50,7 +61,7 @@ impl WriterFence {
     /// Replaces the fence of any earlier writer.
     pub(super) async fn take(
         client: &StoreClient,
-        runtime: &dyn Runtime,
+        runtime: &Arc<dyn Runtime>,
     ) -> Result<Self, EngineError> {
         let op = runtime.new_op_id();
         for attempt in 0..ATTEMPTS_MAX {
@@ -81,7 +92,8 @@ impl WriterFence {
                 Ok(written) => match written.tag() {
                     Some(tag) => {
                         return Ok(Self {
-                            client: client.clone(),
+                            client: client.with_request_timeout(CHECK_TIMEOUT),
+                            runtime: Arc::clone(runtime),
                             tag: tag.clone(),
                         });
                     }
@@ -97,12 +109,32 @@ impl WriterFence {
         }))
     }
 
-    /// Checks that no other process has taken over.
+    /// Checks that no other process had taken over when this call began. A request without a response is repeated beside the first:
+    /// responses to callers wait for this check, and one slow response of the store must not delay them all.
     pub(super) async fn check(&self) -> Result<(), EngineError> {
-        match self.client.get_if_changed(KEY, &self.tag).await {
-            Ok(None) => Ok(()),
-            Ok(Some(_)) | Err(StoreError::NotFound { .. }) => Err(EngineError::NotLeader),
-            Err(error) => Err(error.into()),
+        let mut checks = FuturesUnordered::new();
+        let mut pause = OVERLAP;
+        loop {
+            checks.push(self.client.get_if_changed(KEY, &self.tag));
+            let overlap = self.runtime.sleep(pause);
+            tokio::pin!(overlap);
+            loop {
+                let checked = tokio::select! {
+                    biased;
+                    checked = checks.next() => checked,
+                    () = &mut overlap, if checks.len() < CHECKS_MAX => break,
+                };
+                match checked {
+                    Some(Ok(None)) => return Ok(()),
+                    Some(Ok(Some(_)) | Err(StoreError::NotFound { .. })) => {
+                        return Err(EngineError::NotLeader);
+                    }
+                    Some(Err(_)) if !checks.is_empty() => {}
+                    Some(Err(error)) => return Err(error.into()),
+                    None => break,
+                }
+            }
+            pause *= 2;
         }
     }
 }

@@ -7,9 +7,9 @@
 //! | `d`, id | the whole record of a finished task | the retention is over |
 //! | `k`, key in its scope | the id of the task that holds an idempotency key | the key expires |
 //! | `c`, hour, queue, type, status | the number of tasks that finished in that hour | the retention is over |
-//! | `p`, time, id | the sequence number of a task that is dropped at that time and has payloads in their own objects | the payloads are deleted |
+//! | `p`, time, id | the sequence number of a task that is dropped at that time and has payloads in their own objects; or of one whose id was in use then, under a later time | the payloads are deleted |
 //! | `q`, queue | empty; the queue is paused | the queue is resumed |
-//! | `m`, name | the format version, and the reserved sequence numbers | forever |
+//! | `m`, name | the format version, the reserved sequence numbers, and the time of the last write | forever |
 //!
 //! Ids are their sixteen bytes, which sort like their text. Numbers are big-endian. A task's sequence number is its position in the
 //! order of submits and is never reused. Live and finished tasks have separate prefixes, so opening the database reads only live
@@ -30,6 +30,8 @@ pub(super) const QUEUE: u8 = b'q';
 
 /// The highest reserved sequence number.
 pub(super) const SEQUENCE: &[u8] = b"msequence";
+/// An empty row that every batch writes. Its time of creation is the time of the last write.
+pub(super) const CLOCK: &[u8] = b"mclock";
 /// The format version of the database.
 pub(super) const FORMAT: &[u8] = b"mformat";
 

@@ -8,9 +8,10 @@ use qo_core::{Json, QueueName, QueueState, Task};
 use qo_engine::EngineError;
 use qo_store::StoreError;
 use qo_store::runtime::Runtime;
-use slatedb::{Db, DbIterator, KeyValue};
+use slatedb::{Db, DbIterator, KeyValue, WriteBatch};
 
 use super::batch::BatchBuilder;
+use super::clock;
 use super::error::{DB_PATH, from_slate};
 use super::keys::{self, COUNT, QUEUE};
 use super::live::load_tasks;
@@ -26,9 +27,10 @@ pub(super) async fn load(
     let format = number(db, keys::FORMAT).await?;
     match format {
         None => {
-            db.put(keys::FORMAT, FORMAT.to_be_bytes())
-                .await
-                .map_err(|error| from_slate(&error))?;
+            let mut batch = WriteBatch::new();
+            batch.put(keys::FORMAT, FORMAT.to_be_bytes());
+            clock::stamp(&mut batch);
+            db.write(batch).await.map_err(|error| from_slate(&error))?;
         }
         Some(format) if format > FORMAT => {
             return Err(corrupt(format!(

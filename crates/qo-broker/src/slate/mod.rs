@@ -34,15 +34,16 @@ mod keys;
 mod live;
 mod load;
 mod payload_cleanup;
+mod proof;
 mod settings;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use object_store::ObjectStore;
+use qo_core::task::ScopedKey;
 use qo_core::{QueueState, Task, TaskId, Timestamp};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
@@ -62,11 +63,11 @@ use self::error::{DB_PATH, from_slate};
 use self::fence::WriterFence;
 use self::keys::CountKey;
 use self::payload_cleanup::PayloadCleanup;
+use self::proof::WriterProof;
 use self::writer::BatchWriter;
 use super::BrokerEngine;
-use super::journal::{CommitOutcome, GroupChanges, Journal, LookupKey, LookupResult};
-use super::message::{Message, QueuedMessage};
-use super::payloads::remove_payloads_of;
+use super::journal::{CommitOutcome, GroupChanges, Journal, Lookup};
+use super::message::Message;
 
 /// For how long after the last proof an empty response to a claim needs no new proof that this engine is the writer.
 const EMPTY_TRUST: Duration = Duration::from_secs(1);
@@ -83,51 +84,51 @@ impl BrokerEngine {
         config: SlateConfig,
     ) -> Result<Self, EngineError> {
         let client = StoreClient::new(Arc::clone(&objects), clock, Arc::clone(&runtime), client);
-        let fence = WriterFence::take(&client, runtime.as_ref()).await?;
+        let fence = WriterFence::take(&client, &runtime).await?;
+        let proof = Arc::new(WriterProof::new(fence.clone(), runtime.monotonic()));
+        let slate_clock = RuntimeClock::new(&runtime, client.now());
         let opening = Db::builder(DB_PATH, objects)
             .with_settings(settings::settings(&config))
             .with_db_cache(settings::cache(), 0)
             .with_block_cache_policy(settings::cache_policy())
-            .with_system_clock(RuntimeClock::new(&runtime, client.now()))
+            .with_system_clock(Arc::clone(&slate_clock) as _)
             .with_seed(runtime.random())
             .build();
         // Boxed, so that these one-time futures do not enlarge the futures of all callers.
         let db = Box::pin(opening)
             .await
             .map_err(|error| from_slate(&error))?;
+        slate_clock.catch_up(&db).await?;
         let (state, batch_builder) = Box::pin(load::load(&db, &runtime)).await?;
         let finished = FinishedTasks::new(db.clone(), client.clone());
-        let cleanup = PayloadCleanup::start(db.clone(), client.clone(), &runtime);
+        let (cleanup, cleanup_ended) = PayloadCleanup::new();
+        let cleanup_interval = config.cleanup_interval;
+        let cleanup_db = db.clone();
         let broker_config = config.state.clone();
         let journal = SlateJournal {
             writer: BatchWriter::start(db.clone(), &runtime),
             db,
-            client: client.clone(),
             runtime: Arc::clone(&runtime),
             retention_ms: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
             config,
             fence,
             finished: finished.clone(),
             batch_builder,
-            proof: Arc::default(),
+            proof,
             _cleanup: cleanup,
         };
         let archive = Some(Arc::new(finished) as Arc<dyn super::Archive>);
-        Ok(Self::start(
-            state,
-            journal,
-            client,
-            runtime,
-            broker_config,
-            archive,
-        ))
+        let engine = Self::start(state, journal, client, runtime, broker_config, archive);
+        let weak = Arc::downgrade(&engine.shared);
+        let cleanup = payload_cleanup::run(cleanup_db, weak, cleanup_interval, cleanup_ended);
+        engine.shared.runtime.spawn(Box::pin(cleanup));
+        Ok(engine)
     }
 }
 
 struct SlateJournal {
     db: Db,
     writer: BatchWriter,
-    client: StoreClient,
     runtime: Arc<dyn Runtime>,
     config: SlateConfig,
     retention_ms: u64,
@@ -138,44 +139,17 @@ struct SlateJournal {
     _cleanup: PayloadCleanup,
 }
 
-/// The latest proof that this engine still is the writer.
-#[derive(Debug, Default)]
-struct WriterProof {
-    /// The number of writes in flight. Each is a proof once it is durable.
-    in_flight: AtomicUsize,
-    /// When the request for the latest proof was sent, in milliseconds of the runtime's monotonic time.
-    requested_at_ms: AtomicU64,
-}
-
 impl SlateJournal {
-    fn monotonic_ms(&self) -> u64 {
-        u64::try_from(self.runtime.monotonic().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// Confirms without a write that the state which was read is still current.
+    /// Confirms without a write of its own that the state which was read is still current.
     fn confirm(&self, changes: &GroupChanges) -> BoxFuture<Result<(), EngineError>> {
-        // Responses are sent in order: a response after a write is sent only if that write became durable, which the write of
-        // a fenced writer does not.
-        let is_proven = self.proof.in_flight.load(Ordering::Acquire) > 0;
+        let now = self.runtime.monotonic();
+        let is_proven = !changes.reads_state && self.proof.age(now) < EMPTY_TRUST;
         if is_proven {
             return Box::pin(std::future::ready(Ok(())));
         }
-        let requested_at_ms = self.monotonic_ms();
-        let proven_at_ms = self.proof.requested_at_ms.load(Ordering::Acquire);
-        let is_fresh =
-            Duration::from_millis(requested_at_ms.saturating_sub(proven_at_ms)) < EMPTY_TRUST;
-        if !changes.reads_state && is_fresh {
-            return Box::pin(std::future::ready(Ok(())));
-        }
-        let fence = self.fence.clone();
-        let proof = Arc::clone(&self.proof);
-        Box::pin(async move {
-            fence.check().await?;
-            proof
-                .requested_at_ms
-                .fetch_max(requested_at_ms, Ordering::AcqRel);
-            Ok(())
-        })
+        let read = self.proof.moment(now);
+        let (proof, runtime) = (Arc::clone(&self.proof), Arc::clone(&self.runtime));
+        Box::pin(async move { proof.after(read, || runtime.monotonic()).await })
     }
 }
 
@@ -218,18 +192,12 @@ impl Journal for SlateJournal {
         };
         forget_finished(state);
         self.batch_builder.looked_up.clear();
-        let requested_at_ms = self.monotonic_ms();
+        let began = self.proof.moment(self.runtime.monotonic());
         let durable = self.writer.write(batch);
-        remove_payloads_of(&self.client, self.runtime.as_ref(), &changes.removed);
         let proof = Arc::clone(&self.proof);
-        proof.in_flight.fetch_add(1, Ordering::AcqRel);
         CommitOutcome::InFlight(Box::pin(async move {
-            let durable = durable.await;
-            proof.in_flight.fetch_sub(1, Ordering::AcqRel);
-            durable?;
-            proof
-                .requested_at_ms
-                .fetch_max(requested_at_ms, Ordering::AcqRel);
+            durable.await?;
+            proof.succeeded(began);
             Ok(())
         }))
     }
@@ -238,40 +206,48 @@ impl Journal for SlateJournal {
         self.config.in_flight_max.max(1)
     }
 
-    fn lookup_needed(&self, state: &QueueState, queued: &QueuedMessage) -> Option<LookupKey> {
-        match &queued.message {
+    fn lookup_needed(
+        &self,
+        state: &QueueState,
+        message: &Message,
+        now: Timestamp,
+    ) -> Option<Lookup> {
+        let unknown = |id: TaskId| state.task(id).is_none().then_some(id);
+        let lookup = match message {
             Message::Submit(call) => {
                 // Submits that may need a lookup are sent alone.
                 let [submit] = call.request.as_slice() else {
                     return None;
                 };
-                let key = submit
-                    .request
-                    .scoped_key()
-                    .filter(|key| !queued.absent.key && state.key_holder(key).is_none());
-                if let Some(key) = key {
-                    return Some(LookupKey::Idempotency(key));
+                if submit.id_is_chosen {
+                    unknown(submit.id)?;
                 }
-                let is_unknown =
-                    submit.id_is_chosen && !queued.absent.id && state.task(submit.id).is_none();
-                is_unknown.then_some(LookupKey::Task(submit.id))
+                // While a key is valid, its holder is the only one. After that a finished task may hold it instead.
+                let is_held = |key: &ScopedKey| {
+                    let holder = state.key_holder(key).and_then(|id| state.task(id));
+                    holder.is_some_and(|holder| holder.key_holds(now))
+                };
+                Lookup {
+                    id: submit.id_is_chosen.then_some(submit.id),
+                    key: submit.request.scoped_key().filter(|key| !is_held(key)),
+                }
             }
-            Message::Act(_) | Message::Get(_) | Message::Purge(_) => {
-                let id = queued.message.task_id()?;
-                let is_unknown = !queued.absent.id && state.task(id).is_none();
-                is_unknown.then_some(LookupKey::Task(id))
-            }
-            _ => None,
-        }
+            Message::Act(_) | Message::Get(_) | Message::Purge(_) => Lookup {
+                id: message.task_id().and_then(unknown),
+                key: None,
+            },
+            _ => return None,
+        };
+        (lookup.id.is_some() || lookup.key.is_some()).then_some(lookup)
     }
 
-    fn look_up(&self, key: LookupKey) -> BoxFuture<Result<LookupResult, EngineError>> {
+    fn look_up(&self, lookup: Lookup) -> BoxFuture<Result<Vec<Task>, EngineError>> {
         let finished = self.finished.clone();
         // The task may have finished in a group that is not written to the database yet.
         let drained = self.writer.drained();
         Box::pin(async move {
             drained.await;
-            finished.look_up(key).await
+            finished.look_up(lookup).await
         })
     }
 

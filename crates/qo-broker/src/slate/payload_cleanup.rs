@@ -2,87 +2,137 @@
 //!
 //! SlateDB drops a record some time after its expiry, without a notification. Reads still return it until then, so the expiry decides
 //! whether a record counts as dropped, here as in all other reads ([`super::archive`]). A task with payloads in their own objects
-//! therefore has an entry under its expiry, and this job periodically reads the entries whose time has passed. An entry is deleted
-//! after its payloads, so a crash between the two repeats a deletion and misses none.
+//! therefore has an entry under its expiry, and this job periodically processes all entries whose time has passed.
+//!
+//! An entry is deleted after its payloads, so a crash between the two repeats a deletion and misses none. If a task has the id, because it
+//! was replayed or because a caller has chosen the id again, nothing is deleted and the entry is filed again for later. How a deletion
+//! and such a submit exclude each other is described in [`crate::payload_removal`].
 
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::Weak;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::StreamExt;
+use qo_core::{TaskId, Timestamp};
 use qo_engine::EngineError;
-use qo_store::StoreClient;
-use qo_store::runtime::Runtime;
-use slatedb::{Db, WriteBatch};
+use slatedb::{Db, KeyValue, WriteBatch};
 use tokio::sync::watch;
 
-use super::archive::is_expired;
 use super::error::from_slate;
-use super::keys::{self, ENDED, LIVE, PAYLOADS};
-use crate::payloads::remove_payloads;
+use super::keys::{self, PAYLOADS};
+use crate::payload_removal::{CONCURRENCY, Removal};
+use crate::{BrokerEngine, EngineShared};
 
-/// How often the cleanup runs.
-const INTERVAL: Duration = Duration::from_mins(10);
-/// The most entries that one run processes.
-const ENTRIES_MAX: usize = 1_000;
+/// How many entries are read and deleted at once.
+const PAGE: usize = 256;
+/// When an entry is looked at again whose task id is in use.
+const LATER_MS: u64 = 60 * 60 * 1_000;
 
-/// Runs the cleanup until it is dropped.
+/// Ends the cleanup when it is dropped.
 pub(super) struct PayloadCleanup {
     _alive: watch::Sender<()>,
 }
 
 impl PayloadCleanup {
-    pub(super) fn start(db: Db, client: StoreClient, runtime: &Arc<dyn Runtime>) -> Self {
-        let (alive, mut ended) = watch::channel(());
-        let timer = Arc::clone(runtime);
-        runtime.spawn(Box::pin(async move {
-            loop {
-                let sleep = timer.sleep(INTERVAL);
-                tokio::select! {
-                    biased;
-                    _ = ended.changed() => return,
-                    () = sleep => {
-                        if let Err(error) = clean_up(&db, &client).await {
-                            tracing::warn!(%error, "could not delete the payloads of dropped tasks; retrying later");
-                        }
-                    }
-                }
-            }
-        }));
-        Self { _alive: alive }
+    pub(super) fn new() -> (Self, watch::Receiver<()>) {
+        let (alive, ended) = watch::channel(());
+        (Self { _alive: alive }, ended)
     }
 }
 
-/// Deletes the payloads of dropped tasks.
-async fn clean_up(db: &Db, client: &StoreClient) -> Result<(), EngineError> {
-    let mut now = BytesMut::with_capacity(8);
-    now.put_i64(client.now().as_millis());
-    let range = (Bound::<Bytes>::Unbounded, Bound::Excluded(now.freeze()));
+/// Cleans up every `interval`, until the [`PayloadCleanup`] is dropped.
+pub(super) async fn run(
+    db: Db,
+    engine: Weak<EngineShared>,
+    interval: Duration,
+    mut ended: watch::Receiver<()>,
+) {
+    while let Some(shared) = engine.upgrade() {
+        let sleep = shared.runtime.sleep(interval);
+        drop(shared);
+        tokio::select! {
+            biased;
+            _ = ended.changed() => return,
+            () = sleep => {}
+        }
+        let Some(shared) = engine.upgrade() else {
+            return;
+        };
+        let engine = BrokerEngine { shared };
+        tokio::select! {
+            biased;
+            _ = ended.changed() => return,
+            cleaned = clean_up(&db, &engine) => if let Err(error) = cleaned {
+                tracing::warn!(%error, "could not delete the payloads of dropped tasks; retrying later");
+            },
+        }
+    }
+}
+
+/// Processes all entries that are due.
+async fn clean_up(db: &Db, engine: &BrokerEngine) -> Result<(), EngineError> {
+    let due_at = engine.client().now();
+    loop {
+        let entries = due_entries(db, due_at).await?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<Option<TaskId>> = entries
+            .iter()
+            .map(|entry| keys::payloads_of(&entry.key).map(|(_, id)| id))
+            .collect();
+        let removals: Vec<_> = futures_util::stream::iter(ids)
+            .map(|id| remove(engine, id))
+            .buffered(CONCURRENCY)
+            .collect()
+            .await;
+        let later = engine.client().now().plus_millis(LATER_MS);
+        let mut batch = WriteBatch::new();
+        let mut failure = None;
+        for (entry, removal) in entries.into_iter().zip(removals) {
+            match removal {
+                Ok(removal) => {
+                    batch.delete(&entry.key);
+                    if removal == Removal::InUse
+                        && let Some((_, id)) = keys::payloads_of(&entry.key)
+                    {
+                        batch.put_bytes(keys::of_payloads(later, id), entry.value);
+                    }
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        super::clock::stamp(&mut batch);
+        db.write(batch).await.map_err(|error| from_slate(&error))?;
+        if let Some(error) = failure {
+            return Err(error);
+        }
+    }
+}
+
+/// Deletes the payloads of an entry's task. An entry without one is malformed, and is deleted.
+async fn remove(engine: &BrokerEngine, id: Option<TaskId>) -> Result<Removal, EngineError> {
+    match id {
+        Some(id) => engine.remove_dropped_payloads(id).await,
+        None => Ok(Removal::Removed),
+    }
+}
+
+/// The first entries whose time has passed.
+async fn due_entries(db: &Db, due_at: Timestamp) -> Result<Vec<KeyValue>, EngineError> {
+    let mut end = BytesMut::with_capacity(8);
+    end.put_i64(due_at.as_millis());
+    let range = (Bound::<Bytes>::Unbounded, Bound::Excluded(end.freeze()));
     let mut rows = db
         .scan_prefix([PAYLOADS], range)
         .await
         .map_err(|error| from_slate(&error))?;
-    for _ in 0..ENTRIES_MAX {
-        let Some(row) = rows.next().await.map_err(|error| from_slate(&error))? else {
-            return Ok(());
-        };
-        if let Some((_, id)) = keys::payloads_of(&row.key) {
-            // The entry holds the task's sequence number.
-            let live = [&[LIVE], &row.value[..]].concat();
-            let mut exists = false;
-            for key in [Bytes::from(live), keys::of_task(ENDED, id)] {
-                let row = db.get_key_value(key).await;
-                let row = row.map_err(|error| from_slate(&error))?;
-                exists |= row.is_some_and(|row| !is_expired(&row, client.now()));
-            }
-            // A replayed task still exists, and gets a new entry when it finishes.
-            if !exists {
-                remove_payloads(client, id).await?;
-            }
-        }
-        let mut batch = WriteBatch::new();
-        batch.delete(&row.key);
-        db.write(batch).await.map_err(|error| from_slate(&error))?;
+    let mut entries = Vec::new();
+    while entries.len() < PAGE
+        && let Some(row) = rows.next().await.map_err(|error| from_slate(&error))?
+    {
+        entries.push(row);
     }
-    Ok(())
+    Ok(entries)
 }

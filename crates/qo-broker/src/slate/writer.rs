@@ -14,6 +14,7 @@ use qo_store::runtime::{BoxFuture, Runtime};
 use slatedb::{Db, WriteBatch, WriteHandle};
 use tokio::sync::{mpsc, oneshot};
 
+use super::clock;
 use super::error::from_slate;
 
 type BatchResult = Result<WriteHandle, EngineError>;
@@ -36,7 +37,7 @@ impl BatchWriter {
         runtime.spawn(Box::pin(async move {
             let mut failure = None;
             while let Some(message) = receiver.recv().await {
-                let (batch, reply) = match message {
+                let (mut batch, reply) = match message {
                     WriterMessage::Batch(batch, reply) => (batch, reply),
                     WriterMessage::Barrier(reached) => {
                         let _ = reached.send(());
@@ -44,6 +45,7 @@ impl BatchWriter {
                     }
                 };
                 // A batch that builds on a failed batch must not be written.
+                clock::stamp(&mut batch);
                 let result = match &failure {
                     Some(error) => Err(EngineError::clone(error)),
                     None => db.write(batch).await.map_err(|error| from_slate(&error)),

@@ -189,3 +189,86 @@ async fn tasks_that_must_be_read_first_share_a_write() {
         engine.close().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn waiting_claims_are_served_in_the_order_of_their_arrival() {
+    for journal in Journal::BOTH {
+        let runtime = TokioRuntime::shared();
+        let delay = Delay::Fixed(Duration::from_millis(60));
+        let slow = LatencyStore::new(memory(), Arc::clone(&runtime), delay, 1);
+        let engine = journal.open(Arc::new(slow), &runtime).await.unwrap();
+        engine.submit(job("b")).await.unwrap();
+        let claim = |worker: &str| {
+            let (engine, mut request) = (engine.clone(), claim_request("a", 1, 60_000));
+            request.worker = worker.parse().unwrap();
+            tokio::spawn(async move { engine.claim(&request).await.unwrap() })
+        };
+        let first = claim("w-first");
+        runtime.sleep(Duration::from_millis(300)).await;
+        // The loop of the JSON journal waits for a write meanwhile, so the next two share a group.
+        let (busy, request) = (engine.clone(), job("b"));
+        let busy = tokio::spawn(async move { busy.submit(request).await });
+        runtime.sleep(Duration::from_millis(10)).await;
+        let (submitter, request) = (engine.clone(), job("a"));
+        let submitting = tokio::spawn(async move { submitter.submit(request).await });
+        runtime.sleep(Duration::from_millis(1)).await;
+        let second = claim("w-second");
+        let claimed = tokio::time::timeout(WAIT_MAX, first).await;
+        let claimed = claimed.expect("the first claim is served").unwrap();
+        assert_eq!(claimed.len(), 1, "{journal:?}");
+        busy.await.unwrap().unwrap();
+        submitting.await.unwrap().unwrap();
+        engine.submit(job("a")).await.unwrap();
+        assert_eq!(second.await.unwrap().len(), 1);
+        engine.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_close_releases_the_tasks_of_a_claim_whose_caller_has_gone() {
+    for journal in Journal::BOTH {
+        let runtime = TokioRuntime::shared();
+        let store = memory();
+        let delay = Delay::Fixed(Duration::from_millis(60));
+        let slow = LatencyStore::new(store.clone(), Arc::clone(&runtime), delay, 1);
+        let engine = journal.open(Arc::new(slow), &runtime).await.unwrap();
+        let task = engine.submit(job("a")).await.unwrap().task;
+        let request = claim_request("a", 1, 0);
+        let claim = tokio::time::timeout(Duration::from_millis(30), engine.claim(&request));
+        assert!(claim.await.is_err(), "{journal:?}");
+        engine.close().await;
+        let engine = journal.open(store, &runtime).await.unwrap();
+        let stored = engine.get(task.id).await.unwrap();
+        assert_eq!(stored.status, Status::Pending, "{journal:?}");
+        engine.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_claim_that_waits_at_a_close_takes_nothing() {
+    let runtime = TokioRuntime::shared();
+    let store = memory();
+    let delay = Delay::Fixed(Duration::from_millis(60));
+    let slow = LatencyStore::new(store.clone(), Arc::clone(&runtime), delay, 1);
+    let engine = Journal::Json.open(Arc::new(slow), &runtime).await.unwrap();
+    engine.submit(job("b")).await.unwrap();
+    let (waiting, request) = (engine.clone(), claim_request("a", 1, 60_000));
+    let waiting = tokio::spawn(async move { waiting.claim(&request).await });
+    runtime.sleep(Duration::from_millis(300)).await;
+    // The loop waits for this write meanwhile, so the next task and the close share a group.
+    let (busy, request) = (engine.clone(), job("b"));
+    let busy = tokio::spawn(async move { busy.submit(request).await });
+    runtime.sleep(Duration::from_millis(10)).await;
+    let (submitter, request) = (engine.clone(), job("a"));
+    let submitting = tokio::spawn(async move { submitter.submit(request).await });
+    runtime.sleep(Duration::from_millis(1)).await;
+    engine.close().await;
+    busy.await.unwrap().unwrap();
+    assert_eq!(waiting.await.unwrap(), Err(EngineError::Closed));
+    if let Ok(submitted) = submitting.await.unwrap() {
+        let engine = Journal::Json.open(store, &runtime).await.unwrap();
+        let stored = engine.get(submitted.task.id).await.unwrap();
+        assert_eq!(stored.status, Status::Pending);
+        engine.close().await;
+    }
+}

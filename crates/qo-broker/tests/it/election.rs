@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qo_broker::election::{ElectionConfig, ElectionError, Elector, LeaderPing};
+use qo_broker::election::{ElectionConfig, ElectionError, Elector, LeaderPing, Leadership};
 use qo_core::keys::BROKER_KEY;
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
@@ -184,6 +184,49 @@ async fn an_old_leader_confirms_nothing_after_its_successor_started() {
     next.confirm().await.unwrap();
 }
 
+/// Pings of a leader that runs and is reachable: it responds whether it is sure to lead.
+#[derive(Default)]
+struct Confirmation(Mutex<Option<Arc<Leadership>>>);
+
+#[async_trait]
+impl LeaderPing for Confirmation {
+    async fn is_alive(&self, _address: &str, _id: &str) -> bool {
+        let leadership = self.0.lock().unwrap().clone();
+        leadership.is_some_and(|leadership| leadership.is_confirmed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_cut_off_from_the_store_is_replaced() {
+    let scene = Scene::new();
+    let pings = Arc::new(Confirmation::default());
+    let elector = |objects, seed| {
+        let runtime = scene.bucket.runtime.beside(seed, 0);
+        let clock = Arc::new(StoreClock::new());
+        let client = StoreClient::new(objects, clock, runtime.clone(), ClientConfig::default());
+        let (config, pings) = (ElectionConfig::default(), pings.clone());
+        Elector::new(client, runtime, config, pings, Some("a".to_owned()))
+    };
+    let hanging = HangingLayer::store(scene.bucket.objects());
+    let leadership = elector(hanging.clone(), 1).acquire().await.unwrap();
+    let leadership = Arc::new(leadership);
+    *pings.0.lock().unwrap() = Some(leadership.clone());
+    let standby = elector(scene.bucket.objects(), 2);
+    let waited = tokio::time::timeout(Duration::from_mins(5), standby.acquire()).await;
+    assert!(
+        waited.is_err(),
+        "a leader that is sure to lead was replaced"
+    );
+
+    hanging.0.hang(true);
+    let cut_at = scene.elapsed();
+    let next = standby.acquire().await.unwrap();
+    assert_eq!(next.epoch(), 2);
+    let took = scene.elapsed().saturating_sub(cut_at);
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    assert!(!leadership.is_confirmed());
+}
+
 /// A challenger with short times still gives a leader with long times all of them.
 #[tokio::test(start_paused = true)]
 async fn a_challenger_waits_as_long_as_the_leader_may_trust_its_lease() {
@@ -206,18 +249,57 @@ async fn a_challenger_waits_as_long_as_the_leader_may_trust_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_without_an_address_is_judged_by_its_heartbeat() {
+async fn a_leader_without_an_address_stays_while_it_answers_challenges() {
     let scene = Scene::new();
     let leadership = scene.elector(None, 1).acquire().await.unwrap();
     let standby = scene.elector(Some("b"), 2);
     let waited = tokio::time::timeout(Duration::from_mins(10), standby.acquire()).await;
     assert!(
         waited.is_err(),
-        "a leader with a fresh heartbeat was replaced"
+        "a leader that answers challenges was replaced"
     );
     drop(leadership);
     let next = tokio::time::timeout(Duration::from_mins(2), standby.acquire()).await;
     assert_eq!(next.unwrap().unwrap().epoch(), 2);
+}
+
+/// A program that opened the queue for itself and was killed cannot be pinged. It is challenged instead.
+#[tokio::test(start_paused = true)]
+async fn a_killed_leader_without_an_address_is_replaced_within_seconds() {
+    let scene = Scene::new();
+    let leadership = scene.elector(None, 1).acquire().await.unwrap();
+    scene.bucket.runtime.sleep(Duration::from_secs(1)).await;
+    drop(leadership);
+    let died_at = scene.elapsed();
+    let next = scene.elector(Some("b"), 2).acquire().await.unwrap();
+    assert_eq!(next.epoch(), 2);
+    let took = scene.elapsed().saturating_sub(died_at);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+/// One response of the store that does not come must not keep a leader from serving.
+#[tokio::test(start_paused = true)]
+async fn one_slow_response_does_not_unconfirm_a_leader() {
+    for operation in [Slow::Get, Slow::Put] {
+        let scene = Scene::new();
+        let slow = SlowLayer::store(scene.bucket.objects());
+        let leader = scene.elector_on(slow.clone(), Some("a"), 1);
+        let leadership = leader.acquire().await.unwrap();
+        scene.bucket.runtime.sleep(Duration::from_secs(10)).await;
+        *slow.0.next.lock().unwrap() = Some(operation);
+        let began = scene.elapsed();
+        while scene.elapsed().saturating_sub(began) < Duration::from_secs(40) {
+            let confirmed = futures_util::FutureExt::now_or_never(leadership.confirm());
+            assert_eq!(
+                confirmed,
+                Some(Ok(())),
+                "unconfirmed {:?} after a slow {operation:?}",
+                scene.elapsed().saturating_sub(began)
+            );
+            scene.bucket.runtime.sleep(Duration::from_millis(50)).await;
+        }
+        assert!(slow.0.next.lock().unwrap().is_none(), "no request was slow");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -348,5 +430,61 @@ impl StoreLayer for HangingLayer {
 
     async fn hold(&self) {
         let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
+    }
+}
+
+/// Gives no response to the next request of one kind.
+#[derive(Debug)]
+struct SlowLayer {
+    inner: Arc<dyn object_store::ObjectStore>,
+    next: Mutex<Option<Slow>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Slow {
+    Get,
+    Put,
+}
+
+impl SlowLayer {
+    fn store(inner: Arc<dyn object_store::ObjectStore>) -> Arc<LayeredStore<Self>> {
+        let next = Mutex::new(None);
+        Arc::new(LayeredStore(Self { inner, next }))
+    }
+
+    async fn strike(&self, operation: Slow) {
+        let strikes = {
+            let mut next = self.next.lock().unwrap();
+            next.take_if(|next| *next == operation).is_some()
+        };
+        if strikes {
+            std::future::pending().await
+        }
+    }
+}
+
+#[async_trait]
+impl StoreLayer for SlowLayer {
+    fn inner(&self) -> &dyn object_store::ObjectStore {
+        &*self.inner
+    }
+
+    async fn get_opts(
+        &self,
+        location: &object_store::path::Path,
+        options: object_store::GetOptions,
+    ) -> object_store::Result<object_store::GetResult> {
+        self.strike(Slow::Get).await;
+        self.inner.get_opts(location, options).await
+    }
+
+    async fn put_opts(
+        &self,
+        path: &object_store::path::Path,
+        body: object_store::PutPayload,
+        opts: object_store::PutOptions,
+    ) -> object_store::Result<object_store::PutResult> {
+        self.strike(Slow::Put).await;
+        self.inner.put_opts(path, body, opts).await
     }
 }

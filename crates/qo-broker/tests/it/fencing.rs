@@ -2,9 +2,17 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use object_store::path::Path;
+use object_store::{ObjectStore, PutOptions, PutPayload, PutResult};
+use qo_broker::{BrokerEngine, SlateConfig};
 use qo_core::Status;
 use qo_engine::{Engine, EngineError};
-use qo_store::runtime::TokioRuntime;
+use qo_fixtures::{LayeredStore, StoreLayer};
+use qo_store::client::ClientConfig;
+use qo_store::clock::StoreClock;
+use qo_store::runtime::{RuntimeExt, TokioRuntime};
+use tokio::sync::watch;
 
 use super::engines::{Journal, all_tasks, claim_one, claim_request, job, memory};
 use crate::engines::json;
@@ -101,4 +109,101 @@ async fn everything_a_replaced_engine_acknowledged_exists() {
         acknowledged.len()
     );
     engine.close().await;
+}
+
+/// A write that became durable before a takeover says nothing about a read that comes after it, even if the response to the write
+/// comes after the read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_write_before_a_takeover_does_not_confirm_a_read_after_it() {
+    let runtime = TokioRuntime::shared();
+    let store = memory();
+    let late = Arc::new(LayeredStore(LateResponses::new(Arc::clone(&store))));
+    let old = Journal::Slate.open(late.clone(), &runtime).await.unwrap();
+    let task = old.submit(job("a")).await.unwrap().task;
+
+    late.0.holds.send_replace(true);
+    let writer = old.clone();
+    let write = tokio::spawn(async move { writer.submit(job("b")).await });
+    let mut applied = late.0.applied.subscribe();
+    applied.wait_for(|applied| *applied).await.unwrap();
+    let new = Journal::Slate.open(store, &runtime).await.unwrap();
+    new.cancel(task.id, None).await.unwrap();
+
+    let reader = old.clone();
+    let read = tokio::spawn(async move { reader.get(task.id).await });
+    // Long enough for the read to be behind the write, and not long enough for the old engine to notice its successor.
+    runtime.sleep(std::time::Duration::from_millis(300)).await;
+    late.0.holds.send_replace(false);
+    assert_eq!(read.await.unwrap(), Err(EngineError::NotLeader));
+    drop(write);
+    new.close().await;
+}
+
+/// Holds back the responses to applied writes of the log.
+#[derive(Debug)]
+struct LateResponses {
+    inner: Arc<dyn ObjectStore>,
+    holds: watch::Sender<bool>,
+    applied: watch::Sender<bool>,
+}
+
+impl LateResponses {
+    fn new(inner: Arc<dyn ObjectStore>) -> Self {
+        Self {
+            inner,
+            holds: watch::Sender::new(false),
+            applied: watch::Sender::new(false),
+        }
+    }
+}
+
+#[async_trait]
+impl StoreLayer for LateResponses {
+    fn inner(&self) -> &dyn ObjectStore {
+        &*self.inner
+    }
+
+    async fn put_opts(
+        &self,
+        path: &Path,
+        body: PutPayload,
+        opts: PutOptions,
+    ) -> object_store::Result<PutResult> {
+        let result = self.inner.put_opts(path, body, opts).await;
+        if path.as_ref().starts_with("slate/wal/") && *self.holds.borrow() {
+            self.applied.send_replace(true);
+            let mut holds = self.holds.subscribe();
+            let _ = holds.wait_for(|holds| !holds).await;
+        }
+        result
+    }
+}
+
+/// SlateDB refuses writes with a clock behind that of the last writer. The times of two gateways of one store can differ by more than
+/// SlateDB waits for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_successor_whose_clock_is_behind_writes_at_once() {
+    let runtime = TokioRuntime::shared();
+    let store = memory();
+    let open = async |clock_ahead_ms: u64| {
+        let clock = StoreClock::new();
+        let date = runtime.now().plus_millis(clock_ahead_ms);
+        clock.observe(runtime.moment(), runtime.moment(), date);
+        BrokerEngine::slate(
+            Arc::clone(&store),
+            Arc::new(clock),
+            Arc::clone(&runtime),
+            ClientConfig::default(),
+            SlateConfig::default(),
+        )
+        .await
+        .unwrap()
+    };
+    let ahead = open(60_000).await;
+    ahead.submit(job("a")).await.unwrap();
+    ahead.close().await;
+    let behind = open(0).await;
+    behind.submit(job("a")).await.unwrap();
+    assert_eq!(all_tasks(&behind).await.len(), 2);
+    behind.close().await;
 }

@@ -15,7 +15,147 @@ use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::{BoxFuture, Runtime, TokioRuntime};
 
-use super::engines::{WAIT_MAX, claim_one, job, json, memory};
+use tokio::sync::Semaphore;
+
+use super::engines::{WAIT_MAX, claim_one, claim_request, job, json, memory};
+
+/// The interval of the cleanup, which nothing else has.
+const CLEANUP_INTERVAL: Duration = Duration::from_mins(7);
+
+/// A runtime in which the cleanup runs when a permit is added.
+#[derive(Debug)]
+struct Gated {
+    runtime: Arc<dyn Runtime>,
+    runs: Arc<Semaphore>,
+}
+
+impl Runtime for Gated {
+    fn now(&self) -> Timestamp {
+        self.runtime.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.runtime.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<()> {
+        if duration != CLEANUP_INTERVAL {
+            return self.runtime.sleep(duration);
+        }
+        let runs = Arc::clone(&self.runs);
+        Box::pin(async move { runs.acquire_owned().await.unwrap().forget() })
+    }
+
+    fn spawn(&self, future: BoxFuture<()>) {
+        self.runtime.spawn(future);
+    }
+
+    fn random(&self) -> u64 {
+        self.runtime.random()
+    }
+}
+
+/// An engine that keeps finished tasks for a second, and the permits of its cleanup.
+async fn gated(store: &Arc<dyn ObjectStore>) -> (BrokerEngine, Arc<Semaphore>) {
+    let runs = Arc::new(Semaphore::new(0));
+    let runtime = Gated {
+        runtime: TokioRuntime::shared(),
+        runs: Arc::clone(&runs),
+    };
+    let mut config = SlateConfig::default();
+    config.state.inline_max_bytes = 1_024;
+    config.retention = Duration::from_secs(1);
+    config.cleanup_interval = CLEANUP_INTERVAL;
+    let engine = BrokerEngine::slate(
+        Arc::clone(store),
+        Arc::new(StoreClock::new()),
+        Arc::new(runtime),
+        ClientConfig::default(),
+        config,
+    );
+    (engine.await.unwrap(), runs)
+}
+
+async fn until_dropped(engine: &BrokerEngine, task: &Task) {
+    let runtime = TokioRuntime::shared();
+    let deadline = runtime.monotonic() + WAIT_MAX;
+    while engine.get(task.id).await.is_ok() {
+        assert!(runtime.monotonic() < deadline);
+        runtime.sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn until_cleaned(store: &dyn ObjectStore, tasks: &[Task]) {
+    let runtime = TokioRuntime::shared();
+    let deadline = runtime.monotonic() + WAIT_MAX;
+    let prefix = Path::from("data");
+    loop {
+        let objects: Vec<_> = store.list(Some(&prefix)).try_collect().await.unwrap();
+        let left = tasks.iter().filter(|task| {
+            let id = task.id.to_string();
+            let mut locations = objects.iter().map(|object| object.location.as_ref());
+            locations.any(|location| location.contains(&id))
+        });
+        let left = left.count();
+        if left == 0 {
+            return;
+        }
+        assert!(runtime.monotonic() < deadline, "{left} tasks are left");
+        runtime.sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_input_of_a_task_whose_id_was_used_before_is_kept() {
+    let store = memory();
+    let (engine, runs) = gated(&store).await;
+    let first = run(&engine, "x").await;
+    let other = run(&engine, "y").await;
+    until_dropped(&engine, &first).await;
+    until_dropped(&engine, &other).await;
+    let request = SubmitRequest {
+        id: Some(first.id),
+        input: json(&large("x")),
+        ..job("a")
+    };
+    let again = engine.submit(request).await.unwrap();
+    assert!(!again.duplicate);
+    runs.add_permits(1);
+    // Entries are processed in the order of their times.
+    until_cleaned(store.as_ref(), &[other]).await;
+    let input = engine.input(&again.task).await.unwrap();
+    assert_eq!(input.as_str(), large("x"));
+    engine.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_cleanup_deletes_everything_that_is_due() {
+    const TASKS: usize = 1_200;
+    let store = memory();
+    let (engine, runs) = gated(&store).await;
+    let requests = (0..TASKS).map(|_| SubmitRequest {
+        input: json(&large("x")),
+        ..job("a")
+    });
+    for submitted in engine.submit_many(requests.collect()).await {
+        submitted.unwrap();
+    }
+    let mut done: Vec<Task> = Vec::new();
+    while done.len() < TASKS {
+        let tasks = engine
+            .claim(&claim_request("a", 500, 30_000))
+            .await
+            .unwrap();
+        for task in tasks {
+            let lease = task.lease_id.unwrap();
+            done.push(engine.complete(task.id, lease, None).await.unwrap());
+        }
+    }
+    until_dropped(&engine, &done[TASKS - 1]).await;
+    runs.add_permits(1);
+    until_cleaned(store.as_ref(), &done).await;
+    engine.close().await;
+}
 
 /// A runtime that shortens long sleeps, so that periodic work runs all the time.
 #[derive(Debug)]

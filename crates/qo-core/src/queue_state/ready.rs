@@ -4,7 +4,8 @@
 //! priority is ordered by due time and submit order, so tasks that are not due come last and are never visited.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, btree_map};
+use std::ops::Bound;
 
 use crate::id::TaskId;
 use crate::names::{QueueName, TaskType};
@@ -32,10 +33,21 @@ type Line = BTreeMap<Turn, TaskId>;
 /// The tasks of one queue and type, by priority.
 type Lane = BTreeMap<u8, Line>;
 
+/// The name of a lane.
+type LaneName = (QueueName, TaskType);
+/// The first task of each line of some lanes, in service order. A claim that takes from all queues or types starts here, so its cost does
+/// not depend on how many there are.
+type Heads = BTreeMap<(u8, Turn, TaskId), LaneName>;
+
 /// All pending tasks in service order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ReadyIndex {
     lanes: BTreeMap<QueueName, BTreeMap<TaskType, Lane>>,
+    heads: Heads,
+    queue_heads: BTreeMap<QueueName, Heads>,
+    type_heads: BTreeMap<TaskType, Heads>,
+    /// The number of tasks that become due at each time.
+    due_times: BTreeMap<Timestamp, usize>,
 }
 
 impl ReadyIndex {
@@ -55,9 +67,17 @@ impl ReadyIndex {
             Some(lane) => lane,
             None => types.entry(task_type.clone()).or_default(),
         };
-        lane.entry(position.priority)
-            .or_default()
-            .insert(position.turn(), id);
+        let line = lane.entry(position.priority).or_default();
+        let first = line.first_key_value().map(|(turn, id)| (*turn, *id));
+        line.insert(position.turn(), id);
+        *self.due_times.entry(position.available_at).or_default() += 1;
+        if first.is_none_or(|(turn, _)| position.turn() <= turn) {
+            let priority = position.priority;
+            if let Some((turn, id)) = first {
+                self.remove_head(queue, task_type, (priority, turn, id));
+            }
+            self.add_head(queue, task_type, (priority, position.turn(), id));
+        }
     }
 
     /// Removes a task and any map that becomes empty, so that unused names take no memory.
@@ -76,7 +96,11 @@ impl ReadyIndex {
         let Some(line) = lane.get_mut(&position.priority) else {
             return;
         };
-        line.remove(&position.turn());
+        let was_first = line.first_key_value().map(|(turn, _)| *turn) == Some(position.turn());
+        let Some(id) = line.remove(&position.turn()) else {
+            return;
+        };
+        let next = line.first_key_value().map(|(turn, id)| (*turn, *id));
         if line.is_empty() {
             lane.remove(&position.priority);
         }
@@ -85,6 +109,50 @@ impl ReadyIndex {
         }
         if types.is_empty() {
             self.lanes.remove(queue);
+        }
+        if let Some(count) = self.due_times.get_mut(&position.available_at) {
+            *count -= 1;
+            if *count == 0 {
+                self.due_times.remove(&position.available_at);
+            }
+        }
+        if was_first {
+            let priority = position.priority;
+            self.remove_head(queue, task_type, (priority, position.turn(), id));
+            if let Some((turn, id)) = next {
+                self.add_head(queue, task_type, (priority, turn, id));
+            }
+        }
+    }
+
+    fn add_head(&mut self, queue: &QueueName, task_type: &TaskType, head: (u8, Turn, TaskId)) {
+        let lane = (queue.clone(), task_type.clone());
+        match self.queue_heads.get_mut(queue) {
+            Some(heads) => heads,
+            None => self.queue_heads.entry(queue.clone()).or_default(),
+        }
+        .insert(head, lane.clone());
+        match self.type_heads.get_mut(task_type) {
+            Some(heads) => heads,
+            None => self.type_heads.entry(task_type.clone()).or_default(),
+        }
+        .insert(head, lane.clone());
+        self.heads.insert(head, lane);
+    }
+
+    fn remove_head(&mut self, queue: &QueueName, task_type: &TaskType, head: (u8, Turn, TaskId)) {
+        self.heads.remove(&head);
+        if let Some(heads) = self.queue_heads.get_mut(queue) {
+            heads.remove(&head);
+            if heads.is_empty() {
+                self.queue_heads.remove(queue);
+            }
+        }
+        if let Some(heads) = self.type_heads.get_mut(task_type) {
+            heads.remove(&head);
+            if heads.is_empty() {
+                self.type_heads.remove(task_type);
+            }
         }
     }
 
@@ -97,16 +165,35 @@ impl ReadyIndex {
         now: Timestamp,
         limit: usize,
     ) -> Vec<TaskId> {
-        let lanes: Vec<&Lane> = select(&self.lanes, queues)
-            .into_iter()
-            .filter(|(queue, _)| !paused.contains(*queue))
-            .flat_map(|(_, of_queue)| select(of_queue, types))
-            .map(|(_, lane)| lane)
-            .collect();
         let mut due = Vec::new();
         for priority in 0..=PRIORITY_MAX {
-            let lines = lanes.iter().filter_map(|lane| lane.get(&priority));
-            merge_due(lines, now, limit, &mut due);
+            let mut merge = Merge {
+                index: self,
+                paused,
+                priority,
+                now,
+                sources: Vec::new(),
+                next: BinaryHeap::new(),
+            };
+            match (queues, types) {
+                ([], []) => merge.add_heads(&self.heads),
+                (queues, []) => merge.add_all_heads(&self.queue_heads, queues),
+                ([], types) => merge.add_all_heads(&self.type_heads, types),
+                (queues, types) => {
+                    for (_, of_queue) in
+                        select(&self.lanes, queues).filter(|(queue, _)| !paused.contains(*queue))
+                    {
+                        for (_, lane) in select(of_queue, types) {
+                            merge.add_line(lane);
+                        }
+                    }
+                }
+            }
+            while due.len() < limit
+                && let Some(id) = merge.next()
+            {
+                due.push(id);
+            }
             if due.len() >= limit {
                 break;
             }
@@ -123,14 +210,7 @@ impl ReadyIndex {
         now: Timestamp,
         limit: usize,
     ) -> usize {
-        select(&self.lanes, queues)
-            .into_iter()
-            .filter(|(queue, _)| !paused.contains(*queue))
-            .flat_map(|(_, of_queue)| select(of_queue, types))
-            .flat_map(|(_, lane)| lane.values())
-            .flat_map(|line| line.range(..=(now, u64::MAX)))
-            .take(limit)
-            .count()
+        self.due(queues, types, paused, now, limit).len()
     }
 
     /// The due time of a queue's oldest due task.
@@ -146,50 +226,102 @@ impl ReadyIndex {
 
     /// When the next task becomes due.
     pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        self.lanes
-            .values()
-            .flat_map(BTreeMap::values)
-            .flat_map(BTreeMap::values)
-            .filter_map(|line| line.range((now.plus_millis(1), 0)..).next())
-            .map(|((at, _), _)| *at)
-            .min()
+        let later = self.due_times.range(now.plus_millis(1)..);
+        later.map(|(at, _)| *at).next()
     }
 }
 
-/// The entries with these names, or all entries.
-fn select<'a, N: Ord, V>(map: &'a BTreeMap<N, V>, names: &'a [N]) -> Vec<(&'a N, &'a V)> {
-    if names.is_empty() {
-        return map.iter().collect();
-    }
+/// The entries with these names.
+fn select<'a, N: Ord, V>(
+    map: &'a BTreeMap<N, V>,
+    names: &'a [N],
+) -> impl Iterator<Item = (&'a N, &'a V)> {
     // A repeated name must not return its tasks twice.
     let names: BTreeSet<&N> = names.iter().collect();
-    names
-        .into_iter()
-        .filter_map(|name| map.get_key_value(name))
-        .collect()
+    names.into_iter().filter_map(|name| map.get_key_value(name))
 }
 
-/// Merges the due tasks of one priority's lines into `due`, in order, until it has `limit` tasks.
-fn merge_due<'a>(
-    lines: impl Iterator<Item = &'a Line>,
+/// Merges the due tasks of one priority in service order. Looks only at the lines that it takes from, at one head more for each source,
+/// and at the heads of paused queues.
+struct Merge<'a> {
+    index: &'a ReadyIndex,
+    paused: &'a BTreeSet<QueueName>,
+    priority: u8,
     now: Timestamp,
-    limit: usize,
-    due: &mut Vec<TaskId>,
-) {
-    let mut rest: Vec<_> = lines.map(|line| line.range(..=(now, u64::MAX))).collect();
-    let mut heads: BinaryHeap<_> = rest
-        .iter_mut()
-        .enumerate()
-        .filter_map(|(line, tasks)| tasks.next().map(|(turn, id)| Reverse((*turn, *id, line))))
-        .collect();
-    while due.len() < limit
-        && let Some(Reverse((_, id, line))) = heads.pop()
-    {
-        due.push(id);
-        heads.extend(
-            rest[line]
-                .next()
-                .map(|(turn, id)| Reverse((*turn, *id, line))),
-        );
+    sources: Vec<Source<'a>>,
+    /// The next task of each source.
+    next: BinaryHeap<Reverse<(Turn, TaskId, usize)>>,
+}
+
+enum Source<'a> {
+    /// The rest of a line.
+    Line(btree_map::Range<'a, Turn, TaskId>),
+    /// Heads of lines that are not opened yet, and the lane of the head that is next.
+    Heads(
+        btree_map::Range<'a, (u8, Turn, TaskId), LaneName>,
+        Option<&'a LaneName>,
+    ),
+}
+
+impl<'a> Merge<'a> {
+    fn add_line(&mut self, lane: &'a Lane) {
+        if let Some(line) = lane.get(&self.priority) {
+            let due = line.range(..=(self.now, u64::MAX));
+            self.add(Source::Line(due));
+        }
+    }
+
+    fn add_heads(&mut self, heads: &'a Heads) {
+        let id = TaskId::from_bytes([0; 16]);
+        let begin = (self.priority, (Timestamp::MIN, 0), id);
+        let end = (self.priority, (self.now.plus_millis(1), 0), id);
+        self.add(Source::Heads(heads.range(begin..end), None));
+    }
+
+    fn add_all_heads<N: Ord>(&mut self, maps: &'a BTreeMap<N, Heads>, names: &'a [N]) {
+        for (_, heads) in select(maps, names) {
+            self.add_heads(heads);
+        }
+    }
+
+    fn add(&mut self, source: Source<'a>) {
+        self.sources.push(source);
+        self.advance(self.sources.len() - 1);
+    }
+
+    /// Puts the next task of a source into the order.
+    fn advance(&mut self, number: usize) {
+        let next = match self.sources.get_mut(number) {
+            None => None,
+            Some(Source::Line(rest)) => rest.next().map(|(turn, id)| (*turn, *id)),
+            Some(Source::Heads(rest, lane)) => {
+                let paused = self.paused;
+                let head = rest.find(|(_, (queue, _))| !paused.contains(queue));
+                *lane = head.map(|(_, lane)| lane);
+                head.map(|((_, turn, id), _)| (*turn, *id))
+            }
+        };
+        self.next
+            .extend(next.map(|(turn, id)| Reverse((turn, id, number))));
+    }
+
+    fn next(&mut self) -> Option<TaskId> {
+        let Reverse((turn, id, number)) = self.next.pop()?;
+        if let Some(Source::Heads(_, Some((queue, task_type)))) = self.sources.get(number) {
+            let lane = self
+                .index
+                .lanes
+                .get(queue)
+                .and_then(|types| types.get(task_type));
+            if let Some(line) = lane.and_then(|lane| lane.get(&self.priority)) {
+                let after = (Bound::Excluded(turn), Bound::Included((self.now, u64::MAX)));
+                // An empty range would be invalid if the head were the last possible one.
+                if turn < (self.now, u64::MAX) {
+                    self.add(Source::Line(line.range(after)));
+                }
+            }
+        }
+        self.advance(number);
+        Some(id)
     }
 }

@@ -1,8 +1,16 @@
 //! A task's stored form: compact JSON.
+//!
+//! # Records of later versions
+//!
+//! Old and new versions of qo share a store during a rolling update. Unknown fields survive a rewrite ([`Extra`](crate::extra::Extra)), so
+//! most changes of the record need nothing else. A version whose records an older one must not change writes `min_reader`: the lowest
+//! [`READER`] that may use the record. A status or another word that this version does not know has the same effect. Such a record is
+//! [`DecodeError::Newer`]: it is intact and must be left alone, unlike a damaged one.
 
+use serde_json::Value;
 use thiserror::Error;
 
-use super::{PRIORITY_MAX, Status, Task};
+use super::{IdempotencyScope, PRIORITY_MAX, Status, Task};
 use crate::limits::{COUNT_MAX, RECORD_MAX_BYTES};
 
 /// Why bytes are not a task that this version can use.
@@ -18,10 +26,19 @@ pub enum DecodeError {
     /// It is not the JSON of a task.
     #[error("the record does not parse: {0}")]
     Syntax(String),
+    /// A later version of qo wrote it, and this version must not use or change it.
+    #[error("the record needs a newer version of qo: {0}")]
+    Newer(String),
     /// It parses, but no sequence of transitions produces it.
     #[error("the record is inconsistent: {0}")]
     Inconsistent(&'static str),
 }
+
+/// The reader that this version is. A record whose `min_reader` is higher is left alone.
+pub const READER: u64 = 1;
+
+/// The field that names the lowest reader of a record.
+const MIN_READER: &str = "min_reader";
 
 /// The typical size of a record without payloads. Reserving it at once avoids reallocations.
 const RECORD_BYTES: usize = 1_024;
@@ -39,10 +56,50 @@ pub fn decode(bytes: &[u8]) -> Result<Task, DecodeError> {
     if bytes.len() > RECORD_MAX_BYTES {
         return Err(DecodeError::TooLarge { size: bytes.len() });
     }
-    let task: Task =
-        serde_json::from_slice(bytes).map_err(|error| DecodeError::Syntax(error.to_string()))?;
+    let task: Task = serde_json::from_slice(bytes).map_err(|error| {
+        let newer = serde_json::from_slice(bytes).ok().and_then(unknown_word);
+        newer.unwrap_or_else(|| DecodeError::Syntax(error.to_string()))
+    })?;
+    if let Some(newer) = task.extra.get(MIN_READER).and_then(needs_later) {
+        return Err(newer);
+    }
     check(&task).map_err(DecodeError::Inconsistent)?;
     Ok(task)
+}
+
+/// The error for a record with this `min_reader`, if this version is not sufficient.
+fn needs_later(min_reader: &Value) -> Option<DecodeError> {
+    // A form that this version does not know is not sufficient either.
+    let is_sufficient = min_reader.as_u64().is_some_and(|min| min <= READER);
+    (!is_sufficient)
+        .then(|| DecodeError::Newer(format!("it is for reader {min_reader}, this is {READER}")))
+}
+
+/// What makes a record that does not parse one of a later version.
+fn unknown_word(record: Value) -> Option<DecodeError> {
+    if let Some(newer) = record.get(MIN_READER).and_then(needs_later) {
+        return Some(newer);
+    }
+    let status = |value: &Value| {
+        value
+            .as_str()
+            .is_some_and(|text| text.parse::<Status>().is_err())
+    };
+    let scope = |value: &Value| {
+        value.is_string() && serde_json::from_value::<IdempotencyScope>(value.clone()).is_err()
+    };
+    let unknown =
+        |what: &str, value: &Value| DecodeError::Newer(format!("{what} {value} is unknown"));
+    if let Some(value) = record.get("status").filter(|value| status(value)) {
+        return Some(unknown("status", value));
+    }
+    if let Some(value) = record.get("idempotency_scope").filter(|value| scope(value)) {
+        return Some(unknown("scope", value));
+    }
+    let events = record.get("events").and_then(Value::as_array)?.iter();
+    let mut words = events.flat_map(|event| [event.get("from"), event.get("to")]);
+    let word = words.find_map(|word| word.filter(|value| status(value)))?;
+    Some(unknown("status", word))
 }
 
 pub(super) fn check(task: &Task) -> Result<(), &'static str> {

@@ -8,7 +8,7 @@ mod status;
 
 use serde::{Deserialize, Serialize};
 
-pub use codec::{DecodeError, decode, encode};
+pub use codec::{DecodeError, READER, decode, encode};
 pub use compact::{decode_compact, encode_compact};
 pub use event::{Event, EventAction, History};
 pub use policy::TaskRetryPolicy;

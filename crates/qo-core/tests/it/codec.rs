@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use qo_core::limits::{COUNT_MAX, RECORD_MAX_BYTES};
-use qo_core::task::{DecodeError, decode, decode_compact, encode, encode_compact};
+use qo_core::task::{DecodeError, READER, decode, decode_compact, encode, encode_compact};
 use qo_core::transition::FailureKind;
 use qo_core::{Action, Command, Jitter, Status, Task};
 
@@ -200,7 +200,7 @@ fn inconsistent_records_are_rejected() {
         ));
     }
     let malformed: [Change; 5] = [
-        &|r| r["status"] = "Pending".into(),
+        &|r| r["status"] = 5.into(),
         &|r| r["task_type"] = "../x".into(),
         &|r| r["created_at"] = 5.into(),
         &|r| r["attempt"] = (-1).into(),
@@ -217,6 +217,54 @@ fn inconsistent_records_are_rejected() {
         decode(&huge),
         Err(DecodeError::TooLarge { size: huge.len() })
     );
+}
+
+#[test]
+fn a_record_from_the_future_is_not_a_damaged_one() {
+    let changes: [Change; 6] = [
+        &|r| r["min_reader"] = (READER + 1).into(),
+        &|r| {
+            r["min_reader"] = (READER + 1).into();
+            r["created_at"] = "a form of the future".into();
+        },
+        &|r| r["min_reader"] = "2.0".into(),
+        &|r| r["status"] = "hibernating".into(),
+        &|r| r["idempotency_scope"] = "galaxy".into(),
+        &|r| r["events"][0]["to"] = "hibernating".into(),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut record: serde_json::Value =
+            serde_json::from_slice(&encode(&full()).unwrap()).unwrap();
+        change(&mut record);
+        let bytes = record.to_string().into_bytes();
+        for decoded in [decode(&bytes), decode_compact(&bytes)] {
+            assert!(
+                matches!(decoded, Err(DecodeError::Newer(_))),
+                "{number}: {decoded:?}"
+            );
+        }
+        // Half of it is damaged, whoever wrote it.
+        assert!(matches!(
+            decode(&bytes[..bytes.len() / 2]),
+            Err(DecodeError::Syntax(_))
+        ));
+    }
+    let later_form = [&[2], &encode_compact(&full(), true).unwrap()[1..]].concat();
+    assert!(matches!(
+        decode_compact(&later_form),
+        Err(DecodeError::Newer(_))
+    ));
+}
+
+#[test]
+fn the_lowest_reader_of_a_record_survives_a_rewrite() {
+    let mut record: serde_json::Value = serde_json::from_slice(&encode(&full()).unwrap()).unwrap();
+    record["min_reader"] = READER.into();
+    let task = decode(record.to_string().as_bytes()).unwrap();
+    let again: serde_json::Value = serde_json::from_slice(&encode(&task).unwrap()).unwrap();
+    assert_eq!(again["min_reader"], READER);
+    let compact = decode_compact(&encode_compact(&task, true).unwrap()).unwrap();
+    assert_eq!(compact, task);
 }
 
 /// Applies every action to a task. Anything that was decoded must withstand it.

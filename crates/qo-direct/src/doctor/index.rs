@@ -3,6 +3,8 @@
 //! It only sends LISTs, for a limited number of pages each, and reads no task. Stale and missing entries are found and repaired by
 //! the sweeper, not here.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use qo_core::Timestamp;
 use qo_core::keys::{Key, LATER_PREFIX, LEASES_PREFIX, READY_PREFIX, WORKERS_PREFIX};
@@ -14,8 +16,6 @@ use super::report::{DoctorCheck, Health};
 
 /// Where the sweeper moves records that it cannot parse.
 const QUARANTINE_PREFIX: &str = "quarantine";
-/// An entry that is overdue by more than this is not being processed.
-const OVERDUE_MS: u64 = 3 * 60_000;
 
 /// The number of entries of each index.
 #[derive(Default)]
@@ -33,7 +33,7 @@ struct IndexCounts {
 
 /// The listed entries of one prefix.
 #[derive(Default)]
-struct PrefixListing {
+pub(super) struct PrefixListing {
     entries: Vec<Entry>,
     has_more: bool,
 }
@@ -44,7 +44,7 @@ impl PrefixListing {
         format!("{more}{}", self.entries.len())
     }
 
-    fn keys(&self) -> impl Iterator<Item = Key> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         let entries = self.entries.iter();
         entries.filter_map(|entry| entry.key.parse().ok())
     }
@@ -53,7 +53,7 @@ impl PrefixListing {
 impl DoctorRun<'_> {
     pub(super) async fn index(&self) -> DoctorCheck {
         match self.count_index().await {
-            Ok(counts) => assess(&counts, self.client.now()),
+            Ok(counts) => assess(&counts, self.client.now(), self.options.overdue_after),
             Err(error) => DoctorCheck::new("index", Health::Failed, error.to_string()),
         }
     }
@@ -83,7 +83,8 @@ impl DoctorRun<'_> {
             ..IndexCounts::default()
         };
         let now = self.client.now();
-        let overdue = now.minus_millis(OVERDUE_MS);
+        let overdue_ms = u64::try_from(self.options.overdue_after.as_millis()).unwrap_or(u64::MAX);
+        let overdue = now.minus_millis(overdue_ms);
         counts.oldest_ready = counts
             .ready
             .keys()
@@ -105,7 +106,7 @@ impl DoctorRun<'_> {
         Ok(counts)
     }
 
-    async fn list_prefix(&self, prefix: &str) -> Result<PrefixListing, StoreError> {
+    pub(super) async fn list_prefix(&self, prefix: &str) -> Result<PrefixListing, StoreError> {
         let mut listing = PrefixListing::default();
         let mut after: Option<String> = None;
         for _ in 0..self.options.index_pages_max {
@@ -124,7 +125,7 @@ impl DoctorRun<'_> {
     }
 }
 
-fn assess(counts: &IndexCounts, now: Timestamp) -> DoctorCheck {
+fn assess(counts: &IndexCounts, now: Timestamp, overdue_after: Duration) -> DoctorCheck {
     let stale = counts.workers.entries.len() - counts.workers_alive;
     let age_ms = counts
         .oldest_ready
@@ -150,7 +151,7 @@ fn assess(counts: &IndexCounts, now: Timestamp) -> DoctorCheck {
             "{} leases expired and {} delayed tasks became due more than {} minutes ago without being processed: run a worker or `qo monitor`",
             counts.leases_overdue,
             counts.later_overdue,
-            OVERDUE_MS / 60_000
+            overdue_after.as_secs() / 60
         ));
     }
     if !counts.quarantine.entries.is_empty() {

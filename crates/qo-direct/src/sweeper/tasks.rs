@@ -8,6 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use futures_util::StreamExt;
 use qo_core::keys::Key;
+use qo_core::task::{DecodeError, decode};
 use qo_core::{Action, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_store::StoreError;
@@ -31,7 +32,7 @@ enum TaskCheck {
     Quarantined,
     /// It was deleted or changed concurrently; the next pass checks it.
     Changed,
-    /// The store cannot return it at all.
+    /// The store cannot return it at all, or a later version of qo wrote it.
     Left,
     /// The store failed.
     Failed,
@@ -112,6 +113,10 @@ impl DirectEngine {
         };
         let task = match decode_task(id, &object.body) {
             Ok(task) => task,
+            Err(error) if is_of_later_version(&object.body) => {
+                tracing::warn!(task = %id, %error, "leaving a task of a later version alone");
+                return Ok(TaskCheck::Left);
+            }
             Err(error) => {
                 let is_quarantined = self
                     .quarantine(&key, &object.body, &error.to_string())
@@ -151,6 +156,10 @@ impl DirectEngine {
         {
             return Ok(TaskCheck::Valid(expires_at));
         }
+        if self.is_revived(&task).await? {
+            self.delete_revived(&task).await?;
+            return Ok(TaskCheck::Changed);
+        }
         tracing::info!(task = %id, entry = %expected, "restoring the missing index entry of a task");
         self.restore_entry(&task).await?;
         Ok(TaskCheck::Repaired(expires_at))
@@ -164,6 +173,11 @@ impl DirectEngine {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Whether a record that cannot be decoded is intact and of a later version.
+fn is_of_later_version(body: &[u8]) -> bool {
+    matches!(decode(body), Err(DecodeError::Newer(_)))
 }
 
 /// A hash that identifies the listed version of a record.

@@ -89,6 +89,7 @@ async fn a_queue_in_use_is_found_healthy(opened: OpenStore) {
         "clock",
         "versioning",
         "index",
+        "swaps",
         "probe",
     ] {
         assert_eq!(health(&report, name), Health::Ok, "{name}: {report}");
@@ -212,7 +213,7 @@ async fn an_unusable_store_fails_and_the_other_checks_are_skipped() {
     assert_eq!(report.health(), Health::Failed);
     assert_eq!(health(&report, "reachable"), Health::Failed, "{report}");
     assert_eq!(health(&report, "probe"), Health::Skipped, "{report}");
-    assert_eq!(report.checks.len(), 8);
+    assert_eq!(report.checks.len(), 9);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -257,6 +258,6 @@ async fn a_slow_store_does_not_delay_the_doctor() {
     let started = runtime.monotonic();
     let report = run(&opened, &hurried).await;
     assert!(runtime.monotonic() < started + Duration::from_secs(15));
-    assert_eq!(report.checks.len(), 8);
+    assert_eq!(report.checks.len(), 9);
     assert_eq!(report.health(), Health::Warning, "{report}");
 }

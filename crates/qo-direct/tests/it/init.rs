@@ -1,18 +1,24 @@
 //! Preparation of a bucket.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, PutResult};
-use qo_direct::{InitOptions, InitOutcome, InitReport, init};
+use qo_core::{Json, Status};
+use qo_direct::{
+    DoctorOptions, Health, IndexMode, InitOptions, InitOutcome, InitReport, doctor, init,
+};
+use qo_engine::Engine;
+use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_fixtures::{LayeredStore, StoreLayer};
 use qo_store::StoreError;
 use qo_store::admin::{
-    BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning,
+    BucketAdmin, CorsRule, KeyedVersionList, LifecycleRule, ObjectVersion, VersionList, Versioning,
 };
 use qo_testkit::SeaweedFs;
 
@@ -192,11 +198,7 @@ async fn a_missing_bucket_is_refused_with_advice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn versioning_is_switched_back_where_it_breaks_conditional_writes() {
-    let ceph = Ceph(Arc::new(LayeredStore(RightUntilVersioned::default())));
-    let mut store = stores::memory().store;
-    store.objects = Arc::clone(&ceph.0) as _;
-    store.admin = Some(Arc::new(ceph.clone()));
-    let opened = OpenStore::new(store);
+    let (ceph, opened) = ceph();
 
     let report = run(&opened, &options()).await;
     assert!(!report.is_ready(), "{report}");
@@ -213,12 +215,101 @@ async fn versioning_is_switched_back_where_it_breaks_conditional_writes() {
     assert!(report.is_ready(), "{report}");
 }
 
+fn ceph() -> (Ceph, OpenStore) {
+    let ceph = Ceph(Arc::new(LayeredStore(RightUntilVersioned::default())));
+    let mut store = stores::memory().store;
+    store.objects = Arc::clone(&ceph.0) as _;
+    store.admin = Some(Arc::new(ceph.clone()));
+    (ceph, OpenStore::new(store))
+}
+
+fn work() -> SubmitRequest {
+    SubmitRequest::new("work".parse().unwrap(), Json::null())
+}
+
+fn claim_request() -> ClaimRequest {
+    ClaimRequest::new("w-1".parse().unwrap(), vec!["work".parse().unwrap()])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versioning_is_not_switched_on_in_a_bucket_in_use() {
+    let heartbeat = |key: &'static str| async move {
+        let (ceph, opened) = ceph();
+        opened.client.put(key, Bytes::from("{}")).await.unwrap();
+        (ceph, opened)
+    };
+    let submitted = || async {
+        let (ceph, opened) = ceph();
+        let engine = opened.engine_in(IndexMode::IndexOnly);
+        engine.submit(work()).await.unwrap();
+        engine.close().await;
+        (ceph, opened)
+    };
+    let claimed = || async {
+        let (ceph, opened) = submitted().await;
+        let engine = opened.engine_in(IndexMode::IndexOnly);
+        assert_eq!(engine.claim(&claim_request()).await.unwrap().len(), 1);
+        (ceph, opened)
+    };
+    for (used, what) in [
+        (heartbeat("workers/w-1.json").await, "1 worker is alive"),
+        (heartbeat("meta/broker.json").await, "a broker is alive"),
+        (submitted().await, "tasks were"),
+        (claimed().await, "tasks were"),
+    ] {
+        let (ceph, opened) = used;
+        let report = run(&opened, &options()).await;
+        assert!(report.is_ready(), "{report}");
+        assert_eq!(outcome(&report, "versioning"), InitOutcome::Skipped);
+        assert!(report.to_string().contains(what), "{what}: {report}");
+        assert!(!ceph.0.0.was_versioned.load(Ordering::SeqCst), "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_refuse_every_change_are_named() {
+    let (ceph, opened) = ceph();
+    let engine = opened.engine_in(IndexMode::IndexOnly);
+    // A client submits while versioning is on for a moment.
+    ceph.set_versioning(Versioning::On).await.unwrap();
+    let stranded = engine.submit(work()).await.unwrap().task.id;
+    ceph.set_versioning(Versioning::Suspended).await.unwrap();
+    let sound = engine.submit(work()).await.unwrap().task.id;
+
+    let mut request = claim_request();
+    request.max = 10;
+    for _ in 0..8 {
+        let claimed = engine.claim(&request).await.unwrap();
+        assert!(claimed.iter().all(|task| task.id == sound), "{claimed:?}");
+        for task in claimed {
+            let lease = task.lease_id.unwrap();
+            engine.complete(task.id, lease, None).await.unwrap();
+        }
+    }
+    assert_eq!(engine.get(sound).await.unwrap().status, Status::Completed);
+    let error = engine.cancel(stranded, None).await.unwrap_err().to_string();
+    assert!(error.contains(&stranded.to_string()), "{error}");
+    assert!(error.contains("refuses every change"), "{error}");
+
+    let mut doctor_options = DoctorOptions::default();
+    doctor_options.probe = options().probe;
+    doctor_options.overdue_after = Duration::ZERO;
+    let runtime = opened.runtime.as_ref();
+    let report = doctor(&opened.store, &opened.client, runtime, &doctor_options).await;
+    let swaps = report.check("swaps").unwrap();
+    assert_eq!(swaps.health, Health::Failed, "{report}");
+    assert!(swaps.summary.contains(&stranded.to_string()), "{report}");
+    assert_eq!(swaps.figures["refused"], 1, "{report}");
+}
+
 /// A store whose conditions hold on a plain bucket and are ignored on a versioned one, as those of Ceph RGW 20 are.
 #[derive(Debug, Default)]
 struct RightUntilVersioned {
     objects: object_store::memory::InMemory,
     versioned: AtomicBool,
     was_versioned: AtomicBool,
+    /// The objects that were written while versioning was on. They refuse every swap from then on.
+    stranded: Mutex<BTreeSet<String>>,
 }
 
 #[async_trait]
@@ -235,6 +326,14 @@ impl StoreLayer for RightUntilVersioned {
     ) -> object_store::Result<PutResult> {
         if self.versioned.load(Ordering::SeqCst) {
             opts.mode = PutMode::Overwrite;
+            self.stranded.lock().unwrap().insert(location.to_string());
+        } else if matches!(opts.mode, PutMode::Update(_))
+            && self.stranded.lock().unwrap().contains(location.as_ref())
+        {
+            return Err(object_store::Error::Precondition {
+                path: location.to_string(),
+                source: "At least one of the preconditions did not hold".into(),
+            });
         }
         self.objects.put_opts(location, payload, opts).await
     }
@@ -266,6 +365,14 @@ impl BucketAdmin for Ceph {
             });
         }
         Ok(list)
+    }
+
+    async fn list_versions_below(
+        &self,
+        _prefix: &str,
+        _limit: usize,
+    ) -> Result<KeyedVersionList, StoreError> {
+        unsupported("listing versions below a prefix")
     }
 
     async fn get_version(&self, _key: &str, _version: &str) -> Result<Bytes, StoreError> {

@@ -9,7 +9,7 @@ use qo_direct::DirectEngine;
 use qo_engine::Engine;
 use qo_engine::api::{ClaimRequest, SubmitRequest};
 
-fn request() -> SubmitRequest {
+pub(crate) fn request() -> SubmitRequest {
     SubmitRequest::new("noop".parse().unwrap(), Json::null())
 }
 
@@ -31,13 +31,13 @@ async fn submit_many(engine: &DirectEngine, count: usize) -> Vec<Task> {
 }
 
 /// Claims one task, which must exist.
-async fn claim(engine: &DirectEngine) -> Task {
+pub(crate) async fn claim(engine: &DirectEngine) -> Task {
     let mut claimed = engine.claim(&claim_request("w")).await.unwrap();
     assert_eq!(claimed.len(), 1);
     claimed.remove(0)
 }
 
-async fn claim_all(engine: &DirectEngine) -> Vec<Task> {
+pub(crate) async fn claim_all(engine: &DirectEngine) -> Vec<Task> {
     let mut claim_request = claim_request("w");
     claim_request.max = 1_000;
     let mut all = Vec::new();
@@ -52,7 +52,7 @@ async fn claim_all(engine: &DirectEngine) -> Vec<Task> {
     }
 }
 
-async fn complete(engine: &DirectEngine, task: &Task) {
+pub(crate) async fn complete(engine: &DirectEngine, task: &Task) {
     let lease = task.lease_id.unwrap();
     engine.complete(task.id, lease, None).await.unwrap();
 }

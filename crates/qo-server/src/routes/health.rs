@@ -7,8 +7,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use qo::Stats;
+use qo_remote::wire::BROKER_HEADER;
 use qo_store::runtime::RuntimeExt;
 
 use crate::app::App;
@@ -34,11 +35,28 @@ fn text(status: StatusCode, body: impl Into<Body>) -> Response {
 }
 
 /// Check liveness
+///
+/// A standby pings its leader here and names it in `Qo-Broker`.
 #[utoipa::path(
     get, path = "/healthz", tag = "run", operation_id = "health", security(()),
-    responses((status = 200, description = "The process is running", body = String, content_type = "text/plain"))
+    responses(
+        (status = 200, description = "The process is running", body = String, content_type = "text/plain"),
+        (status = 503, description = "The request names this broker, which cannot prove that it leads: it may be cut off from the store", body = String, content_type = "text/plain")
+    )
 )]
-pub(crate) async fn health() -> ApiResult {
+pub(crate) async fn health(State(app): State<App>, headers: HeaderMap) -> ApiResult {
+    let is_named = headers.contains_key(BROKER_HEADER);
+    if is_named
+        && app
+            .leader
+            .as_ref()
+            .is_some_and(|leader| !leader.is_confirmed())
+    {
+        return Ok(text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "unconfirmed: this broker cannot prove that it leads\n",
+        ));
+    }
     Ok(text(StatusCode::OK, "ok\n"))
 }
 

@@ -87,6 +87,10 @@ impl Leader for Appointed {
         "me"
     }
 
+    fn is_confirmed(&self) -> bool {
+        *self.epoch.borrow() > 0
+    }
+
     fn confirm(&self) -> BoxFuture<Option<u64>> {
         if self.answers_left.fetch_sub(1, Ordering::Relaxed) == 0 {
             self.epoch.send_replace(0);
@@ -161,7 +165,8 @@ async fn only_a_leader_serves() {
 #[tokio::test]
 async fn a_request_for_another_broker_is_refused() {
     let mut config = config();
-    config.leader = Some(Arc::new(Appointed::new(1)));
+    let leader = Arc::new(Appointed::new(1));
+    config.leader = Some(leader.clone());
     let broker = serve(config).await;
     let plain = serve(crate::support::config()).await;
     let asked = |path: &str, id: &str| api("GET", path).header("qo-broker", id);
@@ -179,6 +184,12 @@ async fn a_request_for_another_broker_is_refused() {
     assert!(!ping.reaches(&plain.url, "me").await);
     assert!(!ping.reaches("http://127.0.0.1:9", "me").await);
     assert!(!ping.reaches("no address", "me").await);
+
+    // A leader that cannot prove that it leads is alive, and counts as silent.
+    leader.epoch.send_replace(0);
+    assert_eq!(broker.send(asked("/healthz", "me")).await.status(), 503);
+    assert_eq!(broker.send(api("GET", "/healthz")).await.status(), 200);
+    assert!(!ping.reaches(&broker.url, "me").await);
 }
 
 #[tokio::test]

@@ -180,6 +180,20 @@ impl StoreClient {
         }
     }
 
+    /// A client of the same store that waits at most `timeout` for each response, for callers that need an answer soon.
+    #[must_use]
+    pub fn with_request_timeout(&self, timeout: Duration) -> Self {
+        let shared = &self.shared;
+        let mut config = shared.config.clone();
+        config.retry.request_timeout = config.retry.request_timeout.min(timeout);
+        Self::new(
+            Arc::clone(&shared.objects),
+            Arc::clone(&shared.clock),
+            Arc::clone(&shared.runtime),
+            config,
+        )
+    }
+
     /// The store's time: [`StoreClock::now`]. It does not go back when the estimate improves.
     pub fn now(&self) -> Timestamp {
         self.shared.clock.now(self.shared.runtime.moment())

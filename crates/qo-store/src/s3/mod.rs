@@ -21,7 +21,10 @@ use object_store::client::HttpClient;
 use object_store::path::Path as ObjectPath;
 
 use self::request::{AdminReply, Request};
-use crate::admin::{BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning};
+use self::xml::VersionEntry;
+use crate::admin::{
+    BucketAdmin, CorsRule, KeyedVersion, KeyedVersionList, LifecycleRule, VersionList, Versioning,
+};
 use crate::browser::{BrowserCredentials, BucketLocation, SessionRequest};
 use crate::error::StoreError;
 use crate::runtime::Runtime;
@@ -100,6 +103,71 @@ impl S3Admin {
         }
     }
 
+    /// The first `limit` versions below a full prefix, by key, newest first within a key, and whether there are more.
+    /// The list ends before the first entry that is not wanted.
+    async fn version_entries(
+        &self,
+        full_prefix: &str,
+        limit: usize,
+        is_wanted: impl Fn(&VersionEntry) -> bool + Send,
+    ) -> Result<(Vec<VersionEntry>, bool), StoreError> {
+        const OPERATION: &str = "listing versions";
+        let mut found: Vec<VersionEntry> = Vec::new();
+        let mut marker: Option<(String, String)> = None;
+        // One more than requested shows whether there are more.
+        let wanted = limit.saturating_add(1);
+        while found.len() < wanted {
+            let page_size = (wanted - found.len()).min(MAX_PAGE).to_string();
+            let mut query = vec![("encoding-type", "url"), ("max-keys", &page_size)];
+            if let Some((key_marker, version_marker)) = &marker {
+                query.push(("key-marker", key_marker));
+                if !version_marker.is_empty() {
+                    query.push(("version-id-marker", version_marker));
+                }
+            }
+            query.push(("prefix", full_prefix));
+            query.push(("versions", ""));
+            let request = Request {
+                method: Method::GET,
+                key: "",
+                query: &query,
+                body: None,
+                operation: OPERATION,
+            };
+            let body = match self.settings.send(&request).await? {
+                AdminReply::Body(body) => body,
+                AdminReply::Refused { status, code } => {
+                    return Err(self.refused(OPERATION, status, &code));
+                }
+            };
+            let page =
+                xml::parse_versions(&body).ok_or_else(|| self.damaged("the list of versions"))?;
+            let listed = page.entries.len();
+            let before = found.len();
+            found.extend(page.entries.into_iter().filter(&is_wanted));
+            let is_end = found.len() - before < listed;
+            let next = page.next.filter(|next| Some(next) != marker.as_ref());
+            if is_end || next.is_none() {
+                break;
+            }
+            marker = next;
+        }
+        // Some servers list delete markers separately. The sort is stable, so equal times keep the server's
+        // order.
+        found.sort_by(|one, other| {
+            let rank = |entry: &VersionEntry| {
+                let version = &entry.version;
+                std::cmp::Reverse((version.is_latest, version.last_modified))
+            };
+            one.key
+                .cmp(&other.key)
+                .then_with(|| rank(one).cmp(&rank(other)))
+        });
+        let truncated = found.len() > limit;
+        found.truncate(limit);
+        Ok((found, truncated))
+    }
+
     /// Writes a bucket setting, or removes it if there is no document.
     async fn put_setting(
         &self,
@@ -167,65 +235,32 @@ impl BucketAdmin for S3Admin {
     }
 
     async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError> {
-        const OPERATION: &str = "listing versions";
+        // A key sorts before all keys that it is a prefix of, so another key marks the end of its versions.
         let full_key = self.settings.full_key(key);
-        let mut versions: Vec<ObjectVersion> = Vec::new();
-        let mut marker: Option<(String, String)> = None;
-        // One more than requested shows whether there are more.
-        let wanted = limit.saturating_add(1);
-        while versions.len() < wanted {
-            let page_size = (wanted - versions.len()).min(MAX_PAGE).to_string();
-            let mut query = vec![("encoding-type", "url"), ("max-keys", &page_size)];
-            if let Some((key_marker, version_marker)) = &marker {
-                query.push(("key-marker", key_marker));
-                if !version_marker.is_empty() {
-                    query.push(("version-id-marker", version_marker));
-                }
-            }
-            query.push(("prefix", &full_key));
-            query.push(("versions", ""));
-            let request = Request {
-                method: Method::GET,
-                key: "",
-                query: &query,
-                body: None,
-                operation: OPERATION,
-            };
-            let body = match self.settings.send(&request).await? {
-                AdminReply::Body(body) => body,
-                AdminReply::Refused { status, code } => {
-                    return Err(self.refused(OPERATION, status, &code));
-                }
-            };
-            let page =
-                xml::parse_versions(&body).ok_or_else(|| self.damaged("the list of versions"))?;
-            // A key sorts before all keys that it is a prefix of, so another key marks the end of its
-            // versions.
-            let others = page.entries.iter().any(|entry| entry.key != full_key);
-            versions.extend(
-                page.entries
-                    .into_iter()
-                    .filter(|entry| entry.key == full_key)
-                    .map(|entry| entry.version),
-            );
-            let next = page.next.filter(|next| Some(next) != marker.as_ref());
-            if others || next.is_none() {
-                break;
-            }
-            marker = next;
-        }
-        // Some servers list delete markers separately. The sort is stable, so equal times keep the server's
-        // order.
-        versions.sort_by_key(|version| {
-            (
-                std::cmp::Reverse(version.is_latest),
-                std::cmp::Reverse(version.last_modified),
-            )
-        });
-        let truncated = versions.len() > limit;
-        versions.truncate(limit);
+        let (found, truncated) = self
+            .version_entries(&full_key, limit, |entry| entry.key == full_key)
+            .await?;
         Ok(VersionList {
-            versions,
+            versions: found.into_iter().map(|entry| entry.version).collect(),
+            truncated,
+        })
+    }
+
+    async fn list_versions_below(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<KeyedVersionList, StoreError> {
+        let full_prefix = self.settings.full_key(prefix);
+        let (found, truncated) = self.version_entries(&full_prefix, limit, |_| true).await?;
+        let versions = found.into_iter().filter_map(|entry| {
+            Some(KeyedVersion {
+                key: self.settings.without_prefix(&entry.key)?.to_owned(),
+                version: entry.version,
+            })
+        });
+        Ok(KeyedVersionList {
+            versions: versions.collect(),
             truncated,
         })
     }

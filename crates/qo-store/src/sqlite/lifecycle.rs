@@ -1,14 +1,22 @@
 //! Applies the lifecycle rules.
 //!
-//! A bucket in the cloud does this automatically; a file needs a call. Candidates are found by reading pages of keys,
-//! which does not block writers. They are removed in small transactions that check again, so objects written in the
-//! meantime stay. A crash between two transactions leaves the remaining candidates for the next call.
+//! A bucket in the cloud does this by itself. So does a file: a process that has had it open for a minute applies the
+//! rules after its next write, and then once an hour while it writes. A file that nobody writes to does not grow, and a
+//! command that ends within a minute leaves the work to others. Several processes may do it at once.
+//!
+//! Candidates are found by reading pages of keys, which does not block writers. They are removed in small transactions
+//! that check again, so objects written in the meantime stay. A crash between two transactions leaves the remaining
+//! candidates for the next time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use qo_core::Timestamp;
 use rusqlite::{Connection, params};
 
-use super::SqliteStore;
 use super::write::WriteTransaction;
+use super::{Inner, SqliteStore};
 use crate::admin::{BucketAdmin, LifecycleRule};
 use crate::error::StoreError;
 
@@ -17,6 +25,12 @@ const PAGE_LENGTH: usize = 1000;
 
 /// The maximum number of rows that one call removes.
 const REMOVALS_MAX: u64 = 10_000;
+
+/// How long a process has a file open before it applies the rules for the first time.
+const FIRST_AFTER: Duration = Duration::from_mins(1);
+
+/// How often a process applies the rules while it writes.
+const INTERVAL: Duration = Duration::from_hours(1);
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -53,6 +67,60 @@ struct Candidate {
     key: String,
     generation: i64,
     is_due: bool,
+}
+
+/// When a process applies the rules the next time.
+#[derive(Debug)]
+pub(super) struct LifecycleTimer {
+    /// By the monotonic clock, in milliseconds.
+    due_ms: AtomicU64,
+}
+
+impl LifecycleTimer {
+    pub(super) fn new(now: Duration) -> Self {
+        Self {
+            due_ms: AtomicU64::new(millis(now + FIRST_AFTER)),
+        }
+    }
+
+    /// Returns true to one caller when it is time, and starts the next interval.
+    fn is_due(&self, now: Duration) -> bool {
+        let due_ms = self.due_ms.load(Ordering::Relaxed);
+        let next_ms = millis(now + INTERVAL);
+        millis(now) >= due_ms
+            && self
+                .due_ms
+                .compare_exchange(due_ms, next_ms, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Inner {
+    /// Applies the lifecycle rules in the background, if it is time.
+    pub(super) fn apply_lifecycle_if_due(self: &Arc<Self>) {
+        if !self.lifecycle.is_due(self.runtime.monotonic()) {
+            return;
+        }
+        // The background work must not keep a file open that its owner has closed.
+        let inner = Arc::downgrade(self);
+        self.runtime.spawn(Box::pin(async move {
+            while let Some(inner) = inner.upgrade() {
+                let now = inner.runtime.now();
+                match (SqliteStore { inner }).apply_lifecycle(now).await {
+                    Ok(report) if report.is_complete => return,
+                    Ok(_) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "could not delete old versions; trying again in an hour");
+                        return;
+                    }
+                }
+            }
+        }));
+    }
 }
 
 impl SqliteStore {

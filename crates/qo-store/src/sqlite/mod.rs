@@ -39,6 +39,7 @@ use crate::runtime::Runtime;
 
 use connection::ReaderPool;
 use group::WriteQueue;
+use lifecycle::LifecycleTimer;
 
 pub use error::{SqliteError, SqliteOpenError};
 pub use lifecycle::LifecycleReport;
@@ -61,6 +62,7 @@ struct Inner {
     runtime: Arc<dyn Runtime>,
     writes: WriteQueue,
     readers: Arc<ReaderPool>,
+    lifecycle: LifecycleTimer,
 }
 
 impl SqliteStore {
@@ -84,6 +86,7 @@ impl SqliteStore {
         Ok(Self {
             inner: Arc::new(Inner {
                 path: path.to_owned(),
+                lifecycle: LifecycleTimer::new(runtime.monotonic()),
                 runtime,
                 writes,
                 readers: Arc::new(ReaderPool::new(path.to_owned())),

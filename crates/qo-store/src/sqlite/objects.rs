@@ -138,6 +138,7 @@ impl SqliteStore {
         }
         let attributes = attributes::encode(attributes)?;
         let location = location.clone();
+        self.inner.apply_lifecycle_if_due();
         self.inner
             .writes
             .write(body.len(), move |tx| {

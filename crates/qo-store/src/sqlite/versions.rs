@@ -10,7 +10,10 @@ use rusqlite::{Connection, params};
 use super::error::SqliteError;
 use super::write::{WriteTransaction, decode_versioning};
 use super::{SqliteStore, read, rules};
-use crate::admin::{BucketAdmin, CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning};
+use crate::admin::{
+    BucketAdmin, CorsRule, KeyedVersion, KeyedVersionList, LifecycleRule, ObjectVersion,
+    VersionList, Versioning,
+};
 use crate::error::StoreError;
 
 /// The maximum number of versions in one list, as in S3.
@@ -23,8 +26,8 @@ const LIFECYCLE_RULES_MAX: usize = 1000;
 /// The key in errors about the database itself.
 const WHOLE_BUCKET: &str = "the database";
 
-/// CORS rules are stored and returned but have no effect, because browsers do not access a file. Lifecycle rules take
-/// effect when [`SqliteStore::apply_lifecycle`] is called.
+/// CORS rules are stored and returned but have no effect, because browsers do not access a file. Processes that keep the
+/// file open apply the lifecycle rules once an hour.
 #[async_trait]
 impl BucketAdmin for SqliteStore {
     async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError> {
@@ -32,6 +35,19 @@ impl BucketAdmin for SqliteStore {
         let owned = key.to_owned();
         self.admin_read(key, move |connection| {
             list_versions(connection, &owned, limit)
+        })
+        .await
+    }
+
+    async fn list_versions_below(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<KeyedVersionList, StoreError> {
+        let limit = limit.min(VERSIONS_MAX);
+        let owned = prefix.to_owned();
+        self.admin_read(prefix, move |connection| {
+            list_versions_below(connection, &owned, limit)
         })
         .await
     }
@@ -193,26 +209,62 @@ fn list_versions(
          FROM versions WHERE key = ?1
          ORDER BY 1 DESC LIMIT ?2",
     )?;
-    // One more than requested shows whether there are more.
-    let with_one_more = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut versions = statement
-        .query_map(params![key, with_one_more], |row| {
-            let generation = row.get::<_, i64>(0)?.to_string();
-            let is_delete_marker: bool = row.get(3)?;
-            Ok(ObjectVersion {
-                e_tag: (!is_delete_marker).then(|| generation.clone()),
-                version: generation,
-                last_modified: Timestamp::from_millis(row.get(1)?),
-                is_latest: row.get(4)?,
-                is_delete_marker,
-                size: row.get::<_, i64>(2)?.unsigned_abs(),
-            })
-        })?
+        .query_map(params![key, one_more_than(limit)], to_version)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let truncated = versions.len() > limit;
     versions.truncate(limit);
     Ok(VersionList {
         versions,
         truncated,
+    })
+}
+
+fn list_versions_below(
+    connection: &Connection,
+    prefix: &str,
+    limit: usize,
+) -> rusqlite::Result<KeyedVersionList> {
+    let mut statement = connection.prepare_cached(
+        "SELECT generation, last_modified_ms, size, 0, 1, key FROM objects WHERE key BETWEEN ?1 AND ?2
+         UNION ALL
+         SELECT generation, last_modified_ms, size, is_delete_marker, noncurrent_since_ms IS NULL, key
+         FROM versions WHERE key BETWEEN ?1 AND ?2
+         ORDER BY 6, 1 DESC LIMIT ?3",
+    )?;
+    // The last character sorts after all others.
+    let end = format!("{prefix}{}", char::MAX);
+    let mut versions = statement
+        .query_map(params![prefix, end, one_more_than(limit)], |row| {
+            Ok(KeyedVersion {
+                key: row.get(5)?,
+                version: to_version(row)?,
+            })
+        })?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let truncated = versions.len() > limit;
+    versions.truncate(limit);
+    Ok(KeyedVersionList {
+        versions,
+        truncated,
+    })
+}
+
+/// One more row than requested shows whether there are more.
+fn one_more_than(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)
+}
+
+/// Reads the columns generation, time, size, whether it is a delete marker, and whether it is the latest version.
+fn to_version(row: &rusqlite::Row<'_>) -> rusqlite::Result<ObjectVersion> {
+    let generation = row.get::<_, i64>(0)?.to_string();
+    let is_delete_marker: bool = row.get(3)?;
+    Ok(ObjectVersion {
+        e_tag: (!is_delete_marker).then(|| generation.clone()),
+        version: generation,
+        last_modified: Timestamp::from_millis(row.get(1)?),
+        is_latest: row.get(4)?,
+        is_delete_marker,
+        size: row.get::<_, i64>(2)?.unsigned_abs(),
     })
 }

@@ -22,6 +22,8 @@ pub mod prices;
 pub mod layer;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
+#[cfg(any(test, feature = "test-util"))]
+pub mod version_keys;
 
 #[cfg(any(test, feature = "test-util"))]
 mod batches;

@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::ObjectStore;
-use qo_store::admin::{BucketAdmin, CorsRule, LifecycleRule, VersionList, Versioning};
+use qo_store::admin::{
+    BucketAdmin, CorsRule, KeyedVersionList, LifecycleRule, VersionList, Versioning,
+};
 use qo_store::probe::{
     CheckName, CheckOutcome, ProbeError, ProbeOptions, ProbeReport, ProbedVersioning, REPORT_KEY,
     ensure_trusted, probe,
@@ -220,6 +222,14 @@ impl BucketAdmin for RecordingAdmin {
     async fn list_versions(&self, key: &str, limit: usize) -> Result<VersionList, StoreError> {
         self.listed.lock().unwrap().insert(key.to_owned());
         self.inner.list_versions(key, limit).await
+    }
+
+    async fn list_versions_below(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<KeyedVersionList, StoreError> {
+        self.inner.list_versions_below(prefix, limit).await
     }
 
     async fn get_version(&self, key: &str, version: &str) -> Result<Bytes, StoreError> {

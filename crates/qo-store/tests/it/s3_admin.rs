@@ -395,6 +395,16 @@ async fn versions_on_a_real_server() {
     assert_eq!((two.versions.len(), two.truncated), (2, true));
     assert_eq!(two.versions, list.versions[..2]);
 
+    let below = admin.list_versions_below("a b", 10).await.unwrap();
+    let keys: Vec<_> = below.versions.iter().map(|found| &*found.key).collect();
+    assert_eq!(keys, ["a b+é", "a b+é", "a b+é", "a b+é", "a b+é2"]);
+    let of_key: Vec<_> = below.versions[..4]
+        .iter()
+        .map(|found| &found.version)
+        .collect();
+    assert_eq!(of_key, list.versions.iter().collect::<Vec<_>>());
+    assert!(!below.truncated);
+
     // Removing the marker restores the object.
     admin
         .delete_version("a b+é", &list.versions[0].version)

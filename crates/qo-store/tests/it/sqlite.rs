@@ -10,7 +10,7 @@ mod suite;
 mod versions;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,6 +48,7 @@ impl Fixture {
 #[derive(Debug)]
 struct ClockRuntime {
     now_ms: AtomicI64,
+    passed_ms: AtomicU64,
     real: Arc<dyn Runtime>,
 }
 
@@ -55,12 +56,19 @@ impl ClockRuntime {
     fn at(now_ms: i64) -> Arc<Self> {
         Arc::new(Self {
             now_ms: AtomicI64::new(now_ms),
+            passed_ms: AtomicU64::new(0),
             real: TokioRuntime::shared(),
         })
     }
 
     fn set(&self, now_ms: i64) {
         self.now_ms.store(now_ms, Ordering::SeqCst);
+    }
+
+    /// Advances both clocks.
+    fn pass(&self, ms: u32) {
+        self.now_ms.fetch_add(i64::from(ms), Ordering::SeqCst);
+        self.passed_ms.fetch_add(u64::from(ms), Ordering::SeqCst);
     }
 }
 
@@ -70,7 +78,7 @@ impl Runtime for ClockRuntime {
     }
 
     fn monotonic(&self) -> Duration {
-        self.real.monotonic()
+        self.real.monotonic() + Duration::from_millis(self.passed_ms.load(Ordering::SeqCst))
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<()> {

@@ -5,8 +5,8 @@
 //! | no leader, or does not exist | opens the queue itself |
 //! | a leader with an address, which responds | connects to it |
 //! | a leader with an address, which does not respond | waits [`BROKER_TIMEOUT`] for it or a standby, then challenges it, as a standby would |
-//! | a leader without an address, with a fresh heartbeat | waits [`HOLDER_TIMEOUT`], in case it is a short command, then fails with [`Error::QueueHeld`] |
-//! | a leader without an address, with an old heartbeat | challenges it |
+//! | a leader without an address | waits [`HOLDER_TIMEOUT`], in case it is a short command, then challenges it; if it answers, fails with [`Error::QueueHeld`] |
+//! | the same, with an old heartbeat | challenges it at once |
 
 use std::fmt;
 use std::time::Duration;
@@ -32,8 +32,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub(super) enum BrokerSearch {
     /// A broker that responds.
     Found(BrokerAddress),
-    /// No process leads.
+    /// No process leads, or the leader seems to be dead.
     NoLeader,
+    /// A process has the queue for itself, unless it is dead. The error is for the caller if it is alive.
+    Held(Error),
 }
 
 /// Searches for a broker.
@@ -85,10 +87,10 @@ impl<'a> BrokerFinder<'a> {
                     return Ok(BrokerSearch::NoLeader);
                 }
                 if waited >= HOLDER_TIMEOUT {
-                    return Err(Error::QueueHeld {
+                    return Ok(BrokerSearch::Held(Error::QueueHeld {
                         since: holder.since,
                         heartbeat_age: age,
-                    });
+                    }));
                 }
             }
             runtime.sleep(POLL_INTERVAL).await;

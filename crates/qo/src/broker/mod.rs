@@ -14,7 +14,7 @@ mod serving;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use qo_broker::election::{ElectionConfig, Elector, LeaderPing};
+use qo_broker::election::{ElectionConfig, Elector, LeaderPing, Leadership};
 use qo_broker::{BrokerEngine, SlateConfig};
 use qo_engine::EngineError;
 use qo_remote::Ping;
@@ -105,22 +105,47 @@ impl BrokerSetup {
 
 /// Connects to the broker, or opens the queue here if there is none.
 pub(crate) async fn connect(setup: &BrokerSetup, options: &OpenOptions) -> Result<Queue, Error> {
-    // One elector for all tries, so that a late write of an earlier try is recognised as its own.
-    let elector = setup.elector();
+    let elector = embedded::elector(setup);
+    match locate(setup, &elector, options).await? {
+        Located::Broker(queue) => Ok(queue),
+        Located::Here(leadership) => embedded::open(setup, elector, leadership, options).await,
+    }
+}
+
+/// Where the queue is served.
+enum Located {
+    /// By a broker.
+    Broker(Queue),
+    /// By this process, which leads now.
+    Here(Leadership),
+}
+
+/// Finds the broker, or acquires the leadership if there is none. `elector` is the same for all tries, so that a late write of an
+/// earlier try is recognised as its own.
+async fn locate(
+    setup: &BrokerSetup,
+    elector: &Elector,
+    options: &OpenOptions,
+) -> Result<Located, Error> {
     let finder = find::BrokerFinder::new(setup, elector.id());
     let started = setup.runtime.monotonic();
     loop {
-        match finder.search().await? {
+        let held = match finder.search().await? {
             find::BrokerSearch::Found(broker) => {
                 let discovery = Arc::new(find::StoreDiscovery::new(setup.store_client()));
-                return remote::open_found(&broker, discovery, options, Arc::clone(&setup.runtime))
-                    .await;
+                let runtime = Arc::clone(&setup.runtime);
+                let queue = remote::open_found(&broker, discovery, options, runtime).await?;
+                return Ok(Located::Broker(queue));
             }
-            find::BrokerSearch::NoLeader => {
-                if let Some(queue) = embedded::open(setup, &elector).await? {
-                    return Ok(queue);
-                }
-            }
+            find::BrokerSearch::NoLeader => None,
+            find::BrokerSearch::Held(error) => Some(error),
+        };
+        if let Some(leadership) = elector.try_acquire().await? {
+            return Ok(Located::Here(leadership));
+        }
+        // A process that has the queue for itself has answered the challenge.
+        if let Some(error) = held {
+            return Err(error);
         }
         // Other processes were faster each time.
         if setup.runtime.monotonic().saturating_sub(started) > find::CONNECT_TIMEOUT {

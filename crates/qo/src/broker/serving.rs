@@ -1,24 +1,14 @@
-//! Serves the queue, or stands by.
-//!
-//! ```text
-//! stand by ──► acquire the leadership ──► open the queue ──► serve ──► the leadership or the engine ends ──► close the gate ──► stand by
-//! ```
-//!
-//! [`LeaderGate`] documents the state that a crash after each step leaves behind.
+//! Serves the queue to other processes, or stands by: a [`Candidate`] of the election, and what a server needs to know about it.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use qo_broker::election::{BrokerRecord, ElectionError, Elector, LeaderGate, Leadership};
+use qo_broker::election::{BrokerRecord, Candidate, LeaderGate};
 use tokio::sync::watch;
 
 use super::BrokerSetup;
 use crate::error::Error;
 use crate::queue::Queue;
-
-/// Pause after a failure, so that another process can take over.
-const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// Serves a queue in broker mode, or stands by.
 ///
@@ -26,8 +16,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// [`Broker::handle`] before it serves a request with [`Broker::queue`].
 pub struct Broker {
     setup: BrokerSetup,
-    elector: Elector,
-    gate: Arc<LeaderGate>,
+    candidate: Candidate,
 }
 
 impl Broker {
@@ -36,25 +25,27 @@ impl Broker {
         let elector = setup.elector();
         elector.current().await?;
         let gate = Arc::new(LeaderGate::new(setup.store_client()));
-        Ok(Self {
-            setup,
-            elector,
-            gate,
-        })
+        let opener = setup.clone();
+        let open = Box::new(move || {
+            let setup = opener.clone();
+            Box::pin(async move { setup.open_slate().await }) as _
+        });
+        let candidate = Candidate::new(elector, gate, Arc::clone(&setup.runtime), open);
+        Ok(Self { setup, candidate })
     }
 
     /// The queue. Its operations fail with [`EngineError::NotLeader`](crate::EngineError::NotLeader) while another process leads.
     pub fn queue(&self) -> Queue {
-        let gate = Arc::clone(&self.gate);
+        let gate = Arc::clone(self.candidate.gate());
         Queue::new(gate, Arc::clone(&self.setup.runtime))
     }
 
     /// A handle with which a server checks the leadership.
     pub fn handle(&self) -> BrokerHandle {
         BrokerHandle {
-            id: self.elector.id().to_owned(),
-            gate: Arc::clone(&self.gate),
-            record: self.elector.last_record(),
+            id: self.candidate.elector().id().to_owned(),
+            gate: Arc::clone(self.candidate.gate()),
+            record: self.candidate.elector().last_record(),
         }
     }
 
@@ -63,90 +54,19 @@ impl Broker {
     ///
     /// `address` is where clients and standbys reach the server that uses this broker's handle. The server must be listening.
     pub async fn run(&mut self, address: &str) {
-        self.elector.set_address(Some(address.to_owned()));
-        loop {
-            let is_healthy = match self.elector.acquire().await {
-                Ok(leadership) => self.lead(Arc::new(leadership), address).await,
-                Err(error) => {
-                    tracing::error!(%error, "cannot determine the leader; trying again");
-                    false
-                }
-            };
-            // The second future updates the address that clients are redirected to.
-            let _ = tokio::join!(self.gate.leave(), self.elector.current());
-            if !is_healthy {
-                self.setup.runtime.sleep(RETRY_PAUSE).await;
-            }
-        }
-    }
-
-    /// Leads until the leadership or the engine ends. Returns false if this process failed.
-    async fn lead(&self, leadership: Arc<Leadership>, address: &str) -> bool {
-        self.gate.begin(Arc::clone(&leadership));
-        let epoch = leadership.epoch();
-        let opened = tokio::select! {
-            biased;
-            error = leadership.ended() => {
-                tracing::warn!(epoch, %error, "lost the leadership before the queue was open");
-                return true;
-            }
-            opened = self.setup.open_slate() => opened,
-        };
-        let engine = match opened {
-            Ok(engine) => engine,
-            Err(error) => {
-                tracing::error!(epoch, %error, "cannot open the queue; releasing the leadership");
-                return false;
-            }
-        };
-        self.gate.serve(Arc::new(engine.clone()));
-        tracing::info!(epoch, address, "serving as the leader");
-        tokio::select! {
-            biased;
-            error = leadership.ended() => {
-                tracing::warn!(epoch, %error, "standing down");
-                true
-            }
-            error = engine.ended() => {
-                // A fenced engine may notice before the leadership does that another process leads.
-                if let Err(lost @ ElectionError::Lost { .. }) = leadership.confirm().await {
-                    tracing::warn!(epoch, error = %lost, "standing down");
-                    return true;
-                }
-                tracing::error!(epoch, %error, "the engine failed; releasing the leadership");
-                false
-            }
-        }
+        self.candidate.run(address).await;
     }
 
     /// Closes the queue and releases the leadership, so that a standby takes over at once.
     pub async fn close(&self) {
-        self.gate.leave().await;
-        // A run that was dropped during a takeover may have written this process into the record.
-        tokio::select! {
-            biased;
-            () = self.release() => {}
-            () = self.setup.runtime.sleep(RETRY_PAUSE) => {}
-        }
-    }
-
-    async fn release(&self) {
-        let id = self.elector.id();
-        let record = self.elector.current().await.ok().flatten();
-        let is_held = record
-            .and_then(|record| record.holder)
-            .is_some_and(|holder| holder.id == id);
-        if is_held && let Ok(leadership) = self.elector.acquire().await {
-            leadership.release().await;
-        }
+        self.candidate.close().await;
     }
 }
 
 impl fmt::Debug for Broker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Broker")
-            .field("elector", &self.elector)
-            .field("gate", &self.gate)
+            .field("candidate", &self.candidate)
             .finish_non_exhaustive()
     }
 }
@@ -163,6 +83,11 @@ impl BrokerHandle {
     /// The id of this process.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Whether it is known, without a request, that this process leads. A leader that does not know it counts as silent.
+    pub fn is_confirmed(&self) -> bool {
+        self.gate.is_confirmed()
     }
 
     /// The epoch of this process, if it leads at this moment.

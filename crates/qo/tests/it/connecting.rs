@@ -106,3 +106,35 @@ async fn a_missing_bucket_is_named_in_the_error() {
     assert!(matches!(error, Error::Check(_)), "{error:?}");
     assert!(error.to_string().contains("no-such-bucket-here"), "{error}");
 }
+
+/// A process that opens the database fences out the queue that this process opened for itself. The queue notices and opens it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_was_replaced_works_again() {
+    let runtime = TokioRuntime::shared();
+    let queue = qo::connect("memory:replaced?engine=slate").await.unwrap();
+    queue.task("job", &1).unwrap().submit().await.unwrap();
+    let options = OpenOptions::new(TokioRuntime::shared());
+    let store = qo_store::open("memory:replaced", &options).unwrap();
+    let other = qo_broker::BrokerEngine::slate(
+        store.objects,
+        store.clock,
+        TokioRuntime::shared(),
+        qo_store::client::ClientConfig::default(),
+        qo_broker::SlateConfig::default(),
+    );
+    qo::Engine::close(&other.await.unwrap()).await;
+    let submitted = async {
+        while let Err(error) = queue.task("job", &2).unwrap().submit().await {
+            println!("refused: {error}");
+            runtime.sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let limit = Duration::from_mins(1);
+    tokio::time::timeout(limit, submitted).await.unwrap();
+    let tasks = queue.list(&qo::TaskFilter::default(), None, 10).await;
+    assert_eq!(tasks.unwrap().tasks.len(), 2);
+    queue.close().await;
+    // The next process does not have to wait.
+    let next = qo::connect("memory:replaced?engine=slate").await.unwrap();
+    next.close().await;
+}

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use qo_check::{CallKind, Excuse, Promise, Reply, Step, TaskView, left_over_keys};
+use qo_check::{CallKind, Excuse, Promise, Reply, Step, StoredVersion, TaskView, left_over_keys};
 use qo_core::task::{IdempotencyScope, decode, encode};
 use qo_core::transition::{Failure, FailureKind, Idempotency};
 use qo_core::{Action, Jitter, Rejection, Status, Submission, Task, TaskId};
@@ -115,6 +115,54 @@ fn two_tasks_of_one_key_are_found() {
     let mut scene = Scene::of(submission(1), vec![claim(1), complete(1)]);
     scene.call(CallKind::Submit).key = Some("order-7".parse().unwrap());
     scene.finds(Promise::OneTask, "has another key");
+}
+
+#[test]
+fn two_tasks_of_one_key_are_found_if_one_of_them_is_purged() {
+    let scene = |purged_at: u64| {
+        let mut scene = Scene::of(keyed(1), vec![claim(1), complete(1), Action::Archive]);
+        let mut gone = scene.stored()[3].clone();
+        (gone.body, gone.tick) = (None, purged_at + 5);
+        scene.stored().push(gone);
+        let mut purge = scene.call(CallKind::Archive).clone();
+        purge.kind = CallKind::Purge;
+        (purge.called, purge.answered) = (purged_at, Some(purged_at + 9));
+        purge.reply = Reply::Done(None);
+        scene.calls.push(purge);
+        let mut other = Scene::of(keyed(2), vec![claim(2), complete(2)]);
+        for version in other.stored() {
+            version.tick += 1_000;
+        }
+        for call in &mut other.calls {
+            call.called += 1_000;
+            call.answered = call.answered.map(|answered| answered + 1_000);
+        }
+        scene.join(other);
+        scene
+    };
+    assert_eq!(scene(100).check().breaches.to_string(), "");
+    scene(2_000).finds(Promise::OneTask, "key order-7 has tasks");
+}
+
+#[test]
+fn a_purged_task_that_a_late_submit_creates_again_is_deleted_unseen_or_found() {
+    let mut scene = Scene::of(keyed(1), vec![claim(1), complete(1), Action::Archive]);
+    let created = scene.stored()[0].clone();
+    let mut gone = scene.stored()[3].clone();
+    (gone.body, gone.tick) = (None, 105);
+    let mut purge = scene.call(CallKind::Archive).clone();
+    purge.kind = CallKind::Purge;
+    (purge.called, purge.answered) = (100, Some(109));
+    purge.reply = Reply::Done(None);
+    scene.calls.push(purge);
+    scene.stored().push(gone.clone());
+    scene.stored().push(StoredVersion {
+        tick: 205,
+        ..created
+    });
+    assert!(!scene.broken().is_empty(), "it is there again");
+    scene.stored().push(StoredVersion { tick: 215, ..gone });
+    assert_eq!(scene.check().breaches.to_string(), "");
 }
 
 #[test]

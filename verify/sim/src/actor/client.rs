@@ -21,8 +21,18 @@ pub(crate) struct Errands {
     pub(crate) trouble: Duration,
     /// The number of tasks that are still to be submitted.
     pub(crate) left: u64,
-    /// The submitted tasks, with the end of each one's last submit.
-    pub(crate) submitted: Vec<(TaskId, Option<Duration>)>,
+    /// The submitted tasks.
+    pub(crate) submitted: Vec<SubmittedTask>,
+}
+
+/// A task that a client has submitted.
+#[derive(Debug, Clone)]
+pub(crate) struct SubmittedTask {
+    id: TaskId,
+    /// The end of its last submit.
+    settled_at: Option<Duration>,
+    /// Its request, if it has an idempotency key.
+    keyed: Option<Box<SubmitRequest>>,
 }
 
 /// Runs until the faults are over and all tasks are submitted.
@@ -57,7 +67,11 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
     let left = lock(errands).trouble.saturating_sub(scheduler.elapsed());
     let request = request(caller, &task_type, left);
     let Some(id) = request.id else { return };
-    lock(errands).submitted.push((id, None));
+    lock(errands).submitted.push(SubmittedTask {
+        id,
+        settled_at: None,
+        keyed: (request.idempotency.is_some()).then(|| Box::new(request.clone())),
+    });
     if request.idempotency.is_some() && caller.below(4) > 0 {
         // Two submits of one key at once.
         let mut twin = request.clone();
@@ -75,7 +89,7 @@ async fn submit(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Scheduler
     }
     let now = scheduler.elapsed();
     if let Some(entry) = lock(errands).submitted.get_mut(place) {
-        entry.1 = Some(now);
+        entry.settled_at = Some(now);
     }
 }
 
@@ -126,9 +140,14 @@ async fn operate(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Schedule
         let errands = lock(errands);
         let index = caller.below(errands.submitted.len() as u64);
         let index = usize::try_from(index).unwrap_or_default();
-        errands.submitted.get(index).copied()
+        errands.submitted.get(index).cloned()
     };
-    let Some((id, settled_at)) = known else {
+    let Some(SubmittedTask {
+        id,
+        settled_at,
+        keyed,
+    }) = known
+    else {
         return;
     };
     match caller.below(16) {
@@ -139,7 +158,12 @@ async fn operate(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Schedule
         7 | 8 => {
             let now = scheduler.elapsed();
             if settled_at.is_some_and(|at| now > at + PURGE_AFTER) {
-                let _ = caller.engine.purge(id).await;
+                match keyed {
+                    Some(request) => {
+                        purge_and_submit(caller, errands, scheduler, id, *request).await
+                    }
+                    None => drop(caller.engine.purge(id).await),
+                }
             }
         }
         9 => {
@@ -154,4 +178,29 @@ async fn operate(caller: &Caller, errands: &Mutex<Errands>, scheduler: &Schedule
         }
         _ => drop(caller.engine.get(id).await),
     }
+}
+
+/// Purges a task while its idempotency key is submitted again.
+async fn purge_and_submit(
+    caller: &Caller,
+    errands: &Mutex<Errands>,
+    scheduler: &Scheduler,
+    id: TaskId,
+    mut request: SubmitRequest,
+) {
+    let next = draw_id(caller);
+    request.id = Some(next);
+    let keyed = Some(Box::new(request.clone()));
+    let delay = caller.millis(0, 200);
+    let submit = async {
+        caller.sleep(delay).await;
+        caller.submit(request).await
+    };
+    // The journal records the replies.
+    let _ = futures_util::future::join(caller.engine.purge(id), submit).await;
+    lock(errands).submitted.push(SubmittedTask {
+        id: next,
+        settled_at: Some(scheduler.elapsed()),
+        keyed,
+    });
 }

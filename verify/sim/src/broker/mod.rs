@@ -1,7 +1,9 @@
-//! Brokers and connections to them, for engines that only one process at a time can open.
+//! Brokers, the network between them, and connections to them, for engines that only one process at a time can open.
 
 mod hub;
+mod ping;
 mod wire;
 
-pub use self::hub::{Hub, Serving};
+pub use self::hub::{BrokerSeat, Hub};
+pub use self::ping::SimPing;
 pub use self::wire::Wire;

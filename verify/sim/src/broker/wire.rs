@@ -1,8 +1,10 @@
 //! A process's connection to the brokers: an engine whose calls run in another process, and whose requests and replies can be lost.
 //!
 //! It stands for the HTTP API without its parsing. A call without a reply is in doubt and is not retried here: that is up to the caller. A
-//! process stays with its broker as long as that replies, even if another one has taken over, as a client does whose configuration names
-//! both.
+//! process finds its broker in the leader record, and stays with it as long as it serves.
+//!
+//! A server checks before and after each call that its process leads. In half of the runs nobody checks, as in a program that opened the
+//! queue for itself: the engine must be safe on its own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qo_broker::BrokerEngine;
+use qo_broker::election::LeaderGate;
 use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
@@ -21,8 +23,8 @@ use qo_store::StoreError;
 use qo_store::runtime::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::{Hub, Serving};
-use crate::faults::{FaultKind, Trouble};
+use super::{BrokerSeat, Hub};
+use crate::faults::{FaultKind, Reach, Trouble};
 use crate::sched::{HARNESS, ProcessId, Scheduler};
 
 /// How long a call waits for a broker.
@@ -50,6 +52,8 @@ struct Shared {
     calls: AtomicU64,
     /// The broker that replied last; the harness if there is none.
     broker: AtomicU32,
+    /// Whether brokers check that they lead.
+    checks_leader: bool,
 }
 
 impl Wire {
@@ -71,17 +75,18 @@ impl Wire {
                 life_number: life.1,
                 calls: AtomicU64::new(0),
                 broker: AtomicU32::new(HARNESS),
+                checks_leader: trouble.dice(&[0x3174]).chance(0.5),
             }),
         }
     }
 
-    /// The broker that this process talks to, or else the newest.
-    async fn find(&self) -> Result<Serving, EngineError> {
+    /// The broker that this process talks to, or else the one that the record names.
+    async fn find(&self) -> Result<BrokerSeat, EngineError> {
         let shared = &self.shared;
         let until = shared.scheduler.elapsed() + FIND_MAX;
         loop {
             let known = shared.hub.find(shared.broker.load(Ordering::Relaxed));
-            if let Some(broker) = known.or_else(|| shared.hub.newest()) {
+            if let Some(broker) = known.or_else(|| shared.hub.leader()) {
                 shared.broker.store(broker.process, Ordering::Relaxed);
                 return Ok(broker);
             }
@@ -95,7 +100,7 @@ impl Wire {
     /// Makes a call in the broker's process.
     async fn call<T: Send + 'static>(
         &self,
-        call: impl FnOnce(BrokerEngine) -> BoxFuture<Result<T, EngineError>> + Send + 'static,
+        call: impl FnOnce(Arc<LeaderGate>) -> BoxFuture<Result<T, EngineError>> + Send + 'static,
     ) -> Result<T, EngineError> {
         let shared = &self.shared;
         let broker = self.find().await?;
@@ -105,13 +110,18 @@ impl Wire {
             .scheduler
             .sleep(shared.trouble.latency(&mut dice))
             .await;
-        if shared.trouble.is_cut_off(shared.process) || self.is_lost(FaultKind::LostRequest, number)
-        {
+        if self.is_cut_off(&broker) || self.is_lost(FaultKind::LostRequest, number) {
             shared.scheduler.sleep(SILENCE).await;
+            self.forget_broker();
             return Err(no_answer("the request was lost", true));
         }
         let (mut answer, answered) = oneshot::channel();
-        let calling = call(broker.engine.clone());
+        let (gate, hub) = (Arc::clone(&broker.gate), Arc::clone(&shared.hub));
+        let calling = if shared.checks_leader {
+            Box::pin(checked(gate, hub, call)) as BoxFuture<_>
+        } else {
+            call(gate)
+        };
         shared.scheduler.spawn(
             broker.process,
             Box::pin(async move {
@@ -126,19 +136,21 @@ impl Wire {
         let result = tokio::select! {
             biased;
             result = answered => result,
-            () = shared.scheduler.sleep(ANSWER_MAX) => return Err(no_answer("no answer came", true)),
+            () = shared.scheduler.sleep(ANSWER_MAX) => {
+                self.forget_broker();
+                return Err(no_answer("no answer came", true));
+            }
         };
         let Ok(result) = result else {
+            self.forget_broker();
             shared.scheduler.sleep(LOOK_INTERVAL).await;
             return Err(no_answer("the broker has died", true));
         };
         if let Err(EngineError::NotLeader | EngineError::Closed) = &result {
             // Another broker has the queue, or will have it.
-            shared.hub.leave(broker.process);
+            self.forget_broker();
         }
-        if shared.trouble.is_cut_off(shared.process)
-            || self.is_lost(FaultKind::LostResponse, number)
-        {
+        if self.is_cut_off(&broker) || self.is_lost(FaultKind::LostResponse, number) {
             shared.scheduler.sleep(SILENCE).await;
             return Err(no_answer("the answer was lost", true));
         }
@@ -147,6 +159,17 @@ impl Wire {
             .sleep(shared.trouble.latency(&mut dice))
             .await;
         result
+    }
+
+    fn is_cut_off(&self, broker: &BrokerSeat) -> bool {
+        let trouble = &self.shared.trouble;
+        [self.shared.process, broker.process]
+            .into_iter()
+            .any(|process| trouble.is_cut_off(process, Reach::Callers))
+    }
+
+    fn forget_broker(&self) {
+        self.shared.broker.store(HARNESS, Ordering::Relaxed);
     }
 
     fn is_lost(&self, kind: FaultKind, number: u64) -> bool {
@@ -161,6 +184,21 @@ impl Wire {
                 .trouble
                 .begin(id, kind, shared.process, Duration::ZERO)
     }
+}
+
+/// Makes a call as a server does: only while this process is sure to lead, and with a reply only if it has led all the time.
+async fn checked<T: Send + 'static>(
+    gate: Arc<LeaderGate>,
+    hub: Arc<Hub>,
+    call: impl FnOnce(Arc<LeaderGate>) -> BoxFuture<Result<T, EngineError>> + Send + 'static,
+) -> Result<T, EngineError> {
+    let epoch = gate.confirm().await.ok_or(EngineError::NotLeader)?;
+    let result = call(Arc::clone(&gate)).await;
+    if gate.confirm().await != Some(epoch) {
+        return Err(EngineError::NotLeader);
+    }
+    hub.responded(epoch);
+    result
 }
 
 fn no_answer(detail: &str, in_doubt: bool) -> EngineError {

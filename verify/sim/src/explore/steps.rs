@@ -15,7 +15,7 @@ use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_store::client::ClientConfig;
 
 use crate::actor::{Caller, TYPES};
-use crate::broker::Wire;
+use crate::broker::{Hub, Wire};
 use crate::check::{self, Evidence};
 use crate::faults::Trouble;
 use crate::journal::Journal;
@@ -146,6 +146,7 @@ impl Play {
         let plan = Plan {
             faults: [].into(),
             latency_us: (0, 0),
+            gateway_ahead_ms: 0,
             ..Plan::of(0)
         };
         let settings = BucketSettings {
@@ -186,20 +187,16 @@ impl Play {
             gated.then(|| Arc::clone(&self.gate)),
         );
         let life = (name.to_owned(), 0);
+        let hub = Arc::new(Hub::new(&self.bucket));
         let running = self.subject.start(&Host {
             // Brokers are not explored.
-            wire: Wire::new(
-                &self.scheduler,
-                &self.trouble,
-                &Arc::default(),
-                process,
-                life,
-            ),
+            wire: Wire::new(&self.scheduler, &self.trouble, &hub, process, life),
             objects: Arc::new(link),
             clock,
             runtime: Arc::clone(&runtime) as _,
             sweep_interval: Duration::from_mins(5),
             client: ClientConfig::default(),
+            keeps_versions: false,
         });
         let caller = Caller::new(
             process,

@@ -27,6 +27,7 @@ use crate::faults::{FaultKind, LATE_MAX, Struck, Trouble};
 use crate::journal::Journal;
 use crate::plan::Plan;
 use crate::random::Random;
+use crate::sched::panics;
 use crate::sched::{BEGIN_MS, HARNESS, ProcessId, Scheduler, SimRuntime, Stuck, lock};
 use crate::store::{Bucket, BucketSettings, Counts, Link};
 use crate::subject::{Host, Running, Subject};
@@ -38,10 +39,12 @@ const RECOVERY_MAX: Duration = Duration::from_mins(20);
 const CALM_RECOVERY_MAX: Duration = Duration::from_secs(100);
 /// How often the run checks whether all tasks are finished.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// How long to retry a resume after the faults: brokers may still have to take over.
-const RESUME_MAX: Duration = Duration::from_mins(2);
+/// How long to retry a resume after the faults and with a leader: a broker may still be about to notice that it was replaced.
+const RESUME_MAX: Duration = Duration::from_secs(30);
 /// The worker name of all brokers.
 const BROKER: &str = "broker";
+/// The first letter of the names of brokers.
+const BROKER_SLOT: &str = "b";
 /// How long the death of a broker affects every worker.
 const VACANCY: Duration = Duration::from_mins(1);
 /// How long a disturbance affects a worker after its end.
@@ -109,6 +112,7 @@ struct State {
 
 /// Runs a plan.
 pub fn run(plan: &Plan, subject: Arc<dyn Subject>, keeps_trace: bool) -> RunOutcome {
+    panics::record();
     let stage = Stage::new(plan, subject, keeps_trace);
     let main = Arc::clone(&stage);
     let ended = stage
@@ -132,9 +136,12 @@ impl Stage {
             hashes_content: plan.has(FaultKind::HashTags),
             versions_max,
             unlimited_key: subject.unlimited_key(),
+            keeps_versions: plan.keeps_versions,
         };
+        let bucket = Arc::new(Bucket::new(&scheduler, settings));
         Arc::new(Self {
-            bucket: Arc::new(Bucket::new(&scheduler, settings)),
+            hub: Arc::new(Hub::new(&bucket)),
+            bucket,
             trouble: Arc::new(Trouble::new(&scheduler, &plan)),
             journal: Arc::new(Journal::new(&scheduler)),
             errands: Arc::new(Mutex::new(Errands {
@@ -142,7 +149,6 @@ impl Stage {
                 left: plan.tasks,
                 ..Errands::default()
             })),
-            hub: Arc::default(),
             state: Mutex::default(),
             plan,
             subject,
@@ -157,17 +163,19 @@ impl Stage {
     /// Starts the engine in a process that runs alone, except for a broker where one is needed.
     pub(crate) async fn only_caller(self: &Arc<Self>, name: &str) -> Running {
         if self.subject.brokers() > 0 {
-            self.start_broker("b0", 0);
-            while self.hub.newest().is_none() {
-                self.scheduler.sleep(LOOK_INTERVAL).await;
-            }
+            self.start_broker("b0", "b0", 0);
+            self.await_leader().await;
         }
         self.start_process(name, name, 0).2
     }
 
     async fn play(self: Arc<Self>) {
+        self.trouble.begin_gateway();
         for number in 1..=self.subject.brokers() {
             self.spawn(Arc::clone(&self).lives_of_a_broker(number));
+        }
+        if self.subject.brokers() > 0 {
+            self.spawn(Arc::clone(&self).watch_leader());
         }
         for number in 1..=self.plan.workers {
             self.spawn(Arc::clone(&self).lives_of_a_worker(number));
@@ -198,6 +206,15 @@ impl Stage {
 
     /// Waits until every task is finished, and kills all processes.
     async fn recover(&self) {
+        if self.subject.brokers() > 0 && !self.await_leader().await {
+            self.breach(
+                Promise::Ends,
+                format!(
+                    "without faults, no broker serves after {:?}",
+                    brokers::VACANT_MAX
+                ),
+            );
+        }
         let (process, _, running) = self.start_process("operator", "operator", 0);
         // Only an operator ends a pause.
         let began = self.scheduler.elapsed();
@@ -259,7 +276,8 @@ impl Stage {
     /// something that arrived late. Its own writes are cleaned up by the second.
     async fn tidy(self: &Arc<Self>) {
         if self.subject.brokers() > 0 {
-            self.start_broker("b0", 0);
+            self.start_broker("b0", "b0", 0);
+            self.await_leader().await;
         }
         let (_, _, running) = self.start_process("tidy", "tidy", 0);
         for _ in 0..2 {
@@ -360,6 +378,7 @@ impl Stage {
             runtime: Arc::clone(&runtime) as _,
             sweep_interval: Duration::from_secs(self.plan.sweep_seconds),
             client,
+            keeps_versions: self.plan.keeps_versions,
         };
         lock(&self.state).lives.push(Lived {
             process,
@@ -431,6 +450,14 @@ impl Stage {
                 state.over_at,
             )
         };
+        for panic in panics::recorded() {
+            found.add(Promise::Run, panic);
+        }
+        if let Some((epoch, newest)) = self.hub.outdated_response() {
+            let text =
+                format!("the leader of epoch {epoch} responded after the leader of epoch {newest}");
+            found.add(Promise::OneAttempt, text);
+        }
         let mut tally = Tally::default();
         let process_time = lives
             .iter()

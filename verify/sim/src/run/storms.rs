@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Stage;
-use crate::faults::{EVERYBODY, FaultKind};
+use crate::faults::{Cut, EVERYBODY, FaultKind};
 use crate::random::Random;
 use crate::sched::ProcessId;
 
@@ -48,7 +48,12 @@ impl Stage {
             }
             FaultKind::Partition => {
                 let lasts = dice.millis(1_000, 60_000);
-                self.trouble.begin(id, kind, process, lasts);
+                let cut = if id.starts_with(super::BROKER_SLOT) {
+                    Cut::OF_BROKERS[place(dice, 4)]
+                } else {
+                    Cut::All
+                };
+                self.trouble.partition(id, process, cut, lasts);
             }
             _ => {
                 let by_ms = i64::try_from(dice.between(0, 2 * JUMP_MAX_MS)).unwrap_or_default()

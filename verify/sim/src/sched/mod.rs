@@ -9,6 +9,7 @@
 //!
 //! Process 0 is the harness and the network: it outlives all other processes.
 
+pub(crate) mod panics;
 mod processes;
 mod room;
 mod runtime;

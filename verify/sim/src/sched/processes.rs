@@ -127,6 +127,13 @@ impl Scheduler {
         state.timers.insert((until, number), Waker::noop().clone());
     }
 
+    /// Whether a process is paused.
+    pub fn is_paused(&self, process: ProcessId) -> bool {
+        let state = self.state();
+        let process = state.processes.get(&process);
+        process.is_some_and(|process| process.paused_until > state.now)
+    }
+
     /// Ends the pause of a process.
     pub fn unpause(&self, process: ProcessId) {
         if let Some(process) = self.state().processes.get_mut(&process) {

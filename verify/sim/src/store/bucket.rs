@@ -20,6 +20,7 @@ use object_store::{
 use qo_check::StoredVersion;
 use qo_core::Timestamp;
 use qo_store::wrap::Operation;
+use qo_store::wrap::version_keys::{VERSIONS_PREFIX, VersionKey};
 
 use super::answers::status;
 use super::request::{Request, StoreReply};
@@ -34,6 +35,8 @@ pub struct BucketSettings {
     pub versions_max: Option<u32>,
     /// The key that this does not limit.
     pub unlimited_key: Option<&'static str>,
+    /// Whether it keeps versions. They are objects below [`VERSIONS_PREFIX`].
+    pub keeps_versions: bool,
 }
 
 /// The number of requests, by kind.
@@ -60,6 +63,8 @@ struct State {
     /// Keys whose writes were refused because they have too many versions.
     full: BTreeSet<String>,
     changes: u64,
+    /// The kept versions of each object, oldest first, if the store keeps versions.
+    versions: Option<BTreeMap<String, Vec<(VersionKey, Option<Object>)>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -84,7 +89,10 @@ impl Bucket {
         Self {
             scheduler: scheduler.clone(),
             settings,
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                versions: settings.keeps_versions.then(BTreeMap::new),
+                ..State::default()
+            }),
             understood: Mutex::default(),
         }
     }
@@ -137,7 +145,10 @@ impl Bucket {
             ))),
             Request::Delete { keys } => {
                 for key in keys {
-                    state.write(key.as_ref(), None, at, tick, false);
+                    match VersionKey::parse(key.as_ref()) {
+                        Some(version) => state.delete_version(&version, at, tick),
+                        None => state.write(key.as_ref(), None, at, tick, false),
+                    }
                 }
                 Ok(StoreReply::Deleted)
             }
@@ -151,6 +162,9 @@ impl Bucket {
         let mut state = lock(&self.state);
         *state.counts.entry(request.operation()).or_default() += 1;
         let (prefix, offset) = match request {
+            Request::List { prefix, offset } if is_of_versions(prefix.as_ref()) => {
+                return StoreReply::List(list(&state, prefix.as_ref(), offset.as_ref()));
+            }
             Request::List { prefix, offset } => (prefix.as_ref(), offset.as_ref()),
             Request::Folders { prefix } => (prefix.as_ref(), None),
             Request::Put { .. } | Request::Get { .. } | Request::Delete { .. } => (None, None),
@@ -202,6 +216,18 @@ impl Bucket {
     pub fn body(&self, key: &str) -> Option<Bytes> {
         let state = lock(&self.state);
         state.objects.get(key).map(|object| object.body.clone())
+    }
+
+    /// The keys below a prefix of which only versions are left.
+    pub fn deleted_with_versions(&self, prefix: &str) -> Vec<String> {
+        let state = lock(&self.state);
+        let versions = state.versions.iter().flatten();
+        versions
+            .filter(|(key, versions)| {
+                key.starts_with(prefix) && !state.objects.contains_key(*key) && !versions.is_empty()
+            })
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
     /// The history of all keys below a prefix.
@@ -313,6 +339,44 @@ impl State {
         tick: u64,
         damaged: bool,
     ) {
+        let exists = object.is_some() || self.objects.contains_key(key);
+        if let Some(versions) = &mut self.versions
+            && exists
+        {
+            self.tags += 1;
+            let version = VersionKey {
+                key: key.to_owned(),
+                number: self.tags,
+                is_delete_marker: object.is_none(),
+            };
+            let kept = versions.entry(key.to_owned()).or_default();
+            kept.push((version, object.clone()));
+        }
+        self.replace(key, object, at, tick, damaged);
+    }
+
+    /// Removes a version. If it was the newest, the one before it becomes current.
+    fn delete_version(&mut self, version: &VersionKey, at: Timestamp, tick: u64) {
+        let Some(kept) = (self.versions.as_mut()).and_then(|all| all.get_mut(&version.key)) else {
+            return;
+        };
+        let is_newest = kept.last().is_some_and(|(newest, _)| newest == version);
+        kept.retain(|(kept, _)| kept != version);
+        if is_newest {
+            let uncovered = kept.last().and_then(|(_, object)| object.clone());
+            self.replace(&version.key, uncovered, at, tick, false);
+        }
+    }
+
+    /// Makes an object current.
+    fn replace(
+        &mut self,
+        key: &str,
+        object: Option<Object>,
+        at: Timestamp,
+        tick: u64,
+        damaged: bool,
+    ) {
         let was_there = match &object {
             Some(object) => {
                 self.objects.insert(key.to_owned(), object.clone());
@@ -335,8 +399,42 @@ impl State {
     }
 }
 
+/// Whether a list is one of versions.
+fn is_of_versions(prefix: Option<&Path>) -> bool {
+    prefix.is_some_and(|prefix| prefix.as_ref().starts_with(VERSIONS_PREFIX))
+}
+
+/// The version of that key.
+fn version_at<'a>(state: &'a State, key: &str) -> Option<&'a Object> {
+    let wanted = VersionKey::parse(key)?;
+    let kept = state.versions.as_ref()?.get(&wanted.key)?;
+    let found = kept.iter().find(|(version, _)| *version == wanted);
+    found?.1.as_ref()
+}
+
+/// The versions below a prefix, as objects.
+fn list_versions(state: &State, prefix: Option<&Path>, offset: Option<&Path>) -> Vec<ObjectMeta> {
+    let kept = state.versions.iter().flatten().flat_map(|(_, kept)| kept);
+    let all: BTreeMap<String, &Option<Object>> = kept
+        .map(|(version, object)| (version.to_key(), object))
+        .collect();
+    bounded(&all, prefix, offset)
+        .map(|(key, object)| match object {
+            Some(object) => meta(key, object),
+            None => ObjectMeta {
+                location: Path::from(key.as_str()),
+                last_modified: UNIX_EPOCH.into(),
+                size: 0,
+                e_tag: None,
+                version: None,
+            },
+        })
+        .collect()
+}
+
 fn get(state: &State, key: &Path, options: &GetOptions) -> Result<GetResult> {
-    let Some(object) = state.objects.get(key.as_ref()) else {
+    let current = state.objects.get(key.as_ref());
+    let Some(object) = current.or_else(|| version_at(state, key.as_ref())) else {
         return Err(Error::NotFound {
             path: key.to_string(),
             source: "there is no such object".into(),
@@ -405,6 +503,9 @@ fn bounded<'a, T>(
 }
 
 fn list(state: &State, prefix: Option<&Path>, offset: Option<&Path>) -> Vec<ObjectMeta> {
+    if is_of_versions(prefix) {
+        return list_versions(state, prefix, offset);
+    }
     bounded(&state.objects, prefix, offset)
         .map(|(key, object)| meta(key, object))
         .collect()

@@ -1,7 +1,7 @@
 //! One process's connection to the store, on which requests and replies are delayed, duplicated and lost.
 //!
 //! A request is handed to the network, which outlives the process: requests in flight arrive. The reply carries the store's time in whole
-//! seconds, as the `Date` of an HTTP response does.
+//! seconds, as the `Date` of an HTTP response does: the time of the gateway that the request passed through.
 
 use std::fmt;
 use std::sync::Arc;
@@ -244,7 +244,8 @@ impl Journey {
         {
             self.note(&Err(&error.to_string()));
         }
-        let date_ms = shared.scheduler.true_now().as_millis();
+        let ahead_ms = (shared.trouble).gateway_ahead_ms(shared.life_number, self.number);
+        let date_ms = shared.scheduler.true_now().as_millis() + ahead_ms;
         let date = Timestamp::from_millis(date_ms - date_ms.rem_euclid(1_000));
         let latency = shared.trouble.latency(&mut self.dice);
         shared.scheduler.sleep(latency).await;

@@ -10,6 +10,8 @@ use qo_core::{Task, TaskId};
 use qo_direct::DirectEngine;
 use qo_direct::{DirectConfig, Maintenance, MaintenanceConfig, SweepNext};
 use qo_store::StoreClient;
+use qo_store::admin::BucketAdmin;
+use qo_store::wrap::version_keys::VersionKeys;
 
 use super::{Host, Running, Subject, Work};
 use crate::store::Bucket;
@@ -27,9 +29,11 @@ impl Direct {
             Arc::clone(&seat.runtime),
             seat.client.clone(),
         );
+        let admin = (seat.keeps_versions)
+            .then(|| Arc::new(VersionKeys::new(client.clone())) as Arc<dyn BucketAdmin>);
         DirectEngine::new(
             client,
-            None,
+            admin,
             Arc::clone(&seat.runtime),
             DirectConfig::default(),
         )
@@ -93,7 +97,10 @@ impl Subject for Direct {
     }
 
     fn left_over(&self, bucket: &Bucket, tasks: &BTreeMap<TaskId, Task>) -> Vec<String> {
-        left_over_keys(bucket.keys(""), tasks)
+        let mut left_over = left_over_keys(bucket.keys(""), tasks);
+        // A purge deletes the versions of a task before the task.
+        left_over.extend(bucket.deleted_with_versions(&format!("{TASKS_PREFIX}/")));
+        left_over
     }
 
     fn budget(&self, work: &Work) -> (u64, u64, u64) {

@@ -53,6 +53,8 @@ pub struct Host {
     pub sweep_interval: Duration,
     /// How requests to the store are made.
     pub client: ClientConfig,
+    /// Whether the store keeps versions.
+    pub keeps_versions: bool,
     /// The way to the brokers, where the engine has some.
     pub wire: Wire,
 }

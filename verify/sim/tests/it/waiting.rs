@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use qo_core::WorkerId;
 use qo_engine::api::ClaimRequest;
-use qo_sim::broker::Wire;
+use qo_sim::broker::{Hub, Wire};
 use qo_sim::faults::Trouble;
 use qo_sim::plan::Plan;
 use qo_sim::random::Random;
@@ -32,7 +32,8 @@ fn concurrent_claims_of_one_process_wait_without_busy_loops() {
     let process = scheduler.start_process("worker", Random::of(&[1]), 0);
     let clock = Arc::default();
     let life = ("worker".to_owned(), 1);
-    let wire = Wire::new(&scheduler, &trouble, &Arc::default(), process, life.clone());
+    let hub = Arc::new(Hub::new(&bucket));
+    let wire = Wire::new(&scheduler, &trouble, &hub, process, life.clone());
     let link = Link::new(&scheduler, process, life, &bucket, &clock, &trouble, None);
     let running = Direct.start(&Host {
         objects: Arc::new(link),
@@ -40,6 +41,7 @@ fn concurrent_claims_of_one_process_wait_without_busy_loops() {
         runtime: SimRuntime::of(&scheduler, process),
         sweep_interval: Duration::from_mins(5),
         client: ClientConfig::default(),
+        keeps_versions: false,
         wire,
     });
     let worker: WorkerId = "worker".parse().unwrap();

@@ -3,11 +3,13 @@
 //! Clients know only the URL of the store, and find the broker through it.
 
 mod clients;
+mod cut_off;
 mod killed;
 mod paused;
 mod process;
 mod sharing;
 mod takeover;
+mod tls;
 
 use std::time::Duration;
 

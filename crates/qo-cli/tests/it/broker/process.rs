@@ -21,7 +21,20 @@ pub(super) struct BrokerProcess {
 impl BrokerProcess {
     /// Starts a broker on a free port, and waits until it listens.
     pub(super) fn start(cli: &TestCli, name: &str) -> Self {
-        let mut command = cli.command(["--json", "serve", "--listen", "127.0.0.1:0"]);
+        Self::start_with(cli, name, &[], &[])
+    }
+
+    /// Starts a broker with more arguments and variables, and waits until it listens.
+    pub(super) fn start_with(
+        cli: &TestCli,
+        name: &str,
+        more: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let mut arguments = vec!["--json", "serve", "--listen", "127.0.0.1:0"];
+        arguments.extend(more);
+        let mut command = cli.command(arguments);
+        command.envs(variables.iter().copied());
         let mut process = LoggedProcess::start_with_output(name, &mut command).unwrap();
         let mut line = String::new();
         let mut stdout = BufReader::new(process.child().stdout.take().unwrap());

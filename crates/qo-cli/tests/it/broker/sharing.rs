@@ -1,5 +1,6 @@
 //! Without a broker, one process has exclusive access to the queue. With one, all processes share it.
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::process::BrokerProcess;
@@ -88,4 +89,31 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("QO_BROKER_ANSWER_MS"), "{text}");
+}
+
+/// A worker opens the queue itself and is suspended. A broker takes over, and the worker continues as its client. On a real S3 server,
+/// because a suspended process may hold SQLite's lock.
+#[test]
+fn a_suspended_process_continues_at_the_broker_that_replaced_it() {
+    let cli = TestCli::seaweedfs().with_engine("slate");
+    cli.submit("work", "1", &[]);
+    let worker = cli.worker("w", &["--lease", "30s", "--exec", "work=touch started"]);
+    cli.wait_for_file("started");
+    worker.signal(Signal::STOP);
+    let _broker = BrokerProcess::leader(&cli, "broker");
+    worker.signal(Signal::CONT);
+    let id = cli.submit("work", "2", &[]);
+    cli.wait_for(&id, "completed");
+}
+
+/// A process that opened the queue itself and was killed is replaced after one challenge.
+#[test]
+fn a_killed_process_keeps_nobody_out() {
+    let cli = TestCli::seaweedfs().with_engine("slate");
+    cli.submit("work", "1", &[]);
+    let worker = cli.worker("w", &["--exec", "work=touch started"]);
+    cli.wait_for_file("started");
+    worker.signal(Signal::KILL);
+    // The heartbeat of the dead process is still fresh.
+    assert_eq!(cli.tasks().len(), 1);
 }

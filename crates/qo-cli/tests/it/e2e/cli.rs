@@ -49,6 +49,13 @@ impl TestCli {
         }
     }
 
+    /// The value of a variable with which commands open the store.
+    pub(crate) fn variable(&self, name: &str) -> String {
+        let mut variables = self.address.variables().iter();
+        let found = variables.find(|(known, _)| *known == name);
+        found.map(|(_, value)| value.clone()).unwrap()
+    }
+
     /// A connection of this process to the store.
     pub(crate) fn connection(&self) -> Connect {
         Connect::to(self.address.url()).options(self.address.options())

@@ -81,8 +81,11 @@ pub fn decode_compact(bytes: &[u8]) -> Result<Task, DecodeError> {
     if bytes.len() > RECORD_MAX_BYTES {
         return Err(DecodeError::TooLarge { size: bytes.len() });
     }
-    let Some((&FORM, rest)) = bytes.split_first() else {
-        return decode_json(bytes);
+    let rest = match bytes.split_first() {
+        Some((&FORM, rest)) => rest,
+        // JSON does not start with a control character other than white space.
+        Some((&form, _)) if form < b'\t' => return Err(newer(&format!("it has form {form}"))),
+        _ => return decode_json(bytes),
     };
     let mut reader = Reader::new(rest);
     let task = reader.task()?;
@@ -117,4 +120,8 @@ fn fits(task: &Task) -> bool {
 
 fn broken(what: &str) -> DecodeError {
     DecodeError::Syntax(what.to_owned())
+}
+
+fn newer(what: &str) -> DecodeError {
+    DecodeError::Newer(what.to_owned())
 }

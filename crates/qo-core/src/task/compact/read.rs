@@ -4,7 +4,7 @@ use super::super::{
     DecodeError, Event, EventAction, History, IdempotencyScope, Progress, Status, Task,
     TaskRetryPolicy,
 };
-use super::{broken, event_has, has};
+use super::{broken, event_has, has, newer};
 use crate::id::{LeaseId, OpId, TaskId};
 use crate::json::Json;
 use crate::limits::{EVENTS_MAX, TAGS_MAX};
@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
         let flags = u32::try_from(self.number()?)
             .ok()
             .filter(|flags| flags & !has::ALL == 0)
-            .ok_or_else(|| broken("it has fields of a later version; use a newer version of qo"))?;
+            .ok_or_else(|| newer("it has fields of a later version"))?;
         let has = |flag: u32| flags & flag != 0;
         let id = TaskId::from_bytes(self.array()?);
         let task_type = self.parsed()?;
@@ -112,9 +112,7 @@ impl<'a> Reader<'a> {
     fn event(&mut self, created_at: Timestamp) -> Result<Event, DecodeError> {
         let flags = self.byte()?;
         if flags & !event_has::ALL != 0 {
-            return Err(broken(
-                "an event has fields of a later version; use a newer version of qo",
-            ));
+            return Err(newer("an event has fields of a later version"));
         }
         let has = |flag: u8| flags & flag != 0;
         Ok(Event {
@@ -184,7 +182,7 @@ impl<'a> Reader<'a> {
         Status::ALL
             .into_iter()
             .find(|status| *status as u8 == number)
-            .ok_or_else(|| broken("its status is invalid"))
+            .ok_or_else(|| newer("its status is unknown"))
     }
 
     fn event_action(&mut self) -> Result<EventAction, DecodeError> {
@@ -192,7 +190,7 @@ impl<'a> Reader<'a> {
         EventAction::ALL
             .into_iter()
             .find(|action| *action as u8 == number)
-            .ok_or_else(|| broken("the action of an event is unknown; use a newer version of qo"))
+            .ok_or_else(|| newer("the action of an event is unknown"))
     }
 
     fn scope(&mut self) -> Result<IdempotencyScope, DecodeError> {
@@ -204,7 +202,7 @@ impl<'a> Reader<'a> {
         ]
         .into_iter()
         .find(|scope| *scope as u8 == number)
-        .ok_or_else(|| broken("the scope of its idempotency key is invalid"))
+        .ok_or_else(|| newer("the scope of its idempotency key is unknown"))
     }
 
     fn parsed<T>(&mut self) -> Result<T, DecodeError>

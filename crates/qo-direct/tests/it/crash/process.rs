@@ -13,9 +13,11 @@ use qo_engine::api::{ClaimRequest, SubmitRequest, Submitted};
 use qo_engine::{Engine, EngineError};
 use qo_fixtures::PausableRuntime;
 use qo_store::StoreClient;
+use qo_store::admin::BucketAdmin;
 use qo_store::client::ClientConfig;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::Runtime;
+use qo_store::wrap::version_keys::VersionKeys;
 use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultRule, FaultStore, LatencyStore};
 
 use super::bucket::{Bucket, ProcessLayer};
@@ -77,9 +79,11 @@ impl Process {
             Arc::clone(&runtime) as Arc<dyn Runtime>,
             client,
         );
+        let admin = (bucket.keeps_versions())
+            .then(|| Arc::new(VersionKeys::new(client.clone())) as Arc<dyn BucketAdmin>);
         let engine = DirectEngine::new(
             client,
-            None,
+            admin,
             Arc::clone(&runtime) as Arc<dyn Runtime>,
             DirectConfig::default(),
         );

@@ -68,6 +68,8 @@ scenarios![
     unarchive,
     purge,
     purge_frees_the_key,
+    versioned_purge,
+    versioned_purge_frees_the_key,
     pause,
     sweep,
 ];
@@ -382,6 +384,24 @@ async fn purge_frees_the_key(stage: &Stage) -> ProgramResult {
         third.duplicate && third.task.id == second.task.id,
         "the second task",
     )
+}
+
+async fn versioned_purge(stage: &Stage) -> ProgramResult {
+    purge(stage).await
+}
+
+async fn versioned_purge_frees_the_key(stage: &Stage) -> ProgramResult {
+    purge_frees_the_key(stage).await
+}
+
+impl Scenario {
+    /// Whether the bucket keeps versions.
+    pub(super) fn keeps_versions(self) -> bool {
+        matches!(
+            self,
+            Self::versioned_purge | Self::versioned_purge_frees_the_key
+        )
+    }
 }
 
 async fn pause(stage: &Stage) -> ProgramResult {

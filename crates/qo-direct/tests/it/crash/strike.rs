@@ -141,7 +141,11 @@ fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool)
         .unwrap();
     runtime.block_on(async {
         let plan = strike.map_or_else(FaultPlan::none, |(request, strike)| strike.plan(request));
-        let bucket = Bucket::shared();
+        let bucket = if scenario.keeps_versions() {
+            Bucket::versioned()
+        } else {
+            Bucket::shared()
+        };
         let dropped =
             strike.and_then(|(request, strike)| Some((request, strike.cancelled_after()?)));
         let delay = dropped.map(|_| Delay::Fixed(ROUND_TRIP));
@@ -192,6 +196,10 @@ fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool)
             upkeep::drain(&stage.bucket, &stage.log).await
         };
         drained.map_err(describe)?;
+        if stage.bucket.keeps_versions() {
+            let repeated = upkeep::repeat_purges(&stage.bucket, &stage.log).await;
+            repeated.map_err(describe)?;
+        }
         let tolerance = if kills || lives_on {
             Tolerance::Deaths
         } else {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qo_check::CallLog;
+use qo_check::{CallKind, CallLog};
 use qo_core::QueueName;
 use qo_core::task::decode;
 use qo_direct::SweepNext;
@@ -74,6 +74,26 @@ pub(super) async fn drain_with(process: &Process, bucket: &Bucket) -> Result<(),
     }
     process.engine.close().await;
     Ok(())
+}
+
+/// Repeats every purge in a new process, and checks that it leaves no version behind.
+pub(super) async fn repeat_purges(bucket: &Arc<Bucket>, log: &CallLog) -> Result<(), String> {
+    let process = Process::start(bucket, log, Setting::new("again", 98));
+    let calls = log.calls();
+    let purges = calls.iter().filter(|call| call.kind == CallKind::Purge);
+    for id in purges.filter_map(|call| call.task) {
+        match process.purge(id).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(format!("a repeated purge was refused: {error}")),
+        }
+    }
+    let left = bucket.versions_left().await;
+    if left.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("a purge left versions of {left:?}"))
+    }
 }
 
 /// The unfinished tasks.

@@ -43,6 +43,7 @@ fn condition_of(error: &EngineError) -> Condition {
             size: *size,
             limit: *limit,
         },
+        EngineError::Overloaded { .. } => Condition::Overloaded,
         EngineError::Closed => Condition::Closed,
         // An error that this version does not know.
         _ => Condition::Internal,

@@ -18,7 +18,9 @@ use qo_core::Timestamp;
 
 use super::super::*;
 use crate::StoreError;
-use crate::admin::{CorsRule, LifecycleRule, ObjectVersion, VersionList, Versioning};
+use crate::admin::{
+    CorsRule, KeyedVersionList, LifecycleRule, ObjectVersion, VersionList, Versioning,
+};
 use crate::wrap::{FaultKind, FaultPlan, FaultStore};
 
 /// A bucket that ignores conditions once versioning is enabled, like some servers.
@@ -59,6 +61,14 @@ impl BucketAdmin for FragileBucket {
             versions,
             truncated: false,
         })
+    }
+
+    async fn list_versions_below(
+        &self,
+        _prefix: &str,
+        _limit: usize,
+    ) -> Result<KeyedVersionList, StoreError> {
+        Ok(KeyedVersionList::default())
     }
 
     async fn get_version(&self, key: &str, _version: &str) -> Result<Bytes, StoreError> {

@@ -284,3 +284,76 @@ async fn one_call_removes_a_bounded_number() {
     let second = store.apply_lifecycle(now).await.unwrap();
     assert_eq!((second.expired_objects, second.is_complete), (2_000, true));
 }
+
+#[tokio::test]
+async fn a_process_that_keeps_the_file_open_applies_the_rules_while_it_writes() {
+    let clock = ClockRuntime::at(10 * DAY_MS);
+    let fixture = Fixture::in_runtime(clock.clone());
+    let store = &fixture.store;
+    store.set_versioning(Versioning::On).await.unwrap();
+    let meta = LifecycleRule {
+        expire_noncurrent_days: Some(1),
+        ..rule("qo-meta", "meta/")
+    };
+    store.set_lifecycle(&[meta]).await.unwrap();
+    for number in 0..50 {
+        put(store, "meta/signal", &number.to_string()).await;
+    }
+    // The file has just been opened, and then the versions are not old enough.
+    for ms in [0, 3_600_000] {
+        clock.pass(ms);
+        put(store, "meta/signal", "more").await;
+        settled(store, "meta/signal").await;
+    }
+    assert_eq!(versions(store, "meta/signal").await.len(), 52);
+    clock.pass(2 * 24 * 60 * 60 * 1_000);
+    put(store, "meta/signal", "last").await;
+    settled(store, "meta/signal").await;
+    assert_eq!(history(store, "meta/signal").await, ["last", "more"]);
+}
+
+/// Waits until the number of versions no longer changes.
+async fn settled(store: &SqliteStore, key: &str) {
+    let mut last = 0;
+    let mut unchanged = 0;
+    while unchanged < 20 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        let now = versions(store, key).await.len();
+        unchanged = if now == last { unchanged + 1 } else { 0 };
+        last = now;
+    }
+}
+
+#[tokio::test]
+async fn versions_are_found_by_prefix() {
+    let fixture = versioned().await;
+    let store = &fixture.store;
+    for key in ["data/1/a", "data/1/b", "data/10/a", "data/1"] {
+        put(store, key, "1").await;
+    }
+    put(store, "data/1/a", "2").await;
+    store.delete(&Path::from("data/1/b")).await.unwrap();
+    let list = store.list_versions_below("data/1/", 100).await.unwrap();
+    let found: Vec<_> = (list.versions.iter())
+        .map(|found| {
+            let version = &found.version;
+            (
+                found.key.as_str(),
+                version.is_latest,
+                version.is_delete_marker,
+            )
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("data/1/a", true, false),
+            ("data/1/a", false, false),
+            ("data/1/b", true, true),
+            ("data/1/b", false, false),
+        ]
+    );
+    assert!(!list.truncated);
+    let some = store.list_versions_below("data/1/", 3).await.unwrap();
+    assert_eq!((some.versions.len(), some.truncated), (3, true));
+}

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use qo_broker::{BrokerEngine, SlateConfig};
 use qo_check::StoredVersion;
+use qo_core::keys::BROKER_KEY;
 use qo_core::{Task, TaskId};
 use qo_engine::{Engine, EngineError};
 use qo_store::runtime::BoxFuture;
@@ -87,7 +88,12 @@ impl Subject for Slate {
 
     fn may_be_damaged(&self, key: &str) -> bool {
         // The database is the whole queue.
-        !key.starts_with(DATABASE) && key != MARK
+        !key.starts_with(DATABASE) && key != MARK && key != BROKER_KEY
+    }
+
+    fn unlimited_key(&self) -> Option<&'static str> {
+        // A heartbeat every 15 seconds.
+        Some(BROKER_KEY)
     }
 
     fn tasks_of(&self, key: &str) -> Vec<TaskId> {
@@ -96,14 +102,16 @@ impl Subject for Slate {
 
     fn left_over(&self, bucket: &Bucket, _tasks: &BTreeMap<TaskId, Task>) -> Vec<String> {
         let mut left_over = bucket.keys("");
-        left_over.retain(|key| !key.starts_with(DATABASE) && key != MARK && !is_kept_beside(key));
+        let is_own = |key: &str| key.starts_with(DATABASE) || key == MARK || key == BROKER_KEY;
+        left_over.retain(|key| !is_own(key) && !is_kept_beside(key));
         left_over
     }
 
     fn budget(&self, work: &Work) -> (u64, u64, u64) {
         // At most one log object a group, payloads, heartbeats, and the compactor's writes.
         let writes = work.changes * 2 + work.process_seconds / 5 + 50;
-        // A read of the writer's record for each reply that no write confirms and every five seconds, and SlateDB's polls.
+        // A read of the writer's record for each reply that no write confirms and every five seconds, a read of the leader record every
+        // second, and SlateDB's polls.
         let reads = work.calls * 2 + work.process_seconds * 2 + 100;
         // SlateDB's garbage collection lists four times a minute, and a purge lists as well.
         let lists = work.calls / 10 + work.process_seconds / 10 + 50;
