@@ -66,7 +66,7 @@ pub enum Error {
     /// Another process has the queue open and does not serve it to others.
     #[error(
         "another process has had this queue open for itself since {since} (last heartbeat {} s ago): stop it, or run `qo serve` \
-         instead so that processes can share the queue; if it has died, try again in a minute",
+         instead so that processes can share the queue",
         heartbeat_age.as_secs()
     )]
     QueueHeld {

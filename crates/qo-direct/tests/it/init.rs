@@ -291,11 +291,13 @@ async fn tasks_that_refuse_every_change_are_named() {
     assert!(error.contains(&stranded.to_string()), "{error}");
     assert!(error.contains("refuses every change"), "{error}");
 
-    let mut doctor_options = DoctorOptions::default();
-    doctor_options.probe = options().probe;
-    doctor_options.overdue_after = Duration::ZERO;
+    let mut options = DoctorOptions::default();
+    options.probe.budget = Duration::from_secs(4);
+    options.probe.writers_max = 4;
+    options.probe.rounds_max = 1;
+    options.overdue_after = Duration::ZERO;
     let runtime = opened.runtime.as_ref();
-    let report = doctor(&opened.store, &opened.client, runtime, &doctor_options).await;
+    let report = doctor(&opened.store, &opened.client, runtime, &options).await;
     let swaps = report.check("swaps").unwrap();
     assert_eq!(swaps.health, Health::Failed, "{report}");
     assert!(swaps.summary.contains(&stranded.to_string()), "{report}");

@@ -176,7 +176,10 @@ impl Stage {
         let until = self.scheduler.elapsed() + VACANT_MAX;
         while self.scheduler.elapsed() < until {
             let leader = self.hub.leader();
-            if leader.is_some_and(|leader| leader.gate.serves()) {
+            let serves = |leader: BrokerSeat| {
+                self.scheduler.is_alive(leader.process) && leader.gate.serves()
+            };
+            if leader.is_some_and(serves) {
                 return true;
             }
             self.scheduler.sleep(WATCH_INTERVAL).await;
