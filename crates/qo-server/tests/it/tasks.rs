@@ -212,6 +212,10 @@ async fn a_bulk_run_now_makes_waiting_tasks_due() {
     let hour = json!({"task_type": "t", "delay_ms": 3_600_000});
     let waiting = submitted(&server, hour).await;
     submitted(&server, json!({"task_type": "u"})).await;
+    // The second task is already due.
+    let dry = json!({"operation": "run_now", "filter": {}, "dry_run": true});
+    let (status, counted) = server.reply(api("POST", "/v1/bulk").json(&dry)).await;
+    assert_eq!((status, &counted["matched"]), (200, &json!(1)), "{counted}");
     let bulk = json!({"operation": "run_now", "filter": {}});
     let (status, report) = server.reply(api("POST", "/v1/bulk").json(&bulk)).await;
     assert_eq!((status, &report["done"]), (200, &json!(1)), "{report}");
