@@ -193,14 +193,13 @@ fn hint(error: &Error) -> Option<String> {
         Error::Check(CheckError::NoBucket { .. }) => {
             "once it exists, `qo init` prepares it; `qo config` shows which store is in use and why"
         }
-        Error::Check(CheckError::Refused { .. }) | Error::Open(OpenError::NoCredentials { .. }) => {
+        Error::Check(CheckError::Refused { .. })
+        | Error::Open(OpenError::NoCredentials { .. })
+        | Error::Probe(ProbeError::Denied { .. }) => {
             "docs/guides/buckets.md lists the permissions that qo needs"
         }
         Error::Open(OpenError::NotAUrl | OpenError::UnknownScheme { .. }) => {
             "`qo config` shows where the store URL comes from"
-        }
-        Error::Probe(ProbeError::Denied { .. }) => {
-            "docs/guides/buckets.md lists the permissions that qo needs"
         }
         Error::Probe(_) => "`qo doctor` shows what the probe found",
         Error::Setting(_) => "unset the variable, or set it to one of these values",

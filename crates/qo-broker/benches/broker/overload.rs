@@ -142,7 +142,7 @@ async fn flood(engine: BrokerEngine, counted: Arc<Counted>, rate: f64) {
 
 /// Claims and completes in batches.
 async fn work(engine: BrokerEngine, counted: Arc<Counted>, number: usize) {
-    let mut claim = claim_of(format!("w-{number}"));
+    let mut claim = claim_of(&format!("w-{number}"));
     claim.max = BATCH;
     loop {
         let tasks = engine.claim(&claim).await.unwrap();
@@ -158,7 +158,7 @@ async fn work(engine: BrokerEngine, counted: Arc<Counted>, number: usize) {
 
 /// Works on one long task after the other, and renews its lease.
 async fn hold(engine: BrokerEngine, counted: Arc<Counted>, number: usize) {
-    let mut claim = claim_of(format!("long-{number}"));
+    let mut claim = claim_of(&format!("long-{number}"));
     claim.lease_ms = Some(LEASE.as_millis() as u64);
     loop {
         let Some(task) = engine.claim(&claim).await.unwrap().pop() else {
@@ -184,7 +184,7 @@ async fn hold(engine: BrokerEngine, counted: Arc<Counted>, number: usize) {
     }
 }
 
-fn claim_of(worker: String) -> ClaimRequest {
+fn claim_of(worker: &str) -> ClaimRequest {
     let mut claim = ClaimRequest::new(worker.parse().unwrap(), vec!["noop".parse().unwrap()]);
     claim.wait_ms = 1_000;
     claim

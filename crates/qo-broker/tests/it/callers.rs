@@ -191,6 +191,10 @@ async fn tasks_that_must_be_read_first_share_a_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests in real time use tokio's tasks"
+)]
 async fn waiting_claims_are_served_in_the_order_of_their_arrival() {
     for journal in Journal::BOTH {
         let runtime = TokioRuntime::shared();
@@ -245,6 +249,10 @@ async fn a_close_releases_the_tasks_of_a_claim_whose_caller_has_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests in real time use tokio's tasks"
+)]
 async fn a_claim_that_waits_at_a_close_takes_nothing() {
     let runtime = TokioRuntime::shared();
     let store = memory();

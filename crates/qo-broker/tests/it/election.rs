@@ -458,7 +458,7 @@ impl SlowLayer {
             next.take_if(|next| *next == operation).is_some()
         };
         if strikes {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -114,6 +114,10 @@ async fn everything_a_replaced_engine_acknowledged_exists() {
 /// A write that became durable before a takeover says nothing about a read that comes after it, even if the response to the write
 /// comes after the read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests in real time use tokio's tasks"
+)]
 async fn a_write_before_a_takeover_does_not_confirm_a_read_after_it() {
     let runtime = TokioRuntime::shared();
     let store = memory();

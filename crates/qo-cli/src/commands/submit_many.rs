@@ -261,14 +261,10 @@ impl BatchSubmitter<'_> {
         let mut store_failures = 0;
         for (number, planned) in plan {
             let result = match planned {
-                Ok(()) => match results.next() {
-                    Some(result) => result.map_err(LineFailure::from),
-                    None => {
-                        let failure =
-                            Failure::new(FailureKind::Other, "the queue returned no result");
-                        Err(failure.into())
-                    }
-                },
+                Ok(()) => results.next().map_or_else(
+                    || Err(Failure::new(FailureKind::Other, "the queue returned no result").into()),
+                    |result| result.map_err(LineFailure::from),
+                ),
                 Err(failure) => Err(failure.into()),
             };
             match result {

@@ -260,9 +260,10 @@ fn credentials_that_may_not_delete_are_denied_and_the_store_is_not_blamed() {
                     .split("<Key>")
                     .skip(1)
                     .map(|rest| rest.split('<').next().unwrap_or(rest));
-                let errors: String = keys
+                let errors: Vec<String> = keys
                     .map(|key| format!("<Error><Key>{key}</Key>{denied}</Error>"))
                     .collect();
+                let errors = errors.concat();
                 Fate::Answer(Response::xml(
                     200,
                     &format!("<DeleteResult>{errors}</DeleteResult>"),

@@ -24,7 +24,7 @@ const PEM_MAX_BYTES: u64 = 1024 * 1024;
 pub(super) async fn run(args: &ServeArgs, session: &mut Session) -> Result<(), Failure> {
     let signals = Signals::listen(&session.runtime)?;
     signals
-        .unless_stopped_at_once(serve(args, &signals, session))
+        .unless_stopped_at_once(Box::pin(serve(args, &signals, session)))
         .await
 }
 
