@@ -123,7 +123,8 @@ impl DirectEngine {
         let Ok(_promoting) = scheduled.promoting.try_lock() else {
             return Ok(());
         };
-        let duty = Duty::of(self.standing());
+        let standing = self.standing();
+        let duty = Duty::of(standing);
         if self.should_list_scheduled(duty) {
             self.list_scheduled().await?;
         } else if !duty.watches {
@@ -174,8 +175,14 @@ impl DirectEngine {
             );
             self.expect_new_peers();
         }
+        let has_peers = matches!(standing, Standing::Ranked(rank) if rank.count > 1);
         for (topic, count) in promoted {
-            self.shared.signal.touch_shared(&topic, count);
+            if has_peers {
+                // The tasks are dealt out to all workers, of which this process has one.
+                self.shared.signal.touch_shared(&topic, count);
+            } else {
+                self.shared.signal.touch(&topic, count);
+            }
         }
         self.shared.index_gc.enqueue(stale);
         failure.map_or(Ok(()), Err)

@@ -67,18 +67,13 @@ async fn a_queue_in_use_is_found_healthy(opened: OpenStore) {
     later.available = When::InMillis(3_600_000);
     engine.submit(later).await.unwrap();
     engine.close().await;
-    // The entry of the claimed task is deleted in the background.
-    while opened
-        .client
-        .page("ready", None, 10)
-        .await
-        .unwrap()
-        .entries
-        .len()
-        > 1
-    {
-        opened.runtime.sleep(Duration::from_millis(10)).await;
-    }
+    // The entry of the claimed task is deleted, and the claim is announced, in the background.
+    qo_fixtures::until("the background work is done", async || {
+        let keys = everything_in_the_bucket(&opened.client).await;
+        let ready = keys.iter().filter(|key| key.starts_with("ready/")).count();
+        (ready == 1 && keys.iter().any(|key| key == "meta/claims.json")).then_some(())
+    })
+    .await;
     let mut before = everything_in_the_bucket(&opened.client).await;
 
     let report = run(&opened, &options()).await;
