@@ -168,6 +168,7 @@ impl Message {
     }
 
     /// The task that this is about, if it is about one.
+    #[cfg(feature = "slate")]
     pub(super) fn task_id(&self) -> Option<TaskId> {
         match self {
             Self::Submit(call) => call.request.first().map(|submit| submit.id),

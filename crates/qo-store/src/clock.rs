@@ -19,7 +19,8 @@
 //! Whatever the estimate is, [`StoreClock::earliest`] is never later than the earliest clock among the recent
 //! responses: an earlier clock counts until [`FLOOR_AGREEING`] responses in a row agree with the estimate. Until as many
 //! responses have confirmed the first estimate, the wall clock counts as such a clock. A gateway that is ahead thus
-//! ends no lease unless it is the only one that answers.
+//! ends no lease unless it is the only one that answers, or the machine's own clock is ahead too in the first responses of
+//! a process.
 //!
 //! # The local clock
 //!

@@ -75,7 +75,10 @@ impl Plan {
         // Streams of their own, so that they change nothing else in the plan.
         let mut store = Random::of(&[seed, 0x7e51]);
         let keeps_versions = store.chance(0.3);
-        let gateway_ahead_ms = if !calm && store.chance(0.25) {
+        // A process whose own clock is ahead as well cannot tell that its first responses are wrong: the promises say so.
+        let clocks_are_right = !faults.contains_key(&FaultKind::ClockSkew)
+            && !faults.contains_key(&FaultKind::ClockJump);
+        let gateway_ahead_ms = if !calm && store.chance(0.5) && clocks_are_right {
             let ahead_ms = i64::try_from(store.between(5_000, 60_000)).unwrap_or_default();
             if store.chance(0.7) {
                 ahead_ms

@@ -349,7 +349,8 @@ fn every_gcs_and_azure_error_is_one_line_that_says_what_to_do() {
 #[tokio::test]
 async fn every_check_error_is_one_line_that_says_what_to_do() {
     let found = async |response: Response| {
-        let server = FakeServer::scripted(vec![response]).await;
+        // Temporary failures are retried.
+        let server = FakeServer::scripted(vec![response; 10]).await;
         let store = open(
             &format!("s3://b?endpoint={}", server.endpoint),
             &s3_options(),
@@ -360,7 +361,6 @@ async fn every_check_error_is_one_line_that_says_what_to_do() {
             .unwrap_err()
             .to_string();
         assert_eq!(text.lines().count(), 1, "{text}");
-        assert_eq!(server.requests().len(), 1);
         text.replace(&server.endpoint, "SERVER")
     };
     assert_eq!(

@@ -90,9 +90,12 @@ async fn a_session_has_only_the_requested_permissions() {
     assert_eq!(form["DurationSeconds"], "900");
     assert_eq!(form["RoleArn"], "arn:aws:iam::1:role/x");
     let policy: Value = serde_json::from_str(&form["Policy"]).unwrap();
-    let objects = &policy["Statement"][0];
-    assert_eq!(objects["Resource"][0], "arn:aws:s3:::bucket/some/prefix/*");
-    assert!(!objects["Action"].to_string().contains("Put"), "{objects}");
+    let objects = &policy["Statement"][1];
+    assert_eq!(
+        objects["Resource"][0],
+        "arn:aws:s3:::bucket/some/prefix/tasks/*"
+    );
+    assert!(!policy.to_string().contains("s3:Put"), "{policy}");
 }
 
 #[tokio::test]

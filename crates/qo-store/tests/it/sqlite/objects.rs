@@ -70,7 +70,7 @@ async fn each_put_mode_checks_its_own_condition() {
 
 fn sqlite_error(error: &Error) -> Option<&SqliteError> {
     match error {
-        Error::Generic { source, .. } => source.downcast_ref(),
+        Error::Generic { source, .. } | Error::NotSupported { source } => source.downcast_ref(),
         _ => None,
     }
 }
