@@ -160,6 +160,8 @@ fn versions_are_shown_if_the_store_is_versioned() {
             .error()["kind"],
         "unsupported"
     );
+    // Versioning is not switched on in a bucket in use.
+    let workspace = Workspace::new();
     workspace.qo(&["init", "--probe-budget", "1s"]).assert(0);
     let id = workspace.submit("t");
     workspace.qo(&["cancel", &id]).assert(0);
