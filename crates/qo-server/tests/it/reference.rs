@@ -104,6 +104,9 @@ async fn the_document_describes_every_field_of_a_task() {
     }
 }
 
+/// An error of Python's own parser.
+const PARSER_FAULT: &str = "AST constructor recursion depth mismatch";
+
 /// Schemathesis generates valid and invalid requests from the document, and checks the responses against it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn schemathesis_finds_nothing() {
@@ -152,9 +155,13 @@ negative_data_rejection.enabled = false
                 "--workers",
                 "2",
             ])
-            .current_dir(folder.path())
-            .output()
-            .unwrap()
+            .current_dir(folder.path());
+        let mut output = command.output().unwrap();
+        // Python 3.11 sometimes fails to parse source code deep in a recursion. That says nothing about the API.
+        if String::from_utf8_lossy(&output.stdout).contains(PARSER_FAULT) {
+            output = command.output().unwrap();
+        }
+        output
     })
     .await
     .unwrap();
