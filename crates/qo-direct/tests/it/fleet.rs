@@ -1,6 +1,6 @@
 //! Many workers on one bucket: work for the whole bucket is done once, and hints stop nobody.
 
-#![allow(clippy::disallowed_methods, reason = "a test spawns its workers")]
+#![expect(clippy::disallowed_methods, reason = "a test spawns its workers")]
 
 use std::sync::Arc;
 use std::time::Duration;
