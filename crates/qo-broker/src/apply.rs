@@ -115,6 +115,9 @@ impl Applier {
         changes: &mut GroupChanges,
     ) -> Result<Vec<Arc<Task>>, EngineError> {
         let max = order.request.max.min(CLAIM_MAX_TASKS);
+        if order.only_looks {
+            return Ok(self.due(order, now, max));
+        }
         let due = self
             .state
             .count_due(&order.request.queues, &order.request.types, now, max);
@@ -136,6 +139,13 @@ impl Applier {
             CommandOutcome::Rejected(rejection) => Err(rejection.into()),
             _ => Ok(Vec::new()),
         }
+    }
+
+    /// The due tasks that a claim would take.
+    fn due(&self, order: &ClaimOrder, now: Timestamp, max: usize) -> Vec<Arc<Task>> {
+        let (queues, types) = (&order.request.queues, &order.request.types);
+        let due = self.state.due(queues, types, now, max).into_iter();
+        due.filter_map(|id| self.state.shared(id)).collect()
     }
 
     /// The response to a claim that found nothing until its wait was over.
@@ -180,6 +190,7 @@ impl Applier {
         now: Timestamp,
         changes: &mut GroupChanges,
     ) -> Result<Arc<Task>, EngineError> {
+        self.check_readable(id)?;
         let action = action.clone();
         match self.command(Request::Task { id, action }, now, changes) {
             CommandOutcome::Applied { id } => {
@@ -198,6 +209,11 @@ impl Applier {
         now: Timestamp,
         changes: &mut GroupChanges,
     ) -> Result<Accepted, EngineError> {
+        self.check_readable(submit.id)?;
+        let key = submit.request.scoped_key();
+        if let Some(holder) = key.and_then(|key| self.state.unreadable_holder(&key)) {
+            self.check_readable(holder)?;
+        }
         let bytes = submit.bytes();
         if self.state.task(submit.id).is_none() {
             journal.admit(changes.input_bytes, bytes)?;
@@ -223,11 +239,13 @@ impl Applier {
         now: Timestamp,
         changes: &mut GroupChanges,
     ) -> Result<Arc<Task>, EngineError> {
+        self.check_readable(id)?;
         let task = self.task(id);
         match self.command(Request::Purge(id), now, changes) {
             CommandOutcome::Purged { .. } => {
                 let task = task?;
                 changes.record_removed(&task);
+                changes.record_removal(id);
                 changes.removed.push(Task::clone(&task));
                 Ok(task)
             }
@@ -283,11 +301,24 @@ impl Applier {
         let operation = operation_of(&request);
         let (outcome, changed) = self.state.apply(StateCommand { op, request }, now);
         changes.record_changed(operation, &changed.tasks, &self.state);
+        changes.record_command(operation, &changed, &self.state);
         changes.add(changed);
         outcome
     }
 
+    /// Refuses to touch a task whose stored record this version cannot read.
+    fn check_readable(&self, id: TaskId) -> Result<(), EngineError> {
+        match self.state.unreadable(id) {
+            None => Ok(()),
+            Some(reason) => Err(EngineError::Unreadable {
+                id,
+                detail: reason.to_owned(),
+            }),
+        }
+    }
+
     fn task(&self, id: TaskId) -> Result<Arc<Task>, EngineError> {
+        self.check_readable(id)?;
         let task = self.state.shared(id);
         task.ok_or_else(|| Rejection::NotFound { id }.into())
     }

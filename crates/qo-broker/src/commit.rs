@@ -382,6 +382,7 @@ impl<J: Journal> CommitLoop<J> {
         now: Timestamp,
     ) -> (Vec<QueuedMessage>, GroupChanges, bool) {
         let mut changes = GroupChanges::for_watchers(&self.watchers);
+        changes.commands = self.journal.names_commands().then(Vec::new);
         let mut members = Vec::with_capacity(queued.len());
         let mut confirm = self.is_poll_due();
         let at = self.applier.runtime.monotonic();

@@ -13,7 +13,8 @@ use qo_core::{
     Action, Json, Payload, QueueName, Rejection, Status, Task, TaskId, Timestamp, WorkerId,
 };
 use qo_engine::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, DueTask, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
+    WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation, payload, worker_records};
@@ -96,6 +97,40 @@ impl BrokerEngine {
     }
 }
 
+impl BrokerEngine {
+    /// Claims due tasks, or only looks at them.
+    async fn call_claim(
+        &self,
+        request: &ClaimRequest,
+        only_looks: bool,
+    ) -> Result<Vec<Arc<Task>>, EngineError> {
+        let lease_ms = request.lease_ms.unwrap_or(self.config().lease_ms);
+        if !(1..=LEASE_MAX_MS).contains(&lease_ms) {
+            return Err(Rejection::OutOfBounds {
+                field: "lease_ms",
+                allowed: "1 ms to 30 days",
+            }
+            .into());
+        }
+        if !request.shards.is_empty() {
+            return Err(EngineError::BadRequest(
+                "only direct mode supports claims by shard; remove the shards".to_owned(),
+            ));
+        }
+        if request.max == 0 {
+            return Ok(Vec::new());
+        }
+        let order = ClaimOrder {
+            request: request.clone(),
+            lease_ms,
+            only_looks,
+            until: self.runtime().monotonic() + Duration::from_millis(request.wait_ms),
+            arrival: None,
+        };
+        self.call(Message::Claim, order).await
+    }
+}
+
 #[async_trait]
 impl Engine for BrokerEngine {
     fn now(&self) -> Timestamp {
@@ -170,30 +205,13 @@ impl Engine for BrokerEngine {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
-        let lease_ms = request.lease_ms.unwrap_or(self.config().lease_ms);
-        if !(1..=LEASE_MAX_MS).contains(&lease_ms) {
-            return Err(Rejection::OutOfBounds {
-                field: "lease_ms",
-                allowed: "1 ms to 30 days",
-            }
-            .into());
-        }
-        if !request.shards.is_empty() {
-            return Err(EngineError::BadRequest(
-                "only direct mode supports claims by shard; remove the shards".to_owned(),
-            ));
-        }
-        if request.max == 0 {
-            return Ok(Vec::new());
-        }
-        let order = ClaimOrder {
-            request: request.clone(),
-            lease_ms,
-            until: self.runtime().monotonic() + Duration::from_millis(request.wait_ms),
-            arrival: None,
-        };
-        let tasks = self.call(Message::Claim, order).await?;
+        let tasks = self.call_claim(request, false).await?;
         Ok(tasks.into_iter().map(Arc::unwrap_or_clone).collect())
+    }
+
+    async fn due(&self, request: &ClaimRequest) -> Result<Option<Vec<DueTask>>, EngineError> {
+        let tasks = self.call_claim(request, true).await?;
+        Ok(Some(tasks.iter().map(|task| DueTask::of(task)).collect()))
     }
 
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {

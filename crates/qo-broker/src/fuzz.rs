@@ -2,4 +2,4 @@
 
 pub use crate::election::fuzz::broker_record;
 pub use crate::json::fuzz::json_document;
-pub use crate::slate::fuzz::{slate_key, slate_row};
+pub use crate::rows::fuzz::{slate_key, slate_row};

@@ -10,6 +10,7 @@ use qo_engine::EngineError;
 use qo_engine::watch::TaskChange;
 use qo_store::runtime::BoxFuture;
 
+use super::command::Command;
 use super::message::Message;
 
 /// The changes of one group.
@@ -29,6 +30,8 @@ pub(super) struct GroupChanges {
     pub(super) reads_state: bool,
     /// The size of the records and inputs that the group submits.
     pub(super) input_bytes: u64,
+    /// The commands that changed something, if the journal names them.
+    pub(super) commands: Option<Vec<Command>>,
     /// The changes to notify watchers of, if there are watchers.
     pub(super) watched: Option<Vec<TaskChange>>,
 }
@@ -50,8 +53,8 @@ pub(super) enum CommitOutcome {
     Durable,
     /// The write is in flight and stays in order. If it fails, the journal cannot be used any more.
     #[cfg_attr(
-        not(feature = "slate"),
-        expect(dead_code, reason = "only the journal on SlateDB returns it")
+        not(feature = "rows"),
+        expect(dead_code, reason = "only the journal of rows returns it")
     )]
     InFlight(BoxFuture<Result<(), EngineError>>),
     /// Another process wrote first. Nothing was written: load, apply the group again and retry.
@@ -94,6 +97,11 @@ pub(super) trait Journal: Send + 'static {
     /// How many groups may be in flight at once.
     fn in_flight_max(&self) -> usize {
         1
+    }
+
+    /// Whether the changes of a group must name its commands.
+    fn names_commands(&self) -> bool {
+        false
     }
 
     /// How long to leave the store to other processes before the next write. `at` is the runtime's monotonic time.

@@ -6,10 +6,17 @@
 //! - [`json`]: one readable JSON object, changed by compare-and-swap. Any number of processes may share it.
 //! - `slate`, behind the feature of that name: SlateDB on the same object store. One process at a time, and few store requests per task.
 //!
+//! - `rows`, behind the feature of that name: any ordered database of rows. SlateDB is one, the replicated one of cluster mode another.
+//!
 //! The loop does not handle objects, and the journals do not handle callers. `docs/internals/broker-mode.md` describes both
 //! protocols. The tables of what a crash after each step leaves are in the modules of the journals and of [`election`].
 
 mod apply;
+#[cfg_attr(
+    not(feature = "rows"),
+    expect(unreachable_pub, reason = "`rows` exports the types of this module")
+)]
+mod command;
 mod commit;
 mod config;
 pub mod election;
@@ -24,6 +31,8 @@ mod notify;
 mod payload_guard;
 mod payload_removal;
 mod payloads;
+#[cfg(feature = "rows")]
+pub mod rows;
 #[cfg(feature = "slate")]
 mod slate;
 mod worker_cleanup;

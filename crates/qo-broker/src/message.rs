@@ -128,7 +128,9 @@ impl Message {
     /// Sends the response. Returns the claimed tasks that were not received.
     pub(super) fn deliver(self) -> Vec<Arc<Task>> {
         if let Self::Claim(call) = self {
-            return call.deliver().unwrap_or_default();
+            let only_looks = call.request.only_looks;
+            let tasks = call.deliver().unwrap_or_default();
+            return if only_looks { Vec::new() } else { tasks };
         }
         with_call!(self, call => {
             call.deliver();
@@ -168,7 +170,7 @@ impl Message {
     }
 
     /// The task that this is about, if it is about one.
-    #[cfg(feature = "slate")]
+    #[cfg(feature = "rows")]
     pub(super) fn task_id(&self) -> Option<TaskId> {
         match self {
             Self::Submit(call) => call.request.first().map(|submit| submit.id),
@@ -237,6 +239,8 @@ impl Submit {
 pub(super) struct ClaimOrder {
     pub(super) request: ClaimRequest,
     pub(super) lease_ms: u64,
+    /// Whether to return the due tasks without claiming them.
+    pub(super) only_looks: bool,
     /// Until when to wait for the first task, in the runtime's monotonic time.
     pub(super) until: Duration,
     /// The number that the loop gave it when it arrived. Claims are served in this order.

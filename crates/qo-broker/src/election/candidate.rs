@@ -19,6 +19,10 @@ use crate::BrokerEngine;
 /// Pause after a failure, so that another process can take over.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
+/// How long a process that no longer leads, or whose engine failed, waits for its engine before it stands by. An engine that waits for a
+/// response that never comes takes half a minute to close, and meanwhile nobody would take over.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+
 /// Opens the engine. Only the leader calls it.
 pub type OpenEngine = Box<dyn Fn() -> BoxFuture<Result<BrokerEngine, EngineError>> + Send + Sync>;
 
@@ -70,7 +74,8 @@ impl Candidate {
                 }
             };
             // The second future updates the address that clients are redirected to.
-            let _ = tokio::join!(self.gate.leave(), self.elector.current());
+            let leave = self.gate.leave_within(self.runtime.as_ref(), CLOSE_MAX);
+            let _ = tokio::join!(leave, self.elector.current());
             if !is_healthy {
                 self.runtime.sleep(RETRY_PAUSE).await;
             }

@@ -11,7 +11,8 @@
 //! | 5. the leadership is released: standbys need not wait | `NotLeader` | none |
 //!
 //! The leadership is released last, so that the next leader does not open the journal while this process still writes to it. If
-//! the leadership was lost, the next leader may do so; the journal then fences out the older writer.
+//! the leadership was lost, or if closing takes long because a request gets no response, the next leader may do so; the journal then
+//! fences out the older writer.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,7 +22,8 @@ use async_trait::async_trait;
 use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, DueTask, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
+    WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
@@ -135,18 +137,46 @@ impl LeaderGate {
         self.vacate(false).await;
     }
 
+    /// Ends the leadership as [`Self::leave`] does, but waits for the engine only for this time. It goes on closing in the background, while
+    /// this process stands by or another one leads.
+    pub(super) async fn leave_within(&self, runtime: &dyn Runtime, limit: Duration) {
+        let left = self.take(false);
+        if let Some(engine) = left.engine {
+            let (closed, mut is_closed) = watch::channel(());
+            runtime.spawn(Box::pin(async move {
+                engine.close().await;
+                drop(closed);
+            }));
+            tokio::select! {
+                biased;
+                // The sender is dropped when the engine is closed.
+                _ = is_closed.changed() => {}
+                () = runtime.sleep(limit) => {}
+            }
+        }
+        if let Some(leadership) = left.leadership {
+            leadership.release().await;
+        }
+    }
+
     async fn vacate(&self, for_good: bool) {
-        let mut left = GateState::default();
-        self.state.send_modify(|state| {
-            left = std::mem::take(state);
-            state.closed = left.closed || for_good;
-        });
+        let left = self.take(for_good);
         if let Some(engine) = left.engine {
             engine.close().await;
         }
         if let Some(leadership) = left.leadership {
             leadership.release().await;
         }
+    }
+
+    /// Takes the engine and the leadership out of the gate.
+    fn take(&self, for_good: bool) -> GateState {
+        let mut left = GateState::default();
+        self.state.send_modify(|state| {
+            left = std::mem::take(state);
+            state.closed = left.closed || for_good;
+        });
+        left
     }
 
     /// Waits until the gate is closed for good or dropped. The future does not keep the gate alive.
@@ -228,6 +258,10 @@ impl Engine for LeaderGate {
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
         self.engine().await?.claim(request).await
+    }
+
+    async fn due(&self, request: &ClaimRequest) -> Result<Option<Vec<DueTask>>, EngineError> {
+        self.engine().await?.due(request).await
     }
 
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {

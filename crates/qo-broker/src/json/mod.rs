@@ -26,7 +26,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use object_store::ObjectStore;
-use qo_core::task::{decode, encode};
+use qo_core::task::{Outline, decode, encode};
 use qo_core::{OpId, QueueState, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_store::client::{ClientConfig, Object, Tag};
@@ -126,7 +126,11 @@ impl JsonJournal {
                     state.load(task);
                 }
                 Err(error) => {
+                    // The id and the key stay taken, so that no submit replaces this line.
                     tracing::warn!(task = %id, %error, "cannot read a task; leaving it unchanged");
+                    let outline = Outline::of(line.as_bytes());
+                    let key = outline.and_then(|outline| outline.key);
+                    state.reserve(Outline { id, key }, error.to_string());
                 }
             }
             self.set_line(id, Some(Bytes::copy_from_slice(line.as_bytes())));

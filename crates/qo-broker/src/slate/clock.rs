@@ -21,7 +21,7 @@ use slatedb::{Db, WriteBatch};
 use slatedb_common::clock::{SystemClock, SystemClockTicker};
 
 use super::error::from_slate;
-use super::keys;
+use crate::rows::keys;
 
 /// Lets the batch record its time for the next leader.
 pub(super) fn stamp(batch: &mut WriteBatch) {

@@ -3,7 +3,7 @@
 //! SlateDB fences out an old writer: its next write fails. That does not protect reads, which write nothing. So every engine that
 //! opens the database first replaces one small object, the fence, by compare-and-swap. Before an engine sends a response that none of
 //! its own writes has confirmed, it checks that the fence has not changed (a conditional GET with the response 304; see
-//! [`proof`](super::proof)).
+//! [`crate::rows`]).
 //!
 //! | step of a takeover | the old engine | the new engine |
 //! | --- | --- | --- |
@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -24,6 +25,8 @@ use qo_store::{StoreClient, StoreError};
 use serde::{Deserialize, Serialize};
 
 use qo_engine::EngineError;
+
+use crate::rows::WriterCheck;
 
 /// The key of the fence.
 const KEY: &str = "meta/writer.json";
@@ -108,10 +111,13 @@ impl WriterFence {
             key: KEY.to_owned(),
         }))
     }
+}
 
+#[async_trait]
+impl WriterCheck for WriterFence {
     /// Checks that no other process had taken over when this call began. A request without a response is repeated beside the first:
     /// responses to callers wait for this check, and one slow response of the store must not delay them all.
-    pub(super) async fn check(&self) -> Result<(), EngineError> {
+    async fn check(&self) -> Result<(), EngineError> {
         let mut checks = FuturesUnordered::new();
         let mut pause = OVERLAP;
         loop {

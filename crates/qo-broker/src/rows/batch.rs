@@ -1,6 +1,6 @@
-//! The write batch of a group.
+//! The rows of a group.
 //!
-//! A group is one batch, which SlateDB writes atomically: after a crash, either the whole group is stored or nothing of it.
+//! A group is one batch, which the database writes atomically: after a crash, either the whole group is stored or nothing of it.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,10 @@ use bytes::Bytes;
 use qo_core::task::encode_compact;
 use qo_core::{Json, QueueState, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
-use slatedb::WriteBatch;
-use slatedb::config::{PutOptions, Ttl};
 
 use super::counts::{Counts, dropped_at};
 use super::keys::{self, CountKey, ENDED, INPUT, LIVE};
+use super::port::{Row, RowWrite};
 use crate::journal::GroupChanges;
 use crate::payloads::has_stored_payloads;
 
@@ -39,11 +38,11 @@ impl BatchBuilder {
         changes: &GroupChanges,
         retention_ms: u64,
         now: Timestamp,
-    ) -> Result<WriteBatch, EngineError> {
-        let mut batch = WriteBatch::new();
+    ) -> Result<Vec<RowWrite>, EngineError> {
+        let mut batch = Vec::new();
         // Removed tasks come first: their ids may have been submitted again within the same group.
         for task in &changes.removed {
-            batch.delete(keys::of_task(ENDED, task.id));
+            batch.push(RowWrite::Delete(keys::of_task(ENDED, task.id)));
             let before = self.looked_up.remove(&task.id);
             if before.is_none() {
                 delete_live(&mut batch, task);
@@ -67,37 +66,41 @@ impl BatchBuilder {
         }
         for queue in &changes.queues {
             if state.is_paused(queue) {
-                batch.put_bytes(keys::of_queue(queue), Bytes::new());
+                batch.push(RowWrite::put(keys::of_queue(queue), Bytes::new()));
             } else {
-                batch.delete(keys::of_queue(queue));
+                batch.push(RowWrite::Delete(keys::of_queue(queue)));
             }
         }
         for (key, count) in self.counts.take_changed() {
-            let options = expires(dropped_at(&key, retention_ms));
             let value = Bytes::copy_from_slice(&count.to_be_bytes());
-            batch.put_bytes_with_options(keys::of_count(&key), value, &options);
+            let until = dropped_at(&key, retention_ms);
+            batch.push(put_until(keys::of_count(&key), value, Some(until)));
         }
         if state.last_sequence() > self.reserved_sequence {
             self.reserved_sequence = state.last_sequence().saturating_add(SEQUENCES_RESERVED);
-            batch.put(keys::SEQUENCE, self.reserved_sequence.to_be_bytes());
+            let reserved = Bytes::copy_from_slice(&self.reserved_sequence.to_be_bytes());
+            batch.push(RowWrite::put(keys::SEQUENCE, reserved));
         }
         Ok(batch)
     }
 
     fn put_live(
         &mut self,
-        batch: &mut WriteBatch,
+        batch: &mut Vec<RowWrite>,
         task: &Task,
         is_new: bool,
         now: Timestamp,
     ) -> Result<(), EngineError> {
         let record = encode(task, separate_input(task).is_none())?;
-        batch.put_bytes(keys::of_sequence(LIVE, task.sequence), record);
+        batch.push(RowWrite::put(
+            keys::of_sequence(LIVE, task.sequence),
+            record,
+        ));
         let before = self.looked_up.remove(&task.id);
         if is_new || before.is_some() {
             if let Some(input) = separate_input(task) {
                 let text = Bytes::copy_from_slice(input.as_str().as_bytes());
-                batch.put_bytes(keys::of_sequence(INPUT, task.sequence), text);
+                batch.push(RowWrite::put(keys::of_sequence(INPUT, task.sequence), text));
             }
             // A replayed task whose key is no longer valid must not take it from a newer holder.
             if is_new || task.key_holds(now) {
@@ -105,7 +108,7 @@ impl BatchBuilder {
             }
         }
         if before.is_some() {
-            batch.delete(keys::of_task(ENDED, task.id));
+            batch.push(RowWrite::Delete(keys::of_task(ENDED, task.id)));
             self.counts.move_task(before, None);
         }
         Ok(())
@@ -113,7 +116,7 @@ impl BatchBuilder {
 
     fn put_ended(
         &mut self,
-        batch: &mut WriteBatch,
+        batch: &mut Vec<RowWrite>,
         state: &QueueState,
         task: &Task,
         retention_ms: u64,
@@ -124,7 +127,11 @@ impl BatchBuilder {
         let until = task.idempotency_until.filter(|_| task.key_holds(now));
         let kept_until = now.plus_millis(retention_ms).max(until.unwrap_or(now));
         let record = encode(task, true)?;
-        batch.put_bytes_with_options(keys::of_task(ENDED, id), record, &expires(kept_until));
+        batch.push(put_until(
+            keys::of_task(ENDED, id),
+            record,
+            Some(kept_until),
+        ));
         let before = self.looked_up.remove(&id);
         if before.is_none() {
             delete_live(batch, task);
@@ -139,7 +146,7 @@ impl BatchBuilder {
         }
         if has_stored_payloads(task) {
             let sequence = Bytes::copy_from_slice(&task.sequence.to_be_bytes());
-            batch.put_bytes(keys::of_payloads(kept_until, id), sequence);
+            batch.push(RowWrite::put(keys::of_payloads(kept_until, id), sequence));
         }
         self.counts.move_task(before, Some(CountKey::of(task)));
         Ok(())
@@ -147,10 +154,10 @@ impl BatchBuilder {
 }
 
 /// Deletes the rows of a live task. They may not exist, if the task was submitted and finished within one group.
-fn delete_live(batch: &mut WriteBatch, task: &Task) {
-    batch.delete(keys::of_sequence(LIVE, task.sequence));
+fn delete_live(batch: &mut Vec<RowWrite>, task: &Task) {
+    batch.push(RowWrite::Delete(keys::of_sequence(LIVE, task.sequence)));
     if separate_input(task).is_some() {
-        batch.delete(keys::of_sequence(INPUT, task.sequence));
+        batch.push(RowWrite::Delete(keys::of_sequence(INPUT, task.sequence)));
     }
 }
 
@@ -171,20 +178,19 @@ fn encode(task: &Task, with_input: bool) -> Result<Bytes, EngineError> {
 }
 
 /// Stores which task holds an idempotency key.
-fn put_key(batch: &mut WriteBatch, task: &Task, kept_until: Option<Timestamp>) {
+fn put_key(batch: &mut Vec<RowWrite>, task: &Task, kept_until: Option<Timestamp>) {
     let Some(key) = task.scoped_key() else {
         return;
     };
-    let options = match task.idempotency_until.or(kept_until) {
-        Some(until) => expires(until),
-        None => PutOptions { ttl: Ttl::NoExpiry },
-    };
     let value = Bytes::copy_from_slice(task.id.as_uuid().as_bytes());
-    batch.put_bytes_with_options(keys::of_key(&key), value, &options);
+    let until = task.idempotency_until.or(kept_until);
+    batch.push(put_until(keys::of_key(&key), value, until));
 }
 
-fn expires(at: Timestamp) -> PutOptions {
-    PutOptions {
-        ttl: Ttl::ExpireAtMillis(at.as_millis()),
-    }
+fn put_until(key: Bytes, value: Bytes, expires_at: Option<Timestamp>) -> RowWrite {
+    RowWrite::Put(Row {
+        key,
+        value,
+        expires_at,
+    })
 }

@@ -1,7 +1,7 @@
 //! Proofs that this engine is still the writer of the database.
 //!
 //! A response that none of its own writes confirms needs a proof: a request that began after the state was read, and that a replaced
-//! writer could not have completed. There are two kinds: a write of the engine that became durable, and a check of the fence. The one
+//! writer could not have completed. There are two kinds: a write of the engine that became durable, and a check of the database. The one
 //! that completes first counts.
 //!
 //! A write that began before the read proves nothing. It may have become durable before another process took over, even if its
@@ -15,13 +15,14 @@
 //! Reads share a check: those that come while a check is in flight wait for the next one. So there is at most one check at a time,
 //! however many reads there are.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use qo_engine::EngineError;
 use tokio::sync::{Mutex, watch};
 
-use super::fence::WriterFence;
+use super::port::WriterCheck;
 
 /// A position in the order in which the engine reads its state and begins requests, and the monotonic time of that moment.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,9 +32,8 @@ pub(super) struct Moment {
 }
 
 /// The latest proof that this engine is the writer.
-#[derive(Debug)]
 pub(super) struct WriterProof {
-    fence: WriterFence,
+    check: Arc<dyn WriterCheck>,
     numbers: AtomicU64,
     /// When the request of the latest proof began.
     proven: watch::Sender<Moment>,
@@ -41,11 +41,14 @@ pub(super) struct WriterProof {
 }
 
 impl WriterProof {
-    /// No proof so far, except that the fence was taken at `now`.
-    pub(super) fn new(fence: WriterFence, now: Duration) -> Self {
-        let first = Moment { number: 0, at: now };
+    /// No proof so far, except that the engine took over at `proven_at`.
+    pub(super) fn new(check: Arc<dyn WriterCheck>, proven_at: Duration) -> Self {
+        let first = Moment {
+            number: 0,
+            at: proven_at,
+        };
         Self {
-            fence,
+            check,
             numbers: AtomicU64::new(0),
             proven: watch::Sender::new(first),
             checking: Mutex::new(()),
@@ -74,7 +77,7 @@ impl WriterProof {
         now.saturating_sub(self.proven.borrow().at)
     }
 
-    /// Waits for a proof that began after `read`, and checks the fence unless a write is faster. `now` is the monotonic time.
+    /// Waits for a proof that began after `read`, and checks the database unless a write is faster. `now` is the monotonic time.
     pub(super) async fn after(
         &self,
         read: Moment,
@@ -88,7 +91,7 @@ impl WriterProof {
                 return Ok(());
             }
             let began = self.moment(now());
-            self.fence.check().await?;
+            self.check.check().await?;
             self.succeeded(began);
             Ok(())
         };

@@ -1,6 +1,6 @@
 //! Deletes the payloads of tasks that the database has dropped.
 //!
-//! SlateDB drops a record some time after its expiry, without a notification. Reads still return it until then, so the expiry decides
+//! A database drops a record some time after its expiry, without a notification. Reads still return it until then, so the expiry decides
 //! whether a record counts as dropped, here as in all other reads ([`super::archive`]). A task with payloads in their own objects
 //! therefore has an entry under its expiry, and this job periodically processes all entries whose time has passed.
 //!
@@ -9,19 +9,17 @@
 //! and such a submit exclude each other is described in [`crate::payload_removal`].
 
 use std::ops::Bound;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::StreamExt;
 use qo_core::{TaskId, Timestamp};
 use qo_engine::EngineError;
-use slatedb::{Db, KeyValue, WriteBatch};
 use tokio::sync::watch;
 
-use super::clock::stamp;
-use super::error::from_slate;
 use super::keys::{self, PAYLOADS};
+use super::port::{Row, RowCursor, RowDatabase, RowWrite, ScanPurpose};
 use crate::payload_removal::{CONCURRENCY, Removal};
 use crate::{BrokerEngine, EngineShared};
 
@@ -44,7 +42,7 @@ impl PayloadCleanup {
 
 /// Cleans up every `interval`, until the [`PayloadCleanup`] is dropped.
 pub(super) async fn run(
-    db: Db,
+    db: Arc<dyn RowDatabase>,
     engine: Weak<EngineShared>,
     interval: Duration,
     mut ended: watch::Receiver<()>,
@@ -64,7 +62,7 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             _ = ended.changed() => return,
-            cleaned = clean_up(&db, &engine) => if let Err(error) = cleaned {
+            cleaned = clean_up(db.as_ref(), &engine) => if let Err(error) = cleaned {
                 tracing::warn!(%error, "could not delete the payloads of dropped tasks; retrying later");
             },
         }
@@ -72,7 +70,7 @@ pub(super) async fn run(
 }
 
 /// Processes all entries that are due.
-async fn clean_up(db: &Db, engine: &BrokerEngine) -> Result<(), EngineError> {
+async fn clean_up(db: &dyn RowDatabase, engine: &BrokerEngine) -> Result<(), EngineError> {
     let due_at = engine.client().now();
     loop {
         let entries = due_entries(db, due_at).await?;
@@ -89,23 +87,22 @@ async fn clean_up(db: &Db, engine: &BrokerEngine) -> Result<(), EngineError> {
             .collect()
             .await;
         let later = engine.client().now().plus_millis(LATER_MS);
-        let mut batch = WriteBatch::new();
+        let mut writes = Vec::new();
         let mut failure = None;
         for (entry, removal) in entries.into_iter().zip(removals) {
             match removal {
                 Ok(removal) => {
-                    batch.delete(&entry.key);
                     if removal == Removal::InUse
                         && let Some((_, id)) = keys::payloads_of(&entry.key)
                     {
-                        batch.put_bytes(keys::of_payloads(later, id), entry.value);
+                        writes.push(RowWrite::put(keys::of_payloads(later, id), entry.value));
                     }
+                    writes.push(RowWrite::Delete(entry.key));
                 }
                 Err(error) => failure = Some(error),
             }
         }
-        stamp(&mut batch);
-        db.write(batch).await.map_err(|error| from_slate(&error))?;
+        db.write(writes).await?;
         if let Some(error) = failure {
             return Err(error);
         }
@@ -121,17 +118,14 @@ async fn remove(engine: &BrokerEngine, id: Option<TaskId>) -> Result<Removal, En
 }
 
 /// The first entries whose time has passed.
-async fn due_entries(db: &Db, due_at: Timestamp) -> Result<Vec<KeyValue>, EngineError> {
+async fn due_entries(db: &dyn RowDatabase, due_at: Timestamp) -> Result<Vec<Row>, EngineError> {
     let mut end = BytesMut::with_capacity(8);
     end.put_i64(due_at.as_millis());
     let range = (Bound::<Bytes>::Unbounded, Bound::Excluded(end.freeze()));
-    let mut rows = db
-        .scan_prefix([PAYLOADS], range)
-        .await
-        .map_err(|error| from_slate(&error))?;
+    let mut rows = RowCursor::scan(db, PAYLOADS, range, ScanPurpose::Few).await?;
     let mut entries = Vec::new();
     while entries.len() < PAGE
-        && let Some(row) = rows.next().await.map_err(|error| from_slate(&error))?
+        && let Some(row) = rows.next().await?
     {
         entries.push(row);
     }

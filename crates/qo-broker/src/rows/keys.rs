@@ -20,8 +20,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use qo_core::task::ScopedKey;
 use qo_core::{QueueName, Status, Task, TaskId, TaskType, Timestamp};
 
-pub(super) const LIVE: u8 = b'l';
-pub(super) const INPUT: u8 = b'i';
+pub(crate) const LIVE: u8 = b'l';
+pub(crate) const INPUT: u8 = b'i';
 pub(super) const ENDED: u8 = b'd';
 pub(super) const KEY: u8 = b'k';
 pub(super) const COUNT: u8 = b'c';
@@ -31,7 +31,8 @@ pub(super) const QUEUE: u8 = b'q';
 /// The highest reserved sequence number.
 pub(super) const SEQUENCE: &[u8] = b"msequence";
 /// An empty row that every batch writes. Its time of creation is the time of the last write.
-pub(super) const CLOCK: &[u8] = b"mclock";
+#[cfg(feature = "slate")]
+pub(crate) const CLOCK: &[u8] = b"mclock";
 /// The format version of the database.
 pub(super) const FORMAT: &[u8] = b"mformat";
 
@@ -49,7 +50,7 @@ pub(super) fn task_of(key: &[u8]) -> Option<TaskId> {
 }
 
 /// The key of a live task's row, by its sequence number.
-pub(super) fn of_sequence(kind: u8, sequence: u64) -> Bytes {
+pub(crate) fn of_sequence(kind: u8, sequence: u64) -> Bytes {
     let mut key = BytesMut::with_capacity(9);
     key.put_u8(kind);
     key.put_u64(sequence);
@@ -57,7 +58,7 @@ pub(super) fn of_sequence(kind: u8, sequence: u64) -> Bytes {
 }
 
 /// The sequence number in a key that [`of_sequence`] made.
-pub(super) fn sequence_of(key: &[u8]) -> Option<u64> {
+pub(crate) fn sequence_of(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.get(1..)?.try_into().ok()?))
 }
 

@@ -3,52 +3,49 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use qo_core::limits::COUNT_MAX;
 use qo_core::{Json, QueueName, QueueState, Task};
 use qo_engine::EngineError;
-use qo_store::StoreError;
 use qo_store::runtime::Runtime;
-use slatedb::{Db, DbIterator, KeyValue, WriteBatch};
 
 use super::batch::BatchBuilder;
-use super::clock;
-use super::error::{DB_PATH, from_slate};
 use super::keys::{self, COUNT, QUEUE};
 use super::live::load_tasks;
+use super::port::{RowCursor, RowDatabase, RowWrite};
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u64 = 2;
 
 /// Loads the state from the database.
 pub(super) async fn load(
-    db: &Db,
+    db: &Arc<dyn RowDatabase>,
     runtime: &Arc<dyn Runtime>,
 ) -> Result<(QueueState, BatchBuilder), EngineError> {
-    let format = number(db, keys::FORMAT).await?;
+    let format = number(db.as_ref(), keys::FORMAT).await?;
     match format {
         None => {
-            let mut batch = WriteBatch::new();
-            batch.put(keys::FORMAT, FORMAT.to_be_bytes());
-            clock::stamp(&mut batch);
-            db.write(batch).await.map_err(|error| from_slate(&error))?;
+            let value = Bytes::copy_from_slice(&FORMAT.to_be_bytes());
+            db.write(vec![RowWrite::put(keys::FORMAT, value)]).await?;
         }
         Some(format) if format > FORMAT => {
-            return Err(corrupt(format!(
+            return Err(db.corrupt(format!(
                 "its format version is {format}, but this version of qo reads only {FORMAT}: use a newer version of qo"
             )));
         }
         Some(FORMAT) => {}
         Some(format) => {
-            return Err(corrupt(format!(
+            return Err(db.corrupt(format!(
                 "its format version is {format}, from before the first release, but this version of qo reads only {FORMAT}: \
-                 let the old version finish its tasks, then delete {DB_PATH}/ and start again"
+                 let the old version finish its tasks, then delete {}/ and start again",
+                db.name()
             )));
         }
     }
     let mut state = QueueState::new();
-    let reserved_sequence = number(db, keys::SEQUENCE).await?.unwrap_or(0);
+    let reserved_sequence = number(db.as_ref(), keys::SEQUENCE).await?.unwrap_or(0);
     if reserved_sequence > COUNT_MAX {
-        return Err(corrupt("a counter is out of range".to_owned()));
+        return Err(db.corrupt("a counter is out of range".to_owned()));
     }
     let mut batch_builder = BatchBuilder {
         reserved_sequence,
@@ -57,8 +54,8 @@ pub(super) async fn load(
     // The few other rows are read concurrently.
     let (tasks, paused, counts) = tokio::join!(
         load_tasks(db, runtime, &mut state),
-        paused_queues(db),
-        load_counts(db, &mut batch_builder),
+        paused_queues(db.as_ref()),
+        load_counts(db.as_ref(), &mut batch_builder),
     );
     tasks?;
     counts?;
@@ -66,10 +63,10 @@ pub(super) async fn load(
     Ok((state, batch_builder))
 }
 
-async fn paused_queues(db: &Db) -> Result<BTreeSet<QueueName>, EngineError> {
+async fn paused_queues(db: &dyn RowDatabase) -> Result<BTreeSet<QueueName>, EngineError> {
     let mut paused = BTreeSet::new();
-    let mut rows = scan(db, QUEUE).await?;
-    while let Some(row) = next(&mut rows).await? {
+    let mut rows = RowCursor::all(db, QUEUE).await?;
+    while let Some(row) = rows.next().await? {
         let name = row
             .key
             .get(1..)
@@ -79,9 +76,9 @@ async fn paused_queues(db: &Db) -> Result<BTreeSet<QueueName>, EngineError> {
     Ok(paused)
 }
 
-async fn load_counts(db: &Db, builder: &mut BatchBuilder) -> Result<(), EngineError> {
-    let mut rows = scan(db, COUNT).await?;
-    while let Some(row) = next(&mut rows).await? {
+async fn load_counts(db: &dyn RowDatabase, builder: &mut BatchBuilder) -> Result<(), EngineError> {
+    let mut rows = RowCursor::all(db, COUNT).await?;
+    while let Some(row) = rows.next().await? {
         if let (Some(key), Some(count)) = (keys::count_of(&row.key), read_number(&row.value)) {
             builder.counts.load(key, count);
         }
@@ -89,38 +86,21 @@ async fn load_counts(db: &Db, builder: &mut BatchBuilder) -> Result<(), EngineEr
     Ok(())
 }
 
-pub(super) async fn next(rows: &mut DbIterator) -> Result<Option<KeyValue>, EngineError> {
-    rows.next().await.map_err(|error| from_slate(&error))
-}
-
 /// Joins a live task with its input, if that has its own row.
-pub(super) fn join_input(task: Task, input: Option<&[u8]>) -> Result<Task, EngineError> {
+pub(super) fn join_input(task: Task, input: Option<&[u8]>) -> Result<Task, String> {
     let Some(input) = input else {
         return Ok(task);
     };
-    let text = String::from_utf8(input.to_vec()).map_err(|error| corrupt(error.to_string()))?;
-    let json = Json::parse(text).map_err(|error| corrupt(error.to_string()))?;
+    let text = String::from_utf8(input.to_vec()).map_err(|error| error.to_string())?;
+    let json = Json::parse(text).map_err(|error| error.to_string())?;
     Ok(task.with_input(json))
 }
 
-async fn scan(db: &Db, kind: u8) -> Result<DbIterator, EngineError> {
-    db.scan_prefix([kind], ..)
-        .await
-        .map_err(|error| from_slate(&error))
-}
-
-async fn number(db: &Db, key: &[u8]) -> Result<Option<u64>, EngineError> {
-    let value = db.get(key).await.map_err(|error| from_slate(&error))?;
-    Ok(value.and_then(|bytes| read_number(&bytes)))
+async fn number(db: &dyn RowDatabase, key: &'static [u8]) -> Result<Option<u64>, EngineError> {
+    let row = db.get(Bytes::from_static(key)).await?;
+    Ok(row.and_then(|row| read_number(&row.value)))
 }
 
 fn read_number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
-}
-
-pub(super) fn corrupt(detail: String) -> EngineError {
-    EngineError::Store(StoreError::Corrupt {
-        key: DB_PATH.to_owned(),
-        detail,
-    })
 }

@@ -1,37 +1,43 @@
 //! Finished tasks in the database.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use qo_core::task::{ScopedKey, decode_compact};
-use qo_core::{Task, TaskId, Timestamp};
+use qo_core::{QueueState, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_store::StoreClient;
-use slatedb::config::{DurabilityLevel, ScanOptions};
-use slatedb::{Db, KeyValue};
 
-use super::error::from_slate;
 use super::keys::{self, ENDED};
+use super::port::{Row, RowCursor, RowDatabase, ScanPurpose};
 use crate::Archive;
 use crate::journal::Lookup;
 use crate::message::{ListOrder, Listed};
 
 /// The most rows that a list reads before it returns.
 const SCANNED_MAX: usize = 10_000;
-/// How much of a table is read at once.
-const READ_AHEAD_BYTES: usize = 1024 * 1024;
 
 /// The finished tasks in the database.
 #[derive(Clone)]
 pub(super) struct FinishedTasks {
-    db: Db,
+    db: Arc<dyn RowDatabase>,
     client: StoreClient,
+    /// The live tasks of later versions, each with the reason why it cannot be read. They may hold idempotency keys.
+    unreadable: Arc<BTreeMap<TaskId, String>>,
 }
 
 impl FinishedTasks {
-    pub(super) fn new(db: Db, client: StoreClient) -> Self {
-        Self { db, client }
+    pub(super) fn new(db: Arc<dyn RowDatabase>, client: StoreClient, state: &QueueState) -> Self {
+        let unreadable = state.unreadable_tasks();
+        let unreadable = unreadable.map(|(id, reason)| (id, reason.to_owned()));
+        Self {
+            db,
+            client,
+            unreadable: Arc::new(unreadable.collect()),
+        }
     }
 
     /// Finds the finished task with this id, and the finished task that holds this key.
@@ -40,6 +46,14 @@ impl FinishedTasks {
             Some(key) => self.holder(key).await?,
             None => None,
         };
+        if let Some(id) = holder
+            && let Some(reason) = self.unreadable.get(&id)
+        {
+            return Err(EngineError::Unreadable {
+                id,
+                detail: reason.clone(),
+            });
+        }
         let mut found = Vec::new();
         for id in lookup
             .id
@@ -52,8 +66,7 @@ impl FinishedTasks {
     }
 
     pub(super) async fn task(&self, id: TaskId) -> Result<Option<Task>, EngineError> {
-        let row = self.db.get_key_value(keys::of_task(ENDED, id)).await;
-        let row = row.map_err(|error| from_slate(&error))?;
+        let row = self.db.get(keys::of_task(ENDED, id)).await?;
         match row.filter(|row| !is_expired(row, self.client.now())) {
             None => Ok(None),
             Some(row) => match decode_compact(&row.value) {
@@ -67,44 +80,35 @@ impl FinishedTasks {
     }
 
     async fn holder(&self, key: &ScopedKey) -> Result<Option<TaskId>, EngineError> {
-        let value = self.db.get(keys::of_key(key)).await;
-        let value = value.map_err(|error| from_slate(&error))?;
-        Ok(value.and_then(|bytes| keys::id_in(&bytes)))
+        let row = self.db.get(keys::of_key(key)).await?;
+        let row = row.filter(|row| !is_expired(row, self.client.now()));
+        Ok(row.and_then(|row| keys::id_in(&row.value)))
     }
 }
 
-/// Whether the retention of a record is over. SlateDB drops the record later, when it rewrites its table; reads still return it
-/// until then.
-pub(super) fn is_expired(row: &KeyValue, now: Timestamp) -> bool {
-    row.expire_ts.is_some_and(|at| at <= now.as_millis())
+/// Whether the retention of a record is over. The database drops the record later, SlateDB when it rewrites its table; reads still
+/// return it until then.
+fn is_expired(row: &Row, now: Timestamp) -> bool {
+    row.expires_at.is_some_and(|at| at <= now)
 }
 
 #[async_trait]
 impl Archive for FinishedTasks {
     async fn list(&self, order: ListOrder) -> Result<Listed, EngineError> {
         // The state was read first, and every task that had left it by then is durable.
-        let options = ScanOptions {
-            durability_filter: DurabilityLevel::Remote,
-            read_ahead_bytes: READ_AHEAD_BYTES,
-            ..ScanOptions::default()
-        };
         let start = match order.after {
             Some(id) => Bound::Excluded(Bytes::copy_from_slice(id.as_uuid().as_bytes())),
             None => Bound::Unbounded,
         };
         let range = (start, Bound::<Bytes>::Unbounded);
-        let mut rows = self
-            .db
-            .scan_prefix_with_options([ENDED], range, &options)
-            .await
-            .map_err(|error| from_slate(&error))?;
+        let mut rows = RowCursor::scan(self.db.as_ref(), ENDED, range, ScanPurpose::List).await?;
         let mut listed = Listed {
             tasks: Vec::new(),
             last: None,
         };
         let mut scanned = 0;
         let now = self.client.now();
-        while let Some(row) = rows.next().await.map_err(|error| from_slate(&error))? {
+        while let Some(row) = rows.next().await? {
             if listed.tasks.len() >= order.limit || scanned >= SCANNED_MAX {
                 return Ok(listed);
             }

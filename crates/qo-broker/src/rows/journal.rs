@@ -1,0 +1,180 @@
+//! The journal that writes each group as rows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use qo_core::task::ScopedKey;
+use qo_core::{QueueState, Task, TaskId, Timestamp};
+use qo_engine::EngineError;
+use qo_engine::api::Stats;
+use qo_store::runtime::{BoxFuture, Runtime};
+
+use super::archive::FinishedTasks;
+use super::batch::BatchBuilder;
+use super::keys::CountKey;
+use super::payload_cleanup::PayloadCleanup;
+use super::port::{RowGroup, RowWriter};
+use super::proof::WriterProof;
+use crate::journal::{CommitOutcome, GroupChanges, Journal, Lookup};
+use crate::message::Message;
+
+/// For how long after the last proof an empty response to a claim needs no new proof that this engine is the writer.
+const EMPTY_TRUST: Duration = Duration::from_secs(1);
+
+pub(super) struct RowJournal {
+    pub(super) writer: Box<dyn RowWriter>,
+    pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) retention_ms: u64,
+    pub(super) finished: FinishedTasks,
+    pub(super) batch_builder: BatchBuilder,
+    pub(super) proof: Arc<WriterProof>,
+    pub(super) _cleanup: PayloadCleanup,
+}
+
+impl RowJournal {
+    /// Confirms without a write of its own that the state which was read is still current.
+    fn confirm(&self, changes: &GroupChanges) -> BoxFuture<Result<(), EngineError>> {
+        let now = self.runtime.monotonic();
+        let is_proven = !changes.reads_state && self.proof.age(now) < EMPTY_TRUST;
+        if is_proven {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        let read = self.proof.moment(now);
+        let (proof, runtime) = (Arc::clone(&self.proof), Arc::clone(&self.runtime));
+        Box::pin(async move { proof.after(read, || runtime.monotonic()).await })
+    }
+}
+
+/// Drops finished tasks from memory: they are in the database now.
+fn forget_finished(state: &mut QueueState) {
+    let finished: Vec<TaskId> = state.ended().map(|(_, id)| id).collect();
+    for id in finished {
+        state.forget(id);
+    }
+}
+
+#[async_trait]
+impl Journal for RowJournal {
+    fn must_load(&self) -> bool {
+        false
+    }
+
+    async fn load(&mut self, _state: &mut QueueState) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    async fn commit(
+        &mut self,
+        state: &mut QueueState,
+        changes: &GroupChanges,
+        now: Timestamp,
+    ) -> CommitOutcome {
+        if changes.is_empty() {
+            forget_finished(state);
+            self.batch_builder.looked_up.clear();
+            return CommitOutcome::InFlight(self.confirm(changes));
+        }
+        self.batch_builder.counts.expire(now, self.retention_ms);
+        let writes = match self
+            .batch_builder
+            .build(state, changes, self.retention_ms, now)
+        {
+            Ok(writes) => writes,
+            Err(error) => return CommitOutcome::InFlight(Box::pin(std::future::ready(Err(error)))),
+        };
+        forget_finished(state);
+        self.batch_builder.looked_up.clear();
+        let began = self.proof.moment(self.runtime.monotonic());
+        let durable = self.writer.write(RowGroup {
+            writes,
+            commands: changes.commands.clone().unwrap_or_default(),
+            now,
+        });
+        let proof = Arc::clone(&self.proof);
+        CommitOutcome::InFlight(Box::pin(async move {
+            durable.await?;
+            proof.succeeded(began);
+            Ok(())
+        }))
+    }
+
+    fn in_flight_max(&self) -> usize {
+        self.writer.in_flight_max().max(1)
+    }
+
+    fn names_commands(&self) -> bool {
+        self.writer.names_commands()
+    }
+
+    fn lookup_needed(
+        &self,
+        state: &QueueState,
+        message: &Message,
+        now: Timestamp,
+    ) -> Option<Lookup> {
+        let unknown = |id: TaskId| state.task(id).is_none().then_some(id);
+        let lookup = match message {
+            Message::Submit(call) => {
+                // Submits that may need a lookup are sent alone.
+                let [submit] = call.request.as_slice() else {
+                    return None;
+                };
+                if submit.id_is_chosen {
+                    unknown(submit.id)?;
+                }
+                // While a key is valid, its holder is the only one. After that a finished task may hold it instead.
+                let is_held = |key: &ScopedKey| {
+                    let holder = state.key_holder(key).and_then(|id| state.task(id));
+                    holder.is_some_and(|holder| holder.key_holds(now))
+                };
+                Lookup {
+                    id: submit.id_is_chosen.then_some(submit.id),
+                    key: submit.request.scoped_key().filter(|key| !is_held(key)),
+                }
+            }
+            Message::Act(_) | Message::Get(_) | Message::Purge(_) => Lookup {
+                id: message.task_id().and_then(unknown),
+                key: None,
+            },
+            _ => return None,
+        };
+        (lookup.id.is_some() || lookup.key.is_some()).then_some(lookup)
+    }
+
+    fn look_up(&self, lookup: Lookup) -> BoxFuture<Result<Vec<Task>, EngineError>> {
+        let finished = self.finished.clone();
+        // The task may have finished in a group that is not written to the database yet.
+        let drained = self.writer.drained();
+        Box::pin(async move {
+            drained.await;
+            finished.look_up(lookup).await
+        })
+    }
+
+    fn task_loaded(&mut self, task: &Task) {
+        self.batch_builder
+            .looked_up
+            .insert(task.id, CountKey::of(task));
+    }
+
+    fn add_stats(&self, stats: &mut Stats, now: Timestamp) {
+        self.batch_builder
+            .counts
+            .add_to(stats, now, self.retention_ms);
+        // A finished task that was looked up is in the state for a moment and was counted there as well.
+        for key in self.batch_builder.looked_up.values() {
+            if let Some(queue) = stats.queues.get_mut(&key.queue) {
+                queue.subtract_one(&key.task_type, key.status);
+            }
+        }
+    }
+
+    fn ended(&self) -> BoxFuture<EngineError> {
+        self.writer.ended()
+    }
+
+    async fn close(&mut self) {
+        self.writer.close().await;
+    }
+}
