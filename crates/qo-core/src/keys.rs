@@ -10,6 +10,8 @@
 //! | `data/{shard}/{id}/input-{sha256}.json` | an input too large for the record |
 //! | `data/{shard}/{id}/output-{attempt}.json` | an output too large for the record |
 //! | `keys/{sha256}.json` | the task of an idempotency key, by the hash of the key and its scope |
+//! | `blobs/records/{first two digits}/{address}.json` | which generation of a blob is stored, and when a task last needed it |
+//! | `blobs/data/{first two digits}/{address}.{generation}` | the bytes of a blob |
 //! | `meta/signal.json` | changes with every submit |
 //! | `meta/queues.json` | the paused queues |
 //! | `meta/claims.json` | changes while tasks are being claimed |
@@ -32,6 +34,8 @@
 //!   overwrite the first one's.
 //! - **output**: the key contains the attempt, so that a worker that lost its lease cannot overwrite the output of a
 //!   newer attempt.
+//! - **blobs**: the bytes have a generation, so that a late deletion of collected bytes cannot remove bytes that were uploaded since.
+//!   Records are apart from the bytes, so that either can be listed alone.
 //!
 //! Times and minutes are fixed-width numbers, so that they sort as text in time order. Every other part is a
 //! validated name or an id. Payloads are never part of a key.
@@ -41,6 +45,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::blob::BlobAddress;
 use crate::id::{Shard, TaskId};
 use crate::names::{QueueName, TaskType, WorkerId};
 use crate::payload::Sha256;
@@ -83,6 +88,15 @@ pub enum Key {
     },
     /// The task of an idempotency key.
     Idempotency(Sha256),
+    /// The record of a blob.
+    BlobRecord(BlobAddress),
+    /// The bytes of a blob.
+    BlobData {
+        /// The blob.
+        address: BlobAddress,
+        /// How often the blob was stored anew, from 1.
+        generation: u64,
+    },
 }
 
 /// An entry of the ready or later index for a pending task.
@@ -170,6 +184,15 @@ pub const BROKER_KEY: &str = "meta/broker.json";
 /// The prefix of all large payloads.
 pub const DATA_PREFIX: &str = "data";
 
+/// The prefix of all blobs.
+pub const BLOBS_PREFIX: &str = "blobs";
+
+/// The prefix of the records of all blobs.
+pub const BLOB_RECORDS_PREFIX: &str = "blobs/records";
+
+/// The prefix of the bytes of all blobs.
+pub const BLOB_DATA_PREFIX: &str = "blobs/data";
+
 /// The prefix of unreadable objects.
 pub const QUARANTINE_PREFIX: &str = "quarantine";
 
@@ -208,6 +231,21 @@ impl fmt::Display for Key {
             Self::Worker(worker) => write!(f, "workers/{worker}.json"),
             Self::Input { id, sha256 } => write!(f, "data/{}/{id}/input-{sha256}.json", id.shard()),
             Self::Idempotency(sha256) => write!(f, "keys/{sha256}.json"),
+            Self::BlobRecord(address) => {
+                write!(
+                    f,
+                    "{BLOB_RECORDS_PREFIX}/{}/{address}.json",
+                    address.group()
+                )
+            }
+            Self::BlobData {
+                address,
+                generation,
+            } => write!(
+                f,
+                "{BLOB_DATA_PREFIX}/{}/{address}.{generation}",
+                address.group()
+            ),
             Self::Output { id, attempt } => {
                 write!(f, "data/{}/{id}/output-{attempt}.json", id.shard())
             }
@@ -264,6 +302,20 @@ fn read(text: &str) -> Option<Key> {
         }
         "keys" => Key::Idempotency(next()?.strip_suffix(".json")?.parse().ok()?),
         "workers" => Key::Worker(next()?.strip_suffix(".json")?.parse().ok()?),
+        "blobs" => {
+            let kind = next()?;
+            next()?;
+            let (address, suffix) = next()?.split_once('.')?;
+            let address = address.parse().ok()?;
+            match (kind, suffix) {
+                ("records", "json") => Key::BlobRecord(address),
+                ("data", generation) => Key::BlobData {
+                    address,
+                    generation: generation.parse().ok()?,
+                },
+                _ => return None,
+            }
+        }
         "data" => {
             next()?;
             let id = next()?.parse().ok()?;
@@ -362,6 +414,17 @@ mod tests {
             (
                 Key::Output { id, attempt: 12 },
                 "data/5/550e8400-e29b-41d4-a716-446655440000/output-12.json",
+            ),
+            (
+                Key::BlobRecord(Sha256::from_bytes([0xcd; 32]).into()),
+                &format!("blobs/records/cd/{}.json", "cd".repeat(32)),
+            ),
+            (
+                Key::BlobData {
+                    address: Sha256::from_bytes([0xcd; 32]).into(),
+                    generation: 2,
+                },
+                &format!("blobs/data/cd/{}.2", "cd".repeat(32)),
             ),
         ];
         for (key, text) in keys {

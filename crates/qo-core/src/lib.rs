@@ -7,8 +7,10 @@
 //! - [`transition`]: every change of a task, and the reasons for rejecting one.
 //! - [`queue_state`]: all live tasks in memory with their indexes, for engines that hold the queue in memory.
 //! - [`keys`]: the keys of a task's objects in a bucket.
-//! - [`names`], [`id`], [`time`], [`trace`], [`json`], [`payload`], [`retry`], [`limits`]: the building blocks.
+//! - [`Route`]: the partition of a task.
+//! - [`blob`], [`names`], [`id`], [`time`], [`trace`], [`json`], [`payload`], [`retry`], [`limits`]: the building blocks.
 
+pub mod blob;
 pub mod extra;
 pub mod id;
 pub mod json;
@@ -19,17 +21,20 @@ pub mod names;
 pub mod payload;
 pub mod queue_state;
 pub mod retry;
+mod route;
 pub mod task;
 pub mod time;
 pub mod trace;
 pub mod transition;
 
+pub use blob::BlobAddress;
 pub use id::{LeaseId, OpId, Shard, TaskId};
 pub use json::Json;
 pub use names::{IdempotencyKey, QueueName, Tag, TaskType, WorkerId};
 pub use payload::{Payload, PayloadRef, Sha256};
 pub use queue_state::QueueState;
 pub use retry::{Jitter, RetryPolicy};
+pub use route::Route;
 pub use task::{Status, Task};
 pub use time::Timestamp;
 pub use trace::TraceParent;

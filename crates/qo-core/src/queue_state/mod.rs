@@ -19,6 +19,7 @@ mod command;
 mod counters;
 mod position;
 mod ready;
+mod reserved;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -29,11 +30,12 @@ pub use counters::{Counters, StatusCounts};
 
 use self::position::IndexPosition;
 use self::ready::ReadyIndex;
+use self::reserved::Reserved;
 use crate::id::{OpId, TaskId};
 use crate::limits::CLAIM_MAX_TASKS;
 use crate::names::{QueueName, TaskType};
 use crate::retry::Jitter;
-use crate::task::{ScopedKey, Status, Task};
+use crate::task::{Outline, ScopedKey, Status, Task};
 use crate::time::Timestamp;
 use crate::transition::{Action, Command, Rejection, Submission, submit};
 
@@ -53,6 +55,7 @@ pub struct QueueState {
     paused: BTreeSet<QueueName>,
     counters: Counters,
     last_sequence: u64,
+    reserved: Reserved,
 }
 
 impl QueueState {
@@ -147,6 +150,17 @@ impl QueueState {
         self.last_sequence
     }
 
+    /// The first `limit` claimable tasks of these queues and types, most urgent first.
+    pub fn due(
+        &self,
+        queues: &[QueueName],
+        types: &[TaskType],
+        now: Timestamp,
+        limit: usize,
+    ) -> Vec<TaskId> {
+        self.ready.due(queues, types, &self.paused, now, limit)
+    }
+
     /// The number of claimable tasks of these queues and types, counted up to `limit`.
     pub fn count_due(
         &self,
@@ -212,7 +226,28 @@ impl QueueState {
 
     /// Removes a task of any status from memory, because the stored task has diverged from it.
     pub fn unload(&mut self, id: TaskId) -> Option<Arc<Task>> {
+        self.reserved.remove(id);
         self.remove(id)
+    }
+
+    /// Reserves the id and the key of a stored task that this version cannot read. The engine must keep others from using them.
+    pub fn reserve(&mut self, outline: Outline, reason: String) {
+        self.reserved.insert(outline, reason);
+    }
+
+    /// Why a stored task cannot be read, if its id is reserved.
+    pub fn unreadable(&self, id: TaskId) -> Option<&str> {
+        self.reserved.reason(id)
+    }
+
+    /// The unreadable task that holds an idempotency key.
+    pub fn unreadable_holder(&self, key: &ScopedKey) -> Option<TaskId> {
+        self.reserved.holder(key)
+    }
+
+    /// The stored tasks that cannot be read, each with the reason.
+    pub fn unreadable_tasks(&self) -> impl Iterator<Item = (TaskId, &str)> {
+        self.reserved.tasks()
     }
 
     /// Removes a finished task from memory and returns it, for engines that keep finished tasks elsewhere.

@@ -3,6 +3,7 @@
 mod codec;
 mod compact;
 mod event;
+mod outline;
 mod policy;
 mod status;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use codec::{DecodeError, READER, decode, encode};
 pub use compact::{decode_compact, encode_compact};
 pub use event::{Event, EventAction, History};
+pub use outline::Outline;
 pub use policy::TaskRetryPolicy;
 pub use status::{Status, UnknownStatus};
 
@@ -306,6 +308,14 @@ impl Task {
     #[must_use]
     pub fn without_input(mut self) -> Self {
         self.input = None;
+        self
+    }
+
+    /// The task without payloads that are stored in its record, for a response that has no room for them.
+    #[must_use]
+    pub fn without_payloads(mut self) -> Self {
+        self.input = None;
+        self.output = None;
         self
     }
 

@@ -19,11 +19,12 @@ use self::read::Reader;
 use self::write::Writer;
 use super::codec::{check, decode as decode_json, encode as encode_json};
 use super::{DecodeError, Progress, Task};
+use crate::id::TaskId;
 use crate::limits::{EVENTS_MAX, RECORD_MAX_BYTES, TAGS_MAX};
 use crate::payload::PayloadRef;
 
 /// The first byte of this form. JSON starts with another byte.
-const FORM: u8 = 1;
+pub(super) const FORM: u8 = 1;
 /// The typical size of a record without payloads.
 const RECORD_BYTES: usize = 320;
 
@@ -94,6 +95,13 @@ pub fn decode_compact(bytes: &[u8]) -> Result<Task, DecodeError> {
     }
     check(&task).map_err(DecodeError::Inconsistent)?;
     Ok(task)
+}
+
+/// The task id of a record in form 1, from the bytes behind the first one. A later version may have more flags.
+pub(super) fn id_behind_flags(bytes: &[u8]) -> Option<TaskId> {
+    let mut reader = Reader::new(bytes);
+    reader.number().ok()?;
+    Some(TaskId::from_bytes(reader.array().ok()?))
 }
 
 /// Whether this form can represent the whole record. A record that another program wrote may be unusual in ways other

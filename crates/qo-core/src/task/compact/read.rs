@@ -249,7 +249,7 @@ impl<'a> Reader<'a> {
         u32::try_from(self.number()?).map_err(|_| broken("a number is too large"))
     }
 
-    fn number(&mut self) -> Result<u64, DecodeError> {
+    pub(super) fn number(&mut self) -> Result<u64, DecodeError> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -275,7 +275,7 @@ impl<'a> Reader<'a> {
         Ok(self.take(1)?[0])
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let bytes = self.take(N)?;
         bytes.try_into().map_err(|_| broken("it is truncated"))
     }
