@@ -11,6 +11,10 @@
 //! written after the swap because any process that finds one for a task that is not pending deletes it. The swap carries an
 //! operation id, with which the store client settles a write of unknown result, so each change is made exactly once or not at
 //! all.
+//!
+//! A refused swap is not proof that another writer was first: a proxy may have sent it twice and returned the response to the second
+//! copy. The task is read before the next try, and if it carries the operation, the change was made. If it cannot be read, the
+//! change is in doubt.
 
 use std::time::Duration;
 
@@ -64,10 +68,13 @@ impl DirectEngine {
         let mut cached = cached;
         let mut refused: Option<Tag> = None;
         let mut refusals = 0;
-        for round in 0..TRIES_MAX {
+        // One round more than tries: the last only finds out whether the last try was applied.
+        for round in 0..=TRIES_MAX {
             let stored = match cached.take() {
                 Some(stored) => stored,
-                None => self.read(id).await?,
+                None if refused.is_none() => self.read(id).await?,
+                // The refusal may be the response to a second copy of a write that was applied. Only this read can tell.
+                None => self.read(id).await.map_err(in_doubt)?,
             };
             // A correct store refuses a swap only if the tag has changed.
             let is_same = refused.is_some_and(|tag| tag.matches(&stored.tag));
@@ -85,6 +92,9 @@ impl DirectEngine {
                     task: stored.task,
                     tag: Some(stored.tag),
                 });
+            }
+            if round == TRIES_MAX {
+                break;
             }
             match self.try_change(stored, op, action.clone()).await {
                 Err(EngineError::Store(StoreError::Conflict { .. })) => {
@@ -184,8 +194,20 @@ pub(super) fn unswappable(id: TaskId) -> EngineError {
     .into()
 }
 
-/// The error of an operation that was made but could not be confirmed because the store failed.
+/// The error of an operation that was made, or may have been, and could not be confirmed because of this error.
+///
+/// A task that does not exist stays "not found", because whoever purged it saw it finished, and a record that cannot be read stays
+/// "unreadable", because no later read will tell more.
 pub(super) fn in_doubt(error: EngineError) -> EngineError {
+    let unavailable = |key, detail, attempts, elapsed| {
+        EngineError::Store(StoreError::Unavailable {
+            key,
+            detail,
+            attempts,
+            elapsed,
+            in_doubt: true,
+        })
+    };
     match error {
         EngineError::Store(StoreError::Unavailable {
             key,
@@ -193,24 +215,15 @@ pub(super) fn in_doubt(error: EngineError) -> EngineError {
             attempts,
             elapsed,
             ..
-        }) => EngineError::Store(StoreError::Unavailable {
-            key,
-            detail,
-            attempts,
-            elapsed,
-            in_doubt: true,
-        }),
+        }) => unavailable(key, detail, attempts, elapsed),
         EngineError::Store(StoreError::Throttled {
             key,
             detail,
             attempts,
-        }) => EngineError::Store(StoreError::Unavailable {
-            key,
-            detail,
-            attempts,
-            elapsed: Duration::ZERO,
-            in_doubt: true,
-        }),
+        }) => unavailable(key, detail, attempts, Duration::ZERO),
+        EngineError::Store(
+            StoreError::Denied { key, detail } | StoreError::Corrupt { key, detail },
+        ) => unavailable(key, detail, 1, Duration::ZERO),
         error => error,
     }
 }

@@ -4,6 +4,7 @@
 //! others have spent a GET and a PUT and try the next candidate. Stale index entries found on the way are deleted.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -92,11 +93,13 @@ impl DirectEngine {
             return Ok(());
         }
         let deadline = self.runtime().monotonic() + Duration::from_millis(request.wait_ms);
+        let waits_ended = || self.shared.waits_ended.load(Ordering::Relaxed);
+        let ended_before = waits_ended();
         loop {
             let epoch = self.shared.signal.epoch();
             let next_check = self.claim_now(request, sink).await?;
             let left = deadline.saturating_sub(self.runtime().monotonic());
-            if sink.count() > 0 {
+            if sink.count() > 0 || waits_ended() != ended_before {
                 return Ok(());
             }
             if left.is_zero() {

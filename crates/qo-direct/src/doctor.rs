@@ -2,11 +2,14 @@
 //!
 //! It changes no task: it replaces a few that nobody processes by their own bytes, to see whether the store lets it. It writes below
 //! `probe/` and deletes what it wrote, and it stores the probe's verdict as every start does. All
-//! checks share one time limit, and a check that fails does not stop the others.
+//! checks share one time limit, and a check that fails does not stop the others. Only on request it writes objects again that the store
+//! refuses to change ([`rescue`]).
 
 mod index;
+mod records;
 mod report;
 mod requests;
+mod rescue;
 mod swaps;
 
 use std::future::Future;
@@ -38,6 +41,10 @@ pub struct DoctorOptions {
     pub overdue_after: Duration,
     /// How many pages of 1,000 entries are counted per index.
     pub index_pages_max: usize,
+    /// How many records of live tasks are read.
+    pub records_max: usize,
+    /// Whether to write objects again that the store refuses to change. Nobody may use the bucket meanwhile.
+    pub rescue: bool,
 }
 
 impl Default for DoctorOptions {
@@ -49,12 +56,14 @@ impl Default for DoctorOptions {
             worker_stale_ms: 60_000,
             overdue_after: Duration::from_mins(3),
             index_pages_max: 10,
+            records_max: 1_000,
+            rescue: false,
         }
     }
 }
 
 /// All checks, in the order in which they run.
-const CHECKS: [&str; 9] = [
+const CHECKS: [&str; 10] = [
     "reachable",
     "permissions",
     "latency",
@@ -62,6 +71,7 @@ const CHECKS: [&str; 9] = [
     "versioning",
     "lifecycle",
     "index",
+    "records",
     "swaps",
     "probe",
 ];
@@ -116,6 +126,7 @@ impl DoctorRun<'_> {
             "versioning" => self.versioning().await,
             "lifecycle" => self.lifecycle().await,
             "index" => self.index().await,
+            "records" => self.records().await,
             "swaps" => self.swaps().await,
             _ => self.probe().await,
         }
@@ -217,21 +228,19 @@ impl DoctorRun<'_> {
             Ok(present) => present,
             Err(error) => {
                 return DoctorCheck::new(NAME, Health::Warning, error.to_string()).hint(
-                    "allow s3:GetLifecycleConfiguration, or make sure that old versions of index objects are deleted",
+                    "allow s3:GetLifecycleConfiguration, or make sure that old versions of short-lived objects are deleted",
                 );
             }
         };
         let expected = lifecycle_rules(self.store);
         if contains_all(&present, &expected) {
-            let summary =
-                "old versions of index, worker and signal objects are deleted after a day";
+            let summary = "old versions of short-lived objects are deleted after a day";
             return DoctorCheck::new(NAME, Health::Ok, summary);
         }
         let keeps_versions = !matches!(admin.versioning().await, Ok(Versioning::Off));
         let hint = "run `qo init`, or set the rules by hand as docs/guides/buckets.md shows";
         if keeps_versions {
-            let summary =
-                "no lifecycle rule deletes old versions of index, worker and signal objects";
+            let summary = "no lifecycle rule deletes old versions of short-lived objects, or not of all of them";
             DoctorCheck::new(NAME, Health::Warning, summary).hint(hint)
         } else {
             let summary = "the lifecycle rules are not set, and not needed while the bucket keeps no versions";

@@ -1,6 +1,7 @@
 //! Implements [`Engine`] for direct mode.
 
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use qo_core::keys::Key;
@@ -46,6 +47,12 @@ impl Engine for DirectEngine {
         each: &mut (dyn FnMut(Task) + Send),
     ) -> Result<(), EngineError> {
         self.claim_waiting(request, &mut ClaimSink::new(each)).await
+    }
+
+    fn end_waits(&self) -> bool {
+        self.shared.waits_ended.fetch_add(1, Ordering::Relaxed);
+        self.shared.signal.wake();
+        true
     }
 
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {

@@ -33,8 +33,18 @@ const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "DELETE", "POST"];
 /// The response headers that it reads: for compare-and-swap, for versions, and for the store's time.
 const CORS_EXPOSED: [&str; 3] = ["ETag", "x-amz-version-id", "Date"];
 const CORS_MAX_AGE_SECONDS: u32 = 3_600;
-/// Prefixes whose objects are overwritten often or deleted soon. Their old versions are useless.
-const SHORT_LIVED: [&str; 6] = ["ready", "later", "leases", "workers", "meta", "probe"];
+/// Prefixes whose objects are overwritten often or deleted soon. Their old versions are useless. The last two are those of broker mode:
+/// SlateDB replaces its files, and the JSON engine writes its one object for every group of changes.
+const SHORT_LIVED: [&str; 8] = [
+    "ready/",
+    "later/",
+    "leases/",
+    "workers/",
+    "meta/",
+    "probe/",
+    "slate/",
+    "queue.json",
+];
 /// How long their old versions and unfinished uploads are kept: one day, the shortest time that S3 allows.
 const KEPT_DAYS: u32 = 1;
 
@@ -374,7 +384,7 @@ async fn lifecycle(
     let ours = lifecycle_rules(store);
     let present = admin.lifecycle().await?;
     if contains_all(&present, &ours) {
-        let detail = "old versions of index, worker and signal objects are deleted after a day";
+        let detail = "old versions of short-lived objects are deleted after a day";
         return Ok(step_result(InitOutcome::Unchanged, detail));
     }
     if options.dry_run {
@@ -398,7 +408,7 @@ async fn lifecycle(
     admin.set_lifecycle(&rules).await?;
     if contains_all(&admin.lifecycle().await?, &rules) {
         let detail = format!(
-            "old versions of index, worker and signal objects are now deleted after a day; {others} other rules were kept"
+            "old versions of short-lived objects are now deleted after a day; {others} other rules were kept"
         );
         return Ok(step_result(InitOutcome::Done, detail));
     }
@@ -411,9 +421,9 @@ async fn lifecycle(
 /// The lifecycle rules that qo sets.
 pub(super) fn lifecycle_rules(store: &Store) -> Vec<LifecycleRule> {
     let suffix = prefix_suffix(store);
-    let rule = |area: &str| LifecycleRule {
-        id: format!("qo-{area}{suffix}"),
-        prefix: format!("{area}/"),
+    let rule = |prefix: &str| LifecycleRule {
+        id: format!("qo-{}{suffix}", prefix.trim_end_matches('/')),
+        prefix: prefix.to_owned(),
         expire_days: None,
         expire_noncurrent_days: Some(KEPT_DAYS),
         expire_delete_markers: true,

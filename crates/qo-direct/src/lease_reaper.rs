@@ -15,8 +15,9 @@
 //! | could not be read | none: a failed read says nothing about the task |
 //!
 //! The live workers share the checks by rank: each shard has a first worker, and a second one that reads a task 15 s later, in case the
-//! first is gone or stuck. All others list every five minutes, and read only tasks whose lease ended in an earlier minute, which a living
-//! worker would have renewed. So a task that runs for long is read about twice a minute by the whole fleet. A process without a worker
+//! first is gone or stuck. A small fleet has one first worker for all shards, because one LIST shows them all; a large one has more, who share
+//! the reads. All others list rarely, a few of them within five minutes, and read only tasks whose lease ended in an earlier minute, which a
+//! living worker would have renewed. So a task that runs for long is read about twice a minute by the whole fleet. A process without a worker
 //! checks as the first one if there are no live workers, and as the others do if there are.
 //!
 //! An entry that is ahead of its task is left alone ([`super::repair`]). Any number of lease reapers may run concurrently: an attempt
@@ -44,8 +45,11 @@ const VALID_UNTIL_MAX: usize = 100_000;
 /// How much later the second worker of a shard, and all others, check a lease.
 const SECOND_DELAY_MS: u64 = 15_000;
 const OTHERS_DELAY_MS: u64 = 60_000;
-/// How often the others list the leases.
+/// One of this many workers checks leases first.
+const WORKERS_PER_FIRST: u64 = 16;
+/// How often the others list the leases, in a small fleet each of them, in a larger one as many as in a fleet of this size.
 const OTHERS_INTERVAL: Duration = Duration::from_mins(5);
+const OTHERS_MAX: u64 = 10;
 /// How many tasks a check reads at once. It must leave connections and time for the renewals of the same process.
 const CHECKS_MAX: usize = 16;
 
@@ -75,8 +79,8 @@ pub struct LeaseReport {
 
 #[derive(Default)]
 pub(super) struct LeaseReaper {
-    /// When the leases of all shards were last checked.
-    checked_all_at: Mutex<Option<Duration>>,
+    /// When this process checks the leases of all shards next.
+    checks_all_at: Mutex<Duration>,
     /// The expiry time of valid leases, by entry. Their tasks are not read again before it.
     valid_until: Mutex<BTreeMap<String, Timestamp>>,
 }
@@ -108,8 +112,11 @@ impl Duty {
             Standing::Outside => return Self::Other,
             Standing::Ranked(rank) => rank,
         };
-        // The shards are spread over the ranks.
-        let first = u64::from(shard.index()) * count / u64::from(Shard::COUNT);
+        // The shards are spread over groups, and the groups over the ranks.
+        let shards = u64::from(Shard::COUNT);
+        let groups = (count / WORKERS_PER_FIRST).clamp(1, shards);
+        let group = u64::from(shard.index()) * groups / shards;
+        let first = group * count / groups;
         if rank == first {
             Self::First
         } else if rank == (first + 1) % count {
@@ -146,10 +153,7 @@ impl DirectEngine {
         self.refresh_peers_if_due().await;
         let standing = self.standing();
         let now = self.runtime().monotonic();
-        let checks_all = {
-            let checked_at = lock(&self.shared.lease_reaper.checked_all_at);
-            checked_at.is_none_or(|at| now >= at + OTHERS_INTERVAL)
-        };
+        let checks_all = now >= *lock(&self.shared.lease_reaper.checks_all_at);
         let duties = Shard::all().map(|shard| Duty::of(standing, shard));
         let duties: Vec<Duty> = duties
             .map(|duty| {
@@ -164,9 +168,22 @@ impl DirectEngine {
             return Ok(None);
         }
         if checks_all {
-            *lock(&self.shared.lease_reaper.checked_all_at) = Some(now);
+            *lock(&self.shared.lease_reaper.checks_all_at) = now + self.others_interval(standing);
         }
         self.check_as(&duties).await.map(Some)
+    }
+
+    /// How long this process leaves the shards of others alone.
+    fn others_interval(&self, standing: Standing) -> Duration {
+        match standing {
+            Standing::Ranked(Rank { count, .. }) if count > OTHERS_MAX => {
+                // Random, so that workers that started together do not check together.
+                let factor = u32::try_from(count / OTHERS_MAX).unwrap_or(u32::MAX);
+                let interval = OTHERS_INTERVAL.saturating_mul(factor);
+                interval.mul_f64(2.0 * self.runtime().random_unit())
+            }
+            _ => OTHERS_INTERVAL,
+        }
     }
 
     /// Checks all leases that may have expired, once, and promotes due tasks to the ready index.

@@ -61,6 +61,7 @@ mod workers;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qo_core::{LeaseId, Task};
@@ -123,6 +124,8 @@ struct EngineShared {
     signal: Signal,
     sweeper: Sweeper,
     watchers: Watchers,
+    /// How often the waits of all claims were ended.
+    waits_ended: AtomicU64,
 }
 
 /// A task and the tag of its object.
@@ -157,6 +160,7 @@ impl DirectEngine {
                 scans: TaskScans::default(),
                 sweeper: Sweeper::default(),
                 watchers: Watchers::default(),
+                waits_ended: AtomicU64::new(0),
                 index_gc,
                 signal,
                 client,

@@ -8,7 +8,7 @@
 //! | part | requests a day | dollars a month |
 //! | --- | --- | --- |
 //! | leases | 3,000 GETs answered with 304, 290 LISTs | 0.08 for each process |
-//! | workers | 330 LISTs | 0.05 for each process |
+//! | workers | 330 LISTs, and 330 more by the first two workers | 0.05 for each process |
 //! | tasks that become due | 1,100 LISTs | 0.17 for a process that only runs maintenance; a worker sends these requests anyway |
 //! | sweep | 290 LISTs, 290 PUTs, 100 LISTs for tidying | 0.10 for the bucket, and 0.003 for each further process |
 //!
@@ -243,6 +243,12 @@ impl Maintenance {
         let mut reported = BTreeSet::new();
         loop {
             self.engine.refresh_peers_if_due().await;
+            if !self.engine.is_among_first() {
+                // The first workers report it.
+                self.pause(self.config.worker_health_threshold * HEALTH_THRESHOLDS)
+                    .await;
+                continue;
+            }
             match self
                 .engine
                 .check_workers(self.config.worker_health_threshold)

@@ -35,7 +35,7 @@ struct Answer {
 impl DirectEngine {
     /// The queues with due tasks.
     pub(super) async fn queues_with_tasks(&self) -> Result<Vec<QueueName>, EngineError> {
-        let answer = self.folders(None).await?;
+        let answer = self.folders(None, 0).await?;
         let mut names = answer.names;
         for topic in self.shared.signal.changed_after(answer.epoch) {
             if let Some((queue, _)) = topic.split_once('/') {
@@ -50,7 +50,7 @@ impl DirectEngine {
         &self,
         queue: &QueueName,
     ) -> Result<Vec<qo_core::TaskType>, EngineError> {
-        let answer = self.folders(Some(queue)).await?;
+        let answer = self.folders(Some(queue), 0).await?;
         let mut names = answer.names;
         for topic in self.shared.signal.changed_after(answer.epoch) {
             if let Some((_, task_type)) = topic
@@ -63,27 +63,35 @@ impl DirectEngine {
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Finds out with one LIST which of several ready lists are empty, instead of listing each.
+    /// Finds out with one LIST which of several ready lists are empty, instead of listing each. If one of them has to be listed, all empty
+    /// ones are found out, so that they become old together.
     pub(super) async fn skip_empty_lists(&self, names: &[ReadyListName]) {
-        let mut unknown: BTreeMap<&QueueName, Vec<&ReadyListName>> = BTreeMap::new();
-        for name in names.iter().filter(|name| self.is_unknown(name)) {
-            unknown.entry(&name.queue).or_default().push(name);
+        let mut by_queue: BTreeMap<&QueueName, Vec<&ReadyListName>> = BTreeMap::new();
+        for name in names {
+            by_queue.entry(&name.queue).or_default().push(name);
         }
-        for (queue, names) in unknown.into_iter().filter(|(_, names)| names.len() > 1) {
-            // If it fails, each list is listed by itself.
-            let Ok(answer) = self.folders(Some(queue)).await else {
+        for (queue, names) in by_queue.into_iter().filter(|(_, names)| names.len() > 1) {
+            let unknown = names.iter().filter(|name| self.is_unknown(name));
+            let changed = unknown.map(|name| self.shared.signal.epoch_of(&name.topic()));
+            let Some(changed) = changed.max() else {
                 continue;
             };
+            // If it fails, each list is listed by itself.
+            let Ok(answer) = self.folders(Some(queue), changed).await else {
+                continue;
+            };
+            let fallback_at = self.fallback_at(answer.at);
             let empty = names
                 .iter()
                 .filter(|name| !answer.names.contains(name.task_type.as_str()));
             for name in empty {
-                self.mark_empty(name, answer.at, answer.epoch);
+                self.mark_empty(name, answer.at, answer.epoch, fallback_at);
             }
         }
     }
 
-    async fn folders(&self, queue: Option<&QueueName>) -> Result<Answer, EngineError> {
+    /// The folders below a prefix. A known answer must be at least as new as the epoch `since`.
+    async fn folders(&self, queue: Option<&QueueName>, since: u64) -> Result<Answer, EngineError> {
         let at = self.runtime().monotonic();
         let (epoch, all_changed) = (self.shared.signal.epoch(), self.shared.signal.all_changed());
         let known = lock(&self.shared.names.answers)
@@ -91,7 +99,7 @@ impl DirectEngine {
             .cloned();
         if let Some(known) = known
             && at < known.at + self.config().fallback_interval
-            && all_changed <= known.epoch
+            && all_changed.max(since) <= known.epoch
         {
             return Ok(known);
         }

@@ -16,6 +16,7 @@ use qo_store::runtime::RuntimeExt;
 use serde::{Deserialize, Serialize};
 
 use super::DirectEngine;
+use super::change::in_doubt;
 use super::signal_record::QUEUES;
 
 /// How often a change of the record is tried.
@@ -118,7 +119,7 @@ impl DirectEngine {
         paused: bool,
     ) -> Result<(), EngineError> {
         let op = self.runtime().new_op_id();
-        for _ in 0..TRIES_MAX {
+        for round in 0..TRIES_MAX {
             let (mut record, tag, is_damaged) = match self.client().get(QUEUES_KEY).await {
                 Ok(object) => {
                     let decoded = decode(&object);
@@ -129,7 +130,9 @@ impl DirectEngine {
                     (decoded.unwrap_or_default(), Some(object.tag), is_damaged)
                 }
                 Err(StoreError::NotFound { .. }) => (QueuesRecord::default(), None, false),
-                Err(error) => return Err(error.into()),
+                Err(error) if round == 0 => return Err(error.into()),
+                // The last write may have been applied: see `change`.
+                Err(error) => return Err(in_doubt(error.into())),
             };
             if !is_damaged && record.paused.contains_key(queue) == paused {
                 // The process that made the change may have failed to write the signal.

@@ -69,6 +69,16 @@ impl Rank {
     pub(super) fn owns(self, id: TaskId) -> bool {
         id.as_uuid().as_u128() % u128::from(self.count.max(1)) == u128::from(self.rank)
     }
+
+    /// Whether the worker is the first to take a task that its own worker leaves.
+    pub(super) fn backs_up(self, id: TaskId) -> bool {
+        let before = (self.rank + self.count.saturating_sub(1)) % self.count.max(1);
+        let owner = Self {
+            rank: before,
+            ..self
+        };
+        owner.owns(id)
+    }
 }
 
 /// The ranks of a worker for each shard that it claims from.
@@ -86,8 +96,17 @@ impl ShardRanks {
 
     /// Whether a task is assigned to the worker.
     pub(super) fn owns(&self, id: TaskId) -> bool {
+        self.of(id).is_some_and(|rank| rank.owns(id))
+    }
+
+    /// Whether the worker is the first to take a task that its own worker leaves.
+    pub(super) fn backs_up(&self, id: TaskId) -> bool {
+        self.of(id).is_some_and(|rank| rank.backs_up(id))
+    }
+
+    fn of(&self, id: TaskId) -> Option<Rank> {
         let rank = self.by_shard.get(usize::from(id.shard().index())).copied();
-        rank.flatten().is_some_and(|rank| rank.owns(id))
+        rank.flatten()
     }
 }
 
@@ -139,6 +158,11 @@ impl DirectEngine {
             }),
             None => Standing::Outside,
         }
+    }
+
+    /// Whether this process does what two workers do for all: it has one of them, or there may be none.
+    pub(super) fn is_among_first(&self) -> bool {
+        !matches!(self.standing(), Standing::Ranked(Rank { rank: 2.., .. }))
     }
 
     /// Adds a worker of this process.

@@ -3,7 +3,8 @@
 //! If all workers started at the front of the index, they would race for the same tasks. Three rules keep them apart; the live workers of a
 //! queue and type are known from [`super::peers`]:
 //! - **Each task is assigned by its id to one worker.** A worker takes the entries of a page that are assigned to it. If a page has none, it
-//!   steals a few random entries that have waited too long for their worker.
+//!   steals a few random entries that have waited too long for their worker. The worker next in rank lists again for them when they have; the
+//!   others much later, so that a new task does not cost a LIST of every worker that has seen it.
 //! - **A few new tasks wake a few workers.** The signal says how many entries were added. If there are fewer than workers, they are dealt out
 //!   in turn, and one more worker looks after a while, in case one of these is busy or gone. The others rely on the fallback interval, so
 //!   that a trickle of tasks does not cost a LIST per task and idle worker.
@@ -21,12 +22,17 @@ use qo_engine::EngineError;
 use qo_store::client::Page;
 use qo_store::runtime::RuntimeExt;
 
-use super::peers::{Rank, ShardRanks};
+use super::peers::{Rank, ShardRanks, Standing};
 use super::signal_record::ready_topic;
 use super::{DirectEngine, lock};
 
 /// How many tasks assigned to other workers a worker steals at once.
 const STEAL_MAX: usize = 16;
+/// How many times longer a worker waits before it lists again for the tasks of another worker, if a third one is the first to steal them.
+const OTHERS_DELAYS: u64 = 5;
+/// A fleet of more than twice this many workers lists without a signal less often, by at most this factor.
+const FALLBACK_WORKERS: u64 = 20;
+const FALLBACK_INTERVALS_MAX: u64 = 5;
 /// How long a cached page is used before it is listed again. A busy worker uses up a page sooner; a slow one must not keep claiming
 /// by an old order of urgency.
 const PAGE_FRESH: Duration = Duration::from_secs(5);
@@ -81,6 +87,8 @@ struct CachedPage {
     listed: Option<(Duration, u64)>,
     /// How many entries had ever been added to the topic then, if known.
     listed_entries: Option<u64>,
+    /// When it is listed again without a signal.
+    fallback_at: Duration,
     /// When a claim last looked whether there is something new.
     looked_at: Option<Duration>,
     /// Whether another LIST is needed: the index has more entries, or a claim failed.
@@ -197,13 +205,20 @@ impl DirectEngine {
                     (_, Some(rank)) => rank.owns(entry.id),
                     (_, None) => ranks.owns(entry.id),
                 };
-                self.share_of(entries, owns)
+                let backs_up = |entry: &IndexEntry| match (reason, group) {
+                    // Another worker looks after what is dealt out.
+                    (ListReason::Dealt { .. }, _) => false,
+                    (_, Some(rank)) => rank.backs_up(entry.id),
+                    (_, None) => ranks.backs_up(entry.id),
+                };
+                self.share_of(entries, owns, backs_up)
             }
         };
         {
             let mut cached = lock(&list.cached);
             cached.entries = share.into();
             cached.listed = Some((at, change.epoch));
+            cached.fallback_at = self.fallback_at(at);
             cached.listed_entries = change.entries;
             cached.needs_relist = page.next.is_some();
             cached.relist_at = relist_at;
@@ -278,8 +293,7 @@ impl DirectEngine {
                 return Some(ListReason::More);
             }
             if epoch == change.epoch {
-                let is_old = now >= at + self.config().fallback_interval;
-                return is_old.then_some(ListReason::Unknown);
+                return (now >= cached.fallback_at).then_some(ListReason::Unknown);
             }
             // A worker that was busy has missed earlier changes.
             let away = self.config().signal_interval * 2;
@@ -320,22 +334,44 @@ impl DirectEngine {
         None
     }
 
+    /// When a list that was listed at `at` is listed again without a signal. The workers of a large fleet do so less often, and at different
+    /// times: whichever comes first takes a task whose signal was lost.
+    pub(super) fn fallback_at(&self, at: Duration) -> Duration {
+        let interval = self.config().fallback_interval;
+        match self.standing() {
+            Standing::Ranked(Rank { count, .. }) if count >= 2 * FALLBACK_WORKERS => {
+                let intervals = (count / FALLBACK_WORKERS).min(FALLBACK_INTERVALS_MAX);
+                let factor = 0.5 + self.runtime().random_unit();
+                #[expect(clippy::cast_precision_loss, reason = "the factor is a single digit")]
+                let factor = factor * intervals as f64;
+                at + interval.mul_f64(factor)
+            }
+            _ => at + interval,
+        }
+    }
+
     /// Whether nothing is known about a ready list: it was never listed, or not for the fallback interval, or everything may have changed.
     pub(super) fn is_unknown(&self, name: &ReadyListName) -> bool {
         let list = self.shared.ready_cache.list(name);
         let cached = lock(&list.cached);
-        let Some((at, epoch)) = cached.listed else {
+        let Some((_, epoch)) = cached.listed else {
             return true;
         };
         let changed = self.shared.signal.epoch_of(&name.topic());
-        let is_old = self.runtime().monotonic() >= at + self.config().fallback_interval;
+        let is_old = self.runtime().monotonic() >= cached.fallback_at;
         let is_quiet = cached.entries.is_empty() && !cached.needs_relist;
         let all_changed = changed == self.shared.signal.all_changed();
         is_quiet && ((epoch == changed && is_old) || (epoch != changed && all_changed))
     }
 
     /// Records that a ready list was found empty at a time and an epoch of the signal, without a LIST of its own.
-    pub(super) fn mark_empty(&self, name: &ReadyListName, at: Duration, epoch: u64) {
+    pub(super) fn mark_empty(
+        &self,
+        name: &ReadyListName,
+        at: Duration,
+        epoch: u64,
+        fallback_at: Duration,
+    ) {
         let change = self.shared.signal.change_of(&name.topic());
         if change.epoch > epoch {
             return;
@@ -344,25 +380,31 @@ impl DirectEngine {
         let mut cached = lock(&list.cached);
         if cached.entries.is_empty() {
             cached.listed = Some((at, change.epoch));
+            cached.fallback_at = fallback_at;
             cached.listed_entries = change.entries;
             cached.looked_at = Some(self.runtime().monotonic());
         }
     }
 
-    /// The entries of a page that a worker should try, and when it may steal the first of the others.
+    /// The entries of a page that a worker should try, and when it should list again for the first of the others.
     fn share_of(
         &self,
         entries: Vec<IndexEntry>,
         owned: impl Fn(&IndexEntry) -> bool,
+        backs_up: impl Fn(&IndexEntry) -> bool,
     ) -> (Vec<IndexEntry>, Option<Timestamp>) {
         let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(owned);
         let steal_after_ms = self.config().steal_after_ms;
         let reserved_until = |entry: &IndexEntry| entry.available_at.plus_millis(steal_after_ms);
+        let list_at = |entry: &IndexEntry| {
+            let delays = if backs_up(entry) { 1 } else { OTHERS_DELAYS };
+            entry.available_at.plus_millis(steal_after_ms * delays)
+        };
         let now = self.client().now();
         // Never immediately: an entry that no worker can claim must not make workers list in a tight loop.
         let soon = now.plus_millis(steal_after_ms / 4);
         if !own.is_empty() {
-            let steal_at = others.iter().map(reserved_until).min();
+            let steal_at = others.iter().map(list_at).min();
             return (own, steal_at.map(|at| at.max(soon)));
         }
         let (stealable, reserved): (Vec<_>, Vec<_>) = others
@@ -371,7 +413,7 @@ impl DirectEngine {
         let steal_at = if stealable.len() > STEAL_MAX {
             Some(soon)
         } else {
-            reserved.iter().map(reserved_until).min()
+            reserved.iter().map(list_at).min()
         };
         (self.shuffled(stealable, STEAL_MAX), steal_at)
     }

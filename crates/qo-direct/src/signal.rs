@@ -352,6 +352,11 @@ impl Signal {
         }
     }
 
+    /// Wakes all waiting claims, although nothing has changed.
+    pub(super) fn wake(&self) {
+        self.shared.bumped.notify_waiters();
+    }
+
     /// Waits until the epoch differs from `epoch`, at most for `limit`. Polls the store when a poll is due.
     pub(super) async fn wait(&self, epoch: u64, limit: Duration) {
         let mut bumped = pin!(self.shared.bumped.notified());

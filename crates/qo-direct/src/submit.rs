@@ -114,7 +114,8 @@ impl DirectEngine {
                 duplicate: false,
             }),
             Err(StoreError::AlreadyExists { .. }) => {
-                let task = self.read(id).await?.task;
+                // The refusal may be the response to a second copy of a create that was applied.
+                let task = self.read(id).await.map_err(in_doubt)?.task;
                 let duplicate = !task.carries(op);
                 Ok(Submitted { task, duplicate })
             }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use qo_core::{Status, Task, Timestamp};
+use qo_core::{Status, Task, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::Operation;
@@ -74,8 +74,12 @@ impl BulkOperation {
 pub struct BulkRequest {
     /// The operation.
     pub operation: BulkOperation,
-    /// The tasks.
+    /// The tasks that match it, unless `ids` names tasks.
     pub filter: TaskFilter,
+    /// These tasks, whether the filter matches them or not. A task whose status does not allow the operation is a failure.
+    pub ids: Vec<TaskId>,
+    /// Changes at most this number of tasks.
+    pub limit: Option<u64>,
     /// The reason of a cancel.
     pub reason: Option<String>,
     /// Selects only tasks that finished longer ago than this.
@@ -88,6 +92,8 @@ impl BulkRequest {
         Self {
             operation,
             filter: TaskFilter::default(),
+            ids: Vec::new(),
+            limit: None,
             reason: None,
             older_than: None,
         }

@@ -10,7 +10,8 @@ use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
 
 use crate::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, DueTask, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
+    WorkerInfo,
 };
 use crate::error::EngineError;
 use crate::operation::Operation;
@@ -50,6 +51,18 @@ pub trait Engine: Debug + Send + Sync + 'static {
     ) -> Result<(), EngineError> {
         self.claim(request).await?.into_iter().for_each(each);
         Ok(())
+    }
+
+    /// Ends the waits of the claims that wait now, because whoever made them stops: each returns the tasks that it has, as soon as its
+    /// requests to the store have ended. Returns false if the engine cannot do that. Then a claim that is no longer wanted is dropped.
+    fn end_waits(&self) -> bool {
+        false
+    }
+
+    /// Returns the tasks that a claim would return now, most urgent first, and changes nothing. Waits for the first one as long as a
+    /// claim would, and the caller may stop waiting at any time. Returns `None` if the engine cannot tell.
+    async fn due(&self, _request: &ClaimRequest) -> Result<Option<Vec<DueTask>>, EngineError> {
+        Ok(None)
     }
 
     /// Performs an operation on one task and returns the updated task.

@@ -5,6 +5,7 @@
 //! - [`BulkRequest`]: an operation on all tasks that match a filter.
 //! - [`api`]: the other request and response types.
 //! - [`EngineError`]: why an operation failed.
+//! - [`PartitionedEngine`]: a queue that is divided over several engines.
 //! - [`watch`]: notifications of durable changes.
 //! - [`environment`]: settings from environment variables.
 //! - [`payload`]: where inputs and outputs are stored.
@@ -21,6 +22,7 @@ mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 mod operation;
+mod partitioned;
 pub mod payload;
 pub mod watch;
 pub mod worker_records;
@@ -29,3 +31,4 @@ pub use bulk::{BulkOperation, BulkRequest};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use operation::Operation;
+pub use partitioned::{PARTITIONS_MAX, PartitionedEngine};

@@ -1,26 +1,33 @@
-//! Finds tasks that the store refuses to change.
+//! Finds objects that the store refuses to change.
 //!
 //! Objects that were written while versioning was on for a moment are such objects in Ceph RGW 20: every `If-Match` fails, although
 //! nobody else writes them. Only tasks that nobody processes are checked: those that have been ready for minutes, and those whose lease
-//! expired minutes ago. Each is replaced by its own bytes, which changes nothing in the task.
+//! expired minutes ago. Each is replaced by its own bytes, which changes nothing in the task. A rescue also checks the records of
+//! idempotency keys and the few objects below `meta/` that are changed by compare-and-swap.
 
 use futures_util::StreamExt;
-use qo_core::TaskId;
-use qo_core::keys::{Key, LEASES_PREFIX, READY_PREFIX};
-use qo_core::task::decode;
+use qo_core::OpId;
+use qo_core::keys::{
+    BROKER_KEY, Key, LEASES_PREFIX, QUEUES_KEY, READY_PREFIX, SIGNAL_KEY, SWEEP_KEY,
+};
 use qo_store::StoreError;
+use serde::Deserialize;
 
 use super::DoctorRun;
 use super::report::{DoctorCheck, Health};
 
-/// How many tasks are checked.
+/// How many tasks are checked per index.
 const CHECKED_MAX: usize = 50;
-/// How often a swap is tried. A correct store refuses it only if the task has changed.
+/// The same for a rescue.
+const RESCUE_CHECKED_MAX: usize = 10_000;
+/// How often a swap is tried. A correct store refuses it only if the object has changed.
 const TRIES: u32 = 3;
-/// How many tasks the message names.
+/// How many objects the message names.
 const NAMED_MAX: usize = 10;
-/// How many tasks are checked at once.
+/// How many objects are checked at once.
 const CONCURRENCY: usize = 8;
+/// Where the records of idempotency keys are.
+const KEYS_PREFIX: &str = "keys";
 
 impl DoctorRun<'_> {
     pub(super) async fn swaps(&self) -> DoctorCheck {
@@ -31,11 +38,10 @@ impl DoctorRun<'_> {
         };
         let checked = suspects.len();
         let refused: Vec<String> = futures_util::stream::iter(suspects)
-            .map(|id| async move {
-                let key = Key::Task(id).to_string();
+            .map(|key| async move {
                 match self.refuses_swaps(&key).await {
                     Ok(true) => Some(key),
-                    // A task that cannot be read or written at all is the business of other checks.
+                    // An object that cannot be read or written at all is the business of other checks.
                     Ok(false) | Err(_) => None,
                 }
             })
@@ -44,17 +50,23 @@ impl DoctorRun<'_> {
             .collect()
             .await;
         let check = if refused.is_empty() {
-            let summary = format!("none of {checked} waiting tasks refuses a change");
+            let what = if self.options.rescue {
+                "objects"
+            } else {
+                "waiting tasks"
+            };
+            let summary = format!("none of {checked} {what} refuses a change");
             DoctorCheck::new(NAME, Health::Ok, summary)
+        } else if self.options.rescue {
+            self.rescue(NAME, &refused).await
         } else {
-            let named: Vec<&str> = refused.iter().take(NAMED_MAX).map(String::as_str).collect();
             let summary = format!(
                 "the store refuses every change of {} of {checked} waiting tasks, although nobody else changes them: {}",
                 refused.len(),
-                named.join(", ")
+                names(&refused)
             );
             DoctorCheck::new(NAME, Health::Failed, summary).hint(
-                "stop all workers, write each of these objects again without a condition (`aws s3 cp` to a file and back), and run `qo doctor` again; versioning was probably switched on while the bucket was in use",
+                "stop all workers, servers and clients of this bucket for two minutes and run `qo doctor --rescue`; versioning was probably switched on while the bucket was in use",
             )
         };
         check
@@ -62,34 +74,48 @@ impl DoctorRun<'_> {
             .figure("refused", refused.len())
     }
 
-    /// The tasks that should have been processed by now.
-    async fn suspects(&self) -> Result<Vec<TaskId>, StoreError> {
+    /// The objects to check: tasks that should have been processed by now and, for a rescue, other records.
+    async fn suspects(&self) -> Result<Vec<String>, StoreError> {
         let overdue_ms = u64::try_from(self.options.overdue_after.as_millis()).unwrap_or(u64::MAX);
         let overdue = self.client.now().minus_millis(overdue_ms);
-        let mut suspects = Vec::new();
+        let checked_max = if self.options.rescue {
+            RESCUE_CHECKED_MAX
+        } else {
+            CHECKED_MAX
+        };
+        let mut ids = Vec::new();
         for prefix in [READY_PREFIX, LEASES_PREFIX] {
             let listing = self.list_prefix(prefix).await?;
-            let ids = listing.keys().filter_map(|key| match key {
+            let found = listing.keys().filter_map(|key| match key {
                 Key::Ready(entry) if entry.available_at < overdue => Some(entry.id),
                 Key::Lease { minute, id, .. } if minute < overdue.minute() => Some(id),
                 _ => None,
             });
-            suspects.extend(ids.take(CHECKED_MAX));
+            ids.extend(found.take(checked_max));
         }
-        suspects.sort();
-        suspects.dedup();
+        ids.sort();
+        ids.dedup();
+        let tasks = ids.into_iter().map(|id| Key::Task(id).to_string());
+        let mut suspects: Vec<String> = tasks.collect();
+        if self.options.rescue {
+            let meta = [BROKER_KEY, QUEUES_KEY, SIGNAL_KEY, SWEEP_KEY];
+            suspects.extend(meta.map(str::to_owned));
+            let listing = self.list_prefix(KEYS_PREFIX).await?;
+            let records = listing.keys().map(|key| key.to_string());
+            suspects.extend(records.take(checked_max));
+        }
         Ok(suspects)
     }
 
     /// Whether the store refuses to replace an object by its own bytes while its tag stays the same.
-    async fn refuses_swaps(&self, key: &str) -> Result<bool, StoreError> {
+    pub(super) async fn refuses_swaps(&self, key: &str) -> Result<bool, StoreError> {
         let mut refused: Option<qo_store::client::Tag> = None;
         for _ in 0..=TRIES {
             let object = self.client.get(key).await?;
             if refused.is_some_and(|tag| !tag.matches(&object.tag)) {
                 return Ok(false);
             }
-            let Some(op) = decode(&object.body).ok().and_then(|task| task.op_id) else {
+            let Some(op) = operation_of(&object.body) else {
                 return Ok(false);
             };
             match self.client.swap(key, object.body, &object.tag, &op).await {
@@ -100,4 +126,20 @@ impl DoctorRun<'_> {
         }
         Ok(true)
     }
+}
+
+/// The operation that wrote a record. A body without one was not written by qo, and is left alone.
+fn operation_of(body: &[u8]) -> Option<OpId> {
+    #[derive(Deserialize)]
+    struct Record {
+        op_id: OpId,
+    }
+    let record = serde_json::from_slice::<Record>(body);
+    record.ok().map(|record| record.op_id)
+}
+
+/// The first few keys, as a part of a sentence.
+pub(super) fn names(keys: &[String]) -> String {
+    let named: Vec<&str> = keys.iter().take(NAMED_MAX).map(String::as_str).collect();
+    named.join(", ")
 }

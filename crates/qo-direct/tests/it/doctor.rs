@@ -84,6 +84,7 @@ async fn a_queue_in_use_is_found_healthy(opened: OpenStore) {
         "clock",
         "versioning",
         "index",
+        "records",
         "swaps",
         "probe",
     ] {
@@ -174,6 +175,41 @@ async fn neglected_work_is_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn records_of_later_versions_and_damaged_ones_are_counted() {
+    let opened = stores::memory();
+    let engine = opened.engine_in(IndexMode::IndexOnly);
+    let work = || SubmitRequest::new("work".parse().unwrap(), Json::null());
+    let mut keys = Vec::new();
+    for _ in 0..4 {
+        let id = engine.submit(work()).await.unwrap().task.id;
+        keys.push(qo_core::keys::Key::Task(id).to_string());
+    }
+    engine.close().await;
+    let rewrite = async |key: &str, from: &str, to: &str| {
+        let body = opened.client.get(key).await.unwrap().body;
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        let text = text.replacen(from, to, 1);
+        opened.client.put(key, text.into()).await.unwrap();
+    };
+    rewrite(&keys[0], "\"pending\"", "\"hibernating\"").await;
+    rewrite(&keys[1], "{", "{\"min_reader\":99,").await;
+    let report = run(&opened, &options()).await;
+    assert_eq!(health(&report, "records"), Health::Warning, "{report}");
+    assert_eq!(figure(&report, "records", "read"), 4);
+    assert_eq!(figure(&report, "records", "newer"), 2);
+    assert_eq!(figure(&report, "records", "damaged"), 0);
+    assert!(report.to_string().contains("newer version"), "{report}");
+
+    // A queue in one JSON object is looked at, too.
+    let lines = "{\"format\":1,\"tasks\":[{\"id\":7},{\"status\":\"hibernating\"}]}";
+    let (key, body) = ("queue.json", Bytes::from(lines));
+    opened.client.put(key, body).await.unwrap();
+    let report = run(&opened, &options()).await;
+    assert_eq!(figure(&report, "records", "newer"), 3);
+    assert_eq!(figure(&report, "records", "damaged"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_clock_is_a_warning() {
     let opened = stores::memory();
     let now = opened.runtime.moment();
@@ -208,7 +244,7 @@ async fn an_unusable_store_fails_and_the_other_checks_are_skipped() {
     assert_eq!(report.health(), Health::Failed);
     assert_eq!(health(&report, "reachable"), Health::Failed, "{report}");
     assert_eq!(health(&report, "probe"), Health::Skipped, "{report}");
-    assert_eq!(report.checks.len(), 9);
+    assert_eq!(report.checks.len(), 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -253,6 +289,6 @@ async fn a_slow_store_does_not_delay_the_doctor() {
     let started = runtime.monotonic();
     let report = run(&opened, &hurried).await;
     assert!(runtime.monotonic() < started + Duration::from_secs(15));
-    assert_eq!(report.checks.len(), 9);
+    assert_eq!(report.checks.len(), 10);
     assert_eq!(report.health(), Health::Warning, "{report}");
 }

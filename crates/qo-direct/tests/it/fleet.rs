@@ -200,6 +200,9 @@ async fn a_long_task_is_read_about_twice_a_minute_by_the_whole_fleet() {
     let counts = bucket.counts().since(&before);
     let reads = counts.of("tasks", Operation::Get).requests;
     assert!(reads <= 40 * 10 * 5 / 2, "{counts}");
+    // Two workers list the leases for all, twice a minute. The others do so every five minutes.
+    let lists = counts.of("leases", Operation::List).requests;
+    assert!(lists <= 2 * 25 + 14 * 4, "{counts}");
     drop(workers);
 }
 

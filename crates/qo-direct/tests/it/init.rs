@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, PutResult};
+use qo_core::keys::BROKER_KEY;
 use qo_core::{Json, Status};
 use qo_direct::{
     DoctorOptions, Health, IndexMode, InitOptions, InitOutcome, InitReport, doctor, init,
@@ -20,6 +21,7 @@ use qo_store::StoreError;
 use qo_store::admin::{
     BucketAdmin, CorsRule, KeyedVersionList, LifecycleRule, ObjectVersion, VersionList, Versioning,
 };
+use qo_store::runtime::RuntimeExt as _;
 use qo_testkit::SeaweedFs;
 
 use super::stores::{self, OpenStore};
@@ -97,8 +99,20 @@ async fn prepares_and_prepares_again(opened: OpenStore, was_versioned: bool) {
     assert_eq!(admin.versioning().await.unwrap(), Versioning::On);
     let rules = admin.lifecycle().await.unwrap();
     assert!(rules.contains(&foreign_rule()), "{rules:?}");
-    assert_eq!(rules.len(), 7, "{rules:?}");
-    for prefix in ["ready/", "later/", "leases/", "workers/", "meta/", "probe/"] {
+    let prefixes = [
+        "ready/",
+        "later/",
+        "leases/",
+        "workers/",
+        "meta/",
+        "probe/",
+        "slate/",
+        "queue.json",
+    ];
+    assert_eq!(rules.len(), 1 + prefixes.len(), "{rules:?}");
+    // A leading broker writes this every 15 s.
+    assert!(prefixes.iter().any(|prefix| BROKER_KEY.starts_with(prefix)));
+    for prefix in prefixes {
         let rule = rules.iter().find(|rule| rule.prefix == prefix).unwrap();
         assert!(rule.id.starts_with("qo-"), "{rule:?}");
         assert_eq!(rule.expire_days, None, "{rule:?}");
@@ -183,7 +197,7 @@ async fn two_queues_in_one_bucket_keep_their_rules_apart() {
             .store
             .admin
             .unwrap();
-        assert_eq!(admin.lifecycle().await.unwrap().len(), 6, "{prefix}");
+        assert_eq!(admin.lifecycle().await.unwrap().len(), 8, "{prefix}");
     }
 }
 
@@ -302,6 +316,27 @@ async fn tasks_that_refuse_every_change_are_named() {
     assert_eq!(swaps.health, Health::Failed, "{report}");
     assert!(swaps.summary.contains(&stranded.to_string()), "{report}");
     assert_eq!(swaps.figures["refused"], 1, "{report}");
+    assert!(report.to_string().contains("--rescue"), "{report}");
+
+    // A rescue is refused while the bucket is in use.
+    options.rescue = true;
+    let report = doctor(&opened.store, &opened.client, runtime, &options).await;
+    let swaps = report.check("swaps").unwrap();
+    assert_eq!(swaps.health, Health::Failed, "{report}");
+    assert!(swaps.summary.contains("a moment ago"), "{report}");
+    assert!(engine.cancel(stranded, None).await.is_err());
+
+    // Nobody has used the bucket for a while: here by its clock, which the store's objects do not follow.
+    engine.close().await;
+    let now = opened.runtime.moment();
+    let later = now.wall.plus_millis(10 * 60_000);
+    opened.store.clock.observe(now, now, later);
+    let report = doctor(&opened.store, &opened.client, runtime, &options).await;
+    let swaps = report.check("swaps").unwrap();
+    assert_eq!(swaps.health, Health::Ok, "{report}");
+    assert!(swaps.figures["rescued"] >= 1, "{report}");
+    let task = engine.cancel(stranded, None).await.unwrap();
+    assert_eq!(task.status, Status::Cancelled, "it can be changed again");
 }
 
 /// A store whose conditions hold on a plain bucket and are ignored on a versioned one, as those of Ceph RGW 20 are.
@@ -329,6 +364,9 @@ impl StoreLayer for RightUntilVersioned {
         if self.versioned.load(Ordering::SeqCst) {
             opts.mode = PutMode::Overwrite;
             self.stranded.lock().unwrap().insert(location.to_string());
+        } else if opts.mode == PutMode::Overwrite {
+            // A plain object takes the place of the other.
+            self.stranded.lock().unwrap().remove(location.as_ref());
         } else if matches!(opts.mode, PutMode::Update(_))
             && self.stranded.lock().unwrap().contains(location.as_ref())
         {

@@ -1,6 +1,6 @@
 //! Claim requests.
 
-use qo_core::{QueueName, Shard, TaskType, WorkerId};
+use qo_core::{QueueName, Shard, Task, TaskId, TaskType, Timestamp, WorkerId};
 
 /// A request to claim tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,5 +38,27 @@ impl ClaimRequest {
     /// Whether the request includes tasks of this shard.
     pub fn includes(&self, shard: Shard) -> bool {
         self.shards.is_empty() || self.shards.contains(&shard)
+    }
+}
+
+/// A task that can be claimed. The order is that of claims: the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DueTask {
+    /// Its priority; lower numbers come first.
+    pub priority: u8,
+    /// Since when it is due.
+    pub available_at: Timestamp,
+    /// Its id.
+    pub id: TaskId,
+}
+
+impl DueTask {
+    /// The place of a task among the due ones.
+    pub fn of(task: &Task) -> Self {
+        Self {
+            priority: task.priority,
+            available_at: task.available_at,
+            id: task.id,
+        }
     }
 }

@@ -19,6 +19,8 @@ pub struct TaskFilter {
     pub shard: Option<Shard>,
     /// Was submitted at this time or later.
     pub since: Option<Timestamp>,
+    /// Was submitted before this time.
+    pub until: Option<Timestamp>,
 }
 
 impl TaskFilter {
@@ -38,6 +40,7 @@ impl TaskFilter {
             && self.tag.as_ref().is_none_or(|tag| task.tags.contains(tag))
             && self.shard.is_none_or(|shard| shard == task.shard)
             && self.since.is_none_or(|since| task.created_at >= since)
+            && self.until.is_none_or(|until| task.created_at < until)
     }
 }
 

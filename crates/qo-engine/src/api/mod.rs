@@ -5,7 +5,7 @@ mod list;
 mod submit;
 mod worker;
 
-pub use claim::ClaimRequest;
+pub use claim::{ClaimRequest, DueTask};
 pub use list::{QueueStats, Stats, TaskFilter, TaskPage, VersionedTask};
 pub use submit::{IdempotencyRequest, SubmitRequest, Submitted, When};
 pub use worker::WorkerInfo;

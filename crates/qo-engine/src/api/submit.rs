@@ -132,7 +132,8 @@ impl SubmitRequest {
 /// The result of a submit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Submitted {
-    /// The task; the existing one if this submit was a duplicate.
+    /// The task; the existing one if this submit was a duplicate. Over HTTP with a token that may not read tasks, a duplicate has the
+    /// existing task's id and status only, and everything else as it was submitted now.
     pub task: Task,
     /// Whether the task existed before this submit.
     pub duplicate: bool,

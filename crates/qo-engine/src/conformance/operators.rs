@@ -177,8 +177,7 @@ pub(super) async fn archives_and_unarchives(ctx: &TestContext<'_>) {
 }
 
 pub(super) async fn purges_everything(ctx: &TestContext<'_>) {
-    let request = SubmitRequest {
-        id: Some(ctx.new_id()),
+    let request = ctx.with_id(SubmitRequest {
         input: json(&format!("\"{}\"", "i".repeat(100 * 1024))),
         idempotency: Some(IdempotencyRequest {
             key: name("only once"),
@@ -186,7 +185,7 @@ pub(super) async fn purges_everything(ctx: &TestContext<'_>) {
             window_ms: None,
         }),
         ..ctx.submit_request()
-    };
+    });
     let task = ctx.submit(request.clone()).await;
     assert_wrong_status(ctx.engine.purge(task.id).await, Status::Pending);
     let (_, lease) = ctx.claim_one().await;

@@ -125,6 +125,13 @@ pub(super) async fn lists_by_every_filter(ctx: &TestContext<'_>) {
     assert!(newest.contains(&tagged.id));
     let future = ctx.engine.now().plus_millis(60_000);
     assert!(list_ids(ctx, &since(future)).await.is_empty());
+    let until = |time| TaskFilter {
+        until: Some(time),
+        ..in_queue(ctx)
+    };
+    assert!(list_ids(ctx, &until(future)).await.contains(&tagged.id));
+    let earlier = list_ids(ctx, &until(tagged.created_at)).await;
+    assert!(!earlier.contains(&tagged.id), "the end is not included");
 }
 
 pub(super) async fn lists_page_by_page(ctx: &TestContext<'_>) {

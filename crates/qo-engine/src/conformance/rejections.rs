@@ -51,15 +51,14 @@ async fn assert_nothing_written(ctx: &TestContext<'_>, request: &SubmitRequest) 
 }
 
 fn request_with_id_and_key(ctx: &TestContext<'_>) -> SubmitRequest {
-    SubmitRequest {
-        id: Some(ctx.new_id()),
+    ctx.with_id(SubmitRequest {
         idempotency: Some(IdempotencyRequest {
             key: name("a key"),
             scope: qo_core::task::IdempotencyScope::Queue,
             window_ms: None,
         }),
         ..ctx.submit_request()
-    }
+    })
 }
 
 pub(super) async fn rejects_out_of_bounds_values(ctx: &TestContext<'_>) {

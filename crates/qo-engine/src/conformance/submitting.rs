@@ -7,10 +7,8 @@ use super::context::{CLOCK_SLACK_MS, TestContext, assert_out_of_bounds, json, na
 use crate::api::{IdempotencyRequest, SubmitRequest, When};
 
 pub(super) async fn stores_every_option(ctx: &TestContext<'_>) {
-    let id = ctx.new_id();
     let due = ctx.engine.now().plus_millis(3_600_000);
-    let request = SubmitRequest {
-        id: Some(id),
+    let request = ctx.with_id(SubmitRequest {
         priority: 2,
         available: When::At(due),
         expires: Some(When::At(due.plus_millis(60_000))),
@@ -30,7 +28,8 @@ pub(super) async fn stores_every_option(ctx: &TestContext<'_>) {
         }),
         tags: vec![name("customer: Ünal"), name("urgent")],
         ..ctx.submit_request()
-    };
+    });
+    let id = request.id.unwrap();
     let submitted = ctx.submit(request.clone()).await;
     let read = ctx.new_engine().await.get(id).await.unwrap();
     assert_eq!(read, submitted, "another engine reads the submitted task");

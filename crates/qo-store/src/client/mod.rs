@@ -59,7 +59,9 @@
 //! | `create`, `swap`, throttled | 1 PUT per attempt | + 1 GET only if a condition then fails |
 //! | `put` | 1 PUT | + 1 PUT |
 //! | `put`, more than 16 MiB | 2 POST and 1 PUT per 8 MiB | the same again |
+//! | `put_from` | as `put` | as `put` |
 //! | `get`, `get_if_changed` | 1 GET | + 1 GET |
+//! | `head`, `read` | 1 HEAD, 1 GET | + 1 of the same; `read` continues where it was |
 //! | `page` | 1 LIST | + 1 LIST |
 //! | `delete_many` | 1 DELETE per 1,000 keys on S3 | + 1 for the remaining keys |
 //!
@@ -74,6 +76,7 @@ mod multipart;
 mod page;
 mod retry;
 mod settle;
+mod stream;
 mod tag;
 #[cfg(test)]
 mod testing;
@@ -81,6 +84,7 @@ mod testing;
 mod tests;
 
 use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,9 +101,11 @@ use crate::runtime::{Runtime, RuntimeExt};
 
 pub use authorship::{Authorship, carries_operation};
 pub use delete::DeleteFailures;
+pub use multipart::PartSource;
 pub use page::{Entry, PAGE_LIMIT_MAX, Page};
 pub use retry::RetryConfig;
 pub use settle::Written;
+pub use stream::{ObjectInfo, ObjectStream};
 pub use tag::Tag;
 
 pub(crate) use classify::Failure;
@@ -264,6 +270,34 @@ impl StoreClient {
             })
             .await?;
         Tag::of_put(result).ok_or_else(|| no_tag("put"))
+    }
+
+    /// Writes an object unconditionally, from a source that is read part by part. At most 32 MiB of it are in memory at a time.
+    pub async fn put_from(&self, key: &str, source: &dyn PartSource) -> Result<Tag, StoreError> {
+        let size = source.size();
+        if size <= multipart::SINGLE_MAX_BYTES as u64 {
+            let body = source.part(0..size).await;
+            let body = body.map_err(|error| multipart::unreadable(&error))?;
+            return self.put(key, body).await;
+        }
+        let path = key_path(key)?;
+        let result = multipart::put(self, key, &path, source).await?;
+        Tag::of_put(result).ok_or_else(|| no_tag("put"))
+    }
+
+    /// Reads the size, the tag and the time of an object.
+    pub async fn head(&self, key: &str) -> Result<ObjectInfo, StoreError> {
+        stream::head(self, key).await
+    }
+
+    /// Reads an object, or a range of its bytes, as a stream. The range must lie within the object. If the connection breaks, the stream
+    /// continues where it was, with another request.
+    pub async fn read(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+    ) -> Result<ObjectStream, StoreError> {
+        stream::read(self, key, range).await
     }
 
     /// Reads an object.

@@ -31,6 +31,8 @@ pub(super) struct Setting {
     pub(super) skew_ms: i64,
     /// How long its requests take.
     pub(super) delay: Option<Delay>,
+    /// Whether its client treats the refusal of a first try as final, as it does by default.
+    pub(super) trusts_refusals: bool,
 }
 
 impl Setting {
@@ -40,6 +42,8 @@ impl Setting {
             seed,
             skew_ms: 0,
             delay: None,
+            // The second copy of a write that is applied twice is refused.
+            trusts_refusals: false,
         }
     }
 }
@@ -71,8 +75,7 @@ impl Process {
         let plan = FaultPlan::none().with(FaultRule::new(FaultKind::StaleList, 0.0));
         let faults = Arc::new(FaultStore::new(store, network, plan, seed));
         let mut client = ClientConfig::default();
-        // The second copy of a write that is applied twice is refused.
-        client.trust_first_refusal = false;
+        client.trust_first_refusal = setting.trusts_refusals;
         let client = StoreClient::new(
             Arc::clone(&faults) as Arc<dyn ObjectStore>,
             clock,

@@ -38,10 +38,16 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) fn new(bucket: Arc<Bucket>, plan: FaultPlan, delay: Option<Delay>) -> Self {
+    pub(super) fn new(
+        bucket: Arc<Bucket>,
+        plan: FaultPlan,
+        delay: Option<Delay>,
+        trusts_refusals: bool,
+    ) -> Self {
         let log = CallLog::new(bucket.ticks.clone());
         let setting = Setting {
             delay,
+            trusts_refusals,
             ..Setting::new("actor", 1)
         };
         let actor = Process::start(&bucket, &log, setting);

@@ -33,9 +33,12 @@ enum Strike {
     Outage,
     /// From this request on everything is applied and nothing gets a reply, for longer than any retry.
     Silence,
+    /// The request arrives twice and gets the response to the second copy, which its client trusts. Then the store is unavailable, for
+    /// longer than any retry, so that nothing can be read back.
+    TwiceThenOutage,
 }
 
-const STRIKES: [Strike; 17] = [
+const STRIKES: [Strike; 18] = [
     Strike::CrashBefore,
     Strike::CrashAfter,
     Strike::Fault(FaultKind::LostRequest),
@@ -53,6 +56,7 @@ const STRIKES: [Strike; 17] = [
     Strike::DropAfter,
     Strike::Outage,
     Strike::Silence,
+    Strike::TwiceThenOutage,
 ];
 
 /// More requests than an operation makes at most.
@@ -80,6 +84,11 @@ impl Strike {
                 plan.burst = Duration::from_mins(1);
                 plan.at(request, FaultKind::Unavailable)
             }
+            Self::TwiceThenOutage => {
+                plan.burst = Duration::from_mins(1);
+                plan.at(request, FaultKind::DuplicateApply)
+                    .at(request + 1, FaultKind::Unavailable)
+            }
             Self::Silence => (request..request + SILENT_REQUESTS).fold(plan, |plan, request| {
                 plan.at(request, FaultKind::LostResponse)
             }),
@@ -92,7 +101,7 @@ impl Strike {
 
     /// Whether calls may fail.
     fn defeats(self) -> bool {
-        matches!(self, Self::Outage | Self::Silence)
+        matches!(self, Self::Outage | Self::Silence | Self::TwiceThenOutage)
     }
 
     /// How long after a request its caller cancels, if it does.
@@ -149,7 +158,8 @@ fn play(scenario: Scenario, strike: Option<(u64, Strike)>) -> Result<(u64, bool)
         let dropped =
             strike.and_then(|(request, strike)| Some((request, strike.cancelled_after()?)));
         let delay = dropped.map(|_| Delay::Fixed(ROUND_TRIP));
-        let stage = Stage::new(bucket, plan, delay);
+        let trusts_refusals = matches!(strike, Some((_, Strike::TwiceThenOutage)));
+        let stage = Stage::new(bucket, plan, delay, trusts_refusals);
         let program = until_crashed(&stage.actor.faults, scenario.play(&stage));
         let ended = match dropped {
             None => program.await,

@@ -1,0 +1,169 @@
+//! The [`Engine`] implementation over partitions.
+
+use std::sync::Weak;
+
+use async_trait::async_trait;
+use futures_util::future::{join_all, try_join_all};
+use qo_core::task::Event;
+use qo_core::{Json, QueueName, Route, Task, TaskId, Timestamp, WorkerId};
+
+use super::PartitionedEngine;
+use crate::api::{
+    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::operation::Operation;
+use crate::watch::Watcher;
+
+impl PartitionedEngine {
+    /// The partition in which a worker is registered.
+    fn of_worker(&self, worker: &WorkerId) -> &dyn Engine {
+        let route = Route::of(worker.as_str());
+        self.partition(route.partition(self.partitions.len()))
+    }
+}
+
+#[async_trait]
+impl Engine for PartitionedEngine {
+    /// A time that all partitions have reached.
+    fn now(&self) -> Timestamp {
+        let times = self.partitions.iter().map(|engine| engine.now());
+        times.min().unwrap_or(Timestamp::MIN)
+    }
+
+    async fn submit(&self, mut request: SubmitRequest) -> Result<Submitted, EngineError> {
+        let partition = self.route(&mut request)?;
+        self.partition(partition).submit(request).await
+    }
+
+    async fn submit_many(
+        &self,
+        requests: Vec<SubmitRequest>,
+    ) -> Vec<Result<Submitted, EngineError>> {
+        let routed = requests.into_iter().map(|mut request| {
+            let partition = self.route(&mut request)?;
+            Ok((partition, request))
+        });
+        self.split(routed.collect(), |engine, requests| {
+            engine.submit_many(requests)
+        })
+        .await
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
+        if request.max == 0 {
+            return Ok(Vec::new());
+        }
+        self.claim_together(request).await
+    }
+
+    async fn claim_each(
+        &self,
+        request: &ClaimRequest,
+        each: &mut (dyn FnMut(Task) + Send),
+    ) -> Result<(), EngineError> {
+        if request.max == 0 {
+            return Ok(());
+        }
+        self.claim_from_all(request, each).await
+    }
+
+    async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
+        self.of(id).act(id, operation).await
+    }
+
+    async fn act_many(
+        &self,
+        operations: Vec<(TaskId, Operation)>,
+    ) -> Vec<Result<Task, EngineError>> {
+        let routed = operations
+            .into_iter()
+            .map(|(id, operation)| Ok((self.partition_of(id), (id, operation))));
+        self.split(routed.collect(), |engine, operations| {
+            engine.act_many(operations)
+        })
+        .await
+    }
+
+    async fn purge(&self, id: TaskId) -> Result<(), EngineError> {
+        self.of(id).purge(id).await
+    }
+
+    async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
+        self.of(id).get(id).await
+    }
+
+    async fn input(&self, task: &Task) -> Result<Json, EngineError> {
+        self.of(task.id).input(task).await
+    }
+
+    async fn output(&self, task: &Task) -> Result<Option<Json>, EngineError> {
+        self.of(task.id).output(task).await
+    }
+
+    async fn list(
+        &self,
+        filter: &TaskFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<TaskPage, EngineError> {
+        self.page(filter, cursor, limit).await
+    }
+
+    async fn history(&self, id: TaskId) -> Result<Vec<Event>, EngineError> {
+        self.of(id).history(id).await
+    }
+
+    async fn versions(&self, id: TaskId, limit: usize) -> Result<Vec<VersionedTask>, EngineError> {
+        self.of(id).versions(id, limit).await
+    }
+
+    async fn stats(&self) -> Result<Stats, EngineError> {
+        let parts = self.partitions.iter().map(|engine| engine.stats());
+        Ok(Self::sum(try_join_all(parts).await?))
+    }
+
+    async fn stats_within(&self, reads_max: usize) -> Result<Stats, EngineError> {
+        let share = reads_max / self.partitions.len();
+        let parts = self
+            .partitions
+            .iter()
+            .map(|engine| engine.stats_within(share));
+        Ok(Self::sum(try_join_all(parts).await?))
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {
+        self.all_workers().await
+    }
+
+    async fn heartbeat(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
+        self.of_worker(&worker.worker_id).heartbeat(worker).await
+    }
+
+    async fn deregister(&self, worker: &WorkerId) -> Result<(), EngineError> {
+        self.of_worker(worker).deregister(worker).await
+    }
+
+    async fn pause(&self, queue: &QueueName) -> Result<(), EngineError> {
+        let parts = self.partitions.iter().map(|engine| engine.pause(queue));
+        join_all(parts).await.into_iter().collect()
+    }
+
+    async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
+        let parts = self.partitions.iter().map(|engine| engine.resume(queue));
+        join_all(parts).await.into_iter().collect()
+    }
+
+    fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {
+        let mut all_notify = true;
+        for engine in self.partitions.iter() {
+            all_notify &= engine.watch(Weak::clone(&watcher));
+        }
+        all_notify
+    }
+
+    async fn close(&self) {
+        join_all(self.partitions.iter().map(|engine| engine.close())).await;
+    }
+}

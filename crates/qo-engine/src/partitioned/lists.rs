@@ -1,0 +1,154 @@
+//! Pages, counts and workers of all partitions.
+//!
+//! A list shows the tasks of one partition after the other. Its cursor is the number of the partition and the cursor within it,
+//! separated by a full stop: `2.` begins the third partition.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::try_join_all;
+use qo_core::WorkerId;
+
+use super::PartitionedEngine;
+use crate::api::{QueueStats, Stats, TaskFilter, TaskPage, WorkerInfo};
+use crate::error::EngineError;
+
+/// The most tasks in one page.
+const LIMIT_MAX: usize = 1_000;
+
+/// A place in the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cursor {
+    partition: usize,
+    /// The cursor within the partition; its beginning if absent.
+    within: Option<String>,
+}
+
+impl Cursor {
+    fn parse(text: Option<&str>, partitions: usize) -> Result<Self, EngineError> {
+        let Some(text) = text else {
+            return Ok(Self {
+                partition: 0,
+                within: None,
+            });
+        };
+        let parsed = text.split_once('.').and_then(|(partition, within)| {
+            let is_number = !partition.is_empty() && partition.bytes().all(|b| b.is_ascii_digit());
+            let partition = is_number.then(|| partition.parse().ok()).flatten()?;
+            let within = Some(within.to_owned()).filter(|within| !within.is_empty());
+            (partition < partitions).then_some(Self { partition, within })
+        });
+        parsed.ok_or_else(|| {
+            EngineError::BadRequest(
+                "invalid cursor: use the cursor of the previous page unchanged".to_owned(),
+            )
+        })
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "{}.{}",
+            self.partition,
+            self.within.as_deref().unwrap_or("")
+        )
+    }
+}
+
+impl PartitionedEngine {
+    pub(super) async fn page(
+        &self,
+        filter: &TaskFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<TaskPage, EngineError> {
+        let limit = limit.clamp(1, LIMIT_MAX);
+        let mut cursor = Cursor::parse(cursor, self.partitions.len())?;
+        let mut tasks = Vec::new();
+        loop {
+            let engine = self.partition(cursor.partition);
+            let rest = limit - tasks.len();
+            let page = engine.list(filter, cursor.within.as_deref(), rest).await?;
+            tasks.extend(page.tasks);
+            if let Some(next) = page.next {
+                // A page that is not full although there may be more has read as much as one request should.
+                cursor.within = Some(next);
+            } else {
+                cursor = Cursor {
+                    partition: cursor.partition + 1,
+                    within: None,
+                };
+                if cursor.partition == self.partitions.len() {
+                    return Ok(TaskPage { tasks, next: None });
+                }
+                if tasks.len() < limit {
+                    continue;
+                }
+            }
+            let next = Some(cursor.text());
+            return Ok(TaskPage { tasks, next });
+        }
+    }
+
+    /// The sum of the counts.
+    pub(super) fn sum(parts: Vec<Stats>) -> Stats {
+        let mut sum = Stats::default();
+        for part in parts {
+            sum.partial |= part.partial;
+            for (name, queue) in part.queues {
+                add(sum.queues.entry(name).or_default(), queue);
+            }
+        }
+        sum
+    }
+
+    /// All workers, by id. A worker is registered in one partition.
+    pub(super) async fn all_workers(&self) -> Result<Vec<WorkerInfo>, EngineError> {
+        let lists = self.partitions.iter().map(|engine| engine.workers());
+        let mut workers: BTreeMap<WorkerId, WorkerInfo> = BTreeMap::new();
+        for worker in try_join_all(lists).await?.into_iter().flatten() {
+            let known = workers.get(&worker.worker_id);
+            if known.is_none_or(|known| known.last_heartbeat < worker.last_heartbeat) {
+                workers.insert(worker.worker_id.clone(), worker);
+            }
+        }
+        Ok(workers.into_values().collect())
+    }
+}
+
+fn add(sum: &mut QueueStats, part: QueueStats) {
+    for (task_type, counts) in part.types_by_status {
+        for (status, count) in counts {
+            sum.add(&task_type, status, count);
+        }
+    }
+    sum.oldest_due = sum.oldest_due.into_iter().chain(part.oldest_due).min();
+    sum.paused |= part.paused;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_round_trip_and_others_are_rejected() {
+        for (text, within) in [("0.", None), ("2.abc", Some("abc")), ("1.a.b", Some("a.b"))] {
+            let cursor = Cursor::parse(Some(text), 3).unwrap();
+            assert_eq!(cursor.within.as_deref(), within);
+            assert_eq!(cursor.text(), text);
+        }
+        assert_eq!(Cursor::parse(None, 3).unwrap().text(), "0.");
+        for bad in [
+            "",
+            "x",
+            "3.",
+            "-1.",
+            "+1.",
+            "1",
+            ".",
+            "99999999999999999999.",
+            "../..",
+        ] {
+            let error = Cursor::parse(Some(bad), 3).unwrap_err().to_string();
+            assert!(error.contains("cursor"), "{bad}: {error}");
+        }
+    }
+}
