@@ -1,0 +1,59 @@
+//! Cluster mode: three or five nodes with local disks hold one queue, replicated with Raft. No object store is needed.
+//!
+//! ```text
+//! callers ──► the leader's commit loop decides ──► one entry of the log: rows and the commands that changed them
+//!                                                       │  openraft replicates it; a majority syncs it: committed
+//!                                                       ▼
+//!                             every node writes the rows to its database ──► the callers get their responses
+//! ```
+//!
+//! The leader runs the commit loop of broker mode. A group of changes becomes one [`proposal`]: the rows that change, and the commands
+//! that changed them. Nodes do not execute commands, so nodes of different versions cannot come to different results. The rows are those
+//! of broker mode ([`qo_broker::rows`]).
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`proposal`] | the format of entries, and which of them count |
+//! | [`log`] | the log and the vote on disk |
+//! | [`rows`], [`machine`] | the rows on disk, applying entries, snapshots |
+//! | [`network`] | messages between nodes, and their authentication |
+//! | [`leader`] | taking over, serving, the time of the cluster, large payloads |
+//! | [`runtime`] | openraft on the runtime of the node |
+//!
+//! `docs/internals/cluster-mode.md` describes it as a whole. The tables of what a crash after each step leaves are in the modules.
+
+mod blocking;
+mod codec;
+mod config;
+mod engine;
+mod error;
+mod identity;
+mod leader;
+mod log;
+mod log_lines;
+mod machine;
+mod members;
+mod network;
+mod node;
+mod proposal;
+mod raft_types;
+mod rows;
+mod runtime;
+mod status;
+#[cfg(test)]
+mod storage_suite;
+
+pub use blocking::BlockingPool;
+pub use config::{ClusterConfig, ClusterSecret, Member, PAYLOAD_MAX_BYTES, SECRET_MIN_BYTES};
+pub use engine::ClusterEngine;
+pub use error::ClusterError;
+pub use log::{LogFiles, LogStore};
+pub use machine::StateMachine;
+pub use network::{Service, Transport, TransportError};
+pub use node::{ClusterNode, NodeParts};
+pub use proposal::{Applied, LoggedCommand, Outcome, Proposal};
+pub use raft_types::TypeConfig;
+#[cfg(any(test, feature = "test-util"))]
+pub use rows::MemoryRows;
+pub use rows::{RowChange, RowSnapshot, RowStage, RowStore};
+pub use status::{ClusterStatus, LogLine, MemberStatus};

@@ -1,0 +1,370 @@
+//! Applies committed entries to the rows of a node, as openraft's state machine.
+//!
+//! | step | effect of a crash right after it |
+//! | --- | --- |
+//! | 1. the entries are committed in the log | they are applied after the restart |
+//! | 2. their rows and the position are written in one transaction, unsynced | either both are kept or none: in that case the entries are applied again |
+//! | 3. whoever proposed them is told | none |
+//! | 4. a snapshot syncs the rows; the log before it may be deleted | none |
+//!
+//! A snapshot is the database itself: building one only syncs it, and a node that is behind gets a consistent view of all rows, page by
+//! page.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use qo_broker::rows::RowWrite;
+use qo_core::Timestamp;
+use qo_store::runtime::Runtime;
+use tokio::sync::watch;
+
+use crate::blocking::{self, BlockingPool};
+use crate::codec::{DecodeError, Decoder, Encoder};
+use crate::proposal::{Action, Applied, Outcome};
+use crate::raft_types::{
+    Entry, LogId, SnapshotMeta, StoredMembers, TypeConfig, get_log_id, get_stored_members,
+    put_log_id, put_stored_members,
+};
+use crate::rows::{APPLIED, RowChange, RowSnapshot, RowStage, RowStore};
+
+/// The most entries that one transaction applies.
+const ENTRIES_MAX: usize = 256;
+/// How long to wait before the next attempt while the disk is full.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, SnapshotData>;
+
+/// What is applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AppliedState {
+    /// The last applied entry.
+    pub(crate) log_id: Option<LogId>,
+    /// The last applied members.
+    pub(crate) members: StoredMembers,
+    /// The index of the last barrier.
+    pub(crate) epoch: u64,
+    /// The number of the last group since then.
+    pub(crate) number: u64,
+    /// The latest time that an entry carried.
+    pub(crate) time: Timestamp,
+}
+
+impl Default for AppliedState {
+    fn default() -> Self {
+        Self {
+            log_id: None,
+            members: StoredMembers::default(),
+            epoch: 0,
+            number: 0,
+            time: Timestamp::MIN,
+        }
+    }
+}
+
+impl AppliedState {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = Encoder::default();
+        out.option(self.log_id, put_log_id);
+        put_stored_members(&mut out, &self.members);
+        out.u64(self.epoch)
+            .u64(self.number)
+            .i64(self.time.as_millis());
+        out.finish()
+    }
+
+    pub(crate) fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
+        let mut input = Decoder::new(bytes);
+        let state = Self {
+            log_id: input.option(get_log_id)?,
+            members: get_stored_members(&mut input)?,
+            epoch: input.u64()?,
+            number: input.u64()?,
+            time: Timestamp::from_millis(input.i64()?),
+        };
+        input.end()?;
+        Ok(state)
+    }
+
+    /// Decides what an entry does. Every node decides the same.
+    fn apply(&mut self, entry: &Entry, changes: &mut Vec<RowChange>) -> io::Result<Applied> {
+        let index = entry.log_id.index;
+        let outcome = match &entry.payload {
+            EntryPayload::Blank => Outcome::Applied,
+            EntryPayload::Membership(members) => {
+                self.members = StoredMembers::new(Some(entry.log_id), members.clone());
+                Outcome::Applied
+            }
+            EntryPayload::Normal(proposal) => {
+                let decoded = proposal.decode()?;
+                self.time = self.time.max(decoded.time);
+                let is_current = decoded.epoch == self.epoch;
+                match decoded.action {
+                    Action::Barrier => {
+                        self.epoch = index;
+                        self.number = 0;
+                        Outcome::Applied
+                    }
+                    Action::Group { number, writes, .. }
+                        if is_current && number == self.number + 1 =>
+                    {
+                        self.number = number;
+                        changes.extend(writes.into_iter().map(RowChange::Write));
+                        Outcome::Applied
+                    }
+                    Action::Rows(writes) if is_current => {
+                        changes.extend(writes.into_iter().map(RowChange::Write));
+                        Outcome::Applied
+                    }
+                    Action::Sweep { before, limit } if is_current => {
+                        changes.push(RowChange::Sweep { before, limit });
+                        Outcome::Applied
+                    }
+                    Action::Group { .. } | Action::Rows(_) | Action::Sweep { .. } => Outcome::Stale,
+                }
+            }
+        };
+        self.log_id = Some(entry.log_id);
+        Ok(Applied { outcome, index })
+    }
+
+    fn change(&self) -> RowChange {
+        RowChange::Write(RowWrite::put(APPLIED, self.encode()))
+    }
+}
+
+/// What is applied, for the rest of the node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AppliedPoint {
+    pub(crate) index: Option<u64>,
+    pub(crate) epoch: u64,
+    pub(crate) number: u64,
+    /// The cluster's time, and when this node learnt it by its monotonic clock.
+    pub(crate) time: Timestamp,
+    pub(crate) at: Duration,
+}
+
+/// The state machine of a node.
+pub struct StateMachine {
+    rows: Arc<dyn RowStore>,
+    pool: Arc<dyn BlockingPool>,
+    runtime: Arc<dyn Runtime>,
+    state: AppliedState,
+    published: watch::Sender<AppliedPoint>,
+}
+
+impl StateMachine {
+    /// Reads what is applied.
+    pub async fn open(
+        rows: Arc<dyn RowStore>,
+        pool: Arc<dyn BlockingPool>,
+        runtime: Arc<dyn Runtime>,
+    ) -> io::Result<Self> {
+        let store = Arc::clone(&rows);
+        let row = blocking::run(&pool, move || {
+            // What was applied counts as a snapshot from now on, and the log before it may be deleted.
+            store.sync()?;
+            store.get(APPLIED)
+        })
+        .await?;
+        let state = match row {
+            Some(row) => AppliedState::decode(row.value)?,
+            None => AppliedState::default(),
+        };
+        let machine = Self {
+            rows,
+            pool,
+            runtime,
+            state,
+            published: watch::Sender::new(AppliedPoint {
+                index: None,
+                epoch: 0,
+                number: 0,
+                time: Timestamp::MIN,
+                at: Duration::ZERO,
+            }),
+        };
+        machine.publish();
+        Ok(machine)
+    }
+
+    /// Follows what is applied.
+    pub(crate) fn applied(&self) -> watch::Receiver<AppliedPoint> {
+        self.published.subscribe()
+    }
+
+    fn publish(&self) {
+        let point = AppliedPoint {
+            index: self.state.log_id.map(|id| id.index),
+            epoch: self.state.epoch,
+            number: self.state.number,
+            time: self.state.time,
+            at: self.runtime.monotonic(),
+        };
+        self.published.send_modify(|published| {
+            // The time is from when it was learnt, not from the last entry without a newer one.
+            let at = if published.time == point.time {
+                published.at
+            } else {
+                point.at
+            };
+            *published = AppliedPoint { at, ..point };
+        });
+    }
+
+    /// Writes rows. Waits while the disk is full: the entries are in the log, and the node continues by itself once there is room.
+    async fn write(&self, changes: Vec<RowChange>) -> io::Result<()> {
+        let changes = Arc::new(changes);
+        loop {
+            let (rows, changes) = (Arc::clone(&self.rows), Arc::clone(&changes));
+            match blocking::run(&self.pool, move || rows.write(&changes)).await {
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    tracing::error!(%error, "the disk of the rows is full: this node applies nothing until there is room");
+                    self.runtime.sleep(FULL_PAUSE).await;
+                }
+                written => return written,
+            }
+        }
+    }
+
+    async fn view(&self) -> io::Result<(AppliedState, Box<dyn RowSnapshot>)> {
+        let rows = Arc::clone(&self.rows);
+        blocking::run(&self.pool, move || view(rows.as_ref())).await
+    }
+}
+
+fn view(rows: &dyn RowStore) -> io::Result<(AppliedState, Box<dyn RowSnapshot>)> {
+    let view = rows.snapshot()?;
+    let state = match view.get(APPLIED)? {
+        Some(row) => AppliedState::decode(row.value)?,
+        None => AppliedState::default(),
+    };
+    Ok((state, view))
+}
+
+fn snapshot_of(state: &AppliedState, view: Box<dyn RowSnapshot>) -> Snapshot {
+    Snapshot {
+        meta: SnapshotMeta {
+            last_log_id: state.log_id,
+            last_membership: state.members.clone(),
+        },
+        snapshot: SnapshotData::View(view),
+    }
+}
+
+/// The rows of a snapshot.
+pub enum SnapshotData {
+    /// The rows of this node.
+    View(Box<dyn RowSnapshot>),
+    /// The rows of another node, received.
+    Received(Box<dyn RowStage>),
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = SnapshotData;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembers)> {
+        Ok((self.state.log_id, self.state.members.clone()))
+    }
+
+    async fn apply<Strm>(&mut self, entries: Strm) -> io::Result<()>
+    where
+        Strm: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
+    {
+        // Entries that are ready together share a transaction.
+        let mut parts = entries.ready_chunks(ENTRIES_MAX);
+        while let Some(part) = parts.next().await {
+            let mut changes = Vec::new();
+            let mut replies = Vec::new();
+            for item in part {
+                let (entry, responder) = item?;
+                let applied = self.state.apply(&entry, &mut changes)?;
+                if let Some(responder) = responder {
+                    replies.push((responder, applied));
+                }
+            }
+            changes.push(self.state.change());
+            self.write(changes).await?;
+            self.publish();
+            for (responder, applied) in replies {
+                responder.send(applied);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        SnapshotBuilder {
+            rows: Arc::clone(&self.rows),
+            pool: Arc::clone(&self.pool),
+        }
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        snapshot: SnapshotData,
+    ) -> io::Result<()> {
+        let rows = Arc::clone(&self.rows);
+        let install = move || {
+            let stage = match snapshot {
+                SnapshotData::Received(stage) => stage,
+                SnapshotData::View(mut view) => {
+                    let mut stage = rows.stage()?;
+                    loop {
+                        let page = view.next_page()?;
+                        if page.is_empty() {
+                            break stage;
+                        }
+                        stage.add(page)?;
+                    }
+                }
+            };
+            stage.install()?;
+            let row = rows.get(APPLIED)?;
+            row.map_or(Ok(AppliedState::default()), |row| {
+                Ok(AppliedState::decode(row.value)?)
+            })
+        };
+        self.state = blocking::run(&self.pool, install).await?;
+        if self.state.log_id != meta.last_log_id {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a snapshot from another node does not contain what it says",
+            ));
+        }
+        self.publish();
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
+        let (state, view) = self.view().await?;
+        Ok(state.log_id.map(|_| snapshot_of(&state, view)))
+    }
+}
+
+/// Syncs the rows.
+pub struct SnapshotBuilder {
+    rows: Arc<dyn RowStore>,
+    pool: Arc<dyn BlockingPool>,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+    type SnapshotData = SnapshotData;
+
+    async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
+        let rows = Arc::clone(&self.rows);
+        let build = move || {
+            // What the view contains was written before the sync.
+            let (state, view) = view(rows.as_ref())?;
+            rows.sync()?;
+            Ok(snapshot_of(&state, view))
+        };
+        blocking::run(&self.pool, build).await
+    }
+}

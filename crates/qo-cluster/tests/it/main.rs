@@ -1,0 +1,17 @@
+//! Tests of cluster mode on real disks and sockets, in one process.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking, and wait on the real clock"
+)]
+
+mod cluster;
+mod conformance;
+mod damage;
+mod failover;
+mod members;
+mod strangers;
