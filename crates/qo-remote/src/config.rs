@@ -7,8 +7,13 @@ use std::time::Duration;
 use thiserror::Error;
 use url::Url;
 
+use super::cluster_url;
 use super::directory::Discovery;
 
+/// The default interval of pings.
+const PING_INTERVAL: Duration = Duration::from_secs(3);
+/// The default interval of pings to the nodes of a cluster, which elects another leader within a second or two.
+const CLUSTER_PING_INTERVAL: Duration = Duration::from_secs(1);
 /// The most servers in a configuration.
 const SERVERS_MAX: usize = 16;
 
@@ -47,6 +52,9 @@ pub struct RemoteConfig {
     pub request_timeout: Duration,
     /// How long a request is retried.
     pub retry_for: Duration,
+    /// How often a server that has not responded yet is pinged, and how long a ping may take. A request moves on from a server that
+    /// does not respond to pings.
+    pub ping_interval: Duration,
     /// The id of the broker that the first server must be, if it came from a discovery.
     pub broker: Option<String>,
     /// Finds the broker when the known one no longer serves. The list of servers is then not used.
@@ -67,6 +75,14 @@ pub enum InvalidServer {
         /// What is wrong.
         problem: String,
     },
+    /// The URL of a cluster is invalid.
+    #[error(
+        "invalid cluster URL: {problem}; write cluster://host:port,host:port,host:port, with ?tls=true if the nodes serve HTTPS"
+    )]
+    Cluster {
+        /// What is wrong.
+        problem: String,
+    },
     /// The token cannot be sent.
     #[error(
         "the token contains characters that HTTP does not allow; copy it again from where it was created"
@@ -81,12 +97,21 @@ pub enum InvalidServer {
 }
 
 impl RemoteConfig {
-    /// The default settings with these servers, as URLs separated by commas.
+    /// The default settings with these servers: the URL of a cluster, or URLs separated by commas.
     pub fn parse(text: &str) -> Result<Self, InvalidServer> {
-        let mut servers = Vec::new();
-        for part in text.split(',') {
-            servers.push(server(part.trim())?);
-        }
+        let cluster = cluster_url::parse(text).transpose()?;
+        let ping_interval = if cluster.is_some() {
+            CLUSTER_PING_INTERVAL
+        } else {
+            PING_INTERVAL
+        };
+        let servers = match cluster {
+            Some(nodes) => nodes,
+            None => text
+                .split(',')
+                .map(|part| server(part.trim()))
+                .collect::<Result<_, _>>()?,
+        };
         if servers.len() > SERVERS_MAX {
             return Err(invalid(text, format!("more than {SERVERS_MAX} servers")));
         }
@@ -96,6 +121,7 @@ impl RemoteConfig {
             ca_pem: None,
             request_timeout: Duration::from_secs(30),
             retry_for: Duration::from_secs(30),
+            ping_interval,
             broker: None,
             discovery: None,
         })

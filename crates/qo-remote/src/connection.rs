@@ -10,6 +10,7 @@
 //! | no success within the time for retries | return `Unavailable`, in doubt if a write may have arrived |
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use qo_store::StoreError;
 use qo_store::clock::StoreClock;
 use qo_store::runtime::{Runtime, RuntimeExt};
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -35,10 +36,6 @@ use crate::wire::{BROKER_HEADER, Condition, Problem, REQUEST_ID_HEADER, TIME_HEA
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// A takeover takes a few seconds, and a request that waits for it should not wait much longer.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
-/// How often a server that has not responded yet is pinged.
-const PING_INTERVAL: Duration = Duration::from_secs(3);
-/// How long a ping may take.
-const PING_TIMEOUT: Duration = Duration::from_secs(3);
 /// The largest response that is read.
 const RESPONSE_MAX_BYTES: usize = 512 * 1024 * 1024;
 /// The most memory that is reserved for a response because of its `Content-Length`.
@@ -88,7 +85,7 @@ fn to_json(body: &impl Serialize) -> Result<Bytes, EngineError> {
 }
 
 /// Why an attempt failed.
-enum AttemptFailure {
+pub(super) enum AttemptFailure {
     /// The request failed, and is not retried.
     Final(EngineError),
     /// A retry at this server or another one may succeed.
@@ -108,6 +105,7 @@ pub(super) struct Connection {
     clock: StoreClock,
     request_timeout: Duration,
     retry_for: Duration,
+    ping_interval: Duration,
 }
 
 impl Connection {
@@ -125,6 +123,7 @@ impl Connection {
             http,
             request_timeout: config.request_timeout,
             retry_for: config.retry_for,
+            ping_interval: config.ping_interval,
             directory: Directory::new(config, Arc::clone(&runtime)),
             runtime,
             clock: StoreClock::new(),
@@ -192,15 +191,35 @@ impl Connection {
     /// Sends a request until it gets a response. Also returns whether an earlier attempt may have arrived.
     async fn send(&self, request: HttpRequest) -> Result<(Bytes, bool), EngineError> {
         let request_id = self.runtime.new_op_id().to_string();
-        let started = self.runtime.monotonic();
         let writes = request.method != Method::GET;
+        let (path, wait) = (request.path.as_str(), request.wait);
+        self.retry(path, wait, writes, |server| {
+            let (request, request_id) = (&request, &request_id);
+            async move { self.try_once(&server, request, request_id).await }
+        })
+        .await
+    }
+
+    /// Repeats an attempt, at the server that is current then, until it succeeds or fails for good. Also returns whether an earlier
+    /// attempt may have arrived.
+    pub(super) async fn retry<T, Attempt>(
+        &self,
+        path: &str,
+        wait: Duration,
+        writes: bool,
+        attempt: impl Fn(Arc<Server>) -> Attempt,
+    ) -> Result<(T, bool), EngineError>
+    where
+        Attempt: Future<Output = Result<T, AttemptFailure>>,
+    {
+        let started = self.runtime.monotonic();
         let (mut attempts, mut in_doubt, mut pause) = (0_u32, false, PAUSE_MIN);
         loop {
             attempts += 1;
             let server = self.directory.current();
             let url = server.display_url();
-            let failure = match self.try_once(&server, &request, &request_id).await {
-                Ok(body) => return Ok((body, in_doubt)),
+            let failure = match attempt(Arc::clone(&server)).await {
+                Ok(done) => return Ok((done, in_doubt)),
                 Err(failure) => failure,
             };
             let (mut detail, leader) = match failure {
@@ -218,7 +237,7 @@ impl Connection {
                 detail = format!("{detail}; {reason}");
             }
             let elapsed = self.runtime.monotonic().saturating_sub(started);
-            if elapsed >= self.retry_for.saturating_add(request.wait) {
+            if elapsed >= self.retry_for.saturating_add(wait) {
                 return Err(EngineError::Store(StoreError::Unavailable {
                     key: url.to_owned(),
                     detail,
@@ -227,17 +246,74 @@ impl Connection {
                     in_doubt,
                 }));
             }
-            tracing::debug!(
-                server = url,
-                path = request.path,
-                request_id,
-                detail,
-                "retrying"
-            );
+            tracing::debug!(server = url, path, detail, "retrying");
             self.runtime
                 .sleep(pause.mul_f64(0.5 + self.runtime.random_unit()))
                 .await;
             pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Sends a request of any length in either direction, and returns the response with its unread body. A problem that no other server
+    /// could solve is a result.
+    pub(super) async fn exchange_stream(
+        &self,
+        server: &Server,
+        method: Method,
+        path: &str,
+        add: impl Fn(RequestBuilder) -> RequestBuilder,
+    ) -> Result<Result<Response, Box<Problem>>, AttemptFailure> {
+        let url = server
+            .url()
+            .join(path.trim_start_matches('/'))
+            .map_err(|error| AttemptFailure::Final(EngineError::BadRequest(error.to_string())))?;
+        let request_id = self.runtime.new_op_id().to_string();
+        let is_head = method == Method::HEAD;
+        let mut builder = self.http.request(method, url);
+        builder = builder.header(REQUEST_ID_HEADER, request_id);
+        if let Some(broker) = server.broker() {
+            builder = builder.header(BROKER_HEADER, broker);
+        }
+        let sent = tokio::select! {
+            biased;
+            sent = add(builder).send() => sent,
+            () = self.died(server) => return Err(AttemptFailure::Retryable {
+                detail: "the server has stopped responding".to_owned(),
+                may_have_arrived: true,
+                leader: None,
+            }),
+        };
+        let response = sent.map_err(|error| AttemptFailure::Retryable {
+            may_have_arrived: !error.is_connect(),
+            detail: causes(&error.without_url()),
+            leader: None,
+        })?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(Ok(response));
+        }
+        let is_problem = header(&response, CONTENT_TYPE.as_str())
+            .is_some_and(|text| text.starts_with(PROBLEM_TYPE));
+        if is_head && is_problem && status == StatusCode::NOT_FOUND {
+            return Ok(Err(Box::new(Problem::new(Condition::NoRoute, "not found"))));
+        }
+        let body = read_body(response).await?;
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) if is_problem && problem.condition.is_of_this_server() => {
+                Err(failure_of_problem(problem, server))
+            }
+            Ok(problem) if is_problem => Ok(Err(Box::new(problem))),
+            _ => Err(self.failure_of_status(status, server)),
+        }
+    }
+
+    /// Returns when a server no longer responds to pings.
+    async fn died(&self, server: &Server) {
+        loop {
+            self.runtime.sleep(self.ping_interval).await;
+            if !self.is_alive(server).await {
+                return;
+            }
         }
     }
 
@@ -278,7 +354,7 @@ impl Connection {
             if left.is_zero() {
                 return format!("no response within {limit:?}");
             }
-            self.runtime.sleep(left.min(PING_INTERVAL)).await;
+            self.runtime.sleep(left.min(self.ping_interval)).await;
             if !self.is_alive(server).await {
                 return "the server has stopped responding".to_owned();
             }
@@ -298,7 +374,7 @@ impl Connection {
             biased;
             // A broker that is cut off from the store never responds to a request: another one leads soon.
             response = ping.send() => response.is_ok_and(|response| broker.is_none() || shows_life(response.status())),
-            () = self.runtime.sleep(PING_TIMEOUT) => false,
+            () = self.runtime.sleep(self.ping_interval) => false,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | configured | where a request goes after a server did not serve it |
 //! | --- | --- |
-//! | a list of servers | to the leader that the server named; otherwise to the next server in the list |
+//! | a list of servers, or the nodes of a cluster | to the leader that the server named; otherwise to the next server in the list |
 //! | a store that names the broker | to the address in the store; each request carries the broker's id, so that another process at that address refuses it |
 //!
 //! A server that redirects its clients has their token already. A server that was reached over TLS cannot redirect them to one

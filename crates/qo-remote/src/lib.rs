@@ -7,6 +7,7 @@
 //!
 //! - [`connection`]: sends a request, and retries it under the same id until it gets a response.
 //! - [`directory`]: chooses the server, and the next one.
+//! - [`cluster_url`]: the servers of a `cluster:` URL.
 //! - [`batch`]: combines the concurrent requests of many callers into one. A single caller does not wait for others.
 //! - [`inputs`]: caches inputs, so that responses need not repeat them.
 //!
@@ -19,10 +20,12 @@
 //! | submit | it carries an id that this client generated, and a second submit of an id returns the first task |
 //! | claim | the server remembers for a while which tasks it returned for a request id, and returns the same tasks again. A server that was restarted does not remember and returns other tasks; the first ones become claimable when their leases expire |
 //! | complete, fail, release, snooze | the second request finds the lease gone. If the history shows that the attempt of the lease ended in exactly this way, no other client can have done it, so the request succeeds ([`leases`]) |
-//! | renew, progress, heartbeat, pause, resume | they are idempotent |
+//! | renew, progress, heartbeat, pause, resume, all requests about blobs | they are idempotent |
 //! | cancel, run now, replay, archive, unarchive, purge | the second request may be rejected because the first one succeeded; the error names the task's status |
 
 mod batch;
+mod blobs;
+mod cluster_url;
 mod config;
 mod connection;
 mod directory;
@@ -37,24 +40,30 @@ pub mod wire;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use qo_core::{Json, Rejection, Task, TaskId};
+use qo_core::transition::Submission;
+use qo_core::{Json, Payload, QueueName, Rejection, Status, Task, TaskId, TaskType};
 use qo_engine::api::{SubmitRequest, Submitted};
-use qo_engine::{EngineError, Operation};
+use qo_engine::{Engine as _, EngineError, Operation};
 use qo_store::runtime::{Runtime, RuntimeExt};
 
 use self::batch::{BatchItem, BatchReply, Batcher};
 use self::connection::{Connection, HttpRequest};
 use self::inputs::{Inputs, with_input};
 use self::leases::{EndEvent, Leases};
+use crate::wire::cluster::MemberBody;
 use crate::wire::{
     BATCH_MAX, CancelBody, Info, OutcomeItem, OutcomeResult, SubmitBody, SubmitResult,
 };
 
+pub use blobs::RemoteBlobs;
 pub use config::{InvalidServer, RemoteConfig, Token};
 pub use directory::{BrokerAddress, Discovery};
 pub use ping::Ping;
 
+/// How long a new node of a cluster may take to catch up.
+const CATCH_UP_MAX: Duration = Duration::from_mins(30);
 /// How many batches of one kind are in flight at once. Later items join the next batch.
 const IN_FLIGHT_MAX: usize = 4;
 
@@ -113,6 +122,53 @@ impl RemoteEngine {
         self.connection().read("/v1/info").await
     }
 
+    /// The state of a node of a cluster: of the leader, if the last request went there.
+    pub async fn cluster(&self) -> Result<serde_json::Value, EngineError> {
+        self.connection().read("/v1/cluster").await
+    }
+
+    /// Entries of a node's log, from the first that is kept or `from` on.
+    pub async fn cluster_log(
+        &self,
+        from: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<serde_json::Value>, EngineError> {
+        let from = from.map_or_else(String::new, |from| format!("&from={from}"));
+        let path = format!("/v1/cluster/log?limit={limit}{from}");
+        self.connection().read(&path).await
+    }
+
+    /// Adds a node to a cluster. Returns when the node has caught up.
+    pub async fn cluster_add(&self, node: u64, member: &MemberBody) -> Result<(), EngineError> {
+        let mut request = HttpRequest::put(format!("/v1/cluster/members/{node}"), member)?;
+        request.wait = CATCH_UP_MAX;
+        self.connection().bytes(request).await.map(drop)
+    }
+
+    /// Lets a node of a cluster vote.
+    pub async fn cluster_promote(&self, node: u64) -> Result<(), EngineError> {
+        let path = format!("/v1/cluster/members/{node}/promote");
+        let request = HttpRequest::post(path, &NoBody {})?;
+        self.connection().bytes(request).await.map(drop)
+    }
+
+    /// Removes a node from a cluster.
+    pub async fn cluster_remove(&self, node: u64) -> Result<(), EngineError> {
+        let request = HttpRequest::delete(format!("/v1/cluster/members/{node}"));
+        self.connection().bytes(request).await.map(drop)
+    }
+
+    /// Makes a snapshot of a node.
+    pub async fn cluster_snapshot(&self) -> Result<(), EngineError> {
+        let request = HttpRequest::post("/v1/cluster/snapshot".to_owned(), &NoBody {})?;
+        self.connection().bytes(request).await.map(drop)
+    }
+
+    /// The blobs of the queue.
+    pub fn blobs(&self) -> RemoteBlobs {
+        RemoteBlobs::new(Arc::clone(&self.shared.connection))
+    }
+
     fn connection(&self) -> &Connection {
         &self.shared.connection
     }
@@ -122,9 +178,14 @@ impl RemoteEngine {
     /// The retry policy is validated here: JSON has no NaN, so an invalid number would arrive as a missing one.
     fn prepare(&self, request: SubmitRequest) -> Result<(SubmitBody, GeneratedId), EngineError> {
         request.retry_policy.validate().map_err(Rejection::from)?;
+        let key = request.scoped_key();
         let mut body = SubmitBody::from_request(request);
         body.omit_input = true;
-        let generated = body.id.is_none().then(|| self.shared.runtime.new_task_id());
+        let generated = body.id.is_none().then(|| {
+            let id = self.shared.runtime.new_task_id();
+            // A partitioned queue finds both in the same partition.
+            key.map_or(id, |key| id.with_route(key.route()))
+        });
         body.id = body.id.or(generated);
         // With an idempotency key, another submit may have created the task under this id for this one.
         let generated = generated.filter(|_| body.idempotency_key.is_none());
@@ -132,10 +193,11 @@ impl RemoteEngine {
     }
 
     async fn submit_one(&self, request: SubmitRequest) -> Result<Submitted, EngineError> {
-        let input = request.input.clone();
+        let sent = SentSubmit::of(&request);
         let (body, generated) = self.prepare(request)?;
         let reply = self.shared.submits.send(body).await?;
-        self.submitted(reply.result, generated, input, reply.repeated)
+        self.submitted(reply.result, generated, sent, reply.repeated)
+            .await
     }
 
     async fn submit_all(
@@ -146,7 +208,7 @@ impl RemoteEngine {
         let mut chunk = Chunk::default();
         for request in requests {
             let index = results.len();
-            let input = request.input.clone();
+            let sent = SentSubmit::of(&request);
             match self.prepare(request) {
                 Err(error) => results.push(Some(Err(error))),
                 Ok((body, generated)) => {
@@ -155,7 +217,7 @@ impl RemoteEngine {
                         self.submit_chunk(std::mem::take(&mut chunk), &mut results)
                             .await;
                     }
-                    chunk.add(body, generated, input, index);
+                    chunk.add(body, generated, sent, index);
                 }
             }
         }
@@ -185,7 +247,9 @@ impl RemoteEngine {
         match replies {
             Ok((replies, repeated)) => {
                 for (reply, submit) in replies.into_iter().zip(chunk.submits) {
-                    let result = self.submitted(reply, submit.generated, submit.input, repeated);
+                    let result = self
+                        .submitted(reply, submit.generated, submit.sent, repeated)
+                        .await;
                     results[submit.index] = Some(result);
                 }
             }
@@ -197,27 +261,52 @@ impl RemoteEngine {
         }
     }
 
-    fn submitted(
+    async fn submitted(
         &self,
         result: SubmitResult,
         generated: GeneratedId,
-        input: Json,
+        sent: SentSubmit,
         repeated: bool,
     ) -> Result<Submitted, EngineError> {
-        match (result.task, result.problem) {
-            (Some(task), _) => {
-                // No other client can have used this generated id: the duplicate is the first copy of this request.
-                let own_copy = repeated && generated == Some(task.id);
-                Ok(Submitted {
-                    duplicate: result.duplicate && !own_copy,
-                    task: with_input(task, Some(input)),
-                })
+        let existing = result.id.zip(result.status);
+        // No other client can have used this generated id: the duplicate is the first copy of this request.
+        let was_duplicate = result.duplicate;
+        let is_duplicate = |id: TaskId| was_duplicate && !(repeated && generated == Some(id));
+        let task = match (result.task, existing, result.problem) {
+            // A large response has no room for all tasks in full. The input of a duplicate is not the one that was sent.
+            (Some(task), ..) if is_duplicate(task.id) && !task.names_input() => {
+                self.get(task.id).await?
             }
-            (None, Some(problem)) => Err(problem.into_error(&self.connection().server_url())),
-            (None, None) => Err(self
-                .connection()
-                .invalid_response("a result with neither a task nor a problem")),
-        }
+            (Some(task), ..) => with_input(task, Some(sent.input)),
+            (None, Some((id, status)), _) => self.unread_task(id, status, sent)?,
+            (None, None, Some(problem)) => {
+                return Err(problem.into_error(&self.connection().server_url()));
+            }
+            (None, None, None) => {
+                return Err(self
+                    .connection()
+                    .invalid_response("a result with neither a task nor a problem"));
+            }
+        };
+        let duplicate = is_duplicate(task.id);
+        Ok(Submitted { duplicate, task })
+    }
+
+    /// An existing task of which the server reveals only id and status, because this client may not read tasks. The rest is what the
+    /// client has sent, or a default.
+    fn unread_task(
+        &self,
+        id: TaskId,
+        status: Status,
+        sent: SentSubmit,
+    ) -> Result<Task, EngineError> {
+        let input = Payload::Inline(Json::null());
+        let submission = Submission::new(id, sent.task_type, input);
+        let op = self.shared.runtime.new_op_id();
+        let mut task = qo_core::transition::submit(submission, op, self.shared.connection.now())?;
+        task.queue = sent.queue;
+        task.status = status;
+        Ok(task.with_input(sent.input))
     }
 
     /// Carries out a worker's operation, in a batch with others.
@@ -294,11 +383,27 @@ impl fmt::Debug for RemoteEngine {
 /// The id that this client generated for a submit, which no other client can use.
 type GeneratedId = Option<TaskId>;
 
+/// What this client knows of a task that it submits: the response omits the input, or everything but id and status.
+struct SentSubmit {
+    task_type: TaskType,
+    queue: QueueName,
+    input: Json,
+}
+
+impl SentSubmit {
+    fn of(request: &SubmitRequest) -> Self {
+        Self {
+            task_type: request.task_type.clone(),
+            queue: request.queue.clone(),
+            input: request.input.clone(),
+        }
+    }
+}
+
 /// A submit in flight.
 struct PendingSubmit {
     generated: GeneratedId,
-    /// The response omits it.
-    input: Json,
+    sent: SentSubmit,
     /// The index of its result.
     index: usize,
 }
@@ -317,12 +422,12 @@ impl Chunk {
             || (self.bodies.len() < BATCH_MAX && self.bytes + body.bytes() <= batch::BYTES_MAX)
     }
 
-    fn add(&mut self, body: SubmitBody, generated: GeneratedId, input: Json, index: usize) {
+    fn add(&mut self, body: SubmitBody, generated: GeneratedId, sent: SentSubmit, index: usize) {
         self.bytes += body.bytes();
         self.bodies.push(body);
         self.submits.push(PendingSubmit {
             generated,
-            input,
+            sent,
             index,
         });
     }

@@ -2,14 +2,17 @@
 
 use qo_core::{QueueName, Shard, Status, Tag, TaskId, TaskType, Timestamp};
 use qo_engine::api::TaskFilter;
-use qo_engine::{BulkOperation, BulkRequest};
+use qo_engine::{BulkOperation, BulkRequest, EngineError};
 use serde::{Deserialize, Serialize};
 
-use super::bounded;
 use super::problem::Problem;
+use super::{REASON_MAX_BYTES, bounded, is_false};
 
 #[cfg(feature = "openapi")]
 use super::schema;
+
+/// The largest `limit` of a bulk operation.
+const LIMIT_MAX: u64 = 100_000;
 
 /// Selects tasks. A task must match all given fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -44,6 +47,18 @@ pub struct BulkFilter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
     pub since: Option<Timestamp>,
+    /// Submitted before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Time>))]
+    pub until: Option<Timestamp>,
+    /// These tasks, instead of those that match other fields.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::ids"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<schema::Id>, max_items = 1000))]
+    pub ids: Vec<TaskId>,
 }
 
 impl From<BulkFilter> for TaskFilter {
@@ -61,6 +76,7 @@ impl From<BulkFilter> for TaskFilter {
             tag: filter.tag,
             shard: filter.shard,
             since: filter.since,
+            until: filter.until,
         }
     }
 }
@@ -82,14 +98,40 @@ pub struct BulkBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(max_length = 4096))]
     pub reason: Option<String>,
+    /// Changes at most this number of tasks. `more` in the response says whether others match, so that a client can show progress
+    /// and stop in between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1, maximum = 100_000))]
+    pub limit: Option<u64>,
 }
 
 impl BulkBody {
     /// The request without `dry_run`.
-    pub fn into_request(self) -> BulkRequest {
+    pub fn into_request(mut self) -> Result<BulkRequest, EngineError> {
+        let bad_request = |detail: String| Err(EngineError::BadRequest(detail));
+        if self.reason.as_ref().map_or(0, String::len) > REASON_MAX_BYTES {
+            return bad_request(format!(
+                "the reason is longer than {REASON_MAX_BYTES} bytes"
+            ));
+        }
+        if self.reason.is_some() && self.operation != BulkOperation::Cancel {
+            return bad_request("only a cancel can have a reason".to_owned());
+        }
+        if self
+            .limit
+            .is_some_and(|limit| !(1..=LIMIT_MAX).contains(&limit))
+        {
+            return bad_request(format!("limit must be 1 to {LIMIT_MAX}"));
+        }
+        let ids = std::mem::take(&mut self.filter.ids);
+        if !ids.is_empty() && self.filter != BulkFilter::default() {
+            return bad_request("a filter with ids cannot have other fields".to_owned());
+        }
         let mut request = BulkRequest::new(self.operation).with_filter(self.filter.into());
+        request.ids = ids;
         request.reason = self.reason;
-        request
+        request.limit = self.limit;
+        Ok(request)
     }
 }
 
@@ -118,6 +160,9 @@ pub struct BulkResponse {
     pub failed: u64,
     /// The first hundred failures.
     pub failures: Vec<BulkFailure>,
+    /// Whether the request's `limit` was reached, so that more tasks may match.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub more: bool,
     /// Why the operation stopped before it reached all tasks, if it did. Sending the request again continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Problem>,

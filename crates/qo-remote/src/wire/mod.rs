@@ -4,13 +4,18 @@
 //! stored form. Requests have their own types, which reject unknown fields, so a misspelt option is an error and not a default.
 //!
 //! - [`submit`], [`claim`], [`operation`], [`query`], [`bulk`]: requests and responses.
+//! - [`cluster`]: the members of a cluster.
+//! - [`blob`], [`job`]: blobs and WASI jobs.
 //! - [`payload`]: binary inputs and outputs.
 //! - [`problem`]: errors as problem details (RFC 9457), and the one table from errors to status codes.
 //! - `schema`: OpenAPI schemas of types that are defined in other crates; built with the feature `openapi`.
 
+pub mod blob;
 mod bounded;
 pub mod bulk;
 pub mod claim;
+pub mod cluster;
+pub mod job;
 pub mod operation;
 pub mod payload;
 pub mod problem;
@@ -19,8 +24,12 @@ pub mod query;
 pub mod schema;
 pub mod submit;
 
+pub use blob::{BlobDeleted, BlobGcBody, BlobListQuery};
 pub use bulk::{BulkBody, BulkFailure, BulkFilter, BulkResponse};
 pub use claim::{ClaimBody, ClaimResponse};
+pub use job::{
+    Job, JobClaimBody, JobCompleteBody, JobCreateBody, JobOutcome, JobStatus, JobTickleBody,
+};
 pub use operation::{CancelBody, OperationBody, OutcomeItem, OutcomeResult};
 pub use payload::BytesPayload;
 pub use problem::{Condition, Problem};
@@ -28,7 +37,7 @@ pub use query::{
     Info, ListQuery, PageResponse, QueueStatsEntry, StatsResponse, VersionEntry, VersionsQuery,
     VersionsResponse,
 };
-pub use submit::{RetryPolicyBody, SubmitBody, SubmitResponse, SubmitResult};
+pub use submit::{DuplicateResponse, RetryPolicyBody, SubmitBody, SubmitResponse, SubmitResult};
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,

@@ -50,6 +50,17 @@ pub struct ListQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(value_type = Option<schema::Time>))]
     pub since: Option<Timestamp>,
+    /// Submitted before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<schema::Time>))]
+    pub until: Option<Timestamp>,
+    /// Names of top-level fields of a task, separated by commas; the others are left out of the response. All by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        param(pattern = "^[a-z_]+(,[a-z_]+)*$", max_length = 1024)
+    )]
+    pub fields: Option<String>,
     /// Where to continue: the `next` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
@@ -74,6 +85,8 @@ impl ListQuery {
             tag: filter.tag.clone(),
             shard: filter.shard,
             since: filter.since,
+            until: filter.until,
+            fields: None,
             cursor: cursor.map(str::to_owned),
             limit: Some(limit.clamp(1, PAGE_MAX)),
         }
@@ -91,6 +104,8 @@ impl ListQuery {
             ("tag", text(self.tag.as_ref())),
             ("shard", text(self.shard.as_ref())),
             ("since", text(self.since.as_ref())),
+            ("until", text(self.until.as_ref())),
+            ("fields", self.fields.clone()),
             ("cursor", self.cursor.clone()),
             ("limit", text(self.limit.as_ref())),
         ];
@@ -113,6 +128,7 @@ impl ListQuery {
             tag: self.tag.clone(),
             shard: self.shard,
             since: self.since,
+            until: self.until,
         })
     }
 
@@ -329,11 +345,12 @@ mod tests {
             tag: Some("a b&c".parse().unwrap()),
             shard: Some("f".parse().unwrap()),
             since: Some(Timestamp::from_millis(1_763_238_840_123)),
+            until: Some(Timestamp::from_millis(1_763_238_850_456)),
         };
         let query = ListQuery::new(&filter, Some("c"), 5_000);
         assert_eq!(query.filter().unwrap(), filter);
         assert_eq!(query.limit().unwrap(), PAGE_MAX);
-        assert_eq!(query.pairs().len(), 8);
+        assert_eq!(query.pairs().len(), 9);
         assert_eq!(
             ListQuery::default().filter().unwrap(),
             TaskFilter::default()

@@ -76,6 +76,16 @@ text!(
     |text| text.pattern(Some("^[0-9a-f]$"))
 );
 text!(
+    /// The bytes of a blob.
+    Binary,
+    |text| text.format(Some(SchemaFormat::KnownFormat(KnownFormat::Binary)))
+);
+text!(
+    /// The address of a blob: the SHA-256 digest of its bytes.
+    Address,
+    |text| text.pattern(Some("^[0-9a-f]{64}$"))
+);
+text!(
     /// The status of a task.
     TaskStatus,
     |text| text.enum_values(Some([
@@ -121,6 +131,64 @@ impl PartialSchema for AnyJson {
 }
 
 impl ToSchema for AnyJson {}
+
+/// A stored blob.
+#[derive(Debug, ToSchema)]
+pub struct BlobInfoRecord {
+    /// Its address.
+    #[schema(value_type = Address)]
+    pub address: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it was stored.
+    #[schema(value_type = Time)]
+    pub stored_at: String,
+}
+
+/// The result of an upload.
+#[derive(Debug, ToSchema)]
+pub struct PutBlobRecord {
+    /// The address of the bytes.
+    #[schema(value_type = Address)]
+    pub address: String,
+    /// Their number.
+    pub size: u64,
+    /// Whether the blob is new.
+    pub created: bool,
+}
+
+/// A page of blobs.
+#[derive(Debug, ToSchema)]
+pub struct BlobPageRecord {
+    /// The blobs, by address.
+    pub blobs: Vec<BlobInfoRecord>,
+    /// The `after` of the next page, if there may be one.
+    #[schema(value_type = Option<Address>)]
+    pub next: Option<String>,
+}
+
+/// The result of a garbage collection.
+#[derive(Debug, ToSchema)]
+pub struct GcReportRecord {
+    /// The blobs that are stored and were looked at.
+    pub blobs: u64,
+    /// The tasks that were read, in all passes.
+    pub tasks: u64,
+    /// The blobs that were collected; with a dry run, those that would be.
+    pub collected: u64,
+    /// Their bytes.
+    pub collected_bytes: u64,
+    /// The blobs to which a task refers.
+    pub referenced: u64,
+    /// The blobs that were kept because they are within the grace time or were touched meanwhile.
+    pub recent: u64,
+    /// The uploads that had crashed and got a record.
+    pub adopted: u64,
+    /// The blobs with a record but without bytes.
+    pub missing: u64,
+    /// The blobs whose records cannot be read.
+    pub unreadable: u64,
+}
 
 /// The code of a problem. Other members carry its facts.
 #[derive(Debug, ToSchema)]

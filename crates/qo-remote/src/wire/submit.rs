@@ -2,7 +2,7 @@
 
 use qo_core::task::{IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, TIMEOUT_DEFAULT_SECONDS};
 use qo_core::{
-    IdempotencyKey, Json, QueueName, RetryPolicy, Tag, Task, TaskId, TaskType, Timestamp,
+    IdempotencyKey, Json, QueueName, RetryPolicy, Status, Tag, Task, TaskId, TaskType, Timestamp,
     TraceParent,
 };
 use qo_engine::EngineError;
@@ -279,6 +279,31 @@ impl From<SubmitResponse> for Submitted {
     }
 }
 
+/// The response to a duplicate submit for a client that may not read tasks: the existing task may be another client's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DuplicateResponse {
+    /// The existing task.
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::Id))]
+    pub id: TaskId,
+    /// Its status.
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::TaskStatus))]
+    pub status: Status,
+    /// Always true.
+    pub duplicate: bool,
+}
+
+impl DuplicateResponse {
+    /// The response for an existing task.
+    pub fn of(submitted: &Submitted) -> Self {
+        Self {
+            id: submitted.task.id,
+            status: submitted.task.status,
+            duplicate: true,
+        }
+    }
+}
+
 /// The result of one submit of an array: the task, or a problem.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -290,9 +315,30 @@ pub struct SubmitResult {
     /// Whether the task existed before.
     #[serde(default)]
     pub duplicate: bool,
+    /// The existing task, instead of `task`, if this is a duplicate and the client may not read tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Id>))]
+    pub id: Option<TaskId>,
+    /// The status of the task `id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::TaskStatus>))]
+    pub status: Option<Status>,
     /// The problem, if the submit failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
+}
+
+impl SubmitResult {
+    /// The result of a duplicate for a client that may not read tasks.
+    pub fn duplicate(submitted: &Submitted) -> Self {
+        Self {
+            task: None,
+            duplicate: true,
+            id: Some(submitted.task.id),
+            status: Some(submitted.task.status),
+            problem: None,
+        }
+    }
 }
 
 impl From<Result<Submitted, Box<Problem>>> for SubmitResult {
@@ -301,11 +347,15 @@ impl From<Result<Submitted, Box<Problem>>> for SubmitResult {
             Ok(submitted) => Self {
                 task: Some(submitted.task),
                 duplicate: submitted.duplicate,
+                id: None,
+                status: None,
                 problem: None,
             },
             Err(problem) => Self {
                 task: None,
                 duplicate: false,
+                id: None,
+                status: None,
                 problem: Some(*problem),
             },
         }

@@ -4,13 +4,15 @@
 //! separate members. From these the remote engine rebuilds the error of the server's engine, so that a program behaves the same on
 //! both sides of the wire.
 
+mod blob;
 mod rebuild;
 mod static_texts;
 mod translate;
 
-use qo_core::{LeaseId, QueueName, Status, TaskId, Timestamp};
+use qo_core::{BlobAddress, LeaseId, QueueName, Status, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use qo_blob::BlobError;
 use qo_engine::EngineError;
 
 #[cfg(feature = "openapi")]
@@ -159,6 +161,8 @@ pub enum Condition {
     CrossSite,
     /// No such route.
     NoRoute,
+    /// The server is not a node of a cluster.
+    NoCluster,
     /// The route does not support this method.
     NoMethod,
     /// The body is not valid JSON for this route.
@@ -177,6 +181,43 @@ pub enum Condition {
     Stopping,
     /// The request is for another broker than this process.
     Misdirected,
+    /// No blob has this address.
+    BlobNotFound {
+        address: BlobAddress,
+    },
+    /// The request refers to a blob that is not stored.
+    MissingBlob {
+        address: BlobAddress,
+    },
+    /// The uploaded bytes do not have the address in the path.
+    BlobMismatch {
+        expected: BlobAddress,
+        actual: BlobAddress,
+    },
+    /// The stored bytes do not have their address.
+    BlobDamaged {
+        address: BlobAddress,
+        reason: String,
+    },
+    /// The blob is larger than the server accepts.
+    BlobTooLarge {
+        limit: u64,
+    },
+    /// The requested range does not lie within the blob.
+    BadRange {
+        address: BlobAddress,
+        start: u64,
+        end: u64,
+        size: u64,
+    },
+    /// The queue of this server stores no blobs.
+    NoBlobs,
+    /// No such job.
+    JobNotFound,
+    /// The job exists, but no runner has it.
+    JobNotActive {
+        job_status: String,
+    },
     /// An internal error of the server.
     Internal,
     /// A condition of a later version.
@@ -260,6 +301,7 @@ impl Condition {
             Self::Forbidden => ("forbidden", 403, "The token does not allow this"),
             Self::CrossSite => ("cross_site", 403, "Requests from other sites are rejected"),
             Self::NoRoute => ("no_route", 404, "Route not found"),
+            Self::NoCluster => ("no_cluster", 404, "Not a node of a cluster"),
             Self::NoMethod => ("no_method", 405, "The route does not support this method"),
             Self::BadBody => ("bad_body", 400, "The body cannot be read"),
             Self::BadMediaType => ("bad_media_type", 415, "The body must be JSON"),
@@ -268,6 +310,19 @@ impl Condition {
             Self::Overloaded => ("overloaded", 503, "The server is overloaded"),
             Self::Stopping => ("stopping", 503, "The server is stopping"),
             Self::Misdirected => ("misdirected", 421, "The request is for another broker"),
+            Self::BlobNotFound { .. } => ("blob_not_found", 404, "Blob not found"),
+            Self::MissingBlob { .. } => {
+                ("missing_blob", 422, "The request refers to a missing blob")
+            }
+            Self::BlobMismatch { .. } => {
+                ("blob_mismatch", 422, "The bytes do not have this address")
+            }
+            Self::BlobDamaged { .. } => ("blob_damaged", 500, "The stored blob is damaged"),
+            Self::BlobTooLarge { .. } => ("blob_too_large", 413, "The blob is too large"),
+            Self::BadRange { .. } => ("bad_range", 416, "The range is not within the blob"),
+            Self::NoBlobs => ("no_blobs", 501, "This queue stores no blobs"),
+            Self::JobNotFound => ("job_not_found", 404, "Job not found"),
+            Self::JobNotActive { .. } => ("job_not_active", 400, "The job is not active"),
             Self::Internal => ("internal", 500, "Internal server error"),
             Self::Unknown => ("unknown", 500, "This version does not know this error"),
         }
@@ -324,6 +379,14 @@ impl Problem {
             self.detail
         };
         rebuild::error_of(self.condition, detail, self.status, server)
+    }
+
+    /// Rebuilds the error of an operation on a blob. `server` is the server's URL.
+    pub fn into_blob_error(self, server: &str) -> BlobError {
+        match blob::error_of(&self.condition) {
+            Some(error) => error,
+            None => self.into_error(server).into(),
+        }
     }
 }
 

@@ -53,10 +53,12 @@ pub(super) fn error_of(
                 in_doubt: false,
             })
         }
-        Condition::NoRoute | Condition::NoMethod => EngineError::Store(StoreError::Unsupported {
-            operation: "this request",
-            detail: format!("{server}: {detail}; does the server run another version of qo?"),
-        }),
+        Condition::NoRoute | Condition::NoCluster | Condition::NoMethod => {
+            EngineError::Store(StoreError::Unsupported {
+                operation: "this request",
+                detail: format!("{server}: {detail}; does the server run another version of qo?"),
+            })
+        }
         Condition::Internal | Condition::Unknown if status >= 500 => {
             EngineError::Store(StoreError::Unavailable {
                 key: server,
