@@ -4,14 +4,18 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use qo::{Engine, Queue, Timestamp};
+use qo_remote::wire::Condition;
 use qo_store::runtime::Runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::claims::Claims;
-use crate::config::{CountsFn, Limits, ServerConfig};
+use crate::cluster::ClusterControl;
+use crate::config::{CountsFn, JobConfig, Limits, ServerConfig};
+use crate::connection_room::ConnectionRoom;
 use crate::events::Events;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
+use crate::response::ApiError;
 use crate::response_room::ResponseRoom;
 use crate::routes::health::HealthCache;
 use crate::tokens::{Guard, TokenSource};
@@ -32,11 +36,15 @@ pub(crate) struct AppState {
     pub(crate) body_room: Arc<Semaphore>,
     pub(crate) response_room: ResponseRoom,
     pub(crate) listeners: Arc<Semaphore>,
-    pub(crate) connection_room: Arc<Semaphore>,
+    pub(crate) blob_uploads: Arc<Semaphore>,
+    pub(crate) jobs: JobConfig,
+    pub(crate) connection_room: Arc<ConnectionRoom>,
+    pub(crate) waiting_room: Arc<Semaphore>,
     pub(crate) health_cache: HealthCache,
     pub(crate) counts: Option<CountsFn>,
     pub(crate) prices: qo_store::wrap::Prices,
     pub(crate) leader: Option<Arc<dyn Leader>>,
+    pub(crate) cluster: Option<Arc<dyn ClusterControl>>,
     pub(crate) stats_max_age: Duration,
     stopping: watch::Sender<bool>,
 }
@@ -54,17 +62,27 @@ impl App {
                 .iter()
                 .map(|host| host.to_ascii_lowercase())
                 .collect(),
-            claims: Arc::new(Claims::new(Arc::clone(queue.engine()), runtime)),
-            events: Events::default(),
+            events: Events::new(Arc::clone(&runtime)),
+            claims: Arc::new(Claims::new(
+                Arc::clone(queue.engine()),
+                runtime,
+                limits.response_max_bytes,
+            )),
             metrics: Metrics::default(),
             body_room: Arc::new(Semaphore::new(room)),
             response_room: ResponseRoom::new(limits.responses_max_bytes),
             listeners: Arc::new(Semaphore::new(limits.listeners_max)),
-            connection_room: Arc::new(Semaphore::new(limits.connections_max)),
+            blob_uploads: Arc::new(Semaphore::new(limits.blob_uploads_max)),
+            jobs: config.jobs,
+            connection_room: ConnectionRoom::new(&limits),
+            waiting_room: Arc::new(Semaphore::new(
+                limits.waiting_max.min(Semaphore::MAX_PERMITS),
+            )),
             health_cache: HealthCache::default(),
             counts: config.counts.clone(),
             prices: config.prices,
             leader: config.leader.clone(),
+            cluster: config.cluster.clone(),
             stats_max_age: config.stats_max_age,
             stopping: watch::Sender::new(false),
             limits,
@@ -74,6 +92,11 @@ impl App {
         let engine_publishes = state.queue.engine().watch(watcher);
         state.events.set_engine_publishes(engine_publishes);
         Self(state)
+    }
+
+    /// The shared state itself.
+    pub(crate) fn state(&self) -> &Arc<AppState> {
+        &self.0
     }
 
     pub(crate) fn engine(&self) -> &dyn Engine {
@@ -90,8 +113,18 @@ impl App {
 
     /// The number of open connections.
     pub(crate) fn connections(&self) -> usize {
-        let free = self.connection_room.available_permits();
-        self.limits.connections_max.saturating_sub(free)
+        self.connection_room.count()
+    }
+
+    /// Admits a request that waits. A waiting request keeps a connection, and the others need connections, too.
+    pub(crate) fn admit_waiting(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        let permit = Arc::clone(&self.waiting_room).try_acquire_owned();
+        permit.map_err(|_| {
+            ApiError::new(
+                Condition::Overloaded,
+                "the server has the maximum number of waiting requests; try again in a moment, or without wait_ms",
+            )
+        })
     }
 
     /// The epoch in which this process may serve now, `None` if it may not. Always 0 if there is only one server.
@@ -113,6 +146,7 @@ impl App {
     /// Ends all waiting requests.
     pub(crate) fn stop(&self) {
         self.stopping.send_replace(true);
+        self.claims.stop();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -18,10 +18,14 @@ use futures_util::StreamExt;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use qo::WorkerInfo;
+use qo_remote::wire::cluster::MemberBody;
 use qo_remote::wire::operation::{
     CancelBody, CompleteBody, FailBody, ProgressBody, ReleaseBody, RenewBody, SnoozeBody,
 };
-use qo_remote::wire::{BulkBody, ClaimBody, Condition};
+use qo_remote::wire::{
+    BlobGcBody, BulkBody, ClaimBody, Condition, JobClaimBody, JobCompleteBody, JobCreateBody,
+    JobTickleBody,
+};
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tokio::sync::OwnedSemaphorePermit;
@@ -52,14 +56,20 @@ pub(crate) trait RequestBody: DeserializeOwned {
     const MAX_BYTES: usize = SMALL_BODY_MAX_BYTES;
 }
 
+impl RequestBody for BlobGcBody {}
 impl RequestBody for BulkBody {}
 impl RequestBody for CancelBody {}
 impl RequestBody for ClaimBody {}
+impl RequestBody for MemberBody {}
 /// It has an output.
 impl RequestBody for CompleteBody {
     const MAX_BYTES: usize = usize::MAX;
 }
 impl RequestBody for FailBody {}
+impl RequestBody for JobClaimBody {}
+impl RequestBody for JobCompleteBody {}
+impl RequestBody for JobCreateBody {}
+impl RequestBody for JobTickleBody {}
 impl RequestBody for ProgressBody {}
 impl RequestBody for ReleaseBody {}
 impl RequestBody for RenewBody {}

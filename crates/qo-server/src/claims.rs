@@ -6,6 +6,10 @@
 //! - A request that is repeated with the same id gets the same response for a while, even if the first copy is still waiting.
 //! - If the client of a request has gone and the request is not repeated within a few seconds, its tasks are released. This does not
 //!   count as a retry.
+//! - A response has a limited size. Tasks that do not fit into it are released at once, the least urgent first, and the next claims
+//!   take fewer tasks.
+//! - When the server stops, claims that wait end without tasks, and claims that are being made end first. Their tasks are handed out if
+//!   the client is still there, and otherwise released at once, before the server ends.
 //!
 //! Two cases are not covered: a response that was written to a connection which then broke and that is not requested again, and all
 //! claims in memory when this process is killed. Those tasks become claimable when their leases expire.
@@ -13,7 +17,7 @@
 //! Remembered claims are bounded in time, in the number of tasks and in bytes. Empty responses are not remembered.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -91,15 +95,112 @@ impl ClaimSize {
 pub(crate) struct Claims {
     engine: Arc<dyn Engine>,
     runtime: Arc<dyn Runtime>,
+    /// The largest response, in bytes of tasks.
+    response_max_bytes: usize,
+    /// The size of a task in recent claims, in bytes.
+    task_bytes: AtomicUsize,
     cache: Mutex<ClaimCache>,
+    stopping: watch::Sender<bool>,
+    /// The number of claims whose tasks are neither delivered nor released.
+    unsettled: watch::Sender<usize>,
+}
+
+/// Counts a claim as unsettled until it is dropped.
+struct Unsettled(Arc<Claims>);
+
+impl Unsettled {
+    fn new(claims: &Arc<Claims>) -> Self {
+        claims.unsettled.send_modify(|count| *count += 1);
+        Self(Arc::clone(claims))
+    }
+}
+
+impl Drop for Unsettled {
+    fn drop(&mut self) {
+        self.0.unsettled.send_modify(|count| *count -= 1);
+    }
 }
 
 impl Claims {
-    pub(crate) fn new(engine: Arc<dyn Engine>, runtime: Arc<dyn Runtime>) -> Self {
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        runtime: Arc<dyn Runtime>,
+        response_max_bytes: usize,
+    ) -> Self {
         Self {
             engine,
             runtime,
+            response_max_bytes,
+            task_bytes: AtomicUsize::new(0),
             cache: Mutex::default(),
+            stopping: watch::Sender::new(false),
+            unsettled: watch::Sender::new(0),
+        }
+    }
+
+    /// Ends the claims that wait.
+    pub(crate) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    async fn stopped(&self) {
+        let mut stopping = self.stopping.subscribe();
+        // `self` owns the sender, so the wait cannot fail.
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    }
+
+    /// Waits until the tasks of all claims are delivered or released.
+    pub(crate) async fn settled(&self) {
+        let mut unsettled = self.unsettled.subscribe();
+        // `self` owns the sender, so the wait cannot fail.
+        let _ = unsettled.wait_for(|count| *count == 0).await;
+    }
+
+    /// The most tasks of one claim, if they are as large as recent ones.
+    fn count_max(&self) -> usize {
+        let task_bytes = self.task_bytes.load(Ordering::Relaxed).max(1);
+        (self.response_max_bytes / task_bytes).max(1)
+    }
+
+    /// Removes and returns the tasks that do not fit into a response.
+    fn cut(&self, tasks: &mut Vec<Task>) -> Vec<Task> {
+        if tasks.is_empty() {
+            return Vec::new();
+        }
+        let mut bytes = 0;
+        let mut kept = 0;
+        for task in tasks.iter() {
+            bytes += size_of(task);
+            if kept > 0 && bytes > self.response_max_bytes {
+                break;
+            }
+            kept += 1;
+        }
+        let total: usize = tasks.iter().map(size_of).sum();
+        let average = total / tasks.len();
+        // Half of what was known, so that a few small tasks do not make the next claim too large.
+        let known = self.task_bytes.load(Ordering::Relaxed);
+        let average = usize::midpoint(known, average).max(average);
+        self.task_bytes.store(average, Ordering::Relaxed);
+        tasks.split_off(kept)
+    }
+
+    /// Claims for a request. When the server stops, an engine that can end the waits of its claims does so. Any other engine takes back
+    /// what it claims for a caller that has gone, or the tasks wait for the end of their leases.
+    async fn claim_for(&self, request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {
+        let mut request = request.clone();
+        request.max = request.max.min(self.count_max());
+        let mut claim = std::pin::pin!(self.engine.claim(&request));
+        tokio::select! {
+            biased;
+            result = &mut claim => result,
+            () = self.stopped() => {
+                if self.engine.end_waits() {
+                    claim.await
+                } else {
+                    Ok(Vec::new())
+                }
+            }
         }
     }
 
@@ -134,8 +235,10 @@ impl Claims {
         if is_new {
             let claims = Arc::clone(self);
             let claim = Arc::clone(&claim);
-            self.runtime
-                .spawn(Box::pin(async move { claims.run(key, claim).await }));
+            let unsettled = Unsettled::new(self);
+            self.runtime.spawn(Box::pin(async move {
+                claims.run(key, claim, unsettled).await;
+            }));
         }
         let result = result
             .wait_for(Option::is_some)
@@ -147,8 +250,18 @@ impl Claims {
     }
 
     /// Carries out the claim, remembers it for a while, and releases tasks that were not delivered.
-    async fn run(self: Arc<Self>, key: ClaimKey, claim: Arc<RememberedClaim>) {
-        let result = Arc::new(self.engine.claim(&claim.request).await);
+    async fn run(
+        self: Arc<Self>,
+        key: ClaimKey,
+        claim: Arc<RememberedClaim>,
+        unsettled: Unsettled,
+    ) {
+        let mut result = self.claim_for(&claim.request).await;
+        let excess = match &mut result {
+            Ok(tasks) => self.cut(tasks),
+            Err(_) => Vec::new(),
+        };
+        let result = Arc::new(result);
         let tasks = result.as_ref().as_ref().map_or(0, Vec::len);
         if let Ok(claimed) = result.as_ref()
             && !claimed.is_empty()
@@ -158,11 +271,20 @@ impl Claims {
             self.lock().by_key.remove(&key);
         }
         claim.result.send_replace(Some(Arc::clone(&result)));
+        let reason = "it does not fit into the response";
+        self.release(&excess, reason).await;
         if tasks == 0 {
             return;
         }
-        self.runtime.sleep(KEEP_UNDELIVERED).await;
-        if claim.delivered.load(Ordering::Relaxed) {
+        // A server that stops refuses to repeat a response.
+        tokio::select! {
+            biased;
+            () = self.runtime.sleep(KEEP_UNDELIVERED) => {}
+            () = self.stopped() => {}
+        }
+        // Whoever still waits for the result gets it.
+        if claim.delivered.load(Ordering::Relaxed) || claim.result.receiver_count() > 0 {
+            drop(unsettled);
             self.runtime
                 .sleep(KEEP_DELIVERED.saturating_sub(KEEP_UNDELIVERED))
                 .await;
@@ -176,14 +298,17 @@ impl Claims {
             return;
         }
         let Ok(tasks) = result.as_ref() else { return };
+        self.release(tasks, "the client that claimed it has gone")
+            .await;
+    }
+
+    async fn release(&self, tasks: &[Task], reason: &str) {
         for task in tasks {
             let Some(lease) = task.lease_id else { continue };
             match self.engine.release(task.id, lease).await {
-                Ok(_) => {
-                    tracing::info!(task = %task.id, "released a task because the client that claimed it has gone");
-                }
+                Ok(_) => tracing::info!(task = %task.id, reason, "released a claimed task"),
                 Err(error) => {
-                    tracing::warn!(task = %task.id, %error, "could not release a task whose client has gone");
+                    tracing::warn!(task = %task.id, reason, %error, "could not release a claimed task");
                 }
             }
         }

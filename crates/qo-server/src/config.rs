@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qo_core::limits::LEASE_MAX_MS;
 use qo_store::wrap::{Counts, Prices};
 
+use crate::cluster::ClusterControl;
 use crate::leader::Leader;
 use crate::tokens::{TokenRecord, TokenSource, TokenStore};
 
@@ -18,18 +20,25 @@ pub struct Limits {
     pub body_max_bytes: usize,
     /// The most bytes that the bodies of all requests may take together.
     pub bodies_max_bytes: usize,
-    /// The size of the tasks in one page, in bytes. A page that would be larger is cut short and continues at its `next`.
+    /// The size of the tasks in one response, in bytes. A page that would be larger is cut short and continues at its `next`, a claim gets
+    /// fewer tasks, and the results of an array leave out inputs.
     pub response_max_bytes: usize,
-    /// The most bytes that pages and payloads in responses may take together.
+    /// The most bytes that tasks and payloads in responses may take together.
     pub responses_max_bytes: usize,
     /// The largest request head, in bytes.
     pub header_max_bytes: usize,
     /// The most concurrent connections.
     pub connections_max: usize,
+    /// The most concurrent connections of one address other than this machine's.
+    pub peer_connections_max: usize,
+    /// The most requests that wait at the same time: for a task to claim, or for a task to finish.
+    pub waiting_max: usize,
     /// The most concurrent requests of one HTTP/2 connection.
     pub streams_max: u32,
     /// The most concurrent event listeners.
     pub listeners_max: usize,
+    /// The most blobs that are uploaded at the same time. Each takes up to 32 MiB of memory, and larger ones a temporary file.
+    pub blob_uploads_max: usize,
     /// The longest wait of a claim or of a read of a task.
     pub wait_max: Duration,
     /// How long a client may take to send a request head, and how long it may be idle between two requests.
@@ -55,8 +64,11 @@ impl Default for Limits {
             responses_max_bytes: 512 * 1024 * 1024,
             header_max_bytes: 32 * 1024,
             connections_max: 1_024,
+            peer_connections_max: 512,
+            waiting_max: 768,
             streams_max: 128,
             listeners_max: 256,
+            blob_uploads_max: 8,
             wait_max: Duration::from_secs(30),
             header_timeout: Duration::from_secs(30),
             body_idle_timeout: Duration::from_secs(10),
@@ -65,6 +77,32 @@ impl Default for Limits {
             write_timeout: Duration::from_mins(1),
             stop_timeout: Duration::from_secs(10),
         }
+    }
+}
+
+/// Settings of the job routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobConfig {
+    /// How long after its claim or its last tickle an active job counts as abandoned.
+    pub abandoned_age: Duration,
+    /// The most attempts of a job.
+    pub attempts_max: u32,
+}
+
+impl Default for JobConfig {
+    fn default() -> Self {
+        Self {
+            abandoned_age: Duration::from_mins(5),
+            attempts_max: qo::blob::job::ATTEMPTS_DEFAULT,
+        }
+    }
+}
+
+impl JobConfig {
+    pub(crate) fn abandoned_ms(self) -> u64 {
+        let age = u64::try_from(self.abandoned_age.as_millis()).unwrap_or(u64::MAX);
+        age.clamp(1, LEASE_MAX_MS)
     }
 }
 
@@ -148,8 +186,12 @@ pub struct ServerConfig {
     pub prices: Prices,
     /// Decides whether this process may serve. `None` if it always may.
     pub leader: Option<Arc<dyn Leader>>,
+    /// The node of a cluster that this process is.
+    pub cluster: Option<Arc<dyn ClusterControl>>,
     /// The maximum age of the task counts in the metrics. In direct mode a count sends a bounded number of requests.
     pub stats_max_age: Duration,
+    /// Settings of the job routes.
+    pub jobs: JobConfig,
 }
 
 impl ServerConfig {
@@ -164,7 +206,9 @@ impl ServerConfig {
             counts: None,
             prices: Prices::default(),
             leader: None,
+            cluster: None,
             stats_max_age: Duration::from_mins(1),
+            jobs: JobConfig::default(),
         }
     }
 }

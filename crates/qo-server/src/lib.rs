@@ -7,6 +7,7 @@
 //! middleware request ids, cross-site checks, tokens and scopes, logs, metrics
 //! routes     the table of paths, their access rules and their handlers
 //! leader     which of several servers may serve
+//! cluster    the node of a cluster that this process is
 //! claims     claims that outlive their connection
 //! events     changes of tasks, for listeners
 //! metrics    measurements, for Prometheus
@@ -19,7 +20,10 @@
 mod app;
 mod body;
 mod claims;
+mod cluster;
+mod compression;
 mod config;
+mod connection_room;
 mod events;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
@@ -31,10 +35,12 @@ mod response;
 mod response_room;
 mod routes;
 mod server;
+mod task_fields;
 pub mod tokens;
 mod write_timeout;
 
-pub use config::{Auth, CountsFn, Limits, ServerConfig, Tls};
+pub use cluster::{ClusterChange, ClusterControl, ClusterFailure, ClusterGauge};
+pub use config::{Auth, CountsFn, JobConfig, Limits, ServerConfig, Tls};
 pub use leader::Leader;
 pub use openapi::{document, documented};
 pub use server::{ServeError, Server};

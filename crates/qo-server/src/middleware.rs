@@ -5,13 +5,14 @@
 //! ```
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::header::{AUTHORIZATION, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use qo_remote::wire::{
     BROKER_HEADER, Condition, REQUEST_ID_HEADER, REQUEST_ID_MAX_BYTES, TIME_HEADER,
 };
@@ -19,6 +20,7 @@ use qo_store::runtime::RuntimeExt;
 
 use crate::app::App;
 use crate::body::BodyRoom;
+use crate::connection_room::OpenConnection;
 use crate::response::ApiError;
 use crate::tokens::{AuthError, Caller, Scope};
 
@@ -42,7 +44,12 @@ pub(crate) async fn handle(State(app): State<App>, mut request: Request, next: N
         .extensions()
         .get::<MatchedPath>()
         .map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
-    let needs_leader = route.starts_with("/v1/") && route != "/v1/openapi.json";
+    // Blobs are in the store, which every process of the queue uses. Every node of a cluster shows its own state, and finds out
+    // itself whether it can change the members.
+    let needs_leader = (route.starts_with("/v1/")
+        && !route.starts_with("/v1/cluster")
+        && route != "/v1/openapi.json")
+        || route.starts_with("/jobs/");
     let mut checked = check_request(&app, &request);
     let mut epoch = None;
     if checked.is_ok() && needs_leader {
@@ -132,6 +139,17 @@ fn check_request(app: &App, request: &Request) -> Result<(), ApiError> {
             "the server is stopping; use another server, or try again a little later",
         ));
     }
+    let is_health_check = matches!(request.uri().path(), "/healthz" | "/readyz");
+    let is_reserve = request
+        .extensions()
+        .get::<Arc<OpenConnection>>()
+        .is_some_and(|connection| connection.is_reserve());
+    if is_reserve && !is_health_check {
+        return Err(ApiError::new(
+            Condition::Overloaded,
+            "the server has the maximum number of connections; this one can be used for health checks only",
+        ));
+    }
     if let Some(broker) = request.headers().get(BROKER_HEADER) {
         let is_this = app
             .leader
@@ -182,6 +200,7 @@ fn from_this_site(app: &App, request: &Request) -> Result<(), ApiError> {
     }
     if let Some(site) = text("sec-fetch-site")
         && !matches!(site, "same-origin" | "none")
+        && !opens_a_page(request)
     {
         return refuse(
             "a browser sent this request for another site; a server without tokens rejects such requests",
@@ -196,6 +215,21 @@ fn from_this_site(app: &App, request: &Request) -> Result<(), ApiError> {
         }
     }
     Ok(())
+}
+
+/// Whether a browser opens one of the server's pages in a window of its own, as it does for a link on another site. The pages contain no
+/// data and cannot be framed, and the requests that they send are their own.
+fn opens_a_page(request: &Request) -> bool {
+    let is = |name: &str, value: &str| {
+        request
+            .headers()
+            .get(name)
+            .is_some_and(|found| found == value)
+    };
+    request.method() == Method::GET
+        && matches!(request.uri().path(), "/" | "/ui" | "/ui/" | "/docs")
+        && is("sec-fetch-mode", "navigate")
+        && is("sec-fetch-dest", "document")
 }
 
 fn host_of(authority: &str) -> &str {
@@ -241,6 +275,9 @@ pub(crate) async fn authorize(
         Err(error) => error.into_response(),
         Ok(None) => next.run(request).await,
         Ok(Some(caller)) => {
+            if let Some(connection) = request.extensions().get::<Arc<OpenConnection>>() {
+                connection.set_known();
+            }
             request.extensions_mut().insert(caller.clone());
             let mut response = next.run(request).await;
             // For the log.

@@ -9,7 +9,10 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::middleware::Access;
-use crate::routes::{self, bulk, events, health, operation, query, queues, reference, tasks, work};
+use crate::routes::{
+    self, blobs, bulk, cluster, events, health, jobs, list, operation, query, queues, reference,
+    tasks, work,
+};
 use crate::tokens::Scope;
 
 #[derive(OpenApi)]
@@ -21,11 +24,14 @@ use crate::tokens::Scope;
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     paths(
-        tasks::submit, tasks::list, tasks::read, tasks::input, tasks::output, tasks::history, tasks::versions,
+        tasks::submit, list::list, tasks::read, tasks::input, tasks::output, tasks::history, tasks::versions,
         operation::cancel, operation::run_now, operation::replay, operation::archive, operation::unarchive, operation::purge,
         queues::pause, queues::resume, bulk::bulk,
         work::claim, operation::complete, operation::fail, operation::release, operation::renew, operation::snooze,
         operation::progress, operation::outcomes, work::heartbeat, work::deregister,
+        cluster::status, cluster::log, cluster::add, cluster::promote, cluster::remove, cluster::snapshot,
+        blobs::put, blobs::put_at, blobs::get, blobs::head, blobs::touch, blobs::list, blobs::delete, blobs::collect,
+        jobs::create, jobs::read, jobs::claim, jobs::tickle, jobs::complete, jobs::ping,
         query::info, query::stats, query::workers, events::events,
         reference::document, reference::page, reference::script, reference::style,
         health::health, health::ready, health::metrics,
@@ -34,6 +40,8 @@ use crate::tokens::Scope;
     tags(
         (name = "tasks", description = "Submit and read tasks"),
         (name = "work", description = "For workers"),
+        (name = "blobs", description = "Bytes that are stored by content"),
+        (name = "jobs", description = "WASI jobs, with the routes of queuey-queue"),
         (name = "operate", description = "For operators"),
         (name = "inspect", description = "Queues, workers, events, the server"),
         (name = "run", description = "For running the server")
@@ -64,6 +72,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
                     http::Method::POST => item.post.as_mut(),
                     http::Method::PUT => item.put.as_mut(),
                     http::Method::DELETE => item.delete.as_mut(),
+                    http::Method::HEAD => item.head.as_mut(),
                     _ => None,
                 });
         if let Some(operation) = operation {

@@ -2,12 +2,14 @@
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use qo::{EngineError, Error};
 use qo_remote::wire::problem::PROBLEM_TYPE;
 use qo_remote::wire::{Condition, Problem};
 use serde::Serialize;
+
+use crate::response_room::ResponseRoom;
 
 /// The problem of a failed request. The middleware adds the request id to it.
 #[derive(Debug, Clone)]
@@ -38,6 +40,11 @@ impl ApiError {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        if let Condition::BadRange { size, .. } = self.0.condition
+            && let Ok(value) = HeaderValue::from_str(&format!("bytes */{size}"))
+        {
+            headers.insert(CONTENT_RANGE, value);
+        }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -63,6 +70,7 @@ impl From<EngineError> for ApiError {
 pub(crate) fn problem_of(error: &Error) -> Problem {
     match error {
         Error::Engine(error) => Problem::from(error),
+        Error::Blob(error) => Problem::from(error),
         Error::TooManyFailures { .. } => Problem::new(Condition::BadRequest, error.to_string()),
         other => Problem::new(Condition::BadRequest, other.to_string()),
     }
@@ -76,7 +84,8 @@ impl From<Error> for ApiError {
 
 /// The results of an array request. If this process does not serve the queue, the whole request fails, so that its client retries
 /// it at another server, as it does with a single request.
-pub(crate) fn json_results<'a, T: Serialize>(
+pub(crate) async fn json_results<'a, T: Serialize>(
+    room: &ResponseRoom,
     bytes: usize,
     results: &'a [T],
     problem: impl Fn(&'a T) -> Option<&'a Problem>,
@@ -87,22 +96,13 @@ pub(crate) fn json_results<'a, T: Serialize>(
     let mut problems = results.iter().filter_map(problem);
     match problems.find(|problem| is_not_served(&problem.condition)) {
         Some(problem) => Err(ApiError(Box::new(problem.clone()))),
-        None => json_with_capacity(bytes, &results),
+        None => room.wait(bytes).await.json(bytes, &results),
     }
 }
 
 /// A JSON response with status 200.
 pub(crate) fn json(body: &impl Serialize) -> ApiResult {
     json_with_status(StatusCode::OK, body)
-}
-
-/// A JSON response of about this size. The capacity avoids reallocations of a large response.
-pub(crate) fn json_with_capacity(bytes: usize, body: &impl Serialize) -> ApiResult {
-    let mut text = Vec::with_capacity(bytes);
-    match serde_json::to_writer(&mut text, body) {
-        Ok(()) => Ok(raw_json(StatusCode::OK, text)),
-        Err(error) => Err(unwritable(&error)),
-    }
 }
 
 pub(crate) fn unwritable(error: &serde_json::Error) -> ApiError {

@@ -2,7 +2,7 @@
 //!
 //! | a client that | gets |
 //! | --- | --- |
-//! | connects when the server has the maximum of connections | a 503 and the end of the connection |
+//! | connects when the server or its address has the maximum of connections ([`connection_room`](crate::connection_room)) | a 503 and the end of the connection |
 //! | does not finish its TLS handshake or a request head | the end of the connection |
 //! | sends a request head that is too large | 431 and the end of the connection |
 //! | does not continue its body | 408 |
@@ -15,9 +15,11 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -33,9 +35,11 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tower_service::Service;
 
 use crate::app::App;
 use crate::config::{Limits, ServerConfig, Tls};
+use crate::connection_room::{Full, OpenConnection};
 use crate::middleware::is_local_name;
 use crate::routes;
 use crate::tokens::TokenError;
@@ -189,7 +193,10 @@ impl Server {
         tracing::info!(connections = graceful.count(), "stopping");
         tokio::select! {
             biased;
-            () = graceful.shutdown() => {}
+            () = async {
+                graceful.shutdown().await;
+                app.claims.settled().await;
+            } => {}
             () = runtime.sleep(limits.stop_timeout) => {
                 tracing::warn!("dropping requests that are still active");
             }
@@ -234,17 +241,36 @@ struct Connections {
 
 impl Connections {
     async fn serve(&self, stream: TcpStream, peer: SocketAddr, watcher: Watcher) {
-        let Ok(_permit) = Arc::clone(&self.app.connection_room).try_acquire_owned() else {
-            tracing::warn!(%peer, "too many connections");
-            if self.tls.is_none() {
-                reject_connection(&stream);
+        let connection = match self.app.connection_room.enter(peer.ip()) {
+            Ok(connection) => connection,
+            Err(full) => {
+                tracing::warn!(%peer, ?full, "too many connections");
+                if self.tls.is_none() {
+                    reject_connection(&stream, full);
+                }
+                return;
             }
-            return;
         };
+        tokio::select! {
+            biased;
+            () = connection.evicted() => {
+                tracing::debug!(%peer, "closed a connection without an authorized request in favour of another");
+            }
+            () = self.serve_accepted(stream, peer, Arc::clone(&connection), watcher) => {}
+        }
+    }
+
+    async fn serve_accepted(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        connection: Arc<OpenConnection>,
+        watcher: Watcher,
+    ) {
         // Responses are written as a whole and should not be delayed.
         let _ = stream.set_nodelay(true);
         let Some(acceptor) = &self.tls else {
-            return self.serve_http(stream, false, watcher).await;
+            return self.serve_http(stream, false, connection, watcher).await;
         };
         let handshake = tokio::select! {
             biased;
@@ -257,7 +283,7 @@ impl Connections {
         match handshake {
             Ok(stream) => {
                 let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                self.serve_http(stream, http2, watcher).await;
+                self.serve_http(stream, http2, connection, watcher).await;
             }
             Err(error) => tracing::debug!(%peer, %error, "the TLS handshake failed"),
         }
@@ -267,6 +293,7 @@ impl Connections {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         http2: bool,
+        connection: Arc<OpenConnection>,
         watcher: Watcher,
     ) {
         let limits = &self.limits;
@@ -290,7 +317,10 @@ impl Connections {
             .max_concurrent_streams(limits.streams_max)
             .keep_alive_interval(Duration::from_secs(20))
             .keep_alive_timeout(Duration::from_secs(20));
-        let service = TowerToHyperService::new(self.router.clone());
+        let service = TowerToHyperService::new(OnConnection {
+            router: self.router.clone(),
+            connection,
+        });
         let connection = builder
             .serve_connection(TokioIo::new(stream), service)
             .into_owned();
@@ -300,9 +330,40 @@ impl Connections {
     }
 }
 
+/// Tells the routes on which connection a request arrived.
+#[derive(Clone)]
+struct OnConnection {
+    router: Router,
+    connection: Arc<OpenConnection>,
+}
+
+impl<B> Service<Request<B>> for OnConnection
+where
+    Router: Service<Request<B>>,
+{
+    type Response = <Router as Service<Request<B>>>::Response;
+    type Error = <Router as Service<Request<B>>>::Error;
+    type Future = <Router as Service<Request<B>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.router.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let connection = Arc::clone(&self.connection);
+        request.extensions_mut().insert(connection);
+        self.router.call(request)
+    }
+}
+
 /// Sends the reason, if that is possible without waiting.
-fn reject_connection(stream: &TcpStream) {
-    let detail = "the server has the maximum number of connections; try again in a moment";
+fn reject_connection(stream: &TcpStream, full: Full) {
+    let detail = match full {
+        Full::Server => "the server has the maximum number of connections; try again in a moment",
+        Full::Peer => {
+            "this address has the maximum number of connections; reuse connections, or close some"
+        }
+    };
     let problem = Problem::new(Condition::Overloaded, detail);
     let body = serde_json::to_string(&problem).unwrap_or_default();
     let response = format!(

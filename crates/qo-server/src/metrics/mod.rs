@@ -14,6 +14,7 @@ use qo_store::wrap::Counts;
 
 pub(crate) use self::histogram::{Histogram, SizeHistogram};
 use self::text::PrometheusText;
+use crate::cluster::ClusterGauge;
 
 /// The most combinations of route, method and status. There are few; this is a safeguard.
 const REQUEST_KINDS_MAX: usize = 1_000;
@@ -59,6 +60,8 @@ pub(crate) struct ExternalMetrics<'a> {
     /// The epoch of this leader, if several processes could lead.
     pub(crate) epoch: Option<u64>,
     pub(crate) connections: usize,
+    /// The gauges of the node of a cluster.
+    pub(crate) gauges: Vec<ClusterGauge>,
 }
 
 impl Metrics {
@@ -117,6 +120,16 @@ impl Metrics {
         }
         text.gauge("qo_connections", "Open connections.");
         text.sample("qo_connections", &[], external.connections);
+        let mut last = "";
+        for gauge in &external.gauges {
+            if gauge.name != last {
+                text.gauge(gauge.name, gauge.help);
+                last = gauge.name;
+            }
+            let node = gauge.node.map(|node| node.to_string());
+            let label = node.as_deref().map(|node| ("node", node));
+            text.sample(gauge.name, label.as_slice(), gauge.value);
+        }
         self.write_requests(&mut text);
         for (name, help, histogram) in [
             (

@@ -32,9 +32,11 @@ fn respond(asset: Option<&'static Asset>, request: &HeaderMap) -> Response {
         let error = ApiError::new(Condition::NoRoute, "the dashboard has no such file");
         return error.into_response();
     };
-    let is_unchanged = request
-        .get(IF_NONE_MATCH)
-        .is_some_and(|tag| tag.as_bytes() == asset.etag().as_bytes());
+    let is_unchanged = request.get(IF_NONE_MATCH).is_some_and(|tag| {
+        // The tag of a compressed response is weak.
+        let tag = tag.as_bytes();
+        tag.strip_prefix(b"W/").unwrap_or(tag) == asset.etag().as_bytes()
+    });
     let mut response = Response::new(if is_unchanged {
         Body::empty()
     } else {

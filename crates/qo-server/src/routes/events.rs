@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream;
+use http::HeaderMap;
 use qo::{EngineError, QueueName, TaskType};
 use qo_engine::watch::TaskChange;
 use qo_remote::wire::{Condition, schema};
@@ -18,6 +19,7 @@ use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::body::QueryParams;
+use crate::events::{NumberedEvent, Subscription};
 use crate::response::{ApiError, ApiResult};
 use crate::tokens::{Caller, Scope};
 
@@ -54,15 +56,18 @@ impl EventsQuery {
 /// Listen to events
 ///
 /// Server-sent events: each durable change of a task by this process, including its maintenance, as `event: task` with JSON. Changes by
-/// other processes on the same store are not included. A slow listener gets `event: missed` with the number of missed events. The
-/// stream ends when its token is revoked or expires.
+/// other processes on the same store are not included. A slow listener gets `event: missed` with the number of missed events. A listener
+/// that reconnects with `Last-Event-ID` first gets the events since then, or `event: missed` with the data `unknown` if they are no longer
+/// kept. The stream ends when its token is revoked or expires.
 #[utoipa::path(
-    get, path = "/v1/events", tag = "inspect", operation_id = "events", params(EventsQuery),
+    get, path = "/v1/events", tag = "inspect", operation_id = "events",
+    params(EventsQuery, ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last event that was received")),
     responses((status = 200, description = "Events, until either side stops or another process leads", body = String, content_type = "text/event-stream"))
 )]
 pub(crate) async fn events(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
     QueryParams(query): QueryParams<EventsQuery>,
 ) -> ApiResult {
     let Ok(permit) = Arc::clone(&app.listeners).try_acquire_owned() else {
@@ -71,7 +76,10 @@ pub(crate) async fn events(
             "the server has the maximum number of listeners; try again later",
         ));
     };
-    let receiver = app.events.listen();
+    let last_id = headers
+        .get("last-event-id")
+        .and_then(|value| value.to_str().ok());
+    let subscription = app.events.listen(app.state(), last_id);
     let Some(epoch) = app.confirm_leader().await else {
         return Err(EngineError::NotLeader.into());
     };
@@ -81,10 +89,15 @@ pub(crate) async fn events(
             app.guard.ended(&caller, &[Scope::Read], || app.now()).await;
         })
     };
-    let state = (app, receiver, query, permit, token_ended);
+    let state = (app, subscription, query, permit, token_ended);
     let events = stream::unfold(
         state,
-        move |(app, mut receiver, query, permit, mut token_ended)| async move {
+        move |(app, mut subscription, query, permit, mut token_ended)| async move {
+            if std::mem::take(&mut subscription.has_gap) {
+                let event = Event::default().event("missed").data("unknown");
+                let state = (app, subscription, query, permit, token_ended);
+                return Some((Ok::<_, Infallible>(event), state));
+            }
             loop {
                 let received = tokio::select! {
                     biased;
@@ -92,15 +105,16 @@ pub(crate) async fn events(
                     () = &mut token_ended => return None,
                     // From now on another process makes the changes.
                     () = app.epoch_ended(epoch) => return None,
-                    received = receiver.recv() => received,
+                    received = next_event(&mut subscription) => received,
                 };
                 let event = match received {
-                    Ok(event) if query.matches(&event) => {
+                    Ok(event) if query.matches(&event.change) => {
                         // An event consists of strings and numbers, so it can always be serialized.
                         Event::default()
                             .event("task")
-                            .json_data(&*event)
+                            .json_data(&*event.change)
                             .unwrap_or_default()
+                            .id(app.events.id_of(&event))
                     }
                     Ok(_) => continue,
                     Err(RecvError::Lagged(count)) => {
@@ -108,11 +122,19 @@ pub(crate) async fn events(
                     }
                     Err(RecvError::Closed) => return None,
                 };
-                let state = (app, receiver, query, permit, token_ended);
+                let state = (app, subscription, query, permit, token_ended);
                 return Some((Ok::<_, Infallible>(event), state));
             }
         },
     );
     let alive = KeepAlive::new().interval(HEARTBEAT).text("alive");
     Ok(Sse::new(events).keep_alive(alive).into_response())
+}
+
+/// The next event: first those that the listener has missed while it was away.
+async fn next_event(subscription: &mut Subscription) -> Result<NumberedEvent, RecvError> {
+    match subscription.missed.pop_front() {
+        Some(event) => Ok(event),
+        None => subscription.receiver.recv().await,
+    }
 }

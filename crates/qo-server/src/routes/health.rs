@@ -133,6 +133,10 @@ pub(crate) async fn metrics(State(app): State<App>) -> ApiResult {
         is_leader: epoch.is_some(),
         epoch: epoch.filter(|_| app.leader.is_some()),
         connections: app.connections(),
+        gauges: app
+            .cluster
+            .as_ref()
+            .map_or_else(Vec::new, |cluster| cluster.gauges()),
     });
     let mut response = text(StatusCode::OK, written);
     let value = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

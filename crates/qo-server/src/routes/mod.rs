@@ -2,10 +2,14 @@
 //!
 //! The router is built from the table, and a test compares the OpenAPI document with it.
 
+pub(crate) mod blobs;
 pub(crate) mod bulk;
+pub(crate) mod cluster;
 pub(crate) mod dashboard;
 pub(crate) mod events;
 pub(crate) mod health;
+pub(crate) mod jobs;
+pub(crate) mod list;
 pub(crate) mod operation;
 pub(crate) mod query;
 pub(crate) mod queues;
@@ -14,12 +18,13 @@ pub(crate) mod tasks;
 pub(crate) mod work;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodRouter, delete, get, post, put};
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{MethodRouter, delete, get, head, post, put};
 use http::Method;
 use qo_remote::wire::Condition;
 
 use crate::app::App;
+use crate::compression::compress;
 use crate::middleware::{Access, authorize, handle};
 use crate::response::ApiError;
 use crate::tokens::Scope;
@@ -37,12 +42,17 @@ const WORK: Access = Access::AnyOf(&[Scope::Work]);
 const READ: Access = Access::AnyOf(&[Scope::Read]);
 /// A worker reads the task that it runs, for example to see a cancel request.
 const READ_OR_WORK: Access = Access::AnyOf(&[Scope::Read, Scope::Work]);
+/// Submitters upload inputs, and workers outputs.
+const SUBMIT_OR_WORK: Access = Access::AnyOf(&[Scope::Submit, Scope::Work]);
 const ADMIN: Access = Access::AnyOf(&[Scope::Admin]);
 
 /// All routes.
 pub(crate) fn table() -> Vec<Route> {
     let mut table = task_routes();
     table.extend(worker_routes());
+    table.extend(cluster_routes());
+    table.extend(blob_routes());
+    table.extend(job_routes());
     table.extend(other_routes());
     table
 }
@@ -65,8 +75,9 @@ fn route(method: Method, path: &'static str, access: Access, serve: MethodRouter
 }
 
 fn task_routes() -> Vec<Route> {
+    use list::list;
     use operation::{archive, cancel, purge, replay, run_now, unarchive};
-    use tasks::{history, input, list, output, read, submit, versions};
+    use tasks::{history, input, output, read, submit, versions};
     vec![
         post_route("/v1/tasks", SUBMIT, post(submit)),
         get_route("/v1/tasks", READ, get(list)),
@@ -100,6 +111,44 @@ fn worker_routes() -> Vec<Route> {
         post_route("/v1/tasks/{id}/progress", WORK, post(progress)),
         route(Method::PUT, WORKER, WORK, put(heartbeat)),
         route(Method::DELETE, WORKER, WORK, delete(deregister)),
+    ]
+}
+
+fn cluster_routes() -> Vec<Route> {
+    use cluster::{add, log, promote, remove, snapshot, status};
+    const MEMBER: &str = "/v1/cluster/members/{node}";
+    vec![
+        get_route("/v1/cluster", READ, get(status)),
+        get_route("/v1/cluster/log", READ, get(log)),
+        route(Method::PUT, MEMBER, ADMIN, put(add)),
+        route(Method::DELETE, MEMBER, ADMIN, delete(remove)),
+        post_route("/v1/cluster/members/{node}/promote", ADMIN, post(promote)),
+        post_route("/v1/cluster/snapshot", ADMIN, post(snapshot)),
+    ]
+}
+
+fn blob_routes() -> Vec<Route> {
+    const BLOB: &str = "/blobs/{address}";
+    vec![
+        route(Method::PUT, "/blobs", SUBMIT_OR_WORK, put(blobs::put)),
+        get_route("/blobs", READ, get(blobs::list)),
+        post_route("/blobs/gc", ADMIN, post(blobs::collect)),
+        route(Method::PUT, BLOB, SUBMIT_OR_WORK, put(blobs::put_at)),
+        get_route(BLOB, READ_OR_WORK, get(blobs::get)),
+        route(Method::HEAD, BLOB, READ_OR_WORK, head(blobs::head)),
+        route(Method::DELETE, BLOB, ADMIN, delete(blobs::delete)),
+        post_route("/blobs/{address}/touch", SUBMIT_OR_WORK, post(blobs::touch)),
+    ]
+}
+
+fn job_routes() -> Vec<Route> {
+    vec![
+        post_route("/jobs/create", SUBMIT, post(jobs::create)),
+        post_route("/jobs/claim", WORK, post(jobs::claim)),
+        get_route("/jobs/{id}", READ_OR_WORK, get(jobs::read)),
+        post_route("/jobs/{id}/tickle", WORK, post(jobs::tickle)),
+        post_route("/jobs/{id}/complete", WORK, post(jobs::complete)),
+        get_route("/ping", Access::Public, get(jobs::ping)),
     ]
 }
 
@@ -147,5 +196,6 @@ pub(crate) fn router(app: &App) -> Router {
             )
         })
         .layer(from_fn_with_state(app.clone(), handle))
+        .layer(from_fn(compress))
         .with_state(app.clone())
 }

@@ -11,7 +11,7 @@ use qo_remote::wire::{OutcomeItem, OutcomeResult, Problem, schema};
 use crate::app::App;
 use crate::body::{JsonBody, JsonText, OptionalBody, PathParam};
 use crate::response::{ApiError, ApiResult, json, json_results, no_content};
-use crate::routes::tasks::{array_items, size_of};
+use crate::routes::tasks::{array_items, within};
 
 async fn act(app: &App, id: TaskId, operation: Operation) -> ApiResult {
     let kind = OperationKind::of(&operation);
@@ -192,6 +192,7 @@ pub(crate) async fn outcomes(State(app): State<App>, body: JsonText) -> ApiResul
         }));
     }
     let mut results = app.engine().act_many(operations).await.into_iter();
+    let mut bytes = 0;
     let outcome_results: Vec<OutcomeResult> = parsed
         .into_iter()
         .map(|item| {
@@ -204,13 +205,14 @@ pub(crate) async fn outcomes(State(app): State<App>, body: JsonText) -> ApiResul
                     task
                 })
             });
-            let result: Result<Task, Box<Problem>> = result.map_err(|error: ApiError| error.0);
+            let result: Result<Task, Box<Problem>> = result
+                .map(|task| within(&app.limits, &mut bytes, task, Task::without_input))
+                .map_err(|error: ApiError| error.0);
             OutcomeResult::from(result)
         })
         .collect();
-    let tasks = outcome_results
-        .iter()
-        .filter_map(|result| result.task.as_ref());
-    let bytes = tasks.map(size_of).sum();
-    json_results(bytes, &outcome_results, |result| result.problem.as_ref())
+    json_results(&app.response_room, bytes, &outcome_results, |result| {
+        result.problem.as_ref()
+    })
+    .await
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
@@ -11,14 +12,12 @@ use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
-use qo::{Error, Event, IdempotencyKey, Json, Task, TaskId, TaskPage};
-use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
+use qo::{Error, Event, IdempotencyKey, Json, Task, TaskId};
 use qo_core::{Payload, TraceParent};
 use qo_remote::wire::query::PAGE_DEFAULT;
 use qo_remote::wire::{
-    BATCH_MAX, BytesPayload, IDEMPOTENCY_HEADER, ListQuery, PageResponse, SubmitBody,
-    SubmitResponse, SubmitResult, TRACE_HEADER, VERSIONS_MAX, VersionsQuery, VersionsResponse,
-    schema,
+    BATCH_MAX, BytesPayload, DuplicateResponse, IDEMPOTENCY_HEADER, SubmitBody, SubmitResponse,
+    SubmitResult, TRACE_HEADER, VERSIONS_MAX, VersionsQuery, VersionsResponse, schema,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -27,10 +26,12 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::body::{ArrayError, JsonText, PathParam, QueryParams, parse};
+use crate::config::Limits;
 use crate::response::{
     ApiError, ApiResult, json, json_results, json_with_status, no_content, raw_json,
 };
 use crate::response_room::TakenRoom;
+use crate::tokens::{Caller, Scope};
 
 /// One task to submit, or an array of them.
 #[derive(ToSchema)]
@@ -47,14 +48,16 @@ pub(crate) enum SubmitForm {
 #[expect(dead_code, reason = "only its schema is used")]
 pub(crate) enum SubmitFormResponse {
     One(Box<SubmitResponse>),
+    Duplicate(DuplicateResponse),
     Many(Vec<SubmitResult>),
 }
 
 /// Submit tasks
 ///
 /// One task, or an array of up to 1,000. A task is durable when the response is sent. For an array, the response has one result per
-/// task, in order; the failure of one does not affect the others. A submit with an id or an idempotency key can be repeated and
-/// returns the first task.
+/// task, in order; the failure of one does not affect the others. When the tasks in the response reach 8 MiB, unless the server is
+/// configured otherwise, the remaining ones come without input and output. A submit with an id or an idempotency key can be repeated and
+/// returns the first task. A token without the scope `read` or `work` gets only its id and status.
 #[utoipa::path(
     post, path = "/v1/tasks", tag = "tasks", operation_id = "submit",
     params(
@@ -69,17 +72,19 @@ pub(crate) enum SubmitFormResponse {
 )]
 pub(crate) async fn submit(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: JsonText,
 ) -> ApiResult {
+    let may_read = caller.may(&[Scope::Read, Scope::Work]);
     let started = app.runtime().monotonic();
     let trace = headers
         .get(TRACE_HEADER)
         .and_then(|value| value.to_str().ok()?.parse::<TraceParent>().ok());
     let response = if body.is_array() {
-        submit_many(&app, &headers, &body, trace.as_ref()).await
+        submit_many(&app, may_read, &headers, &body, trace.as_ref()).await
     } else {
-        submit_one(&app, &headers, &body, trace).await
+        submit_one(&app, may_read, &headers, &body, trace).await
     };
     let took = app.runtime().monotonic().saturating_sub(started);
     if response.is_ok() {
@@ -90,6 +95,7 @@ pub(crate) async fn submit(
 
 async fn submit_one(
     app: &App,
+    may_read: bool,
     headers: &HeaderMap,
     body: &JsonText,
     trace: Option<TraceParent>,
@@ -121,7 +127,11 @@ async fn submit_one(
         submitted.task = submitted.task.without_input();
     }
     let location = format!("/v1/tasks/{}", submitted.task.id);
-    let mut response = json_with_status(status, &SubmitResponse::from(submitted))?;
+    let mut response = if submitted.duplicate && !may_read {
+        json_with_status(status, &DuplicateResponse::of(&submitted))?
+    } else {
+        json_with_status(status, &SubmitResponse::from(submitted))?
+    };
     if let Ok(value) = HeaderValue::from_str(&location) {
         response.headers_mut().insert(LOCATION, value);
     }
@@ -130,6 +140,7 @@ async fn submit_one(
 
 async fn submit_many(
     app: &App,
+    may_read: bool,
     headers: &HeaderMap,
     body: &JsonText,
     trace: Option<&TraceParent>,
@@ -168,25 +179,48 @@ async fn submit_many(
                         if omits_input && !submitted.duplicate {
                             submitted.task = submitted.task.without_input();
                         }
+                        if submitted.duplicate && !may_read {
+                            bytes += DUPLICATE_BYTES;
+                            return Some(SubmitResult::duplicate(&submitted));
+                        }
                         Ok(submitted)
                     }
                     Err(error) => Err(ApiError::from(error)),
                 },
             };
-            let result = SubmitResult::from(result.map_err(|error| error.0));
-            bytes += result.task.as_ref().map_or(RECORD_BYTES, size_of);
+            let mut result = SubmitResult::from(result.map_err(|error| error.0));
+            result.task = result
+                .task
+                .map(|task| within(&app.limits, &mut bytes, task, Task::without_payloads));
             Some(result)
         })
         .collect();
-    json_results(bytes, &submit_results, |result| result.problem.as_ref())
+    json_results(&app.response_room, bytes, &submit_results, |result| {
+        result.problem.as_ref()
+    })
+    .await
 }
 
+/// The task for the next result of an array, cut short if the response would become too large. `bytes` is its size so far.
+pub(super) fn within(
+    limits: &Limits,
+    bytes: &mut usize,
+    task: Task,
+    cut: fn(Task) -> Task,
+) -> Task {
+    let task = if *bytes + size_of(&task) > limits.response_max_bytes {
+        cut(task)
+    } else {
+        task
+    };
+    *bytes += size_of(&task);
+    task
+}
+
+/// The size of a response to a duplicate for a client that may not read tasks.
+const DUPLICATE_BYTES: usize = 128;
 /// The approximate size of a record without its payloads.
-const RECORD_BYTES: usize = 1_024;
-/// The approximate maximum size of a task in a response: its record with an input and an output.
-const TASK_MAX_BYTES: usize = RECORD_BYTES + 2 * INLINE_PAYLOAD_MAX_BYTES;
-/// The number of tasks in the first part of a page.
-const FIRST_TASKS: usize = 16;
+pub(crate) const RECORD_BYTES: usize = 1_024;
 
 /// The approximate size of a task in a response.
 pub(crate) fn size_of(task: &Task) -> usize {
@@ -238,48 +272,6 @@ fn key_of(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiError> {
     Ok(Some(key))
 }
 
-/// List tasks
-///
-/// Page by page: `next` is the `cursor` of the next page. The order is the store's.
-#[utoipa::path(
-    get, path = "/v1/tasks", tag = "tasks", operation_id = "list", params(ListQuery),
-    responses((status = 200, description = "A page of the matching tasks", body = PageResponse))
-)]
-pub(crate) async fn list(
-    State(app): State<App>,
-    QueryParams(query): QueryParams<ListQuery>,
-) -> ApiResult {
-    let filter = query.filter()?;
-    let limit = query.limit()?;
-    let max_bytes = app.limits.response_max_bytes;
-    let room = app
-        .response_room
-        .take(max_bytes.min(limit * TASK_MAX_BYTES))?;
-    let mut page = TaskPage {
-        tasks: Vec::new(),
-        next: query.cursor,
-    };
-    let mut bytes = 0;
-    // The first part shows how large the tasks are, and so how many more fit into a page.
-    let mut count = limit.min(FIRST_TASKS);
-    loop {
-        let part = app
-            .engine()
-            .list(&filter, page.next.as_deref(), count)
-            .await?;
-        let is_full = part.tasks.len() >= count;
-        bytes += part.tasks.iter().map(size_of).sum::<usize>();
-        page.tasks.extend(part.tasks);
-        page.next = part.next;
-        let average = bytes / page.tasks.len().max(1);
-        count = (limit - page.tasks.len()).min(max_bytes.saturating_sub(bytes) / average.max(1));
-        if !is_full || count == 0 || page.next.is_none() {
-            break;
-        }
-    }
-    room.json(bytes, &PageResponse::from(page))
-}
-
 /// How to read a task.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -307,6 +299,7 @@ pub(crate) async fn read(
         return json(&app.engine().get(id).await?);
     };
     let wait = Duration::from_millis(wait_ms).min(app.limits.wait_max);
+    let _waiting = app.admit_waiting()?;
     let waited = tokio::select! {
         biased;
         waited = app.queue.wait(id, wait) => Some(waited),
@@ -440,7 +433,10 @@ pub(crate) async fn versions(
             "limit must be 1 to {VERSIONS_MAX}"
         )));
     }
-    let bytes = app.limits.response_max_bytes.min(limit * TASK_MAX_BYTES);
+    let bytes = app
+        .limits
+        .response_max_bytes
+        .min(limit * super::list::TASK_MAX_BYTES);
     let room = app.response_room.take(bytes)?;
     let versions = app.engine().versions(id, limit).await?;
     room.json(0, &VersionsResponse::from(versions))

@@ -1,5 +1,7 @@
 //! Claims, and the registration of workers.
 
+use std::time::Duration;
+
 use axum::Extension;
 use axum::extract::State;
 use qo::{Task, WorkerId, WorkerInfo};
@@ -9,13 +11,17 @@ use crate::app::App;
 use crate::body::{JsonBody, PathParam};
 use crate::claims::ClaimKey;
 use crate::middleware::RequestId;
-use crate::response::{ApiError, ApiResult, json, json_with_capacity, no_content};
+use crate::response::{ApiError, ApiResult, json, no_content};
 use crate::routes::tasks::size_of;
 use crate::tokens::Caller;
 
+/// How long a claim may take to end when the server stops.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
 /// Claim tasks
 ///
-/// Returns due tasks, the most urgent first, and waits up to `wait_ms` for the first one. A request that is repeated with the same
+/// Returns due tasks, the most urgent first, and waits up to `wait_ms` for the first one. The tasks of one response have at most 8 MiB,
+/// unless the server is configured otherwise; larger tasks therefore come in smaller numbers. A request that is repeated with the same
 /// `X-Request-Id` within ten seconds gets the same tasks again. The tasks of a client that has gone are released after five seconds.
 #[utoipa::path(
     post, path = "/v1/claim", tag = "work", operation_id = "claim", request_body = ClaimBody,
@@ -31,15 +37,28 @@ pub(crate) async fn claim(
     let mut request = body.into_request()?;
     let wait_max_ms = u64::try_from(app.limits.wait_max.as_millis()).unwrap_or(u64::MAX);
     request.wait_ms = request.wait_ms.min(wait_max_ms);
+    let _waiting = if request.wait_ms > 0 {
+        Some(app.admit_waiting()?)
+    } else {
+        None
+    };
     let key = ClaimKey {
         token: caller.token,
         request_id,
     };
     let started = app.runtime().monotonic();
-    let result = tokio::select! {
-        biased;
-        result = app.claims.claim(key, request) => result?,
-        () = app.stopped() => return json(&ClaimResponse { tasks: Vec::new() }),
+    let result = {
+        let mut claim = std::pin::pin!(app.claims.claim(key, request));
+        let stopped = async {
+            app.stopped().await;
+            app.runtime().sleep(STOP_GRACE).await;
+        };
+        tokio::select! {
+            biased;
+            result = &mut claim => result?,
+            // The store does not respond. Whatever this claim still gets is released.
+            () = stopped => return json(&ClaimResponse { tasks: Vec::new() }),
+        }
     };
     let tasks = match result.as_ref() {
         Ok(tasks) => tasks,
@@ -53,7 +72,9 @@ pub(crate) async fn claim(
         app.metrics.claimed(task);
         app.events.publish("claim", task);
     }
-    json_with_capacity(tasks.iter().map(size_of).sum(), &Claimed { tasks })
+    let bytes = tasks.iter().map(size_of).sum();
+    let room = app.response_room.wait(bytes).await;
+    room.json(bytes, &Claimed { tasks })
 }
 
 /// The response to a claim, without a copy of its tasks.

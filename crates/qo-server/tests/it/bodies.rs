@@ -193,6 +193,70 @@ async fn a_page_of_large_tasks_is_cut_short() {
 }
 
 #[tokio::test]
+async fn the_response_to_a_claim_is_bounded_and_no_task_is_lost() {
+    let mut config = config();
+    config.limits.response_max_bytes = 100_000;
+    let server = serve(config).await;
+    let bodies: Vec<_> = (0..40)
+        .map(|_| json!({"task_type": "t", "input": "x".repeat(20_000)}))
+        .collect();
+    server
+        .reply(api("POST", "/v1/tasks").json(&json!(bodies)))
+        .await;
+    let mut seen = std::collections::BTreeSet::new();
+    let mut counts = Vec::new();
+    while seen.len() < 40 {
+        let claim = json!({"worker_id": "w", "max": 40, "wait_ms": 20_000});
+        let response = server.send(api("POST", "/v1/claim").json(&claim)).await;
+        assert_eq!(response.status(), 200);
+        let body = response.bytes().await.unwrap();
+        assert!(body.len() < 110_000, "{}", body.len());
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let tasks = body["tasks"].as_array().unwrap();
+        assert!(!tasks.is_empty(), "{counts:?}");
+        counts.push(tasks.len());
+        for task in tasks {
+            assert_eq!(task["input"].as_str().unwrap().len(), 20_000);
+            assert!(seen.insert(task["id"].to_string()), "claimed once");
+        }
+    }
+    // Only the first claim takes more than it can hand out.
+    let filter = qo::TaskFilter::default();
+    let page = server.engine.list(&filter, None, 100).await.unwrap();
+    let tasks = page.tasks;
+    let again = tasks.iter().filter(|task| task.attempt > 1).count();
+    assert!(again <= 36, "{again} tasks were claimed twice: {counts:?}");
+    assert!(tasks.iter().all(|task| task.attempt <= 2), "{counts:?}");
+}
+
+#[tokio::test]
+async fn the_results_of_an_array_leave_out_payloads_that_do_not_fit() {
+    let mut config = config();
+    config.limits.response_max_bytes = 100_000;
+    let server = serve(config).await;
+    let bodies: Vec<_> = (0..40)
+        .map(|_| json!({"task_type": "t", "input": "x".repeat(20_000)}))
+        .collect();
+    let request = api("POST", "/v1/tasks").json(&json!(bodies));
+    let response = server.send(request).await;
+    let body = response.bytes().await.unwrap();
+    assert!(body.len() < 200_000, "{}", body.len());
+    let results: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let results = results.as_array().unwrap();
+    assert_eq!(results.len(), 40);
+    let inputs = results
+        .iter()
+        .filter(|result| result["task"]["input"].is_string())
+        .count();
+    assert_eq!(inputs, 4, "as many as fit");
+    for result in results {
+        let id = result["task"]["id"].as_str().unwrap();
+        let stored = server.engine.get(id.parse().unwrap()).await.unwrap();
+        assert!(stored.inline_input().is_some(), "it is stored in full");
+    }
+}
+
+#[tokio::test]
 async fn responses_share_a_room() {
     let mut config = config();
     config.limits.responses_max_bytes = 50_000;

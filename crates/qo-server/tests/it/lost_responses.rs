@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use qo::{ClaimRequest, Engine, Failure, FailureKind, Json, Status, SubmitRequest};
+use qo_fixtures::until;
 use qo_remote::RemoteConfig;
 use qo_remote::RemoteEngine;
 use qo_store::runtime::TokioRuntime;
+use qo_store::wrap::layer::LayeredStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::bodies::HeldReads;
 use crate::support::{config, serve};
 
 /// A proxy that drops the given number of responses.
@@ -282,4 +285,46 @@ async fn an_error_page_of_a_proxy_is_a_lost_response() {
     let lease = tasks[0].lease_id.unwrap();
     let task = engine.complete(tasks[0].id, lease, None).await.unwrap();
     assert_eq!((task.status, task.attempt), (Status::Completed, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_being_made_when_the_server_stops_is_handed_out_or_taken_back() {
+    for leaves in [false, true] {
+        let mut store = crate::support::memory();
+        let reads = HeldReads::new(Arc::clone(&store.objects), "tasks/");
+        store.objects = Arc::new(LayeredStore(reads.clone()));
+        let mut server = crate::support::serve_store(store, config()).await;
+        let id = server.engine.submit(request()).await.unwrap().task.id;
+        reads.closed.store(true, Ordering::SeqCst);
+        let claim = serde_json::json!({"worker_id": "w", "types": ["t"], "wait_ms": 20_000});
+        let (url, client) = (server.url.clone(), crate::support::plain_client());
+        let response = tokio::task::spawn(async move {
+            let request = client.post(format!("{url}/v1/claim"));
+            let request = request.header("content-type", "application/json");
+            let response = request.body(claim.to_string()).send().await.unwrap();
+            response.text().await.unwrap()
+        });
+        until("the claim reads the task", async || {
+            (reads.held.load(Ordering::SeqCst) > 0).then_some(())
+        })
+        .await;
+        if leaves {
+            response.abort();
+        }
+        server.stop();
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        reads.open();
+        server.ended.take().unwrap().await.unwrap();
+        let handed_out = response
+            .await
+            .is_ok_and(|body| body.contains(&id.to_string()));
+        let task = server.engine.get(id).await.unwrap();
+        let expected = if handed_out {
+            Status::Running
+        } else {
+            Status::Pending
+        };
+        assert_eq!(task.status, expected, "handed out: {handed_out}");
+        assert_eq!(handed_out, !leaves);
+    }
 }

@@ -9,9 +9,12 @@
 )]
 
 mod access;
+mod blobs;
 mod bodies;
 mod claims;
 mod conformance;
+mod jobs;
+mod lists;
 mod lost_responses;
 mod other_sites;
 mod reference;

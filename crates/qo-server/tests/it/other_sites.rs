@@ -35,6 +35,34 @@ async fn without_tokens_requests_of_other_sites_are_refused() {
     }
 }
 
+/// A link on another site opens the dashboard, and nothing else of the server.
+#[tokio::test]
+async fn links_of_other_sites_open_pages() {
+    let server = serve(config()).await;
+    let followed = |method: &str, path: &str, dest: &str| {
+        api(method, path)
+            .header("sec-fetch-site", "cross-site")
+            .header("sec-fetch-mode", "navigate")
+            .header("sec-fetch-dest", dest)
+    };
+    for path in ["/ui/", "/docs"] {
+        let response = server.send(followed("GET", path, "document")).await;
+        assert_eq!(response.status(), 200, "{path}");
+    }
+    for (method, path, dest) in [
+        ("GET", "/ui/", "iframe"),
+        ("POST", "/ui/", "document"),
+        ("GET", "/ui/js/app.js", "document"),
+        ("GET", "/v1/stats", "document"),
+        ("POST", "/v1/queues/q/pause", "document"),
+    ] {
+        let request = followed(method, path, dest);
+        server.refused(request, 403, "cross_site").await;
+    }
+    let rebound = followed("GET", "/ui/", "document").header("host", "evil.example");
+    server.refused(rebound, 403, "cross_site").await;
+}
+
 #[tokio::test]
 async fn other_names_of_this_machine_are_allowed() {
     let mut config = config();

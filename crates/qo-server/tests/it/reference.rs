@@ -120,13 +120,13 @@ async fn schemathesis_finds_nothing() {
     let output = tokio::task::spawn_blocking(move || {
         let folder = tempfile::tempdir().unwrap();
         // A well-formed request may still be rejected, for example because two options exclude each other. The parts of an array are
-        // rejected one by one in a successful response.
+        // rejected one by one in a successful response. A blob may be any bytes.
         let settings = r#"
 [checks]
 positive_data_acceptance.enabled = false
 
 [[operations]]
-include-name = ["POST /v1/tasks", "POST /v1/outcomes"]
+include-name = ["POST /v1/tasks", "POST /v1/outcomes", "PUT /blobs", "PUT /blobs/{address}"]
 
 [operations.checks]
 negative_data_rejection.enabled = false

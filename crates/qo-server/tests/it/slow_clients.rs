@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -102,40 +103,93 @@ async fn an_oversized_head_is_refused() {
     );
 }
 
-#[tokio::test]
-async fn excess_connections_are_refused() {
-    let mut config = config();
-    config.limits.connections_max = 2;
-    let server = serve(config).await;
+/// Connections that each have sent this request and received a 200.
+async fn held_connections(authority: &str, count: usize, path: &str) -> Vec<TcpStream> {
     let mut held = Vec::new();
-    for _ in 0..2 {
-        let mut connection = TcpStream::connect(server.authority()).await.unwrap();
-        connection
-            .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            .await
-            .unwrap();
+    for _ in 0..count {
+        let mut connection = TcpStream::connect(authority).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        connection.write_all(request.as_bytes()).await.unwrap();
         let mut buffer = [0; 15];
         connection.read_exact(&mut buffer).await.unwrap();
         assert_eq!(&buffer, b"HTTP/1.1 200 OK");
         held.push(connection);
     }
-    let answer = exchange(server.authority(), b"").await;
+    held
+}
+
+async fn get(authority: &str, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    exchange(authority, request.as_bytes()).await
+}
+
+#[tokio::test]
+async fn excess_connections_are_refused_except_for_health_checks() {
+    let mut config = config();
+    config.limits.connections_max = 2;
+    let server = serve(config).await;
+    let authority = server.authority();
+    let held = held_connections(authority, 2, "/v1/info").await;
+    let answer = get(authority, "/v1/info").await;
     assert!(
         answer.starts_with("HTTP/1.1 503") && answer.contains("overloaded"),
         "{answer}"
     );
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    serde_json::from_str::<qo_remote::wire::Problem>(body).unwrap();
+    let answer = get(authority, "/healthz").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     drop(held);
     qo_fixtures::until("the slot is free again", async || {
-        let answer = exchange(
-            server.authority(),
-            b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
-        )
-        .await;
+        let answer = get(authority, "/v1/info").await;
         answer.starts_with("HTTP/1.1 200").then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn idle_connections_do_not_lock_others_out() {
+    let mut config = config();
+    config.limits.connections_max = 8;
+    let server = serve(config).await;
+    let authority = server.authority();
+    let known = held_connections(authority, 2, "/v1/info").await;
+    let mut idle = held_connections(authority, 2, "/healthz").await;
+    for _ in 0..30 {
+        idle.push(TcpStream::connect(authority).await.unwrap());
+        let answer = get(authority, "/v1/info").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    // The connections of a client with an authorized request stay open.
+    for mut connection in known {
+        connection
+            .write_all(b"GET /v1/info HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            .await
+            .unwrap();
+        let mut text = String::new();
+        connection.read_to_string(&mut text).await.unwrap();
+        assert!(text.contains("HTTP/1.1 200"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn waiting_requests_leave_room_for_others() {
+    let mut config = config();
+    config.limits.waiting_max = 1;
+    let server = serve(config).await;
+    let claim = json!({"worker_id": "w", "wait_ms": 20_000});
+    let claim = || api("POST", "/v1/claim").json(&claim);
+    let first = server.reply(claim());
+    let others = async {
+        qo_fixtures::until("a second wait is refused", async || {
+            let (status, reply) = server.reply(claim()).await;
+            (status == 503 && reply["code"] == "overloaded").then_some(())
+        })
+        .await;
+        let task = json!({"task_type": "t"});
+        server.reply(api("POST", "/v1/tasks").json(&task)).await
+    };
+    let ((status, claimed), (submitted, _)) = tokio::join!(first, others);
+    assert_eq!((status, submitted), (200, 201), "{claimed}");
+    assert_eq!(claimed["tasks"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

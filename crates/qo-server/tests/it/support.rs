@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use qo::blob::Blobs;
 use qo::{DirectConfig, DirectEngine, Engine, Queue};
 use qo_fixtures::{TestStore, client_of};
 use qo_server::{Server, ServerConfig};
@@ -55,7 +56,9 @@ pub(crate) async fn serve_engine(
     config: ServerConfig,
 ) -> TestServer {
     let runtime: Arc<dyn Runtime> = TokioRuntime::shared();
-    let queue = Queue::new(Arc::clone(&engine), runtime);
+    let limit = Blobs::limit_of(store.kind);
+    let blobs = Blobs::new(client_of(&store), Arc::clone(&runtime), limit);
+    let queue = Queue::new(Arc::clone(&engine), runtime).with_blobs(Arc::new(blobs));
     let server = Server::bind(queue, config).await.unwrap();
     let url = server.url();
     let (stop, stopped) = oneshot::channel();

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use qo::{Engine as _, IdempotencyRequest, IdempotencyScope, Json, SubmitRequest};
+use qo_remote::{RemoteConfig, RemoteEngine, Token};
 use qo_server::Auth;
 use qo_server::tokens::{Scope, TokenError, TokenStore};
 use qo_store::runtime::TokioRuntime;
+use serde_json::{Value, json};
 
 use qo_fixtures::{client_of, until};
 
@@ -216,4 +219,47 @@ async fn a_stream_of_events_ends_with_its_token() {
             .await
             .unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_token_that_may_only_submit_reads_nothing_of_a_duplicate() {
+    let submitter = crate::access::token(&[Scope::Submit]);
+    let reader = crate::access::token(&[Scope::Submit, Scope::Read]);
+    let mut config = config();
+    config.auth = Auth::given(vec![submitter.record.clone(), reader.record.clone()]);
+    let server = serve_store(memory(), config).await;
+    let submit = |token: &str, body: &Value| api("POST", "/v1/tasks").token(token).json(body);
+    let first = json!({"task_type": "t", "input": "secret", "idempotency_key": "k"});
+    let (status, created) = server.reply(submit(submitter.reveal(), &first)).await;
+    assert_eq!((status, &created["task"]["input"]), (201, &json!("secret")));
+    let id = created["task"]["id"].clone();
+
+    let guess = json!({"task_type": "t", "input": "mine", "idempotency_key": "k"});
+    let expected = json!({"id": id, "status": "pending", "duplicate": true});
+    let (status, reply) = server.reply(submit(submitter.reveal(), &guess)).await;
+    assert_eq!((status, &reply), (200, &expected));
+    let (_, replies) = server
+        .reply(submit(
+            submitter.reveal(),
+            &json!([guess, {"task_type": "t", "id": id}]),
+        ))
+        .await;
+    assert_eq!(replies, json!([expected, expected]));
+    let (_, reply) = server.reply(submit(reader.reveal(), &guess)).await;
+    assert_eq!(reply["task"]["input"], "secret");
+
+    // The library shows the same: the id and status of the existing task, and otherwise what it has sent.
+    let mut remote = RemoteConfig::parse(&server.url).unwrap();
+    remote.token = Some(Token::new(submitter.reveal()));
+    let remote = RemoteEngine::new(remote, TokioRuntime::shared()).unwrap();
+    let mut request = SubmitRequest::new("t".parse().unwrap(), Json::parse("\"mine\"").unwrap());
+    request.idempotency = Some(IdempotencyRequest {
+        key: "k".parse().unwrap(),
+        scope: IdempotencyScope::default(),
+        window_ms: None,
+    });
+    let submitted = remote.submit(request).await.unwrap();
+    assert!(submitted.duplicate);
+    assert_eq!(submitted.task.id.to_string(), id.as_str().unwrap());
+    assert_eq!(submitted.task.inline_input().unwrap().as_str(), "\"mine\"");
 }

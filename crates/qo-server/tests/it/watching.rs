@@ -134,14 +134,27 @@ struct Listener {
     response: Response,
     text: String,
     received: Vec<Value>,
+    last_id: Option<String>,
+    missed: Vec<String>,
 }
 
 impl Listener {
     async fn new(server: &TestServer) -> Self {
+        Self::after(server, None).await
+    }
+
+    /// Continues after the event with this id.
+    async fn after(server: &TestServer, last_id: Option<String>) -> Self {
+        let mut request = api("GET", "/v1/events");
+        if let Some(id) = last_id {
+            request = request.header("last-event-id", id);
+        }
         Self {
-            response: server.send(api("GET", "/v1/events")).await,
+            response: server.send(request).await,
             text: String::new(),
             received: Vec::new(),
+            last_id: None,
+            missed: Vec::new(),
         }
     }
 
@@ -162,7 +175,12 @@ impl Listener {
                 self.text.push_str(std::str::from_utf8(&chunk).unwrap());
                 while let Some(end) = self.text.find("\n\n") {
                     let event: String = self.text.drain(..end + 2).collect();
-                    let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+                    let field = |name| event.lines().find_map(|line| line.strip_prefix(name));
+                    let data = field("data: ");
+                    self.last_id = field("id: ").map(str::to_owned).or(self.last_id.take());
+                    if event.contains("event: missed") {
+                        self.missed.extend(data.map(str::to_owned));
+                    }
                     let data = data.filter(|_| event.contains("event: task"));
                     self.received
                         .extend(data.map(|data| serde_json::from_str::<Value>(data).unwrap()));
@@ -236,4 +254,45 @@ async fn event_streams_report_bulk_operations_purges_and_expiries_once() {
         }
         server.engine.close().await;
     }
+}
+
+#[tokio::test]
+async fn a_listener_that_comes_back_continues_where_it_was() {
+    let server = serve_engine_direct().await;
+    let mut listener = Listener::new(&server).await;
+    let first = submit(&server, &json!({"task_type": "a"})).await;
+    listener.until("submit", &first).await;
+    let last_id = listener.last_id.clone().unwrap();
+    drop(listener);
+    // The server records events for a while after its last listener has left.
+    let away: Vec<_> = [
+        submit(&server, &json!({"task_type": "a"})).await,
+        submit(&server, &json!({"task_type": "a"})).await,
+    ]
+    .into();
+    let mut listener = Listener::after(&server, Some(last_id.clone())).await;
+    let later = submit(&server, &json!({"task_type": "a"})).await;
+    listener.until("submit", &later).await;
+    let ids: Vec<_> = listener.received.iter().map(|event| &event["id"]).collect();
+    assert_eq!(ids, [&json!(away[0]), &json!(away[1]), &json!(later)]);
+    assert!(listener.missed.is_empty());
+
+    // An id that this process has not given, or too many events since: the listener learns that events are missing.
+    let foreign = format!("{:016x}-0", 7);
+    for _ in 0..2 {
+        let tasks = json!(vec![json!({"task_type": "a"}); 600]);
+        server.reply(api("POST", "/v1/tasks").json(&tasks)).await;
+    }
+    for id in [foreign, last_id, "nonsense".to_owned()] {
+        let mut listener = Listener::after(&server, Some(id.clone())).await;
+        let now = submit(&server, &json!({"task_type": "a"})).await;
+        listener.until("submit", &now).await;
+        assert_eq!(listener.missed, ["unknown"], "{id}");
+    }
+}
+
+async fn serve_engine_direct() -> TestServer {
+    let store = memory();
+    let engine = engine_on(&store, DirectConfig::local());
+    serve_engine(store, Arc::new(engine), config()).await
 }

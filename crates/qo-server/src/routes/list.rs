@@ -1,0 +1,121 @@
+//! Lists tasks, page by page.
+
+use axum::extract::State;
+use qo_core::limits::INLINE_PAYLOAD_MAX_BYTES;
+use qo_remote::wire::{ListQuery, PageResponse, schema};
+use serde::Serialize;
+use utoipa::openapi::schema::AnyOfBuilder;
+use utoipa::openapi::{Ref, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::app::App;
+use crate::body::QueryParams;
+use crate::response::ApiResult;
+use crate::routes::tasks::{RECORD_BYTES, size_of};
+use crate::task_fields::{SelectedTask, TaskFields};
+
+/// The approximate maximum size of a task in a response: its record with an input and an output.
+pub(super) const TASK_MAX_BYTES: usize = RECORD_BYTES + 2 * INLINE_PAYLOAD_MAX_BYTES;
+/// The number of tasks in the first part of a page.
+const FIRST_TASKS: usize = 16;
+
+/// List tasks
+///
+/// Page by page: `next` is the `cursor` of the next page. The order is the store's.
+#[utoipa::path(
+    get, path = "/v1/tasks", tag = "tasks", operation_id = "list", params(ListQuery),
+    responses((status = 200, description = "A page of the matching tasks", body = PageForm))
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<ListQuery>,
+) -> ApiResult {
+    let filter = query.filter()?;
+    let limit = query.limit()?;
+    let fields = query.fields.as_deref().map(TaskFields::parse).transpose()?;
+    let max_bytes = app.limits.response_max_bytes;
+    let room = app
+        .response_room
+        .take(max_bytes.min(limit * TASK_MAX_BYTES))?;
+    let (mut tasks, mut selected) = (Vec::new(), Vec::new());
+    let mut next = query.cursor;
+    let (mut bytes, mut listed) = (0, 0);
+    // The first part shows how large the tasks are, and so how many more fit into a page.
+    let mut count = limit.min(FIRST_TASKS);
+    loop {
+        let part = app.engine().list(&filter, next.as_deref(), count).await?;
+        let is_full = part.tasks.len() >= count;
+        listed += part.tasks.len();
+        next = part.next;
+        let part_max = match &fields {
+            None => {
+                bytes += part.tasks.iter().map(size_of).sum::<usize>();
+                tasks.extend(part.tasks);
+                limit
+            }
+            Some(fields) => {
+                for task in part.tasks {
+                    bytes += fields.size_of(&task);
+                    selected.push(fields.select(task)?);
+                }
+                // The fields that are left out take memory until the part is read.
+                (max_bytes / TASK_MAX_BYTES).max(1)
+            }
+        };
+        let average = bytes / listed.max(1);
+        count = (limit - listed)
+            .min(max_bytes.saturating_sub(bytes) / average.max(1))
+            .min(part_max);
+        if !is_full || count == 0 || next.is_none() {
+            break;
+        }
+    }
+    if fields.is_some() {
+        let page = SelectedPage {
+            tasks: selected,
+            next,
+        };
+        return room.json(bytes, &page);
+    }
+    room.json(bytes, &PageResponse { tasks, next })
+}
+
+/// A page with the selected fields of tasks.
+#[derive(Serialize)]
+struct SelectedPage {
+    tasks: Vec<SelectedTask>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// A page of tasks, or of their selected fields. An empty page is both, so one of them is not excluded by the other.
+pub(crate) struct PageForm;
+
+impl PartialSchema for PageForm {
+    fn schema() -> RefOr<Schema> {
+        let forms = AnyOfBuilder::new()
+            .item(Ref::from_schema_name(PageResponse::name()))
+            .item(Ref::from_schema_name(SelectedPageForm::name()));
+        RefOr::T(Schema::AnyOf(forms.build()))
+    }
+}
+
+impl ToSchema for PageForm {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((PageResponse::name().into(), PageResponse::schema()));
+        schemas.push((SelectedPageForm::name().into(), SelectedPageForm::schema()));
+        PageResponse::schemas(schemas);
+        SelectedPageForm::schemas(schemas);
+    }
+}
+
+/// A page with the selected fields of tasks.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) struct SelectedPageForm {
+    /// The fields of each task that the request names and the task has.
+    #[schema(value_type = Vec<std::collections::HashMap<String, schema::AnyJson>>)]
+    tasks: Vec<SelectedTask>,
+    /// The `cursor` of the next page, if there may be one.
+    next: Option<String>,
+}

@@ -1,0 +1,138 @@
+//! Lists with selected fields, compressed responses, and bulk operations in steps.
+
+use serde_json::{Value, json};
+
+use crate::support::{TestServer, api, config, serve};
+
+async fn submit_many(server: &TestServer, count: usize, input_bytes: usize) -> Vec<String> {
+    let input = "x".repeat(input_bytes);
+    let bodies = vec![json!({"task_type": "t", "input": input, "omit_input": true}); count];
+    let (status, results) = server
+        .reply(api("POST", "/v1/tasks").json(&json!(bodies)))
+        .await;
+    assert_eq!(status, 200);
+    let results = results.as_array().unwrap().iter();
+    results
+        .map(|result| result["task"]["id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_list_with_selected_fields_leaves_the_inputs_out() {
+    let server = serve(config()).await;
+    submit_many(&server, 100, 40_000).await;
+    let path = "/v1/tasks?limit=100&fields=id,status,created_at,last_error";
+    let response = server.send(api("GET", path)).await;
+    let text = response.text().await.unwrap();
+    assert!(text.len() < 20_000, "{} bytes", text.len());
+    let page: Value = serde_json::from_str(&text).unwrap();
+    let tasks = page["tasks"].as_array().unwrap();
+    assert_eq!(tasks.len(), 100, "the page is not cut short");
+    for task in tasks {
+        let names: Vec<_> = task.as_object().unwrap().keys().collect();
+        assert_eq!(names, ["created_at", "id", "status"]);
+    }
+    let problem = server
+        .refused(api("GET", "/v1/tasks?fields=id,stauts"), 400, "bad_request")
+        .await;
+    assert!(problem["detail"].as_str().unwrap().contains("stauts"));
+}
+
+#[tokio::test]
+async fn a_list_ends_before_a_time() {
+    let server = serve(config()).await;
+    let ids = submit_many(&server, 1, 1).await;
+    let (_, task) = server
+        .reply(api("GET", format!("/v1/tasks/{}", ids[0])))
+        .await;
+    let created_at = task["created_at"].as_str().unwrap();
+    let count = async |condition: String| {
+        let (status, page) = server
+            .reply(api("GET", format!("/v1/tasks?{condition}")))
+            .await;
+        assert_eq!(status, 200, "{page}");
+        page["tasks"].as_array().unwrap().len()
+    };
+    assert_eq!(count(format!("until={created_at}")).await, 0);
+    assert_eq!(count(format!("since={created_at}")).await, 1);
+    assert_eq!(count("until=2099-01-01T00:00:00Z".to_owned()).await, 1);
+}
+
+#[tokio::test]
+async fn responses_are_compressed_for_clients_that_accept_it() {
+    let server = serve(config()).await;
+    submit_many(&server, 50, 4_000).await;
+    let plain = server.send(api("GET", "/v1/tasks")).await;
+    assert_eq!(plain.headers()["vary"], "accept-encoding");
+    assert!(!plain.headers().contains_key("content-encoding"));
+    let plain = plain.bytes().await.unwrap();
+    let request = api("GET", "/v1/tasks").header("accept-encoding", "br, gzip");
+    let packed = server.send(request).await;
+    assert_eq!(packed.headers()["content-encoding"], "gzip");
+    let packed = packed.bytes().await.unwrap();
+    assert!(packed.len() * 10 < plain.len(), "{} bytes", packed.len());
+    let mut text = Vec::new();
+    let mut decoder = flate2::read::GzDecoder::new(&packed[..]);
+    std::io::Read::read_to_end(&mut decoder, &mut text).unwrap();
+    assert_eq!(text, plain);
+
+    let small = api("GET", "/healthz").header("accept-encoding", "gzip");
+    let small = server.send(small).await;
+    assert!(!small.headers().contains_key("content-encoding"));
+    // The dashboard is revalidated by the tag of the compressed response, too.
+    let page = api("GET", "/ui/js/app.js").header("accept-encoding", "gzip");
+    let page = server.send(page).await;
+    assert_eq!(page.headers()["content-encoding"], "gzip");
+    let tag = page.headers()["etag"].to_str().unwrap().to_owned();
+    let again = api("GET", "/ui/js/app.js").header("if-none-match", tag);
+    assert_eq!(server.send(again).await.status(), 304);
+}
+
+#[tokio::test]
+async fn a_bulk_operation_proceeds_in_steps() {
+    let server = serve(config()).await;
+    submit_many(&server, 25, 1).await;
+    let step = json!({"operation": "cancel", "filter": {"task_type": "t"}, "limit": 10});
+    let mut steps = Vec::new();
+    loop {
+        let (status, report) = server.reply(api("POST", "/v1/bulk").json(&step)).await;
+        assert_eq!(status, 200, "{report}");
+        steps.push(report["done"].as_u64().unwrap());
+        if report["more"] != true {
+            break;
+        }
+    }
+    assert_eq!(steps, [10, 10, 5]);
+    for limit in [0, 100_001] {
+        let bad = json!({"operation": "cancel", "filter": {}, "limit": limit});
+        let bad = api("POST", "/v1/bulk").json(&bad);
+        server.refused(bad, 400, "bad_request").await;
+    }
+}
+
+#[tokio::test]
+async fn a_bulk_operation_on_ids_changes_these_tasks_only() {
+    let server = serve(config()).await;
+    let ids = submit_many(&server, 4, 1).await;
+    let missing = "00000000-0000-4000-8000-000000000000";
+    let bulk = |body: Value| api("POST", "/v1/bulk").json(&body);
+    let chosen = json!({"ids": [ids[0], ids[1], missing]});
+    let dry = json!({"operation": "cancel", "filter": chosen, "dry_run": true});
+    let (_, counted) = server.reply(bulk(dry)).await;
+    assert_eq!(counted["matched"], 2, "{counted}");
+    let (status, report) = server
+        .reply(bulk(json!({"operation": "cancel", "filter": chosen})))
+        .await;
+    assert_eq!(status, 200, "{report}");
+    assert_eq!((&report["done"], &report["failed"]), (&json!(2), &json!(1)));
+    assert_eq!(report["failures"][0]["id"], missing);
+    let (_, left) = server.reply(api("GET", "/v1/tasks?status=pending")).await;
+    assert_eq!(left["tasks"].as_array().unwrap().len(), 2);
+
+    let both = json!({"operation": "cancel", "filter": {"ids": [ids[2]], "queue": "default"}});
+    server.refused(bulk(both), 400, "bad_request").await;
+    let many = json!({"operation": "cancel", "filter": {"ids": vec![&ids[2]; 1_001]}});
+    server.refused(bulk(many), 400, "bad_body").await;
+    let misspelt = json!({"operation": "cancel", "filter": {"tpye": "t"}});
+    server.refused(bulk(misspelt), 400, "bad_body").await;
+}
