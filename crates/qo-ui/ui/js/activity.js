@@ -44,6 +44,7 @@ export function activityOf(tasks, { now, from, share, basis }) {
     deadLettersFrom: basis?.read,
     queueRates: queueRates(inSpan, share, span),
     basis: share < 1 || basis ? basis : undefined,
+    how: share < 1 || (basis?.total && basis.total.how !== 'exact') ? 'estimate' : 'exact',
   };
 }
 

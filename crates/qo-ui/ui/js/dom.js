@@ -99,6 +99,7 @@ const ICONS = {
   overview: 'M3 13h6V3H3zM11 17h6V9h-6zM3 17h6v-2H3zM11 3v4h6V3z',
   tasks: 'M3 5h2M3 10h2M3 15h2M8 5h9M8 10h9M8 15h9',
   workers: 'M4 4h12v8H4zM7 16h6M10 12v4',
+  errors: 'M10 3l8 14H2zM10 8v4M10 14.5v.5',
   queues: 'M3 6l7-3 7 3-7 3zM3 10l7 3 7-3M3 14l7 3 7-3',
   settings: 'M3 6h8M15 6h2M3 14h2M9 14h8M13 4v4M7 12v4',
   copy: 'M7 7h9v9H7zM4 13V4h9',

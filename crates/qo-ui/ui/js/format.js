@@ -11,6 +11,12 @@ export function count({ value, how }) {
   return how === 'estimate' ? `~${text}` : how === 'at least' ? `${text}+` : text;
 }
 
+/** A rate per minute: `~` marks an estimate, `+` a lower bound. */
+export function ratePerMinute(rate, how) {
+  const text = rate >= 10 ? number(rate) : rate.toFixed(1);
+  return how === 'estimate' ? `~${text}` : how === 'at least' ? `${text}+` : text;
+}
+
 /** An estimate in words. */
 export const about = (total) => `about ${count({ ...total, how: 'estimate' }).slice(1)}`;
 
@@ -53,6 +59,17 @@ function coarse(millis) {
   if (hours < 36) return `${hours} h`;
   return `${Math.round(hours / 24)} d`;
 }
+
+/** The offset of the local time zone at a time: UTC+01:00. */
+export function zone(time) {
+  const minutes = -new Date(time).getTimezoneOffset();
+  if (minutes === 0) return 'UTC';
+  const pad = (value) => String(value).padStart(2, '0');
+  return `UTC${minutes < 0 ? '−' : '+'}${pad(Math.floor(Math.abs(minutes) / 60))}:${pad(Math.abs(minutes) % 60)}`;
+}
+
+/** The local time to the second, with its zone. */
+export const absolute = (time) => `${fullTime(time).slice(0, 19)} ${zone(time)}`;
 
 /** The full local time. */
 export function fullTime(time) {

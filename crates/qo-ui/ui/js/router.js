@@ -3,18 +3,31 @@
 /** @returns {{path: string[], params: URLSearchParams}} */
 export function readRoute(hash = location.hash) {
   const [path, query] = hash.replace(/^#\/?/, '').split('?');
-  return { path: path.split('/').filter(Boolean).map(decodeURIComponent), params: new URLSearchParams(query ?? '') };
+  return { path: path.split('/').filter(Boolean).map(decoded), params: new URLSearchParams(query ?? '') };
+}
+
+/** Decodes a part of an address. Anyone can write an address, so one that is not well-formed is taken as it is. */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export function address(path, params = {}) {
   const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== undefined && value !== ''));
   const text = query.toString();
-  return `#/${path}${text ? `?${text}` : ''}`;
+  return `#/${path.split('/').map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`;
 }
 
 /** Navigates to a route. With `replace`, the current history entry is replaced. */
 export function go(path, params, { replace = false } = {}) {
-  const target = address(path, params);
+  goTo(address(path, params), { replace });
+}
+
+/** Navigates to the address of a route. */
+export function goTo(target, { replace = false } = {}) {
   if (target === location.hash) return;
   if (replace) {
     history.replaceState(null, '', target);
@@ -29,13 +42,13 @@ export function go(path, params, { replace = false } = {}) {
  * and the history before anything else happens.
  */
 export function takeLinkPayload() {
+  if (!location.hash.startsWith('#connect=')) return undefined;
   const found = /^#connect=([A-Za-z0-9_-]+)(?:&go=([^&]*))?$/.exec(location.hash);
-  if (!found) return undefined;
-  const [, encoded, target] = found;
-  const path = target ? decodeURIComponent(target).replace(/^\/+/, '') : 'overview';
+  const path = found?.[2] ? decoded(found[2]).replace(/^\/+/, '') : 'overview';
   history.replaceState(null, '', `#/${path}`);
+  if (!found) return undefined;
   try {
-    const bytes = Uint8Array.from(atob(encoded.replaceAll('-', '+').replaceAll('_', '/')), (letter) => letter.charCodeAt(0));
+    const bytes = Uint8Array.from(atob(found[1].replaceAll('-', '+').replaceAll('_', '/')), (letter) => letter.charCodeAt(0));
     const payload = JSON.parse(new TextDecoder().decode(bytes));
     return payload && typeof payload === 'object' ? payload : undefined;
   } catch {

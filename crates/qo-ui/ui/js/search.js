@@ -9,22 +9,37 @@ const QUALIFIERS = ['type', 'queue', 'tag', 'worker', 'status', 'id', 'shard'];
 
 /**
  * Parses a search.
+ *
+ * A part that is not understood is a problem and never ignored: a search with fewer conditions matches more tasks, and bulk actions
+ * apply to everything that matches.
  * @returns {{query: object, problems: string[]}} the query, and messages about invalid parts
  */
 export function parseSearch(text) {
   const query = { statuses: [] };
   const problems = [];
-  for (const [, qualifier, quoted, plain, bare] of text.matchAll(/(?:([a-z]+):)(?:"([^"]*)"|(\S*))|(\S+)/gi)) {
+  const given = new Set();
+  for (const [part, qualifier, quoted, plain, bare] of text.matchAll(/(?:([a-z_]+):)(?:"([^"]*)"|(\S*))|(\S+)/gi)) {
     const value = quoted ?? plain ?? bare;
-    const name = qualifier?.toLowerCase();
-    if (name === undefined || name === 'id') {
-      const id = value.toLowerCase();
-      if (/^[0-9a-f][0-9a-f-]{0,35}$/.test(id)) query.id = id;
-      else problems.push(`${value} is not a prefix of an id; use type:, queue:, tag:, worker: or status:`);
-    } else if (!QUALIFIERS.includes(name)) {
+    const name = qualifier?.toLowerCase() ?? 'id';
+    if (part.startsWith('-')) {
+      problems.push(`${part} is not supported: a search cannot exclude tasks`);
+      continue;
+    }
+    if (QUALIFIERS.includes(name) && given.has(name)) {
+      problems.push(name === 'status' ? 'status: is given twice; separate several statuses with commas' : `${name}: is given twice; a search has one value for it`);
+      continue;
+    }
+    given.add(name);
+    if (!QUALIFIERS.includes(name)) {
       problems.push(`unknown qualifier ${name}:; use ${QUALIFIERS.map((known) => `${known}:`).join(' ')}`);
     } else if (value === '') {
       problems.push(`${name}: needs a value`);
+    } else if (quoted === undefined && value.includes('"')) {
+      problems.push(`${part} has a quotation mark without its counterpart`);
+    } else if (name === 'id') {
+      const id = value.toLowerCase();
+      if (/^[0-9a-f][0-9a-f-]{0,35}$/.test(id)) query.id = id;
+      else problems.push(`${value} is not a prefix of an id; use type:, queue:, tag:, worker: or status:`);
     } else if (name === 'status') {
       for (const status of value.toLowerCase().split(',')) {
         if (STATUS_WORDS.includes(status)) query.statuses.push(status);
@@ -36,6 +51,7 @@ export function parseSearch(text) {
       query[name] = value;
     }
   }
+  if (query.id && query.shard && !query.id.startsWith(query.shard)) problems.push(`no id that starts with ${query.id} is in shard ${query.shard}`);
   return { query, problems };
 }
 
@@ -43,6 +59,22 @@ export function parseSearch(text) {
 export function combine(tab, shard, searched, sort) {
   const statuses = searched.statuses.length > 0 ? searched.statuses : tab === 'all' ? [] : [tab];
   return { ...searched, statuses, shard: searched.shard ?? (shard || undefined), sort };
+}
+
+/** A query in words, as it was understood: "failed tasks of type resize in queue bulk". */
+export function describe(query) {
+  const statuses = [...new Set(query.statuses ?? [])];
+  const conditions = [
+    query.type && `of type ${query.type}`,
+    query.queue && `in queue ${query.queue}`,
+    query.tag && `with tag ${query.tag}`,
+    query.worker && `last run by worker ${query.worker}`,
+    query.shard && `in shard ${query.shard}`,
+    query.id && `with an id that starts with ${query.id}`,
+  ].filter(Boolean);
+  if (statuses.length === 0 && conditions.length === 0) return 'all tasks of every status';
+  const first = statuses.length > 0 ? `${statuses.join(' or ')} tasks` : 'tasks of every status';
+  return [first, ...conditions].join(' ');
 }
 
 /** Whether a task matches a query. */

@@ -3,8 +3,9 @@
 const NAME = 'qo-dashboard';
 export const INTERVALS = [0, 5, 10, 30];
 export const THEMES = ['system', 'light', 'dark'];
+export const TIMES = ['relative', 'absolute'];
 
-const settings = { refreshSeconds: 10, theme: 'system', ...stored() };
+const settings = { refreshSeconds: 10, theme: 'system', times: 'relative', ...stored() };
 
 export function getSettings() {
   return settings;
@@ -31,6 +32,7 @@ function stored() {
     const known = {};
     if (INTERVALS.includes(found.refreshSeconds)) known.refreshSeconds = found.refreshSeconds;
     if (THEMES.includes(found.theme)) known.theme = found.theme;
+    if (TIMES.includes(found.times)) known.times = found.times;
     return known;
   } catch {
     return {};

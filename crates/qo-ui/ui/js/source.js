@@ -6,21 +6,29 @@
 //   kind                     's3' or 'http'
 //   title, detail            labels
 //   readOnly                 whether actions are disabled
+//   mayWrite                 whether the credentials allow actions
+//   actions                  the kinds of actions that it supports
 //   counter                  the requests of this session
 //   now()                    the queue's clock, in milliseconds
 //   open()                   checks the connection
+//   checkScopes()            asks again what the credentials allow, if they can change; fails if they are not valid any more
 //   page(query, cursor)      { tasks, next, examined, note, order }: some tasks, and the cursor of the next page
-//   overview(options)        counts, activity and workers
+//   failures(query, cursor)  a page of failed tasks, to be grouped by error
+//   overview(options)        counts, activity, queues and workers
+//   tabCounts(queue)         the number of tasks by status, if that is cheap
 //   get(id)                  one task
 //   payload(task, field)     the text of an input or output
 //   versions(id)             the stored versions, oldest first, without content
 //   version(id, version)     the content of a version
 //   workers()                the workers
-//   act(kind, id, options)   replay, archive, unarchive, cancel or run_now; returns the changed task
+//   act(kind, id, options)   replay, archive, unarchive, cancel, run_now or purge; returns the changed task
+//   actOnAll(kind, tasks, o) the same for many tasks: { done, failed, failures, left }; `o` has a signal and onProgress
 //   submit(request)          submits a task and returns it
 //   setPaused(queue, paused) pauses or resumes a queue
 //   matching(query, options) all matching tasks, for bulk actions
-//   live(listener)           notifies of changes, if supported; returns a function that stops it
+//   live(listener, refused)  notifies of changes, if supported; returns a function that stops it
+//
+// Counts are `{ value, how }`: exact, an estimate, or at least.
 
 /** An error of a source: its kind, a message, and optionally a hint and a command to fix it. */
 export class SourceError extends Error {
@@ -50,4 +58,26 @@ export async function mapConcurrently(items, limit, work) {
   };
   await Promise.all(Array.from({ length: Math.min(limit, items.length) }, lane));
   return results;
+}
+
+const CONCURRENCY = 8;
+
+/** Applies an action to many tasks, one request each. */
+export async function actOneByOne(source, kind, tasks, { signal, onProgress } = {}) {
+  const report = { done: 0, failed: 0, failures: [], left: 0 };
+  await mapConcurrently(tasks, CONCURRENCY, async ({ id }) => {
+    if (signal?.aborted) {
+      report.left += 1;
+      return;
+    }
+    try {
+      await source.act(kind, id);
+      report.done += 1;
+    } catch (error) {
+      report.failed += 1;
+      report.failures.push({ id, message: error.message });
+    }
+    onProgress?.({ finished: report.done + report.failed });
+  });
+  return report;
 }

@@ -1,69 +1,99 @@
 // A qo server as a source: the HTTP API under `/v1`, with change notifications.
 //
 // The server counts and filters. Conditions that its filter lacks (worker, prefix of an id, due or scheduled) are applied here, page by
-// page, as for buckets.
+// page, as for buckets. Lists leave out inputs, outputs and histories.
 
-import { activityOf } from '../activity.js';
 import { Counter } from '../counter.js';
 import { elements, fields } from '../json/scan.js';
 import { isTaskId } from '../record/keys.js';
 import { TaskRecord } from '../record/record.js';
 import { matches } from '../search.js';
-import { SourceError } from '../source.js';
+import { actOneByOne, SourceError } from '../source.js';
 import { readWorker } from '../s3/source.js';
+import { HttpClient } from './client.js';
+import { offerSession, mayHandOver } from './handover.js';
+import { countsOf, ServerOverview } from './overview.js';
+import { SharedStream } from './stream.js';
 
-const TIMEOUT_MS = 30_000;
 const PAGE_MAX = 1000;
 const EXAMINED_MAX = 2000;
-const RECENT_MS = 3_600_000;
-const LIVE_WAIT_MAX_MS = 30_000;
+const STATS_MAX_AGE_MS = 5_000;
+/** The tasks of one bulk request: few enough to show progress and to stop in between. */
+const BULK = 200;
+const MATCH_FIELDS = ['id', 'task_type', 'queue', 'shard', 'status', 'tags', 'available_at', 'expires_at', 'cancel_requested', 'worker_id', 'updated_at', 'created_at'];
+const ROW_FIELDS = [...MATCH_FIELDS, 'priority', 'attempt', 'max_retries', 'retry_count', 'started_at', 'completed_at', 'lease_expires_at', 'progress', 'last_error', 'revision'];
+const FAILURE_FIELDS = ['id', 'task_type', 'queue', 'shard', 'status', 'tags', 'available_at', 'last_error', 'updated_at', 'created_at'];
 
 export class HttpSource {
   kind = 'http';
   counter = new Counter();
-  #token;
-  #offset = 0;
-  #records = new Map();
+  actions = ['replay', 'run_now', 'cancel', 'archive', 'unarchive', 'purge'];
+  #client;
+  #overview;
+  #stats;
+  #record;
+  #stopOffer;
+  /** Older servers return whole tasks and take no ids in bulk requests. */
+  #selectsFields = true;
+  #takesIds = true;
 
   constructor(connection) {
     this.connection = { ...connection, token: undefined };
-    this.base = new URL(connection.url).href.replace(/\/+$/, '');
-    this.#token = connection.token || undefined;
+    this.#client = new HttpClient(connection, this.counter);
+    this.#overview = new ServerOverview((query, options) => this.#list(query, options));
+    this.base = this.#client.base;
     this.readOnly = Boolean(connection.readOnly);
     this.expires = connection.expires;
     this.title = new URL(connection.url).host;
     this.detail = this.base;
   }
 
-  /** The server that served this page, if it is a qo server. */
+  /** The server that served this page, if it is a qo server. A reverse proxy may put it under a path. */
   static async ownServer() {
-    const isRoot = /^\/(?:ui\/)?(?:index\.html)?$/.test(location.pathname) && location.protocol.startsWith('http');
-    if (!isRoot || location.hostname.endsWith('.amazonaws.com')) return undefined;
+    const before = /^(.*?)\/(?:ui\/)?(?:index\.html)?$/.exec(location.pathname)?.[1];
+    if (before === undefined || !location.protocol.startsWith('http') || location.hostname.endsWith('.amazonaws.com')) return undefined;
     try {
-      const response = await fetch('/v1/info', { cache: 'no-store', signal: AbortSignal.timeout(5_000) });
+      const url = location.origin + before;
+      const response = await fetch(`${url}/v1/info`, { cache: 'no-store', signal: AbortSignal.timeout(5_000) });
       const isQo = response.ok ? (await response.json()).service === 'qo' : response.headers.get('content-type')?.includes('problem+json');
-      return isQo ? { kind: 'http', url: location.origin } : undefined;
+      return isQo ? { kind: 'http', url, needsToken: response.status === 401 } : undefined;
     } catch {
       return undefined;
     }
   }
 
   now() {
-    return Date.now() + this.#offset;
+    return this.#client.now();
   }
 
   async open() {
-    const info = JSON.parse(await this.#request('GET', '/v1/info'));
-    this.#offset = Date.parse(info.now) - Date.now();
-    this.scopes = info.scopes;
-    if (!info.scopes.includes('admin')) this.readOnly = true;
+    await this.checkScopes();
+    if (this.#client.token && mayHandOver(this.base)) {
+      const { readOnly, expires } = this.connection;
+      this.#stopOffer = offerSession({ token: this.#client.token, readOnly: Boolean(readOnly), expires });
+    }
+  }
+
+  /** Asks what the token allows. Fails if it does not allow reading. */
+  async checkScopes() {
+    const { scopes } = JSON.parse(await this.#client.request('GET', '/v1/info'));
+    this.scopes = scopes;
+    if (!scopes.includes('read') && !scopes.includes('admin')) {
+      throw new SourceError('denied', `this token cannot read tasks: its scope is ${scopes.join(', ') || 'empty'}`, {
+        hint: 'The dashboard needs a token with the scope read, or admin to change tasks. Create one with:',
+        command: 'qo token create --name dashboard --scope read',
+      });
+    }
+    this.mayWrite = scopes.includes('admin');
+    if (!this.mayWrite) this.readOnly = true;
   }
 
   close() {
-    this.#token = undefined;
+    this.#stopOffer?.();
+    this.#client.close();
   }
 
-  async page(query, cursor, limit = 50) {
+  async page(query, cursor, limit = 50, options = {}) {
     if (query.id && isTaskId(query.id)) {
       const task = await this.get(query.id).catch((error) => {
         if (error.kind === 'not_found') return undefined;
@@ -76,76 +106,52 @@ export class HttpSource {
     let examined = 0;
     let next = cursor?.next;
     do {
-      const page = await this.#list(query, next, limit - tasks.length);
+      const page = await this.#list(query, { cursor: next, limit: limit - tasks.length, fields: ROW_FIELDS, ...options });
       examined += page.tasks.length;
       tasks.push(...page.tasks.filter((task) => matches(query, task, this.now())));
       next = page.next;
     } while (next && tasks.length < limit && examined < EXAMINED_MAX);
-    return { tasks, examined, order: 'id', next: next && { next }, total: !cursor && !next ? tasks.length : undefined };
+    const isNewestFirst = tasks.length > 1 && tasks.every((task, index) => index === 0 || task.created_at <= tasks[index - 1].created_at);
+    return { tasks, examined, order: isNewestFirst ? 'created' : 'id', next: next && { next }, total: !cursor && !next ? tasks.length : undefined };
   }
 
-  async overview() {
-    const now = this.now();
-    const [stats, workers, pending, running, failed, recent] = await Promise.all([
-      this.#request('GET', '/v1/stats').then(JSON.parse),
-      this.workers(),
-      this.#list({ statuses: ['pending'] }, undefined, PAGE_MAX),
-      this.#list({ statuses: ['running'] }, undefined, PAGE_MAX),
-      this.#list({ statuses: ['failed'] }, undefined, PAGE_MAX),
-      this.#list({ statuses: [], since: now - RECENT_MS }, undefined, PAGE_MAX),
-    ]);
-    const total = { value: 0, how: stats.partial ? 'at least' : 'exact' };
-    const counts = {};
-    const how = total.how;
-    for (const queue of Object.values(stats.queues)) {
-      for (const [status, many] of Object.entries(queue.statuses)) {
-        counts[status] = { value: (counts[status]?.value ?? 0) + many, how };
-        total.value += many;
-      }
-    }
-    for (const status of ['running', 'completed', 'failed', 'cancelled', 'archived']) counts[status] ??= { value: 0, how };
-    const due = pending.tasks.filter((task) => task.available_at <= now);
-    const pendingHow = pending.next ? 'at least' : 'exact';
-    counts.due = { value: due.length, how: pendingHow };
-    counts.scheduled = { value: pending.tasks.length - due.length, how: pendingHow };
-    const known = new Map([...recent.tasks, ...failed.tasks].map((task) => [task.id, task]));
-    const activity = activityOf([...known.values()], {
-      now,
-      from: now - RECENT_MS,
-      share: 1,
-      basis: recent.next ? { read: recent.tasks.length, total } : undefined,
-    });
-    activity.aside = 'Tasks submitted within the last hour.';
-    activity.deadLettersFrom = failed.next ? failed.tasks.length : undefined;
-    return {
-      at: now,
-      total,
-      counts,
-      workers,
-      activity,
-      running: running.tasks,
-      paused: new Map(Object.entries(stats.queues).filter(([, queue]) => queue.paused).map(([name]) => [name, undefined])),
-      pending: this.#pending(pending, stats, now),
-    };
+  /** A page of failed tasks with their errors. */
+  async failures(query, cursor) {
+    return this.page({ ...query, statuses: ['failed'] }, cursor, PAGE_MAX, { fields: FAILURE_FIELDS });
+  }
+
+  async overview({ force } = {}) {
+    const [stats, workers] = await Promise.all([this.#takeStats(0), this.workers()]);
+    return this.#overview.take(stats, workers, this.now(), { force });
+  }
+
+  /** The number of tasks by status, in one queue or all. It costs one request, so lists show it. */
+  async tabCounts(queue) {
+    const stats = await this.#takeStats(STATS_MAX_AGE_MS);
+    const { counts, total } = countsOf(queue === undefined ? stats : { ...stats, queues: queue in stats.queues ? { [queue]: stats.queues[queue] } : {} });
+    return { counts, total };
   }
 
   async get(id) {
-    return this.#view(await this.#request('GET', `/v1/tasks/${id}`));
+    const text = await this.#client.request('GET', `/v1/tasks/${encodeURIComponent(id)}`);
+    this.#record = readRecord(text);
+    return viewOf(this.#record);
   }
 
+  /** The text of the task that was read last. */
   rawRecord(id) {
-    return this.#records.get(id)?.write();
+    return this.#record?.get('id') === id ? this.#record.write() : undefined;
   }
 
   async payload(task, field) {
-    return task[field] ?? this.#request('GET', `/v1/tasks/${task.id}/${field}`);
+    return task[field] ?? this.#client.request('GET', `/v1/tasks/${task.id}/${field}`);
   }
 
   async versions(id) {
-    const response = new Map(fields(await this.#request('GET', `/v1/tasks/${id}/versions?limit=${PAGE_MAX}`)));
+    const response = new Map(fields(await this.#client.request('GET', `/v1/tasks/${id}/versions?limit=${PAGE_MAX}`)));
     const versions = elements(response.get('versions')).map((text) => {
       const version = new Map(fields(text));
-      const record = version.has('task') && version.get('task') !== 'null' ? new TaskRecord(new Map(fields(version.get('task')))) : undefined;
+      const record = version.has('task') && version.get('task') !== 'null' ? readRecord(version.get('task')) : undefined;
       return { version: JSON.parse(version.get('version')), modified: Date.parse(JSON.parse(version.get('stored_at'))), deleted: !record, record };
     });
     this.knownVersions = new Map(versions.map((version) => [version.version, version.record]));
@@ -159,14 +165,54 @@ export class HttpSource {
   }
 
   async workers() {
-    const response = JSON.parse(await this.#request('GET', '/v1/workers'));
+    const response = JSON.parse(await this.#client.request('GET', '/v1/workers'));
     return (Array.isArray(response) ? response : response.workers).map(readWorker);
   }
 
   async act(kind, id, { reason } = {}) {
     this.#requireWritable();
+    if (kind === 'purge') {
+      await this.#client.request('DELETE', `/v1/tasks/${id}`);
+      return undefined;
+    }
     const body = kind === 'cancel' ? JSON.stringify(reason ? { reason } : {}) : undefined;
-    return this.#view(await this.#request('POST', `/v1/tasks/${id}/${kind}`, body));
+    this.#record = readRecord(await this.#client.request('POST', `/v1/tasks/${id}/${kind}`, body));
+    return viewOf(this.#record);
+  }
+
+  async actOnAll(kind, tasks, options) {
+    this.#requireWritable();
+    const report = { done: 0, failed: 0, failures: [], left: 0 };
+    for (let at = 0; at < tasks.length; at += BULK) {
+      const batch = tasks.slice(at, at + BULK);
+      if (options.signal?.aborted) {
+        report.left += batch.length;
+        continue;
+      }
+      const { done, failed, failures, left = 0 } = await this.#bulk(kind, batch, options);
+      report.done += done;
+      report.failed += failed;
+      report.failures.push(...failures);
+      report.left += left;
+      options.onProgress?.({ finished: report.done + report.failed });
+    }
+    return report;
+  }
+
+  async #bulk(kind, tasks, options) {
+    if (!this.#takesIds) return actOneByOne(this, kind, tasks, { signal: options.signal });
+    const body = { operation: kind, filter: { ids: tasks.map((task) => task.id) }, ...(options.reason ? { reason: options.reason } : {}) };
+    let response;
+    try {
+      response = JSON.parse(await this.#client.request('POST', '/v1/bulk', JSON.stringify(body)));
+    } catch (error) {
+      if (error.kind !== 'bad_request' || !/\bids\b/.test(error.message)) throw error;
+      this.#takesIds = false;
+      return this.#bulk(kind, tasks, options);
+    }
+    const failures = response.failures.map(({ id, problem }) => ({ id, message: problem.detail ?? problem.title }));
+    if (response.stopped) throw new SourceError('unavailable', response.stopped.detail ?? 'the server stopped before it reached all tasks');
+    return { done: response.done, failed: response.failed, failures };
   }
 
   async submit(request) {
@@ -175,14 +221,14 @@ export class HttpSource {
     const { task_type, queue, priority, delay_ms, timeout_seconds, max_retries, tags } = request;
     const settings = JSON.stringify({ id: crypto.randomUUID(), task_type, queue, priority, delay_ms, timeout_seconds, max_retries, tags });
     // The input is inserted byte for byte.
-    const response = await this.#request('POST', '/v1/tasks', `${settings.slice(0, -1)}${policy},"input":${request.input.trim()}}`);
+    const response = await this.#client.request('POST', '/v1/tasks', `${settings.slice(0, -1)}${policy},"input":${request.input.trim()}}`);
     const submitted = new Map(fields(response));
-    return this.#view(submitted.get('task') ?? response);
+    return viewOf(readRecord(submitted.get('task') ?? response));
   }
 
   async setPaused(queue, paused) {
     this.#requireWritable();
-    await this.#request('POST', `/v1/queues/${encodeURIComponent(queue)}/${paused ? 'pause' : 'resume'}`);
+    await this.#client.request('POST', `/v1/queues/${encodeURIComponent(queue)}/${paused ? 'pause' : 'resume'}`);
   }
 
   async matching(query, { signal, onProgress } = {}) {
@@ -191,7 +237,7 @@ export class HttpSource {
     let examined = 0;
     do {
       signal?.throwIfAborted();
-      const page = await this.page(query, cursor, PAGE_MAX);
+      const page = await this.page(query, cursor, PAGE_MAX, { fields: MATCH_FIELDS });
       tasks.push(...page.tasks);
       examined += page.examined;
       onProgress?.({ examined, matched: tasks.length });
@@ -200,28 +246,20 @@ export class HttpSource {
     return tasks;
   }
 
-  /** Listens for changes. Reconnects with increasing delays. */
-  live(listener) {
-    const stop = new AbortController();
-    (async () => {
-      for (let wait = 1000; !stop.signal.aborted; wait = Math.min(wait * 2, LIVE_WAIT_MAX_MS)) {
-        try {
-          const response = await fetch(`${this.base}/v1/events`, { headers: this.#headers({ accept: 'text/event-stream' }), cache: 'no-store', signal: stop.signal });
-          if (response.status === 401 || response.status === 403 || response.status === 404) return;
-          if (response.ok) {
-            wait = 1000;
-            for await (const text of response.body.pipeThrough(new TextDecoderStream())) if (/^data:/m.test(text)) listener();
-          }
-        } catch {
-          // Retried below. Meanwhile the pages refresh periodically.
-        }
-        await new Promise((done) => setTimeout(done, wait));
-      }
-    })();
-    return () => stop.abort();
+  /** Listens for changes, together with the other tabs that show this server. */
+  live(listener, refused) {
+    const stream = new SharedStream({ name: `qo-events ${this.base}`, open: (signal, onEvent) => this.#client.events(signal, onEvent), listener, refused });
+    return () => stream.close();
   }
 
-  async #list(query, cursor, limit) {
+  async #takeStats(maxAgeMs) {
+    if (this.#stats && Date.now() - this.#stats.at < maxAgeMs) return this.#stats.stats;
+    const stats = JSON.parse(await this.#client.request('GET', '/v1/stats'));
+    this.#stats = { at: Date.now(), stats };
+    return stats;
+  }
+
+  async #list(query, { cursor, limit, fields: names }) {
     const params = new URLSearchParams({ limit: String(Math.max(Math.min(limit, PAGE_MAX), 1)) });
     const statuses = new Set((query.statuses ?? []).map((status) => (status === 'due' || status === 'scheduled' ? 'pending' : status)));
     params.set('status', statuses.size > 0 ? [...statuses].join(',') : 'pending,running,completed,failed,cancelled,archived');
@@ -230,56 +268,18 @@ export class HttpSource {
       if (value) params.set(name, value);
     }
     if (query.since) params.set('since', new Date(query.since).toISOString());
-    const response = new Map(fields(await this.#request('GET', `/v1/tasks?${params}`)));
-    return { tasks: elements(response.get('tasks')).map((text) => this.#view(text)), next: response.has('next') ? JSON.parse(response.get('next')) : undefined };
-  }
-
-  #pending(pending, stats, now) {
-    const queues = new Map();
-    for (const task of pending.tasks) {
-      const queue = queues.get(task.queue) ?? { due: 0, scheduled: 0, types: new Map(), oldestDue: undefined };
-      queue[task.available_at <= now ? 'due' : 'scheduled'] += 1;
-      queue.types.set(task.task_type, (queue.types.get(task.task_type) ?? 0) + 1);
-      queues.set(task.queue, queue);
-    }
-    let oldest;
-    for (const [name, { oldest_due: text }] of Object.entries(stats.queues)) {
-      const at = text ? Date.parse(text) : undefined;
-      const queue = queues.get(name);
-      if (queue) queue.oldestDue = at;
-      if (at && (!oldest || at < oldest.availableAt)) oldest = { availableAt: at };
-    }
-    return { queues, oldest, how: pending.next ? 'at least' : 'exact' };
-  }
-
-  #view(text) {
-    const record = new TaskRecord(new Map(fields(text)));
-    const view = record.view();
-    if (this.#records.size > 5000) this.#records.clear();
-    this.#records.set(view.id, record);
-    return view;
-  }
-
-  #headers(more = {}) {
-    return this.#token ? { ...more, authorization: `Bearer ${this.#token}` } : more;
-  }
-
-  async #request(method, path, body) {
-    let response;
-    this.counter.add('http');
+    const selects = this.#selectsFields;
+    if (selects) params.set('fields', names.join(','));
+    let text;
     try {
-      response = await fetch(this.base + path, {
-        method, body, cache: 'no-store', credentials: 'omit', signal: AbortSignal.timeout(TIMEOUT_MS),
-        headers: this.#headers(body === undefined ? {} : { 'content-type': 'application/json' }),
-      });
+      text = await this.#client.request('GET', `/v1/tasks?${params}`);
     } catch (error) {
-      throw new SourceError('network', `no response from ${this.base}`, { cause: error, hint: 'Check the URL, that the server is running, and that it allows requests from this page.' });
+      if (!selects || error.kind !== 'bad_request' || !/\bfields\b/.test(error.message)) throw error;
+      this.#selectsFields = false;
+      return this.#list(query, { cursor, limit, fields: names });
     }
-    const time = Date.parse(response.headers.get('qo-time'));
-    if (Number.isFinite(time)) this.#offset = time - Date.now();
-    const text = await response.text();
-    if (response.ok) return text;
-    throw errorFrom(response.status, text);
+    const response = new Map(fields(text));
+    return { tasks: elements(response.get('tasks')).map((task) => viewOf(readRecord(task))), next: response.has('next') ? JSON.parse(response.get('next')) ?? undefined : undefined };
   }
 
   #requireWritable() {
@@ -287,16 +287,13 @@ export class HttpSource {
   }
 }
 
-/** Converts a problem document to an error. */
-function errorFrom(status, text) {
-  let problem = {};
-  try {
-    problem = JSON.parse(text);
-  } catch {
-    // The response comes from a proxy.
-  }
-  const message = problem.detail ?? problem.title ?? `the server responded with ${status}`;
-  const kinds = { 401: 'denied', 403: 'denied', 404: 'not_found', 409: problem.code === 'not_versioned' ? 'not_versioned' : 'conflict', 429: 'throttled', 503: 'unavailable' };
-  const hint = status === 401 ? 'Enter a valid token.' : status === 403 ? 'Enter a token with the required scope.' : undefined;
-  return new SourceError(kinds[status] ?? (status >= 500 ? 'unavailable' : 'bad_request'), message, { hint });
+function readRecord(text) {
+  return new TaskRecord(new Map(fields(text)));
+}
+
+/** The view of a record that may lack fields. */
+function viewOf(record) {
+  const view = record.view();
+  view.shard ??= view.id?.[0];
+  return view;
 }

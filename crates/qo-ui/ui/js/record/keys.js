@@ -11,12 +11,30 @@ const TASK_KEY = new RegExp(`^tasks/[0-9a-f]/(${UUID})\\.json$`);
 const READY_KEY = new RegExp(`^ready/(${NAME})/(${NAME})/([0-9])/(\\d{15})/(${UUID})$`);
 const LATER_KEY = new RegExp(`^later/(\\d{15})/(${UUID})/(${NAME})/(${NAME})/([0-9])$`);
 const LEASE_KEY = new RegExp(`^leases/[0-9a-f]/(\\d{10})/(${UUID})/(\\d+)$`);
+const TIME_IN_ID_MIN = Date.UTC(2020, 0);
+const TIME_IN_ID_MAX = Date.UTC(2200, 0);
 const FULL_ID = new RegExp(`^${UUID}$`);
 
 export const isTaskId = (text) => FULL_ID.test(text);
 export const taskKey = (id) => `tasks/${id[0]}/${id}.json`;
 export const inputKey = (id, sha256) => `data/${id[0]}/${id}/input-${sha256}.json`;
 export const outputKey = (id, attempt) => `data/${id[0]}/${id}/output-${attempt}.json`;
+
+/**
+ * The creation time in an id that qo generated; undefined for other ids. It mirrors `TaskId::from_time`: the first digit is the shard, the
+ * eleven digits after it are milliseconds, and the version of the UUID is 8.
+ */
+export function timeOfId(id) {
+  if (id[14] !== '8') return undefined;
+  const millis = Number.parseInt(id.slice(1, 8) + id.slice(9, 13), 16);
+  return millis > TIME_IN_ID_MIN && millis < TIME_IN_ID_MAX ? millis : undefined;
+}
+
+/** A key before those of all tasks of the shard whose ids were generated from this time on. */
+export function keyFromTime(shard, time) {
+  const digits = shard + Math.max(Math.floor(time), 0).toString(16).padStart(11, '0');
+  return `tasks/${shard}/${digits.slice(0, 8)}-${digits.slice(8)}`;
+}
 
 export function taskIdOf(key) {
   return TASK_KEY.exec(key)?.[1];

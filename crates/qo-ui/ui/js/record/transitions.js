@@ -32,6 +32,7 @@ export function possibleActions(task, now) {
     unarchive: task.status === 'archived',
     cancel: task.status === 'pending' || (task.status === 'running' && !task.cancel_requested),
     run_now: task.status === 'pending' && task.available_at > now && !(task.expires_at <= now),
+    purge: ended || task.status === 'archived',
   };
 }
 

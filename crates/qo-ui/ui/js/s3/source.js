@@ -5,7 +5,7 @@ import { inputKey, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
 import { readPaused, setPaused } from '../record/queues.js';
 import { TaskRecord } from '../record/record.js';
 import { apply, INLINE_PAYLOAD_MAX_BYTES, submit } from '../record/transitions.js';
-import { mapConcurrently, SourceError } from '../source.js';
+import { actOneByOne, mapConcurrently, SourceError } from '../source.js';
 import { TaskCache } from './cache.js';
 import { changeTask, createTask, isInDoubt, signal } from './change.js';
 import { S3Client } from './client.js';
@@ -15,11 +15,14 @@ import { Survey } from './survey.js';
 import { Walk } from './walk.js';
 
 const WORKERS_MAX = 1000;
+const FAILURES = 400;
 const TRIES_MAX = 8;
 
 export class S3Source {
   kind = 's3';
   counter = new Counter();
+  mayWrite = true;
+  actions = ['replay', 'run_now', 'cancel', 'archive', 'unarchive'];
   #client;
   #cache;
   #walk;
@@ -52,6 +55,11 @@ export class S3Source {
 
   async page(query, cursor, limit) {
     return this.#walk.page(query, cursor, limit);
+  }
+
+  /** A page of failed tasks with their errors. There is no index of failures, so each task must be read. */
+  async failures(query, cursor) {
+    return this.#walk.page({ ...query, statuses: ['failed'] }, cursor, FAILURES);
   }
 
   async overview(options) {
@@ -128,6 +136,11 @@ export class S3Source {
     const record = await changeTask(this.#client, id, (before, op, now) => apply(before, { kind, reason }, op, now));
     this.#cache.forget(id);
     return record.view();
+  }
+
+  async actOnAll(kind, tasks, options) {
+    this.#requireWritable();
+    return actOneByOne(this, kind, tasks, options);
   }
 
   async submit(request) {

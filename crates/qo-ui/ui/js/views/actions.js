@@ -3,11 +3,9 @@
 import { Counter } from '../counter.js';
 import { h } from '../dom.js';
 import { dollars, number, plural } from '../format.js';
-import { isJson } from '../json/scan.js';
-import { address, go } from '../router.js';
+import { go } from '../router.js';
 import { possibleActions } from '../record/transitions.js';
-import { mapConcurrently } from '../source.js';
-import { problem } from '../widgets/basics.js';
+import { problem, sentence } from '../widgets/basics.js';
 import { confirm, dialog } from '../widgets/dialog.js';
 import { toast } from '../widgets/toast.js';
 
@@ -17,23 +15,31 @@ export const ACTIONS = {
   cancel: { label: 'Cancel', done: 'Cancelled', effect: 'is cancelled; if it is running, its worker is asked to stop', destructive: true },
   archive: { label: 'Archive', done: 'Archived', effect: 'is archived and can be restored later' },
   unarchive: { label: 'Unarchive', done: 'Restored', effect: 'returns to its previous status' },
+  purge: { label: 'Purge', done: 'Purged', effect: 'is deleted permanently, with its input, output and history', destructive: true },
 };
-const NAME = '[A-Za-z0-9_\\-][A-Za-z0-9_.\\-]{0,63}';
-const CONCURRENCY = 8;
+/** Beyond this number of tasks, the number must be typed. */
+export const TYPED_FROM = 100;
+
+/** The actions that the source supports and the task allows. */
+export function actionsFor(source, task) {
+  const possible = possibleActions(task, source.now());
+  return Object.keys(ACTIONS).filter((kind) => source.actions.includes(kind) && possible[kind]);
+}
 
 /** Applies an action to one task, after confirmation if it is destructive. */
 export async function actOnTask(app, kind, task) {
   const { label, done } = ACTIONS[kind];
   let reason;
-  if (kind === 'cancel' || (kind === 'replay' && task.status === 'completed')) {
-    const lines = {
-      cancel: task.status === 'running'
-        ? 'The worker is asked to stop and learns of it at its next lease renewal. If it completes the task before that, the task is completed.'
-        : 'The task is cancelled at once. You can replay it later.',
-      replay: 'The task is completed. A replay runs it again and deletes its output.',
-    };
+  const lines = {
+    cancel: task.status === 'running'
+      ? 'The worker is asked to stop and learns of it at its next lease renewal. If it completes the task before that, the task is completed.'
+      : 'The task is cancelled at once. You can replay it later.',
+    replay: task.status === 'completed' && 'The task is completed. A replay runs it again and deletes its output.',
+    purge: 'The task is deleted permanently, with its input, output and history. This cannot be undone.',
+  };
+  if (lines[kind]) {
     const answer = await confirm(`${label} ${task.task_type} ${task.id.slice(0, 8)}?`, [lines[kind]], {
-      action: kind === 'cancel' ? 'Cancel the task' : label, destructive: true, reasonLabel: kind === 'cancel' ? 'Reason (optional, recorded in the history)' : undefined,
+      action: kind === 'replay' ? label : `${label} the task`, destructive: true, reasonLabel: kind === 'cancel' ? 'Reason (optional, recorded in the history)' : undefined,
     });
     if (!answer) return;
     ({ reason } = answer);
@@ -41,28 +47,33 @@ export async function actOnTask(app, kind, task) {
   await app.attempt(async () => {
     const changed = await app.source.act(kind, task.id, { reason });
     toast(kind === 'cancel' && changed.status === 'running' ? 'Asked the worker to stop' : `${done} ${task.id.slice(0, 8)}`);
+    if (kind === 'purge') go('tasks');
   });
 }
 
-/** Applies an action to many tasks, with a preview and a report. */
-export async function actOnMany(app, kind, find) {
-  const { label, done, effect, destructive } = ACTIONS[kind];
+/**
+ * Applies an action to many tasks, with a preview and a report.
+ *
+ * The tasks are found first and the action is applied to exactly those, so that it never hits a task that was not counted.
+ * @param {string} words which tasks these are, as the search was understood
+ * @param {(options: object) => Promise<object[]>} find
+ */
+export async function actOnMany(app, kind, words, find) {
+  const { label, destructive } = ACTIONS[kind];
   const stop = new AbortController();
-  await dialog(`${label} tasks`, (close) => {
+  await dialog(`${label} ${words}?`, (close) => {
     const body = h('div', { class: 'bulk', 'aria-live': 'polite' }, h('p', {}, 'Searching…'));
     const proceed = h('button', { type: 'button', class: destructive ? 'danger' : 'primary', disabled: true }, label);
-    const leave = h('button', { type: 'button', on: { click: () => close() } }, 'Stop');
-    prepare(app, kind, find, { stop, body, effect }).then((tasks) => {
+    const leave = h('button', { type: 'button', autofocus: true, on: { click: () => close() } }, 'Go back');
+    prepare(app, kind, words, find, { stop, body, proceed }).then((tasks) => {
       if (!tasks?.length) return;
       proceed.textContent = `${label} ${plural(tasks.length, 'task')}`;
-      proceed.disabled = false;
-      proceed.focus();
       proceed.onclick = async () => {
-        proceed.disabled = true;
-        await execute(app, kind, tasks, { stop, body, done });
         proceed.remove();
-        leave.textContent = 'Close';
+        leave.textContent = 'Stop';
         leave.focus();
+        await execute(app, kind, tasks, { stop, body });
+        leave.textContent = 'Close';
         app.refresh({ force: true });
       };
     }, (error) => {
@@ -73,103 +84,65 @@ export async function actOnMany(app, kind, find) {
   stop.abort();
 }
 
-async function prepare(app, kind, find, { stop, body, effect }) {
+async function prepare(app, kind, words, find, { stop, body, proceed }) {
   const found = await find({
     signal: stop.signal,
     onProgress: ({ examined, matched }) => body.replaceChildren(h('p', {}, `${plural(examined, 'task')} checked, ${number(matched)} match…`)),
   });
-  const now = app.source.now();
-  const tasks = found.filter((task) => possibleActions(task, now)[kind]);
+  if (stop.signal.aborted) return undefined;
+  const tasks = found.filter((task) => actionsFor(app.source, task).includes(kind));
   const counts = new Map();
   for (const task of found) counts.set(task.status, (counts.get(task.status) ?? 0) + 1);
   const parts = [...counts].map(([status, many]) => `${number(many)} ${status}`).join(', ');
   const cost = app.source.kind === 's3' ? Counter.estimate({ get: tasks.length, put: tasks.length * 3 }) : 0;
   show(body,
+    h('p', { class: 'filter-words' }, sentence(words)),
     h('p', {}, h('strong', { class: 'preview' }, `${plural(found.length, 'task matches', 'tasks match')}`), found.length > 0 ? `: ${parts}.` : '.'),
     found.length > tasks.length && h('p', {}, `${plural(found.length - tasks.length, 'task is', 'tasks are')} skipped, because the action does not apply to their status.`),
-    tasks.length > 0 && h('p', {}, `Each task ${effect}.`),
-    cost > 0 && h('p', { class: 'faint' }, `At most ${dollars(cost)} at S3 prices.`));
+    tasks.length > 0 && h('p', {}, `Each task ${ACTIONS[kind].effect}.`),
+    cost > 0 && h('p', { class: 'faint' }, `At most ${dollars(cost)} at S3 prices.`),
+    tasks.length > TYPED_FROM ? typedCount(tasks.length, proceed) : undefined);
+  if (tasks.length > 0 && tasks.length <= TYPED_FROM) proceed.disabled = false;
   return tasks;
 }
 
-async function execute(app, kind, tasks, { stop, body, done }) {
+/** A field for the number of tasks, without which the action stays disabled. */
+function typedCount(many, proceed) {
+  const check = (event) => { proceed.disabled = event.target.value.replaceAll(/[\s,.]/g, '') !== String(many); };
+  return h('label', { class: 'field' }, h('span', {}, `Type ${number(many)}, the number of tasks, to confirm`),
+    h('input', { name: 'count', inputmode: 'numeric', autocomplete: 'off', on: { input: check } }));
+}
+
+async function execute(app, kind, tasks, { stop, body }) {
   const bar = h('progress', { max: tasks.length, value: 0, 'aria-label': 'Progress' });
-  const line = h('p', {}, '0 done');
+  const line = h('p', {}, `0 of ${number(tasks.length)}`);
   body.replaceChildren(bar, line);
-  const failures = [];
   let finished = 0;
-  let left = 0;
-  await mapConcurrently(tasks, CONCURRENCY, async (task) => {
-    if (stop.signal.aborted) {
-      left += 1;
-      return;
-    }
-    try {
-      await app.source.act(kind, task.id);
-    } catch (error) {
-      failures.push([task.id, error]);
-    }
-    finished += 1;
-    bar.value = finished;
-    line.textContent = `${number(finished)} of ${number(tasks.length)}`;
-  });
-  const succeeded = finished - failures.length;
+  let report;
+  try {
+    report = await app.source.actOnAll(kind, tasks, {
+      signal: stop.signal,
+      onProgress: (progress) => {
+        ({ finished } = progress);
+        bar.value = finished;
+        line.textContent = `${number(finished)} of ${number(tasks.length)}`;
+      },
+    });
+  } catch (error) {
+    show(body, problem(error), h('p', {}, `${plural(finished, 'task was', 'tasks were')} processed before that.`));
+    return;
+  }
+  const { done, failed, failures, left } = report;
+  const rest = [failed > 0 && `${number(failed)} failed`, left > 0 && `${number(left)} not processed`].filter(Boolean).join(', ');
+  const summary = `${ACTIONS[kind].done} ${plural(done, 'task')}`;
   show(body,
-    h('p', {}, h('strong', {}, `${done} ${plural(succeeded, 'task')}`), failures.length > 0 ? `; ${number(failures.length)} failed:` : left > 0 ? `; ${number(left)} skipped.` : '.'),
-    failures.length > 0 && h('ul', { class: 'failures' }, failures.slice(0, 20).map(([id, error]) => h('li', {}, h('span', { class: 'mono' }, id.slice(0, 8)), ` ${error.message}`))));
+    h('p', {}, h('strong', {}, summary), rest ? `; ${rest}.` : '.'),
+    failures.length > 0 && h('ul', { class: 'failures' }, failures.slice(0, 20).map(({ id, message }) => h('li', {}, h('span', { class: 'mono' }, id.slice(0, 8)), ` ${message}`))));
+  // The dialog may have been closed meanwhile.
+  if (!body.isConnected) toast(rest ? `${summary}; ${rest}` : summary);
 }
 
 /** Replaces the content of an element, without falsy parts. */
 function show(body, ...parts) {
   body.replaceChildren(...parts.filter(Boolean));
-}
-
-/** Submits an edited copy of a task. */
-export async function duplicate(app, task) {
-  let input;
-  const loaded = await app.attempt(async () => { input = (await app.source.payload(task, 'input')) ?? 'null'; });
-  if (!loaded) return;
-  const submitted = await dialog('Duplicate task', (close) => {
-    const status = h('div', { 'aria-live': 'polite' });
-    const field = (name, label, value, attributes = {}) => h('label', { class: 'field' }, h('span', {}, label), h('input', { name, value: String(value), required: true, autocomplete: 'off', ...attributes }));
-    const send = async (event) => {
-      event.preventDefault();
-      const values = Object.fromEntries(new FormData(event.target));
-      if (!isJson(values.input)) {
-        status.replaceChildren(problem({ message: 'the input is not valid JSON' }));
-        return;
-      }
-      const submit = event.target.querySelector('[type=submit]');
-      submit.disabled = true;
-      try {
-        close(await app.source.submit({
-          task_type: values.task_type, queue: values.queue, priority: Number(values.priority), delay_ms: Math.round(Number(values.delay) * 1000),
-          timeout_seconds: task.timeout_seconds, max_retries: task.max_retries, retry_policy: task.retry_policy ? retryPolicyText(task.retry_policy) : undefined,
-          tags: task.tags, input: values.input,
-        }));
-      } catch (error) {
-        status.replaceChildren(problem(error));
-        submit.disabled = false;
-      }
-    };
-    return [h('form', { on: { submit: send } },
-      h('p', { class: 'hint' }, 'The copy gets a new id and keeps the retries, timeout and tags. An idempotency key is not copied.'),
-      h('div', { class: 'fields' },
-        field('task_type', 'Type', task.task_type, { pattern: NAME }),
-        field('queue', 'Queue', task.queue, { pattern: NAME }),
-        field('priority', 'Priority (0 runs first)', task.priority, { type: 'number', min: 0, max: 9 }),
-        field('delay', 'Delay in seconds', 0, { type: 'number', min: 0, max: 31_536_000, step: 'any' })),
-      h('label', { class: 'field' }, h('span', {}, 'Input (JSON)'), h('textarea', { name: 'input', rows: 10, spellcheck: 'false', class: 'mono' }, input)),
-      status,
-      h('footer', {}, h('button', { type: 'button', on: { click: () => close() } }, 'Cancel'), h('button', { type: 'submit', class: 'primary' }, 'Submit')))];
-  }, { wide: true });
-  if (!submitted) return;
-  toast('Submitted', 'good', h('a', { href: address(`tasks/${submitted.id}`) }, submitted.id.slice(0, 8)));
-  go(`tasks/${submitted.id}`);
-}
-
-/** A retry policy as JSON, with factors as floating-point numbers as the core writes them. */
-function retryPolicyText(policy) {
-  const float = (value) => (Number.isInteger(value) ? `${value}.0` : String(value));
-  return `{"initial_interval_ms":${policy.initial_interval_ms},"max_interval_ms":${policy.max_interval_ms},"multiplier":${float(policy.multiplier)},"jitter_percent":${float(policy.jitter_percent)}}`;
 }

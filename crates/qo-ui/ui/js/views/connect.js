@@ -22,9 +22,10 @@ export class ConnectView {
   #busy = false;
   #values;
 
-  constructor({ app, error, suggestion }) {
+  constructor({ app, error, suggestion, wasReloaded = false }) {
     this.app = app;
     this.error = error;
+    this.wasReloaded = wasReloaded;
     this.#values = { endpoint: '', bucket: '', prefix: '', region: 'us-east-1', ...guessConnection(), ...suggestion };
     this.#mode = suggestion?.kind === 'http' ? 'http' : 's3';
   }
@@ -34,8 +35,8 @@ export class ConnectView {
   render() {
     return h('main', { id: 'main', class: 'connect', tabindex: '-1' },
       h('h1', {}, 'Connect to a queue'),
-      h('p', { class: 'lead' }, 'Your browser talks to the bucket or the qo server directly. The credentials stay in the memory of this tab and are gone when you close it.'),
-      this.error && problem(this.error),
+      h('p', { class: 'lead' }, 'Your browser talks to the bucket or the qo server directly. The credentials stay in the memory of this tab and are gone when you close or reload it.'),
+      this.error ? problem(this.error) : this.wasReloaded && h('p', { class: 'notice', role: 'status' }, 'The page was reloaded, so its credentials are gone. Enter them again to return to the same page.'),
       !globalThis.crypto?.subtle && problem({
         message: 'This page was not loaded over HTTPS or from localhost, so the browser cannot sign requests',
         hint: 'Open it over HTTPS, or forward a port to localhost.',
@@ -71,7 +72,7 @@ export class ConnectView {
       h('p', { class: 'hint' }, 'A token with the scope ', h('code', {}, 'read'), ' can view tasks, ', h('code', {}, 'admin'), ' can change them. A server on this computer may need no token.'),
       h('div', { class: 'fields' },
         this.#field('url', 'Server', { type: 'url', required: true, placeholder: 'https://qo.example.org' }),
-        this.#field('token', 'Token', { type: 'password', placeholder: 'optional' })),
+        this.#field('token', 'Token', { type: 'password', placeholder: this.#values.needsToken ? 'this server needs one' : 'optional', required: Boolean(this.#values.needsToken), autofocus: true })),
       h('label', { class: 'check' }, h('input', { type: 'checkbox', name: 'readOnly', checked: Boolean(this.#values.readOnly) }), 'Read-only: disable all actions'),
       h('footer', {}, h('button', { type: 'submit', class: 'primary', disabled: this.#busy }, this.#busy ? 'Connecting…' : 'Connect')));
   }

@@ -13,6 +13,7 @@ const KEYS = [
   ['r', 'Refresh'],
   ['g o', 'Overview'],
   ['g t', 'Tasks'],
+  ['g e', 'Errors'],
   ['g q', 'Queues'],
   ['g w', 'Workers'],
   ['g s', 'Settings'],

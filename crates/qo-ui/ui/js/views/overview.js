@@ -1,7 +1,7 @@
 // The overview page. Numbers that are not exact are marked.
 
 import { h } from '../dom.js';
-import { about, count, duration, number, percent, plural } from '../format.js';
+import { about, count, duration, number, percent, plural, ratePerMinute } from '../format.js';
 import { address } from '../router.js';
 import { TABS } from '../search.js';
 import { badge, button, empty, panel, taskLink, timeOf } from '../widgets/basics.js';
@@ -21,6 +21,11 @@ export class OverviewDataView {
   async load({ force } = {}) {
     this.data = await this.source.overview({ force });
     this.app.remember({ overview: this.data });
+  }
+
+  /** When the oldest part of the data was read. */
+  dataAt() {
+    return this.data?.at;
   }
 }
 
@@ -47,32 +52,51 @@ export class OverviewView extends OverviewDataView {
   }
 
   #counts() {
-    const { counts, total } = this.data;
+    const { counts, total, oldestDue } = this.data;
     const tiles = TABS.slice(1).map((tab) => h('a', { class: `tile ${tab}`, href: address('tasks', { tab }), key: tab },
       h('span', { class: 'tile-label' }, h('span', { class: `dot ${tab}` }), LABELS[tab]),
       h('span', { class: 'tile-value' }, count(counts[tab]))));
-    const note = counts.sampled === undefined
-      ? total.how === 'exact' ? `${plural(total.value, 'task')} in total` : `More than ${plural(total.value, 'task')}`
-      : `~ marks an estimate from a sample of ${plural(counts.sampled, 'task')}${total.how === 'estimate' ? `; ${about(total)} tasks in total` : ` of ${number(total.value)}`}`;
     return h('section', { class: 'tiles-section', 'aria-label': 'Tasks by status' },
       h('div', { class: 'tiles' }, tiles),
-      h('p', { class: 'note' }, note,
+      h('p', { class: 'note' }, this.#totalNote(), this.#pendingNote(),
         counts.sampled !== undefined && this.source.countAll && [' · ', button('Count exactly', () => countExactly(this.app, total), { kind: 'link' })],
-        this.data.pending.oldest && [' · oldest due ', timeOf(this.data.pending.oldest.availableAt, this.source), this.data.pending.how === 'at least' ? ' (of those checked)' : '']));
+        oldestDue && [' · oldest due ', timeOf(oldestDue.at, this.source), oldestDue.how === 'at least' ? ' (of those checked)' : '']));
+  }
+
+  #totalNote() {
+    const { counts, total } = this.data;
+    if (counts.sampled === undefined) return total.how === 'exact' ? `${plural(total.value, 'task')} in total` : `More than ${plural(total.value, 'task')}; the server counted a part of them`;
+    const sample = `~ marks an estimate from a sample of ${plural(counts.sampled, 'task')}`;
+    if (total.how === 'estimate') return `${sample}; ${about(total)} tasks in total`;
+    return total.how === 'exact' ? `${sample} of ${number(total.value)}` : `${sample} of the ${number(total.value)} oldest and newest; there are more tasks`;
+  }
+
+  /** Which of the pending tasks were looked at, if not all. */
+  #pendingNote() {
+    const { counts, pendingChecked } = this.data;
+    if (pendingChecked === undefined) return undefined;
+    const pending = counts.pending ? `${count(counts.pending)} pending; ` : '';
+    return ` · ${pending}due and scheduled tasks are told apart among ${number(pendingChecked)} of them (+)`;
   }
 
   #activity() {
     const { activity } = this.data;
-    const rate = activity.rate >= 10 ? number(activity.rate) : activity.rate.toFixed(1);
+    const rate = ratePerMinute(activity.rate, activity.how);
+    const mark = activity.how === 'exact' ? '' : '~';
     const label = `${plural(activity.ended, 'task')} finished in the last ${duration(activity.span)}, ${rate} per minute`;
     return panel('Throughput', { note: `last ${duration(activity.span)}` },
       activity.ended === 0 ? empty(`No task finished in the last ${duration(activity.span)}`) : [h('div', { class: 'figures' },
-        figure(`${activity.basis?.total.how === 'estimate' ? '~' : ''}${rate}`, 'per minute'),
-        figure(activity.failureShare === undefined ? '–' : percent(activity.failureShare), 'failed'),
+        figure(rate, 'finished per minute'),
+        figure(activity.failureShare === undefined ? '–' : `${mark}${percent(activity.failureShare)}`, 'failed'),
         h('span', { class: 'legend' }, ['completed', 'failed', 'cancelled'].map((name) => h('span', {}, h('span', { class: `dot ${name}` }), name)))),
       barChart(activity.bars, ['completed', 'failed', 'cancelled'], { label, width: activity.width, span: activity.span })],
-      activity.aside && h('p', { class: 'note' }, activity.aside),
-      basisNote(activity.basis));
+      this.#aside(activity.basis));
+  }
+
+  /** Over which tasks the figures are computed, if not over all. */
+  #aside(basis) {
+    const { aside } = this.data.activity;
+    return [aside && h('p', { class: 'note' }, aside), basisNote(basis)];
   }
 
   #latency() {
@@ -85,15 +109,15 @@ export class OverviewView extends OverviewDataView {
           h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, h('span', { class: 'sr-only' }, 'Phase')), ['p50', 'p90', 'p99'].map((name) => h('th', { scope: 'col', class: 'number' }, name)))),
           h('tbody', {}, rows.map(([name, values]) => h('tr', {}, h('th', { scope: 'row' }, name),
             ['p50', 'p90', 'p99'].map((part) => h('td', { class: 'number' }, values ? duration(values[part]) : '–')))))),
-      latency.count > 0 && basisNote(basis));
+      latency.count > 0 && this.#aside(basis));
   }
 
   #types() {
-    const { types, basis } = this.data.activity;
-    return panel('Busiest types', { note: 'recently changed' },
+    const { types, typesNote = 'recently changed', basis } = this.data.activity;
+    return panel('Busiest types', { note: typesNote },
       types.length === 0 ? empty('No task changed recently') : shareBars(types.map(({ type, total, failed }) => ({
         name: type, value: total, bad: failed, href: address('tasks', { q: `type:${type}` }),
-        text: failed > 0 ? `${number(total)} (${failed} failed)` : number(total),
+        text: failed > 0 ? `${number(total)} (${number(failed)} failed)` : number(total),
       })), { label: 'Tasks by type' }),
       types.length > 0 && basisNote(basis));
   }
@@ -101,7 +125,7 @@ export class OverviewView extends OverviewDataView {
   #deadLetters() {
     const { deadLetters, basis } = this.data.activity;
     const { failed } = this.data.counts;
-    return panel('Dead letters', { note: `permanently failed, newest first${this.data.activity.deadLettersFrom ? `, of the ${number(this.data.activity.deadLettersFrom)} checked` : ''}`, tools: failed.value > 0 && h('a', { href: address('tasks', { tab: 'failed' }) }, `All ${count(failed)}`) },
+    return panel('Dead letters', { note: `permanently failed, newest first${this.data.activity.deadLettersFrom ? `, of the ${number(this.data.activity.deadLettersFrom)} checked` : ''}`, tools: failed.value > 0 && [h('a', { href: address('errors') }, 'By error'), ' · ', h('a', { href: address('tasks', { tab: 'failed' }) }, `All ${count(failed)}`)] },
       deadLetters.length === 0
         ? empty('No dead letters', basis ? 'None of the checked tasks has failed.' : undefined)
         : h('table', { class: 'plain letters' },
@@ -137,8 +161,8 @@ function figure(value, label) {
 /** A note on the data, if it is not complete. */
 function basisNote(basis) {
   if (!basis) return undefined;
-  const of = basis.total.how === 'estimate' ? about(basis.total) : number(basis.total.value);
-  const scaled = basis.total.how === 'estimate' ? 'Sample: ' : 'From ';
+  const of = basis.total.how === 'estimate' ? about(basis.total) : basis.total.how === 'exact' ? number(basis.total.value) : `the ${number(basis.total.value)} that were listed; there are more`;
+  const scaled = basis.total.how === 'exact' ? 'From ' : 'Sample: ';
   return h('p', { class: 'note' }, `${scaled}the ${plural(basis.read, 'task')} changed most recently, of ${of}.`);
 }
 

@@ -1,7 +1,7 @@
 // The settings page: connection, refresh interval and theme.
 
 import { h } from '../dom.js';
-import { changeSettings, getSettings, INTERVALS, THEMES } from '../settings.js';
+import { changeSettings, getSettings, INTERVALS, THEMES, TIMES } from '../settings.js';
 import { button, facts, panel, timeOf } from '../widgets/basics.js';
 
 export class SettingsView {
@@ -26,15 +26,20 @@ export class SettingsView {
         facts([...sourceFacts,
           ['Access', source.readOnly ? 'read-only' : 'read and write'],
           source.expires && ['Session expires', timeOf(source.expires, source)],
-          ['Credentials', 'in the memory of this tab only, until it is closed or reloaded']]),
+          ['Credentials', 'in memory only, until this tab is closed or reloaded']]),
         h('label', { class: 'check' }, h('input', {
-          type: 'checkbox', checked: source.readOnly,
+          type: 'checkbox', checked: source.readOnly, disabled: !source.mayWrite,
           on: { change: (event) => { source.readOnly = event.target.checked; this.app.redraw(); } },
         }), 'Read-only: disable all actions')),
       panel('Refresh', { note: 'paused while the tab is hidden' },
         choices('refresh', 'Refresh interval', INTERVALS, settings.refreshSeconds, (seconds) => (seconds === 0 ? 'Off' : `${seconds} s`), (refreshSeconds) => {
           changeSettings({ refreshSeconds });
           this.app.schedule();
+          this.app.redraw();
+        })),
+      panel('Times', { note: 'in the time zone of this device; a tap on any time switches too' },
+        choices('times', 'Times', TIMES, settings.times, (times) => times[0].toUpperCase() + times.slice(1), (times) => {
+          changeSettings({ times });
           this.app.redraw();
         })),
       panel('Theme', {},

@@ -3,11 +3,12 @@
 import { h, icon } from '../dom.js';
 import { bytes, duration, plural } from '../format.js';
 import { address } from '../router.js';
-import { possibleActions } from '../record/transitions.js';
-import { badge, button, copyButton, empty, facts, panel, problem, statusWord, timeOf } from '../widgets/basics.js';
+import { isTaskId } from '../record/keys.js';
+import { badge, button, copyButton, empty, facts, panel, problem, statusWord, timeBothWays, timeOf } from '../widgets/basics.js';
 import { jsonTree } from '../widgets/json_tree.js';
 import { timeline } from '../widgets/timeline.js';
-import { ACTIONS, actOnTask, duplicate } from './actions.js';
+import { ACTIONS, actionsFor, actOnTask } from './actions.js';
+import { submitCopy } from './submit.js';
 import { Versions } from './versions.js';
 
 export class TaskView {
@@ -24,6 +25,10 @@ export class TaskView {
   }
 
   async load() {
+    if (!isTaskId(this.id)) {
+      this.gone = 'invalid';
+      return;
+    }
     const before = this.task;
     try {
       this.task = await this.source.get(this.id);
@@ -48,12 +53,12 @@ export class TaskView {
     const now = source.now();
     this.#shownStatus = statusWord(task, now);
     return h('main', { id: 'main', class: 'task', tabindex: '-1' },
-      h('a', { class: 'back', href: address('tasks') }, icon('back'), 'Tasks'),
+      h('a', { class: 'back', href: this.app.listAddress() }, icon('back'), 'Tasks'),
       h('div', { class: 'page-head task-head' },
         h('div', {},
           h('h1', {}, task.task_type, ' ', badge(this.#shownStatus), task.cancel_requested && h('span', { class: 'warn-text' }, ' cancel requested')),
           h('p', { class: 'id-line mono' }, task.id, copyButton(task.id, 'the id'))),
-        h('div', { class: 'actions' }, this.#actions(now))),
+        h('div', { class: 'actions' }, this.#actions())),
       h('div', { class: 'columns' },
         h('div', { class: 'column wide' },
           this.#progress(),
@@ -67,22 +72,22 @@ export class TaskView {
 
   #gone() {
     return h('main', { id: 'main', tabindex: '-1' },
-      h('a', { class: 'back', href: address('tasks') }, icon('back'), 'Tasks'),
+      h('a', { class: 'back', href: this.app.listAddress() }, icon('back'), 'Tasks'),
       h('h1', { class: 'sr-only' }, 'Task not found'),
       empty(this.gone === 'removed' ? 'This task no longer exists' : 'Task not found',
         h('p', { class: 'mono' }, this.id),
-        this.gone === 'removed' ? 'It was deleted while this page was open.' : 'The id may be wrong, the task may have been deleted, or it is in another bucket or prefix.'));
+        this.gone === 'invalid' ? 'This is not an id: ids have 36 characters, such as 550e8400-e29b-41d4-a716-446655440000.' : this.gone === 'removed' ? 'It was deleted while this page was open.' : 'The id may be wrong, the task may have been deleted, or it is in another bucket or prefix.'));
   }
 
-  #actions(now) {
+  #actions() {
     if (this.source.readOnly) return h('span', { class: 'read-only' }, icon('lock'), 'Read-only');
-    const possible = possibleActions(this.task, now);
     const primary = this.task.status === 'failed' ? 'replay' : undefined;
     return [
-      Object.entries(ACTIONS).filter(([kind]) => possible[kind]).map(([kind, { label, destructive }]) => button(label, () => actOnTask(this.app, kind, this.task), {
-        key: kind, kind: kind === primary ? 'primary' : destructive ? 'danger-quiet' : '',
+      actionsFor(this.source, this.task).map((kind) => button(ACTIONS[kind].label, () => actOnTask(this.app, kind, this.task), {
+        key: kind, kind: kind === primary ? 'primary' : ACTIONS[kind].destructive ? 'danger-quiet' : '',
       })),
-      button('Duplicate…', () => duplicate(this.app, this.task), { key: 'duplicate' }),
+      this.task.status === 'failed' && button('Edit and retry…', () => submitCopy(this.app, this.task, 'edit'), { key: 'edit' }),
+      button('Duplicate…', () => submitCopy(this.app, this.task, 'duplicate'), { key: 'duplicate' }),
     ];
   }
 
@@ -130,13 +135,13 @@ export class TaskView {
       ['Priority', `${task.priority}${task.priority === 5 ? '' : task.priority < 5 ? ' (high)' : ' (low)'}`],
       ['Attempts', `${task.attempt} (${task.retry_count} of ${plural(task.max_retries, 'retry', 'retries')} used)`],
       task.tags.length > 0 && ['Tags', task.tags.map((tag) => h('a', { class: 'tag', href: address('tasks', { q: `tag:${/\s/.test(tag) ? `"${tag}"` : tag}` }) }, tag))],
-      ['Created', timeOf(task.created_at, source)],
-      ['Last change', timeOf(task.updated_at, source)],
-      task.status === 'pending' && [task.available_at > now ? 'Due' : 'Due since', timeOf(task.available_at, source)],
-      task.started_at !== undefined && ['Started', timeOf(task.started_at, source)],
-      task.completed_at !== undefined && ['Finished', timeOf(task.completed_at, source)],
+      ['Created', timeBothWays(task.created_at, source)],
+      ['Last change', timeBothWays(task.updated_at, source)],
+      task.status === 'pending' && [task.available_at > now ? 'Due' : 'Due since', timeBothWays(task.available_at, source)],
+      task.started_at !== undefined && ['Started', timeBothWays(task.started_at, source)],
+      task.completed_at !== undefined && ['Finished', timeBothWays(task.completed_at, source)],
       task.completed_at !== undefined && task.started_at !== undefined && task.completed_at >= task.started_at && ['Run time', duration(task.completed_at - task.started_at)],
-      task.expires_at !== undefined && ['Expires', timeOf(task.expires_at, source)],
+      task.expires_at !== undefined && ['Expires', timeBothWays(task.expires_at, source)],
       task.worker_id && ['Worker', h('span', { class: 'mono' }, task.worker_id)],
       ['Timeout', duration(task.timeout_seconds * 1000)],
       policy && ['Retry delays', `${duration(policy.initial_interval_ms)} × ${policy.multiplier}, up to ${duration(policy.max_interval_ms)}`],

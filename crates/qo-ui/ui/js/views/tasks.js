@@ -4,12 +4,27 @@ import { h, icon } from '../dom.js';
 import { count, number, plural } from '../format.js';
 import { address, go } from '../router.js';
 import { SHARDS } from '../record/keys.js';
-import { combine, parseSearch, TABS } from '../search.js';
-import { badge, button, empty, problem, statusWord, taskLink, timeOf } from '../widgets/basics.js';
+import { combine, describe, parseSearch, TABS } from '../search.js';
+import { badge, button, copyButton, empty, problem, sentence, statusWord, taskLink, timeOf } from '../widgets/basics.js';
 import { ACTIONS, actOnMany } from './actions.js';
+import { submitTask } from './submit.js';
 
 const LIMIT = 50;
-const SORTS = { changed: 'Last change', created: 'Created', type: 'Type', attempt: 'Attempts', id: 'Id' };
+const COUNTS_MAX_AGE_MS = 30_000;
+const ascending = (by) => (a, b) => (by(a) < by(b) ? -1 : by(a) > by(b) ? 1 : b.updated_at - a.updated_at);
+/** The orders within a page: label, comparison, and whether the first click sorts in descending order. */
+const SORTS = {
+  listed: { label: 'Order of the list', compare: () => 0 },
+  changed: { label: 'Last change', compare: ascending((task) => task.updated_at), falls: true },
+  created: { label: 'Created', compare: ascending((task) => task.created_at), falls: true },
+  type: { label: 'Type', compare: ascending((task) => task.task_type) },
+  status: { label: 'Status', compare: ascending((task) => task.status) },
+  queue: { label: 'Queue', compare: ascending((task) => task.queue) },
+  attempt: { label: 'Attempts', compare: ascending((task) => task.attempt), falls: true },
+  due: { label: 'Due time', compare: ascending((task) => task.available_at) },
+  id: { label: 'Id', compare: ascending((task) => task.id) },
+};
+const COLUMNS = [['Task', 'id'], ['Type', 'type'], ['Status', 'status'], ['Queue', 'queue'], ['Attempt', 'attempt', 'number'], ['Next', 'due'], ['Last change', 'changed']];
 
 export class TasksView {
   title = 'Tasks';
@@ -23,17 +38,48 @@ export class TasksView {
     this.tab = TABS.includes(params.get('tab')) ? params.get('tab') : 'all';
     this.search = params.get('q') ?? '';
     this.shard = SHARDS.includes(params.get('shard')) ? params.get('shard') : '';
-    this.sort = params.get('sort') in SORTS ? params.get('sort') : 'changed';
+    this.sort = Object.hasOwn(SORTS, params.get('sort') ?? '') ? params.get('sort') : 'listed';
+    this.direction = ['asc', 'desc'].includes(params.get('dir')) ? params.get('dir') : SORTS[this.sort].falls ? 'desc' : 'asc';
     const { query, problems } = parseSearch(this.search);
     this.problems = problems;
     this.query = combine(this.tab, this.shard, query, this.sort === 'id' ? 'id' : undefined);
+    // Pages that were turned before a visit to a task.
+    const { list } = app.memory;
+    if (list?.hash === this.#hash()) this.#cursors = list.cursors;
+    app.remember({ list: { hash: this.#hash(), cursors: this.#cursors } });
   }
 
-  async load() {
-    const page = await this.source.page(this.query, this.#cursors.at(-1), LIMIT);
+  async load({ force } = {}) {
+    // A search that is not understood shows no tasks, so that nothing can be done to the wrong ones.
+    if (this.problems.length > 0) return;
+    const [page] = await Promise.all([this.source.page(this.query, this.#cursors.at(-1), LIMIT), this.#loadCounts(force)]);
     this.page = page;
     const ids = new Set(page.tasks.map((task) => task.id));
     for (const id of this.#selected) if (!ids.has(id)) this.#selected.delete(id);
+  }
+
+  /** The counts on the tabs: those of a queue if the search names only a queue, and none for other searches. */
+  async #loadCounts(force) {
+    if (!this.source.tabCounts || !this.#isCounted()) return;
+    const known = this.app.memory.tabCounts;
+    const isFresh = known && known.queue === this.query.queue && Date.now() - known.at < COUNTS_MAX_AGE_MS;
+    if (isFresh && !force) return;
+    this.app.remember({ tabCounts: { ...(await this.source.tabCounts(this.query.queue)), queue: this.query.queue, at: Date.now() } });
+  }
+
+  #isCounted() {
+    const { type, tag, worker, id, shard } = this.query;
+    return this.problems.length === 0 && !type && !tag && !worker && !id && !shard;
+  }
+
+  #counts() {
+    if (!this.#isCounted()) return undefined;
+    const { tabCounts, overview } = this.app.memory;
+    const known = tabCounts?.queue === this.query.queue ? tabCounts : undefined;
+    if (this.query.queue) return known;
+    if (!known) return overview;
+    // The server counts pending tasks; the overview splits them.
+    return { ...known, counts: { ...known.counts, due: overview?.counts.due, scheduled: overview?.counts.scheduled } };
   }
 
   render() {
@@ -42,17 +88,23 @@ export class TasksView {
       this.#tabs(),
       this.#tools(),
       this.problems.map((text) => problem({ message: text })),
-      this.page ? [this.#selectionBar(), this.#table(), this.#pager()] : h('p', { class: 'faint loading-line' }, 'Loading…'));
+      this.problems.length > 0 ? h('p', { class: 'faint' }, 'No tasks are shown and no action is offered until the search is corrected.') : this.page ? [this.#selectionBar(), this.#table(), this.#pager()] : h('p', { class: 'faint loading-line' }, 'Loading…'));
   }
 
   #tabs() {
-    const counts = this.app.memory.overview?.counts;
+    const known = this.#counts();
+    const pending = known?.counts.pending;
+    const countOf = (tab) => {
+      if (tab === 'all') return known?.total;
+      if (known?.counts[tab]) return known.counts[tab];
+      // Without pending tasks, both of their tabs are empty.
+      return (tab === 'due' || tab === 'scheduled') && pending?.value === 0 ? pending : undefined;
+    };
     return h('nav', { class: 'tabs', 'aria-label': 'Tasks by status' }, TABS.map((tab) => h('a', {
       href: address('tasks', { ...this.#params(), tab: tab === 'all' ? undefined : tab }), 'aria-current': tab === this.tab ? 'page' : undefined, key: tab,
     }, tab === 'all' ? 'All' : [h('span', { class: `dot ${tab}` }), tab],
-    tab !== 'all' && counts?.[tab] && h('span', { class: 'tab-count' }, count(counts[tab])),
-    tab === 'all' && this.app.memory.overview && h('span', { class: 'tab-count' }, count(this.app.memory.overview.total)))),
-    !counts && h('button', { type: 'button', class: 'link', on: { click: () => this.app.attempt(async () => this.app.remember({ overview: await this.source.overview({}) })) } }, 'Count'));
+    countOf(tab) && h('span', { class: 'tab-count' }, count(countOf(tab))))),
+    !known && this.#isCounted() && !this.source.tabCounts && h('button', { type: 'button', class: 'link', on: { click: () => this.app.attempt(async () => this.app.remember({ overview: await this.source.overview({}) })) } }, 'Count'));
   }
 
   #tools() {
@@ -64,36 +116,53 @@ export class TasksView {
       h('label', { class: 'search' }, icon('search'), h('span', { class: 'sr-only' }, 'Search tasks'),
         h('input', { id: 'search', name: 'q', type: 'search', value: this.search, placeholder: 'id, type:resize, queue:bulk, tag:vip, worker:w-1, status:failed', spellcheck: 'false', autocomplete: 'off', autocapitalize: 'off' }), h('kbd', { 'aria-hidden': 'true' }, '/')),
       select('Shard', this.shard, [['', 'All shards'], ...SHARDS.map((shard) => [shard, `Shard ${shard}`])], (shard) => go('tasks', { ...this.#params(), shard: shard || undefined })),
-      select('Order', this.sort, Object.entries(SORTS), (sort) => go('tasks', { ...this.#params(), sort: sort === 'changed' ? undefined : sort })));
+      select('Order', this.sort, Object.entries(SORTS).map(([name, { label }]) => [name, label]), (sort) => this.#order(sort)),
+      h('span', { class: 'tools-end' },
+        copyButton(() => location.href, 'a link to this view'),
+        !this.source.readOnly && button('Submit task…', () => submitTask(this.app), { key: 'submit' })));
   }
 
+  /** Everything that defines this view is in its address, so that it can be shared and found again. */
   #params() {
-    return { tab: this.tab === 'all' ? undefined : this.tab, q: this.search || undefined, shard: this.shard || undefined, sort: this.sort === 'changed' ? undefined : this.sort };
+    const { falls } = SORTS[this.sort];
+    return {
+      tab: this.tab === 'all' ? undefined : this.tab, q: this.search || undefined, shard: this.shard || undefined,
+      sort: this.sort === 'listed' ? undefined : this.sort, dir: this.direction === (falls ? 'desc' : 'asc') ? undefined : this.direction,
+    };
+  }
+
+  #hash() {
+    return address('tasks', this.#params());
+  }
+
+  /** Sorts by a column, or reverses the order if the rows are already sorted by it. */
+  #order(sort) {
+    const first = SORTS[sort].falls ? 'desc' : 'asc';
+    const isReversed = sort === this.sort && this.direction === first;
+    go('tasks', { ...this.#params(), sort: sort === 'listed' ? undefined : sort, dir: isReversed ? (first === 'asc' ? 'desc' : 'asc') : undefined }, { replace: true });
   }
 
   #selectionBar() {
     if (this.source.readOnly || this.page.tasks.length === 0) return undefined;
     const chosen = this.page.tasks.filter((task) => this.#selected.has(task.id));
-    const whole = async (options) => this.source.matching(this.query, options);
-    const act = (kind) => actOnMany(this.app, kind, chosen.length > 0 ? async () => chosen : whole);
+    const words = chosen.length > 0 ? `the ${plural(chosen.length, 'selected task')}` : describe(this.query);
+    const find = chosen.length > 0 ? async () => chosen : async (options) => this.source.matching(this.query, options);
     return h('div', { class: `selection ${chosen.length > 0 ? 'active' : ''}` },
-      h('span', {}, chosen.length > 0 ? `${plural(chosen.length, 'task')} selected` : this.#describe()),
-      Object.entries(ACTIONS).map(([kind, { label }]) => this.#isOffered(kind) && button(chosen.length > 0 ? label : `${label} all…`, () => act(kind), { key: kind, kind: 'small' })),
+      h('span', {}, chosen.length > 0 ? `${plural(chosen.length, 'task')} selected` : `${sentence(words).slice(0, -1)}:`),
+      Object.entries(ACTIONS).map(([kind, { label, destructive }]) => this.#isOffered(kind) && button(chosen.length > 0 ? label : `${label} all…`, () => actOnMany(this.app, kind, words, find), { key: kind, kind: `small ${destructive ? 'danger-quiet' : ''}` })),
       chosen.length > 0 && button('Choose none', () => { this.#selected.clear(); this.app.redraw(); }, { kind: 'link' }));
-  }
-
-  #describe() {
-    const filter = [this.tab === 'all' ? undefined : this.tab, this.search].filter(Boolean).join(' ');
-    return filter ? `All tasks matching ${filter}:` : 'All tasks:';
   }
 
   /** Whether an action applies to the tasks of this tab. */
   #isOffered(kind) {
     const by = {
       replay: ['all', 'completed', 'failed', 'cancelled'], run_now: ['all', 'scheduled'], cancel: ['all', 'due', 'scheduled', 'running'],
-      archive: ['all', 'completed', 'failed', 'cancelled'], unarchive: ['archived'],
+      archive: ['all', 'completed', 'failed', 'cancelled'], unarchive: ['archived'], purge: ['completed', 'failed', 'cancelled', 'archived'],
     };
-    return by[kind].includes(this.tab);
+    // A status in the search overrides the tab.
+    const shown = this.query.statuses.length > 0 ? this.query.statuses : ['all'];
+    const isPending = (tab) => tab === 'pending' && (by[kind].includes('due') || by[kind].includes('scheduled'));
+    return this.source.actions.includes(kind) && shown.some((tab) => by[kind].includes(tab) || isPending(tab));
   }
 
   #table() {
@@ -110,9 +179,15 @@ export class TasksView {
     return h('div', { class: 'scroll' }, h('table', { class: 'rows tasks-table' },
       h('thead', {}, h('tr', {},
         canChoose && h('th', { scope: 'col', class: 'choose' }, h('input', { type: 'checkbox', 'aria-label': 'Select all tasks on this page', checked: all, indeterminate: some && !all, on: { change: chooseAll } })),
-        ['Task', 'Type', 'Status', 'Queue'].map((name) => h('th', { scope: 'col' }, name)),
-        h('th', { scope: 'col', class: 'number' }, 'Attempt'), h('th', { scope: 'col' }, 'Next'), h('th', { scope: 'col' }, 'Last change'))),
+        COLUMNS.map((column) => this.#columnHead(column)))),
       h('tbody', {}, tasks.map((task, index) => this.#row(task, index, now, canChoose)))));
+  }
+
+  #columnHead([label, sort, kind]) {
+    const isDefault = this.sort === 'listed';
+    const direction = sort !== this.#sortShown() ? undefined : isDefault || this.direction === 'desc' ? 'descending' : 'ascending';
+    return h('th', { scope: 'col', class: kind ?? '', 'aria-sort': direction, key: sort },
+      h('button', { type: 'button', class: `sort ${direction ?? ''}`, title: `Sort these rows by ${SORTS[sort].label.toLowerCase()}`, on: { click: () => this.#order(sort) } }, label));
   }
 
   #row(task, index, now, canChoose) {
@@ -121,7 +196,7 @@ export class TasksView {
       this.app.redraw();
     };
     const open = (event) => {
-      if (event.target.closest('a, button, input')) return;
+      if (event.target.closest('a, button, input, time')) return;
       if (getSelection()?.toString()) return;
       go(`tasks/${task.id}`);
     };
@@ -129,21 +204,22 @@ export class TasksView {
       canChoose && h('td', { class: 'choose' }, h('input', { type: 'checkbox', 'aria-label': `Select task ${task.id}`, checked: this.#selected.has(task.id), on: { change: toggle } })),
       h('th', { scope: 'row', class: 'id-cell' }, taskLink(task.id)),
       h('td', { class: 'type-cell' }, task.task_type, task.tags.map((tag) => h('span', { class: 'tag' }, tag))),
-      h('td', {}, badge(statusWord(task, now))),
-      h('td', {}, task.queue),
-      h('td', { class: 'number' }, task.attempt === 0 ? h('span', { class: 'faint' }, '–') : `${task.attempt} / ${task.max_retries + 1}`),
+      h('td', { class: 'status-cell' }, badge(statusWord(task, now))),
+      h('td', { class: 'queue-cell' }, task.queue),
+      h('td', { class: 'number attempt-cell' }, task.attempt === 0 ? h('span', { class: 'faint' }, '–') : `${task.attempt} / ${task.max_retries + 1}`),
       h('td', { class: 'next-cell' }, nextStep(task, now, this.source)),
-      h('td', { class: 'when' }, timeOf(task.updated_at, this.source)));
+      h('td', { class: 'when changed-cell' }, timeOf(task.updated_at, this.source)));
   }
 
   #sorted() {
-    const tasks = [...this.page.tasks];
-    if (this.sort === 'created') tasks.sort((a, b) => b.created_at - a.created_at);
-    if (this.sort === 'type') tasks.sort((a, b) => a.task_type.localeCompare(b.task_type) || b.updated_at - a.updated_at);
-    if (this.sort === 'attempt') tasks.sort((a, b) => b.attempt - a.attempt || b.updated_at - a.updated_at);
-    if (this.sort === 'id') tasks.sort((a, b) => (a.id < b.id ? -1 : 1));
-    if (this.sort === 'changed' && this.page.order.startsWith('changed')) tasks.sort((a, b) => b.updated_at - a.updated_at);
-    return tasks;
+    const sort = this.#sortShown();
+    const sorted = [...this.page.tasks].sort(SORTS[sort].compare);
+    return this.direction === 'desc' || sort !== this.sort ? sorted.reverse() : sorted;
+  }
+
+  /** What the rows are sorted by. A bucket lists the tasks that changed last first. */
+  #sortShown() {
+    return this.sort === 'listed' && this.page?.order.startsWith('changed') ? 'changed' : this.sort;
   }
 
   #empty() {
@@ -165,15 +241,15 @@ export class TasksView {
       page.total === undefined && plural(page.tasks.length, 'task'),
       page.all !== undefined && page.total === undefined && `of ${number(page.all)}`,
       page.examined > page.tasks.length && `${number(page.examined)} checked`,
-      ORDERS[page.order],
-      ['created', 'type', 'attempt'].includes(this.sort) && page.next && 'sorted within this page',
+      this.sort === 'listed' ? ORDERS[page.order] : undefined,
+      this.sort !== 'listed' && (page.next || at > 1) && `sorted by ${SORTS[this.sort].label.toLowerCase()} within this page`,
     ].filter(Boolean).join(' · ');
     return h('nav', { class: 'pager', 'aria-label': 'Pages' },
       h('span', { class: 'note' }, notes),
       h('span', {},
-        button('Previous', () => this.#turn(-1), { disabled: at === 1 }),
+        button('Previous page', () => this.#turn(-1), { disabled: at === 1 }),
         h('span', { class: 'page-number' }, `Page ${at}`),
-        button('Next', () => this.#turn(1), { disabled: !page.next })));
+        button('Next page', () => this.#turn(1), { disabled: !page.next })));
   }
 
   async #turn(step) {
@@ -211,6 +287,7 @@ export class TasksView {
 }
 
 const ORDERS = {
+  created: 'newest first',
   changed: 'most recently changed first',
   'changed in part': 'most recently changed first, within each thousand ids',
   urgency: 'by queue, type, priority and due time',

@@ -38,7 +38,7 @@ export class WorkersView {
       workers.length === 0
         ? empty('No workers', h('p', {}, 'Start one with ', h('code', {}, 'qo worker')), 'Tasks wait until a worker is started.')
             : h('div', { class: 'card' },
-          h('div', { class: 'scroll' }, h('table', { class: 'rows' },
+          h('div', { class: 'scroll' }, h('table', { class: 'rows blocks' },
             h('thead', {}, h('tr', {}, ['Worker', 'Health', 'Heartbeat', 'Host', 'Queues', 'Types'].map(column), column('Slots', 'number'), column('Running now'), column('Completed', 'number'), column('Failed', 'number'), column('Started'))),
             h('tbody', {}, workers.map((worker) => this.#row(worker, now)))))));
   }
@@ -47,17 +47,17 @@ export class WorkersView {
     const tasks = worker.current_tasks.length > 0 ? worker.current_tasks : worker.current_task ? [worker.current_task] : [];
     return h('tr', { key: worker.worker_id },
       h('th', { scope: 'row', class: 'mono' }, worker.worker_id),
-      h('td', {}, badge(healthOf(worker, now))),
-      h('td', { class: 'when' }, timeOf(worker.last_heartbeat, this.source)),
-      h('td', {}, worker.host ?? h('span', { class: 'faint' }, '–')),
-      h('td', {}, list(worker.queues)),
-      h('td', {}, list(worker.types)),
-      h('td', { class: 'number' }, `${tasks.length} / ${worker.slots}`),
-      h('td', {}, tasks.length === 0 ? h('span', { class: 'faint' }, 'idle') : tasks.slice(0, TASKS_SHOWN).map((id) => [taskLink(id, id.slice(0, 8)), ' ']),
+      h('td', { class: 'state-cell' }, badge(healthOf(worker, now))),
+      h('td', { class: 'when', 'data-label': 'Heartbeat' }, timeOf(worker.last_heartbeat, this.source)),
+      h('td', { 'data-label': 'Host' }, worker.host ?? h('span', { class: 'faint' }, '–')),
+      h('td', { 'data-label': 'Queues' }, list(worker.queues)),
+      h('td', { 'data-label': 'Types' }, list(worker.types)),
+      h('td', { class: 'number', 'data-label': 'Slots' }, `${tasks.length} / ${worker.slots}`),
+      h('td', { 'data-label': 'Running now' }, tasks.length === 0 ? h('span', { class: 'faint' }, 'idle') : tasks.slice(0, TASKS_SHOWN).map((id) => [taskLink(id, id.slice(0, 8)), ' ']),
         tasks.length > TASKS_SHOWN && h('span', { class: 'faint' }, `+${tasks.length - TASKS_SHOWN}`)),
-      h('td', { class: 'number' }, number(worker.tasks_completed)),
-      h('td', { class: 'number' }, number(worker.tasks_failed)),
-      h('td', { class: 'when' }, timeOf(worker.started_at, this.source)));
+      h('td', { class: 'number', 'data-label': 'Completed' }, number(worker.tasks_completed)),
+      h('td', { class: 'number', 'data-label': 'Failed' }, number(worker.tasks_failed)),
+      h('td', { class: 'when', 'data-label': 'Started' }, timeOf(worker.started_at, this.source)));
   }
 }
 

@@ -1,8 +1,9 @@
 // Small widgets used by all pages.
 
 import { h, icon } from '../dom.js';
-import { fullTime, relative } from '../format.js';
+import { absolute, fullTime, relative, zone } from '../format.js';
 import { address } from '../router.js';
+import { changeSettings, getSettings } from '../settings.js';
 import { toast } from './toast.js';
 
 /** The displayed status of a task. Pending tasks are due or scheduled. */
@@ -15,19 +16,35 @@ export function badge(word) {
   return h('span', { class: `badge ${word}` }, word);
 }
 
-/** A relative time that `tickTimes` keeps up to date. */
+/** A time, relative or absolute as the user chose, that `tickTimes` keeps up to date. A click or tap on any time switches all. */
 export function timeOf(time, source) {
   if (time === undefined) return h('span', { class: 'faint' }, '–');
-  return h('time', { 'data-time': time, datetime: new Date(time).toISOString(), title: fullTime(time) }, relative(time, source.now()));
+  return h('time', { 'data-time': time, datetime: new Date(time).toISOString(), title: `${fullTime(time)} ${zone(time)}` }, timeText(time, source.now()));
+}
+
+/** A time both ways, where there is room for it. */
+export function timeBothWays(time, source) {
+  return [h('time', { 'data-time': time, 'data-both': true, datetime: new Date(time).toISOString(), title: `${fullTime(time)} ${zone(time)}` }, relative(time, source.now())), h('span', { class: 'absolute' }, absolute(time))];
+}
+
+function timeText(time, now) {
+  return getSettings().times === 'absolute' ? absolute(time) : relative(time, now);
 }
 
 /** Updates all times on the page. */
 export function tickTimes(source) {
   const now = source.now();
   for (const element of document.querySelectorAll('time[data-time]')) {
-    const text = relative(Number(element.dataset.time), now);
+    const time = Number(element.dataset.time);
+    const text = element.dataset.both === undefined ? timeText(time, now) : relative(time, now);
     if (element.textContent !== text) element.textContent = text;
   }
+}
+
+/** Switches all times between relative and absolute. */
+export function switchTimes(source) {
+  changeSettings({ times: getSettings().times === 'absolute' ? 'relative' : 'absolute' });
+  tickTimes(source);
 }
 
 export function taskLink(id, label = id) {

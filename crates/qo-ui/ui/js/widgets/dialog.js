@@ -27,16 +27,20 @@ export function dialog(title, content, { wide = false } = {}) {
   });
 }
 
-/** Asks for confirmation. */
-export async function confirm(title, lines, { action, destructive = false, reasonLabel } = {}) {
+/**
+ * Asks for confirmation.
+ *
+ * The button that goes back has the focus, and Enter in a field does nothing, so that a hasty key press never confirms.
+ */
+export async function confirm(title, lines, { action, destructive = false, reasonLabel, back = 'Go back' } = {}) {
   const reason = reasonLabel && h('input', { id: 'confirm-reason', type: 'text', maxlength: 1000, autocomplete: 'off' });
   const confirmed = await dialog(title, (close) => [
-    h('form', { method: 'dialog', on: { submit: (event) => { event.preventDefault(); close(true); } } },
+    h('div', { class: 'dialog-body' },
       lines.map((line) => (typeof line === 'string' ? h('p', {}, line) : line)),
-      reason && h('label', { class: 'field', for: 'confirm-reason' }, h('span', {}, reasonLabel), reason),
-      h('footer', {},
-        h('button', { type: 'button', on: { click: () => close() } }, 'Go back'),
-        h('button', { type: 'submit', class: destructive ? 'danger' : 'primary' }, action))),
+      reason && h('label', { class: 'field', for: 'confirm-reason' }, h('span', {}, reasonLabel), reason)),
+    h('footer', {},
+      h('button', { type: 'button', autofocus: true, on: { click: () => close() } }, back),
+      h('button', { type: 'button', class: destructive ? 'danger' : 'primary', on: { click: () => close(true) } }, action)),
   ]);
   return confirmed ? { reason: reason?.value.trim() || undefined } : undefined;
 }

@@ -1,13 +1,13 @@
 // The dashboard on a qo server, through the HTTP API.
 
 import assert from 'node:assert/strict';
-import { execFile, spawn } from 'node:child_process';
-import { createInterface } from 'node:readline';
+import { execFile } from 'node:child_process';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
 
 import { checkAccess, closePage, openDashboard, screenshot, shows, until, visit } from '../support/browser.js';
 import { programs } from '../support/programs.js';
+import { serveQo } from '../support/serve.js';
 import { setUp } from '../support/setup.js';
 
 let stage;
@@ -27,16 +27,7 @@ function environment() {
 }
 
 /** `qo serve` on the test bucket. It does not recover tasks of dead workers, so that the sample data stays unchanged. */
-async function serve() {
-  const child = spawn(await programs.qo(), ['--json', 'serve', '--listen', '127.0.0.1:0', '--no-monitor'], {
-    env: environment(),
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  const stop = () => child.kill('SIGTERM');
-  process.once('exit', stop);
-  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-  return { url: JSON.parse((await lines.next()).value).url, stop };
-}
+const serve = () => serveQo({ store: `s3://${stage.bucket}`, env: environment(), args: ['--no-monitor'] });
 
 /** Opens the dashboard of the server. */
 async function openServed(server, hash = '#/overview', context = {}) {
@@ -70,7 +61,7 @@ test('lists, searches and pages', async () => {
   await until('the start of an id', async () => JSON.stringify(await ids()) === JSON.stringify([id]));
   await visit(page, '#/tasks');
   await page.locator('.tasks-table tbody tr').nth(49).waitFor();
-  await page.getByRole('button', { name: 'Next' }).click();
+  await page.getByRole('button', { name: 'Next page' }).click();
   await shows(page, 'Page 2');
   await closePage(page);
 });

@@ -18,6 +18,9 @@ after(async () => {
   await stage?.close();
 });
 
+/** Confirms the connection to another host than that of the page. */
+const confirmHost = (page) => page.getByRole('button', { name: /^Connect to / }).click();
+
 const ignoreCorsErrors = (page) => { page.errors = page.errors.filter((text) => !/CORS policy/.test(text)); };
 
 test('without credentials the page shows the form with its own bucket', async () => {
@@ -58,6 +61,7 @@ test('without a CORS rule the page shows the command that sets one', async () =>
   await stage.s3.createBucket(bucket);
   await stage.s3.setCors(bucket, ['https://somebody.example']);
   const page = await openDashboard(stage, { url: otherOrigin.url, payload: { bucket } });
+  await confirmHost(page);
   await shows(page, 'does not allow requests from this page', '.problem');
   await shows(page, `qo init --cors-origin ${new URL(otherOrigin.url).origin}`, '.command');
   await screenshot(page, 'cors');
@@ -69,6 +73,7 @@ test('with a CORS rule the page works from another origin, without preflights fo
   await stage.s3.setCors(stage.bucket, [new URL(otherOrigin.url).origin]);
   const task = stage.task({ status: 'failed' });
   const page = await openDashboard(stage, { url: otherOrigin.url, go: 'tasks' });
+  await confirmHost(page);
   await page.locator('.tasks-table tbody tr').first().waitFor();
   assert.equal(page.requests.filter(({ method }) => method === 'OPTIONS').length, 0);
   await visit(page, `#/tasks/${task.id}`);
@@ -135,5 +140,35 @@ test('an expired session leads back to the form', async () => {
   await shows(page, 'Throughput');
   await shows(page, 'The session has expired', '.problem');
   await shows(page, 'qo ui link', '.command');
+  await closePage(page);
+});
+
+test('a link to another host asks first and sends nothing before', async () => {
+  const page = await openDashboard(stage, { url: otherOrigin.url });
+  await shows(page, 'Connect to another host?');
+  await shows(page, new URL(stage.s3.endpoint).host);
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Do not connect');
+  await checkAccess(page, 'a link to another host');
+  await screenshot(page, 'confirm-host');
+  assert.ok(page.requests.every(({ url }) => !url.startsWith(stage.s3.endpoint)), 'nothing was sent to the other host');
+  await page.keyboard.press('Enter');
+  await shows(page, 'Connect to a queue');
+  assert.ok(page.requests.every(({ url }) => !url.startsWith(stage.s3.endpoint)));
+  await closePage(page);
+});
+
+test('malformed addresses show a page', async () => {
+  const page = await openDashboard(stage);
+  await shows(page, 'Throughput');
+  for (const hash of ['#/tasks/%', '#/tasks/%E0%A4%A', '#/tasks/..%2F..%2Fmeta']) {
+    await visit(page, hash);
+    await shows(page, 'Task not found');
+  }
+  await visit(page, '#/%%%?tab=%&q=%');
+  await shows(page, 'Throughput');
+  await visit(page, '#/tasks?tab=nothing&sort=constructor&dir=sideways&shard=zz&q=%E0%A4%A');
+  await shows(page, 'is not a prefix of an id');
+  await visit(page, '#/tasks?sort=toString');
+  await page.locator('.tasks-table tbody tr').first().waitFor();
   await closePage(page);
 });

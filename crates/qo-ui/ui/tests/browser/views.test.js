@@ -54,12 +54,12 @@ test('a page of 50 tasks costs at most one LIST and 50 GETs, and less when refre
   await until('the refresh is over', async () => (await requestCounts(page)).LIST === first.LIST + 1);
   assert.equal((await requestCounts(page)).GET, first.GET, 'unchanged tasks are not read again');
   assert.match(await page.locator('#requests').innerText(), /requests in this session · \$0\.000\d+/);
-  await page.getByRole('button', { name: 'Next' }).click();
+  await page.getByRole('button', { name: 'Next page' }).click();
   await shows(page, 'Page 2');
   await page.locator('.tasks-table tbody tr').nth(49).waitFor();
   const second = await requestCounts(page);
   assert.equal(second.LIST, first.LIST + 1, 'paging does not list again');
-  await page.getByRole('button', { name: 'Previous' }).click();
+  await page.getByRole('button', { name: 'Previous page' }).click();
   await shows(page, 'Page 1');
   await screenshot(page, 'tasks');
   await checkAccess(page, 'tasks');

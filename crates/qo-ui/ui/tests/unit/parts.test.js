@@ -4,17 +4,23 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { activityOf, percentiles } from '../../js/activity.js';
+import { errorPattern, groupFailures } from '../../js/failures.js';
 import * as format from '../../js/format.js';
 import { canonical, elements, fields, floatText, isJson } from '../../js/json/scan.js';
-import { readEntry, readLease, taskIdOf } from '../../js/record/keys.js';
+import { countsOf, queuesOf, ServerOverview } from '../../js/http/overview.js';
+import { keyFromTime, readEntry, readLease, taskIdOf, timeOfId } from '../../js/record/keys.js';
 import { TaskRecord, Unreadable } from '../../js/record/record.js';
 import { cutText } from '../../js/record/transitions.js';
-import { combine, matches, parseSearch } from '../../js/search.js';
+import { readRoute } from '../../js/router.js';
+import { combine, describe, matches, parseSearch } from '../../js/search.js';
 import { StoreClock } from '../../js/s3/clock.js';
 import { readError, readList, readVersions } from '../../js/s3/xml.js';
 import { mapConcurrently } from '../../js/source.js';
+import { Throttle } from '../../js/throttle.js';
+import { foreignHost } from '../../js/views/confirm_link.js';
 import { difference } from '../../js/views/versions.js';
 import { guessConnection } from '../../js/views/connect.js';
+import { problemOf } from '../../js/views/submit.js';
 import { actionOf, isFault } from '../../js/widgets/timeline.js';
 
 test('JSON is split into its parts byte for byte', () => {
@@ -58,7 +64,8 @@ test('keys are parsed', () => {
 test('searches are parsed and invalid parts are reported', () => {
   assert.deepEqual(parseSearch('type:resize tag:"two words" status:failed,due 55AB').query, { statuses: ['failed', 'due'], type: 'resize', tag: 'two words', id: '55ab' });
   assert.deepEqual(parseSearch('').query, { statuses: [] });
-  for (const [text, named] of [['colour:red', 'colour'], ['hello', 'hello'], ['status:done', 'done'], ['shard:10', 'shard'], ['type:', 'type']]) {
+  for (const [text, named] of [['colour:red', 'colour'], ['hello', 'hello'], ['status:done', 'done'], ['shard:10', 'shard'], ['type:', 'type'],
+    ['-type:x', 'exclude'], ['type:a type:b', 'twice'], ['55 66', 'twice'], ['status:failed status:due', 'twice'], ['tag:"a', 'quotation'], ['shard:a id:55', 'shard a']]) {
     const { problems } = parseSearch(text);
     assert.ok(problems.length === 1 && problems[0].includes(named), `${text}: ${problems}`);
   }
@@ -165,4 +172,125 @@ test('the action of an event without the field is inferred', () => {
     assert.equal(actionOf({ from, to, error }), action);
     assert.equal(actionOf({ from, to, error, action: 'of a later version' }), action);
   }
+});
+
+test('a query is restated in words', () => {
+  const words = (tab, text) => describe(combine(tab, '', parseSearch(text).query));
+  assert.equal(words('all', ''), 'all tasks of every status');
+  assert.equal(words('failed', ''), 'failed tasks');
+  assert.equal(words('failed', 'type:resize queue:bulk tag:"two words"'), 'failed tasks of type resize in queue bulk with tag two words');
+  assert.equal(words('failed', 'status:due,running'), 'due or running tasks', 'the search overrides the tab');
+  assert.equal(words('all', 'dead'), 'tasks of every status with an id that starts with dead');
+});
+
+test('a throttle runs once per pause, however many notifications come', () => {
+  let now = 0;
+  const planned = [];
+  const clock = { now: () => now, set: (run, ms) => planned.push({ run, at: now + ms }), clear() {} };
+  const runs = [];
+  const throttle = new Throttle(() => runs.push(now), 1000, clock);
+  for (; now < 10_000; now += 2) {
+    while (planned[0]?.at <= now) planned.shift().run();
+    throttle.notify();
+  }
+  assert.ok(runs.length >= 10 && runs.length <= 11, `${runs.length} runs`);
+  assert.ok(runs.slice(1).every((at, index) => at - runs[index] <= 1002), 'it is never postponed');
+  throttle.done(4000);
+  planned.length = 0;
+  throttle.notify();
+  now += 1;
+  throttle.notify();
+  assert.ok(planned.length <= 1, 'one run is planned');
+});
+
+test('failures of the same cause form a group', () => {
+  for (const [a, b] of [
+    ['card 1234 declined', 'card 99 declined'],
+    ['task 550e8400-e29b-41d4-a716-446655440000 not found', 'task 650e8400-e29b-41d4-a716-446655440001 not found'],
+    ['lease ended at 2026-11-17T02:00:00.123Z', 'lease ended at 2027-01-01T00:00:00Z'],
+    ['digest 9f86d081884c7d65 differs', 'digest 0123456789abcdef differs'],
+    ['first line\n  at a.rs:3', 'first line\n  at b.rs:7'],
+  ]) assert.equal(errorPattern(a), errorPattern(b));
+  assert.notEqual(errorPattern('connection refused'), errorPattern('connection reset'));
+  const task = (error, at, type = 't') => ({ last_error: error, updated_at: at, task_type: type });
+  const groups = groupFailures([task('n 1', 5), task('n 2', 3, 'u'), task('other', 4), task(undefined, 1)]);
+  assert.deepEqual(groups.map(({ pattern, tasks, first, last, example }) => [pattern, tasks.length, first, last, example]), [
+    ['n ‹n›', 2, 3, 5, 'n 1'], ['other', 1, 4, 4, 'other'], ['no error text', 1, 1, 1, ''],
+  ]);
+  assert.deepEqual(groups[0].types, [['t', 1], ['u', 1]]);
+});
+
+test('the counts of a server are exact, and bounds are marked', () => {
+  const stats = {
+    partial: false,
+    queues: {
+      a: { statuses: { pending: 5000, running: 2, failed: 3 }, oldest_due: '2026-11-17T02:00:00.000Z', types_by_status: { t: { pending: 4000 }, u: { pending: 1000, failed: 3 } } },
+      b: { statuses: { pending: 7 }, oldest_due: null },
+      c: { statuses: { pending: 1 }, oldest_due: '2026-11-17T02:00:00.000Z' },
+    },
+  };
+  const { counts, total } = countsOf(stats);
+  assert.deepEqual([counts.pending, counts.failed, total.value], [{ value: 5008, how: 'exact' }, { value: 3, how: 'exact' }, 5013]);
+  const listed = { tasks: [{ queue: 'a', task_type: 't', available_at: 0 }, { queue: 'c', task_type: 't', available_at: 0 }], next: 'x' };
+  const queues = queuesOf(stats, listed, 1000);
+  assert.deepEqual(queues.get('a').due, { value: 1, how: 'at least' });
+  assert.deepEqual([...queues.get('a').types], [['t', 4000], ['u', 1000]]);
+  assert.deepEqual([queues.get('b').due, queues.get('b').scheduled], [{ value: 0, how: 'exact' }, { value: 7, how: 'exact' }], 'nothing is due, so all are scheduled');
+  assert.deepEqual(queues.get('c').due, { value: 1, how: 'exact' }, 'all of its tasks are listed');
+  assert.equal(countsOf({ ...stats, partial: true }).counts.failed.how, 'at least');
+});
+
+test('recent figures cover the longest span that is listed completely', async () => {
+  const now = 100_000_000;
+  // One task a second: an hour has 3,600, a quarter of an hour 900.
+  const all = Array.from({ length: 20_000 }, (_, index) => ({ created_at: now - index * 1000, completed_at: now - index * 1000, started_at: now, available_at: now, updated_at: now, status: index % 50 === 0 ? 'failed' : 'completed', task_type: 't', queue: 'q', events: [] }));
+  const asked = [];
+  const list = async (query, { limit }) => {
+    if (query.since === undefined) return { tasks: [] };
+    asked.push(now - query.since);
+    const found = all.filter((task) => task.created_at > query.since);
+    return { tasks: found.slice(0, limit), next: found.length > limit ? 'more' : undefined };
+  };
+  const { activity } = await new ServerOverview(list).take({ partial: false, queues: {} }, [], now);
+  assert.deepEqual(asked, [3_600_000, 900_000]);
+  assert.equal(Math.round(activity.rate), 60, 'per minute, not 1,000 in an hour');
+  assert.equal(activity.failureShare, 0.02);
+  assert.equal(activity.how, 'estimate');
+});
+
+test('malformed addresses are read as they are', () => {
+  assert.deepEqual(readRoute('#/tasks/%').path, ['tasks', '%']);
+  assert.deepEqual(readRoute('#/tasks/%E0%A4%A?q=%').path, ['tasks', '%E0%A4%A']);
+  assert.deepEqual(readRoute('').path, []);
+});
+
+test('a connection to another host is recognised', () => {
+  const page = (host) => ({ host });
+  const server = (url) => ({ kind: 'http', url });
+  assert.equal(foreignHost(server('https://qo.example'), page('qo.example')), undefined);
+  assert.equal(foreignHost(server('https://evil.example'), page('qo.example')), 'evil.example');
+  assert.equal(foreignHost(server('https://qo.example:444'), page('qo.example')), 'qo.example:444');
+  assert.equal(foreignHost(server('https://qo.example@evil.example'), page('qo.example')), 'evil.example');
+  const bucket = { kind: 's3', endpoint: 'https://s3.eu-central-1.amazonaws.com', bucket: 'b' };
+  assert.equal(foreignHost(bucket, page('b.s3.eu-central-1.amazonaws.com')), undefined);
+  assert.equal(foreignHost(bucket, page('c.s3.eu-central-1.amazonaws.com')), 's3.eu-central-1.amazonaws.com');
+});
+
+test('the time in a generated id is read', () => {
+  const time = Date.UTC(2026, 10, 17);
+  const key = keyFromTime('a', time);
+  const id = `${key.slice('tasks/a/'.length)}-8abc-8def-0123456789ab`;
+  assert.equal(timeOfId(id), time);
+  assert.ok(`tasks/a/${id}.json` > key && keyFromTime('a', time + 1) > `tasks/a/${id}.json`);
+  assert.equal(timeOfId('550e8400-e29b-41d4-a716-446655440000'), undefined);
+});
+
+test('the values of a submit form are checked', () => {
+  const values = (more) => ({ input: '{}', tags: '', ...more });
+  assert.equal(problemOf(values({ tags: 'a, b' })), undefined);
+  assert.match(problemOf(values({ input: '{' })), /not valid JSON/);
+  assert.match(problemOf(values({ input: '['.repeat(129) + ']'.repeat(129) })), /nested/);
+  assert.equal(problemOf(values({ input: JSON.stringify('['.repeat(200)) })), undefined, 'brackets in a string do not nest');
+  assert.match(problemOf(values({ tags: Array.from({ length: 17 }, (_, index) => `t${index}`).join() })), /at most 16 tags/);
+  assert.match(problemOf(values({ tags: 'ä'.repeat(33) })), /at most 64 bytes/);
 });

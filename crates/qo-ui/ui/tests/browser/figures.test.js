@@ -1,0 +1,133 @@
+// The figures of a server: exact where the server counts, marked where they are estimated, and cheap.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { closePage, openDashboard, screenshot, shows, until, visit } from '../support/browser.js';
+import { serveQo } from '../support/serve.js';
+import { startBrowser } from '../support/stage.js';
+
+const TASKS = 20_000;
+let browser;
+let server;
+/** What the page must show, counted while the tasks are generated. */
+const model = { pending: 0, completed: 0, failed: 0, cancelled: 0, running: 0, queues: {} };
+
+before(async () => {
+  browser = await startBrowser();
+  server = await serveQo({ store: 'memory:?engine=slate' });
+  const queues = ['alpha', 'beta', 'gamma'];
+  await server.submit(Array.from({ length: TASKS }, (_, index) => ({
+    task_type: `type_${index % 7}`, queue: queues[index % 3], max_retries: 0, ...(index % 4 === 3 ? { delay_ms: 3_600_000 } : {}),
+  })));
+  for (let index = 0; index < TASKS; index += 1) {
+    const queue = (model.queues[queues[index % 3]] ??= { pending: 0, scheduled: 0 });
+    queue.pending += 1;
+    if (index % 4 === 3) queue.scheduled += 1;
+  }
+  model.pending = TASKS;
+  // A part of alpha and beta is run: 2 % of it fails.
+  for (const queue of ['alpha', 'beta']) {
+    for (let round = 0; round < 4; round += 1) {
+      const worked = await server.work(1000, (_, index) => (index % 50 === 0 ? { fail: { error: `no route to host 10.0.0.${index}`, kind: 'permanent' } } : { complete: {} }), { queues: [queue] });
+      const failed = Math.ceil(worked / 50);
+      model.failed += failed;
+      model.completed += worked - failed;
+      model.pending -= worked;
+      model.queues[queue].pending -= worked;
+    }
+  }
+});
+after(async () => {
+  server?.stop();
+  await browser?.close();
+});
+
+const openAt = (hash) => openDashboard({ browser, url: `${server.url}/ui/${hash}` }, { plain: true });
+const plain = (text) => Number(text.replaceAll(',', ''));
+
+test('the overview equals a model of 20,000 tasks', async () => {
+  const page = await openAt('#/overview');
+  await shows(page, '20,000 tasks in total');
+  for (const status of ['running', 'completed', 'failed', 'cancelled']) {
+    assert.equal(plain(await page.locator(`.tile.${status} .tile-value`).innerText()), model[status], status);
+  }
+  await shows(page, `${model.pending.toLocaleString('en')} pending; due and scheduled tasks are told apart among 1,000 of them`);
+  // Only a part of the pending tasks was listed, so these are lower bounds and say so.
+  for (const tab of ['due', 'scheduled']) assert.match(await page.locator(`.tile.${tab} .tile-value`).innerText(), /^[\d,]+\+$/);
+  const types = await page.locator('.shares tr').allInnerTexts();
+  const total = types.reduce((sum, text) => sum + plain(/\t?\s*([\d,]+)(?: \(|$)/.exec(text.split('\t').at(-1))[1]), 0);
+  assert.equal(total, TASKS, 'the types add up to all tasks');
+  await screenshot(page, 'server-overview-many');
+  await closePage(page);
+});
+
+test('queues above a thousand pending tasks have exact depths', async () => {
+  const page = await openAt('#/queues');
+  await shows(page, 'gamma');
+  for (const [name, { pending, scheduled }] of Object.entries(model.queues)) {
+    const row = page.locator('.queues-table tbody tr').filter({ hasText: name });
+    assert.equal(plain(await row.locator('td[data-label=Pending]').innerText()), pending, name);
+    const listed = await row.locator('td[data-label=Scheduled]').innerText();
+    assert.ok(listed.endsWith('+') && plain(listed.slice(0, -1)) <= scheduled, `${name}: ${listed} of ${scheduled}`);
+    const types = (await row.locator('.types-cell').innerText()).match(/type_\d [\d,]+/g);
+    assert.ok(types.length === 3 && types.every((text) => !text.endsWith('+')), 'pending types are exact');
+  }
+  await screenshot(page, 'server-queues');
+  await closePage(page);
+});
+
+test('tabs show exact counts, of a queue if the search names one, and none for other searches', async () => {
+  const page = await openAt('#/tasks');
+  const tab = (name) => page.getByRole('navigation', { name: 'Tasks by status' }).getByRole('link', { name: new RegExp(`^${name}`, 'i') });
+  const shown = async (name) => (await tab(name).locator('.tab-count').count()) && plain(await tab(name).locator('.tab-count').innerText());
+  await until('the counts are shown', async () => (await shown('all')) === TASKS);
+  assert.deepEqual([await shown('completed'), await shown('failed')], [model.completed, model.failed]);
+  await visit(page, '#/tasks?q=queue:gamma');
+  await until('the counts of the queue', async () => (await shown('all')) === model.queues.gamma.pending);
+  assert.equal(await shown('completed'), 0);
+  await visit(page, '#/tasks?q=type:type_1');
+  await page.locator('.tasks-table tbody tr').first().waitFor();
+  assert.equal(await page.locator('.tab-count').count(), 0, 'counts of all tasks would be wrong here');
+  await closePage(page);
+});
+
+test('rate, failures and latency are those of the tasks that the page names', async () => {
+  const small = await serveQo({ store: 'memory:?engine=slate' });
+  await small.submit(Array.from({ length: 900 }, () => ({ task_type: 'small', max_retries: 0 })));
+  await small.work(900, (_, index) => (index % 50 === 0 ? { fail: { error: 'no', kind: 'permanent' } } : { complete: {} }));
+  const page = await openDashboard({ browser, url: `${small.url}/ui/#/overview` }, { plain: true });
+  await shows(page, 'Of the tasks that were submitted within this time');
+  const figures = await page.locator('.panel').filter({ hasText: 'Throughput' }).locator('.figure').allInnerTexts();
+  assert.deepEqual(figures.map((text) => text.replace(/\s+/g, ' ')), ['~15 finished per minute', '~2.0 % failed']);
+  await shows(page, 'of 882 completed tasks');
+  await closePage(page);
+  small.stop();
+});
+
+test('one refresh with 3,000 tasks of 40 KB takes less than 300 KB', async (t) => {
+  const large = await serveQo({ store: 'memory:?engine=slate' });
+  // Random digits do not compress well, so only lists without inputs can be this small.
+  const input = () => Array.from({ length: 2500 }, () => Math.random().toString(36).slice(2, 18)).join('');
+  await large.submit(Array.from({ length: 3000 }, (_, index) => ({ task_type: `large_${index % 5}`, input: input() })), 200);
+  const page = await openDashboard({ browser, url: `${large.url}/ui/#/settings` }, { plain: true });
+  await page.locator('select[aria-label="Refresh interval"]').selectOption('0');
+  const session = await page.context().newCDPSession(page);
+  await session.send('Network.enable');
+  let received = 0;
+  let receivedAt = 0;
+  session.on('Network.loadingFinished', ({ encodedDataLength }) => {
+    received += encodedDataLength;
+    receivedAt = Date.now();
+  });
+  for (const [hash, text] of [['#/overview', '3,000 tasks in total'], ['#/tasks', 'Page 1'], ['#/queues', 'default'], ['#/errors', 'No failed tasks']]) {
+    received = 0;
+    await visit(page, hash);
+    await shows(page, text);
+    await until('the refresh is over', async () => received > 0 && Date.now() - receivedAt > 700);
+    t.diagnostic(`${hash}: ${Math.round(received / 1000)} KB`);
+    assert.ok(received > 0 && received < 300_000, `${hash}: ${received} bytes`);
+  }
+  await closePage(page);
+  large.stop();
+});

@@ -1,0 +1,184 @@
+// Finding and acting: errors by group, sorting, saved views, submit forms, times, and phones. On a bucket and on a server.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { checkAccess, closePage, openDashboard, screenshot, shows, until, visit } from '../support/browser.js';
+import { serveQo } from '../support/serve.js';
+import { setUp } from '../support/setup.js';
+
+const PHONE = { viewport: { width: 390, height: 800 }, hasTouch: true, isMobile: true, deviceScaleFactor: 2 };
+let stage;
+let server;
+before(async () => {
+  stage = await setUp('find', { versioned: false });
+  server = await serveQo({ store: 'memory:?engine=slate' });
+  await server.submit(Array.from({ length: 60 }, (_, index) => ({ task_type: index % 2 === 0 ? 'charge' : 'notify', queue: 'failing', max_retries: 0, input: { order: index } })));
+  await server.work(60, (task) => ({ fail: { error: task.task_type === 'charge' ? `card ${task.input.order} declined after ${task.input.order * 7} ms` : 'connection refused', kind: 'permanent' } }), { queues: ['failing'] });
+});
+after(async () => {
+  server?.stop();
+  await stage?.close();
+});
+
+const SOURCES = {
+  bucket: (hash, context) => openDashboard(stage, { go: hash, context }),
+  server: (hash, context) => openDashboard({ ...stage, url: `${server.url}/ui/#/${hash}` }, { plain: true, context }),
+};
+const inDialog = (page, name) => page.locator('dialog footer').getByRole('button', { name }).click();
+const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+
+test('failures are grouped by error on a bucket', async () => {
+  const failed = stage.tasks.filter((task) => task.status === 'failed');
+  const page = await SOURCES.bucket('errors');
+  await shows(page, `from all ${failed.length} failed tasks`);
+  const counts = (await page.locator('.group-count').allInnerTexts()).map(Number);
+  assert.equal(counts.reduce((sum, many) => sum + many, 0), failed.length, 'every failure is in one group');
+  assert.deepEqual(counts, [...counts].sort((a, b) => b - a), 'the largest group is first');
+  for (const text of ['first ', 'last ', 'for example']) await shows(page, text, '.group .note');
+  await checkAccess(page, 'errors');
+  await screenshot(page, 'errors');
+  const first = page.locator('.group').first();
+  const many = Number(await first.locator('.group-count').innerText());
+  await first.getByRole('button', { name: 'Replay…' }).click();
+  await shows(page, `the ${many} listed failed task`, 'dialog');
+  await page.locator('dialog footer button').last().click();
+  await shows(page, `Replayed ${many} task`, 'dialog');
+  await inDialog(page, 'Close');
+  await shows(page, `from all ${failed.length - many} failed tasks`);
+  await closePage(page);
+});
+
+test('failures are grouped by error on a server, and a group is archived', async () => {
+  const page = await SOURCES.server('errors');
+  await shows(page, 'from all 60 failed tasks');
+  assert.deepEqual((await page.locator('.group-error').allInnerTexts()).sort(), ['card ‹n› declined after ‹n› ms', 'connection refused']);
+  assert.deepEqual(await page.locator('.group-count').allInnerTexts(), ['30', '30']);
+  await page.locator('.group').filter({ hasText: 'connection refused' }).getByRole('button', { name: 'Archive…' }).click();
+  await shows(page, 'with the error “connection refused”', 'dialog .filter-words');
+  await inDialog(page, 'Archive 30 tasks');
+  await shows(page, 'Archived 30 tasks', 'dialog');
+  await inDialog(page, 'Close');
+  await shows(page, 'from all 30 failed tasks');
+  const { statuses } = (await server.api('GET', '/v1/stats')).queues.failing;
+  assert.deepEqual([statuses.failed, statuses.archived], [30, 30]);
+  await closePage(page);
+});
+
+test('a column sorts the rows, and the address keeps the view', async () => {
+  const page = await SOURCES.bucket('tasks?tab=failed');
+  const types = () => page.locator('.type-cell').evaluateAll((cells) => cells.map((cell) => cell.firstChild.textContent));
+  await page.getByRole('button', { name: 'Type', exact: true }).click();
+  await until('sorted', async () => JSON.stringify(await types()) === JSON.stringify([...await types()].sort()));
+  assert.equal(await page.locator('th[aria-sort]').getAttribute('aria-sort'), 'ascending');
+  await page.getByRole('button', { name: 'Type', exact: true }).click();
+  await until('reversed', async () => (await page.locator('th[aria-sort=descending]').count()) === 1);
+  assert.deepEqual(await types(), [...await types()].sort().reverse());
+  const hash = await page.evaluate(() => location.hash);
+  assert.match(hash, /tab=failed/);
+  assert.match(hash, /sort=type/);
+  assert.match(hash, /dir=desc/);
+  await page.getByRole('button', { name: 'Copy a link to this view' }).click();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), await page.evaluate(() => location.href));
+  await checkAccess(page, 'sorted tasks');
+  await closePage(page);
+});
+
+test('filters and the page of the list survive a visit to a task', async () => {
+  const page = await SOURCES.bucket('tasks?tab=completed&sort=type');
+  await page.getByRole('button', { name: 'Next page' }).click();
+  await shows(page, 'Page 2');
+  await page.locator('.tasks-table tbody tr .id-cell a').first().click();
+  await page.locator('.id-line').waitFor();
+  await page.locator('a.back').click();
+  await shows(page, 'Page 2');
+  assert.match(await page.evaluate(() => location.hash), /tab=completed&sort=type/);
+  await page.locator('.tasks-table tbody tr .id-cell a').first().click();
+  await page.locator('.id-line').waitFor();
+  await page.keyboard.press('u');
+  await shows(page, 'Page 2');
+  await closePage(page);
+});
+
+for (const [name, open] of Object.entries(SOURCES)) {
+  test(`a task is submitted with the form on a ${name}`, async () => {
+    const page = await open('tasks');
+    await page.getByRole('button', { name: 'Submit task…' }).click();
+    await page.locator('dialog input[name=task_type]').fill('by_hand');
+    await page.locator('dialog input[name=queue]').fill('manual');
+    await page.locator('dialog input[name=tags]').fill('vip, from the form');
+    await page.locator('dialog input[name=max_retries]').fill('7');
+    await page.locator('dialog textarea').fill('{"n": 1.10}');
+    await checkAccess(page, 'the submit form');
+    await screenshot(page, `submit-${name}`);
+    await inDialog(page, 'Submit');
+    await shows(page, 'by_hand', '.task-head');
+    await shows(page, '1.10', '.json');
+    const id = (await page.evaluate(() => location.hash)).split('/').at(-1);
+    const task = name === 'bucket' ? await stage.stored(id) : await server.api('GET', `/v1/tasks/${id}`);
+    assert.deepEqual([task.queue, task.max_retries, task.tags], ['manual', 7, ['vip', 'from the form']]);
+    await closePage(page);
+  });
+
+  test(`a failed task is edited and retried on a ${name}`, async () => {
+    const failed = name === 'bucket' ? stage.tasks.find((task) => task.status === 'failed' && task.task_type === 'resize_image') : (await server.api('GET', '/v1/tasks?status=failed&limit=1')).tasks[0];
+    const page = await open(`tasks/${failed.id}`);
+    await page.getByRole('button', { name: 'Edit and retry…' }).click();
+    await page.locator('dialog textarea').fill('{"fixed": true}');
+    await inDialog(page, 'Submit');
+    await shows(page, 'fixed', '.json');
+    const id = (await page.evaluate(() => location.hash)).split('/').at(-1);
+    const read = async (which) => (name === 'bucket' ? stage.stored(which) : server.api('GET', `/v1/tasks/${which}`));
+    assert.deepEqual([(await read(id)).status, (await read(failed.id)).status], ['pending', 'archived']);
+    await closePage(page);
+  });
+}
+
+test('a tap on a time shows the absolute time with its zone', async () => {
+  const page = await SOURCES.bucket('tasks?tab=failed', { ...PHONE, timezoneId: 'Asia/Kolkata' });
+  const time = page.locator('.tasks-table time').first();
+  assert.match(await time.innerText(), /ago$/);
+  await time.tap();
+  assert.match(await time.innerText(), /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\+05:30$/);
+  assert.match(await page.title(), /^Tasks/, 'the tap did not open the task');
+  await time.tap();
+  assert.match(await time.innerText(), /ago$/);
+  await page.locator('.tasks-table tbody tr .id-cell a').first().tap();
+  await shows(page, 'UTC+05:30', '.facts');
+  await closePage(page);
+});
+
+test('the age of the data is shown', async () => {
+  const page = await SOURCES.bucket('workers');
+  await page.locator('select[aria-label="Refresh interval"]').selectOption('0');
+  await until('the age grows', async () => /^\d+ s old$/.test(await page.locator('#as-of').innerText()));
+  await page.getByRole('button', { name: 'Refresh', exact: true }).click();
+  await until('the data is new', async () => (await page.locator('#as-of').innerText()) === 'up to date');
+  await closePage(page);
+});
+
+for (const [name, open] of Object.entries(SOURCES)) {
+  test(`every page fits a phone on a ${name}`, async () => {
+    const failed = name === 'bucket' ? stage.tasks.find((task) => task.status === 'failed').id : (await server.api('GET', '/v1/tasks?limit=1')).tasks[0].id;
+    const page = await open('overview', PHONE);
+    for (const [hash, selector] of [
+      ['overview', '.tiles'], ['tasks', '.tasks-table'], ['tasks?tab=failed', '.tasks-table'], ['errors', '.group'],
+      ['queues', '.queues-table'], ['workers', 'main:not(.loading) h1'], ['settings', '.choices'], [`tasks/${failed}`, '.timeline'],
+    ]) {
+      await visit(page, `#/${hash}`);
+      await page.locator(selector).first().waitFor();
+      assert.equal(await overflow(page), 0, `${hash} overflows`);
+      for (const current of await page.locator('.pages [aria-current], .tabs [aria-current]').all()) {
+        const { x, width } = await current.boundingBox();
+        assert.ok(x >= 0 && x + width <= PHONE.viewport.width + 1, `the current tab of ${hash} is visible`);
+      }
+      // Nothing has to be scrolled sideways to read a failed task or a queue.
+      for (const table of await page.locator('.tasks-table, .blocks').all()) {
+        assert.ok(await table.evaluate((element) => element.scrollWidth <= element.parentElement.clientWidth), `the table of ${hash}`);
+      }
+      await screenshot(page, `phone-${name}-${hash.replaceAll(/\W+/g, '-').slice(0, 20)}`, { fullPage: true });
+      await checkAccess(page, `${hash} on a phone`);
+    }
+    await closePage(page);
+  });
+}

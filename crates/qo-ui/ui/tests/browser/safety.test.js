@@ -1,0 +1,166 @@
+// Bulk actions hit only what was meant, on a bucket and on a server.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { checkAccess, closePage, openDashboard, screenshot, shows, until, visit } from '../support/browser.js';
+import { serveQo } from '../support/serve.js';
+import { setUp } from '../support/setup.js';
+
+const TASKS = 450;
+let stage;
+let server;
+before(async () => {
+  stage = await setUp('safety', { versioned: false });
+  server = await serveQo({ store: 'memory:?engine=slate' });
+  await server.submit(Array.from({ length: TASKS }, (_, index) => ({ task_type: index % 3 === 0 ? 'keep_me' : 'cancel_me', queue: 'waiting' })));
+});
+after(async () => {
+  server?.stop();
+  await stage?.close();
+});
+
+const SOURCES = {
+  bucket: (hash) => openDashboard(stage, { go: hash }),
+  server: (hash) => openDashboard({ ...stage, url: `${server.url}/ui/#/${hash}` }, { plain: true }),
+};
+const pending = async () => (await server.api('GET', '/v1/stats')).queues.waiting.statuses.pending;
+const proceed = (page) => page.locator('dialog footer button').last();
+const focused = (page) => page.evaluate(() => document.activeElement.textContent);
+
+for (const [name, open] of Object.entries(SOURCES)) {
+  test(`a search that is not understood offers no action on a ${name}`, async () => {
+    const page = await open('tasks');
+    await page.locator('.tasks-table tbody tr').first().waitFor();
+    await page.locator('.selection button').first().waitFor();
+    for (const [search, why] of [
+      ['tpye:oops', 'Unknown qualifier tpye:'],
+      ['oops', 'oops is not a prefix of an id'],
+      ['-type:cancel_me', 'a search cannot exclude tasks'],
+      ['error:timeout', 'Unknown qualifier error:'],
+      ['type:a type:b', 'type: is given twice'],
+      ['status:failed status:due', 'status: is given twice'],
+      ['tag:"open', 'quotation mark'],
+    ]) {
+      await page.locator('#search').fill(search);
+      await page.locator('#search').press('Enter');
+      await shows(page, why, '.problem');
+      assert.equal(await page.locator('.selection, .tasks-table').count(), 0, `${search} shows tasks or actions`);
+      if (search === 'tpye:oops') await screenshot(page, `search-problem-${name}`);
+    }
+    await page.locator('#search').fill('');
+    await page.locator('#search').press('Enter');
+    await page.locator('.selection button').first().waitFor();
+    await closePage(page);
+  });
+}
+
+test('the dialog restates the search, wants the number typed, and Enter goes back', async () => {
+  const page = await SOURCES.server(`tasks?q=${encodeURIComponent('type:cancel_me status:pending')}`);
+  await page.getByRole('button', { name: 'Cancel all…' }).click();
+  await shows(page, 'Pending tasks of type cancel_me', 'dialog .filter-words');
+  await shows(page, '300 tasks match: 300 pending', 'dialog');
+  assert.equal(await focused(page), 'Go back');
+  assert.ok(await proceed(page).isDisabled(), 'the number must be typed first');
+  await checkAccess(page, 'a bulk action that wants the number typed');
+  await screenshot(page, 'bulk-typed');
+  await page.keyboard.press('Enter');
+  await page.locator('dialog').waitFor({ state: 'detached' });
+  assert.equal(await pending(), TASKS, 'Enter cancelled nothing');
+  await page.getByRole('button', { name: 'Cancel all…' }).click();
+  await shows(page, '300 tasks match', 'dialog');
+  await page.locator('dialog input[name=count]').fill('299');
+  assert.ok(await proceed(page).isDisabled(), 'a wrong number is not enough');
+  await page.locator('dialog input[name=count]').fill('300');
+  await page.keyboard.press('Enter');
+  assert.ok(await proceed(page).isEnabled());
+  assert.equal(await pending(), TASKS, 'Enter in the field cancelled nothing');
+  // A task that is submitted meanwhile was not counted, so it must not be cancelled.
+  await server.submit([{ task_type: 'cancel_me', queue: 'waiting' }]);
+  await proceed(page).click();
+  await shows(page, 'Cancelled 300 tasks', 'dialog');
+  assert.equal(await pending(), TASKS - 300 + 1);
+  await page.locator('dialog footer').getByRole('button', { name: 'Close' }).click();
+  await closePage(page);
+});
+
+test('more than a hundred tasks in a bucket want the number typed', async () => {
+  const completed = stage.tasks.filter((task) => task.status === 'completed').length;
+  assert.ok(completed > 100);
+  const page = await SOURCES.bucket('tasks?tab=completed');
+  await page.getByRole('button', { name: 'Archive all…' }).click();
+  await shows(page, 'Completed tasks', 'dialog .filter-words');
+  await shows(page, `Type ${completed}, the number of tasks`, 'dialog');
+  assert.ok(await proceed(page).isDisabled());
+  assert.equal(await focused(page), 'Go back');
+  await page.keyboard.press('Enter');
+  await page.locator('dialog').waitFor({ state: 'detached' });
+  const first = stage.task({ status: 'completed' });
+  assert.equal((await stage.stored(first.id)).status, 'completed');
+  await closePage(page);
+});
+
+test('Enter never confirms a destructive action on one task', async () => {
+  const task = stage.tasks.find((one) => one.status === 'pending');
+  const page = await SOURCES.bucket(`tasks/${task.id}`);
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  assert.equal(await focused(page), 'Go back');
+  await page.locator('dialog input').fill('a reason');
+  await page.locator('dialog input').press('Enter');
+  await page.waitForTimeout(300);
+  assert.equal(await page.locator('dialog').count(), 1, 'the dialog is still open');
+  assert.equal((await stage.stored(task.id)).status, 'pending');
+  await page.keyboard.press('Escape');
+  await closePage(page);
+});
+
+test('purge deletes tasks for good, on a server', async () => {
+  const [first] = await server.submit([{ task_type: 'purge_me', queue: 'purge' }, { task_type: 'purge_me', queue: 'purge' }]);
+  await server.work(2, () => ({ complete: {} }), { queues: ['purge'] });
+  const page = await SOURCES.server(`tasks/${first}`);
+  await page.getByRole('button', { name: 'Purge', exact: true }).click();
+  await shows(page, 'This cannot be undone', 'dialog');
+  assert.equal(await focused(page), 'Go back');
+  await proceed(page).click();
+  await until('the list is shown', async () => (await page.title()).startsWith('Tasks'));
+  assert.equal((await fetch(`${server.url}/v1/tasks/${first}`)).status, 404);
+  await visit(page, '#/tasks?tab=completed&q=queue:purge');
+  await page.getByRole('button', { name: 'Purge all…' }).click();
+  await shows(page, '1 task matches', 'dialog');
+  await proceed(page).click();
+  await shows(page, 'Purged 1 task', 'dialog');
+  await page.locator('dialog footer').getByRole('button', { name: 'Close' }).click();
+  await shows(page, 'No task matches');
+  await closePage(page);
+});
+
+test('two thousand tasks are changed with few requests, with progress, and can be stopped', async () => {
+  await server.submit(Array.from({ length: 2000 }, () => ({ task_type: 'many', queue: 'many' })));
+  const page = await SOURCES.server('tasks?q=queue:many');
+  await page.getByRole('button', { name: 'Cancel all…' }).click();
+  await page.locator('dialog input[name=count]').fill('2,000');
+  page.requests.length = 0;
+  // The page sends the next request only after the response, so it can be stopped in between.
+  let sent = 0;
+  await page.route('**/v1/bulk', async (route) => {
+    sent += 1;
+    if (sent === 3) await page.evaluate(() => document.querySelector('dialog footer button').click());
+    await route.continue();
+  });
+  await proceed(page).click();
+  await until('the dialog is closed', async () => (await page.locator('dialog').count()) === 0);
+  await shows(page, 'not processed', '#toasts');
+  const left = async () => (await server.api('GET', '/v1/stats')).queues.many.statuses.pending;
+  assert.equal(await left(), 1400, 'three requests of 200 tasks were sent');
+  await page.unroute('**/v1/bulk');
+  await page.getByRole('button', { name: 'Cancel all…' }).click();
+  await page.locator('dialog input[name=count]').fill('1400');
+  await proceed(page).click();
+  await shows(page, 'Cancelled 1,400 tasks', 'dialog');
+  await screenshot(page, 'bulk-report');
+  const posts = page.requests.filter(({ method }) => method === 'POST').length;
+  assert.ok(posts <= 10, `${posts} requests`);
+  assert.equal((await server.api('GET', '/v1/stats')).queues.many.statuses.cancelled, 2000);
+  await closePage(page);
+});
+
