@@ -45,6 +45,13 @@ impl Environment {
             })
     }
 
+    /// The user's cache directory, which contains the subdirectory `qo`.
+    pub fn cache_directory(&self) -> Option<PathBuf> {
+        let xdg = self.var("XDG_CACHE_HOME").map(PathBuf::from);
+        xdg.filter(|path| path.is_absolute())
+            .or_else(|| Some(PathBuf::from(self.var("HOME")?).join(".cache")))
+    }
+
     /// The user's configuration directory, which contains the subdirectory `qo`.
     pub fn config_directory(&self) -> Option<PathBuf> {
         // The XDG base directory specification says that relative paths must be ignored.

@@ -19,6 +19,8 @@ pub struct Failure {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
+    /// An exit code that replaces that of the kind: the one of a program that was run.
+    pub exit_code: Option<u8>,
 }
 
 /// The kind of a failure. JSON uses the variant's name in `snake_case`.
@@ -109,6 +111,7 @@ impl Failure {
             kind,
             message: message.into(),
             hint: None,
+            exit_code: None,
         }
     }
 
@@ -122,6 +125,18 @@ impl Failure {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Sets the exit code.
+    #[must_use]
+    pub fn exit_code(mut self, code: u8) -> Self {
+        self.exit_code = Some(code);
+        self
+    }
+
+    /// The exit code of the command.
+    pub fn code(&self) -> u8 {
+        self.exit_code.unwrap_or_else(|| self.kind.code())
     }
 
     /// The failure as `--json` prints it.
@@ -149,6 +164,7 @@ impl From<Error> for Failure {
             kind: error.kind().into(),
             hint: hint(&error),
             message: error.to_string(),
+            exit_code: None,
         }
     }
 }

@@ -114,7 +114,7 @@ fn code(screen: &mut Screen, run: impl FnOnce(&mut Screen) -> Result<(), Failure
             if failure.kind != FailureKind::OutputClosed {
                 screen.failure(&failure);
             }
-            failure.kind.code()
+            failure.code()
         }
     }
 }

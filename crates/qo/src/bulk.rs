@@ -3,15 +3,16 @@
 //! Tasks are listed page by page and changed a few at a time. There is no transaction: each task changes on its own, and the report
 //! covers all of them, even if the operation stops early. Running it again continues, because changed tasks no longer match.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
 use qo_core::{Status, Task, TaskId};
 use qo_engine::api::TaskFilter;
 use qo_engine::{BulkOperation, BulkRequest};
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::queue::Queue;
 
 /// Number of tasks changed concurrently.
@@ -30,6 +31,8 @@ pub struct BulkReport {
     pub done: u64,
     /// Tasks for which it failed, and why.
     pub failed: Vec<(TaskId, Error)>,
+    /// Whether the request's limit was reached, and more tasks match.
+    pub more: bool,
     /// Why the operation stopped before the last task, if it did.
     pub stopped: Option<Error>,
 }
@@ -61,12 +64,19 @@ impl Queue {
     ) -> BulkReport {
         let mut report = BulkReport::default();
         let enough = AtomicBool::new(false);
-        let now = self.now();
+        let limit = request.limit.unwrap_or(u64::MAX);
+        let (taken, more) = (AtomicU64::new(0), AtomicBool::new(false));
         let found = self
-            .list_all(request.filter.clone())
-            .take_while(|_| std::future::ready(!enough.load(Ordering::Relaxed)))
-            .try_filter(|task| std::future::ready(request.applies_to(task, now)))
-            .map_ok(|task| async move { Ok((task.id, self.bulk_one(request, task.id).await)) })
+            .selected(request)
+            .take_while(|_| {
+                let is_over = taken.load(Ordering::Relaxed) >= limit;
+                more.fetch_or(is_over, Ordering::Relaxed);
+                std::future::ready(!is_over && !enough.load(Ordering::Relaxed))
+            })
+            .inspect_ok(|_| {
+                taken.fetch_add(1, Ordering::Relaxed);
+            })
+            .map_ok(|id| async move { Ok((id, self.bulk_one(request, id).await)) })
             .try_buffer_unordered(CONCURRENCY);
         let mut found = std::pin::pin!(found);
         while let Some(tried) = found.next().await {
@@ -85,6 +95,7 @@ impl Queue {
                 enough.store(true, Ordering::Relaxed);
             }
         }
+        report.more = more.load(Ordering::Relaxed);
         if enough.load(Ordering::Relaxed) && report.stopped.is_none() {
             report.stopped = Some(Error::TooManyFailures {
                 failures: report.failed.len(),
@@ -95,11 +106,40 @@ impl Queue {
 
     /// Counts the tasks that [`Queue::bulk`] would change.
     pub async fn count_bulk(&self, request: &BulkRequest) -> Result<u64, Error> {
+        if request.ids.is_empty() {
+            return self
+                .selected(request)
+                .try_fold(0, async |count, _| Ok(count + 1))
+                .await;
+        }
+        let now = self.now();
+        let mut tasks = stream::iter(request.ids.iter().copied())
+            .map(|id| self.get(id))
+            .buffer_unordered(CONCURRENCY);
+        let mut count = 0;
+        while let Some(task) = tasks.next().await {
+            match task {
+                Ok(task) => {
+                    let is_allowed = request.filter.statuses.contains(&task.status);
+                    count += u64::from(is_allowed && request.applies_to(&task, now));
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(count)
+    }
+
+    /// The tasks that a request selects.
+    fn selected<'a>(&'a self, request: &'a BulkRequest) -> BoxStream<'a, Result<TaskId, Error>> {
+        if !request.ids.is_empty() {
+            return stream::iter(request.ids.iter().copied().map(Ok)).boxed();
+        }
         let now = self.now();
         self.list_all(request.filter.clone())
-            .try_filter(|task| std::future::ready(request.applies_to(task, now)))
-            .try_fold(0, async |count, _| Ok(count + 1))
-            .await
+            .try_filter(move |task| std::future::ready(request.applies_to(task, now)))
+            .map_ok(|task| task.id)
+            .boxed()
     }
 
     /// Applies the operation of a request to one task, whether the filter selects it or not. Returns the changed task; `None` if it

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qo_blob::Blobs;
 #[cfg(feature = "slate")]
 use qo_broker::SlateConfig;
 use qo_broker::{BrokerEngine, JsonConfig};
@@ -46,10 +47,21 @@ pub async fn connect_default() -> Result<Queue, Error> {
     Connect::to_default().open().await
 }
 
-/// Whether a URL names servers (`http:`, `https:`) and not a store.
+/// Whether a URL names servers (`http:`, `https:`, `cluster:`, `mdns:`) and not a store.
 pub fn names_servers(url: &str) -> bool {
+    if mdns_name(url).is_some() {
+        return true;
+    }
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+    ["http", "https", "cluster"]
+        .iter()
+        .any(|servers| scheme.eq_ignore_ascii_case(servers))
+}
+
+/// The name of a server in a URL such as `mdns:laptop-7777`; empty in `mdns:`.
+pub(crate) fn mdns_name(url: &str) -> Option<&str> {
+    let (scheme, name) = url.split_once(':')?;
+    scheme.eq_ignore_ascii_case("mdns").then_some(name)
 }
 
 /// Connection builder.
@@ -180,20 +192,22 @@ impl Connect {
             (_, config) => config,
         };
         let payload_max_bytes = store.kind.object_max_bytes();
+        let client = StoreClient::new(
+            Arc::clone(&store.objects),
+            Arc::clone(&store.clock),
+            Arc::clone(&runtime),
+            self.client.clone(),
+        );
+        let blob_limit = Blobs::limit_from(store.kind, &variables)?;
+        let blobs = Arc::new(Blobs::new(client.clone(), Arc::clone(&runtime), blob_limit));
         check_and_probe(&store, runtime.as_ref(), self.probe.as_ref()).await?;
         match engine {
             EngineName::Direct => {
-                let client = StoreClient::new(
-                    Arc::clone(&store.objects),
-                    Arc::clone(&store.clock),
-                    Arc::clone(&runtime),
-                    self.client,
-                );
                 let mut config = direct.unwrap_or_default();
                 config.payload_max_bytes = config.payload_max_bytes.min(payload_max_bytes);
                 let engine =
                     DirectEngine::new(client, store.admin.clone(), Arc::clone(&runtime), config);
-                Ok(Queue::direct(engine, runtime, store, variables))
+                Ok(Queue::direct(engine, runtime, store, variables).with_blobs(blobs))
             }
             EngineName::Json => {
                 let mut config = self.json.unwrap_or_else(|| json_config(store.kind));
@@ -206,7 +220,7 @@ impl Connect {
                     self.client,
                     config,
                 );
-                Ok(Queue::new(Arc::new(engine), runtime))
+                Ok(Queue::new(Arc::new(engine), runtime).with_blobs(blobs))
             }
             #[cfg(feature = "slate")]
             EngineName::Slate => {
@@ -282,7 +296,34 @@ async fn open_remote(
     options: &OpenOptions,
     runtime: Arc<dyn Runtime>,
 ) -> Result<Queue, Error> {
+    if let Some(name) = mdns_name(url) {
+        let url = find_server(name, options, runtime.as_ref()).await?;
+        return Box::pin(remote::open(&url, options, runtime)).await;
+    }
     Box::pin(remote::open(url, options, runtime)).await
+}
+
+#[cfg(feature = "mdns")]
+async fn find_server(
+    name: &str,
+    options: &OpenOptions,
+    runtime: &dyn Runtime,
+) -> Result<String, Error> {
+    let has_token = options.var("QO_TOKEN").is_some();
+    Ok(crate::mdns::find(name, has_token, runtime).await?)
+}
+
+#[cfg(all(feature = "remote", not(feature = "mdns")))]
+#[expect(clippy::unused_async, reason = "with the feature, it searches")]
+async fn find_server(
+    _name: &str,
+    _options: &OpenOptions,
+    _runtime: &dyn Runtime,
+) -> Result<String, Error> {
+    Err(Error::MissingFeature {
+        url: "mdns:",
+        feature: "mdns",
+    })
 }
 
 #[cfg(not(feature = "remote"))]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use qo_blob::BlobError;
 use qo_broker::election::ElectionError;
 use qo_core::id::{InvalidId, InvalidShard};
 use qo_core::json::InvalidJson;
@@ -60,6 +61,10 @@ pub enum Error {
     #[cfg(feature = "remote")]
     #[error(transparent)]
     Server(#[from] InvalidServer),
+    /// No single server was found on the local network.
+    #[cfg(feature = "mdns")]
+    #[error(transparent)]
+    ServerSearch(#[from] crate::mdns::ServerSearchError),
     /// The leader of the queue cannot be determined.
     #[error(transparent)]
     Leadership(#[from] ElectionError),
@@ -83,6 +88,12 @@ pub enum Error {
     /// The engine refused or failed the operation.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// An operation on a blob failed.
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    /// The queue stores no blobs.
+    #[error("this queue stores no blobs: connect to it by a store URL or by the URL of its server")]
+    NoBlobs,
     /// The name of a queue, a task type or a worker is invalid.
     #[error(transparent)]
     Name(#[from] InvalidName),
@@ -229,6 +240,8 @@ impl Error {
         match self {
             #[cfg(feature = "remote")]
             Self::Server(_) => ErrorKind::BadInput,
+            #[cfg(feature = "mdns")]
+            Self::ServerSearch(error) => search_kind(error),
             Self::UnknownEngine { .. }
             | Self::Name(_)
             | Self::Label(_)
@@ -250,17 +263,32 @@ impl Error {
             Self::Check(error) => check_kind(error),
             Self::Probe(ProbeError::Untrusted(_))
             | Self::MissingFeature { .. }
+            | Self::NoBlobs
             | Self::NoThreads { .. }
             | Self::NoSignals { .. } => ErrorKind::Unsupported,
             Self::Probe(ProbeError::Denied { .. }) => ErrorKind::Denied,
             Self::Probe(_) | Self::QueueHeld { .. } => ErrorKind::Unavailable,
             Self::Engine(error) => engine_kind(error),
+            Self::Blob(error) => blob_kind(error),
             Self::Leadership(error) => leadership_kind(error),
             Self::StillRunning { .. } => ErrorKind::Timeout,
             Self::NothingMatched => ErrorKind::NotFound,
             Self::AttemptOver { .. } => ErrorKind::LeaseLost,
             Self::TooManyFailures { .. } => ErrorKind::Conflict,
         }
+    }
+}
+
+#[cfg(feature = "mdns")]
+fn search_kind(error: &crate::mdns::ServerSearchError) -> ErrorKind {
+    use crate::mdns::ServerSearchError;
+    match error {
+        ServerSearchError::Several { .. } | ServerSearchError::TokenInClear { .. } => {
+            ErrorKind::BadInput
+        }
+        ServerSearchError::Mdns(_)
+        | ServerSearchError::NoAnswer
+        | ServerSearchError::NoSuchName { .. } => ErrorKind::Unavailable,
     }
 }
 
@@ -298,6 +326,18 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         EngineError::PayloadTooLarge { .. } | EngineError::BadRequest(_) => ErrorKind::BadInput,
         EngineError::NotVersioned | EngineError::QueueFull { .. } => ErrorKind::Unsupported,
         _ => ErrorKind::Unavailable,
+    }
+}
+
+fn blob_kind(error: &BlobError) -> ErrorKind {
+    match error {
+        BlobError::NotFound { .. } => ErrorKind::NotFound,
+        BlobError::Damaged { .. } | BlobError::Unreadable { .. } => ErrorKind::Damaged,
+        BlobError::Contended { .. } => ErrorKind::Conflict,
+        BlobError::Store(error) => store_kind(error),
+        BlobError::Engine(error) => engine_kind(error),
+        BlobError::Spool { .. } => ErrorKind::Unavailable,
+        _ => ErrorKind::BadInput,
     }
 }
 

@@ -46,7 +46,8 @@
 //! - [`Error`]: one variant per condition; [`Error::kind`] groups them.
 //! - [`BulkRequest`], [`BulkReport`]: an operation on all tasks that match a filter, and its result.
 //! - [`diff()`]: the fields that differ between two versions of a task.
-//! - [`model`], [`engine`], [`store`], [`direct`], [`election`], [`runtime`]: rarely needed types that appear in this API.
+//! - [`Queue::blobs`]: bytes that are stored by content, next to the tasks that refer to them.
+//! - [`model`], [`engine`], [`store`], [`blob`], [`direct`], [`election`], [`runtime`]: rarely needed types that appear in this API.
 #![cfg_attr(
     feature = "slate",
     doc = "- [`Broker`]: serves a queue in broker mode, or stands by."
@@ -66,6 +67,8 @@
 //! | `gs://BUCKET[/PREFIX]` | in Google Cloud Storage | `gcs` | no |
 //! | `az://CONTAINER[/PREFIX]` | in Azure Blob Storage | `azure` | no |
 //! | `http://HOST:PORT` | served by another process, with `qo serve` | `remote` | yes |
+//! | `mdns:[NAME]` | served by another process on the local network, with `qo serve --mdns` | `mdns` | no |
+//! | `cluster://HOST:PORT,HOST:PORT,...` | served by the leader of these processes | `remote` | yes |
 //!
 //! Every store takes `?engine=`:
 //!
@@ -85,6 +88,8 @@ mod bulk;
 mod connect;
 mod diff;
 mod error;
+#[cfg(feature = "mdns")]
+mod mdns;
 mod queue;
 #[cfg(feature = "remote")]
 mod remote;
@@ -100,6 +105,8 @@ pub use bulk::BulkReport;
 pub use connect::{Connect, connect, connect_default, names_servers};
 pub use diff::{FieldChange, VersionStep, diff};
 pub use error::{Error, ErrorKind};
+#[cfg(feature = "mdns")]
+pub use mdns::ServerSearchError;
 pub use queue::Queue;
 pub use submit::TaskBuilder;
 pub use worker::{
@@ -107,6 +114,11 @@ pub use worker::{
     TaskInput, Worker, WorkerBuilder, WorkerHandle, WorkerReport,
 };
 
+#[doc(inline)]
+pub use qo_blob::{
+    BlobAddress, BlobError, BlobInfo, BlobPage, BlobStore, BlobStoreExt, BlobStream, PutBlob,
+    ReadBlob,
+};
 #[cfg(feature = "slate")]
 #[doc(inline)]
 pub use qo_broker::SlateConfig;
@@ -152,6 +164,11 @@ pub mod engine {
 pub mod store {
     pub use object_store;
     pub use qo_store::*;
+}
+
+/// Blobs by content, their garbage collection, and the stored form of WASI jobs: the crate `qo-blob`.
+pub mod blob {
+    pub use qo_blob::*;
 }
 
 /// Direct mode, its maintenance, `init` and `doctor`: the crate `qo-direct`.

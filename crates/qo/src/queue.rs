@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::Stream;
 use futures_util::stream::try_unfold;
+use qo_blob::{BlobAddress, BlobError, BlobStore, Blobs, GcOptions, GcReport};
 use qo_core::task::Event;
 use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
@@ -32,6 +33,7 @@ pub struct Queue {
     engine: Arc<dyn Engine>,
     runtime: Arc<dyn Runtime>,
     direct: Option<Arc<Direct>>,
+    blobs: Option<Arc<dyn BlobStore>>,
 }
 
 /// What only direct mode has.
@@ -48,6 +50,7 @@ impl Queue {
             engine,
             runtime,
             direct: None,
+            blobs: None,
         }
     }
 
@@ -59,9 +62,15 @@ impl Queue {
         store: Store,
         environment: BTreeMap<String, String>,
     ) -> Self {
+        let blobs = Blobs::new(
+            engine.client().clone(),
+            Arc::clone(&runtime),
+            Blobs::limit_of(store.kind),
+        );
         Self {
             engine: Arc::new(engine.clone()),
             runtime,
+            blobs: Some(Arc::new(blobs)),
             direct: Some(Arc::new(Direct {
                 engine,
                 store,
@@ -76,7 +85,45 @@ impl Queue {
             engine,
             runtime,
             direct: self.direct.clone(),
+            blobs: self.blobs.clone(),
         }
+    }
+
+    /// The same queue with these blobs.
+    #[must_use]
+    pub fn with_blobs(mut self, blobs: Arc<dyn BlobStore>) -> Self {
+        self.blobs = Some(blobs);
+        self
+    }
+
+    /// The blobs of the queue: bytes that are stored by content, next to the tasks that refer to them. Fails if the queue is on an
+    /// engine that was given none.
+    pub fn blobs(&self) -> Result<Arc<dyn BlobStore>, Error> {
+        self.blobs.clone().ok_or(Error::NoBlobs)
+    }
+
+    /// Submits a task that refers to these blobs, so that no garbage collection takes one of them before it sees the task. Fails if a
+    /// blob is missing.
+    pub async fn submit_with_blobs(
+        &self,
+        request: SubmitRequest,
+        addresses: &[BlobAddress],
+    ) -> Result<Submitted, Error> {
+        let blobs = self.blobs()?;
+        let engine = self.engine.as_ref();
+        let runtime = self.runtime.as_ref();
+        let submitted =
+            qo_blob::submit_with_blobs(engine, blobs.as_ref(), runtime, request, addresses);
+        match submitted.await {
+            Ok(submitted) => Ok(submitted),
+            Err(BlobError::Engine(error)) => Err(error.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Collects the blobs to which no task refers ([`crate::blob::gc`]).
+    pub async fn gc_blobs(&self, options: &GcOptions) -> Result<GcReport, Error> {
+        Ok(self.blobs()?.gc(self.engine.as_ref(), options).await?)
     }
 
     /// The `QO_` variables with which the queue was opened, in direct mode.

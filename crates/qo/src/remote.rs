@@ -49,7 +49,8 @@ async fn connect(
     let engine = RemoteEngine::new(config, Arc::clone(&runtime))?;
     let info = engine.check().await?;
     tracing::debug!(?engine, version = info.version, "connected");
-    Ok(Queue::new(Arc::new(engine), runtime))
+    let blobs = Arc::new(engine.blobs());
+    Ok(Queue::new(Arc::new(engine), runtime).with_blobs(blobs))
 }
 
 /// Reads the certificates to trust in addition to those of the system.

@@ -28,6 +28,9 @@ pub struct DevArgs {
     /// Do not serve the dashboard
     #[arg(long)]
     pub no_dashboard: bool,
+    /// Do not announce the server of the dashboard by multicast DNS on this machine
+    #[arg(long)]
+    pub no_mdns: bool,
     /// Maximum number of tasks to run at once
     #[arg(long, short = 'c', value_name = "N", default_value = "4", value_parser = super::worker::concurrency)]
     pub concurrency: usize,

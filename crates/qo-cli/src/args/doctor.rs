@@ -12,6 +12,7 @@ use super::values;
 Examples:
   qo doctor
   qo doctor --store s3://bucket -v
+  qo doctor --rescue
   qo doctor --json | jq '.checks[] | select(.health != \"ok\")'")]
 pub struct DoctorArgs {
     /// Time limit for all checks together
@@ -20,6 +21,11 @@ pub struct DoctorArgs {
     /// Time limit for probing the store's conditional writes
     #[arg(long, value_name = "DURATION", value_parser = values::positive_duration)]
     pub probe_budget: Option<Duration>,
+    /// Write objects again that the store refuses to change, although nobody else changes them
+    ///
+    /// Stop all workers, servers and clients of the bucket first. The command refuses if anybody has used the bucket in the last two minutes.
+    #[arg(long)]
+    pub rescue: bool,
     /// Exit with an error on warnings too
     #[arg(long)]
     pub strict: bool,

@@ -27,6 +27,9 @@ pub struct FilterArgs {
     /// Only tasks submitted since this time: a timestamp, a date or an age (2026-01-31, 2h)
     #[arg(long, value_name = "WHEN", value_parser = values::since)]
     pub since: Option<Since>,
+    /// Only tasks submitted before this time: a timestamp, a date or an age
+    #[arg(long, value_name = "WHEN", value_parser = values::since)]
+    pub until: Option<Since>,
 }
 
 impl FilterArgs {
@@ -39,6 +42,7 @@ impl FilterArgs {
             tag: self.tag.clone(),
             shard: self.shard,
             since: self.since.map(|since| since.resolve(now)),
+            until: self.until.map(|until| until.resolve(now)),
         }
     }
 
@@ -50,6 +54,7 @@ impl FilterArgs {
             && self.tag.is_none()
             && self.shard.is_none()
             && self.since.is_none()
+            && self.until.is_none()
     }
 }
 

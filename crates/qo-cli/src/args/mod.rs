@@ -1,10 +1,13 @@
 //! Command-line arguments. Text is parsed into validated values here, so commands never see an invalid one.
 
 mod archive;
+mod blob;
 mod cancel;
+mod cluster;
 mod completions;
 mod config;
 mod dev;
+mod discover;
 mod doctor;
 mod filter;
 mod history;
@@ -14,6 +17,7 @@ mod monitor;
 mod pause;
 mod purge;
 mod replay;
+mod run;
 mod run_now;
 mod serve;
 mod stats;
@@ -25,6 +29,7 @@ pub mod values;
 mod wait;
 mod watch;
 pub mod worker;
+pub mod worker_wasi;
 mod workers;
 
 use std::path::PathBuf;
@@ -32,10 +37,18 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub use self::archive::{ArchiveArgs, UnarchiveArgs};
+pub use self::blob::{
+    BlobArgs, BlobCommand, BlobDeleteArgs, BlobGcArgs, BlobGetArgs, BlobListArgs, BlobPutArgs,
+};
 pub use self::cancel::CancelArgs;
+pub use self::cluster::{
+    ClusterAddArgs, ClusterArgs, ClusterCommand, ClusterLogArgs, ClusterNodeArgs, MemberArg,
+    NodeArgs,
+};
 pub use self::completions::CompletionsArgs;
 pub use self::config::ConfigArgs;
 pub use self::dev::DevArgs;
+pub use self::discover::DiscoverArgs;
 pub use self::doctor::DoctorArgs;
 pub use self::filter::{BulkArgs, FilterArgs};
 pub use self::history::HistoryArgs;
@@ -45,11 +58,12 @@ pub use self::monitor::MonitorArgs;
 pub use self::pause::{PauseArgs, ResumeArgs};
 pub use self::purge::PurgeArgs;
 pub use self::replay::ReplayArgs;
+pub use self::run::RunArgs;
 pub use self::run_now::RunNowArgs;
 pub use self::serve::ServeArgs;
 pub use self::stats::StatsArgs;
 pub use self::status::StatusArgs;
-pub use self::submit::{ManyArgs, PolicyArgs, SubmitArgs, TaskArgs};
+pub use self::submit::{ManyArgs, PolicyArgs, SubmitArgs, TaskArgs, WasiJobArgs};
 pub use self::token::{TokenArgs, TokenCommand, TokenCreateArgs, TokenRevokeArgs};
 pub use self::ui::{UiArgs, UiCommand, UiDeployArgs, UiLinkArgs};
 pub use self::wait::WaitArgs;
@@ -115,7 +129,7 @@ pub struct GlobalArgs {
         long,
         global = true,
         value_name = "URL",
-        help = "Store URL: sqlite:PATH, s3://BUCKET[/PREFIX], gs://BUCKET, az://CONTAINER, http(s)://SERVER, memory: [env: QO_STORE]"
+        help = "Store URL: sqlite:PATH, s3://BUCKET[/PREFIX], gs://BUCKET, az://CONTAINER, http(s)://SERVER, cluster://NODE,NODE,NODE, mdns:, memory: [env: QO_STORE]"
     )]
     pub store: Option<String>,
     /// A profile in the settings file.
@@ -176,7 +190,12 @@ pub enum Command {
     /// Prints the task's id. Submitting again with the same --id or --idempotency-key adds no task and returns the existing
     /// one.
     Submit(Box<SubmitArgs>),
-    /// Run tasks with a command or an HTTP request per task type
+    /// Run a WASI program on a worker and print its output
+    ///
+    /// Uploads the program and its standard input, submits a job that refers to both by content, waits until a worker has run it
+    /// (`qo worker --wasi`), and prints what it wrote to standard output. Ctrl-C cancels the job.
+    Run(RunArgs),
+    /// Run tasks with a command, an HTTP request or a WASI program per task type
     ///
     /// The worker renews leases and stops attempts that time out or are cancelled. On Ctrl-C or SIGTERM it claims no more tasks,
     /// waits up to 30 seconds for the running ones and releases the rest; a second signal stops it at once. Unless --no-monitor
@@ -240,6 +259,20 @@ pub enum Command {
     /// stops. Clients use the server's URL as their store. In broker mode they can also use the store URL and find the leader
     /// through the store. Ctrl-C and SIGTERM stop the server cleanly.
     Serve(ServeArgs),
+    /// Show and change the nodes of a cluster
+    ///
+    /// --store names the nodes: cluster://HOST:PORT,HOST:PORT,HOST:PORT. Any node that responds leads the command to the leader.
+    Cluster(ClusterArgs),
+    /// Upload, download, list and collect blobs
+    ///
+    /// Blobs are bytes that are stored by content, next to the tasks that refer to them. The address of a blob is the SHA-256 digest of
+    /// its bytes.
+    Blob(BlobArgs),
+    /// List the servers that announce themselves on the local network
+    ///
+    /// Servers do so if they were started with `qo serve --mdns`, or by `qo dev`. The store URL `mdns:` connects to the only server
+    /// that answers, and `mdns:NAME` to one of several.
+    Discover(DiscoverArgs),
     /// Create, list and revoke access tokens for `qo serve`
     ///
     /// The tokens are stored in the served store, as hashes.

@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+
+use super::{NodeArgs, values};
 
 /// Arguments of `qo serve`.
 #[derive(Debug, Clone, Args)]
@@ -13,15 +16,22 @@ Examples:
   qo serve --store 's3://bucket?engine=slate' \\
     --listen 0.0.0.0:7777 --advertise http://10.0.0.5:7777  broker mode; start two for a standby
   qo submit --store 's3://bucket?engine=slate' --type t     finds the broker by itself
+  qo serve --cluster orders --node 1 --data /var/lib/qo --secret-file secret \\
+    --member 1@10.0.0.5:7778=http://10.0.0.5:7777 --member 2@10.0.0.6:7778=http://10.0.0.6:7777 \\
+    --member 3@10.0.0.7:7778=http://10.0.0.7:7777           a node of a cluster; start all three
   qo token create --name workers --scope work
   qo serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
   QO_TOKEN=qo_... qo list --store https://queue.example.org
+  qo serve --mdns                                           announces itself on this network; see `qo discover`
 
 Paths: dashboard /ui/, API reference /docs, OpenAPI document /v1/openapi.json, metrics /metrics.")]
 pub struct ServeArgs {
     /// Address to listen on; addresses other than loopback require tokens
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7777")]
     pub listen: SocketAddr,
+    /// Being a node of a cluster.
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// PEM file with the TLS certificate chain, server certificate first
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
@@ -31,7 +41,25 @@ pub struct ServeArgs {
     /// In broker mode, the URL at which clients and other brokers reach this one [default: the listen address]
     #[arg(long, value_name = "URL")]
     pub advertise: Option<String>,
+    /// Announce the server on the local network by multicast DNS, for `qo discover` and the store URL mdns:
+    #[arg(long)]
+    pub mdns: bool,
+    /// Most connections at the same time
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_connections: u32,
+    /// Most connections of one address, except this machine's [default: half of --max-connections]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_connections_per_peer: Option<u32>,
+    /// Most requests that wait for a task at the same time [default: three quarters of --max-connections]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_waiting: Option<u32>,
     /// In direct mode, do not recover tasks of dead workers; run `qo monitor` or a worker instead
     #[arg(long)]
     pub no_monitor: bool,
+    /// How long after its claim or its last tickle a job counts as abandoned (job routes)
+    #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = values::positive_duration)]
+    pub job_abandoned_age: Duration,
+    /// The most attempts of a job (job routes)
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub job_max_attempts: u32,
 }

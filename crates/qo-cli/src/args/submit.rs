@@ -19,6 +19,7 @@ Examples:
   qo submit --type report --input 7 --wait --wait-timeout 5m
   qo submit --type send_email --many addresses.jsonl
   qo submit --many - --full < tasks.jsonl
+  qo submit --wasi wordcount.wasm --stdin book.txt --tag books
 
 With --many, each line is the JSON input of one task. With --many --full, each line is an object with the fields \"type\" (or --type), \"input\", \"id\", \"queue\", \
 \"priority\", \"delay\" or \"at\", \"expires_in\" or \"expires_at\", \"timeout\", \"retries\", \"retry_policy\", \"tags\", \"idempotency_key\", \"idempotency_scope\", \
@@ -33,6 +34,9 @@ pub struct SubmitArgs {
     /// Batch submission.
     #[command(flatten)]
     pub many: ManyArgs,
+    /// A WASI job.
+    #[command(flatten)]
+    pub wasi: WasiJobArgs,
     /// Wait until the task finishes and print its output
     #[arg(long, conflicts_with = "many")]
     pub wait: bool,
@@ -42,6 +46,26 @@ pub struct SubmitArgs {
     /// Retry delays.
     #[command(flatten)]
     pub policy: PolicyArgs,
+}
+
+/// A WASI job.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "WASI jobs")]
+pub struct WasiJobArgs {
+    /// Submit a job that runs this WASI program: a file, or the address of a stored blob
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["task_type", "input", "many"])]
+    pub wasi: Option<PathBuf>,
+    /// Standard input of the program: a file, or - [default: empty]
+    #[arg(long, value_name = "FILE", requires = "wasi")]
+    pub stdin: Option<PathBuf>,
+    /// Argument of the program; repeatable
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "wasi",
+        allow_hyphen_values = true
+    )]
+    pub arg: Vec<String>,
 }
 
 /// Batch submission.
@@ -69,7 +93,7 @@ pub struct TaskArgs {
         long = "type",
         short = 't',
         value_name = "TYPE",
-        required_unless_present = "full"
+        required_unless_present_any = ["full", "wasi"]
     )]
     pub task_type: Option<TaskType>,
     /// Input: JSON, @FILE, or - for standard input [default: null]

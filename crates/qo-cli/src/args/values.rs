@@ -96,6 +96,21 @@ pub fn status(text: &str) -> Result<Status, String> {
         .map_err(|error: qo_core::task::UnknownStatus| error.to_string())
 }
 
+/// Parses a number of bytes, with or without a unit: `4096`, `64KiB`, `1MiB`, `2GiB`.
+pub fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let (digits, shift) = units
+        .iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)))
+        .unwrap_or((text, 0));
+    digits
+        .trim_end()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1 << shift)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

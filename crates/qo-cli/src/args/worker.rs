@@ -7,6 +7,7 @@ use qo::{IndexMode, QueueName, Shard, TaskType, WorkerId};
 use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
 
 use super::values;
+use super::worker_wasi::WasiArgs;
 
 /// Arguments of `qo worker`.
 #[derive(Debug, Clone, Default, Args)]
@@ -16,6 +17,7 @@ Examples:
   qo worker --exec resize='python3 resize.py' --concurrency 4 --queue images
   qo worker --http invoice=https://example.org/tasks --http-header 'X-Key: ${INVOICE_KEY}'
   qo worker --exec report=./report.sh --exit-when-idle        for cron: run all due tasks and exit
+  qo worker --wasi --wasi-memory 1GiB                         run WASI jobs, such as those of `qo run`
 
 A command receives the input on standard input and task details in QO_TASK_ID, QO_ATTEMPT, QO_DEADLINE and other variables. Its standard output is the \
 task's output. Exit code 0 means success; 64, 65 and 78 fail the task permanently; any other code is retried. \
@@ -39,6 +41,9 @@ pub struct WorkerArgs {
     /// Send an HTTP request to this URL for each task of the type; repeatable
     #[arg(long, value_name = "TYPE=URL", value_parser = pair)]
     pub http: Vec<(TaskType, String)>,
+    /// WASI jobs.
+    #[command(flatten)]
+    pub wasi: WasiArgs,
     /// Queue to serve; repeatable, or comma-separated [default: default]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub queue: Vec<QueueName>,
@@ -128,21 +133,9 @@ pub fn kill_grace(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a number of bytes: `4096`, `64KiB`, `1MiB`.
+/// Parses the maximum size of an output: `4096`, `64KiB`, `1MiB`.
 pub fn size(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let (digits, unit) = if let Some(digits) = text.strip_suffix("KiB") {
-        (digits, 1024)
-    } else if let Some(digits) = text.strip_suffix("MiB") {
-        (digits, 1024 * 1024)
-    } else {
-        (text, 1)
-    };
-    digits
-        .trim_end()
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit))
+    values::bytes(text)
         .filter(|bytes| *bytes <= STORED_PAYLOAD_MAX_BYTES)
         .ok_or_else(|| "expected a size such as 65536, 64KiB or 1MiB, up to 256MiB".to_owned())
 }

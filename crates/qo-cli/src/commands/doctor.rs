@@ -22,6 +22,7 @@ pub(super) async fn run(args: &DoctorArgs, session: &mut Session) -> Result<(), 
     );
     let mut options = DoctorOptions::default();
     options.time_max = args.time;
+    options.rescue = args.rescue;
     if let Some(budget) = args.probe_budget {
         options.probe.budget = budget;
     }

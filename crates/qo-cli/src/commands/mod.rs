@@ -1,16 +1,21 @@
 //! The commands, one file each.
 
 mod activity;
+mod blob;
 mod bulk;
+mod cluster;
 mod completions;
 mod config;
 mod dev;
+mod discover;
 mod doctor;
 mod history;
 mod init;
+mod job;
 mod list;
 mod monitor;
 mod pause;
+mod run;
 mod serve;
 mod stats;
 mod status;
@@ -37,6 +42,7 @@ pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure>
             Some(file) => submit_many::run(&args, file, session).await,
             None => submit::run(&args, session).await,
         },
+        Command::Run(args) => run::run(&args, session).await,
         Command::Worker(args) => worker::run(&args, session).await,
         Command::List(args) => list::run(&args, session).await,
         Command::Status(args) => status::run(&args, session).await,
@@ -51,6 +57,9 @@ pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure>
         Command::Unarchive(args) => bulk::unarchive(&args, session).await,
         Command::Purge(args) => bulk::purge(&args, session).await,
         Command::Serve(args) => serve::run(&args, session).await,
+        Command::Cluster(args) => cluster::run(&args, session).await,
+        Command::Blob(args) => blob::run(&args, session).await,
+        Command::Discover(args) => discover::run(&args, session).await,
         Command::Token(args) => token::run(&args, session).await,
         Command::Pause(args) => pause::pause(&args, session).await,
         Command::Resume(args) => pause::resume(&args, session).await,

@@ -3,22 +3,32 @@
 use std::io::Read;
 use std::path::Path;
 
-use qo::{Json, Queue, RetryPolicy, Submitted, TaskBuilder};
+use qo::{Json, Queue, RetryPolicy, Submitted, TaskBuilder, TaskType};
+use qo_blob::job;
 use qo_core::limits::STORED_PAYLOAD_MAX_BYTES;
 
+use super::job::JobSource;
 use super::wait;
-use crate::args::{PolicyArgs, SubmitArgs, TaskArgs};
+use crate::args::{PolicyArgs, SubmitArgs, TaskArgs, WasiJobArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::output::Screen;
 use crate::output::style::{BOLD, CYAN};
 use crate::session::Session;
 
 pub(super) async fn run(args: &SubmitArgs, session: &mut Session) -> Result<(), Failure> {
-    let input = read_input(args.task.input.as_deref(), session)?;
-    let queue = session.connect().await?;
-    let submitted = build(&queue, &args.task, &args.policy, input)?
-        .submit()
-        .await?;
+    let (queue, task, input);
+    if let Some(program) = &args.wasi.wasi {
+        queue = session.connect().await?;
+        input = job_source(program, &args.wasi)
+            .upload(&queue, session)
+            .await?;
+        task = job_task(&args.task)?;
+    } else {
+        input = read_input(args.task.input.as_deref(), session)?;
+        queue = session.connect().await?;
+        task = args.task.clone();
+    }
+    let submitted = build(&queue, &task, &args.policy, input)?.submit().await?;
     let screen = &mut session.screen;
     if !args.wait {
         return print(&submitted, screen);
@@ -40,6 +50,24 @@ pub(super) async fn run(args: &SubmitArgs, session: &mut Session) -> Result<(), 
         wait::print_output(&queue, &task, screen).await?;
     }
     wait::check_success(&task)
+}
+
+fn job_source<'a>(program: &'a Path, args: &'a WasiJobArgs) -> JobSource<'a> {
+    JobSource {
+        program,
+        stdin: args.stdin.as_deref(),
+        arguments: &args.arg,
+    }
+}
+
+/// The task of a WASI job.
+fn job_task(args: &TaskArgs) -> Result<TaskArgs, Failure> {
+    let task_type = TaskType::new(job::TASK_TYPE).map_err(qo::Error::from)?;
+    Ok(TaskArgs {
+        task_type: Some(task_type),
+        retries: args.retries.or(Some(job::ATTEMPTS_DEFAULT - 1)),
+        ..args.clone()
+    })
 }
 
 fn print(submitted: &Submitted, screen: &mut Screen) -> Result<(), Failure> {

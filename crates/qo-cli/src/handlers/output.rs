@@ -69,7 +69,7 @@ pub fn error_text(summary: &str, details: &str) -> String {
 }
 
 /// The end of a text, at most `max_bytes` long, cut at a character boundary.
-fn cut_front(text: &str, max_bytes: usize) -> &str {
+pub(super) fn cut_front(text: &str, max_bytes: usize) -> &str {
     let mut start = text.len().saturating_sub(max_bytes);
     while !text.is_char_boundary(start) {
         start += 1;

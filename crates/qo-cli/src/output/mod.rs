@@ -136,6 +136,11 @@ impl Screen {
         self.io.stdout.flush()
     }
 
+    /// Prints bytes unchanged.
+    pub fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.io.stdout.write_all(bytes)
+    }
+
     /// Prints a result as one line of JSON.
     pub fn json(&mut self, value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
         let text = serde_json::to_string(value)?;

@@ -7,13 +7,17 @@
     reason = "tests fail by panicking"
 )]
 
+mod blob;
 mod broker;
 mod bulk;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod e2e;
 mod faulty;
 mod handlers;
 mod help;
 mod inspect;
+mod mdns;
 mod s3;
 mod schema;
 mod serve;

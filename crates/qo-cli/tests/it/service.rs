@@ -37,7 +37,7 @@ fn doctor_distinguishes_healthy_and_unreachable_stores() {
     let workspace = Workspace::new();
     let result = workspace.qo(&["doctor", "--probe-budget", "1s", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&result.assert(0).stdout).unwrap();
-    assert_eq!(report["checks"].as_array().unwrap().len(), 9);
+    assert_eq!(report["checks"].as_array().unwrap().len(), 10);
     // Tasks without a worker cause a warning, which is a failure with --strict.
     workspace.submit("t");
     let result = workspace.qo(&["doctor", "--probe-budget", "1s"]);

@@ -391,3 +391,19 @@ fn dev_draws_on_a_terminal_and_restores_it() {
     assert!(after.contains("qo dev ran for"), "{after}");
     assert!(after.contains("The queue is in sqlite:"), "{after}");
 }
+
+#[cfg(not(feature = "cluster"))]
+#[test]
+fn a_build_without_cluster_mode_says_how_to_get_it() {
+    let result = Workspace::new().qo(&["serve", "--cluster=c", "--node=1", "--data=node"]);
+    let errors = &result.assert(9).stderr;
+    assert!(errors.contains("--features cluster"), "{errors}");
+}
+
+#[cfg(not(feature = "wasi"))]
+#[test]
+fn a_build_without_wasi_says_how_to_get_it() {
+    let result = Workspace::new().qo(&["worker", "--wasi"]);
+    let errors = &result.assert(9).stderr;
+    assert!(errors.contains("--features wasi"), "{errors}");
+}

@@ -59,7 +59,8 @@ pub(super) async fn open(
         gate: Arc::downgrade(&gate),
     };
     setup.runtime.spawn(Box::pin(supervisor.run(holding)));
-    Ok(Queue::new(gate, Arc::clone(&setup.runtime)))
+    let queue = Queue::new(gate, Arc::clone(&setup.runtime));
+    Ok(queue.with_blobs(Arc::clone(&setup.blobs) as _))
 }
 
 /// The leadership and the engine of this process.

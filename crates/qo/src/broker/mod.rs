@@ -14,6 +14,7 @@ mod serving;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use qo_blob::Blobs;
 use qo_broker::election::{ElectionConfig, Elector, LeaderPing, Leadership};
 use qo_broker::{BrokerEngine, SlateConfig};
 use qo_engine::EngineError;
@@ -48,6 +49,7 @@ pub(crate) struct BrokerSetup {
     slate: SlateConfig,
     election: ElectionConfig,
     pinger: Arc<dyn LeaderPing>,
+    blobs: Arc<Blobs>,
 }
 
 impl BrokerSetup {
@@ -59,8 +61,18 @@ impl BrokerSetup {
         options: &OpenOptions,
     ) -> Result<Self, Error> {
         let ca_pem = remote::ca_certificates(options)?;
-        let election = ElectionConfig::from_env(&variables(options))?;
+        let variables = variables(options);
+        let election = ElectionConfig::from_env(&variables)?;
+        let blob_limit = Blobs::limit_from(store.kind, &variables)?;
+        let store_client = StoreClient::new(
+            Arc::clone(&store.objects),
+            Arc::clone(&store.clock),
+            Arc::clone(&runtime),
+            client.clone(),
+        );
+        let blobs = Blobs::new(store_client, Arc::clone(&runtime), blob_limit);
         Ok(Self {
+            blobs: Arc::new(blobs),
             store,
             runtime,
             client,
@@ -107,7 +119,8 @@ impl BrokerSetup {
 pub(crate) async fn connect(setup: &BrokerSetup, options: &OpenOptions) -> Result<Queue, Error> {
     let elector = embedded::elector(setup);
     match locate(setup, &elector, options).await? {
-        Located::Broker(queue) => Ok(queue),
+        // Blobs are in the store in every mode, so this process need not ask the broker for them.
+        Located::Broker(queue) => Ok(queue.with_blobs(Arc::clone(&setup.blobs) as _)),
         Located::Here(leadership) => embedded::open(setup, elector, leadership, options).await,
     }
 }

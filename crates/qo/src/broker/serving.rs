@@ -37,7 +37,8 @@ impl Broker {
     /// The queue. Its operations fail with [`EngineError::NotLeader`](crate::EngineError::NotLeader) while another process leads.
     pub fn queue(&self) -> Queue {
         let gate = Arc::clone(self.candidate.gate());
-        Queue::new(gate, Arc::clone(&self.setup.runtime))
+        let queue = Queue::new(gate, Arc::clone(&self.setup.runtime));
+        queue.with_blobs(Arc::clone(&self.setup.blobs) as _)
     }
 
     /// A handle with which a server checks the leadership.

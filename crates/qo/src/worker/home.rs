@@ -14,7 +14,8 @@ use async_trait::async_trait;
 use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, DueTask, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
+    WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
@@ -124,6 +125,10 @@ impl Engine for HomeEngine {
         each: &mut (dyn FnMut(Task) + Send),
     ) -> Result<(), EngineError> {
         self.at_home(self.engine.claim_each(request, each)).await
+    }
+
+    async fn due(&self, request: &ClaimRequest) -> Result<Option<Vec<DueTask>>, EngineError> {
+        self.at_home(self.engine.due(request)).await
     }
 
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {

@@ -16,6 +16,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct Dashboard {
     /// Its URL.
     pub(super) url: String,
+    /// Its address.
+    pub(super) address: SocketAddr,
     stop: CancellationToken,
     stopped: oneshot::Receiver<()>,
 }
@@ -31,6 +33,7 @@ impl Dashboard {
             bound => bound?,
         };
         let url = format!("{}/", server.url());
+        let address = server.address();
         let stop = CancellationToken::new();
         let stop_requested = stop.clone();
         let (ended, stopped) = oneshot::channel();
@@ -41,7 +44,12 @@ impl Dashboard {
             // The receiver is gone if the process exits at once.
             let _ = ended.send(());
         }));
-        Ok(Self { url, stop, stopped })
+        Ok(Self {
+            url,
+            address,
+            stop,
+            stopped,
+        })
     }
 
     /// Stops the server and waits until it has stopped.

@@ -22,6 +22,7 @@ use self::hints::Hints;
 use self::live_view::{LiveView, Snapshot};
 use self::samples::Samples;
 use super::activity::{Activity, EndedAttempt};
+use super::discover::announce_by_mdns;
 use super::worker::{Line, show_until, store_name, summary};
 use crate::args::DevArgs;
 use crate::config::Origin;
@@ -86,6 +87,12 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
     } else {
         Some(Dashboard::serve(&queue, args.listen).await?)
     };
+    let announcer = match &dashboard {
+        Some(dashboard) if !args.no_mdns => announce_by_mdns(dashboard.address, false)
+            .inspect_err(|error| tracing::debug!(%error, "cannot announce the server"))
+            .ok(),
+        _ => None,
+    };
     let samples = Samples::new(args.tasks_per_second, args.duration, runtime.as_ref());
     let mut dev = Dev {
         hints: hints(session, &queue)
@@ -122,6 +129,7 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
         }
         dev.in_lines(worker, &mut session.screen).await?
     };
+    drop(announcer);
     if let Some(dashboard) = dashboard {
         dashboard.stop().await;
     }

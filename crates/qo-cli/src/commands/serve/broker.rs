@@ -39,7 +39,7 @@ pub(super) async fn run(
         prepared = preparing => prepared?,
     };
     let address = args.advertise.clone().unwrap_or_else(|| server.url());
-    announce(&server, session)?;
+    let announcer = announce(args, &server, session)?;
     let serving = server.run_until(signals.stop.cancelled());
     tokio::select! {
         biased;
@@ -47,6 +47,7 @@ pub(super) async fn run(
         // This never returns.
         () = broker.run(&address) => {}
     }
+    drop(announcer);
     close_in_time(session.runtime.as_ref(), broker.close()).await;
     Ok(())
 }

@@ -1,16 +1,20 @@
 //! `qo serve`: a queue over HTTP, with the dashboard.
 
 mod broker;
+#[cfg(feature = "cluster")]
+mod cluster;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use qo::{Maintenance, MaintenanceConfig, MaintenanceHandle, Queue};
+use qo_mdns::Announcer;
 use qo_server::tokens::TokenStore;
-use qo_server::{Auth, ServeError, Server, ServerConfig, Tls};
+use qo_server::{Auth, Limits, ServeError, Server, ServerConfig, Tls};
 use qo_store::StoreClient;
 use qo_store::client::ClientConfig;
 
+use super::discover::announce_by_mdns;
 use crate::args::ServeArgs;
 use crate::connection;
 use crate::failure::{Failure, FailureKind};
@@ -36,11 +40,24 @@ async fn serve(args: &ServeArgs, signals: &Signals, session: &mut Session) -> Re
             key_pem: pem(key)?,
         });
     }
+    config.jobs.abandoned_age = args.job_abandoned_age;
+    config.jobs.attempts_max = args.job_max_attempts;
+    set_limits(&mut config.limits, args);
     config.auth = Auth::stored(token_store(session)?);
     let requests = session.requests.clone();
     config.counts = Some(Arc::new(move || requests.counts()));
     let maintenance =
         MaintenanceConfig::from_env(&session.environment.variables).map_err(qo::Error::from)?;
+    if args.node.cluster.is_some() {
+        #[cfg(feature = "cluster")]
+        return Box::pin(cluster::run(args, config, signals, session)).await;
+        #[cfg(not(feature = "cluster"))]
+        return Err(Failure::new(
+            FailureKind::Unsupported,
+            "this qo was built without cluster mode",
+        )
+        .hint("the released packages have it; from source, build with `cargo build --release --features cluster`"));
+    }
     if connection::prepare(session).needs_broker()? {
         return broker::run(args, config, signals, session).await;
     }
@@ -63,8 +80,9 @@ async fn serve(args: &ServeArgs, signals: &Signals, session: &mut Session) -> Re
     let maintenance = (!args.no_monitor)
         .then(|| start_maintenance(&queue, maintenance))
         .flatten();
-    announce(&server, session)?;
+    let announcer = announce(args, &server, session)?;
     server.run_until(signals.stop.cancelled()).await;
+    drop(announcer);
     let closing = async {
         if let Some(maintenance) = maintenance {
             maintenance.stop().await;
@@ -73,6 +91,14 @@ async fn serve(args: &ServeArgs, signals: &Signals, session: &mut Session) -> Re
     };
     close_in_time(session.runtime.as_ref(), closing).await;
     Ok(())
+}
+
+fn set_limits(limits: &mut Limits, args: &ServeArgs) {
+    let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+    let all = args.max_connections;
+    limits.connections_max = count(all);
+    limits.peer_connections_max = count(args.max_connections_per_peer.unwrap_or((all / 2).max(1)));
+    limits.waiting_max = count(args.max_waiting.unwrap_or((all - all / 4).max(1)));
 }
 
 /// Fails if the credentials do not allow writing. Otherwise the server would start and refuse every change.
@@ -108,12 +134,24 @@ fn start_maintenance(queue: &Queue, config: MaintenanceConfig) -> Option<Mainten
     Some(Maintenance::spawn(engine.clone(), config))
 }
 
-fn announce(server: &Server, session: &mut Session) -> Result<(), Failure> {
+/// Says where the server listens: to the user, and with `--mdns` to the network, until the result is dropped.
+fn announce(
+    args: &ServeArgs,
+    server: &Server,
+    session: &mut Session,
+) -> Result<Option<Announcer>, Failure> {
+    let announcer = args
+        .mdns
+        .then(|| announce_by_mdns(server.address(), args.tls_cert.is_some()))
+        .transpose()?;
+    let name = announcer.as_ref().map(Announcer::name);
     let url = server.url();
     if session.screen.json {
-        return session.screen.json(&serde_json::json!({
-            "event": "serving", "url": url, "open": server.is_open(),
-        }));
+        session.screen.json(&serde_json::json!({
+            "event": "serving", "url": url, "open": server.is_open(), "mdns": name,
+        }))?;
+        session.screen.flush()?;
+        return Ok(announcer);
     }
     session.screen.line(format_args!(
         "Serving at {url} (dashboard: {url}/ui/, API reference: {url}/docs). Press Ctrl-C to stop."
@@ -123,8 +161,13 @@ fn announce(server: &Server, session: &mut Session) -> Result<(), Failure> {
             "There are no tokens, so every user of this machine has full access. Create the first token with `qo token create`.",
         );
     }
+    if let Some(name) = name {
+        session.screen.note(format_args!(
+            "Announced as {name}; clients can use mdns:{name} as their store."
+        ));
+    }
     session.screen.flush()?;
-    Ok(())
+    Ok(announcer)
 }
 
 fn pem(path: &Path) -> Result<Vec<u8>, Failure> {

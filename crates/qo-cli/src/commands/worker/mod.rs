@@ -1,8 +1,9 @@
-//! `qo worker`: a worker whose handlers are commands and HTTP requests.
+//! `qo worker`: a worker whose handlers are commands, HTTP requests and WASI programs.
 
 mod lines;
 mod settings;
 mod stop;
+mod wasi;
 
 use std::error::Error as _;
 use std::path::Path;
@@ -244,6 +245,7 @@ fn handlers(
                 command.clone(),
                 exec.clone(),
             ))),
+            HandlerSpec::Wasi(settings) => handlers.push(wasi::handler(settings, environment)?),
             HandlerSpec::Http(url) => {
                 let target =
                     Target::parse(url, settings.allow_private_addresses).map_err(|error| {

@@ -15,15 +15,15 @@ const CLAIM_MAX: usize = 32;
 
 /// The signals that stop clients.
 #[derive(Debug, Default)]
-pub(super) struct Signals {
+pub(crate) struct Signals {
     /// No more submits.
-    pub(super) submitted: AtomicBool,
+    pub(crate) submitted: AtomicBool,
     /// No more work.
-    pub(super) drained: AtomicBool,
+    pub(crate) drained: AtomicBool,
 }
 
 /// Submits until the signal.
-pub(super) async fn submitter(connect: Connect, signals: Arc<Signals>) -> ClientLog {
+pub(crate) async fn submitter(connect: Connect, signals: Arc<Signals>) -> ClientLog {
     let queue = connect.open().await.unwrap();
     let mut log = ClientLog::default();
     while !signals.submitted.load(Ordering::Relaxed) {
@@ -45,7 +45,7 @@ pub(super) async fn submitter(connect: Connect, signals: Arc<Signals>) -> Client
 }
 
 /// Claims and completes until the signal.
-pub(super) async fn worker(connect: Connect, name: &str, signals: Arc<Signals>) -> ClientLog {
+pub(crate) async fn worker(connect: Connect, name: &str, signals: Arc<Signals>) -> ClientLog {
     let queue = connect.open().await.unwrap();
     let mut log = ClientLog::default();
     let request = ClaimRequest {

@@ -2,7 +2,7 @@
 //!
 //! Clients know only the URL of the store, and find the broker through it.
 
-mod clients;
+pub(crate) mod clients;
 mod cut_off;
 mod killed;
 mod paused;
@@ -20,7 +20,7 @@ use qo_store::runtime::{RuntimeExt, TokioRuntime};
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// A task with an id, so that a test knows the task whatever the reply to its submit.
-fn task() -> SubmitRequest {
+pub(crate) fn task() -> SubmitRequest {
     SubmitRequest {
         id: Some(TokioRuntime::shared().new_task_id()),
         ..SubmitRequest::new("work".parse().unwrap(), Json::null())

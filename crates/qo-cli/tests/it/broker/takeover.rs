@@ -85,6 +85,11 @@ async fn a_standby_takes_over(cli: &TestCli) {
     assert_eq!(listed.lines().count(), submitted.len());
     let through = cli.ok(["list", "--all", "--json", "--store", &fourth.url]);
     assert_eq!(through.lines().count(), submitted.len());
+    // So does the URL of a cluster, whose first node does not exist.
+    let nodes = [&fourth.url, &third.url].map(|url| url.trim_start_matches("http://"));
+    let cluster = format!("cluster://127.0.0.1:1,{},{}", nodes[0], nodes[1]);
+    let through = cli.ok(["list", "--all", "--json", "--store", &cluster]);
+    assert_eq!(through.lines().count(), submitted.len());
 }
 
 /// The server hears of the commits of whichever engine it has at the moment.

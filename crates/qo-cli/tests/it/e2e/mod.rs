@@ -27,6 +27,8 @@ pub(crate) mod processes;
 mod replay;
 mod stopping;
 mod timeout;
+#[cfg(feature = "wasi")]
+mod wasi;
 mod zombie;
 
 use std::time::Duration;

@@ -9,6 +9,9 @@ use crate::config::ConfigSection;
 use crate::failure::Failure;
 use crate::handlers::exec::CommandLine;
 
+use super::sources::Sources;
+use super::wasi::WasiSettings;
+
 /// How to handle the tasks of a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::commands::worker) enum HandlerSpec {
@@ -16,6 +19,8 @@ pub(in crate::commands::worker) enum HandlerSpec {
     Exec(CommandLine),
     /// Send a request to this URL.
     Http(String),
+    /// Run WASI jobs.
+    Wasi(Box<WasiSettings>),
 }
 
 impl HandlerSpec {
@@ -28,8 +33,7 @@ impl HandlerSpec {
 /// The handlers from the flags, and those from the file for types that no flag names.
 pub(super) fn handlers(
     args: &WorkerArgs,
-    location: ConfigSection<'_>,
-    section: &toml::Table,
+    sources: Sources<'_>,
 ) -> Result<BTreeMap<TaskType, HandlerSpec>, Failure> {
     let mut handlers = BTreeMap::new();
     let exec = args.exec.iter().map(|(task_type, line)| {
@@ -45,8 +49,15 @@ pub(super) fn handlers(
             return Err(duplicate(&task_type, "on the command line"));
         }
     }
-    for (task_type, spec) in handlers_from_file(location, section)? {
+    for (task_type, spec) in handlers_from_file(sources.location, sources.section)? {
         handlers.entry(task_type).or_insert(spec);
+    }
+    if let Some(settings) = WasiSettings::resolve(&args.wasi, sources)? {
+        let task_type = TaskType::new(qo_blob::job::TASK_TYPE).map_err(qo::Error::from)?;
+        let spec = HandlerSpec::Wasi(Box::new(settings));
+        if handlers.insert(task_type.clone(), spec).is_some() {
+            return Err(duplicate(&task_type, "--wasi handles it, too"));
+        }
     }
     if handlers.is_empty() {
         return Err(Failure::bad_input(
@@ -54,6 +65,7 @@ pub(super) fn handlers(
         )
         .hint(
             "add one for a task type, such as qo worker --exec hello=cat or --http hello=https://example.org/tasks, \
+             or --wasi for WASI jobs, \
              or in qo.toml: [worker.exec.hello] command = \"cat\"",
         ));
     }

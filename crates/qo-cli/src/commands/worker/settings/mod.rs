@@ -4,6 +4,7 @@
 
 mod handlers;
 mod sources;
+mod wasi;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,6 +23,7 @@ use crate::handlers::output::OUTPUT_DEFAULT_MAX_BYTES;
 pub(super) use self::handlers::HandlerSpec;
 use self::handlers::handlers;
 use self::sources::{Sources, parsed, switch};
+pub(super) use self::wasi::WasiSettings;
 
 /// Default concurrency.
 const CONCURRENCY_DEFAULT: usize = 10;
@@ -30,7 +32,7 @@ const CONCURRENCY_DEFAULT: usize = 10;
 const SHUTDOWN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// The keys of `[worker]`.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "all_queues",
     "allow_private_addresses",
     "concurrency",
@@ -47,6 +49,7 @@ const KEYS: [&str; 16] = [
     "queues",
     "shards",
     "shutdown_timeout",
+    "wasi",
 ];
 
 /// Settings of a worker.
@@ -135,7 +138,7 @@ impl WorkerSettings {
                     switch,
                 )?
                 .unwrap_or(false),
-            handlers: handlers(args, location, section)?,
+            handlers: handlers(args, sources)?,
         })
     }
 }
@@ -245,6 +248,41 @@ mod tests {
             spec("invoice"),
             HandlerSpec::Http("https://example.org/".into())
         );
+    }
+
+    #[test]
+    fn wasi_jobs_are_on_by_flag_variable_or_table() {
+        let wasi = |words: &[&str], variables: &[(&str, &str)], file: &str| {
+            let words = [&CAT, words].concat();
+            let settings = resolve(&words, variables, file).unwrap();
+            match settings.handlers.get(&TaskType::new("wasi").unwrap()) {
+                Some(HandlerSpec::Wasi(settings)) => Some(settings.clone()),
+                _ => None,
+            }
+        };
+        assert_eq!(wasi(&[], &[], ""), None);
+        assert_eq!(wasi(&[], &[("QO_WASI", "no")], "[wasi]"), None);
+        assert!(wasi(&[], &[("QO_WASI", "yes")], "").is_some());
+        assert!(wasi(&["--wasi"], &[("QO_WASI", "no")], "").is_some());
+        let file = "[wasi]\ndirs = ['/a::/b:ro']\nenv = ['A=1']\nnet = true\nmemory = '1MiB'\noutput = 5\ncache = 'none'";
+        let settings = wasi(&[], &[], file).unwrap();
+        assert_eq!(settings.directories, ["/a::/b:ro"]);
+        assert_eq!(settings.variables, ["A=1"]);
+        assert!(settings.network);
+        assert_eq!(settings.memory_max_bytes, Some(1 << 20));
+        assert_eq!(settings.output_max_bytes, Some(5));
+        assert_eq!(settings.cache.as_deref(), Some("none"));
+        let flags = ["--wasi", "--wasi-memory", "2MiB", "--wasi-env", "B=2"];
+        let settings = wasi(&flags, &[("QO_WASI_MEMORY", "3MiB")], file).unwrap();
+        assert_eq!(settings.memory_max_bytes, Some(2 << 20));
+        assert_eq!(settings.variables, ["B=2"]);
+        let bad = resolve(&CAT, &[], "[wasi]\nmemory = 'much'").unwrap_err();
+        assert!(bad.message.contains("\"worker.wasi.memory\""), "{bad}");
+        let bad = resolve(&CAT, &[], "[wasi]\nmemroy = 1").unwrap_err();
+        assert!(bad.message.contains("worker.wasi.memroy"), "{bad}");
+        let twice = ["--wasi", "--exec", "wasi=cat"];
+        let bad = resolve(&twice, &[], "").unwrap_err();
+        assert!(bad.message.contains("two handlers for type wasi"), "{bad}");
     }
 
     #[test]

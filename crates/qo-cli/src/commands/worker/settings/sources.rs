@@ -43,6 +43,18 @@ impl Sources<'_> {
             .map_err(|problem| self.invalid_key(key, &problem))
     }
 
+    /// A variable.
+    pub(super) fn variable<T>(
+        self,
+        variable: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Failure> {
+        let text = self.environment.var(variable);
+        text.map(parse)
+            .transpose()
+            .map_err(|problem| invalid(variable, &problem))
+    }
+
     /// A setting with several values.
     pub(super) fn many<T: Clone>(
         self,
@@ -98,7 +110,7 @@ impl Sources<'_> {
     }
 
     /// The strings of a list; empty if the key is missing.
-    fn strings(self, key: &str) -> Result<Vec<String>, Failure> {
+    pub(super) fn strings(self, key: &str) -> Result<Vec<String>, Failure> {
         match self.section.get(key) {
             None => Ok(Vec::new()),
             Some(toml::Value::Array(values)) => {
@@ -124,7 +136,8 @@ impl Sources<'_> {
     }
 
     fn invalid_key(self, key: &str, problem: &str) -> Failure {
-        let name = format!("\"worker.{key}\" in {}", self.location.path.display());
+        let ConfigSection { path, name } = self.location;
+        let name = format!("\"{name}.{key}\" in {}", path.display());
         invalid(&name, problem)
     }
 }

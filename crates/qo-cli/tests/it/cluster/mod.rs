@@ -1,0 +1,13 @@
+//! `qo serve --cluster`: three nodes as processes, on local disks.
+
+mod conformance;
+mod faults;
+mod nodes;
+mod operations;
+mod scenarios;
+mod strangers;
+
+use std::time::Duration;
+
+/// How long anything may take on a busy machine.
+const LIMIT: Duration = Duration::from_mins(1);

@@ -1,0 +1,240 @@
+//! The nodes of a cluster as processes.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use qo::{Connect, OpenOptions, Queue};
+use qo_store::runtime::TokioRuntime;
+use qo_testkit::{LoggedProcess, ports, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::LIMIT;
+use crate::e2e::cli::TestCli;
+use crate::e2e::processes::send;
+
+pub(super) const SECRET: &str = "a secret of these tests, long enough";
+
+/// The ports of a node.
+struct Ports {
+    clients: u16,
+    nodes: u16,
+}
+
+/// Three nodes.
+pub(super) struct Cluster {
+    pub(super) cli: TestCli,
+    ports: Vec<Ports>,
+    nodes: Vec<Option<LoggedProcess>>,
+}
+
+/// How often a cluster is started on other ports, because one of them was taken meanwhile.
+const START_TRIES: usize = 5;
+
+/// The number of a node; 0 if there is none.
+fn number(value: &Value) -> usize {
+    value
+        .as_u64()
+        .map_or(0, |node| usize::try_from(node).unwrap())
+}
+
+impl Cluster {
+    /// Starts three nodes, and waits until one leads.
+    pub(super) fn start() -> Self {
+        let mut failure = String::new();
+        for _ in 0..START_TRIES {
+            match Self::try_to_start() {
+                Ok(cluster) => {
+                    cluster.leader();
+                    return cluster;
+                }
+                Err(error) if error.contains("cannot listen") => failure = error,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("no ports are free: {failure}");
+    }
+
+    fn try_to_start() -> Result<Self, String> {
+        let free = ports::free::<6>().unwrap();
+        let ports = free.chunks(2).map(|pair| Ports {
+            clients: pair[0],
+            nodes: pair[1],
+        });
+        let mut cluster = Self {
+            cli: TestCli::sqlite().with_variable("QO_CLUSTER_SECRET", SECRET),
+            ports: ports.collect(),
+            nodes: vec![None, None, None],
+        };
+        for node in 1..=3 {
+            let mut command = cluster.command(node);
+            cluster.try_to_start_with(node, &mut command)?;
+        }
+        Ok(cluster)
+    }
+
+    /// The URL of all nodes.
+    pub(super) fn url(&self) -> String {
+        let nodes = self.ports.iter();
+        let nodes: Vec<_> = nodes
+            .map(|ports| format!("127.0.0.1:{}", ports.clients))
+            .collect();
+        format!("cluster://{}", nodes.join(","))
+    }
+
+    /// A connection of this process.
+    pub(super) fn connection(&self) -> Connect {
+        Connect::to(self.url()).options(OpenOptions::new(TokioRuntime::shared()))
+    }
+
+    pub(super) async fn queue(&self) -> Queue {
+        self.connection().open().await.unwrap()
+    }
+
+    pub(super) fn data(&self, node: usize) -> PathBuf {
+        self.cli.file(&format!("node-{node}"))
+    }
+
+    /// The command that starts a node.
+    pub(super) fn command(&self, node: usize) -> Command {
+        let own = &self.ports[node - 1];
+        let mut arguments = vec![
+            "--json".to_owned(),
+            "serve".to_owned(),
+            "--cluster=test".to_owned(),
+            format!("--node={node}"),
+            format!("--data={}", self.data(node).display()),
+            format!("--listen=127.0.0.1:{}", own.clients),
+            format!("--node-listen=127.0.0.1:{}", own.nodes),
+            "--payload-max=262144".to_owned(),
+        ];
+        for (index, ports) in self.ports.iter().enumerate() {
+            arguments.push(format!(
+                "--member={}@127.0.0.1:{}=http://127.0.0.1:{}",
+                index + 1,
+                ports.nodes,
+                ports.clients
+            ));
+        }
+        self.cli.command(arguments)
+    }
+
+    /// The command that starts a node which waits to be added.
+    pub(super) fn joining_command(&self, node: usize) -> Command {
+        let command = self.command(node);
+        let arguments = command.get_args().map(std::ffi::OsStr::to_os_string);
+        let arguments =
+            arguments.filter(|argument| !argument.to_string_lossy().starts_with("--member="));
+        self.cli.command(arguments.collect::<Vec<_>>())
+    }
+
+    /// A node as `qo cluster add` takes it.
+    pub(super) fn member(&self, node: usize) -> String {
+        let ports = &self.ports[node - 1];
+        format!(
+            "{node}@127.0.0.1:{}=http://127.0.0.1:{}",
+            ports.nodes, ports.clients
+        )
+    }
+
+    /// Starts a node, and waits until it listens.
+    pub(super) fn start_node(&mut self, node: usize) {
+        let mut command = self.command(node);
+        self.start_with(node, &mut command);
+    }
+
+    pub(super) fn start_with(&mut self, node: usize, command: &mut Command) {
+        let started = self.try_to_start_with(node, command);
+        started.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    fn try_to_start_with(&mut self, node: usize, command: &mut Command) -> Result<(), String> {
+        let mut process =
+            LoggedProcess::start_with_output(&format!("node {node}"), command).unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(process.child().stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        if !line.contains("serving") {
+            process.wait(LIMIT);
+            let _ = process.wait_for_log("error", Duration::from_secs(5));
+            return Err(format!("node {node} printed {line:?}: {}", process.log()));
+        }
+        self.nodes[node - 1] = Some(process);
+        Ok(())
+    }
+
+    fn process(&self, node: usize) -> &LoggedProcess {
+        self.nodes[node - 1].as_ref().unwrap()
+    }
+
+    /// The log output of a node.
+    pub(super) fn log_of(&self, node: usize) -> String {
+        self.process(node).log()
+    }
+
+    /// Kills a node with SIGKILL.
+    pub(super) fn kill(&mut self, node: usize) {
+        let mut process = self.nodes[node - 1].take().unwrap();
+        process.kill();
+    }
+
+    /// Stops a node cleanly.
+    pub(super) fn stop(&mut self, node: usize) {
+        let mut process = self.nodes[node - 1].take().unwrap();
+        send(&process, Signal::TERM);
+        let status = process.wait(LIMIT).expect("the node stops");
+        assert!(status.success(), "{status}: {}", process.log());
+    }
+
+    pub(super) fn signal(&self, node: usize, signal: Signal) {
+        send(self.process(node), signal);
+    }
+
+    /// The state that a node shows, if it responds.
+    pub(super) fn status(&self, node: usize) -> Option<Value> {
+        self.nodes[node - 1].as_ref()?;
+        let url = format!("http://127.0.0.1:{}", self.ports[node - 1].clients);
+        let output = self
+            .cli
+            .run(["cluster", "status", "--json", "--store", &url]);
+        let text = String::from_utf8(output.stdout).ok()?;
+        serde_json::from_str(text.lines().next()?).ok()
+    }
+
+    /// Waits until a node leads and serves, and returns it.
+    pub(super) fn leader(&self) -> usize {
+        let mut leader = 0;
+        let is_led = wait_until(LIMIT, || {
+            let status = self
+                .cli
+                .run(["cluster", "status", "--json", "--store", &self.url()]);
+            let text = String::from_utf8_lossy(&status.stdout).into_owned();
+            let Some(Ok(status)) = text.lines().next().map(serde_json::from_str::<Value>) else {
+                return false;
+            };
+            leader = number(&status["leader"]);
+            status["serving"] == true && leader > 0
+        });
+        assert!(is_led, "no node leads");
+        leader
+    }
+
+    /// Waits until all running nodes have applied the same entry.
+    pub(super) fn settle(&self) {
+        let is_settled = wait_until(LIMIT, || {
+            let leader = self.leader();
+            let Some(status) = self.status(leader) else {
+                return false;
+            };
+            let members = status["members"].as_array().cloned().unwrap_or_default();
+            members.iter().all(|member| {
+                let node = number(&member["node"]);
+                self.nodes[node - 1].is_none() || member["lag"] == 0
+            })
+        });
+        assert!(is_settled, "a node stays behind");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}

@@ -1,0 +1,118 @@
+//! What an operator does: look at a cluster, back it up and restore it.
+
+use std::fs;
+use std::path::Path;
+
+use qo::{ClaimRequest, TaskFilter};
+use serde_json::Value;
+
+use super::nodes::Cluster;
+use crate::broker::task;
+use crate::schema;
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_and_log_have_the_documented_form() {
+    let cluster = Cluster::start();
+    let queue = cluster.queue().await;
+    let id = queue.submit(task()).await.unwrap().task.id;
+    let claim = ClaimRequest::new("w".parse().unwrap(), vec!["work".parse().unwrap()]);
+    let claimed = queue.claim(&claim).await.unwrap();
+    let lease = claimed[0].lease_id.unwrap();
+    queue.complete(id, lease, None).await.unwrap();
+
+    let leader = cluster.leader();
+    for node in 1..=3 {
+        let status = cluster.status(node).unwrap();
+        schema::check("cluster-status", &status);
+        assert_eq!(status["members"].as_array().unwrap().len(), 3);
+    }
+    let url = cluster.url();
+    let json = ["cluster", "log", "--limit=1000", "--json", "--store", &url];
+    let entries = lines(&cluster.cli.ok(json));
+    let mut commands = Vec::new();
+    for entry in &entries {
+        schema::check("cluster-log-entry", entry);
+        let of_task = entry["commands"].as_array().unwrap().iter();
+        let of_task = of_task.filter(|command| command["task"] == id.to_string());
+        commands.extend(of_task.map(|command| command["name"].as_str().unwrap().to_owned()));
+    }
+    assert_eq!(commands, ["ENQUEUE", "CLAIM", "COMPLETE"]);
+
+    // For people.
+    let table = cluster.cli.ok(["cluster", "status", "--store", &url]);
+    assert!(table.contains(&format!("leader {leader}")), "{table}");
+    let log = cluster.cli.ok(["cluster", "log", "--store", &url]);
+    assert!(log.contains(&format!("ENQUEUE {id}")), "{log}");
+    cluster.cli.ok(["cluster", "snapshot", "--store", &url]);
+
+    // A change that makes no sense is refused.
+    let refused = cluster.cli.run(["cluster", "remove", "9", "--store", &url]);
+    assert_eq!(refused.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(error.contains("node 9 is not a member"), "{error}");
+    let not_a_cluster = cluster.cli.run(["cluster", "status"]);
+    assert_eq!(not_a_cluster.status.code(), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_restored_from_the_copy_of_one_node() {
+    let mut cluster = Cluster::start();
+    let queue = cluster.queue().await;
+    for _ in 0..20 {
+        queue.submit(task()).await.unwrap();
+    }
+    let filter = TaskFilter::default();
+    let tasks = queue.list(&filter, None, 100).await.unwrap().tasks;
+    cluster.settle();
+
+    // The copy of a stopped follower.
+    let copied = 1 + cluster.leader() % 3;
+    cluster.stop(copied);
+    let backup = cluster.cli.file("backup");
+    copy(&cluster.data(copied), &backup);
+    cluster.start_node(copied);
+    queue.submit(task()).await.unwrap();
+    drop(queue);
+
+    // All disks are lost.
+    for node in 1..=3 {
+        cluster.kill(node);
+        fs::remove_dir_all(cluster.data(node)).unwrap();
+    }
+    copy(&backup, &cluster.data(copied));
+    cluster.start_node(copied);
+    for node in (1..=3).filter(|node| *node != copied) {
+        let mut command = cluster.joining_command(node);
+        cluster.start_with(node, &mut command);
+    }
+    cluster.settle();
+    let queue = cluster.queue().await;
+    let restored = queue.list(&filter, None, 100).await.unwrap().tasks;
+    assert_eq!(restored, tasks);
+
+    // The others have it, too.
+    cluster.kill(copied);
+    let restored = queue.list(&filter, None, 100).await.unwrap().tasks;
+    assert_eq!(restored, tasks);
+    queue.submit(task()).await.unwrap();
+}
