@@ -31,7 +31,14 @@ pub fn left_over_keys(
 
 fn is_needed(key: &str, tasks: &BTreeMap<TaskId, Task>) -> bool {
     match key.parse() {
-        Ok(Key::Task(_) | Key::Worker(_) | Key::Idempotency(_)) => true,
+        // Blobs are collected by `qo blob gc`, not by the sweeper.
+        Ok(
+            Key::Task(_)
+            | Key::Worker(_)
+            | Key::Idempotency(_)
+            | Key::BlobRecord(_)
+            | Key::BlobData { .. },
+        ) => true,
         Ok(Key::Ready(_) | Key::Later(_) | Key::Lease { .. }) => false,
         Ok(Key::Input { id, sha256 }) => tasks.get(&id).is_some_and(
             |task| matches!(task.input(), Payload::Stored(stored) if stored.sha256 == sha256),

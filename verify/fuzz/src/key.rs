@@ -1,6 +1,9 @@
 //! The keys of a bucket, parsed from arbitrary bytes.
 
-use qo_core::keys::{IndexEntry, Key, data_prefix, leases_prefix, ready_prefix, tasks_prefix};
+use qo_core::keys::{
+    BLOB_DATA_PREFIX, BLOB_RECORDS_PREFIX, IndexEntry, Key, data_prefix, leases_prefix,
+    ready_prefix, tasks_prefix,
+};
 use qo_core::{QueueName, Sha256, Shard, Tag, TaskId, TaskType, Timestamp, TraceParent, WorkerId};
 
 /// A valid key has one spelling, starts with its prefix, and contains only names that cannot be confused with other parts
@@ -22,6 +25,8 @@ pub(crate) fn key(bytes: &[u8]) {
         Key::Worker(_) => ("workers".to_owned(), 2),
         Key::Input { id, .. } | Key::Output { id, .. } => (data_prefix(*id), 4),
         Key::Idempotency(_) => ("keys".to_owned(), 2),
+        Key::BlobRecord(_) => (BLOB_RECORDS_PREFIX.to_owned(), 4),
+        Key::BlobData { .. } => (BLOB_DATA_PREFIX.to_owned(), 4),
     };
     assert!(
         text.starts_with(&format!("{prefix}/")),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use qo_check::Step;
 use qo_store::wrap::{FaultKind, Operation};
 
+use crate::overload::overload;
 use crate::plan::Plan;
 use crate::reuse::reuse;
 use crate::run::{RunOutcome, run};
@@ -16,6 +17,8 @@ use crate::subject::Subject;
 
 /// One seed in this many also uses ids and keys again.
 const REUSE_EVERY: u64 = 4;
+/// One seed in this many also overloads a broker.
+const OVERLOAD_EVERY: u64 = 4;
 /// The most lines of a trace in a report.
 const LINES_MAX: usize = 400;
 
@@ -160,18 +163,21 @@ impl fmt::Display for Totals {
     }
 }
 
-/// Runs one seed, and for some seeds ids and keys that are used again after the retention.
+/// Runs one seed with its special scenarios.
 pub fn run_seed(seed: u64, subject: &Arc<dyn Subject>) -> RunOutcome {
     let mut outcome = run(&Plan::of(seed), Arc::clone(subject), false);
-    add_reuse(&mut outcome, subject);
+    add_special(&mut outcome, subject);
     outcome
 }
 
-/// Uses ids and keys again, if the seed says so, and adds what is wrong to the outcome.
-pub fn add_reuse(outcome: &mut RunOutcome, subject: &Arc<dyn Subject>) {
+/// Runs the special scenarios of a seed, and adds what is wrong to the outcome: ids and keys that are used again, and an overload.
+pub fn add_special(outcome: &mut RunOutcome, subject: &Arc<dyn Subject>) {
     let seed = outcome.plan.seed;
     if seed.is_multiple_of(REUSE_EVERY) && subject.drops_finished() {
         outcome.found.0.extend(reuse(subject, seed).0);
+    }
+    if seed % OVERLOAD_EVERY == OVERLOAD_EVERY / 2 && subject.admits_submits() {
+        outcome.found.0.extend(overload(subject, seed).found.0);
     }
 }
 

@@ -17,6 +17,9 @@ use crate::store::Request;
 
 /// The longest delay of a late write.
 pub const LATE_MAX: Duration = Duration::from_secs(90);
+/// How often a process is cut off from the store right after a request that arrived twice and gets the second response. The refusal of the
+/// second copy can then be read back only much later, when others have built upon the first.
+const CUT_AFTER_TWICE: f64 = 0.25;
 
 /// The kinds that the simulator injects. Their order decides what a seed draws.
 pub const SIMULATED: [FaultKind; 17] = [
@@ -90,6 +93,17 @@ pub enum Strike {
 }
 
 impl Strike {
+    /// Whether the request arrives twice at once and gets the response to the second copy.
+    fn answers_second(self) -> bool {
+        matches!(
+            self,
+            Self::DuplicateApply {
+                answers_second: true,
+                ..
+            }
+        )
+    }
+
     /// Whether the reply does not depend on the store's objects.
     pub fn answers_by_itself(self) -> bool {
         matches!(self, Self::Conflict | Self::Unavailable)
@@ -356,13 +370,20 @@ impl Trouble {
                 continue;
             }
             state.struck.push(Struck {
-                id,
+                id: id.clone(),
                 kind: *kind,
                 process,
                 at: now,
                 until: now,
             });
-            return Some(draw(*kind, &mut dice));
+            drop(state);
+            let strike = draw(*kind, &mut dice);
+            let mut dice = self.dice(&[0x2cc7, life_number, number]);
+            if strike.answers_second() && dice.chance(CUT_AFTER_TWICE) {
+                let lasts = dice.millis(5_000, 60_000);
+                self.partition(format!("{id}!cut"), process, Cut::Store, lasts);
+            }
+            return Some(strike);
         }
         None
     }

@@ -7,16 +7,19 @@
 //! - [`store`]: the store, and the faulty connections to it. [`faults`], [`plan`]: the faults and their rates.
 //! - [`subject`]: the engines under test. [`broker`]: connections to an engine that a single process has open. [`actor`]: workers and clients. [`journal`]: their calls.
 //! - [`run`]: one run. [`check`]: the promises, by `qo-check`. [`shrink`]: shrinks a failing run. [`campaign`]: many runs.
-//! - [`reuse`]: ids and keys that are used again after the retention. [`script`]: the same events through all engines. [`mutants`]: planted bugs, which the campaign must find. [`explore`]: all orders of a few steps.
+//! - [`cluster`]: cluster mode, on disks and a network of its own.
+//! - [`reuse`]: ids and keys that are used again after the retention. [`overload`]: more submits than a broker commits. [`script`]: the same events through all engines. [`mutants`]: planted bugs, which the campaign must find. [`explore`]: all orders of a few steps.
 
 pub mod actor;
 pub mod broker;
 pub mod campaign;
 pub mod check;
+pub mod cluster;
 pub mod explore;
 pub mod faults;
 pub mod journal;
 pub mod mutants;
+pub mod overload;
 pub mod plan;
 pub mod random;
 pub mod reuse;

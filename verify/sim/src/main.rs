@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use args::{Invocation, What};
-use qo_sim::campaign::{Totals, add_reuse, explain};
+use qo_sim::campaign::{Totals, add_special, explain};
 use qo_sim::mutants::{Planted, SEEDS_MAX, hunt};
 use qo_sim::plan::Plan;
 use qo_sim::run::run;
@@ -58,7 +58,7 @@ fn one(plan: &Plan, mutant: Option<&str>, traces: bool, subject: &Arc<dyn Subjec
         return no_planted_bugs();
     }
     let mut outcome = run(plan, Arc::clone(subject), traces);
-    add_reuse(&mut outcome, subject);
+    add_special(&mut outcome, subject);
     for line in &outcome.trace {
         println!("{line}");
     }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use qo_broker::BrokerConfig;
+
 use crate::faults::{FaultKind, SIMULATED, strikes_requests};
 use crate::random::Random;
 
@@ -16,6 +18,26 @@ const FLEET_EVERY: u64 = 40;
 const FLEET: u64 = 50;
 /// The number of workers beside which no fleet is simulated.
 const FEW: u64 = 4;
+
+/// The limits of a broker that is easily overloaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BrokerLimits {
+    /// How long a claim holds without a renewal.
+    pub lease_ms: u64,
+    /// The most callers of each kind that one write serves.
+    pub group_max: usize,
+    /// The most submits without a response.
+    pub submits_max: u64,
+}
+
+impl BrokerLimits {
+    /// Applies the limits to the settings of an engine.
+    pub fn apply(self, config: &mut BrokerConfig) {
+        config.lease_ms = self.lease_ms;
+        config.group_max = self.group_max;
+        config.submits_max = self.submits_max;
+    }
+}
 
 /// The plan of one run.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +70,8 @@ pub struct Plan {
     pub only: Option<BTreeSet<String>>,
     /// How long brokers keep finished tasks, if that is shorter than the run.
     pub retention: Option<Duration>,
+    /// The limits of brokers, if they are not the shipped ones.
+    pub limits: Option<BrokerLimits>,
 }
 
 impl Plan {
@@ -108,6 +132,7 @@ impl Plan {
             trust_first_refusal: dice.chance(0.5),
             only: None,
             retention: None,
+            limits: None,
         };
         if !is_fleet {
             return plan;

@@ -20,7 +20,7 @@ mod error;
 pub mod http;
 mod install;
 mod logged;
-mod ports;
+pub mod ports;
 mod process;
 pub mod proxy;
 mod random;

@@ -15,7 +15,7 @@ const SPAN: u16 = 22_000;
 const MAX_TRIES: usize = 1_000;
 
 /// `N` different ports on 127.0.0.1 that nothing listens on.
-pub(crate) fn free<const N: usize>() -> Result<[u16; N], KitError> {
+pub fn free<const N: usize>() -> Result<[u16; N], KitError> {
     let mut ports = [0; N];
     // All are held until all are found, so that none is found twice.
     let mut held = Vec::with_capacity(N);

@@ -106,7 +106,7 @@ impl ServerProcess {
     }
 
     /// The last lines of the server's log.
-    pub(crate) fn log_tail(&self) -> String {
+    fn log_tail(&self) -> String {
         log_tail(&self.dir)
     }
 
@@ -177,6 +177,28 @@ impl Drop for ServerProcess {
         // Waiting closes the pipe first, which is the supervisor's signal. There is nobody to report a failure to.
         let _ = self.supervisor.wait();
     }
+}
+
+/// The death of the server in this directory, if it has died.
+pub(crate) fn death_in(dir: &Path) -> Option<KitError> {
+    Some(KitError::ServerDied {
+        status: exit_status(dir)?,
+        log: log_tail(dir),
+    })
+}
+
+/// Calls `report` if the server in this directory dies, whoever started it. A directory that is gone belonged to a server that was stopped
+/// on purpose.
+pub(crate) fn watch_directory(dir: &Path, report: impl FnOnce(KitError) + Send + 'static) {
+    let dir = dir.to_owned();
+    thread::spawn(move || {
+        while dir.exists() {
+            if let Some(death) = death_in(&dir) {
+                return report(death);
+            }
+            thread::sleep(WATCH_INTERVAL);
+        }
+    });
 }
 
 fn exit_status(dir: &Path) -> Option<String> {

@@ -3,14 +3,14 @@
 use std::env;
 use std::fmt;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::KitError;
 use crate::clock;
 use crate::install::install;
-use crate::process::ServerProcess;
+use crate::process::{ServerProcess, death_in, watch_directory};
 use crate::random;
 use crate::request::{self, HttpRequest};
 use crate::seaweedfs_process::{Ports, spawn};
@@ -29,6 +29,9 @@ const ENDPOINT_VARIABLE: &str = "QO_TEST_S3_ENDPOINT";
 const ACCESS_KEY_VARIABLE: &str = "QO_TEST_S3_ACCESS_KEY";
 const SECRET_KEY_VARIABLE: &str = "QO_TEST_S3_SECRET_KEY";
 const SHELL_VARIABLE: &str = "QO_TEST_S3_SHELL";
+const DIRECTORY_VARIABLE: &str = "QO_TEST_S3_DIRECTORY";
+/// The exit status of a test process whose server has died.
+const DIED_EXIT_STATUS: i32 = 86;
 
 /// A SeaweedFS server with an S3 interface on a loopback port, and credentials of its own.
 ///
@@ -38,6 +41,8 @@ pub struct SeaweedFs {
     credentials: Credentials,
     /// Absent if somebody else runs the server.
     process: Option<ServerProcess>,
+    /// The directory of a server that another process on this machine runs. It shows whether the server has died.
+    directory: Option<PathBuf>,
     /// How its own shell is started.
     shell: Option<String>,
     timeout: Duration,
@@ -47,10 +52,7 @@ impl SeaweedFs {
     /// Installs the server if need be, starts it, and returns when objects can be written to it. If it dies later, that is printed
     /// at once, with its exit status and the end of its log.
     pub fn start() -> Result<Self, KitError> {
-        Self::start_reporting(|death| {
-            // Not `eprintln!`, whose output the test harness holds back until the test ends.
-            let _ = writeln!(io::stderr(), "\n{death}\n");
-        })
+        Self::start_reporting(|death| print_death(&death))
     }
 
     /// Starts the server, and calls `report` if it dies later.
@@ -90,20 +92,48 @@ impl SeaweedFs {
     ///
     /// The environment names a server by `QO_TEST_S3_ENDPOINT` (`http://host:port`), `QO_TEST_S3_ACCESS_KEY` and
     /// `QO_TEST_S3_SECRET_KEY`; see [`SeaweedFs::environment`].
+    ///
+    /// If the server dies, this process says so, with the exit status and the end of the server's log, and ends: every test that needs the
+    /// server would fail, with messages that do not show why. A server that another process on this machine runs is watched through its
+    /// directory, which `QO_TEST_S3_DIRECTORY` names.
     pub fn shared() -> Result<&'static Self, &'static KitError> {
+        Self::shared_reporting(|death| {
+            print_death(&death);
+            std::process::exit(DIED_EXIT_STATUS);
+        })
+    }
+
+    /// As [`SeaweedFs::shared`], for a process that runs tests in other processes: it only prints that the server has died.
+    pub fn shared_with_others() -> Result<&'static Self, &'static KitError> {
+        Self::shared_reporting(|death| print_death(&death))
+    }
+
+    fn shared_reporting(report: fn(KitError)) -> Result<&'static Self, &'static KitError> {
         static SHARED: OnceLock<Result<SeaweedFs, KitError>> = OnceLock::new();
         SHARED
-            .get_or_init(|| Self::named_by(|name| env::var(name).ok()).unwrap_or_else(Self::start))
+            .get_or_init(|| match Self::named_by(|name| env::var(name).ok()) {
+                None => Self::start_reporting(report),
+                Some(named) => named.inspect(|server| {
+                    if let Some(directory) = &server.directory {
+                        watch_directory(directory, report);
+                    }
+                }),
+            })
             .as_ref()
     }
 
     /// What to set in another process's environment, so that [`SeaweedFs::shared`] gives this server there.
-    pub fn environment(&self) -> [(&'static str, &str); 3] {
-        [
+    pub fn environment(&self) -> Vec<(&'static str, &str)> {
+        let mut environment = vec![
             (ENDPOINT_VARIABLE, self.endpoint()),
             (ACCESS_KEY_VARIABLE, self.access_key()),
             (SECRET_KEY_VARIABLE, self.secret_key()),
-        ]
+        ];
+        let directory = self.data_dir().or(self.directory.as_deref());
+        if let Some(directory) = directory.and_then(Path::to_str) {
+            environment.push((DIRECTORY_VARIABLE, directory));
+        }
+        environment
     }
 
     /// The command line of a shell of this server's own, if this process runs it: it can do what S3 cannot, such as taking in a
@@ -187,6 +217,7 @@ impl SeaweedFs {
             endpoint: format!("http://127.0.0.1:{}", ports.s3()),
             credentials: credentials.clone(),
             process: Some(process),
+            directory: None,
             shell: Some(format!(
                 "{} shell {}",
                 program.display(),
@@ -239,6 +270,9 @@ impl SeaweedFs {
                 secret_key,
             },
             process: None,
+            directory: variable(DIRECTORY_VARIABLE)
+                .filter(|directory| !directory.is_empty())
+                .map(PathBuf::from),
             shell: variable(SHELL_VARIABLE).filter(|shell| !shell.is_empty()),
             timeout: TIMEOUT,
         }))
@@ -276,16 +310,19 @@ impl SeaweedFs {
         };
         request::send(request, self.timeout).map_err(|error| match &self.process {
             // A server that has died refuses connections; its own words say more.
-            Some(process) => match process.exit_status() {
-                Some(status) => KitError::ServerDied {
-                    status,
-                    log: process.log_tail(),
-                },
-                None => error,
-            },
-            None => error,
+            Some(process) => death_in(process.dir()).unwrap_or(error),
+            None => self
+                .directory
+                .as_deref()
+                .and_then(death_in)
+                .unwrap_or(error),
         })
     }
+}
+
+fn print_death(death: &KitError) {
+    // Not `eprintln!`, whose output the test harness holds back until the test ends.
+    let _ = writeln!(io::stderr(), "\n{death}\n");
 }
 
 /// Without the secret: the environment may name a server that matters to somebody.
@@ -362,10 +399,8 @@ mod tests {
             (SECRET_KEY_VARIABLE, "s3cret"),
         ];
         let server = named_by(&whole).unwrap().unwrap();
-        assert_eq!(
-            server.environment().map(|pair| pair.1),
-            ["http://h:1", "a", "s3cret"]
-        );
+        let values: Vec<&str> = server.environment().iter().map(|pair| pair.1).collect();
+        assert_eq!(values, ["http://h:1", "a", "s3cret"]);
         assert!(!format!("{server:?}").contains("s3cret"));
     }
 

@@ -3,6 +3,9 @@
 //! The workers claim and complete two tasks. At each point the search chooses the next step: it serves one of the waiting requests
 //! or, once per run, causes a [mishap](Mishap). A process decides only by the responses that it received, its clock and its randomness.
 //! If two runs reach the same stored objects and the same responses, their continuations are equal, so the search follows only one of them.
+//!
+//! Some requests are served as soon as they arrive, because their place among the others changes nothing: hints, which change no task, and
+//! reads of objects that nobody writes in these runs ([`Mishap::constant`]). Everything that can differ is still tried, with fewer choices.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qo_check::{Excuse, Promise};
-use qo_core::keys::{CLAIMS_KEY, SIGNAL_KEY};
+use qo_core::keys::{CLAIMS_KEY, LATER_PREFIX, QUEUES_KEY, SIGNAL_KEY, WORKERS_PREFIX};
 use qo_core::{Json, TaskId};
 use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_store::client::ClientConfig;
@@ -78,11 +81,26 @@ enum Next {
     Jump,
 }
 
-/// Whether a request reads or writes a hint.
-fn is_hint(request: &str) -> bool {
-    [SIGNAL_KEY, CLAIMS_KEY]
+impl Mishap {
+    /// Objects that nobody writes while there are choices: no worker registers and no queue is paused, and only a monitor schedules a retry.
+    /// A read of them commutes with every other request. [`Play::finish`] checks that they were not written.
+    fn constant(self) -> &'static [&'static str] {
+        match self {
+            Self::Death => &[WORKERS_PREFIX, QUEUES_KEY, LATER_PREFIX],
+            Self::Zombie => &[WORKERS_PREFIX, QUEUES_KEY],
+        }
+    }
+}
+
+/// Whether the place of a request among the others changes nothing.
+fn is_no_choice(request: &str, constant: &[&str]) -> bool {
+    let is_hint = [SIGNAL_KEY, CLAIMS_KEY]
         .iter()
-        .any(|key| request.contains(key))
+        .any(|key| request.contains(key));
+    let mut words = request.split(' ');
+    let is_read = matches!(words.next(), Some("GET" | "LIST"));
+    let target = words.next().unwrap_or_default();
+    is_hint || (is_read && constant.contains(&target))
 }
 
 /// Tries every order. Returns the first violation with the choices that lead to it and the trace.
@@ -198,6 +216,7 @@ impl Play {
         let hub = Arc::new(Hub::new(&self.bucket));
         let running = self.subject.start(&Host {
             retention: None,
+            limits: None,
             // Brokers are not explored.
             wire: Wire::new(&self.scheduler, &self.trouble, &hub, process, life),
             objects: Arc::new(link),
@@ -238,8 +257,10 @@ impl Play {
         loop {
             self.scheduler.settle().map_err(told)?;
             let waiting = self.gate.waiting();
-            // A hint is sent in the background and changes no task. Its order among the other requests is no choice.
-            if let Some((number, ..)) = waiting.iter().find(|(.., request)| is_hint(request)) {
+            let constant = self.mishap.constant();
+            let mut waits = waiting.iter();
+            if let Some((number, ..)) = waits.find(|(.., request)| is_no_choice(request, constant))
+            {
                 self.gate.open(*number);
                 continue;
             }
@@ -358,6 +379,11 @@ impl Play {
 
     /// Finishes every task without further choices, and checks the run.
     fn finish(&mut self) -> Result<End, String> {
+        for constant in self.mishap.constant() {
+            if !self.bucket.history(constant).is_empty() {
+                return Err(format!("{constant} was written, so its reads are choices"));
+            }
+        }
         let (_, caller, running) = self.start("last", false)?;
         let (subject, bucket) = (Arc::clone(&self.subject), Arc::clone(&self.bucket));
         let requests = self.bucket.counts();

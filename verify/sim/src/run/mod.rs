@@ -10,25 +10,28 @@
 mod brokers;
 mod lives;
 mod storms;
+mod verdict;
+
+pub(crate) use self::verdict::excuse;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use qo_check::{Breaches, Excuse, Promise};
+use qo_check::{Breaches, Promise};
 use qo_core::task::decode;
-use qo_core::{QueueName, TaskId, Timestamp};
+use qo_core::{QueueName, TaskId};
 use qo_store::client::ClientConfig;
 
 use crate::actor::Errands;
 use crate::broker::{Hub, Wire};
-use crate::check::{self, Evidence, Tally};
+use crate::check::Tally;
 use crate::faults::{FaultKind, LATE_MAX, Struck, Trouble};
 use crate::journal::Journal;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::sched::panics;
-use crate::sched::{BEGIN_MS, HARNESS, ProcessId, Scheduler, SimRuntime, Stuck, lock};
+use crate::sched::{HARNESS, ProcessId, Scheduler, SimRuntime, lock};
 use crate::store::{Bucket, BucketSettings, Counts, Link};
 use crate::subject::{Host, Running, Subject};
 use crate::trace::Trace;
@@ -37,10 +40,13 @@ use crate::trace::Trace;
 const RECOVERY_MAX: Duration = Duration::from_mins(20);
 /// The same without faults, where nothing has to be repaired: a lease, the monitor's interval, and a retry.
 const CALM_RECOVERY_MAX: Duration = Duration::from_secs(100);
+/// How long a call that began before the end of a run without faults may still change something.
+const CALM_SETTLES: Duration = Duration::from_secs(10);
 /// How often the run checks whether all tasks are finished.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// How long to retry a resume after the faults and with a leader: a broker may still be about to notice that it was replaced.
-const RESUME_MAX: Duration = Duration::from_secs(30);
+/// How long to retry a resume after the faults and with a leader: a request of SlateDB that gets no response takes half a minute to fail,
+/// and then another broker takes over.
+const RESUME_MAX: Duration = Duration::from_mins(1);
 /// The worker name of all brokers.
 const BROKER: &str = "broker";
 /// The first letter of the names of brokers.
@@ -231,21 +237,7 @@ impl Stage {
                 ),
             );
         }
-        let (process, _, running) = self.start_process("operator", "operator", 0);
-        // Only an operator ends a pause.
-        let began = self.scheduler.elapsed();
-        while let Err(error) = running.engine.resume(&QueueName::default()).await {
-            let took = self.scheduler.elapsed().saturating_sub(began);
-            if self.subject.brokers() == 0 || took > RESUME_MAX {
-                self.breach(
-                    Promise::Run,
-                    format!("without faults, a resume failed: {error}"),
-                );
-                break;
-            }
-            self.scheduler.sleep(LOOK_INTERVAL).await;
-        }
-        self.scheduler.kill(process);
+        self.resume("operator").await;
         let began = self.scheduler.elapsed();
         let bound = if self.plan.is_calm() {
             CALM_RECOVERY_MAX
@@ -254,6 +246,7 @@ impl Stage {
         };
         let mut looked_at = None;
         let mut unfinished = Vec::new();
+        let mut is_resumed = false;
         loop {
             let changes = self.bucket.changes();
             if looked_at != Some(changes) {
@@ -261,10 +254,20 @@ impl Stage {
                 unfinished = self.unfinished();
             }
             let took = self.scheduler.elapsed().saturating_sub(began);
-            // A late request may still arrive, and may replay a finished task.
-            let settled = self.plan.is_calm() || took > LATE_MAX;
-            if unfinished.is_empty() && settled {
+            // A late request, or a call in progress, may still replay a finished task.
+            let settles = if self.plan.is_calm() {
+                CALM_SETTLES
+            } else {
+                LATE_MAX
+            };
+            let is_settled = took > settles;
+            if unfinished.is_empty() && is_settled {
                 break;
+            }
+            if is_settled && !is_resumed {
+                // A pause that was on its way came after the first resume.
+                is_resumed = true;
+                self.resume("operator2").await;
             }
             if took > bound {
                 let text = format!("not finished after {bound:?}: {}", unfinished.join(", "));
@@ -286,6 +289,24 @@ impl Stage {
         for lived in lives {
             self.scheduler.kill(lived.process);
         }
+    }
+
+    /// Resumes the queue: only an operator ends a pause.
+    async fn resume(&self, name: &str) {
+        let (process, _, running) = self.start_process(name, "operator", 0);
+        let began = self.scheduler.elapsed();
+        while let Err(error) = running.engine.resume(&QueueName::default()).await {
+            let took = self.scheduler.elapsed().saturating_sub(began);
+            if self.subject.brokers() == 0 || took > RESUME_MAX {
+                self.breach(
+                    Promise::Run,
+                    format!("without faults, a resume failed: {error}"),
+                );
+                break;
+            }
+            self.scheduler.sleep(LOOK_INTERVAL).await;
+        }
+        self.scheduler.kill(process);
     }
 
     /// Cleans up much later, when all requests have arrived and unneeded objects are old enough to be deleted. The first round may repair
@@ -389,6 +410,7 @@ impl Stage {
         client.trust_first_refusal = self.plan.trust_first_refusal;
         let seat = Host {
             retention: self.plan.retention,
+            limits: self.plan.limits,
             wire: Wire::new(&self.scheduler, &self.trouble, &self.hub, process, life),
             objects: Arc::new(link),
             clock,
@@ -410,118 +432,5 @@ impl Stage {
 
     fn breach(&self, promise: Promise, what: String) {
         lock(&self.state).found.add(promise, what);
-    }
-
-    /// The disturbances that explain expired leases.
-    fn excuses(&self, struck: &[Struck]) -> Vec<Excuse> {
-        let state = lock(&self.state);
-        let worker_of = |process: ProcessId| {
-            let mut lives = state.lives.iter();
-            let lived = lives.find(|lived| lived.process == process);
-            // A disturbance of a broker disturbs every worker.
-            lived
-                .map(|lived| lived.worker.clone())
-                .filter(|worker| worker != BROKER)
-        };
-        let mut excuses: Vec<Excuse> = struck
-            .iter()
-            .filter(|struck| !matches!(struck.kind, FaultKind::Crash))
-            .map(|struck| {
-                excuse(
-                    worker_of(struck.process),
-                    struck.at,
-                    struck.until + AFTERMATH,
-                )
-            })
-            .collect();
-        for lived in &state.lives {
-            if let Some(died) = lived.died {
-                let is_broker = lived.worker == BROKER;
-                let until = if is_broker { died + VACANCY } else { died };
-                excuses.push(excuse(worker_of(lived.process), died, until));
-            }
-        }
-        for (process, from, until) in self.journal.excuses() {
-            let worker = worker_of(process);
-            let aftermath = if worker.is_none() {
-                VACANCY
-            } else {
-                Duration::ZERO
-            };
-            excuses.push(excuse(worker, from, until + aftermath));
-        }
-        excuses
-    }
-
-    fn judge(&self, ended: Result<(), Stuck>) -> RunOutcome {
-        let struck = self.trouble.struck();
-        let excuses = self.excuses(&struck);
-        let (mut found, recovery, requests, unreadable, lives, over_at) = {
-            let state = lock(&self.state);
-            (
-                state.found.clone(),
-                state.recovery,
-                state.requests.clone(),
-                state.unreadable.clone(),
-                state.lives.clone(),
-                state.over_at,
-            )
-        };
-        for panic in panics::recorded() {
-            found.add(Promise::Run, panic);
-        }
-        if let Some((epoch, newest)) = self.hub.outdated_response() {
-            let text =
-                format!("the leader of epoch {epoch} responded after the leader of epoch {newest}");
-            found.add(Promise::OneAttempt, text);
-        }
-        let mut tally = Tally::default();
-        let process_time = lives
-            .iter()
-            .map(|lived| lived.died.unwrap_or(over_at).saturating_sub(lived.born))
-            .sum();
-        if let Err(stuck) = ended {
-            let text = format!("{stuck:?} after {:?}", self.scheduler.elapsed());
-            found.add(Promise::Run, text);
-        } else {
-            let (more, counted) = check::check(&Evidence {
-                plan: &self.plan,
-                subject: self.subject.as_ref(),
-                bucket: &self.bucket,
-                calls: &self.journal.calls(),
-                excuses: &excuses,
-                unreadable: &unreadable,
-                requests: &requests,
-                process_time,
-                faults: struck.len() as u64 + self.trouble.requests_refused(),
-            });
-            found.0.extend(more.0);
-            tally = counted;
-        }
-        RunOutcome {
-            plan: self.plan.clone(),
-            found,
-            tally,
-            deaths: lives.iter().filter(|lived| lived.died.is_some()).count() as u64,
-            lasted: self.plan.trouble + recovery,
-            recovery,
-            requests,
-            digest: self.bucket.digest(),
-            struck,
-            trace: self.scheduler.take_trace(),
-        }
-    }
-}
-
-/// A disturbance of a worker, or of every worker, between two times of a run.
-pub(crate) fn excuse(worker: Option<String>, from: Duration, until: Duration) -> Excuse {
-    // Whole milliseconds that lie within the time, so that rounding explains nothing more.
-    let from_ms = u64::try_from(from.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-    let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
-    let begin = Timestamp::from_millis(BEGIN_MS);
-    Excuse {
-        worker,
-        from: begin.plus_millis(from_ms),
-        until: begin.plus_millis(until_ms),
     }
 }

@@ -47,12 +47,14 @@ impl Stage {
                 }
             }
             FaultKind::Partition => {
-                let lasts = dice.millis(1_000, 60_000);
-                let cut = if id.starts_with(super::BROKER_SLOT) {
-                    Cut::OF_BROKERS[place(dice, 4)]
+                // A leader must be replaced within a limit, so some partitions of brokers last much longer than that.
+                let (longest_ms, cut) = if id.starts_with(super::BROKER_SLOT) {
+                    let longest_ms = [20_000, 60_000, 180_000][place(dice, 3)];
+                    (longest_ms, Cut::OF_BROKERS[place(dice, 4)])
                 } else {
-                    Cut::All
+                    (60_000, Cut::All)
                 };
+                let lasts = dice.millis(1_000, longest_ms);
                 self.trouble.partition(id, process, cut, lasts);
             }
             _ => {

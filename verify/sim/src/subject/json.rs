@@ -32,6 +32,9 @@ impl Subject for Json {
         let mut config = JsonConfig::default();
         // Unless the plan says otherwise, the checks at the end need everything.
         config.finished_keep = seat.retention.unwrap_or(Duration::from_hours(24 * 30));
+        if let Some(limits) = seat.limits {
+            limits.apply(&mut config.state);
+        }
         let engine = BrokerEngine::json(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),

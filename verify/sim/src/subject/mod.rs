@@ -24,6 +24,7 @@ use qo_store::runtime::{BoxFuture, Runtime};
 
 use crate::broker::Wire;
 use crate::faults::FaultKind;
+use crate::plan::BrokerLimits;
 use crate::store::Bucket;
 
 pub use self::direct::Direct;
@@ -59,6 +60,8 @@ pub struct Host {
     pub wire: Wire,
     /// How long a broker keeps finished tasks, if that is shorter than the run.
     pub retention: Option<Duration>,
+    /// The limits of a broker, if they are not the shipped ones.
+    pub limits: Option<BrokerLimits>,
 }
 
 /// An engine that runs.
@@ -121,6 +124,11 @@ pub trait Subject: Debug + Send + Sync + 'static {
 
     /// Whether it drops finished tasks by itself after a retention time.
     fn drops_finished(&self) -> bool {
+        true
+    }
+
+    /// Whether it refuses submits while too many wait.
+    fn admits_submits(&self) -> bool {
         true
     }
 

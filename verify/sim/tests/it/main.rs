@@ -9,7 +9,9 @@
 
 mod agreement;
 mod campaign;
+mod cluster;
 mod determinism;
+mod overload;
 mod reuse;
 mod small_scope;
 mod store;

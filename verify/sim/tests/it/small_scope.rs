@@ -13,7 +13,7 @@ fn scope(mishap: Mishap) -> steps::Scope {
     // A death may come before anything else. Leases cannot run out before there are any: both workers are about to write theirs
     // when twelve requests have been served.
     let (skip, depth) = match mishap {
-        Mishap::Death => (0, 12),
+        Mishap::Death => (0, 16),
         Mishap::Zombie => (12, 6),
     };
     steps::Scope {

@@ -37,6 +37,7 @@ fn concurrent_claims_of_one_process_wait_without_busy_loops() {
     let link = Link::new(&scheduler, process, life, &bucket, &clock, &trouble, None);
     let running = Direct.start(&Host {
         retention: None,
+        limits: None,
         objects: Arc::new(link),
         clock,
         runtime: SimRuntime::of(&scheduler, process),

@@ -37,14 +37,14 @@ fn owner() -> (Child, String, PathBuf) {
         .unwrap();
     let lines: Vec<String> = BufReader::new(owner.stdout.take().unwrap())
         .lines()
-        .take(4)
+        .take(5)
         .map(Result::unwrap)
         .collect();
     let endpoint = lines[0]
         .strip_prefix("export QO_TEST_S3_ENDPOINT=")
         .unwrap()
         .to_owned();
-    let data = PathBuf::from(lines[3].strip_prefix("# data in ").unwrap());
+    let data = PathBuf::from(lines[4].strip_prefix("# data in ").unwrap());
     assert!(answers(&endpoint) && data.is_dir());
     (owner, endpoint, data)
 }

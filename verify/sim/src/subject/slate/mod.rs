@@ -64,6 +64,11 @@ impl Subject for Slate {
         config.garbage_interval = Duration::from_mins(1);
         config.cleanup_interval = CLEANUP_INTERVAL;
         config.retention = seat.retention.unwrap_or(config.retention);
+        if let Some(limits) = seat.limits {
+            limits.apply(&mut config.state);
+            // Otherwise the groups in flight share a write.
+            config.in_flight_max = 1;
+        }
         let opening = BrokerEngine::slate(
             Arc::clone(&seat.objects),
             Arc::clone(&seat.clock),

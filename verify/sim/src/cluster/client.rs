@@ -1,0 +1,219 @@
+//! Clients of the simulated cluster. They know all nodes, find the leader, and repeat what may not have happened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qo_cluster::ClusterEngine;
+use qo_core::task::IdempotencyScope;
+use qo_core::{Json, Task, TaskId};
+use qo_engine::api::{ClaimRequest, IdempotencyRequest, SubmitRequest};
+use qo_engine::{Engine, EngineError};
+use qo_store::runtime::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::run::Stage;
+use crate::random::Random;
+use crate::sched::lock;
+
+/// How long a call waits for its response.
+const ANSWER_MAX: Duration = Duration::from_secs(8);
+/// How often a call is repeated.
+const REPEATS: usize = 400;
+const LEASE_MS: u64 = 6_000;
+
+/// What became of a call.
+pub(super) enum Answer<T> {
+    Done(T),
+    /// The rules reject it.
+    Rejected(EngineError),
+    /// It may have happened or not.
+    Unknown,
+}
+
+impl Stage {
+    /// Makes a call on one node, in its process.
+    async fn ask<T: Send + 'static>(
+        &self,
+        node: u64,
+        call: impl FnOnce(ClusterEngine) -> BoxFuture<Result<T, EngineError>>,
+    ) -> Answer<T> {
+        let Some((process, engine)) = self.engine(node) else {
+            return Answer::Unknown;
+        };
+        let (reply, response) = oneshot::channel();
+        let calling = call(engine);
+        self.scheduler.spawn(
+            process,
+            Box::pin(async move {
+                let _ = reply.send(calling.await);
+            }),
+        );
+        tokio::select! {
+            biased;
+            response = response => match response {
+                Ok(Ok(done)) => Answer::Done(done),
+                Ok(Err(error @ EngineError::Rejected(_))) => Answer::Rejected(error),
+                Ok(Err(_)) | Err(_) => Answer::Unknown,
+            },
+            () = self.scheduler.sleep(ANSWER_MAX) => Answer::Unknown,
+        }
+    }
+
+    /// Repeats a call on all nodes in turn until one of them responds.
+    pub(super) async fn insist<T: Send + 'static>(
+        &self,
+        dice: &mut Random,
+        call: impl Fn(ClusterEngine) -> BoxFuture<Result<T, EngineError>>,
+    ) -> Answer<T> {
+        for _ in 0..REPEATS {
+            let node = 1 + dice.below(super::run::NODES);
+            match self.ask(node, &call).await {
+                Answer::Unknown => self.scheduler.sleep(dice.millis(20, 300)).await,
+                answer => return answer,
+            }
+            if self.is_over() {
+                break;
+            }
+        }
+        Answer::Unknown
+    }
+
+    /// Submits tasks, some of them with a key.
+    pub(super) async fn submit_tasks(self: Arc<Self>, number: u64, tasks: u64) {
+        let mut dice = Random::of(&[self.seed, 0xc1, number]);
+        for task in 0..tasks {
+            let pause = self.scheduler.sleep(dice.millis(10, 2_000));
+            pause.await;
+            let input = format!("{{\"n\":{task},\"client\":{number}}}");
+            let Ok(json) = Json::parse(input.clone()) else {
+                continue;
+            };
+            let Ok(task_type) = "work".parse() else {
+                continue;
+            };
+            let mut request = SubmitRequest::new(task_type, json);
+            let mut key = None;
+            if dice.chance(0.3) {
+                let name = format!("key{}", dice.below(6));
+                request.idempotency = name.parse().ok().map(|parsed| IdempotencyRequest {
+                    key: parsed,
+                    scope: IdempotencyScope::Global,
+                    window_ms: None,
+                });
+                key = Some(name);
+            } else {
+                let random = u128::from(dice.bits()) << 64 | u128::from(dice.bits());
+                request.id = Some(TaskId::from_random(random));
+            }
+            let answer = self
+                .insist(&mut dice, |engine| {
+                    let request = request.clone();
+                    Box::pin(async move { engine.submit(request).await })
+                })
+                .await;
+            if let Answer::Done(submitted) = answer {
+                let mut ledger = lock(&self.ledger);
+                ledger.submitted(key.as_deref(), &input, &submitted.task);
+                ledger.calls += 1;
+            }
+        }
+    }
+
+    /// Claims tasks and finishes most of them, until the run is over.
+    pub(super) async fn work(self: Arc<Self>, number: u64) {
+        let mut dice = Random::of(&[self.seed, 0x3b, number]);
+        let Ok(worker) = format!("worker{number}").parse() else {
+            return;
+        };
+        let mut claim = ClaimRequest::new(worker, Vec::new());
+        claim.max = 3;
+        claim.lease_ms = Some(LEASE_MS);
+        claim.wait_ms = 2_000;
+        while !self.is_over() {
+            let began = self.scheduler.elapsed();
+            let node = 1 + dice.below(super::run::NODES);
+            let claiming = claim.clone();
+            let answer = self
+                .ask(node, |engine| {
+                    Box::pin(async move { engine.claim(&claiming).await })
+                })
+                .await;
+            let Answer::Done(tasks) = answer else {
+                self.scheduler.sleep(dice.millis(20, 300)).await;
+                continue;
+            };
+            for task in &tasks {
+                lock(&self.ledger).claimed(began, task);
+            }
+            for task in tasks {
+                self.finish(&mut dice, task).await;
+            }
+        }
+    }
+
+    async fn finish(&self, dice: &mut Random, task: Task) {
+        let (id, Some(lease)) = (task.id, task.lease_id) else {
+            return;
+        };
+        self.scheduler.sleep(dice.millis(1, 1_500)).await;
+        // Some workers stall past their lease, or vanish.
+        if !self.is_calm() && dice.chance(0.1) {
+            self.scheduler
+                .sleep(dice.millis(LEASE_MS, 2 * LEASE_MS))
+                .await;
+            if dice.chance(0.5) {
+                return;
+            }
+        }
+        if dice.chance(0.2) {
+            let renewed = self.insist(dice, |engine| {
+                Box::pin(async move { engine.renew(id, lease, Some(LEASE_MS)).await })
+            });
+            if !matches!(renewed.await, Answer::Done(_)) {
+                return;
+            }
+        }
+        if dice.chance(0.1) {
+            let released = self.insist(dice, |engine| {
+                Box::pin(async move { engine.release(id, lease).await })
+            });
+            released.await;
+            return;
+        }
+        let completed = self.insist(dice, |engine| {
+            Box::pin(async move { engine.complete(id, lease, None).await })
+        });
+        if let Answer::Done(task) = completed.await {
+            let now = self.scheduler.elapsed();
+            lock(&self.ledger).completed(now, &task);
+        }
+    }
+
+    /// Reads acknowledged tasks from random nodes, until the run is over.
+    pub(super) async fn read(self: Arc<Self>, number: u64) {
+        let mut dice = Random::of(&[self.seed, 0x4ead, number]);
+        while !self.is_over() {
+            self.scheduler.sleep(dice.millis(5, 400)).await;
+            let ids: Vec<TaskId> = lock(&self.ledger).submitted.keys().copied().collect();
+            let place = usize::try_from(dice.below(ids.len() as u64)).unwrap_or_default();
+            let Some(id) = ids.get(place).copied() else {
+                continue;
+            };
+            self.read_one(&mut dice, id).await;
+        }
+    }
+
+    async fn read_one(&self, dice: &mut Random, id: TaskId) {
+        let began = self.scheduler.elapsed();
+        let node = 1 + dice.below(super::run::NODES);
+        let answer = self
+            .ask(node, |engine| Box::pin(async move { engine.get(id).await }))
+            .await;
+        let mut ledger = lock(&self.ledger);
+        match answer {
+            Answer::Done(task) => ledger.read(began, id, Some(&task)),
+            Answer::Rejected(error) if error.is_not_found() => ledger.read(began, id, None),
+            _ => {}
+        }
+    }
+}

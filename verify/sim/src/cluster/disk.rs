@@ -1,0 +1,246 @@
+//! The disk of a node: files whose unsynced end is lost or torn in a crash, and rows that fall back to their last sync.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use qo_broker::rows::{Row, RowWrite};
+use qo_cluster::{BlockingPool, LogFiles, MemoryRows, RowChange, RowSnapshot, RowStage, RowStore};
+use qo_core::Timestamp;
+use qo_store::runtime::BoxFuture;
+
+use super::Mutation;
+use crate::random::Random;
+use crate::sched::{Scheduler, lock};
+
+/// The key of the row that says what is applied.
+const APPLIED: &[u8] = b"\0applied";
+
+/// A disk, which outlives the processes that use it. Clones share everything.
+#[derive(Clone)]
+pub(super) struct SimDisk {
+    scheduler: Scheduler,
+    inner: Arc<Mutex<Inner>>,
+    pub(super) rows: SimRows,
+    slow_ms: u64,
+    mutation: Option<Mutation>,
+}
+
+struct Inner {
+    files: BTreeMap<String, SimFile>,
+    dice: Random,
+}
+
+#[derive(Default)]
+struct SimFile {
+    synced: Vec<u8>,
+    /// Written, and not synced yet.
+    pending: Vec<u8>,
+}
+
+impl SimDisk {
+    pub(super) fn new(
+        scheduler: &Scheduler,
+        dice: Random,
+        slow_ms: u64,
+        mutation: Option<Mutation>,
+    ) -> Self {
+        Self {
+            scheduler: scheduler.clone(),
+            inner: Arc::new(Mutex::new(Inner {
+                files: BTreeMap::new(),
+                dice,
+            })),
+            rows: SimRows {
+                rows: MemoryRows::default(),
+                mutation,
+            },
+            slow_ms,
+            mutation,
+        }
+    }
+
+    /// What a crash leaves: of the unsynced bytes a part, the last of which may be damaged.
+    pub(super) fn crash(&self) {
+        let mut inner = lock(&self.inner);
+        let Inner { files, dice, .. } = &mut *inner;
+        for file in files.values_mut() {
+            let mut pending = std::mem::take(&mut file.pending);
+            let kept = dice.below(pending.len() as u64 + 1);
+            pending.truncate(usize::try_from(kept).unwrap_or_default());
+            if let Some(last) = pending.last_mut()
+                && dice.chance(0.3)
+            {
+                *last ^= 0x55;
+            }
+            file.synced.extend(pending);
+        }
+        drop(inner);
+        self.rows.crash();
+    }
+
+    async fn work(&self) {
+        let pause = {
+            let mut inner = lock(&self.inner);
+            let slow_ms = self.slow_ms;
+            if inner.dice.chance(0.02) {
+                inner.dice.millis(1, 20 * slow_ms)
+            } else {
+                Duration::from_micros(inner.dice.between(50, 1_000 * slow_ms))
+            }
+        };
+        self.scheduler.sleep(pause).await;
+    }
+
+    fn with<T>(&self, name: &str, job: impl FnOnce(&mut SimFile) -> T) -> io::Result<T> {
+        let mut inner = lock(&self.inner);
+        let file = inner.files.get_mut(name);
+        Ok(job(file.ok_or(io::ErrorKind::NotFound)?))
+    }
+}
+
+#[async_trait]
+impl LogFiles for SimDisk {
+    async fn list(&self) -> io::Result<Vec<String>> {
+        Ok(lock(&self.inner).files.keys().cloned().collect())
+    }
+
+    async fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes> {
+        self.with(name, |file| {
+            let mut content = file.synced.clone();
+            content.extend_from_slice(&file.pending);
+            let start = usize::try_from(offset)
+                .unwrap_or(usize::MAX)
+                .min(content.len());
+            let end = start.saturating_add(length).min(content.len());
+            Bytes::copy_from_slice(&content[start..end])
+        })
+    }
+
+    async fn size(&self, name: &str) -> io::Result<u64> {
+        self.with(name, |file| (file.synced.len() + file.pending.len()) as u64)
+    }
+
+    async fn create(&self, name: &str) -> io::Result<()> {
+        self.work().await;
+        lock(&self.inner)
+            .files
+            .insert(name.to_owned(), SimFile::default());
+        Ok(())
+    }
+
+    async fn append(&self, name: &str, bytes: Bytes) -> io::Result<()> {
+        self.with(name, |file| file.pending.extend_from_slice(&bytes))?;
+        self.work().await;
+        if self.mutation == Some(Mutation::UnsyncedLog) {
+            return Ok(());
+        }
+        self.with(name, |file| {
+            let pending = std::mem::take(&mut file.pending);
+            file.synced.extend(pending);
+        })
+    }
+
+    async fn truncate(&self, name: &str, size: u64) -> io::Result<()> {
+        self.with(name, |file| {
+            file.pending.clear();
+            file.synced
+                .truncate(usize::try_from(size).unwrap_or(usize::MAX));
+        })
+    }
+
+    async fn remove(&self, name: &str) -> io::Result<()> {
+        self.work().await;
+        lock(&self.inner).files.remove(name);
+        Ok(())
+    }
+}
+
+impl BlockingPool for SimDisk {
+    fn run(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<()> {
+        let disk = self.clone();
+        Box::pin(async move {
+            let pause = lock(&disk.inner).dice.between(10, 2_000);
+            disk.scheduler.sleep(Duration::from_micros(pause)).await;
+            job();
+        })
+    }
+}
+
+/// Rows in memory, with planted bugs.
+#[derive(Clone)]
+pub(super) struct SimRows {
+    pub(super) rows: MemoryRows,
+    mutation: Option<Mutation>,
+}
+
+impl SimRows {
+    fn crash(&self) {
+        let position = match self.mutation {
+            Some(Mutation::PositionWithoutRows) => self.rows.get(APPLIED).ok().flatten(),
+            _ => None,
+        };
+        self.rows.crash();
+        if let Some(row) = position {
+            let kept = RowChange::Write(RowWrite::Put(row));
+            // Rows in memory do not fail.
+            let _ = self.rows.write(&[kept]);
+        }
+    }
+}
+
+impl RowStore for SimRows {
+    fn get(&self, key: &[u8]) -> io::Result<Option<Row>> {
+        self.rows.get(key)
+    }
+
+    fn page(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Row>> {
+        self.rows.page(start, end, limit)
+    }
+
+    fn has_expired(&self, before: Timestamp) -> io::Result<bool> {
+        self.rows.has_expired(before)
+    }
+
+    fn write(&self, changes: &[RowChange]) -> io::Result<()> {
+        self.rows.write(changes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.rows.sync()
+    }
+
+    fn snapshot(&self) -> io::Result<Box<dyn RowSnapshot>> {
+        let is_mutant = self.mutation == Some(Mutation::SnapshotWithoutKeys);
+        let left_out = is_mutant.then_some(b'k');
+        Ok(Box::new(SimSnapshot {
+            view: self.rows.snapshot()?,
+            left_out,
+        }))
+    }
+
+    fn stage(&self) -> io::Result<Box<dyn RowStage>> {
+        self.rows.stage()
+    }
+}
+
+struct SimSnapshot {
+    view: Box<dyn RowSnapshot>,
+    left_out: Option<u8>,
+}
+
+impl RowSnapshot for SimSnapshot {
+    fn get(&self, key: &[u8]) -> io::Result<Option<Row>> {
+        self.view.get(key)
+    }
+
+    fn next_page(&mut self) -> io::Result<Vec<Row>> {
+        let mut page = self.view.next_page()?;
+        page.retain(|row| self.left_out.is_none() || row.key.first().copied() != self.left_out);
+        Ok(page)
+    }
+}

@@ -1,0 +1,37 @@
+//! Cluster mode in the simulator: three nodes with simulated disks on a simulated network.
+//!
+//! The shipping node runs here: openraft, the log, applying, snapshots, leading, and the commit loop, on the runtime of each process, with
+//! files that lose what was not synced ([`disk`]) and messages that are lost, late, repeated or cut off in one direction ([`network`]).
+//! Clients submit, claim, finish and read throughout ([`client`]), and a [`ledger`] compares every response with what was
+//! acknowledged before. Bugs are planted at the ports ([`Mutation`]), so the shipping code contains none of them.
+
+mod client;
+mod disk;
+mod ledger;
+mod network;
+mod run;
+
+pub use run::{ClusterOutcome, run};
+
+/// A planted bug, which the runs must find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutation {
+    /// A disk reports writes as synced that are not: entries, votes and purges are lost in a crash.
+    UnsyncedLog,
+    /// A follower acknowledges entries that it did not get, so that they are acknowledged without a majority.
+    AcknowledgedUnseen,
+    /// A snapshot contains no idempotency keys.
+    SnapshotWithoutKeys,
+    /// A node that restarts forgets its rows beyond the last sync, and keeps the position of the log.
+    PositionWithoutRows,
+}
+
+impl Mutation {
+    /// Every planted bug.
+    pub const ALL: [Self; 4] = [
+        Self::UnsyncedLog,
+        Self::AcknowledgedUnseen,
+        Self::SnapshotWithoutKeys,
+        Self::PositionWithoutRows,
+    ];
+}

@@ -1,0 +1,65 @@
+//! Cluster mode under faults. `QO_CLUSTER_SEEDS` sets the number of seeds, `QO_CLUSTER_SEED` runs one and prints its trace.
+
+use std::panic::AssertUnwindSafe;
+
+use qo_sim::cluster::{ClusterOutcome, Mutation, run};
+
+/// The number of seeds, and the most that a planted bug may take.
+const SEEDS: u64 = 25;
+const HUNT_SEEDS: u64 = 25;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Runs a seed. A panic of the code under test is a finding, too.
+fn found(seed: u64, mutation: Option<Mutation>) -> Vec<String> {
+    let running = AssertUnwindSafe(|| run(seed, mutation, false));
+    match std::panic::catch_unwind(running) {
+        Ok(outcome) => outcome.found,
+        Err(_) => vec!["it panicked".to_owned()],
+    }
+}
+
+#[test]
+fn clusters_keep_their_promises() {
+    if let Some(seed) = number("QO_CLUSTER_SEED") {
+        let outcome = run(seed, None, true);
+        println!("{}", outcome.trace.join("\n"));
+        assert!(outcome.found.is_empty(), "{:#?}", outcome.found);
+        return;
+    }
+    let seeds = number("QO_CLUSTER_SEEDS").unwrap_or(SEEDS);
+    let from = number("QO_CLUSTER_FROM").unwrap_or(0);
+    let (mut tasks, mut deaths) = (0, 0);
+    for seed in from..from + seeds {
+        let ClusterOutcome {
+            found,
+            tasks: done,
+            deaths: died,
+            ..
+        } = run(seed, None, false);
+        assert!(found.is_empty(), "seed {seed}: {found:#?}");
+        tasks += done;
+        deaths += died;
+    }
+    println!("{seeds} seeds, {tasks} tasks, {deaths} deaths of nodes");
+    assert!(tasks as u64 > seeds * 5, "clients did nothing");
+    assert!(deaths > 0, "no node died");
+}
+
+#[test]
+fn planted_bugs_of_the_cluster_are_found() {
+    for mutation in Mutation::ALL {
+        if std::env::var("QO_CLUSTER_MUTATION").is_ok_and(|only| only != format!("{mutation:?}")) {
+            continue;
+        }
+        let first = number("QO_CLUSTER_FROM").unwrap_or(0);
+        let hit = (first..first + HUNT_SEEDS).find_map(|seed| {
+            let found = found(seed, Some(mutation));
+            Some((seed, found.first()?.clone()))
+        });
+        println!("{mutation:?}: {hit:?}");
+        assert!(hit.is_some(), "{mutation:?} was not found");
+    }
+}
