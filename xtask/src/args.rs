@@ -88,7 +88,9 @@ fn bench(mut words: Vec<OsString>) -> Result<Invocation> {
         return Ok(Invocation::Help(Topic::Bench));
     }
     let benchmark = Benchmark::from_name(name).with_context(|| {
-        format!("unknown benchmark {name:?}; the benchmarks are core, direct, fleet and broker")
+        format!(
+            "unknown benchmark {name:?}; the benchmarks are core, direct, fleet, broker and wasi"
+        )
     })?;
     words.remove(0);
     Ok(Invocation::Bench(benchmark, words))

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 
 use crate::metadata::Metadata;
+use crate::steps::SHIPPED;
 use crate::typed::typed;
 
 /// A benchmark.
@@ -19,6 +20,8 @@ pub(crate) enum Benchmark {
     Fleet,
     /// Broker mode.
     Broker,
+    /// WASI jobs.
+    Wasi,
 }
 
 impl Benchmark {
@@ -29,6 +32,7 @@ impl Benchmark {
             "direct" => Some(Self::Direct),
             "fleet" => Some(Self::Fleet),
             "broker" => Some(Self::Broker),
+            "wasi" => Some(Self::Wasi),
             _ => None,
         }
     }
@@ -42,6 +46,7 @@ impl Benchmark {
             Self::Core => vec![("queue_state", all)],
             Self::Direct => vec![("direct", all)],
             Self::Fleet => vec![("fleet", all)],
+            Self::Wasi => vec![("wasi", all)],
             Self::Broker => {
                 let is_option = |word: &OsString| word.to_string_lossy().starts_with('-');
                 let for_broker: Vec<_> = all.iter().filter(|word| *word != HTTP).cloned().collect();
@@ -71,9 +76,11 @@ pub(crate) fn run(benchmark: Benchmark, arguments: &[OsString]) -> Result<ExitCo
     for (target, arguments) in benchmark.targets(arguments) {
         let package = &metadata.package_with_target("bench", target)?.name;
         let mut command = qo_testkit::cargo()?;
-        command
-            .args(["bench", "--package", package, "--bench", target, "--"])
-            .args(arguments);
+        command.args(["bench", "--package", package, "--bench", target]);
+        if benchmark == Benchmark::Wasi {
+            command.args(["--features", SHIPPED]);
+        }
+        command.arg("--").args(arguments);
         let status = command
             .status()
             .with_context(|| format!("cannot run `{}`", typed(&command)))?;

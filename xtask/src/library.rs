@@ -1,7 +1,7 @@
 //! The step `library`: what a user of the crate `qo` builds.
 //!
-//! The combinations of cargo features that users choose compile without warnings, and the program of the crate's README runs in a
-//! project outside the workspace.
+//! The combinations of cargo features that users choose compile without warnings, so does the command without optional features, and
+//! the program of the crate's README runs in a project outside the workspace.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use crate::steps::{Verdict, verdict};
 use crate::typed::typed;
 
 /// Features of `qo`, without the default ones. The other tests build all of them.
-const COMBINATIONS: [&str; 4] = ["", "sqlite", "s3,slate", "remote"];
+const COMBINATIONS: [&str; 5] = ["", "sqlite", "s3,slate", "remote", "mdns"];
 
 /// Runs the step.
 pub(crate) fn step() -> Result<Verdict> {
@@ -26,6 +26,13 @@ pub(crate) fn step() -> Result<Verdict> {
         if result != Verdict::Passed {
             return Ok(result);
         }
+    }
+    // The command as `cargo run` builds it.
+    let mut check = qo_testkit::cargo()?;
+    check.args(["clippy", "--package", "qo-cli", "--", "-D", "warnings"]);
+    let result = run(&mut check)?;
+    if result != Verdict::Passed {
+        return Ok(result);
     }
     let mut fresh_project = Command::new("sh");
     fresh_project

@@ -12,6 +12,9 @@ use crate::mutants;
 use crate::typed::typed;
 use crate::ui;
 
+/// The cargo features of the released command. All steps select them, so that they test what is released and share their libraries.
+pub(crate) const SHIPPED: &str = "qo-cli/wasi,qo-cli/cluster";
+
 /// Fetching the advisory database takes seconds if it can be reached.
 const ADVISORIES_LIMIT: Duration = Duration::from_mins(2);
 
@@ -134,6 +137,8 @@ impl Step {
             Self::Clippy => &[
                 "clippy",
                 "--workspace",
+                "--features",
+                SHIPPED,
                 "--all-targets",
                 "--",
                 "-D",
@@ -144,6 +149,8 @@ impl Step {
             Self::Docs => &[
                 "doc",
                 "--workspace",
+                "--features",
+                SHIPPED,
                 "--no-deps",
                 "--lib",
                 "--bins",
@@ -152,13 +159,30 @@ impl Step {
             Self::Unit => &[
                 "test",
                 "--workspace",
+                "--features",
+                SHIPPED,
                 "--no-fail-fast",
                 "--lib",
                 "--bins",
                 "--examples",
             ],
-            Self::Integration => &["test", "--workspace", "--no-fail-fast", "--test", "*"],
-            Self::Doctests => &["test", "--workspace", "--no-fail-fast", "--doc"],
+            Self::Integration => &[
+                "test",
+                "--workspace",
+                "--features",
+                SHIPPED,
+                "--no-fail-fast",
+                "--test",
+                "*",
+            ],
+            Self::Doctests => &[
+                "test",
+                "--workspace",
+                "--features",
+                SHIPPED,
+                "--no-fail-fast",
+                "--doc",
+            ],
             // They have commands of their own.
             Self::Library | Self::Mutants => &[],
             Self::Ui => ui::BUILD,
@@ -193,8 +217,8 @@ impl Step {
             Self::Ui => return ui::run(command),
             Self::Unit | Self::Integration => {
                 // All test processes share one server.
-                let server =
-                    SeaweedFs::shared().context("cannot start the S3 server for the tests")?;
+                let server = SeaweedFs::shared_with_others()
+                    .context("cannot start the S3 server for the tests")?;
                 command.envs(server.environment());
             }
             _ => {}

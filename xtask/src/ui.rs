@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use qo_testkit::SeaweedFs;
 
 use crate::root::root;
-use crate::steps::{Verdict, verdict};
+use crate::steps::{SHIPPED, Verdict, verdict};
 use crate::typed::typed;
 
 /// Arguments to cargo that build the programs under test.
@@ -19,6 +19,8 @@ use crate::typed::typed;
 pub(crate) const BUILD: &[&str] = &[
     "build",
     "--workspace",
+    "--features",
+    SHIPPED,
     "--bin",
     "qo",
     "--example",
@@ -49,7 +51,8 @@ pub(crate) fn run(mut build: Command) -> Result<Verdict> {
                 .to_owned(),
         ));
     }
-    let server = SeaweedFs::shared().context("cannot start the S3 server for the tests")?;
+    let server =
+        SeaweedFs::shared_with_others().context("cannot start the S3 server for the tests")?;
     let mut test = Command::new("node");
     test.args(["--test", "--test-reporter=spec", "unit", "browser"])
         .current_dir(tests_dir())

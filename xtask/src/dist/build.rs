@@ -14,6 +14,7 @@ use super::{glibc, notices, shell};
 use crate::man;
 use crate::metadata::Metadata;
 use crate::root::root;
+use crate::steps::SHIPPED;
 
 /// Builds the program, unless one is given, and the manual pages, the completions and the notices.
 pub(super) fn contents(given: Option<&Path>) -> Result<Contents> {
@@ -53,7 +54,7 @@ fn build_program(package: &str) -> Result<()> {
     let mut command = qo_testkit::cargo()?;
     command
         .args(["build", "--locked", "--profile", "dist", "--package"])
-        .args([package, "--bin", "qo"])
+        .args([package, "--bin", "qo", "--features", SHIPPED])
         .env_remove("RUSTFLAGS")
         .env("CARGO_ENCODED_RUSTFLAGS", flags()?);
     shell::run(&mut command)

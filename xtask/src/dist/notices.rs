@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 
 use super::shell;
 use crate::metadata::{Metadata, Package};
+use crate::steps::SHIPPED;
 
 /// Names of licence files start with one of these, in any case.
 const STARTS: [&str; 4] = ["license", "licence", "copying", "notice"];
@@ -46,6 +47,7 @@ pub(super) fn text(program: &str) -> Result<String> {
 fn linked_into(program: &str) -> Result<BTreeSet<String>> {
     let mut command = qo_testkit::cargo()?;
     command.args(["tree", "--locked", "--package", program]);
+    command.args(["--features", SHIPPED]);
     command.args(["--edges", "normal", "--prefix", "none", "--format", "{p}"]);
     let tree = shell::capture(&mut command)?;
     let lines = tree.lines().filter_map(|line| {

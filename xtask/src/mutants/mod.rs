@@ -20,13 +20,21 @@ use anyhow::{Context as _, Result, bail};
 
 use self::patch::Patch;
 use self::seeds::KnownSeeds;
-use crate::steps::{Verdict, verdict};
+use crate::steps::{SHIPPED, Verdict, verdict};
 use crate::typed::typed;
 
 /// The simulator of the copy.
 const SIMULATOR: &str = "qo-sim-mutants";
 /// What builds it. The selection gives its dependencies the features that they have in the ordinary tests, so that they are built once.
-const BUILD: [&str; 5] = ["test", "--quiet", "--workspace", "--test", "mutants"];
+const BUILD: [&str; 7] = [
+    "test",
+    "--quiet",
+    "--workspace",
+    "--features",
+    SHIPPED,
+    "--test",
+    "mutants",
+];
 /// The number of days after which the test step has hunted for every bug.
 const DAYS: usize = 5;
 
