@@ -16,6 +16,7 @@
 //! | `meta/queues.json` | the paused queues |
 //! | `meta/claims.json` | changes while tasks are being claimed |
 //! | `meta/sweep.json` | the sweeper's position |
+//! | `meta/workers.json` | the live workers and what they serve |
 //! | `meta/tokens.json` | the tokens of the HTTP API, without their secrets |
 //! | `quarantine/{key}` | an unreadable object, moved aside with the reason |
 //!
@@ -177,6 +178,9 @@ pub const CLAIMS_KEY: &str = "meta/claims.json";
 
 /// The sweeper's position.
 pub const SWEEP_KEY: &str = "meta/sweep.json";
+
+/// The live workers and what they serve.
+pub const ROSTER_KEY: &str = "meta/workers.json";
 
 /// The leading broker.
 pub const BROKER_KEY: &str = "meta/broker.json";

@@ -166,6 +166,7 @@ impl DirectEngine {
                         queue: entry.queue.clone(),
                         task_type: entry.task_type.clone(),
                         shards: Arc::clone(shards),
+                        in_order: request.in_order,
                     };
                     (name, self.try_claim(entry, request).await)
                 })
@@ -234,6 +235,7 @@ impl DirectEngine {
                 queue: queue.clone(),
                 task_type,
                 shards: Arc::clone(shards),
+                in_order: request.in_order,
             }));
         }
         names.sort();

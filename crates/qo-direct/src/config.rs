@@ -63,7 +63,8 @@ pub struct DirectConfig {
     pub concurrency: usize,
     /// A worker without a heartbeat for this long counts as dead.
     pub worker_stale_ms: u64,
-    /// How long a task is reserved for the worker that should take it.
+    /// How long a task is reserved for the worker that should take it. That worker notices it after at most [`Self::touch_interval`] and
+    /// [`Self::signal_interval`] together.
     pub steal_after_ms: u64,
     /// The largest accepted input or output, at most [`STORED_PAYLOAD_MAX_BYTES`].
     pub payload_max_bytes: u64,
@@ -85,7 +86,7 @@ impl Default for DirectConfig {
             index_gc_delay: Duration::from_millis(50),
             concurrency: 64,
             worker_stale_ms: 60_000,
-            steal_after_ms: 2_000,
+            steal_after_ms: 3_000,
             payload_max_bytes: STORED_PAYLOAD_MAX_BYTES,
             stats_tasks_max: 100_000,
         }

@@ -33,15 +33,17 @@ const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "DELETE", "POST"];
 /// The response headers that it reads: for compare-and-swap, for versions, and for the store's time.
 const CORS_EXPOSED: [&str; 3] = ["ETag", "x-amz-version-id", "Date"];
 const CORS_MAX_AGE_SECONDS: u32 = 3_600;
-/// Prefixes whose objects are overwritten often or deleted soon. Their old versions are useless. The last two are those of broker mode:
-/// SlateDB replaces its files, and the JSON engine writes its one object for every group of changes.
-const SHORT_LIVED: [&str; 8] = [
+/// Prefixes whose objects are overwritten often or deleted soon. Their old versions are useless; those of a collected blob would keep its
+/// bytes for ever. The last two are those of broker mode: SlateDB replaces its files, and the JSON engine writes its one object for every
+/// group of changes.
+const SHORT_LIVED: [&str; 9] = [
     "ready/",
     "later/",
     "leases/",
     "workers/",
     "meta/",
     "probe/",
+    "blobs/",
     "slate/",
     "queue.json",
 ];

@@ -35,7 +35,8 @@ use qo_store::StoreError;
 use qo_store::client::{PAGE_LIMIT_MAX, Page};
 use qo_store::runtime::RuntimeExt;
 
-use super::peers::{Rank, Standing};
+use super::dealing::Rank;
+use super::peers::Standing;
 use super::repair::{LeaseEntry, LeaseEntryState};
 use super::{DirectEngine, StoredTask, lock};
 

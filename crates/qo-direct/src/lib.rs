@@ -16,6 +16,7 @@
 //! | promotion of a delayed task that is due | 1: ready entry | | 1 per page | 1 key, batched |
 //! | page scan in hybrid or log-scan mode | | 1 per task of the page, claimed or not | 1 per page of 50 tasks | |
 //! | signal | at most 1 per process and second | 1 before each PUT, 1 per 1.5 s and idle worker, answered with 304 | | |
+//! | roster of workers | 1 per minute and bucket, by the first of several workers | 1 per 10 to 30 s and busy worker, answered with 304 | 1 per minute and bucket | |
 //! | claim activity | at most 1 per claiming process and 30 s | 1 per check of an idle lease reaper, answered with 304 | | |
 //!
 //! A large payload adds one PUT when it is written and one GET when it is read. An idempotency key adds one PUT and one GET.
@@ -26,6 +27,7 @@ mod claim;
 mod config;
 #[cfg(test)]
 mod dashboard_vectors;
+mod dealing;
 mod doctor;
 mod engine_impl;
 mod environment;
@@ -43,12 +45,14 @@ mod list;
 pub mod maintenance;
 mod names;
 mod operation;
+mod page_share;
 mod paused_queues;
 mod payload;
 mod peers;
 mod purge;
 mod ready_cache;
 mod repair;
+mod roster;
 mod scan;
 mod scheduled;
 mod signal;

@@ -8,7 +8,7 @@
 //! | part | requests a day | dollars a month |
 //! | --- | --- | --- |
 //! | leases | 3,000 GETs answered with 304, 290 LISTs | 0.08 for each process |
-//! | workers | 330 LISTs, and 330 more by the first two workers | 0.05 for each process |
+//! | workers | 330 GETs answered with 304; 330 LISTs by each of the first two workers, and 330 LISTs and PUTs by the first | 0.004 for each process, and 0.20 for the bucket |
 //! | tasks that become due | 1,100 LISTs | 0.17 for a process that only runs maintenance; a worker sends these requests anyway |
 //! | sweep | 290 LISTs, 290 PUTs, 100 LISTs for tidying | 0.10 for the bucket, and 0.003 for each further process |
 //!

@@ -1,15 +1,15 @@
 //! Cached pages of the ready index, per queue and type, so that one LIST serves many claims.
 //!
-//! If all workers started at the front of the index, they would race for the same tasks. Three rules keep them apart; the live workers of a
-//! queue and type are known from [`super::peers`]:
-//! - **Each task is assigned by its id to one worker.** A worker takes the entries of a page that are assigned to it. If a page has none, it
-//!   steals a few random entries that have waited too long for their worker. The worker next in rank lists again for them when they have; the
-//!   others much later, so that a new task does not cost a LIST of every worker that has seen it.
-//! - **A few new tasks wake a few workers.** The signal says how many entries were added. If there are fewer than workers, they are dealt out
-//!   in turn, and one more worker looks after a while, in case one of these is busy or gone. The others rely on the fallback interval, so
-//!   that a trickle of tasks does not cost a LIST per task and idle worker.
-//! - **A long index is worked on in many places.** A page holds the shares of a few dozen workers. In a larger fleet, the further workers
-//!   begin further back, at a distance that they estimate from the times in the first page.
+//! If all workers started at the front of the index, they would race for the same tasks. [`super::dealing`] says which tasks of a page are
+//! for whom; the live workers of a queue and type are known from [`super::peers`]. When a worker lists:
+//! - **It has used up its part of a page, and there are more.**
+//! - **The signal announces new tasks that are dealt to it.** The signal says how many entries were added. If everybody would not get enough of
+//!   them, only some workers list. The others rely on the fallback interval, so that a trickle of tasks does not cost a LIST per task and
+//!   idle worker.
+//! - **It has seen tasks of others that it may steal by now.** It takes them only if a page has none of its own. The time counts from when the
+//!   task was due, and from when the worker last had tasks of its own: at the end of a backlog, all others are about to finish, too. Newer
+//!   tasks that are dealt to others end the wait, because these workers see the older ones.
+//! - **It has not listed for the fallback interval**, because a signal may have been lost.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -22,14 +22,14 @@ use qo_engine::EngineError;
 use qo_store::client::Page;
 use qo_store::runtime::RuntimeExt;
 
-use super::peers::{Rank, ShardRanks, Standing};
+use super::dealing::{Added, Deal, Hand, Rank, ShardRanks, deal, place_of, start_of};
+use super::page_share::PageShare;
+use super::peers::Standing;
 use super::signal_record::ready_topic;
 use super::{DirectEngine, lock};
 
-/// How many tasks assigned to other workers a worker steals at once.
-const STEAL_MAX: usize = 16;
-/// How many times longer a worker waits before it lists again for the tasks of another worker, if a third one is the first to steal them.
-const OTHERS_DELAYS: u64 = 5;
+/// How many steal times a worker waits for a task of a shard that it does not claim from by its record.
+const FOREIGN_DELAYS: u64 = 5;
 /// A fleet of more than twice this many workers lists without a signal less often, by at most this factor.
 const FALLBACK_WORKERS: u64 = 20;
 const FALLBACK_INTERVALS_MAX: u64 = 5;
@@ -38,10 +38,6 @@ const FALLBACK_INTERVALS_MAX: u64 = 5;
 const PAGE_FRESH: Duration = Duration::from_secs(5);
 /// The maximum number of cached lists. At the limit the cache is cleared.
 const LISTS_MAX: usize = 10_000;
-/// How many entries of a page a worker should find assigned to it. A fleet that is too large for this begins at several places.
-const SHARE: usize = 32;
-/// How many workers beyond those that new tasks are dealt to look for them, after the steal time.
-const BACKUPS: u64 = 1;
 
 /// Identifies a ready list. Claims for different shards do not share a list, because each list contains only the shards of its
 /// claims.
@@ -51,6 +47,8 @@ pub(super) struct ReadyListName {
     pub(super) task_type: TaskType,
     /// The requested shards; all shards if empty.
     pub(super) shards: Arc<[Shard]>,
+    /// Whether the entries are tried strictly in their order, whoever they are meant for.
+    pub(super) in_order: bool,
 }
 
 #[derive(Default)]
@@ -95,8 +93,14 @@ struct CachedPage {
     needs_relist: bool,
     /// Where the next LIST begins: the last page had nothing for this process, but there are more.
     after: Option<String>,
-    /// When another LIST may return more: a task becomes due, or one assigned to another worker may be stolen.
-    relist_at: Option<Timestamp>,
+    /// When another LIST may return more, because a task becomes due.
+    due_at: Option<Timestamp>,
+    /// When a task that is meant for another worker may be stolen.
+    steal_at: Option<Timestamp>,
+    /// What this process takes then: the hand that it was dealt, if the index had more than a page, or what others have left.
+    hand: Option<Hand>,
+    /// When a page last had entries for this process.
+    had_own_at: Option<Timestamp>,
 }
 
 /// Why a ready list needs a LIST.
@@ -106,8 +110,8 @@ pub(super) enum ListReason {
     Unknown,
     /// There may be more.
     More,
-    /// There are this many new entries, of which the worker at this position takes its share.
-    Dealt { position: u64, entries: u64 },
+    /// There are new entries, of which the worker takes this part.
+    Dealt(Hand),
 }
 
 impl ReadyListName {
@@ -167,7 +171,7 @@ impl DirectEngine {
             .client()
             .page(&prefix, after.as_deref(), page_size)
             .await?;
-        let ranks = if page.entries.is_empty() {
+        let ranks = if page.entries.is_empty() || name.in_order {
             None
         } else {
             self.ranks(name, worker)
@@ -177,6 +181,7 @@ impl DirectEngine {
         if let Some(rank) = ranks.as_ref().and_then(ShardRanks::common)
             && let Some(place) = place_of(rank, page_size)
             && page.next.is_some()
+            && !matches!(reason, ListReason::Dealt(_))
         {
             group = (place.number == 0).then_some(place.rank);
             if let Some(after) = start_of(&entries, place.number) {
@@ -190,43 +195,56 @@ impl DirectEngine {
             }
         }
         let is_empty = entries.is_empty();
-        let (share, relist_at) = match &ranks {
+        let has_more = page.next.is_some();
+        let had_own_at = lock(&list.cached).had_own_at;
+        let share = match &ranks {
+            None if name.in_order => PageShare {
+                entries,
+                steal_at: None,
+                had_own_at,
+            },
             // The worker is not registered, so no tasks are assigned to it. It takes all entries in random order.
-            None => (self.shuffled(entries, usize::MAX), None),
+            None => PageShare {
+                entries: self.shuffled(entries),
+                steal_at: None,
+                had_own_at,
+            },
             Some(ranks) => {
-                let index_of: BTreeMap<TaskId, u64> = (0..)
-                    .zip(&entries)
-                    .map(|(index, entry)| (entry.id, index))
-                    .collect();
-                let owns = |entry: &IndexEntry| match (reason, group) {
-                    (ListReason::Dealt { position, entries }, _) => index_of
-                        .get(&entry.id)
-                        .is_some_and(|index| index % entries == position),
-                    (_, Some(rank)) => rank.owns(entry.id),
-                    (_, None) => ranks.owns(entry.id),
-                };
-                let backs_up = |entry: &IndexEntry| match (reason, group) {
-                    // Another worker looks after what is dealt out.
-                    (ListReason::Dealt { .. }, _) => false,
-                    (_, Some(rank)) => rank.backs_up(entry.id),
-                    (_, None) => ranks.backs_up(entry.id),
-                };
-                self.share_of(entries, owns, backs_up)
+                let delays =
+                    |entry: &IndexEntry| match (reason, group.or_else(|| ranks.of(entry.id))) {
+                        (ListReason::Dealt(hand), _) if hand.includes(entry.id) => 0,
+                        (ListReason::Dealt(_), Some(rank)) => rank.steal_delays(entry.id).max(1),
+                        (_, Some(rank)) => rank.steal_delays(entry.id),
+                        (_, None) => FOREIGN_DELAYS,
+                    };
+                self.share_of(entries, delays, had_own_at)
             }
         };
         {
             let mut cached = lock(&list.cached);
-            cached.entries = share.into();
+            cached.entries = share.entries.into();
             cached.listed = Some((at, change.epoch));
             cached.fallback_at = self.fallback_at(at);
-            cached.listed_entries = change.entries;
-            cached.needs_relist = page.next.is_some();
-            cached.relist_at = relist_at;
+            cached.listed_entries = change.known_entries;
+            cached.needs_relist = has_more;
+            cached.due_at = None;
+            cached.steal_at = share.steal_at;
+            cached.had_own_at = share.had_own_at;
+            cached.hand = None;
+            if let ListReason::Dealt(hand) = reason
+                && has_more
+            {
+                // The rest is for the workers that newer tasks are dealt to, and for this one if there are none.
+                let more_at = self.client().now().plus_millis(self.more_delay_ms());
+                cached.needs_relist = false;
+                cached.hand = Some(hand);
+                cached.steal_at = Some(cached.steal_at.map_or(more_at, |at| at.min(more_at)));
+            }
             if is_empty {
                 // All entries belong to other shards, cannot be read, or were just claimed: go on behind them.
                 cached.after = page.next;
                 if cached.after.is_some() {
-                    cached.relist_at = Some(self.client().now());
+                    cached.due_at = Some(self.client().now());
                 }
             }
         }
@@ -254,7 +272,11 @@ impl DirectEngine {
     /// When a LIST for one of these ready lists may return more, without any signal.
     pub(super) fn next_relist(&self, names: &[ReadyListName]) -> Option<Timestamp> {
         let lists = names.iter().map(|name| self.shared.ready_cache.list(name));
-        lists.filter_map(|list| lock(&list.cached).relist_at).min()
+        let times = lists.flat_map(|list| {
+            let cached = lock(&list.cached);
+            [cached.due_at, cached.steal_at]
+        });
+        times.flatten().min()
     }
 
     /// Makes the next claim list again after a claim failed, so that the task is not skipped until the next signal.
@@ -266,7 +288,7 @@ impl DirectEngine {
     pub(super) fn relist_at(&self, name: &ReadyListName, at: Timestamp) {
         let list = self.shared.ready_cache.list(name);
         let mut cached = lock(&list.cached);
-        cached.relist_at = Some(cached.relist_at.map_or(at, |earlier| earlier.min(at)));
+        cached.due_at = Some(cached.due_at.map_or(at, |earlier| earlier.min(at)));
     }
 
     /// Why a ready list needs a LIST: its page is used up and there may be new entries, or its page is old and more urgent tasks may have
@@ -278,6 +300,7 @@ impl DirectEngine {
         worker: &WorkerId,
     ) -> Option<ListReason> {
         let now = self.runtime().monotonic();
+        let store_now = self.client().now();
         let change = self.shared.signal.change_of(&name.topic());
         let (known, was_looking) = {
             let mut cached = lock(&list.cached);
@@ -288,11 +311,13 @@ impl DirectEngine {
             if !cached.entries.is_empty() {
                 return (now >= at + PAGE_FRESH).then_some(ListReason::More);
             }
-            let is_due = cached.relist_at.is_some_and(|at| at <= self.client().now());
-            if cached.needs_relist || is_due {
+            if cached.needs_relist || cached.due_at.is_some_and(|at| at <= store_now) {
                 return Some(ListReason::More);
             }
             if epoch == change.epoch {
+                if cached.steal_at.is_some_and(|at| at <= store_now) {
+                    return Some(cached.hand.map_or(ListReason::More, ListReason::Dealt));
+                }
                 return (now >= cached.fallback_at).then_some(ListReason::Unknown);
             }
             // A worker that was busy has missed earlier changes.
@@ -300,38 +325,46 @@ impl DirectEngine {
             let was_looking = looked_at.is_some_and(|at| now < at + away);
             (cached.listed_entries, was_looking)
         };
-        let (Some(before), Some(after), true) = (known, change.entries, was_looking) else {
+        let (Some(listed), Some(total), true) = (known, change.entries, was_looking) else {
             return Some(ListReason::More);
         };
+        if name.in_order {
+            return Some(ListReason::More);
+        }
         let ranks = self.ranks(name, worker);
+        let slots = ranks.as_ref().map_or(1, |ranks| ranks.slots);
         let Some(rank) = ranks.as_ref().and_then(ShardRanks::common) else {
             return Some(ListReason::More);
         };
-        let added = after.saturating_sub(before);
-        if added == 0 || added >= rank.count {
-            return Some(ListReason::More);
-        }
-        let position = (rank.rank + rank.count - before % rank.count) % rank.count;
-        if position < added {
-            return Some(ListReason::Dealt {
-                position,
-                entries: added,
-            });
-        }
-        // The new tasks are dealt to others.
+        let added = Added {
+            listed,
+            batch: change.entries_before,
+            total,
+        };
+        let steal_at = match deal(rank, slots, added) {
+            Deal::Everybody => return Some(ListReason::More),
+            Deal::Hand(hand) => return Some(ListReason::Dealt(hand)),
+            Deal::Backup => Some(store_now.plus_millis(self.config().steal_after_ms)),
+            Deal::Others => None,
+        };
+        let hand = steal_at.map(|_| Hand::ALL);
         let mut cached = lock(&list.cached);
         if let Some((_, epoch)) = &mut cached.listed {
             *epoch = change.epoch;
         }
         cached.listed_entries = change.entries;
-        if position < added + BACKUPS {
-            let at = self
-                .client()
-                .now()
-                .plus_millis(self.config().steal_after_ms);
-            cached.relist_at.get_or_insert(at);
-        }
+        cached.hand = hand;
+        cached.steal_at = steal_at;
         None
+    }
+
+    /// How long a worker leaves the further pages to those that newer tasks are dealt to.
+    fn more_delay_ms(&self) -> u64 {
+        let delay = self
+            .config()
+            .signal_interval
+            .mul_f64(1.0 + self.runtime().random_unit());
+        u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// When a list that was listed at `at` is listed again without a signal. The workers of a large fleet do so less often, and at different
@@ -381,52 +414,9 @@ impl DirectEngine {
         if cached.entries.is_empty() {
             cached.listed = Some((at, change.epoch));
             cached.fallback_at = fallback_at;
-            cached.listed_entries = change.entries;
+            cached.listed_entries = change.known_entries;
             cached.looked_at = Some(self.runtime().monotonic());
         }
-    }
-
-    /// The entries of a page that a worker should try, and when it should list again for the first of the others.
-    fn share_of(
-        &self,
-        entries: Vec<IndexEntry>,
-        owned: impl Fn(&IndexEntry) -> bool,
-        backs_up: impl Fn(&IndexEntry) -> bool,
-    ) -> (Vec<IndexEntry>, Option<Timestamp>) {
-        let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(owned);
-        let steal_after_ms = self.config().steal_after_ms;
-        let reserved_until = |entry: &IndexEntry| entry.available_at.plus_millis(steal_after_ms);
-        let list_at = |entry: &IndexEntry| {
-            let delays = if backs_up(entry) { 1 } else { OTHERS_DELAYS };
-            entry.available_at.plus_millis(steal_after_ms * delays)
-        };
-        let now = self.client().now();
-        // Never immediately: an entry that no worker can claim must not make workers list in a tight loop.
-        let soon = now.plus_millis(steal_after_ms / 4);
-        if !own.is_empty() {
-            let steal_at = others.iter().map(list_at).min();
-            return (own, steal_at.map(|at| at.max(soon)));
-        }
-        let (stealable, reserved): (Vec<_>, Vec<_>) = others
-            .into_iter()
-            .partition(|entry| reserved_until(entry) <= now);
-        let steal_at = if stealable.len() > STEAL_MAX {
-            Some(soon)
-        } else {
-            reserved.iter().map(list_at).min()
-        };
-        (self.shuffled(stealable, STEAL_MAX), steal_at)
-    }
-
-    /// Shuffles the entries within their priorities and keeps the first `count`.
-    fn shuffled(&self, mut entries: Vec<IndexEntry>, count: usize) -> Vec<IndexEntry> {
-        for index in (1..entries.len()).rev() {
-            let other = self.runtime().random_below(index as u64 + 1);
-            entries.swap(index, usize::try_from(other).unwrap_or(index));
-        }
-        entries.sort_by_key(|entry| entry.priority);
-        entries.truncate(count);
-        entries
     }
 }
 
@@ -443,46 +433,6 @@ impl ReadyList {
         let entry = cached.entries.front()?;
         Some((entry.priority, entry.available_at))
     }
-}
-
-/// Where in a long index a worker begins, and its rank among the workers there.
-struct Place {
-    number: u64,
-    rank: Rank,
-}
-
-/// The place of a worker in an index of several pages; `None` if one page has enough for all workers.
-fn place_of(rank: Rank, page_size: usize) -> Option<Place> {
-    let per_place = u64::try_from((page_size / SHARE).max(1)).unwrap_or(u64::MAX);
-    if rank.count <= per_place {
-        return None;
-    }
-    let number = rank.rank / per_place;
-    let count = per_place.min(rank.count - number * per_place);
-    Some(Place {
-        number,
-        rank: Rank {
-            rank: rank.rank % per_place,
-            count,
-        },
-    })
-}
-
-/// The key after which the page of a place begins, as far as the times in the first page show. The pages of the places overlap or leave
-/// gaps where tasks were submitted at another rate; the next LIST of a nearer place closes the gaps.
-fn start_of(first_page: &[IndexEntry], place: u64) -> Option<String> {
-    let (first, last) = (first_page.first()?, first_page.last()?);
-    if place == 0 || first.priority != last.priority {
-        return None;
-    }
-    let span_ms = last.available_at.as_millis() - first.available_at.as_millis();
-    let distance_ms = u64::try_from(span_ms).ok()?.saturating_mul(place);
-    let start = IndexEntry {
-        available_at: first.available_at.plus_millis(distance_ms),
-        id: TaskId::from_bytes([0; 16]),
-        ..first.clone()
-    };
-    Some(Key::Ready(start).to_string())
 }
 
 /// Takes up to `count` entries from all lists, most urgent first. The other entries stay in their lists.

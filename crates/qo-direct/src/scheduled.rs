@@ -28,7 +28,8 @@ use qo_core::keys::{IndexEntry, Key, LATER_PREFIX};
 use qo_core::{TaskId, Timestamp};
 use qo_engine::EngineError;
 
-use super::peers::{Rank, Standing};
+use super::dealing::Rank;
+use super::peers::Standing;
 use super::signal_record::{LATER, ready_topic};
 use super::{DirectEngine, lock};
 

@@ -20,7 +20,7 @@ use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::{StoreClient, StoreError};
 use tokio::sync::Notify;
 
-use super::signal_record::{Changes, SignalRecord};
+use super::signal_record::{Changes, SignalRecord, TopicState};
 use super::{DirectConfig, lock};
 
 /// How many times in a row a write may fail before its changes are dropped.
@@ -68,8 +68,11 @@ struct SignalState {
 pub(super) struct TopicChange {
     /// The epoch of this process.
     pub(super) epoch: u64,
-    /// How many entries were ever added to the topic, if the change is one of other processes.
+    /// How many entries were ever added to the topic, and how many before the last announcement, if the change is one of other processes.
     pub(super) entries: Option<u64>,
+    pub(super) entries_before: Option<u64>,
+    /// How many entries a LIST shows at least that begins now, if that is known.
+    pub(super) known_entries: Option<u64>,
 }
 
 /// A change that is not announced yet.
@@ -83,14 +86,19 @@ struct Unannounced {
 }
 
 impl SignalState {
-    fn bump(&mut self, topic: &str, entries: Option<u64>) {
+    fn bump(&mut self, topic: &str, state: Option<TopicState>) {
         self.epoch += 1;
         if self.topics.len() >= TOPICS_MAX {
             self.topics.clear();
             self.all_changed = self.epoch;
         }
-        let epoch = self.epoch;
-        let change = TopicChange { epoch, entries };
+        let entries = state.map(|state| state.entries);
+        let change = TopicChange {
+            epoch: self.epoch,
+            entries,
+            entries_before: state.and_then(|state| state.before),
+            known_entries: entries,
+        };
         self.topics.insert(topic.to_owned(), change);
     }
 
@@ -112,8 +120,8 @@ impl SignalState {
                 true
             }
             Changes::Topics(topics) => {
-                for (topic, entries) in &topics {
-                    self.bump(topic, Some(*entries));
+                for (topic, state) in &topics {
+                    self.bump(topic, Some(*state));
                 }
                 !topics.is_empty()
             }
@@ -150,9 +158,12 @@ impl Signal {
     /// The last change of a topic.
     pub(super) fn change_of(&self, topic: &str) -> TopicChange {
         let state = lock(&self.shared.state);
+        let seen = state.seen.as_ref();
         let all = TopicChange {
             epoch: state.all_changed,
             entries: None,
+            entries_before: None,
+            known_entries: seen.map(|(record, _)| record.entries_of(topic)),
         };
         let change = state.topics.get(topic).copied();
         change
@@ -287,8 +298,8 @@ impl Signal {
         let shared = batch.iter().filter(|(_, change)| change.is_shared);
         let has_shared = shared.clone().next().is_some();
         for (topic, _) in shared {
-            let entries = body.topics.get(topic).map(|state| state.entries);
-            state.bump(topic, entries.filter(|_| result.is_ok()));
+            let announced = body.topics.get(topic).copied();
+            state.bump(topic, announced.filter(|_| result.is_ok()));
         }
         match result {
             Ok(written) => {

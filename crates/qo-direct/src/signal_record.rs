@@ -1,7 +1,8 @@
 //! The content of the signal: what has changed, per queue and type.
 //!
 //! Each write increments the counter and stores it with every topic that changed. A reader that has seen counter 7 lists the topics with a
-//! higher number. Beside it is the number of entries that were ever added to the topic, so that a few new tasks wake only a few workers.
+//! higher number. Beside it is the number of entries that were ever added to the topic, and the number before the last write, so that a few
+//! new tasks wake only a few workers.
 //! The number of topics is bounded: the topic whose change is the oldest is dropped, and `floor` keeps its counter. A reader that has not
 //! seen the floor does not know which topics changed, and lists all of its own. The same holds if the `line` differs: the record was
 //! written anew, because it was lost or because an older version of qo wrote it.
@@ -33,6 +34,9 @@ pub(super) struct TopicState {
     pub(super) counter: u64,
     /// How many entries were ever added to it.
     pub(super) entries: u64,
+    /// How many there were before the last write. Older versions of qo do not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) before: Option<u64>,
 }
 
 /// The stored record.
@@ -55,8 +59,8 @@ pub(super) struct SignalRecord {
 pub(super) enum Changes {
     /// Everything may have changed.
     All,
-    /// These topics changed. The number is that of the entries that were ever added.
-    Topics(Vec<(String, u64)>),
+    /// These topics changed.
+    Topics(Vec<(String, TopicState)>),
 }
 
 impl SignalRecord {
@@ -74,6 +78,7 @@ impl SignalRecord {
         for (topic, entries) in changed {
             let state = next.topics.entry(topic.clone()).or_default();
             state.counter = next.counter;
+            state.before = Some(state.entries);
             state.entries = state.entries.saturating_add(*entries);
         }
         while next.topics.len() > TOPICS_MAX {
@@ -98,8 +103,13 @@ impl SignalRecord {
             .topics
             .iter()
             .filter(|(_, state)| state.counter > earlier.counter);
-        let topics = changed.map(|(topic, state)| (topic.clone(), state.entries));
+        let topics = changed.map(|(topic, state)| (topic.clone(), *state));
         Changes::Topics(topics.collect())
+    }
+
+    /// How many entries were ever added to a topic; zero if the record does not name it.
+    pub(super) fn entries_of(&self, topic: &str) -> u64 {
+        self.topics.get(topic).map_or(0, |state| state.entries)
     }
 
     /// The counter of a topic's last change; zero if the record does not name it.
@@ -138,7 +148,13 @@ mod tests {
         let Changes::Topics(changed) = third.changes_since(&second) else {
             panic!("all changed");
         };
-        assert_eq!(changed[1], ("q/a".to_owned(), 2));
+        let state = TopicState {
+            counter: 3,
+            entries: 2,
+            before: Some(1),
+        };
+        assert_eq!(changed[1], ("q/a".to_owned(), state));
+        assert_eq!((third.entries_of("q/a"), third.entries_of("q/c")), (2, 0));
     }
 
     #[test]
@@ -172,6 +188,15 @@ mod tests {
             record.changes_since(&SignalRecord { counter: 0, ..seen }),
             Changes::All
         );
+    }
+
+    #[test]
+    fn topics_of_an_older_version_are_read() {
+        let text = br#"{"op_id":null,"counter":7,"topics":{"q/a":{"counter":7,"entries":9}}}"#;
+        let record = SignalRecord::parse(text);
+        assert_eq!(record.topics["q/a"].before, None);
+        let next = change(&record, &["q/a"], 1);
+        assert_eq!(next.topics["q/a"].before, Some(9));
     }
 
     #[test]

@@ -13,13 +13,13 @@ impl DirectEngine {
 
     pub(super) async fn put_worker(&self, worker: &WorkerInfo) -> Result<(), EngineError> {
         worker_records::put(self.client(), worker).await?;
-        self.add_own_worker(&worker.worker_id).await;
+        self.add_own_worker(worker).await;
         Ok(())
     }
 
     pub(super) async fn remove_worker(&self, worker: &WorkerId) -> Result<(), EngineError> {
         worker_records::remove(self.client(), worker).await?;
-        self.forget_worker(worker);
+        self.forget_worker(worker).await;
         Ok(())
     }
 }

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use object_store::ObjectStore;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
 use qo_blob::gc::{COLLECTED_KEPT_MS, GRACE_MIN_MS, GcOptions, GcReport};
 use qo_blob::{BlobError, BlobStore, BlobStoreExt, Blobs, address_of, submit_with_blobs};
 use qo_core::keys::{BLOBS_PREFIX, Key};
@@ -13,7 +16,7 @@ use qo_core::{BlobAddress, Json, TaskId};
 use qo_direct::{DirectConfig, DirectEngine};
 use qo_engine::Engine;
 use qo_engine::api::{ClaimRequest, SubmitRequest};
-use qo_fixtures::Bucket;
+use qo_fixtures::{Bucket, LayeredStore, StoreLayer};
 use qo_store::runtime::Runtime;
 use qo_store::wrap::{Delay, FaultKind, FaultPlan, FaultStore, LatencyStore, SplitMix64};
 
@@ -202,8 +205,43 @@ type Live = Arc<Mutex<BTreeMap<TaskId, BlobAddress>>>;
 
 const CONTENTS: [&str; 3] = ["a", "b", "c"];
 
+/// A bug that the campaign has to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PlantedBug {
+    /// A submit does not touch the blobs of its task.
+    NoTouch,
+    /// A collection does not see the tasks.
+    TasksUnread,
+}
+
+/// A store whose lists contain no tasks.
+#[derive(Debug)]
+struct WithoutTasks(Arc<dyn ObjectStore>);
+
+#[async_trait::async_trait]
+impl StoreLayer for WithoutTasks {
+    fn inner(&self) -> &dyn ObjectStore {
+        self.0.as_ref()
+    }
+
+    fn list(
+        &self,
+        prefix: Option<&Path>,
+        offset: Option<&Path>,
+    ) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        let listed = match offset {
+            Some(offset) => self.0.list_with_offset(prefix, offset),
+            None => self.0.list(prefix),
+        };
+        let is_task = |meta: &ObjectMeta| meta.location.as_ref().starts_with("tasks/");
+        listed
+            .filter(move |entry| std::future::ready(!entry.as_ref().is_ok_and(is_task)))
+            .boxed()
+    }
+}
+
 /// Uploads or touches a blob, lets time pass, and submits a task that refers to the blob; purges tasks of its own.
-async fn submitter(process: Process, live: Live, random: SplitMix64) {
+async fn submitter(process: Process, live: Live, random: SplitMix64, planted: Option<PlantedBug>) {
     for _ in 0..25 {
         process.sleep(random.next_u64() % (2 * HOUR)).await;
         let content = CONTENTS[usize::try_from(random.next_u64() % 3).unwrap()];
@@ -213,8 +251,12 @@ async fn submitter(process: Process, live: Live, random: SplitMix64) {
         {
             continue;
         }
+        let touched = match planted {
+            Some(PlantedBug::NoTouch) => Vec::new(),
+            _ => vec![address],
+        };
         let Ok(id) = process
-            .submit(format!(r#"{{"binary_addr":"{address}"}}"#), &[address])
+            .submit(format!(r#"{{"binary_addr":"{address}"}}"#), &touched)
             .await
         else {
             // The blob is gone, or the store failed: nothing was acknowledged.
@@ -240,7 +282,12 @@ async fn submitter(process: Process, live: Live, random: SplitMix64) {
 }
 
 /// Collects again and again, and checks what it must not touch.
-async fn collector(process: Process, live: Live, random: SplitMix64, reader: Blobs) -> u64 {
+async fn collector(
+    process: Process,
+    live: Live,
+    random: SplitMix64,
+    reader: Blobs,
+) -> Result<u64, String> {
     let mut collected = 0;
     for _ in 0..40 {
         process.sleep(random.next_u64() % HOUR).await;
@@ -257,68 +304,100 @@ async fn collector(process: Process, live: Live, random: SplitMix64, reader: Blo
         for (id, address) in referenced {
             let read = reader.read_all(address, 100).await;
             let is_live = live.lock().unwrap().contains_key(&id);
-            assert!(
-                read.is_ok() || !is_live,
-                "task {id} lost its blob {address}: {read:?}"
-            );
+            if let Err(error) = read
+                && is_live
+            {
+                return Err(format!("task {id} lost its blob {address}: {error}"));
+            }
         }
     }
-    collected
+    Ok(collected)
 }
 
-/// Submitters and collectors of many processes at the same time, on a slow store that loses, delays and repeats requests. No
-/// acknowledged task loses its blob, and in the end everything is collected.
+/// The number of seeds of the campaign.
+const SEEDS: u64 = 12;
+
+/// Submitters and collectors of many processes at the same time, on a slow store that loses, delays and repeats requests. Returns how many
+/// blobs were collected, or which task lost its blob.
+async fn campaign(seed: u64, planted: Option<PlantedBug>) -> Result<u64, String> {
+    let bucket = Bucket::new();
+    let live = Live::default();
+    let process = |number: u64, collects: bool| {
+        let seed = SplitMix64::derive(seed, number);
+        let runtime: Arc<dyn Runtime> = bucket.runtime.clone();
+        let delay = Delay::LogNormal {
+            median: Duration::from_millis(200),
+            p99: Duration::from_mins(1),
+        };
+        let slow = LatencyStore::new(bucket.objects(), Arc::clone(&runtime), delay, seed);
+        let kinds = [
+            FaultKind::LostRequest,
+            FaultKind::LostResponse,
+            FaultKind::LateApply,
+            FaultKind::ErrorAfterApply,
+        ];
+        let plan = FaultPlan::none().with_each(kinds, 0.01);
+        let mut objects: Arc<dyn ObjectStore> =
+            Arc::new(FaultStore::new(Arc::new(slow), runtime, plan, seed));
+        if collects && planted == Some(PlantedBug::TasksUnread) {
+            objects = Arc::new(LayeredStore(WithoutTasks(objects)));
+        }
+        (Process::new(&bucket, objects), SplitMix64::new(seed))
+    };
+    let submitters = (0..4).map(|number| {
+        let (process, random) = process(number, false);
+        submitter(process, Arc::clone(&live), random, planted)
+    });
+    let collectors = (10..12).map(|number| {
+        let (process, random) = process(number, true);
+        collector(process, Arc::clone(&live), random, quiet(&bucket).blobs)
+    });
+    let submitters = async {
+        futures_util::future::join_all(submitters).await;
+        Ok(())
+    };
+    let collectors = futures_util::future::try_join_all(collectors);
+    let (collected, ()) = futures_util::future::try_join(collectors, submitters).await?;
+    let last = quiet(&bucket);
+    for _ in 0..3 {
+        last.sleep(COLLECTED_KEPT_MS / 1_000 + HOUR).await;
+        last.gc(GRACE_MIN_MS).await;
+    }
+    let left = bucket.keys(BLOBS_PREFIX).await;
+    if !left.is_empty() {
+        return Err(format!("not collected: {left:?}"));
+    }
+    Ok(collected.into_iter().sum())
+}
+
+/// No acknowledged task loses its blob, and in the end everything is collected.
 #[tokio::test(start_paused = true)]
 async fn collections_under_concurrent_submits_lose_nothing() {
     let mut collected = 0;
-    for seed in 0..12 {
-        let bucket = Bucket::new();
-        let live = Live::default();
-        let process = |number: u64| {
-            let seed = SplitMix64::derive(seed, number);
-            let runtime: Arc<dyn Runtime> = bucket.runtime.clone();
-            let delay = Delay::LogNormal {
-                median: Duration::from_millis(200),
-                p99: Duration::from_mins(1),
-            };
-            let slow = LatencyStore::new(bucket.objects(), Arc::clone(&runtime), delay, seed);
-            let kinds = [
-                FaultKind::LostRequest,
-                FaultKind::LostResponse,
-                FaultKind::LateApply,
-                FaultKind::ErrorAfterApply,
-            ];
-            let plan = FaultPlan::none().with_each(kinds, 0.01);
-            let faulty = FaultStore::new(Arc::new(slow), runtime, plan, seed);
-            let objects: Arc<dyn ObjectStore> = Arc::new(faulty);
-            (Process::new(&bucket, objects), SplitMix64::new(seed))
-        };
-        let submitters = (0..4).map(|number| {
-            let (process, random) = process(number);
-            submitter(process, Arc::clone(&live), random)
-        });
-        let collectors = (10..12).map(|number| {
-            let (process, random) = process(number);
-            collector(process, Arc::clone(&live), random, quiet(&bucket).blobs)
-        });
-        let all = futures_util::future::join(
-            futures_util::future::join_all(submitters),
-            futures_util::future::join_all(collectors),
-        );
-        collected += all.await.1.into_iter().sum::<u64>();
-        let last = quiet(&bucket);
-        for _ in 0..3 {
-            last.sleep(COLLECTED_KEPT_MS / 1_000 + HOUR).await;
-            last.gc(GRACE_MIN_MS).await;
+    for seed in 0..SEEDS {
+        match campaign(seed, None).await {
+            Ok(count) => collected += count,
+            Err(error) => panic!("seed {seed}: {error}"),
         }
-        assert_eq!(
-            bucket.keys(BLOBS_PREFIX).await,
-            Vec::<String>::new(),
-            "seed {seed}"
-        );
     }
     assert!(
         collected > 50,
         "the collectors had too little to do: {collected}"
     );
+}
+
+/// The campaign can fail.
+#[tokio::test(start_paused = true)]
+async fn the_campaign_finds_planted_bugs() {
+    for planted in [PlantedBug::NoTouch, PlantedBug::TasksUnread] {
+        let mut found = None;
+        for seed in 0..SEEDS {
+            if let Err(error) = campaign(seed, Some(planted)).await {
+                found = Some(error);
+                break;
+            }
+        }
+        let found = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
+        assert!(found.contains("lost its blob"), "{planted:?}: {found}");
+    }
 }

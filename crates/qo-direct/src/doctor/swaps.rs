@@ -8,7 +8,7 @@
 use futures_util::StreamExt;
 use qo_core::OpId;
 use qo_core::keys::{
-    BROKER_KEY, Key, LEASES_PREFIX, QUEUES_KEY, READY_PREFIX, SIGNAL_KEY, SWEEP_KEY,
+    BROKER_KEY, Key, LEASES_PREFIX, QUEUES_KEY, READY_PREFIX, ROSTER_KEY, SIGNAL_KEY, SWEEP_KEY,
 };
 use qo_store::StoreError;
 use serde::Deserialize;
@@ -98,7 +98,7 @@ impl DoctorRun<'_> {
         let tasks = ids.into_iter().map(|id| Key::Task(id).to_string());
         let mut suspects: Vec<String> = tasks.collect();
         if self.options.rescue {
-            let meta = [BROKER_KEY, QUEUES_KEY, SIGNAL_KEY, SWEEP_KEY];
+            let meta = [BROKER_KEY, QUEUES_KEY, ROSTER_KEY, SIGNAL_KEY, SWEEP_KEY];
             suspects.extend(meta.map(str::to_owned));
             let listing = self.list_prefix(KEYS_PREFIX).await?;
             let records = listing.keys().map(|key| key.to_string());

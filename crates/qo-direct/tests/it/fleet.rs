@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{ObjectStore, PutOptions, PutPayload, PutResult, Result};
-use qo_core::keys::{Key, READY_PREFIX};
+use qo_core::keys::{Key, READY_PREFIX, ROSTER_KEY};
 use qo_core::{Json, WorkerId};
 use qo_direct::{DirectEngine, Maintenance, MaintenanceConfig, MaintenanceHandle};
 use qo_engine::Engine;
@@ -162,6 +162,101 @@ async fn entries_that_cannot_be_parsed_do_not_stop_promotion() {
     };
     let claimed = other.claim(&claiming).await.unwrap();
     assert_eq!(claimed.first().map(|task| task.id), Some(id));
+}
+
+/// The workers that the roster names.
+async fn roster(bucket: &Bucket) -> Vec<String> {
+    let read = bucket.client_on(bucket.objects()).get(ROSTER_KEY).await;
+    let Ok(object) = read else {
+        return Vec::new();
+    };
+    let record: serde_json::Value = serde_json::from_slice(&object.body).unwrap();
+    let workers = record["workers"].as_object().unwrap();
+    workers.keys().cloned().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_worker_reads_the_records_for_all() {
+    let bucket = Bucket::new();
+    let before = bucket.counts();
+    let workers = fleet(&bucket, Duration::ZERO).await;
+    submit_delayed(&bucket.engine(), 20).await;
+    bucket.runtime.pass_seconds(300).await;
+    let counts = bucket.counts().since(&before);
+    assert_eq!(roster(&bucket).await.len(), WORKERS);
+    // Each record is read a few times, not once by each of the other workers.
+    let reads = counts.of("workers", Operation::Get).requests;
+    assert!(reads <= 4 * WORKERS as u64, "{counts}");
+    drop(workers);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_alone_writes_no_roster() {
+    let bucket = Bucket::new();
+    let worker = start(&bucket, 0, Duration::ZERO).await;
+    bucket.engine().submit(request()).await.unwrap();
+    bucket.runtime.pass_seconds(300).await;
+    assert!(bucket.keys(READY_PREFIX).await.is_empty());
+    assert_eq!(roster(&bucket).await, [""; 0]);
+    let second = start(&bucket, 1, Duration::ZERO).await;
+    bucket.runtime.pass_seconds(20).await;
+    assert_eq!(roster(&bucket).await, ["worker-00", "worker-01"]);
+    drop((worker, second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_roster_follows_workers_that_come_stop_and_die() {
+    let bucket = Bucket::new();
+    let mut workers = Vec::new();
+    for number in 0..4 {
+        workers.push(start(&bucket, number, Duration::ZERO).await);
+    }
+    bucket.runtime.pass_seconds(30).await;
+    assert_eq!(roster(&bucket).await.len(), 4);
+    // One stops and says so.
+    let stopping = bucket.engine();
+    let name: WorkerId = "worker-x".parse().unwrap();
+    beat(&stopping, &name).await;
+    bucket.runtime.pass_seconds(1).await;
+    assert_eq!(roster(&bucket).await.len(), 5);
+    stopping.deregister(&name).await.unwrap();
+    assert_eq!(roster(&bucket).await.len(), 4);
+    // The first two, who keep the roster, die.
+    workers.drain(..2);
+    let submitter = bucket.engine();
+    for _ in 0..300 {
+        submitter.submit(request()).await.unwrap();
+        bucket.runtime.pass_seconds(3).await;
+    }
+    assert_eq!(roster(&bucket).await, ["worker-02", "worker-03"]);
+    // A damaged roster is written anew.
+    bucket.put(ROSTER_KEY, "{").await;
+    for _ in 0..30 {
+        submitter.submit(request()).await.unwrap();
+        bucket.runtime.pass_seconds(3).await;
+    }
+    assert_eq!(roster(&bucket).await, ["worker-02", "worker-03"]);
+    bucket.runtime.pass_seconds(20).await;
+    assert!(bucket.keys(READY_PREFIX).await.is_empty());
+    drop(workers);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_task_wakes_two_of_many_workers() {
+    let bucket = Bucket::new();
+    let workers = fleet(&bucket, Duration::ZERO).await;
+    let submitter = bucket.engine();
+    let before = bucket.counts();
+    for _ in 0..10 {
+        submitter.submit(request()).await.unwrap();
+        bucket.runtime.pass_seconds(10).await;
+    }
+    let counts = bucket.counts().since(&before);
+    assert_eq!(counts.of("tasks", Operation::Swap).requests, 20, "{counts}");
+    // The worker that it is dealt to and one more list. Beside that each worker lists a few times in these 100 seconds in any case.
+    let lists = counts.of("ready", Operation::List).requests;
+    assert!(lists <= 2 * 10 + 2 * WORKERS as u64, "{counts}");
+    drop(workers);
 }
 
 #[tokio::test(start_paused = true)]

@@ -106,6 +106,7 @@ async fn prepares_and_prepares_again(opened: OpenStore, was_versioned: bool) {
         "workers/",
         "meta/",
         "probe/",
+        "blobs/",
         "slate/",
         "queue.json",
     ];

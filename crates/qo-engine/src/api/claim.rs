@@ -19,6 +19,9 @@ pub struct ClaimRequest {
     pub wait_ms: u64,
     /// The lease duration; the engine's default if absent.
     pub lease_ms: Option<u64>,
+    /// Whether to take the tasks that have been due for the longest time, within each priority, even if other processes try the same ones.
+    /// Direct mode spreads claims over many tasks otherwise. Brokers and clusters always claim in order.
+    pub in_order: bool,
 }
 
 impl ClaimRequest {
@@ -32,6 +35,7 @@ impl ClaimRequest {
             max: 1,
             wait_ms: 0,
             lease_ms: None,
+            in_order: false,
         }
     }
 

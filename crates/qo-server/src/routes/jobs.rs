@@ -132,6 +132,7 @@ pub(crate) async fn claim(
         request.queues = vec![queue];
     }
     request.lease_ms = Some(app.jobs.abandoned_ms());
+    request.in_order = true;
     let key = ClaimKey {
         token: caller.token,
         request_id,

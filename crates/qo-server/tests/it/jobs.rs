@@ -146,23 +146,31 @@ async fn a_job_lives_as_the_readme_says() {
     assert_eq!(task["output"]["output_addr"], output);
 }
 
-/// In broker mode the order is strict. In direct mode a runner that is not registered as a worker takes one of the oldest.
+async fn is_claimed_in_order(server: &TestServer) {
+    let binary = upload(server, "a program").await;
+    let mut created = Vec::new();
+    for _ in 0..12 {
+        created.push(create(server, &json!({ "binary_addr": binary })).await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for (number, job) in created.iter().enumerate() {
+        // Several runners that do not know of each other.
+        let (_, claimed) = claim(server, &format!("r-{}", number % 3)).await;
+        assert_eq!(claimed["job_id"], job["job_id"], "{number}");
+    }
+    assert_eq!(claim(server, "r").await.0, 204);
+}
+
 #[tokio::test]
 async fn the_oldest_job_is_claimed_first() {
     let store = memory();
     let engine = json_on(&store);
-    let server = serve_engine(store, Arc::new(engine), config()).await;
-    let binary = upload(&server, "a program").await;
-    let mut created = Vec::new();
-    for _ in 0..4 {
-        created.push(create(&server, &json!({ "binary_addr": binary })).await);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    for job in &created {
-        let (_, claimed) = claim(&server, "r").await;
-        assert_eq!(claimed["job_id"], job["job_id"]);
-    }
-    assert_eq!(claim(&server, "r").await.0, 204);
+    is_claimed_in_order(&serve_engine(store, Arc::new(engine), config()).await).await;
+}
+
+#[tokio::test]
+async fn the_oldest_job_is_claimed_first_in_direct_mode() {
+    is_claimed_in_order(&serve(config()).await).await;
 }
 
 #[tokio::test]

@@ -62,6 +62,7 @@ impl Plan {
             max,
             wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
             lease_ms: self.lease_ms,
+            in_order: false,
         }
     }
 }

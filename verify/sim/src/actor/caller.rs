@@ -85,6 +85,7 @@ impl Caller {
             max,
             wait_ms,
             lease_ms: None,
+            in_order: false,
         };
         self.engine.claim(&request).await
     }

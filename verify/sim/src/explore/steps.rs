@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use qo_check::{Excuse, Promise};
-use qo_core::keys::{CLAIMS_KEY, LATER_PREFIX, QUEUES_KEY, SIGNAL_KEY, WORKERS_PREFIX};
+use qo_core::keys::{CLAIMS_KEY, LATER_PREFIX, QUEUES_KEY, ROSTER_KEY, SIGNAL_KEY, WORKERS_PREFIX};
 use qo_core::{Json, TaskId};
 use qo_engine::api::{ClaimRequest, SubmitRequest};
 use qo_store::client::ClientConfig;
@@ -86,8 +86,8 @@ impl Mishap {
     /// A read of them commutes with every other request. [`Play::finish`] checks that they were not written.
     fn constant(self) -> &'static [&'static str] {
         match self {
-            Self::Death => &[WORKERS_PREFIX, QUEUES_KEY, LATER_PREFIX],
-            Self::Zombie => &[WORKERS_PREFIX, QUEUES_KEY],
+            Self::Death => &[WORKERS_PREFIX, ROSTER_KEY, QUEUES_KEY, LATER_PREFIX],
+            Self::Zombie => &[WORKERS_PREFIX, ROSTER_KEY, QUEUES_KEY],
         }
     }
 }

@@ -126,6 +126,7 @@ impl Process {
             max,
             wait_ms,
             lease_ms: None,
+            in_order: false,
         };
         self.recorded.claim(&request).await
     }

@@ -1,0 +1,361 @@
+//! Which tasks of the index a worker takes, so that the workers of a fleet do not race for the same ones.
+//!
+//! All of this follows from the ranks of the live workers, the ids of the tasks and the counters of the signal, which are the same for
+//! everybody. Where two workers differ nevertheless, one of them loses a race.
+//! - **Ownership**: each task is assigned by its id to one worker, its owner.
+//! - **Stealing**: a task that its owner leaves may be taken by one other worker after the steal time, by two more after twice that time, by
+//!   four more after three times, and so on ([`Rank::steal_delays`]). Which these are depends on the task, so the tasks of a worker
+//!   that is gone are spread over all others.
+//! - **Dealing**: a batch of new tasks wakes as many workers as are needed to run it, in turn, and each of these takes its
+//!   [`Hand`] of all tasks in the index ([`deal`]). The others do not look.
+//! - **Places**: in an index of many pages, a large fleet works at several [places](place_of).
+
+use qo_core::TaskId;
+use qo_core::keys::{IndexEntry, Key};
+
+/// How many entries of a page a worker should find assigned to it. A fleet that is too large for this begins at several places.
+const SHARE: usize = 32;
+/// How many workers beyond those that new tasks are dealt to look for them, after the steal time.
+const BACKUPS: u64 = 1;
+/// The maximum number of tasks that a worker is dealt at once.
+const HAND_MAX: u64 = 16;
+/// A batch wakes at least this many workers, or one for each task.
+const WOKEN_MIN: u64 = 4;
+
+/// The rank of a worker among the live workers of a queue and type, and their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rank {
+    pub(super) rank: u64,
+    pub(super) count: u64,
+}
+
+impl Rank {
+    /// The worker's position in the order in which workers may take a task: 0 for its owner, 1 for the first to steal it.
+    fn distance(self, id: TaskId) -> u64 {
+        let count = self.count.max(1);
+        let owner = remainder(id.as_uuid().as_u128(), count);
+        let behind = (self.rank % count + count - owner) % count;
+        if behind == 0 {
+            return 0;
+        }
+        let others = count - 1;
+        1 + (behind - 1 + hash(id) % others) % others
+    }
+
+    /// How many steal times a task has to wait before the worker may take it; none for its owner.
+    pub(super) fn steal_delays(self, id: TaskId) -> u64 {
+        let distance = self.distance(id);
+        distance.checked_ilog2().map_or(0, |log| u64::from(log) + 1)
+    }
+}
+
+/// The remainder of a division by a number of workers.
+fn remainder(bits: u128, count: u64) -> u64 {
+    u64::try_from(bits % u128::from(count.max(1))).unwrap_or(0)
+}
+
+/// A number that depends on all bits of an id, and not on the ones that decide about its owner alone.
+fn hash(id: TaskId) -> u64 {
+    let bits = id.as_uuid().as_u128();
+    let folded = remainder(bits >> 64, u64::MAX) ^ remainder(bits, u64::MAX);
+    folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24
+}
+
+/// The ranks of a worker for each shard that it claims from.
+pub(super) struct ShardRanks {
+    by_shard: Vec<Option<Rank>>,
+    /// How many tasks a worker runs at once, on average.
+    pub(super) slots: u64,
+}
+
+impl ShardRanks {
+    pub(super) fn new(by_shard: Vec<Option<Rank>>, slots: u64) -> Self {
+        Self { by_shard, slots }
+    }
+
+    /// The rank, if it is the same for all shards.
+    pub(super) fn common(&self) -> Option<Rank> {
+        let first = self.by_shard.first().copied().flatten()?;
+        let is_common = self.by_shard.iter().all(|rank| *rank == Some(first));
+        is_common.then_some(first)
+    }
+
+    /// The rank among the workers that claim from a task's shard.
+    pub(super) fn of(&self, id: TaskId) -> Option<Rank> {
+        let rank = self.by_shard.get(usize::from(id.shard().index())).copied();
+        rank.flatten()
+    }
+}
+
+/// A worker's part of a batch: the tasks whose ids have this remainder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hand {
+    number: u64,
+    hands: u64,
+}
+
+impl Hand {
+    /// All tasks.
+    pub(super) const ALL: Self = Self {
+        number: 0,
+        hands: 1,
+    };
+
+    pub(super) fn includes(self, id: TaskId) -> bool {
+        hash(id) % self.hands.max(1) == self.number
+    }
+}
+
+/// What new tasks mean for a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deal {
+    /// There is enough for everybody: each worker takes what it owns.
+    Everybody,
+    /// The worker takes a part of them.
+    Hand(Hand),
+    /// It looks after the steal time, and takes what is left then: a worker that they were dealt to is busy or gone.
+    Backup,
+    /// They are for others.
+    Others,
+}
+
+/// The numbers of the entries that were added to a topic since a worker last listed it: from `listed` to `total`, of which those from
+/// `batch` on were announced last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Added {
+    pub(super) listed: u64,
+    pub(super) batch: Option<u64>,
+    pub(super) total: u64,
+}
+
+/// Deals new tasks out to the workers, of which each runs `slots` at once.
+pub(super) fn deal(rank: Rank, slots: u64, added: Added) -> Deal {
+    let Added {
+        listed,
+        batch,
+        total,
+    } = added;
+    if total <= listed {
+        // The topic was counted anew.
+        return Deal::Everybody;
+    }
+    let batch = batch.unwrap_or(listed).clamp(listed, total);
+    let later = deal_batch(rank, slots, batch, total);
+    let earlier = deal_batch(rank, slots, listed, batch);
+    match (later, earlier) {
+        (Deal::Hand(_) | Deal::Everybody, _) => later,
+        (_, Deal::Hand(_) | Deal::Everybody) => earlier,
+        // Whoever is dealt the later batch sees what is left of the earlier one.
+        (Deal::Backup | Deal::Others, _) => later,
+    }
+}
+
+fn deal_batch(rank: Rank, slots: u64, from: u64, to: u64) -> Deal {
+    let tasks = to.saturating_sub(from);
+    let hand = (tasks / WOKEN_MIN).clamp(1, slots.clamp(1, HAND_MAX));
+    let hands = tasks.div_ceil(hand);
+    if tasks == 0 {
+        return Deal::Others;
+    }
+    if hands >= rank.count {
+        return Deal::Everybody;
+    }
+    // Successive batches begin with successive workers.
+    let first = (from / hand) % rank.count;
+    let number = (rank.rank % rank.count + rank.count - first) % rank.count;
+    if number < hands {
+        Deal::Hand(Hand { number, hands })
+    } else if number < hands + BACKUPS {
+        Deal::Backup
+    } else {
+        Deal::Others
+    }
+}
+
+/// Where in a long index a worker begins, and its rank among the workers there.
+pub(super) struct Place {
+    pub(super) number: u64,
+    pub(super) rank: Rank,
+}
+
+/// The place of a worker in an index of several pages; `None` if one page has enough for all workers.
+pub(super) fn place_of(rank: Rank, page_size: usize) -> Option<Place> {
+    let per_place = u64::try_from((page_size / SHARE).max(1)).unwrap_or(u64::MAX);
+    if rank.count <= per_place {
+        return None;
+    }
+    let number = rank.rank / per_place;
+    let count = per_place.min(rank.count - number * per_place);
+    Some(Place {
+        number,
+        rank: Rank {
+            rank: rank.rank % per_place,
+            count,
+        },
+    })
+}
+
+/// The key after which the page of a place begins, as far as the times in the first page show. The pages of the places overlap or leave
+/// gaps where tasks were submitted at another rate; the next LIST of a nearer place closes the gaps.
+pub(super) fn start_of(first_page: &[IndexEntry], place: u64) -> Option<String> {
+    let (first, last) = (first_page.first()?, first_page.last()?);
+    if place == 0 || first.priority != last.priority {
+        return None;
+    }
+    let span_ms = last.available_at.as_millis() - first.available_at.as_millis();
+    let distance_ms = u64::try_from(span_ms).ok()?.saturating_mul(place);
+    let start = IndexEntry {
+        available_at: first.available_at.plus_millis(distance_ms),
+        id: TaskId::from_bytes([0; 16]),
+        ..first.clone()
+    };
+    Some(Key::Ready(start).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(count: u64) -> impl Iterator<Item = TaskId> {
+        (1..=count).map(|number| {
+            let bits =
+                u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 32 | u128::from(number);
+            TaskId::from_bytes(bits.to_be_bytes())
+        })
+    }
+
+    #[test]
+    fn each_task_has_one_owner_and_an_order_of_thieves() {
+        for count in [1, 2, 3, 10, 31] {
+            for id in ids(200) {
+                let rank = |rank| Rank { rank, count };
+                let mut distances: Vec<u64> = (0..count).map(|n| rank(n).distance(id)).collect();
+                distances.sort_unstable();
+                assert_eq!(distances, (0..count).collect::<Vec<_>>());
+                let early = (0..count).filter(|n| rank(*n).steal_delays(id) == 1);
+                assert_eq!(early.count() as u64, 1.min(count - 1));
+            }
+        }
+        // Thieves are twice as many after each steal time.
+        let delays: Vec<u64> = (0..1_000)
+            .map(|rank| Rank { rank, count: 1_000 }.steal_delays(ids(1).next().unwrap()))
+            .collect();
+        let waiting = |delay| delays.iter().filter(|found| **found == delay).count();
+        assert_eq!(
+            (waiting(0), waiting(1), waiting(2), waiting(5)),
+            (1, 1, 2, 16)
+        );
+        assert_eq!(delays.iter().max(), Some(&10));
+    }
+
+    #[test]
+    fn the_tasks_of_one_worker_have_different_thieves() {
+        let count = 50;
+        let gone = Rank { rank: 7, count };
+        let thieves: std::collections::BTreeSet<u64> = ids(2_000)
+            .filter(|id| gone.distance(*id) == 0)
+            .flat_map(|id| {
+                (0..count).filter(move |rank| Rank { rank: *rank, count }.distance(id) == 1)
+            })
+            .collect();
+        assert!(thieves.len() > 15, "{thieves:?}");
+    }
+
+    /// The hands of all workers.
+    fn hands(count: u64, slots: u64, added: Added) -> Vec<Hand> {
+        let deals = (0..count).map(|rank| deal(Rank { rank, count }, slots, added));
+        deals
+            .filter_map(|deal| match deal {
+                Deal::Hand(hand) => Some(hand),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn added(listed: u64, batch: Option<u64>, total: u64) -> Added {
+        Added {
+            listed,
+            batch,
+            total,
+        }
+    }
+
+    #[test]
+    fn a_batch_is_dealt_out_completely_to_as_few_workers_as_needed() {
+        for (tasks, woken) in [(1, 1), (3, 3), (7, 7), (40, 10), (400, 100), (1_000, 250)] {
+            for from in [0, 999, 123_456] {
+                let hands = hands(1_000, 4, added(from, None, from + tasks));
+                assert_eq!(hands.len(), woken, "{tasks} from {from}");
+                for id in ids(300) {
+                    let takers = hands.iter().filter(|hand| hand.includes(id)).count();
+                    assert_eq!(takers, 1);
+                }
+            }
+        }
+        let everybody = deal(
+            Rank {
+                rank: 3,
+                count: 1_000,
+            },
+            4,
+            added(0, None, 4_000),
+        );
+        assert_eq!(everybody, Deal::Everybody);
+        let counted_anew = deal(
+            Rank {
+                rank: 3,
+                count: 1_000,
+            },
+            4,
+            added(70, None, 5),
+        );
+        assert_eq!(counted_anew, Deal::Everybody);
+    }
+
+    #[test]
+    fn successive_batches_wake_different_workers() {
+        let count = 1_000;
+        let mut woken = vec![0; 1_000];
+        for batch in 0..8 {
+            for rank in 0..count {
+                let from = batch * 1_000;
+                let deal = deal(Rank { rank, count }, 4, added(from, None, from + 1_000));
+                woken[usize::try_from(rank).unwrap()] += u32::from(matches!(deal, Deal::Hand(_)));
+            }
+        }
+        assert!(woken.iter().all(|times| *times == 2), "{woken:?}");
+    }
+
+    #[test]
+    fn a_worker_that_missed_a_batch_gets_the_same_hand_of_it() {
+        for rank in 0..100 {
+            let rank = Rank { rank, count: 100 };
+            let first = deal(rank, 4, added(100, Some(100), 140));
+            let second = deal(rank, 4, added(140, Some(140), 180));
+            let both = deal(rank, 4, added(100, Some(140), 180));
+            let expected = if matches!(second, Deal::Hand(_)) {
+                second
+            } else if matches!(first, Deal::Hand(_)) {
+                first
+            } else {
+                second
+            };
+            assert_eq!(both, expected);
+        }
+    }
+
+    #[test]
+    fn one_more_worker_looks_after_a_dealt_task() {
+        let deals: Vec<Deal> = (0..10)
+            .map(|rank| deal(Rank { rank, count: 10 }, 4, added(25, Some(25), 26)))
+            .collect();
+        let hand = Hand {
+            number: 0,
+            hands: 1,
+        };
+        assert_eq!(deals[5], Deal::Hand(hand));
+        assert_eq!(deals[6], Deal::Backup);
+        let others = deals.iter().filter(|deal| **deal == Deal::Others).count();
+        assert_eq!(others, 8);
+    }
+}
