@@ -164,6 +164,23 @@ impl RemoteEngine {
         self.connection().bytes(request).await.map(drop)
     }
 
+    /// The tokens of the server.
+    pub async fn tokens(&self) -> Result<Vec<TokenInfo>, EngineError> {
+        self.connection().read("/v1/tokens").await
+    }
+
+    /// Stores a token under its id.
+    pub async fn create_token(&self, id: &str, token: &TokenBody) -> Result<(), EngineError> {
+        let request = HttpRequest::put(format!("/v1/tokens/{id}"), token)?;
+        self.connection().bytes(request).await.map(drop)
+    }
+
+    /// Revokes a token.
+    pub async fn revoke_token(&self, id: &str) -> Result<(), EngineError> {
+        let request = HttpRequest::delete(format!("/v1/tokens/{id}"));
+        self.connection().bytes(request).await.map(drop)
+    }
+
     /// The blobs of the queue.
     pub fn blobs(&self) -> RemoteBlobs {
         RemoteBlobs::new(Arc::clone(&self.shared.connection))
