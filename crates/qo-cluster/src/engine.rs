@@ -14,6 +14,7 @@ use qo_engine::api::{
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
 
+use crate::leader::{Freshness, view};
 use crate::node::NodeShared;
 
 /// The queue of a cluster. Its operations fail with [`EngineError::NotLeader`] while another node leads. Clones share everything.
@@ -38,14 +39,26 @@ impl ClusterEngine {
         self.0.serving().ok_or(EngineError::NotLeader)
     }
 
-    /// Runs a read on the leader's engine.
+    /// Runs a read on the leader's engine. If the disk is full, what is applied is read instead, because the engine would wait for changes that
+    /// are not written. What is applied is everything that was acknowledged.
     async fn read<T, C: Future<Output = Result<T, EngineError>>>(
         &self,
-        call: impl FnOnce(BrokerEngine) -> C,
+        call: impl Fn(BrokerEngine) -> C,
     ) -> Result<T, EngineError> {
-        let call = call(self.leading()?);
-        let full = self.0.log.full();
-        full.guard(self.0.runtime.as_ref(), false, call).await
+        let engine = self.leading()?;
+        let (full, runtime) = (self.0.log.full(), self.0.runtime.as_ref());
+        if !full.is_full() {
+            let read = full.guard(runtime, false, call(engine)).await;
+            if read.is_ok() || !full.is_full() {
+                return read;
+            }
+        }
+        let objects = self.0.serving_objects().ok_or(EngineError::NotLeader)?;
+        let read = async {
+            objects.confirm().await?;
+            call(view(&self.0, Freshness::Applied).await?).await
+        };
+        full.guard(runtime, false, read).await
     }
 
     /// Runs a change on the leader's engine.

@@ -22,7 +22,7 @@ use crate::config::{ClusterConfig, Member};
 use crate::engine::ClusterEngine;
 use crate::error::ClusterError;
 use crate::identity::{self, DataLock};
-use crate::leader::{self, ClusterObjects};
+use crate::leader::{self, ClusterObjects, ViewSlot};
 use crate::log::{DiskFiles, LogFiles, LogStore};
 use crate::machine::{AppliedPoint, StateMachine};
 use crate::network::{NetworkFactory, NodeService, Service, TcpServer, TcpTransport, Transport};
@@ -61,6 +61,8 @@ pub(crate) struct NodeShared {
     pub(crate) applied: watch::Receiver<AppliedPoint>,
     /// The cluster's time, for objects.
     pub(crate) objects_clock: Arc<StoreClock>,
+    /// The live tasks, if this node answered reads without leading.
+    pub(crate) view: ViewSlot,
     serving: Mutex<Option<(BrokerEngine, ClusterObjects)>>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     stop: watch::Sender<bool>,
@@ -228,6 +230,7 @@ impl ClusterNode {
             pool: parts.pool,
             applied,
             objects_clock: Arc::new(StoreClock::new()),
+            view: ViewSlot::default(),
             serving: Mutex::new(None),
             watchers: Mutex::default(),
             stop: watch::Sender::new(false),

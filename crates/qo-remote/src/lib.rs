@@ -53,6 +53,7 @@ use self::connection::{Connection, HttpRequest};
 use self::inputs::{Inputs, with_input};
 use self::leases::{EndEvent, Leases};
 use crate::wire::cluster::MemberBody;
+use crate::wire::token::{TokenBody, TokenInfo};
 use crate::wire::{
     BATCH_MAX, CancelBody, Info, OutcomeItem, OutcomeResult, SubmitBody, SubmitResult,
 };

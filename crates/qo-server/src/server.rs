@@ -201,6 +201,9 @@ impl Server {
         }
         drop(listener);
         app.stop();
+        if let Some(stale) = &stale {
+            stale.stop();
+        }
         tracing::info!(connections = graceful.count(), "stopping");
         tokio::select! {
             biased;
@@ -357,11 +360,18 @@ impl OnConnection {
     fn may_be_stale<B>(&self, request: &Request<B>) -> bool {
         let path = request.uri().path();
         request.method() == http::Method::GET
-            && request.headers().get(READ_HEADER).is_some_and(|value| value == STALE)
+            && request
+                .headers()
+                .get(READ_HEADER)
+                .is_some_and(|value| value == STALE)
             && path.starts_with("/v1/")
             && path != "/v1/events"
             && !path.starts_with("/v1/cluster")
-            && self.app.leader.as_ref().is_some_and(|leader| !leader.is_confirmed())
+            && self
+                .app
+                .leader
+                .as_ref()
+                .is_some_and(|leader| !leader.is_confirmed())
     }
 }
 

@@ -48,7 +48,10 @@ fn main() -> ExitCode {
     let scenarios = [
         ("rate", "tasks a second, CPU and log bytes a task"),
         ("latency", "submit to completed at a quarter of that rate"),
-        ("failover", "the leader is killed: time to the first success"),
+        (
+            "failover",
+            "the leader is killed: time to the first success",
+        ),
         ("restart", "all nodes start again with many waiting tasks"),
         ("catch-up", "a new node joins by snapshot under load"),
     ];
@@ -86,14 +89,29 @@ async fn measure_rate(report: &mut Report) -> f64 {
     load(&engine, count).await;
     let rate = count as f64 / began.elapsed().as_secs_f64();
     let each = |seconds: f64| seconds / count as f64 * 1e6;
-    report.figure("rate", "tasks a second, submit to completed", rate, "at least 10000");
-    report.figure("rate", "CPU microseconds a task, client", each(cpu_seconds(client) - client_before), "");
+    report.figure(
+        "rate",
+        "tasks a second, submit to completed",
+        rate,
+        "at least 10000",
+    );
+    report.figure(
+        "rate",
+        "CPU microseconds a task, client",
+        each(cpu_seconds(client) - client_before),
+        "",
+    );
     for (node, (id, before)) in (1..).zip(ids.iter().zip(&before)) {
         let role = if node == leader { "leader" } else { "follower" };
         let name = format!("CPU microseconds a task, {role} {node}");
         report.figure("rate", &name, each(cpu_seconds(*id) - before), "");
     }
-    report.figure("rate", "log bytes a task", nodes.log_bytes_a_task().await, "");
+    report.figure(
+        "rate",
+        "log bytes a task",
+        nodes.log_bytes_a_task().await,
+        "",
+    );
     rate
 }
 
@@ -104,7 +122,12 @@ async fn measure_latency(report: &mut Report, rate: f64) {
     let times = latencies(&engine, rate, LATENCY_FOR).await;
     let name = |what: &str| format!("{what} at {rate:.0} tasks a second, ms, submit to completed");
     report.figure("latency", &name("median"), percentile(&times, 0.5), "");
-    report.figure("latency", &name("p99"), percentile(&times, 0.99), "below 40");
+    report.figure(
+        "latency",
+        &name("p99"),
+        percentile(&times, 0.99),
+        "below 40",
+    );
 }
 
 async fn measure_failover(report: &mut Report) {
@@ -121,7 +144,8 @@ async fn measure_failover(report: &mut Report) {
         nodes.start_node(leader);
         nodes.wait_until_equal().await;
     }
-    let name = format!("longest of {FAILOVERS}: the leader is killed to the first success, seconds");
+    let name =
+        format!("longest of {FAILOVERS}: the leader is killed to the first success, seconds");
     report.figure("failover", &name, longest.as_secs_f64(), "below 3");
 }
 
@@ -169,5 +193,10 @@ async fn measure_catch_up(report: &mut Report) {
     let done = working.await.unwrap();
     let name = format!("a new node catches up with {count} tasks under load, seconds");
     report.figure("catch-up", &name, took, "");
-    report.figure("catch-up", "tasks a second meanwhile", done as f64 / took, "");
+    report.figure(
+        "catch-up",
+        "tasks a second meanwhile",
+        done as f64 / took,
+        "",
+    );
 }

@@ -53,7 +53,10 @@ impl Nodes {
         command
             .args(["--json", "serve", "--cluster=bench"])
             .arg(format!("--node={node}"))
-            .arg(format!("--data={}", self.folder.path().join(node.to_string()).display()))
+            .arg(format!(
+                "--data={}",
+                self.folder.path().join(node.to_string()).display()
+            ))
             .arg(format!("--listen=127.0.0.1:{}", self.clients[node - 1]))
             .arg(format!("--node-listen=127.0.0.1:{}", self.nodes[node - 1]))
             .env("QO_CLUSTER_SECRET", "a secret of the benchmark")
@@ -103,7 +106,9 @@ impl Nodes {
 
     /// A client of all nodes.
     pub(crate) fn engine(&self) -> RemoteEngine {
-        let hosts: Vec<_> = (1..=3).map(|node| format!("127.0.0.1:{}", self.clients[node - 1])).collect();
+        let hosts: Vec<_> = (1..=3)
+            .map(|node| format!("127.0.0.1:{}", self.clients[node - 1]))
+            .collect();
         let mut config = RemoteConfig::parse(&format!("cluster://{}", hosts.join(","))).unwrap();
         config.retry_for = PATIENCE;
         RemoteEngine::new(config, TokioRuntime::shared()).unwrap()
@@ -125,7 +130,10 @@ impl Nodes {
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
             for node in 1..=3 {
-                if self.status(node).is_some_and(|status| status["serving"] == true) {
+                if self
+                    .status(node)
+                    .is_some_and(|status| status["serving"] == true)
+                {
                     return node;
                 }
             }
@@ -156,7 +164,9 @@ impl Nodes {
         for entry in entries {
             bytes += entry["bytes"].as_f64().unwrap_or_default();
             let commands = entry["commands"].as_array().cloned().unwrap_or_default();
-            let ended = commands.iter().filter(|command| command["name"] == "COMPLETE");
+            let ended = commands
+                .iter()
+                .filter(|command| command["name"] == "COMPLETE");
             completed += ended.count() as f64;
         }
         bytes / completed.max(1.0)

@@ -23,4 +23,5 @@ mod writer;
 pub(crate) use objects::ClusterObjects;
 pub use objects::NodeObjects;
 pub use stale::StaleEngine;
+pub(crate) use stale::{Freshness, ViewSlot, view};
 pub(crate) use term::lead;

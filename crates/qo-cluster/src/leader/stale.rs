@@ -1,4 +1,5 @@
-//! Reads on a node that does not lead. They may be old, so callers must ask for them.
+//! Reads from the rows of this node, without the engine of a leader. On a node that does not lead they may be old, so callers must ask for
+//! them. A leader whose disk is full reads like this, too, because the state in its memory contains changes that are not written.
 //!
 //! The live tasks of the queue are loaded from this node's rows, as a leader does, into an engine that cannot write. It is loaded anew when
 //! it is old, at most a tenth of the time, and dropped when nobody has used it for a while. A node that nobody asks for such reads pays
@@ -37,22 +38,34 @@ const NEVER: Duration = Duration::from_hours(24 * 365);
 
 /// The queue as this node has it. Changes fail with [`EngineError::NotLeader`]. Clones share everything.
 #[derive(Clone)]
-pub struct StaleEngine {
-    node: Arc<NodeShared>,
-    view: Arc<Mutex<Option<View>>>,
-}
+pub struct StaleEngine(Arc<NodeShared>);
 
-struct View {
+/// The live tasks, loaded from the rows of this node.
+pub(crate) struct View {
     engine: BrokerEngine,
+    /// What was applied before it was loaded.
+    index: Option<u64>,
     loaded_at: Duration,
     used_at: Duration,
     age_max: Duration,
 }
 
+/// Where a node keeps its view.
+pub(crate) type ViewSlot = Arc<Mutex<Option<View>>>;
+
+/// How new a view must be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// It may be old.
+    Any,
+    /// It contains everything that is applied.
+    Applied,
+}
+
 impl fmt::Debug for StaleEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StaleEngine")
-            .field("node", &self.node.config.node)
+            .field("node", &self.0.config.node)
             .finish_non_exhaustive()
     }
 }
@@ -60,75 +73,83 @@ impl fmt::Debug for StaleEngine {
 impl ClusterNode {
     /// The queue as this node has it, which may be old. Every node has it, also one that is cut off.
     pub fn stale_engine(&self) -> StaleEngine {
-        StaleEngine {
-            node: Arc::clone(&self.shared),
-            view: Arc::default(),
-        }
+        StaleEngine(Arc::clone(&self.shared))
     }
 }
 
 impl StaleEngine {
     async fn view(&self) -> Result<BrokerEngine, EngineError> {
-        let runtime = &self.node.runtime;
-        let mut slot = self.view.lock().await;
-        let now = runtime.monotonic();
-        if let Some(view) = slot.as_mut()
-            && now.saturating_sub(view.loaded_at) < view.age_max
-        {
-            view.used_at = now;
-            return Ok(view.engine.clone());
-        }
-        let engine = self.load().await?;
-        let loaded_at = runtime.monotonic();
-        let took = loaded_at.saturating_sub(now);
-        let is_first = slot.is_none();
-        *slot = Some(View {
-            engine: engine.clone(),
-            loaded_at,
-            used_at: loaded_at,
-            age_max: AGE_MAX.max(took * LOAD_SHARE),
-        });
-        drop(slot);
-        if is_first {
-            let dropping = drop_when_idle(Arc::downgrade(&self.view), Arc::clone(&self.node));
-            runtime.spawn(Box::pin(dropping));
-        }
-        Ok(engine)
+        view(&self.0, Freshness::Any).await
     }
+}
 
-    async fn load(&self) -> Result<BrokerEngine, EngineError> {
-        let (node, runtime) = (&self.node, &self.node.runtime);
-        let clock = LeaderClock::start(runtime, &node.applied.borrow());
-        let now = clock.clone();
-        let reader = RowReader {
-            rows: Arc::clone(&node.rows),
-            pool: Arc::clone(&node.pool),
-        };
-        // Nothing is proposed: this epoch never exists.
-        let (_, lost) = tokio::sync::watch::channel(true);
-        let proposer =
-            Proposer::start(node.raft.clone(), runtime, node.applied.clone(), lost, u64::MAX);
-        let rows = ClusterRows {
-            reader,
-            proposer,
-            now: Arc::new(move || now.now()),
-        };
-        let objects = client(node, clock.store_clock(NEVER), false);
-        BrokerEngine::rows(
-            Arc::new(rows),
-            Box::new(NoWriter),
-            Arc::new(NoCheck),
-            runtime.monotonic(),
-            objects,
-            Arc::clone(runtime),
-            RowsConfig {
-                state: node.config.broker.clone(),
-                retention: node.config.retention,
-                cleanup_interval: NEVER,
-            },
-        )
-        .await
+/// An engine that reads the rows of this node.
+pub(crate) async fn view(
+    node: &Arc<NodeShared>,
+    freshness: Freshness,
+) -> Result<BrokerEngine, EngineError> {
+    let runtime = &node.runtime;
+    let mut slot = node.view.lock().await;
+    let now = runtime.monotonic();
+    let index = node.applied.borrow().index;
+    if let Some(view) = slot.as_mut()
+        && (view.index == index
+            || freshness == Freshness::Any && now.saturating_sub(view.loaded_at) < view.age_max)
+    {
+        view.used_at = now;
+        return Ok(view.engine.clone());
     }
+    let engine = load(node).await?;
+    let loaded_at = runtime.monotonic();
+    let took = loaded_at.saturating_sub(now);
+    let is_first = slot.is_none();
+    *slot = Some(View {
+        engine: engine.clone(),
+        index,
+        loaded_at,
+        used_at: loaded_at,
+        age_max: AGE_MAX.max(took * LOAD_SHARE),
+    });
+    drop(slot);
+    if is_first {
+        let dropping = drop_when_idle(Arc::downgrade(&node.view), Arc::clone(node));
+        runtime.spawn(Box::pin(dropping));
+    }
+    Ok(engine)
+}
+
+async fn load(node: &Arc<NodeShared>) -> Result<BrokerEngine, EngineError> {
+    let runtime = &node.runtime;
+    let clock = LeaderClock::start(runtime, &node.applied.borrow());
+    let now = clock.clone();
+    let reader = RowReader {
+        rows: Arc::clone(&node.rows),
+        pool: Arc::clone(&node.pool),
+    };
+    // Nothing is proposed: this epoch never exists.
+    let (_, lost) = tokio::sync::watch::channel(true);
+    let applied = node.applied.clone();
+    let proposer = Proposer::start(node.raft.clone(), runtime, applied, lost, u64::MAX);
+    let rows = ClusterRows {
+        reader,
+        proposer,
+        now: Arc::new(move || now.now()),
+    };
+    let objects = client(node, clock.store_clock(NEVER), false);
+    BrokerEngine::rows(
+        Arc::new(rows),
+        Box::new(NoWriter),
+        Arc::new(NoCheck),
+        runtime.monotonic(),
+        objects,
+        Arc::clone(runtime),
+        RowsConfig {
+            state: node.config.broker.clone(),
+            retention: node.config.retention,
+            cleanup_interval: NEVER,
+        },
+    )
+    .await
 }
 
 /// Drops a view that nobody uses.
@@ -193,7 +214,7 @@ impl WriterCheck for NoCheck {
 #[async_trait]
 impl Engine for StaleEngine {
     fn now(&self) -> Timestamp {
-        self.node.runtime.now()
+        self.0.runtime.now()
     }
 
     async fn submit(&self, _request: SubmitRequest) -> Result<Submitted, EngineError> {
@@ -204,7 +225,10 @@ impl Engine for StaleEngine {
         &self,
         requests: Vec<SubmitRequest>,
     ) -> Vec<Result<Submitted, EngineError>> {
-        requests.iter().map(|_| Err(EngineError::NotLeader)).collect()
+        requests
+            .iter()
+            .map(|_| Err(EngineError::NotLeader))
+            .collect()
     }
 
     async fn claim(&self, _request: &ClaimRequest) -> Result<Vec<Task>, EngineError> {

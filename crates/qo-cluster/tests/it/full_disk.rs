@@ -69,7 +69,8 @@ impl LogFiles for Files {
     async fn append(&self, name: &str, bytes: Bytes) -> io::Result<()> {
         if let Err(full) = self.0.check_room() {
             // The first bytes still fit.
-            self.0.with(name, |file| file.extend_from_slice(&bytes[..7]))?;
+            self.0
+                .with(name, |file| file.extend_from_slice(&bytes[..7]))?;
             return Err(full);
         }
         self.0.with(name, |file| file.extend_from_slice(&bytes))

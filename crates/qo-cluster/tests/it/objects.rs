@@ -46,10 +46,7 @@ async fn conditional_writes_hold_and_all_nodes_have_them() {
         .unwrap();
     let other = runtime.new_op_id();
     let again = client.create("meta/counter", body(9, &other, &[]), &other);
-    assert!(matches!(
-        again.await,
-        Err(StoreError::AlreadyExists { .. })
-    ));
+    assert!(matches!(again.await, Err(StoreError::AlreadyExists { .. })));
     let adding = (0..16).map(|_| {
         let client = client.clone();
         tokio::spawn(async move {
@@ -67,10 +64,17 @@ async fn conditional_writes_hold_and_all_nodes_have_them() {
     // Objects of several parts, ranges of them, lists, and deletes.
     let large: Bytes = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     client.put("blobs/a", large.clone()).await.unwrap();
-    client.put("blobs/b", Bytes::from_static(b"b")).await.unwrap();
+    client
+        .put("blobs/b", Bytes::from_static(b"b"))
+        .await
+        .unwrap();
     assert_eq!(client.get("blobs/a").await.unwrap().body, large);
     let page = client.page("blobs", None, 10).await.unwrap();
-    let keys: Vec<_> = page.entries.iter().map(|entry| entry.key.as_str()).collect();
+    let keys: Vec<_> = page
+        .entries
+        .iter()
+        .map(|entry| entry.key.as_str())
+        .collect();
     assert_eq!(keys, ["blobs/a", "blobs/b"]);
     let range = 1_048_570..2_097_160;
     let part = client.read("blobs/a", Some(range.clone())).await.unwrap();
@@ -91,7 +95,13 @@ async fn conditional_writes_hold_and_all_nodes_have_them() {
         if node.id() != leader.id() {
             let once = node.objects().trying_once();
             assert!(once.get("meta/counter").await.is_err());
-            assert!(local.trying_once().put("blobs/c", large.slice(..9)).await.is_err());
+            assert!(
+                local
+                    .trying_once()
+                    .put("blobs/c", large.slice(..9))
+                    .await
+                    .is_err()
+            );
         }
     }
 

@@ -170,13 +170,18 @@ async fn followers_answer_old_reads_on_request() {
         let task: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(task["status"], status, "{text}");
     }
-    let listed = cluster.cli.ok(["list", "--all", "--json", "--store", &stale]);
+    let listed = cluster
+        .cli
+        .ok(["list", "--all", "--json", "--store", &stale]);
     assert_eq!(listed.lines().count(), 2, "{listed}");
     // Changes need a leader, and so do reads without the parameter.
     let survivor = (1..=3).find(|node| cluster.is_running(*node)).unwrap();
     let response = status_of_list(&cluster.url_of(survivor), None);
     assert_eq!(response, 503);
-    assert_eq!(status_of_list(&cluster.url_of(survivor), Some("stale")), 200);
+    assert_eq!(
+        status_of_list(&cluster.url_of(survivor), Some("stale")),
+        200
+    );
 }
 
 /// The status of a read of all tasks.

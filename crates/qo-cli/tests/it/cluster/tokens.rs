@@ -69,7 +69,7 @@ fn tokens_hold_on_all_nodes() {
     }
     let submit = [&["submit", "--type", "work", "--input", "{}"], &store[..]].concat();
     let refused = run_with(&cluster, None, &submit);
-    assert_eq!(refused.status.code(), Some(5), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
     assert!(run_with(&cluster, Some(&admin), &submit).status.success());
 
     // A token with few rights, which an operator makes with a token of their own.

@@ -81,7 +81,7 @@ impl NodeObjects {
     async fn reader(&self) -> Result<ObjectReader> {
         if self.confirms_reads {
             let objects = self.leading()?;
-            objects.confirm().await?;
+            objects.confirm().await.map_err(failed)?;
             return Ok(objects.reader);
         }
         Ok(ObjectReader(RowReader {
@@ -99,7 +99,7 @@ impl NodeObjects {
         let (prefix, after) = (prefix.cloned(), after.cloned());
         stream::once(async move {
             let reader = objects.reader().await?;
-            Ok(reader.list(prefix.as_ref(), after.as_ref()))
+            Ok::<_, object_store::Error>(reader.list(prefix.as_ref(), after.as_ref()))
         })
         .try_flatten()
         .boxed()

@@ -1,7 +1,7 @@
 //! Reads objects from the rows of this node.
 
 use std::collections::VecDeque;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -16,6 +16,9 @@ use super::{failed, not_found};
 use crate::config::CHUNK_BYTES;
 use crate::leader::database::{RowList, RowReader};
 
+/// How often a read begins again because a write replaced the object meanwhile.
+const READS_MAX: usize = 100;
+
 /// Reads objects from the rows of this node.
 #[derive(Clone)]
 pub(in crate::leader) struct ObjectReader(pub(in crate::leader) RowReader);
@@ -28,40 +31,51 @@ impl ObjectReader {
     }
 
     pub(super) async fn get(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let Some(manifest) = self.manifest(location.as_ref()).await? else {
-            return Err(not_found(location));
-        };
-        let meta = manifest.meta(location.clone());
-        options.check_preconditions(&meta)?;
-        let range = match &options.range {
-            Some(range) => range.as_range(manifest.size).map_err(failed)?,
-            None => 0..manifest.size,
-        };
-        let mut body = BytesMut::new();
-        if !options.head {
-            for (key, start) in manifest.part_keys().zip((0_u64..).step_by(CHUNK_BYTES)) {
-                let part = start..start + CHUNK_BYTES as u64;
-                if part.end <= range.start || range.end <= part.start {
-                    continue;
-                }
-                let row = self.0.row(key).await.map_err(failed)?;
-                // Another write may have replaced the object meanwhile.
-                let bytes = row.ok_or_else(|| not_found(location))?.value;
-                let within = |at: u64| {
-                    let at = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
-                    at.min(bytes.len())
-                };
-                body.extend_from_slice(&bytes[within(range.start)..within(range.end)]);
-            }
+        for _ in 0..READS_MAX {
+            let Some(manifest) = self.manifest(location.as_ref()).await? else {
+                return Err(not_found(location));
+            };
+            let meta = manifest.meta(location.clone());
+            options.check_preconditions(&meta)?;
+            let range = match &options.range {
+                Some(range) => range.as_range(manifest.size).map_err(failed)?,
+                None => 0..manifest.size,
+            };
+            let wanted = if options.head { 0..0 } else { range.clone() };
+            let Some(body) = self.parts(&manifest, wanted).await? else {
+                // Another write has replaced the object meanwhile.
+                continue;
+            };
+            return Ok(GetResult {
+                payload: GetResultPayload::Stream(stream::once(async move { Ok(body) }).boxed()),
+                meta,
+                range,
+                attributes: Attributes::new(),
+                extensions: Extensions::new(),
+            });
         }
-        let body = body.freeze();
-        Ok(GetResult {
-            payload: GetResultPayload::Stream(stream::once(async move { Ok(body) }).boxed()),
-            meta,
-            range,
-            attributes: Attributes::new(),
-            extensions: Extensions::new(),
-        })
+        Err(failed(std::io::Error::other(
+            "the object changes faster than it can be read",
+        )))
+    }
+
+    /// A range of the bytes of an object. None if a part is not there any more.
+    async fn parts(&self, manifest: &Manifest, range: Range<u64>) -> Result<Option<Bytes>> {
+        let mut body = BytesMut::new();
+        for (key, start) in manifest.part_keys().zip((0_u64..).step_by(CHUNK_BYTES)) {
+            if start + CHUNK_BYTES as u64 <= range.start || range.end <= start {
+                continue;
+            }
+            let Some(row) = self.0.row(key).await.map_err(failed)? else {
+                return Ok(None);
+            };
+            let within = |at: u64| {
+                let at = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
+                at.min(row.value.len())
+            };
+            body.extend_from_slice(&row.value[within(range.start)..within(range.end)]);
+        }
+        Ok(Some(body.freeze()))
     }
 
     /// Rows of a kind whose keys begin with a prefix, after a key.

@@ -90,8 +90,8 @@ impl ClusterObjects {
     }
 
     /// Proves that no other leader had taken over when this call began.
-    pub(super) async fn confirm(&self) -> Result<()> {
-        self.rows.proposer.confirm().await.map_err(failed)
+    pub(crate) async fn confirm(&self) -> std::result::Result<(), EngineError> {
+        self.rows.proposer.confirm().await
     }
 
     fn lock_of(&self, path: &Path) -> &Mutex<()> {
