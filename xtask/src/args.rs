@@ -89,7 +89,7 @@ fn bench(mut words: Vec<OsString>) -> Result<Invocation> {
     }
     let benchmark = Benchmark::from_name(name).with_context(|| {
         format!(
-            "unknown benchmark {name:?}; the benchmarks are core, direct, fleet, broker and wasi"
+            "unknown benchmark {name:?}; the benchmarks are core, direct, fleet, broker, wasi and cluster"
         )
     })?;
     words.remove(0);

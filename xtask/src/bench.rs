@@ -22,6 +22,8 @@ pub(crate) enum Benchmark {
     Broker,
     /// WASI jobs.
     Wasi,
+    /// Cluster mode.
+    Cluster,
 }
 
 impl Benchmark {
@@ -33,6 +35,7 @@ impl Benchmark {
             "fleet" => Some(Self::Fleet),
             "broker" => Some(Self::Broker),
             "wasi" => Some(Self::Wasi),
+            "cluster" => Some(Self::Cluster),
             _ => None,
         }
     }
@@ -47,6 +50,7 @@ impl Benchmark {
             Self::Direct => vec![("direct", all)],
             Self::Fleet => vec![("fleet", all)],
             Self::Wasi => vec![("wasi", all)],
+            Self::Cluster => vec![("cluster", all)],
             Self::Broker => {
                 let is_option = |word: &OsString| word.to_string_lossy().starts_with('-');
                 let for_broker: Vec<_> = all.iter().filter(|word| *word != HTTP).cloned().collect();
@@ -77,7 +81,7 @@ pub(crate) fn run(benchmark: Benchmark, arguments: &[OsString]) -> Result<ExitCo
         let package = &metadata.package_with_target("bench", target)?.name;
         let mut command = qo_testkit::cargo()?;
         command.args(["bench", "--package", package, "--bench", target]);
-        if benchmark == Benchmark::Wasi {
+        if matches!(benchmark, Benchmark::Wasi | Benchmark::Cluster) {
             command.args(["--features", SHIPPED]);
         }
         command.arg("--").args(arguments);

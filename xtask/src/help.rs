@@ -45,13 +45,14 @@ Commands:
 const BENCH: &str = "\
 Runs a benchmark. Further arguments are passed on to it.
 
-Usage: cargo xtask bench <core|direct|fleet|broker|wasi> [arguments of the benchmark]
+Usage: cargo xtask bench <core|direct|fleet|broker|wasi|cluster> [arguments of the benchmark]
 
   core      time and memory per task of the state machine, with a million tasks
   direct    direct mode: requests, cost and tasks per second, compared with their budgets
   fleet     direct mode with 1 to 1,000 workers in virtual time: requests and cost per task and per idle worker
   broker    broker mode: the same for ?engine=json and ?engine=slate, with a million pending tasks and when idle
   wasi      WASI jobs: what a job costs beyond the queue's own work, beside a process for each task
+  cluster   three nodes as processes: tasks a second, latency, loss of the leader, restart, a node that joins
 
 Examples:
   cargo xtask bench core

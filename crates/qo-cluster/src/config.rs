@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ use crate::error::ClusterError;
 pub const PAYLOAD_MAX_BYTES: u64 = 32 * 1024 * 1024;
 /// How much of a large payload one entry of the log contains.
 pub(crate) const CHUNK_BYTES: usize = 1024 * 1024;
+/// The versions of the protocol between nodes that this version of qo speaks. Two nodes use the newest that both speak, so that nodes
+/// can be updated one after the other.
+pub const PROTOCOL: RangeInclusive<u32> = 1..=1;
 /// The shortest secret.
 pub const SECRET_MIN_BYTES: usize = 16;
 /// The longest name of a cluster, address and URL.
@@ -126,6 +130,8 @@ pub struct ClusterConfig {
     pub sweep_interval: Duration,
     /// How often the payloads of dropped tasks are deleted.
     pub cleanup_interval: Duration,
+    /// The versions of the protocol between nodes that this node speaks: [`PROTOCOL`], except in tests of updates.
+    pub protocol: RangeInclusive<u32>,
 }
 
 impl ClusterConfig {
@@ -156,6 +162,7 @@ impl ClusterConfig {
             takeover_grace: Duration::from_secs(2),
             sweep_interval: Duration::from_secs(30),
             cleanup_interval: Duration::from_mins(10),
+            protocol: PROTOCOL,
         }
     }
 

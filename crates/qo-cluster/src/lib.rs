@@ -17,7 +17,7 @@
 //! | [`log`] | the log and the vote on disk |
 //! | [`rows`], [`machine`] | the rows on disk, applying entries, snapshots |
 //! | [`network`] | messages between nodes, and their authentication |
-//! | [`leader`] | taking over, serving, the time of the cluster, large payloads |
+//! | [`leader`] | taking over, serving, the time of the cluster, large payloads; old reads on other nodes |
 //! | [`runtime`] | openraft on the runtime of the node |
 //!
 //! `docs/internals/cluster-mode.md` describes it as a whole. The tables of what a crash after each step leaves are in the modules.
@@ -25,6 +25,7 @@
 mod blocking;
 mod codec;
 mod config;
+mod disk_full;
 mod engine;
 mod error;
 mod identity;
@@ -44,9 +45,12 @@ mod status;
 mod storage_suite;
 
 pub use blocking::BlockingPool;
-pub use config::{ClusterConfig, ClusterSecret, Member, PAYLOAD_MAX_BYTES, SECRET_MIN_BYTES};
+pub use config::{
+    ClusterConfig, ClusterSecret, Member, PAYLOAD_MAX_BYTES, PROTOCOL, SECRET_MIN_BYTES,
+};
 pub use engine::ClusterEngine;
 pub use error::ClusterError;
+pub use leader::{NodeObjects, StaleEngine};
 pub use log::{LogFiles, LogStore};
 pub use machine::StateMachine;
 pub use network::{Service, Transport, TransportError};

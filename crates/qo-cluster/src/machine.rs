@@ -25,6 +25,7 @@ use tokio::sync::watch;
 
 use crate::blocking::{self, BlockingPool};
 use crate::codec::{DecodeError, Decoder, Encoder};
+use crate::disk_full::{DiskFull, Part};
 use crate::proposal::{Action, Applied, Outcome};
 use crate::raft_types::{
     Entry, LogId, SnapshotMeta, StoredMembers, TypeConfig, get_log_id, get_stored_members,
@@ -154,6 +155,7 @@ pub struct StateMachine {
     pool: Arc<dyn BlockingPool>,
     runtime: Arc<dyn Runtime>,
     state: AppliedState,
+    full: DiskFull,
     published: watch::Sender<AppliedPoint>,
 }
 
@@ -180,6 +182,7 @@ impl StateMachine {
             pool,
             runtime,
             state,
+            full: DiskFull::default(),
             published: watch::Sender::new(AppliedPoint {
                 index: None,
                 epoch: 0,
@@ -190,6 +193,12 @@ impl StateMachine {
         };
         machine.publish();
         Ok(machine)
+    }
+
+    /// Reports a full disk there.
+    pub(crate) fn report_to(mut self, full: DiskFull) -> Self {
+        self.full = full;
+        self
     }
 
     /// Follows what is applied.
@@ -224,9 +233,13 @@ impl StateMachine {
             match blocking::run(&self.pool, move || rows.write(&changes)).await {
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                     tracing::error!(%error, "the disk of the rows is full: this node applies nothing until there is room");
+                    self.full.set(Part::Rows, true);
                     self.runtime.sleep(FULL_PAUSE).await;
                 }
-                written => return written,
+                written => {
+                    self.full.set(Part::Rows, false);
+                    return written;
+                }
             }
         }
     }
@@ -302,6 +315,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         SnapshotBuilder {
             rows: Arc::clone(&self.rows),
             pool: Arc::clone(&self.pool),
+            runtime: Arc::clone(&self.runtime),
         }
     }
 
@@ -352,19 +366,29 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
 pub struct SnapshotBuilder {
     rows: Arc<dyn RowStore>,
     pool: Arc<dyn BlockingPool>,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     type SnapshotData = SnapshotData;
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
-        let rows = Arc::clone(&self.rows);
-        let build = move || {
-            // What the view contains was written before the sync.
-            let (state, view) = view(rows.as_ref())?;
-            rows.sync()?;
-            Ok(snapshot_of(&state, view))
-        };
-        blocking::run(&self.pool, build).await
+        loop {
+            let rows = Arc::clone(&self.rows);
+            let build = move || {
+                // What the view contains was written before the sync.
+                let (state, view) = view(rows.as_ref())?;
+                rows.sync()?;
+                Ok(snapshot_of(&state, view))
+            };
+            match blocking::run(&self.pool, build).await {
+                // An error would stop the node. The log is kept until there is room.
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    tracing::error!(%error, "the disk of the rows is full: the log cannot be cut until there is room");
+                    self.runtime.sleep(FULL_PAUSE).await;
+                }
+                built => return built,
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@ use openraft::{Config, SnapshotPolicy};
 use qo_broker::BrokerEngine;
 use qo_engine::Engine;
 use qo_engine::watch::Watcher;
+use qo_store::clock::StoreClock;
 use qo_store::runtime::Runtime;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -21,7 +22,7 @@ use crate::config::{ClusterConfig, Member};
 use crate::engine::ClusterEngine;
 use crate::error::ClusterError;
 use crate::identity::{self, DataLock};
-use crate::leader;
+use crate::leader::{self, ClusterObjects, ViewSlot};
 use crate::log::{DiskFiles, LogFiles, LogStore};
 use crate::machine::{AppliedPoint, StateMachine};
 use crate::network::{NetworkFactory, NodeService, Service, TcpServer, TcpTransport, Transport};
@@ -31,6 +32,9 @@ use crate::runtime::enter;
 
 type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
+/// How long a node that stops waits until another one leads, and how often it looks.
+const HAND_OVER_MAX: Duration = Duration::from_secs(1);
+const HAND_OVER_CHECK: Duration = Duration::from_millis(10);
 /// How often the size of the log is looked at.
 const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -55,7 +59,11 @@ pub(crate) struct NodeShared {
     pub(crate) rows: Arc<dyn RowStore>,
     pub(crate) pool: Arc<dyn BlockingPool>,
     pub(crate) applied: watch::Receiver<AppliedPoint>,
-    serving: Mutex<Option<BrokerEngine>>,
+    /// The cluster's time, for objects.
+    pub(crate) objects_clock: Arc<StoreClock>,
+    /// The live tasks, if this node answered reads without leading.
+    pub(crate) view: ViewSlot,
+    serving: Mutex<Option<(BrokerEngine, ClusterObjects)>>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     stop: watch::Sender<bool>,
 }
@@ -67,17 +75,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl NodeShared {
     /// The engine, while this node serves.
     pub(crate) fn serving(&self) -> Option<BrokerEngine> {
-        lock(&self.serving).clone()
+        let serving = lock(&self.serving);
+        serving.as_ref().map(|(engine, _)| engine.clone())
     }
 
-    /// Offers an engine to callers.
-    pub(crate) fn publish(&self, engine: &BrokerEngine) {
+    /// The objects, while this node serves.
+    pub(crate) fn serving_objects(&self) -> Option<ClusterObjects> {
+        let serving = lock(&self.serving);
+        serving.as_ref().map(|(_, objects)| objects.clone())
+    }
+
+    /// Offers an engine and its objects to callers.
+    pub(crate) fn publish(&self, engine: &BrokerEngine, objects: &ClusterObjects) {
         let mut watchers = lock(&self.watchers);
         watchers.retain(|watcher| watcher.strong_count() > 0);
         for watcher in watchers.iter() {
             engine.watch(Weak::clone(watcher));
         }
-        *lock(&self.serving) = Some(engine.clone());
+        *lock(&self.serving) = Some((engine.clone(), objects.clone()));
     }
 
     /// Offers no engine any more.
@@ -188,7 +203,8 @@ impl ClusterNode {
             Arc::clone(&parts.pool),
             Arc::clone(&runtime),
         )
-        .await?;
+        .await?
+        .report_to(log.full().clone());
         let applied = machine.applied();
         let network = NetworkFactory {
             transport: parts.transport,
@@ -213,6 +229,8 @@ impl ClusterNode {
             rows: parts.rows,
             pool: parts.pool,
             applied,
+            objects_clock: Arc::new(StoreClock::new()),
+            view: ViewSlot::default(),
             serving: Mutex::new(None),
             watchers: Mutex::default(),
             stop: watch::Sender::new(false),
@@ -287,6 +305,27 @@ impl ClusterNode {
         let trigger = self.shared.raft.trigger();
         let transferred = enter(&self.shared.runtime, trigger.transfer_leader(to)).await;
         transferred.map_err(|error| ClusterError::Stopped(error.to_string()))
+    }
+
+    /// Hands the lead over before a stop, if this node leads, so that clients wait less. Waits a moment at most. Afterwards the node must be
+    /// stopped: while it hands over, it accepts nothing.
+    pub async fn hand_over(&self) {
+        let status = self.status();
+        let others = status
+            .members
+            .iter()
+            .filter(|member| member.voter && member.node != status.node);
+        let Some(next) = others.max_by_key(|member| member.matched) else {
+            return;
+        };
+        if status.state != "leader" || self.transfer(next.node).await.is_err() {
+            return;
+        }
+        let began = self.shared.runtime.monotonic();
+        let leads = || self.status().state == "leader";
+        while leads() && self.shared.runtime.monotonic().saturating_sub(began) < HAND_OVER_MAX {
+            self.shared.runtime.sleep(HAND_OVER_CHECK).await;
+        }
     }
 
     /// Syncs the rows of this node, so that the log before them can be deleted.

@@ -36,7 +36,7 @@ pub struct ClusterStatus {
     pub log_bytes: u64,
     /// How long the last sync of the log took, in milliseconds.
     pub sync_ms: f64,
-    /// Whether the disk of the log is full, so that this node accepts no changes.
+    /// Whether the disk of the log or of the rows is full, so that this node accepts no changes.
     pub disk_full: bool,
     /// The last entry that is applied.
     pub applied: Option<u64>,
@@ -146,7 +146,7 @@ impl ClusterNode {
             log_last: log.last_index,
             log_bytes: log.bytes,
             sync_ms: log.last_sync.as_secs_f64() * 1_000.0,
-            disk_full: log.is_full,
+            disk_full: self.shared.log.full().is_full(),
             applied: applied.index,
             snapshot: metrics.snapshot.map(|id| id.index),
             epoch: applied.epoch,

@@ -7,6 +7,7 @@
 //! | parameter | meaning |
 //! | --- | --- |
 //! | `tls=true` | the nodes serve HTTPS |
+//! | `stale=true` | reads may be old: any node answers them from its own rows |
 
 use url::Url;
 
@@ -17,15 +18,26 @@ const SCHEME: &str = "cluster://";
 /// The port of a node whose address has none, as `qo serve` listens on.
 const PORT_DEFAULT: u16 = 7_777;
 
-/// The servers of a cluster's URL; `None` if the text is not one.
-pub(super) fn parse(text: &str) -> Option<Result<Vec<Url>, InvalidServer>> {
-    let (scheme, rest) = text.split_at_checked(SCHEME.len())?;
-    scheme.eq_ignore_ascii_case(SCHEME).then(|| nodes(rest))
+/// What a cluster's URL says.
+#[derive(Debug)]
+pub(super) struct ClusterUrl {
+    pub(super) nodes: Vec<Url>,
+    pub(super) stale_reads: bool,
 }
 
-fn nodes(rest: &str) -> Result<Vec<Url>, InvalidServer> {
-    let (nodes, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let scheme = if uses_tls(query)? { "https" } else { "http" };
+/// What a cluster's URL says; `None` if the text is not one.
+pub(super) fn parse(text: &str) -> Option<Result<ClusterUrl, InvalidServer>> {
+    let (scheme, rest) = text.split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then(|| {
+        let (nodes, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let [tls, stale_reads] = parameters(query)?;
+        let scheme = if tls { "https" } else { "http" };
+        let nodes = addresses(nodes, scheme)?;
+        Ok(ClusterUrl { nodes, stale_reads })
+    })
+}
+
+fn addresses(nodes: &str, scheme: &str) -> Result<Vec<Url>, InvalidServer> {
     // A final slash is what other URLs end with.
     let nodes = nodes.strip_suffix('/').unwrap_or(nodes);
     nodes
@@ -54,13 +66,17 @@ fn nodes(rest: &str) -> Result<Vec<Url>, InvalidServer> {
         .collect()
 }
 
-fn uses_tls(query: &str) -> Result<bool, InvalidServer> {
-    let mut tls = false;
+/// Whether the nodes serve HTTPS, and whether reads may be old.
+fn parameters(query: &str) -> Result<[bool; 2], InvalidServer> {
+    let [mut tls, mut stale] = [false; 2];
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=').unwrap_or((pair, "")) {
-            ("tls", "true") => tls = true,
-            ("tls", "false") => tls = false,
-            ("tls", _) => return Err(invalid("tls must be true or false")),
+            (name @ ("tls" | "stale"), value) => {
+                let value = value
+                    .parse()
+                    .map_err(|_| invalid(&format!("{name} must be true or false")))?;
+                *(if name == "tls" { &mut tls } else { &mut stale }) = value;
+            }
             ("token", _) => return Err(invalid("it contains a token; set QO_TOKEN instead")),
             (name, _) => {
                 let name: String = name.chars().take(32).collect();
@@ -68,7 +84,7 @@ fn uses_tls(query: &str) -> Result<bool, InvalidServer> {
             }
         }
     }
-    Ok(tls)
+    Ok([tls, stale])
 }
 
 fn invalid(problem: &str) -> InvalidServer {
@@ -83,7 +99,7 @@ mod tests {
 
     fn urls(text: &str) -> Vec<String> {
         let urls = parse(text).unwrap().unwrap();
-        urls.iter().map(ToString::to_string).collect()
+        urls.nodes.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -101,6 +117,9 @@ mod tests {
         assert_eq!(urls("CLUSTER://a/?tls=true"), ["https://a:7777/"]);
         assert_eq!(urls("cluster://a:443?tls=true"), ["https://a/"]);
         assert!(parse("http://a").is_none() && parse("cluster:a").is_none());
+        let stale = |text: &str| parse(text).unwrap().unwrap().stale_reads;
+        assert!(stale("cluster://a?stale=true") && stale("cluster://a?tls=true&stale=true"));
+        assert!(!stale("cluster://a") && !stale("cluster://a?stale=false"));
     }
 
     #[test]
@@ -112,6 +131,7 @@ mod tests {
             ("cluster://a?token=geheim", "QO_TOKEN"),
             ("cluster://a?engine=slate", "unknown parameter"),
             ("cluster://a?tls=maybe", "true or false"),
+            ("cluster://a?stale=1", "true or false"),
             ("cluster://a/b", "path"),
             ("cluster://a:99999", "not an address"),
             ("cluster://http://a", "path"),

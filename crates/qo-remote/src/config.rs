@@ -59,6 +59,8 @@ pub struct RemoteConfig {
     pub broker: Option<String>,
     /// Finds the broker when the known one no longer serves. The list of servers is then not used.
     pub discovery: Option<Arc<dyn Discovery>>,
+    /// Whether reads may be old, so that any node of a cluster can answer them.
+    pub stale_reads: bool,
 }
 
 /// Why the servers cannot be used.
@@ -105,8 +107,9 @@ impl RemoteConfig {
         } else {
             PING_INTERVAL
         };
+        let stale_reads = cluster.as_ref().is_some_and(|cluster| cluster.stale_reads);
         let servers = match cluster {
-            Some(nodes) => nodes,
+            Some(cluster) => cluster.nodes,
             None => text
                 .split(',')
                 .map(|part| server(part.trim()))
@@ -124,6 +127,7 @@ impl RemoteConfig {
             ping_interval,
             broker: None,
             discovery: None,
+            stale_reads,
         })
     }
 }

@@ -31,7 +31,9 @@ use super::directory::{Directory, Server};
 use super::transport::{self, causes};
 use crate::ping::shows_life;
 use crate::wire::problem::PROBLEM_TYPE;
-use crate::wire::{BROKER_HEADER, Condition, Problem, REQUEST_ID_HEADER, TIME_HEADER};
+use crate::wire::{
+    BROKER_HEADER, Condition, Problem, READ_HEADER, REQUEST_ID_HEADER, STALE, TIME_HEADER,
+};
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// A takeover takes a few seconds, and a request that waits for it should not wait much longer.
@@ -106,6 +108,7 @@ pub(super) struct Connection {
     request_timeout: Duration,
     retry_for: Duration,
     ping_interval: Duration,
+    stale_reads: bool,
 }
 
 impl Connection {
@@ -124,6 +127,7 @@ impl Connection {
             request_timeout: config.request_timeout,
             retry_for: config.retry_for,
             ping_interval: config.ping_interval,
+            stale_reads: config.stale_reads,
             directory: Directory::new(config, Arc::clone(&runtime)),
             runtime,
             clock: StoreClock::new(),
@@ -394,6 +398,9 @@ impl Connection {
             .header(REQUEST_ID_HEADER, request_id);
         if let Some(broker) = server.broker() {
             builder = builder.header(BROKER_HEADER, broker);
+        }
+        if self.stale_reads && request.method == Method::GET {
+            builder = builder.header(READ_HEADER, STALE);
         }
         if let Some(body) = &request.body {
             builder = builder

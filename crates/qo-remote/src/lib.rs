@@ -53,6 +53,7 @@ use self::connection::{Connection, HttpRequest};
 use self::inputs::{Inputs, with_input};
 use self::leases::{EndEvent, Leases};
 use crate::wire::cluster::MemberBody;
+use crate::wire::token::{TokenBody, TokenInfo};
 use crate::wire::{
     BATCH_MAX, CancelBody, Info, OutcomeItem, OutcomeResult, SubmitBody, SubmitResult,
 };
@@ -161,6 +162,23 @@ impl RemoteEngine {
     /// Makes a snapshot of a node.
     pub async fn cluster_snapshot(&self) -> Result<(), EngineError> {
         let request = HttpRequest::post("/v1/cluster/snapshot".to_owned(), &NoBody {})?;
+        self.connection().bytes(request).await.map(drop)
+    }
+
+    /// The tokens of the server.
+    pub async fn tokens(&self) -> Result<Vec<TokenInfo>, EngineError> {
+        self.connection().read("/v1/tokens").await
+    }
+
+    /// Stores a token under its id.
+    pub async fn create_token(&self, id: &str, token: &TokenBody) -> Result<(), EngineError> {
+        let request = HttpRequest::put(format!("/v1/tokens/{id}"), token)?;
+        self.connection().bytes(request).await.map(drop)
+    }
+
+    /// Revokes a token.
+    pub async fn revoke_token(&self, id: &str) -> Result<(), EngineError> {
+        let request = HttpRequest::delete(format!("/v1/tokens/{id}"));
         self.connection().bytes(request).await.map(drop)
     }
 

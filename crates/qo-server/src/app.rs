@@ -45,6 +45,8 @@ pub(crate) struct AppState {
     pub(crate) prices: qo_store::wrap::Prices,
     pub(crate) leader: Option<Arc<dyn Leader>>,
     pub(crate) cluster: Option<Arc<dyn ClusterControl>>,
+    /// Whether this answers reads that may be old.
+    pub(crate) is_stale: bool,
     pub(crate) stats_max_age: Duration,
     stopping: watch::Sender<bool>,
 }
@@ -83,6 +85,7 @@ impl App {
             prices: config.prices,
             leader: config.leader.clone(),
             cluster: config.cluster.clone(),
+            is_stale: config.cluster.is_some() && config.leader.is_none(),
             stats_max_age: config.stats_max_age,
             stopping: watch::Sender::new(false),
             limits,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use qo::Queue;
 use qo_core::limits::LEASE_MAX_MS;
 use qo_store::wrap::{Counts, Prices};
 
@@ -130,7 +131,7 @@ enum AuthKind {
     #[default]
     Open,
     Given(Vec<TokenRecord>),
-    Stored(TokenStore),
+    Stored(TokenStore, Vec<TokenRecord>),
 }
 
 impl Auth {
@@ -147,16 +148,22 @@ impl Auth {
     /// Holders of one of the store's tokens. On a loopback address everyone is allowed until the first token is created; after that
     /// every request needs a token, even if the last one was revoked.
     pub fn stored(store: TokenStore) -> Self {
-        Self(AuthKind::Stored(store))
+        Self(AuthKind::Stored(store, Vec::new()))
+    }
+
+    /// Holders of one of the store's tokens, and of these. With them the server may listen on any address before the first token is created.
+    pub fn stored_besides(store: TokenStore, records: Vec<TokenRecord>) -> Self {
+        Self(AuthKind::Stored(store, records))
     }
 
     pub(crate) fn source(self, on_loopback: bool) -> TokenSource {
         match self.0 {
             AuthKind::Open => TokenSource::Open,
             AuthKind::Given(records) => TokenSource::Given(records),
-            AuthKind::Stored(store) => TokenSource::Stored {
+            AuthKind::Stored(store, besides) => TokenSource::Stored {
                 store,
                 open_while_empty: on_loopback,
+                besides,
             },
         }
     }
@@ -188,6 +195,8 @@ pub struct ServerConfig {
     pub leader: Option<Arc<dyn Leader>>,
     /// The node of a cluster that this process is.
     pub cluster: Option<Arc<dyn ClusterControl>>,
+    /// The queue as this node of a cluster has it, for reads that may be old, while another one leads.
+    pub stale: Option<Queue>,
     /// The maximum age of the task counts in the metrics. In direct mode a count sends a bounded number of requests.
     pub stats_max_age: Duration,
     /// Settings of the job routes.
@@ -207,6 +216,7 @@ impl ServerConfig {
             prices: Prices::default(),
             leader: None,
             cluster: None,
+            stale: None,
             stats_max_age: Duration::from_mins(1),
             jobs: JobConfig::default(),
         }

@@ -14,7 +14,8 @@ use futures_util::FutureExt;
 use http::header::{AUTHORIZATION, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, Method};
 use qo_remote::wire::{
-    BROKER_HEADER, Condition, REQUEST_ID_HEADER, REQUEST_ID_MAX_BYTES, TIME_HEADER,
+    BROKER_HEADER, Condition, READ_HEADER, REQUEST_ID_HEADER, REQUEST_ID_MAX_BYTES, STALE,
+    TIME_HEADER,
 };
 use qo_store::runtime::RuntimeExt;
 
@@ -44,12 +45,13 @@ pub(crate) async fn handle(State(app): State<App>, mut request: Request, next: N
         .extensions()
         .get::<MatchedPath>()
         .map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
-    // Blobs are in the store, which every process of the queue uses. Every node of a cluster shows its own state, and finds out
-    // itself whether it can change the members.
+    // Blobs are in the store, which every process of the queue uses, or in the rows of a cluster, which its leader writes. Every node of a
+    // cluster shows its own state, and finds out itself whether it can change the members.
     let needs_leader = (route.starts_with("/v1/")
         && !route.starts_with("/v1/cluster")
         && route != "/v1/openapi.json")
-        || route.starts_with("/jobs/");
+        || route.starts_with("/jobs/")
+        || (app.cluster.is_some() && route.starts_with("/blobs"));
     let mut checked = check_request(&app, &request);
     let mut epoch = None;
     if checked.is_ok() && needs_leader {
@@ -99,6 +101,9 @@ pub(crate) async fn handle(State(app): State<App>, mut request: Request, next: N
         headers.insert(TIME_HEADER, value);
     }
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if app.is_stale {
+        headers.insert(READ_HEADER, HeaderValue::from_static(STALE));
+    }
     let took = app.runtime().monotonic().saturating_sub(started);
     let status = response.status().as_u16();
     app.metrics.request(&route, &method, status, took);

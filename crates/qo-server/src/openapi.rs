@@ -11,7 +11,7 @@ use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 use crate::middleware::Access;
 use crate::routes::{
     self, blobs, bulk, cluster, events, health, jobs, list, operation, query, queues, reference,
-    tasks, work,
+    tasks, tokens, work,
 };
 use crate::tokens::Scope;
 
@@ -29,6 +29,7 @@ use crate::tokens::Scope;
         queues::pause, queues::resume, bulk::bulk,
         work::claim, operation::complete, operation::fail, operation::release, operation::renew, operation::snooze,
         operation::progress, operation::outcomes, work::heartbeat, work::deregister,
+        tokens::list, tokens::create, tokens::revoke,
         cluster::status, cluster::log, cluster::add, cluster::promote, cluster::remove, cluster::snapshot,
         blobs::put, blobs::put_at, blobs::get, blobs::head, blobs::touch, blobs::list, blobs::delete, blobs::collect,
         jobs::create, jobs::read, jobs::claim, jobs::tickle, jobs::complete, jobs::ping,

@@ -26,7 +26,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use qo::Queue;
 use qo_remote::wire::problem::PROBLEM_TYPE;
-use qo_remote::wire::{Condition, Problem};
+use qo_remote::wire::{Condition, Problem, READ_HEADER, STALE};
 use qo_store::runtime::Runtime;
 use rustls::ServerConfig as TlsConfig;
 use rustls::pki_types::pem::PemObject;
@@ -91,6 +91,7 @@ pub enum ServeError {
 /// A listening server. It serves once it runs.
 pub struct Server {
     app: App,
+    stale: Option<App>,
     listener: TcpListener,
     address: SocketAddr,
     tls: Option<TlsAcceptor>,
@@ -99,10 +100,17 @@ pub struct Server {
 
 impl Server {
     /// Starts to listen. Nothing is served yet.
-    pub async fn bind(queue: Queue, config: ServerConfig) -> Result<Self, ServeError> {
+    pub async fn bind(queue: Queue, mut config: ServerConfig) -> Result<Self, ServeError> {
         let tls = config.tls.as_ref().map(acceptor).transpose()?;
         let on_loopback = config.address.ip().is_loopback();
         let tokens = config.auth.clone().source(on_loopback);
+        let stale = config.stale.take().map(|queue| {
+            let alone = ServerConfig {
+                leader: None,
+                ..config.clone()
+            };
+            App::new(queue, &alone, tokens.clone())
+        });
         let app = App::new(queue, &config, tokens);
         app.guard.start().await?;
         if !on_loopback && !app.guard.has_tokens() {
@@ -126,6 +134,7 @@ impl Server {
         let address = listener.local_addr().map_err(bind_error)?;
         Ok(Self {
             app,
+            stale,
             listener,
             address,
             tls,
@@ -153,6 +162,7 @@ impl Server {
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let Self {
             app,
+            stale,
             listener,
             tls,
             limits,
@@ -161,6 +171,7 @@ impl Server {
         let runtime = Arc::clone(app.runtime());
         let connections = Arc::new(Connections {
             router: routes::router(&app),
+            stale: stale.as_ref().map(routes::router),
             tls,
             limits: limits.clone(),
             runtime: Arc::clone(&runtime),
@@ -190,6 +201,9 @@ impl Server {
         }
         drop(listener);
         app.stop();
+        if let Some(stale) = &stale {
+            stale.stop();
+        }
         tracing::info!(connections = graceful.count(), "stopping");
         tokio::select! {
             biased;
@@ -233,6 +247,7 @@ fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeError> {
 /// The state that all connections share.
 struct Connections {
     router: Router,
+    stale: Option<Router>,
     tls: Option<TlsAcceptor>,
     limits: Limits,
     runtime: Arc<dyn Runtime>,
@@ -319,6 +334,8 @@ impl Connections {
             .keep_alive_timeout(Duration::from_secs(20));
         let service = TowerToHyperService::new(OnConnection {
             router: self.router.clone(),
+            stale: self.stale.clone(),
+            app: self.app.clone(),
             connection,
         });
         let connection = builder
@@ -330,11 +347,32 @@ impl Connections {
     }
 }
 
-/// Tells the routes on which connection a request arrived.
+/// Tells the routes on which connection a request arrived. Lets this node answer reads that may be old, while another one leads.
 #[derive(Clone)]
 struct OnConnection {
     router: Router,
+    stale: Option<Router>,
+    app: App,
     connection: Arc<OpenConnection>,
+}
+
+impl OnConnection {
+    fn may_be_stale<B>(&self, request: &Request<B>) -> bool {
+        let path = request.uri().path();
+        request.method() == http::Method::GET
+            && request
+                .headers()
+                .get(READ_HEADER)
+                .is_some_and(|value| value == STALE)
+            && path.starts_with("/v1/")
+            && path != "/v1/events"
+            && !path.starts_with("/v1/cluster")
+            && self
+                .app
+                .leader
+                .as_ref()
+                .is_some_and(|leader| !leader.is_confirmed())
+    }
 }
 
 impl<B> Service<Request<B>> for OnConnection
@@ -352,7 +390,10 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let connection = Arc::clone(&self.connection);
         request.extensions_mut().insert(connection);
-        self.router.call(request)
+        match &self.stale {
+            Some(stale) if self.may_be_stale(&request) => stale.clone().call(request),
+            _ => self.router.call(request),
+        }
     }
 }
 

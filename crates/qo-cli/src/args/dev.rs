@@ -14,7 +14,8 @@ Examples:
   qo dev
   qo dev --tasks-per-second 20 --for 5m
   qo dev --tasks-per-second 0             just a worker, for tasks you submit yourself
-  qo dev --store memory: --for 5s | cat   keeps nothing")]
+  qo dev --store memory: --for 5s | cat   keeps nothing
+  qo dev --cluster 3                      a cluster of three nodes on this machine")]
 pub struct DevArgs {
     /// Sample tasks to submit per second
     #[arg(long, value_name = "N", default_value = "4", value_parser = rate)]
@@ -25,6 +26,9 @@ pub struct DevArgs {
     /// Loopback address of the dashboard; if the port is in use, another one is chosen
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7777", value_parser = loopback)]
     pub listen: SocketAddr,
+    /// Run the queue on a cluster of this many nodes in this process; it keeps nothing
+    #[arg(long, value_name = "NODES", conflicts_with = "no_dashboard", value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub cluster: Option<u8>,
     /// Do not serve the dashboard
     #[arg(long)]
     pub no_dashboard: bool,

@@ -1,5 +1,6 @@
 //! `qo token`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -14,8 +15,17 @@ Examples:
   qo token create --name web --scope submit
   qo token create --name workers --scope work --for 90d
   qo token list
-  qo token revoke 0123456789abcdef")]
+  qo token revoke 0123456789abcdef
+  qo token create --name web --scope submit --store cluster://10.0.0.5,10.0.0.6,10.0.0.7 --secret-file secret")]
 pub struct TokenArgs {
+    /// File with the secret of a cluster, which allows everything on it; for example to create its first token.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help = "File with the secret of the cluster that --store names, instead of a token in QO_TOKEN [env: QO_CLUSTER_SECRET, the secret itself]"
+    )]
+    pub secret_file: Option<PathBuf>,
     /// The subcommand.
     #[command(subcommand)]
     pub command: TokenCommand,

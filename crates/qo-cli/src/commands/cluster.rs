@@ -1,10 +1,13 @@
 //! `qo cluster`: the nodes of a cluster, through the HTTP API of any of them.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
+use qo_core::Tag;
 use qo_remote::wire::cluster::MemberBody;
 use qo_remote::{RemoteConfig, RemoteEngine, Token};
+use qo_server::tokens::NewToken;
 use serde_json::Value;
 
 use crate::args::{ClusterArgs, ClusterCommand};
@@ -13,7 +16,7 @@ use crate::output::table::{Cell, Table};
 use crate::session::Session;
 
 pub(super) async fn run(args: &ClusterArgs, session: &mut Session) -> Result<(), Failure> {
-    let engine = remote(session)?;
+    let engine = remote(session, None)?;
     // The leader knows more than the others, and a request that only it serves leads there. Without a leader, any node shows its state.
     let leads = engine.check().await;
     match &args.command {
@@ -68,8 +71,65 @@ pub(super) async fn run(args: &ClusterArgs, session: &mut Session) -> Result<(),
     }
 }
 
+/// The variable with the secret that all nodes share.
+pub(super) const SECRET_VARIABLE: &str = "QO_CLUSTER_SECRET";
+/// Maximum size of a file with a secret.
+const SECRET_MAX_BYTES: u64 = 4_096;
+
+/// The secret of a cluster, without the line break at its end: from a file, or else from the variable.
+pub(super) fn cluster_secret(
+    file: Option<&Path>,
+    session: &Session,
+) -> Result<Option<Vec<u8>>, Failure> {
+    let text = match file {
+        Some(path) => {
+            let path = session.environment.directory.join(path);
+            let failed = |why: String| {
+                Failure::bad_input(format!(
+                    "cannot read the secret in {}: {why}",
+                    path.display()
+                ))
+            };
+            let size = fs::metadata(&path).map_err(|error| failed(error.to_string()))?;
+            if size.len() > SECRET_MAX_BYTES {
+                return Err(failed(format!("it has more than {SECRET_MAX_BYTES} bytes")));
+            }
+            fs::read(&path).map_err(|error| failed(error.to_string()))?
+        }
+        None => match session.environment.var(SECRET_VARIABLE) {
+            Some(text) => text.as_bytes().to_vec(),
+            None => return Ok(None),
+        },
+    };
+    Ok(Some(text.trim_ascii_end().to_vec()))
+}
+
+/// The token that follows from the secret of a cluster. Every node of the cluster accepts it.
+pub(super) fn secret_token(secret: &[u8]) -> Result<NewToken, Failure> {
+    let name = Tag::new("cluster-secret")
+        .map_err(|error| Failure::bad_input(format!("the name of a token: {error}")))?;
+    Ok(NewToken::of_secret(name, secret))
+}
+
+/// The token for operators: the one that follows from the secret in `--secret-file`, else `QO_TOKEN`, else the one that follows from the
+/// variable with the secret.
+fn operator_token(secret_file: Option<&Path>, session: &Session) -> Result<Option<Token>, Failure> {
+    if secret_file.is_none()
+        && let Some(token) = session.environment.var("QO_TOKEN")
+    {
+        return Ok(Some(Token::new(token)));
+    }
+    let Some(secret) = cluster_secret(secret_file, session)? else {
+        return Ok(None);
+    };
+    Ok(Some(Token::new(secret_token(&secret)?.reveal())))
+}
+
 /// The servers that `--store` names.
-fn remote(session: &Session) -> Result<RemoteEngine, Failure> {
+pub(super) fn remote(
+    session: &Session,
+    secret_file: Option<&Path>,
+) -> Result<RemoteEngine, Failure> {
     let url = session.settings.store.value.as_deref().unwrap_or_default();
     if !qo::names_servers(url) {
         return Err(Failure::bad_input("--store does not name a cluster")
@@ -77,7 +137,7 @@ fn remote(session: &Session) -> Result<RemoteEngine, Failure> {
     }
     let invalid = |error: &dyn std::fmt::Display| Failure::bad_input(error.to_string());
     let mut config = RemoteConfig::parse(url).map_err(|error| invalid(&error))?;
-    config.token = session.environment.var("QO_TOKEN").map(Token::new);
+    config.token = operator_token(secret_file, session)?;
     if let Some(path) = session.environment.var("QO_CA_FILE") {
         let read = fs::read(path)
             .map_err(|error| Failure::bad_input(format!("cannot read QO_CA_FILE {path}: {error}")));

@@ -4,6 +4,8 @@ mod activity;
 mod blob;
 mod bulk;
 mod cluster;
+#[cfg(feature = "cluster")]
+mod cluster_node;
 mod completions;
 mod config;
 mod dev;

@@ -1,22 +1,31 @@
 //! `qo token`: access tokens for `qo serve`.
 
-use qo_server::tokens::{TokenError, TokenRecord};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use qo::EngineError;
+use qo_core::extra::Extra;
+use qo_core::{Sha256, Tag};
+use qo_remote::RemoteEngine;
+use qo_remote::wire::{TokenBody, TokenInfo};
+use qo_server::tokens::{NewToken, Scope, TokenError, TokenRecord, TokenStore};
+use qo_store::StoreError;
+use qo_store::runtime::RuntimeExt;
 use serde_json::{Value, json};
 
+use super::cluster::remote;
 use super::serve::token_store;
-use crate::args::{TokenArgs, TokenCommand};
+use crate::args::{TokenArgs, TokenCommand, TokenCreateArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::output::table::{Cell, Table};
 use crate::output::time;
 use crate::session::Session;
 
 pub(super) async fn run(args: &TokenArgs, session: &mut Session) -> Result<(), Failure> {
-    let tokens = token_store(session)?;
+    let tokens = Tokens::open(args, session)?;
     match &args.command {
         TokenCommand::Create(args) => {
-            let token = tokens
-                .create(&args.name, &args.scope, args.valid_for)
-                .await?;
+            let token = tokens.create(args, session).await?;
             if session.screen.json {
                 let mut shown = view(&token.record);
                 shown["token"] = json!(token.reveal());
@@ -41,6 +50,104 @@ pub(super) async fn run(args: &TokenArgs, session: &mut Session) -> Result<(), F
             Ok(())
         }
     }
+}
+
+/// Where the tokens are.
+enum Tokens {
+    /// In a store.
+    Stored(TokenStore),
+    /// Behind servers.
+    Remote(Box<RemoteEngine>),
+}
+
+impl Tokens {
+    fn open(args: &TokenArgs, session: &mut Session) -> Result<Self, Failure> {
+        let url = session.settings.store.value.as_deref();
+        if url.is_some_and(qo::names_servers) {
+            let remote = remote(session, args.secret_file.as_deref())?;
+            return Ok(Self::Remote(Box::new(remote)));
+        }
+        if args.secret_file.is_some() {
+            return Err(Failure::bad_input(
+                "--secret-file is for clusters, and --store does not name one",
+            )
+            .hint("name its nodes, such as --store cluster://10.0.0.5,10.0.0.6,10.0.0.7"));
+        }
+        Ok(Self::Stored(token_store(session)?))
+    }
+
+    async fn create(&self, args: &TokenCreateArgs, session: &Session) -> Result<NewToken, Failure> {
+        let engine = match self {
+            Self::Stored(store) => {
+                let created = store.create(&args.name, &args.scope, args.valid_for);
+                return Ok(created.await?);
+            }
+            Self::Remote(engine) => engine,
+        };
+        let now = session.runtime.now();
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let name = Tag::new(&args.name).map_err(TokenError::from)?;
+        let expires_at = args.valid_for.map(|time| now.plus_millis(millis(time)));
+        let scopes = args.scope.iter().copied();
+        let token = NewToken::draw(session.runtime.as_ref(), name, scopes, now, expires_at);
+        let body = TokenBody {
+            name: args.name.clone(),
+            scopes: scopes_of(&token.record),
+            sha256: token.record.sha256.to_string(),
+            valid_for_ms: args.valid_for.map(millis),
+        };
+        let created = engine.create_token(&token.record.id, &body).await;
+        created.map_err(qo::Error::from)?;
+        Ok(token)
+    }
+
+    async fn list(&self) -> Result<Vec<TokenRecord>, Failure> {
+        let engine = match self {
+            Self::Stored(store) => return Ok(store.list().await?),
+            Self::Remote(engine) => engine,
+        };
+        let tokens = engine.tokens().await.map_err(qo::Error::from)?;
+        tokens.into_iter().map(record).collect()
+    }
+
+    async fn revoke(&self, id: &str) -> Result<TokenRecord, Failure> {
+        let engine = match self {
+            Self::Stored(store) => return Ok(store.revoke(id).await?),
+            Self::Remote(engine) => engine,
+        };
+        let known = self.list().await?.into_iter().find(|token| token.id == id);
+        let Some(record) = known else {
+            let id = id.chars().take(64).collect();
+            return Err(TokenError::NotFound { id }.into());
+        };
+        let revoked = engine.revoke_token(&record.id).await;
+        match revoked {
+            // Another request was faster, or an earlier attempt of this one.
+            Ok(()) | Err(EngineError::Store(StoreError::NotFound { .. })) => Ok(record),
+            Err(error) => Err(qo::Error::from(error).into()),
+        }
+    }
+}
+
+/// The record of a token of which a server shows no hash.
+fn record(info: TokenInfo) -> Result<TokenRecord, Failure> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        Failure::new(
+            FailureKind::Unavailable,
+            format!("the server lists a token that cannot be read: {error}"),
+        )
+    };
+    let scopes: Result<BTreeSet<Scope>, _> =
+        info.scopes.iter().map(|scope| scope.parse()).collect();
+    Ok(TokenRecord {
+        id: info.id,
+        name: Tag::new(&info.name).map_err(|error| unreadable(&error))?,
+        scopes: scopes.map_err(|error| unreadable(&error))?,
+        sha256: Sha256::from_bytes([0; 32]),
+        created_at: info.created_at,
+        expires_at: info.expires_at,
+        extra: Extra::default(),
+    })
 }
 
 fn list(records: &[TokenRecord], session: &mut Session) -> Result<(), Failure> {
@@ -77,6 +184,10 @@ fn list(records: &[TokenRecord], session: &mut Session) -> Result<(), Failure> {
     }
     session.screen.table(&table)?;
     Ok(())
+}
+
+fn scopes_of(record: &TokenRecord) -> Vec<String> {
+    record.scopes.iter().map(ToString::to_string).collect()
 }
 
 fn scopes(record: &TokenRecord) -> Vec<&'static str> {

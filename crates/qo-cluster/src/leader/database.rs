@@ -21,11 +21,17 @@ use crate::rows::{RowStore, as_slice, kind_bounds};
 const LOAD_PAGE: usize = 8_192;
 const PAGE: usize = 512;
 
+/// Reads the rows of this node.
+#[derive(Clone)]
+pub(super) struct RowReader {
+    pub(super) rows: Arc<dyn RowStore>,
+    pub(super) pool: Arc<dyn BlockingPool>,
+}
+
 /// Reads the rows of this node, and proposes changes.
 #[derive(Clone)]
 pub(super) struct ClusterRows {
-    pub(super) rows: Arc<dyn RowStore>,
-    pub(super) pool: Arc<dyn BlockingPool>,
+    pub(super) reader: RowReader,
     pub(super) proposer: Proposer,
     pub(super) now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
@@ -47,7 +53,9 @@ impl ClusterRows {
         let proposal = Proposal::rows((self.now)(), self.proposer.epoch(), writes);
         self.proposer.propose(proposal).await.map(drop)
     }
+}
 
+impl RowReader {
     /// Rows of one kind, from the first after `start`.
     pub(super) async fn page(
         &self,
@@ -75,7 +83,7 @@ impl RowDatabase for ClusterRows {
     }
 
     async fn get(&self, key: Bytes) -> Result<Option<Row>, EngineError> {
-        self.row(key).await.map_err(|error| disk(&error))
+        self.reader.row(key).await.map_err(|error| disk(&error))
     }
 
     async fn scan(
@@ -86,7 +94,7 @@ impl RowDatabase for ClusterRows {
     ) -> Result<Box<dyn RowScan>, EngineError> {
         let (start, end) = kind_bounds(kind, &range);
         Ok(Box::new(ClusterScan {
-            rows: self.clone(),
+            rows: self.reader.clone(),
             start,
             end,
             page: if purpose == ScanPurpose::Load {
@@ -104,7 +112,7 @@ impl RowDatabase for ClusterRows {
 }
 
 struct ClusterScan {
-    rows: ClusterRows,
+    rows: RowReader,
     start: Bound<Bytes>,
     end: Bound<Bytes>,
     page: usize,
@@ -133,7 +141,7 @@ impl RowScan for ClusterScan {
 
 /// The pages of a list, one row at a time.
 pub(super) struct RowList {
-    pub(super) source: ClusterRows,
+    pub(super) source: RowReader,
     pub(super) start: Bound<Bytes>,
     pub(super) end: Bound<Bytes>,
     pub(super) buffer: VecDeque<Row>,

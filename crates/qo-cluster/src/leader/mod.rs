@@ -15,8 +15,13 @@ mod clock;
 mod database;
 mod objects;
 mod proposer;
+mod stale;
 mod sweep;
 mod term;
 mod writer;
 
+pub(crate) use objects::ClusterObjects;
+pub use objects::NodeObjects;
+pub use stale::StaleEngine;
+pub(crate) use stale::{Freshness, ViewSlot, view};
 pub(crate) use term::lead;

@@ -15,8 +15,8 @@ const LIMIT: u32 = 2_000;
 pub(super) async fn sweep(rows: &ClusterRows) -> Result<(), EngineError> {
     let before = (rows.now)();
     loop {
-        let store = Arc::clone(&rows.rows);
-        let has_expired = blocking::run(&rows.pool, move || store.has_expired(before)).await;
+        let store = Arc::clone(&rows.reader.rows);
+        let has_expired = blocking::run(&rows.reader.pool, move || store.has_expired(before)).await;
         if !has_expired.map_err(|error| disk(&error))? {
             return Ok(());
         }

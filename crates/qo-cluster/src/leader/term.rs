@@ -13,7 +13,7 @@ use qo_store::client::ClientConfig;
 use tokio::sync::watch;
 
 use super::clock::{CONFIRM_INTERVAL, LeaderClock};
-use super::database::ClusterRows;
+use super::database::{ClusterRows, RowReader};
 use super::objects::ClusterObjects;
 use super::proposer::Proposer;
 use super::sweep::sweep;
@@ -104,15 +104,14 @@ async fn serve(node: &Arc<NodeShared>, lost: watch::Receiver<bool>) -> Result<()
     );
     let now = clock.clone();
     let rows = ClusterRows {
-        rows: Arc::clone(&node.rows),
-        pool: Arc::clone(&node.pool),
+        reader: RowReader {
+            rows: Arc::clone(&node.rows),
+            pool: Arc::clone(&node.pool),
+        },
         proposer: proposer.clone(),
         now: Arc::new(move || now.now()),
     };
-    let objects = ClusterObjects {
-        rows: rows.clone(),
-        runtime: Arc::clone(runtime),
-    };
+    let objects = ClusterObjects::new(rows.clone(), Arc::clone(runtime));
     let store_clock = clock.store_clock(node.config.takeover_grace);
     let mut client_config = ClientConfig::default();
     client_config.object_bytes_max = PAYLOAD_MAX_BYTES;
@@ -148,13 +147,16 @@ async fn serve(node: &Arc<NodeShared>, lost: watch::Receiver<bool>) -> Result<()
         epoch = barrier.index,
         "this node serves the queue"
     );
-    node.publish(&engine);
+    // Before this leader writes objects of its own.
+    objects.remove_unfinished().await?;
+    clock.confirm(&node.objects_clock);
+    node.publish(&engine, &objects);
     let upkeep = async {
-        objects.remove_unfinished().await?;
         runtime.sleep(node.config.takeover_grace).await;
         let mut swept_at = runtime.monotonic();
         loop {
             clock.confirm(&store_clock);
+            clock.confirm(&node.objects_clock);
             if runtime.monotonic().saturating_sub(swept_at) >= node.config.sweep_interval {
                 sweep(&rows).await?;
                 swept_at = runtime.monotonic();
@@ -167,5 +169,6 @@ async fn serve(node: &Arc<NodeShared>, lost: watch::Receiver<bool>) -> Result<()
         biased;
         ended = engine.ended() => Err(ended),
         failed = upkeep => failed,
+        () = objects.in_doubt() => Err(EngineError::NotLeader),
     }
 }

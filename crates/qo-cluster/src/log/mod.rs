@@ -26,7 +26,7 @@ mod writer;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,6 +43,7 @@ use self::frame::Record;
 use self::state::{LogState, Segment};
 use self::writer::{Waiter, WriteRequest};
 use crate::codec::Decoder;
+use crate::disk_full::{DiskFull, Part};
 use crate::raft_types::{Entry, LogId, TypeConfig, Vote, entry_bytes, get_entry};
 
 /// How many bytes of entries are read at once: for one message to another node, or to be applied together.
@@ -55,7 +56,7 @@ pub(crate) struct LogShared {
     state: Mutex<LogState>,
     /// The vote, the purge and the last entry as of the last synced frame. A new file begins with them.
     durable: Mutex<Durable>,
-    is_full: AtomicBool,
+    full: DiskFull,
     last_sync_us: AtomicU64,
 }
 
@@ -72,7 +73,6 @@ pub(crate) struct LogStats {
     pub(crate) first_index: u64,
     pub(crate) last_index: Option<u64>,
     pub(crate) bytes: u64,
-    pub(crate) is_full: bool,
     pub(crate) last_sync: Duration,
 }
 
@@ -109,7 +109,7 @@ impl LogShared {
     }
 
     fn set_full(&self, is_full: bool) {
-        self.is_full.store(is_full, Ordering::Relaxed);
+        self.full.set(Part::Log, is_full);
     }
 
     fn record_sync(&self, took: Duration) {
@@ -143,7 +143,7 @@ impl LogStore {
             runtime: Arc::clone(&runtime),
             state: Mutex::new(state),
             durable: Mutex::new(durable),
-            is_full: AtomicBool::new(false),
+            full: DiskFull::default(),
             last_sync_us: AtomicU64::new(0),
         });
         let (requests, receiver) = mpsc::unbounded_channel();
@@ -152,13 +152,17 @@ impl LogStore {
         Ok(Self { shared, requests })
     }
 
+    /// Whether the disk is full. The rows report it there, too.
+    pub(crate) fn full(&self) -> &DiskFull {
+        &self.shared.full
+    }
+
     pub(crate) fn stats(&self) -> LogStats {
         let state = self.shared.lock();
         LogStats {
             first_index: state.first_index(),
             last_index: state.last().map(|last| last.index),
             bytes: state.bytes(),
-            is_full: self.shared.is_full.load(Ordering::Relaxed),
             last_sync: Duration::from_micros(self.shared.last_sync_us.load(Ordering::Relaxed)),
         }
     }

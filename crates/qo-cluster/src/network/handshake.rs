@@ -11,6 +11,7 @@
 //! frames. The content is not encrypted: use a private network between nodes.
 
 use std::io;
+use std::ops::RangeInclusive;
 
 use bytes::{Bytes, BytesMut};
 use ring::hmac;
@@ -21,9 +22,6 @@ use crate::codec::{DecodeError, Decoder, Encoder};
 use crate::config::ClusterSecret;
 
 const MARK: [u8; 4] = *b"qoC1";
-/// The newest version of the protocol that this version of qo speaks, and the oldest.
-const VERSION: u32 = 1;
-const VERSION_MIN: u32 = 1;
 /// The largest message before the other side has shown that it knows the secret.
 const HELLO_MAX_BYTES: usize = 4 * 1024;
 /// The largest frame: the entries of one message, or a part of a snapshot.
@@ -37,6 +35,8 @@ pub(super) struct Identity {
     pub(super) cluster: String,
     pub(super) node: u64,
     pub(super) secret: ClusterSecret,
+    /// The versions of the protocol that this node speaks.
+    pub(super) versions: RangeInclusive<u32>,
 }
 
 /// A connection whose other side knows the secret.
@@ -117,8 +117,8 @@ impl Channel {
         let mut hello = Encoder::default();
         hello
             .raw(&MARK)
-            .u32(VERSION)
-            .u32(VERSION_MIN)
+            .u32(*identity.versions.end())
+            .u32(*identity.versions.start())
             .bytes(identity.cluster.as_bytes());
         hello.u64(identity.node).u64(to).raw(&nonce);
         let hello = hello.finish();
@@ -129,7 +129,7 @@ impl Channel {
             return Err(HandshakeError::Refused(input.text()?));
         }
         let version = input.u32()?;
-        if !(VERSION_MIN..=VERSION).contains(&version) {
+        if !identity.versions.contains(&version) {
             return Err(HandshakeError::Refused(format!(
                 "it chose version {version} of the protocol, which this node does not speak"
             )));
@@ -265,10 +265,11 @@ fn check_hello(hello: &Bytes, identity: &Identity) -> Result<(u64, u32), String>
     if mark != MARK {
         return Err("this is a node of a qo cluster, which speaks another protocol".to_owned());
     }
-    let version = newest.min(VERSION);
-    if version < oldest.max(VERSION_MIN) {
+    let (own_oldest, own_newest) = (*identity.versions.start(), *identity.versions.end());
+    let version = newest.min(own_newest);
+    if version < oldest.max(own_oldest) {
         return Err(format!(
-            "versions {oldest} to {newest} of the protocol were offered, and this node speaks {VERSION_MIN} to {VERSION}: update the older node"
+            "versions {oldest} to {newest} of the protocol were offered, and this node speaks {own_oldest} to {own_newest}: update the older node"
         ));
     }
     if cluster != identity.cluster {

@@ -30,6 +30,7 @@ fn identity(config: &ClusterConfig) -> Identity {
         cluster: config.cluster.clone(),
         node: config.node,
         secret: config.secret.clone(),
+        versions: config.protocol.clone(),
     }
 }
 

@@ -195,3 +195,23 @@ async fn an_expired_lease_is_ended_by_the_next_leader() {
     assert_eq!(claimed.len(), 1);
     assert_eq!(claimed[0].attempt, 2);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_stops_hands_over() {
+    let mut cluster = TestCluster::start(3, |_| {}).await;
+    cluster
+        .on_leader(|engine| async move { engine.submit(request(1)).await })
+        .await;
+    let leader = cluster.leader().await;
+    leader.hand_over().await;
+    assert_ne!(leader.status().state, "leader");
+    cluster.kill(leader.id());
+    cluster
+        .on_leader(|engine| async move { engine.submit(request(2)).await })
+        .await;
+    assert_eq!(drain(&cluster).await, 2);
+    // A node that does not lead has nothing to hand over.
+    let mut nodes = cluster.running().into_iter();
+    let follower = nodes.find(|node| !node.is_serving()).unwrap();
+    follower.hand_over().await;
+}

@@ -13,5 +13,8 @@ mod cluster;
 mod conformance;
 mod damage;
 mod failover;
+mod full_disk;
 mod members;
+mod objects;
 mod strangers;
+mod updates;

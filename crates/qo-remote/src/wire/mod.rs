@@ -5,6 +5,7 @@
 //!
 //! - [`submit`], [`claim`], [`operation`], [`query`], [`bulk`]: requests and responses.
 //! - [`cluster`]: the members of a cluster.
+//! - [`token`]: the tokens of a server.
 //! - [`blob`], [`job`]: blobs and WASI jobs.
 //! - [`payload`]: binary inputs and outputs.
 //! - [`problem`]: errors as problem details (RFC 9457), and the one table from errors to status codes.
@@ -23,6 +24,7 @@ pub mod query;
 #[cfg(feature = "openapi")]
 pub mod schema;
 pub mod submit;
+pub mod token;
 
 pub use blob::{BlobDeleted, BlobGcBody, BlobListQuery};
 pub use bulk::{BulkBody, BulkFailure, BulkFilter, BulkResponse};
@@ -38,6 +40,7 @@ pub use query::{
     VersionsResponse,
 };
 pub use submit::{DuplicateResponse, RetryPolicyBody, SubmitBody, SubmitResponse, SubmitResult};
+pub use token::{TokenBody, TokenInfo};
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
@@ -58,6 +61,11 @@ pub const TRACE_HEADER: &str = "traceparent";
 
 /// The id of the broker that the request is for, from the leader record. Any other process rejects the request.
 pub const BROKER_HEADER: &str = "qo-broker";
+
+/// With the value `stale`, a read of a cluster that any node may answer from its own rows. The response has it, too, if it may be old.
+pub const READ_HEADER: &str = "qo-read";
+/// The value of [`READ_HEADER`].
+pub const STALE: &str = "stale";
 
 /// The most submits or outcomes in one request.
 pub const BATCH_MAX: usize = 1_000;

@@ -330,6 +330,9 @@ pub struct Info {
     pub wait_max_ms: u64,
     /// The largest accepted body.
     pub body_max_bytes: u64,
+    /// Whether the server is a node of a cluster.
+    #[serde(default, skip_serializing_if = "super::is_false")]
+    pub cluster: bool,
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use qo_remote::RemoteEngine;
 use qo_store::runtime::TokioRuntime;
 
 use crate::{SCENARIO, SERVE};
-use qo_fixtures::Report;
+use qo_fixtures::{Report, cpu_seconds};
 
 const WARM_UP: usize = 20_000;
 const TASKS: usize = 150_000;
@@ -133,15 +133,4 @@ async fn work(engine: &RemoteEngine, count: usize) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     workers.abort_all();
-}
-
-/// The CPU time of a process.
-fn cpu_seconds(process: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name of the program is in parentheses and may contain spaces.
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = after_name.split_whitespace().skip(11).take(2);
-    let ticks: f64 = ticks.filter_map(|tick| tick.parse::<f64>().ok()).sum();
-    // Linux reports it in hundredths of a second on every machine.
-    ticks / 100.0
 }

@@ -15,6 +15,7 @@ pub(crate) mod query;
 pub(crate) mod queues;
 pub(crate) mod reference;
 pub(crate) mod tasks;
+pub(crate) mod tokens;
 pub(crate) mod work;
 
 use axum::Router;
@@ -51,6 +52,7 @@ pub(crate) fn table() -> Vec<Route> {
     let mut table = task_routes();
     table.extend(worker_routes());
     table.extend(cluster_routes());
+    table.extend(token_routes());
     table.extend(blob_routes());
     table.extend(job_routes());
     table.extend(other_routes());
@@ -124,6 +126,16 @@ fn cluster_routes() -> Vec<Route> {
         route(Method::DELETE, MEMBER, ADMIN, delete(remove)),
         post_route("/v1/cluster/members/{node}/promote", ADMIN, post(promote)),
         post_route("/v1/cluster/snapshot", ADMIN, post(snapshot)),
+    ]
+}
+
+fn token_routes() -> Vec<Route> {
+    use tokens::{create, list, revoke};
+    const TOKEN: &str = "/v1/tokens/{token}";
+    vec![
+        get_route("/v1/tokens", ADMIN, get(list)),
+        route(Method::PUT, TOKEN, ADMIN, put(create)),
+        route(Method::DELETE, TOKEN, ADMIN, delete(revoke)),
     ]
 }
 

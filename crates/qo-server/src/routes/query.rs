@@ -28,6 +28,7 @@ pub(crate) async fn info(
         scopes: caller.scopes.iter().map(ToString::to_string).collect(),
         wait_max_ms: u64::try_from(app.limits.wait_max.as_millis()).unwrap_or(u64::MAX),
         body_max_bytes: app.limits.body_max_bytes as u64,
+        cluster: app.cluster.is_some(),
     })
 }
 

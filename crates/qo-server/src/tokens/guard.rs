@@ -34,6 +34,8 @@ pub(crate) enum TokenSource {
     Stored {
         store: TokenStore,
         open_while_empty: bool,
+        /// Tokens that are valid besides. They do not close a server that is open.
+        besides: Vec<TokenRecord>,
     },
 }
 
@@ -94,11 +96,13 @@ impl Guard {
     pub(crate) fn new(source: TokenSource, runtime: Arc<dyn Runtime>) -> Self {
         let records = match &source {
             TokenSource::Given(records) => by_id(records),
-            TokenSource::Open | TokenSource::Stored { .. } => BTreeMap::new(),
+            TokenSource::Stored { besides, .. } => by_id(besides),
+            TokenSource::Open => BTreeMap::new(),
         };
+        let had_tokens = matches!(source, TokenSource::Given(_)) && !records.is_empty();
         Self(Arc::new(GuardState {
             cache: Mutex::new(TokenCache {
-                had_tokens: !records.is_empty(),
+                had_tokens,
                 records: Arc::new(records),
                 ..TokenCache::default()
             }),
@@ -121,7 +125,24 @@ impl Guard {
 
     /// Whether there has ever been a token.
     pub(crate) fn has_tokens(&self) -> bool {
-        self.0.lock().had_tokens
+        let besides = match &self.0.source {
+            TokenSource::Stored { besides, .. } => besides.as_slice(),
+            _ => &[],
+        };
+        !besides.is_empty() || self.0.lock().had_tokens
+    }
+
+    /// The stored tokens, if there are any.
+    pub(crate) fn store(&self) -> Option<&TokenStore> {
+        match &self.0.source {
+            TokenSource::Stored { store, .. } => Some(store),
+            TokenSource::Open | TokenSource::Given(_) => None,
+        }
+    }
+
+    /// Lets the next request read the tokens again, because they have changed.
+    pub(crate) fn forget(&self) {
+        self.0.lock().refreshed_at = None;
     }
 
     /// Reads the tokens, so that a server that cannot read them fails before it serves.
@@ -234,7 +255,7 @@ impl GuardState {
     }
 
     async fn read(&self) -> Result<(), TokenError> {
-        let TokenSource::Stored { store, .. } = &self.source else {
+        let TokenSource::Stored { store, besides, .. } = &self.source else {
             return Ok(());
         };
         let snapshot = self.lock().snapshot.clone();
@@ -246,7 +267,9 @@ impl GuardState {
             cache.refreshed_at = Some(self.runtime.monotonic());
             if let Ok(snapshot) = &refreshed {
                 cache.had_tokens |= snapshot.had_tokens();
-                cache.records = Arc::new(by_id(&snapshot.records));
+                let mut records = by_id(&snapshot.records);
+                records.extend(by_id(besides));
+                cache.records = Arc::new(records);
                 cache.snapshot = Some(snapshot.clone());
             }
         }

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use qo_core::extra::Extra;
 use qo_core::{Sha256, Tag, Timestamp};
 use qo_store::runtime::Runtime;
-use ring::digest;
+use ring::{digest, hmac};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -136,6 +136,31 @@ impl NewToken {
         }
     }
 
+    /// The token that follows from a secret: every process that knows the secret accepts it, and it allows everything. The secret cannot be
+    /// computed from it.
+    pub fn of_secret(name: Tag, secret: &[u8]) -> Self {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        let id = hmac::sign(&key, b"qo: the id of the token");
+        let id: String = id.as_ref()[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let secret = URL_SAFE_NO_PAD.encode(hmac::sign(&key, b"qo: the secret of the token"));
+        let record = TokenRecord {
+            sha256: hash(&secret),
+            name,
+            scopes: BTreeSet::from([Scope::Admin]),
+            created_at: Timestamp::MIN,
+            expires_at: None,
+            extra: Extra::default(),
+            id: id.clone(),
+        };
+        Self {
+            record,
+            text: format!("{PREFIX}{id}_{secret}"),
+        }
+    }
+
     /// The text of the token, to be shown once.
     pub fn reveal(&self) -> &str {
         &self.text
@@ -159,6 +184,14 @@ impl TokenRecord {
         let differs = pairs.fold(0, |differs, (a, b)| differs | (a ^ b));
         std::hint::black_box(differs) == 0 && self.expires_at.is_none_or(|until| now < until)
     }
+}
+
+/// Whether a text is the public part of a token.
+pub(crate) fn is_id(text: &str) -> bool {
+    text.len() == 16
+        && text
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The public and the secret part of a token.

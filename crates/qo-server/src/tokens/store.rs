@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use qo_core::extra::Extra;
 use qo_core::names::InvalidLabel;
-use qo_core::{OpId, Tag};
+use qo_core::{OpId, Sha256, Tag};
 use qo_store::client::{Object, Tag as ObjectTag};
 use qo_store::runtime::{Runtime, RuntimeExt};
 use qo_store::{StoreClient, StoreError};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use thiserror::Error;
 
-use super::record::{NewToken, Scope, TokenRecord};
+use super::record::{NewToken, Scope, TokenRecord, is_id};
 
 /// The key of the object.
 const KEY: &str = "meta/tokens.json";
@@ -48,12 +48,24 @@ pub enum TokenError {
     /// The name is invalid.
     #[error(transparent)]
     Name(#[from] InvalidLabel),
+    /// The id is not one of a token.
+    #[error("the id of a token has 16 hexadecimal digits in lower case")]
+    BadId,
+    /// Another token has this id.
+    #[error("another token has this id; create the token again")]
+    IdTaken,
     /// There is no such token.
     #[error("token {id} does not exist; `list` shows all tokens")]
     NotFound {
         /// The requested id.
         id: String,
     },
+}
+
+/// Whether tokens were changed.
+enum Change<T> {
+    Write(T),
+    None(T),
 }
 
 /// The stored object.
@@ -115,7 +127,6 @@ impl TokenStore {
         }
         let name = Tag::new(name)?;
         let now = self.client.now();
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let expires_at = valid_for.map(|time| now.plus_millis(millis(time)));
         let token = NewToken::draw(
             &*self.runtime,
@@ -129,10 +140,50 @@ impl TokenStore {
                 return Err(TokenError::TooMany);
             }
             tokens.push(token.record.clone());
-            Ok(())
+            Ok(Change::Write(()))
         })
         .await?;
         Ok(token)
+    }
+
+    /// Stores a token of which only the hash of the secret is known. If it is stored already, nothing changes: the request was repeated.
+    pub async fn register(
+        &self,
+        id: &str,
+        name: &str,
+        scopes: &[Scope],
+        sha256: Sha256,
+        valid_for: Option<Duration>,
+    ) -> Result<(), TokenError> {
+        if !is_id(id) {
+            return Err(TokenError::BadId);
+        }
+        if scopes.is_empty() {
+            return Err(TokenError::NoScopes);
+        }
+        let now = self.client.now();
+        let record = TokenRecord {
+            id: id.to_owned(),
+            name: Tag::new(name)?,
+            scopes: scopes.iter().copied().collect(),
+            sha256,
+            created_at: now,
+            expires_at: valid_for.map(|time| now.plus_millis(millis(time))),
+            extra: Extra::default(),
+        };
+        self.change(|tokens| {
+            match tokens.iter().find(|token| token.id == record.id) {
+                Some(known) if known.sha256 == record.sha256 => return Ok(Change::None(())),
+                Some(_) => return Err(TokenError::IdTaken),
+                None => {}
+            }
+            if tokens.len() >= TOKENS_MAX {
+                return Err(TokenError::TooMany);
+            }
+            tokens.push(record.clone());
+            Ok(Change::Write(()))
+        })
+        .await
     }
 
     /// All tokens, without their secrets.
@@ -145,7 +196,7 @@ impl TokenStore {
         self.change(|tokens| {
             let index = tokens.iter().position(|token| token.id == id);
             index
-                .map(|index| tokens.remove(index))
+                .map(|index| Change::Write(tokens.remove(index)))
                 .ok_or_else(|| TokenError::NotFound {
                     id: id.chars().take(64).collect(),
                 })
@@ -196,12 +247,15 @@ impl TokenStore {
 
     async fn change<T>(
         &self,
-        mut change: impl FnMut(&mut Vec<TokenRecord>) -> Result<T, TokenError>,
+        mut change: impl FnMut(&mut Vec<TokenRecord>) -> Result<Change<T>, TokenError>,
     ) -> Result<T, TokenError> {
         let mut attempts = 0;
         loop {
             let (mut tokens, tag) = self.load().await?;
-            let changed = change(&mut tokens.tokens)?;
+            let changed = match change(&mut tokens.tokens)? {
+                Change::None(unchanged) => return Ok(unchanged),
+                Change::Write(changed) => changed,
+            };
             let op = self.runtime.new_op_id();
             tokens.op_id = Some(op);
             tokens.revision = tokens.revision.saturating_add(1);
@@ -224,6 +278,10 @@ impl TokenStore {
             }
         }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn parse(object: &Object) -> Result<StoredTokens, TokenError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use qo::{Engine as _, IdempotencyRequest, IdempotencyScope, Json, SubmitRequest};
 use qo_remote::{RemoteConfig, RemoteEngine, Token};
 use qo_server::Auth;
-use qo_server::tokens::{Scope, TokenError, TokenStore};
+use qo_server::tokens::{NewToken, Scope, TokenError, TokenStore};
 use qo_store::runtime::TokioRuntime;
 use serde_json::{Value, json};
 
@@ -262,4 +262,85 @@ async fn a_token_that_may_only_submit_reads_nothing_of_a_duplicate() {
     assert!(submitted.duplicate);
     assert_eq!(submitted.task.id.to_string(), id.as_str().unwrap());
     assert_eq!(submitted.task.inline_input().unwrap().as_str(), "\"mine\"");
+}
+
+#[tokio::test]
+async fn tokens_are_created_listed_and_revoked_over_http() {
+    let store = memory();
+    let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
+    let admin = tokens.create("admin", &[Scope::Admin], None).await.unwrap();
+    let mut config = config();
+    config.auth = Auth::stored(tokens.clone());
+    let server = serve_store(store, config).await;
+    let as_admin = |method: &str, path: String| api(method, path).token(admin.reveal());
+
+    let made = crate::access::token(&[Scope::Read]);
+    let path = format!("/v1/tokens/{}", made.record.id);
+    let body = serde_json::json!({
+        "name": "reader", "scopes": ["read"], "sha256": made.record.sha256.to_string(), "valid_for_ms": 3_600_000,
+    });
+    // The response to the first request may have been lost.
+    for _ in 0..2 {
+        let request = as_admin("PUT", path.clone()).json(&body);
+        assert_eq!(server.reply(request).await.0, 204);
+    }
+    let stats = |token: &str| api("GET", "/v1/stats").token(token);
+    assert_eq!(server.reply(stats(made.reveal())).await.0, 200);
+    let (_, listed) = server.reply(as_admin("GET", "/v1/tokens".to_owned())).await;
+    assert_eq!(listed.as_array().unwrap().len(), 2, "{listed}");
+    assert_eq!(listed[1]["name"], "reader");
+    assert!(listed[1]["expires_at"].is_string() && listed[1]["sha256"].is_null());
+
+    // Another token cannot take its place, and mistakes are refused.
+    let mut other = body.clone();
+    other["sha256"] = "0".repeat(64).into();
+    let request = as_admin("PUT", path.clone()).json(&other);
+    server.refused(request, 400, "bad_request").await;
+    for (field, value) in [
+        ("scopes", serde_json::json!([])),
+        ("scopes", serde_json::json!(["everything"])),
+        ("name", "".into()),
+        ("sha256", "abc".into()),
+    ] {
+        let mut bad = body.clone();
+        bad[field] = value;
+        let request = as_admin("PUT", "/v1/tokens/0123456789abcdef".to_owned()).json(&bad);
+        server.refused(request, 400, "bad_request").await;
+    }
+    let request = as_admin("PUT", "/v1/tokens/short".to_owned()).json(&body);
+    server.refused(request, 400, "bad_request").await;
+    assert_eq!(tokens.list().await.unwrap().len(), 2);
+
+    assert_eq!(server.reply(as_admin("DELETE", path.clone())).await.0, 204);
+    server
+        .refused(stats(made.reveal()), 401, "unauthorized")
+        .await;
+    let again = as_admin("DELETE", path);
+    server.refused(again, 404, "store_not_found").await;
+}
+
+#[tokio::test]
+async fn the_token_of_a_secret_is_valid_besides_the_stored_ones() {
+    let store = memory();
+    let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
+    let name = || "secret".parse().unwrap();
+    let of_secret = NewToken::of_secret(name(), b"a secret of all nodes");
+    let same = NewToken::of_secret(name(), b"a secret of all nodes");
+    assert_eq!(of_secret.reveal(), same.reveal());
+    let mut config = config();
+    // Without tokens, a server would not be reachable under a public name.
+    config.hosts = vec!["queue.example.org".to_owned()];
+    config.auth = Auth::stored_besides(tokens.clone(), vec![of_secret.record.clone()]);
+    let server = serve_store(store, config).await;
+    let status = async |token: &str| server.reply(api("GET", "/v1/stats").token(token)).await.0;
+    assert_eq!(status(of_secret.reveal()).await, 200);
+    let stored = tokens.create("ops", &[Scope::Read], None).await.unwrap();
+    until("a token is required", async || {
+        (status("none").await == 401).then_some(())
+    })
+    .await;
+    assert_eq!(status(of_secret.reveal()).await, 200);
+    assert_eq!(status(stored.reveal()).await, 200);
+    let other = NewToken::of_secret(name(), b"another secret");
+    assert_eq!(status(other.reveal()).await, 401);
 }

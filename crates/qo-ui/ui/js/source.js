@@ -21,6 +21,7 @@
 //   versions(id)             the stored versions, oldest first, without content
 //   version(id, version)     the content of a version
 //   workers()                the workers
+//   cluster()                the state of the cluster, if the source is a node of one
 //   act(kind, id, options)   replay, archive, unarchive, cancel, run_now or purge; returns the changed task
 //   actOnAll(kind, tasks, o) the same for many tasks: { done, failed, failures, left }; `o` has a signal and onProgress
 //   submit(request)          submits a task and returns it

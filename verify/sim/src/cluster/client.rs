@@ -66,7 +66,7 @@ impl Stage {
         call: impl Fn(ClusterEngine) -> BoxFuture<Result<T, EngineError>>,
     ) -> Answer<T> {
         for _ in 0..REPEATS {
-            let node = 1 + dice.below(super::run::NODES);
+            let node = self.any_node(dice);
             match self.ask(node, &call).await {
                 Answer::Unknown => self.scheduler.sleep(dice.millis(20, 300)).await,
                 answer => return answer,
@@ -131,7 +131,7 @@ impl Stage {
         claim.wait_ms = 2_000;
         while !self.is_over() {
             let began = self.scheduler.elapsed();
-            let node = 1 + dice.below(super::run::NODES);
+            let node = self.any_node(&mut dice);
             let claiming = claim.clone();
             let answer = self
                 .ask(node, |engine| {
@@ -205,7 +205,7 @@ impl Stage {
 
     async fn read_one(&self, dice: &mut Random, id: TaskId) {
         let began = self.scheduler.elapsed();
-        let node = 1 + dice.below(super::run::NODES);
+        let node = self.any_node(dice);
         let answer = self
             .ask(node, |engine| Box::pin(async move { engine.get(id).await }))
             .await;

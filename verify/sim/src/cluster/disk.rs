@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(super) struct SimDisk {
 struct Inner {
     files: BTreeMap<String, SimFile>,
     dice: Random,
+    /// Whether everything takes long at the moment.
+    stalls: bool,
 }
 
 #[derive(Default)]
@@ -54,9 +57,11 @@ impl SimDisk {
             inner: Arc::new(Mutex::new(Inner {
                 files: BTreeMap::new(),
                 dice,
+                stalls: false,
             })),
             rows: SimRows {
                 rows: MemoryRows::default(),
+                is_full: Arc::default(),
                 mutation,
             },
             slow_ms,
@@ -64,7 +69,21 @@ impl SimDisk {
         }
     }
 
-    /// What a crash leaves: of the unsynced bytes a part, the last of which may be damaged.
+    /// Lets the disk be full, or have room again.
+    pub(super) fn set_full(&self, is_full: bool) {
+        self.rows.is_full.store(is_full, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.rows.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Lets everything take long, or not.
+    pub(super) fn set_stalls(&self, stalls: bool) {
+        lock(&self.inner).stalls = stalls;
+    }
+
+    /// What a crash leaves: of the unsynced bytes a part, in which a byte may be wrong, or which may be zeros that were never written.
     pub(super) fn crash(&self) {
         let mut inner = lock(&self.inner);
         let Inner { files, dice, .. } = &mut *inner;
@@ -72,10 +91,11 @@ impl SimDisk {
             let mut pending = std::mem::take(&mut file.pending);
             let kept = dice.below(pending.len() as u64 + 1);
             pending.truncate(usize::try_from(kept).unwrap_or_default());
-            if let Some(last) = pending.last_mut()
-                && dice.chance(0.3)
-            {
-                *last ^= 0x55;
+            if !pending.is_empty() && dice.chance(0.3) {
+                let place = usize::try_from(dice.below(pending.len() as u64)).unwrap_or_default();
+                pending[place] ^= 0x55;
+            } else if dice.chance(0.1) {
+                pending.fill(0);
             }
             file.synced.extend(pending);
         }
@@ -87,7 +107,9 @@ impl SimDisk {
         let pause = {
             let mut inner = lock(&self.inner);
             let slow_ms = self.slow_ms;
-            if inner.dice.chance(0.02) {
+            if inner.stalls {
+                inner.dice.millis(100, 2_500)
+            } else if inner.dice.chance(0.02) {
                 inner.dice.millis(1, 20 * slow_ms)
             } else {
                 Duration::from_micros(inner.dice.between(50, 1_000 * slow_ms))
@@ -134,6 +156,12 @@ impl LogFiles for SimDisk {
     }
 
     async fn append(&self, name: &str, bytes: Bytes) -> io::Result<()> {
+        if self.rows.is_full.load(Ordering::Relaxed) {
+            let kept = lock(&self.inner).dice.below(bytes.len() as u64);
+            let kept = usize::try_from(kept).unwrap_or_default();
+            self.with(name, |file| file.pending.extend_from_slice(&bytes[..kept]))?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.with(name, |file| file.pending.extend_from_slice(&bytes))?;
         self.work().await;
         if self.mutation == Some(Mutation::UnsyncedLog) {
@@ -146,6 +174,9 @@ impl LogFiles for SimDisk {
     }
 
     async fn truncate(&self, name: &str, size: u64) -> io::Result<()> {
+        if self.mutation == Some(Mutation::TornTailKept) {
+            return Ok(());
+        }
         self.with(name, |file| {
             file.pending.clear();
             file.synced
@@ -175,6 +206,7 @@ impl BlockingPool for SimDisk {
 #[derive(Clone)]
 pub(super) struct SimRows {
     pub(super) rows: MemoryRows,
+    is_full: Arc<AtomicBool>,
     mutation: Option<Mutation>,
 }
 
@@ -207,16 +239,37 @@ impl RowStore for SimRows {
     }
 
     fn write(&self, changes: &[RowChange]) -> io::Result<()> {
-        self.rows.write(changes)
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        for change in changes {
+            let is_forgotten = match (self.mutation, change) {
+                (Some(Mutation::KeysForgotten), RowChange::Write(RowWrite::Put(row))) => {
+                    row.key.first() == Some(&b'k')
+                }
+                (Some(Mutation::DeletesIgnored), RowChange::Write(RowWrite::Delete(_))) => true,
+                _ => false,
+            };
+            if !is_forgotten {
+                self.rows.write(std::slice::from_ref(change))?;
+            }
+        }
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.rows.sync()
     }
 
     fn snapshot(&self) -> io::Result<Box<dyn RowSnapshot>> {
-        let is_mutant = self.mutation == Some(Mutation::SnapshotWithoutKeys);
-        let left_out = is_mutant.then_some(b'k');
+        let left_out = match self.mutation {
+            Some(Mutation::SnapshotWithoutKeys) => Some(b'k'),
+            Some(Mutation::SnapshotWithoutFinishedTasks) => Some(b'd'),
+            _ => None,
+        };
         Ok(Box::new(SimSnapshot {
             view: self.rows.snapshot()?,
             left_out,
@@ -224,7 +277,29 @@ impl RowStore for SimRows {
     }
 
     fn stage(&self) -> io::Result<Box<dyn RowStage>> {
-        self.rows.stage()
+        let stage = self.rows.stage()?;
+        if self.mutation == Some(Mutation::SnapshotIncomplete) {
+            return Ok(Box::new(IncompleteStage(stage)));
+        }
+        Ok(stage)
+    }
+}
+
+/// Leaves out every second row of the queue.
+struct IncompleteStage(Box<dyn RowStage>);
+
+impl RowStage for IncompleteStage {
+    fn add(&mut self, mut rows: Vec<Row>) -> io::Result<()> {
+        let mut number = 0;
+        rows.retain(|row| {
+            number += 1;
+            number % 2 == 0 || matches!(row.key.first(), Some(0 | b'm'))
+        });
+        self.0.add(rows)
+    }
+
+    fn install(self: Box<Self>) -> io::Result<()> {
+        self.0.install()
     }
 }
 

@@ -3,13 +3,16 @@
 //! The shipping node runs here: openraft, the log, applying, snapshots, leading, and the commit loop, on the runtime of each process, with
 //! files that lose what was not synced ([`disk`]) and messages that are lost, late, repeated or cut off in one direction ([`network`]).
 //! Clients submit, claim, finish and read throughout ([`client`]), and a [`ledger`] compares every response with what was
-//! acknowledged before. Bugs are planted at the ports ([`Mutation`]), so the shipping code contains none of them.
+//! acknowledged before. Meanwhile an operator replaces nodes ([`operator`]). Bugs are planted at the ports ([`Mutation`]), so the shipping code
+//! contains none of them.
 
 mod client;
 mod disk;
 mod ledger;
 mod network;
+mod operator;
 mod run;
+mod storms;
 
 pub use run::{ClusterOutcome, run};
 
@@ -24,14 +27,38 @@ pub enum Mutation {
     SnapshotWithoutKeys,
     /// A node that restarts forgets its rows beyond the last sync, and keeps the position of the log.
     PositionWithoutRows,
+    /// A node forgets that it has voted, and votes for a second candidate in the same term.
+    VoteForgotten,
+    /// A node votes for candidates that lack entries which it has.
+    VoteForShorterLog,
+    /// A leader believes that the others still follow it, so that it answers reads after it was replaced.
+    StaleLeaderConfirmed,
+    /// A snapshot contains no finished tasks.
+    SnapshotWithoutFinishedTasks,
+    /// A snapshot is installed although a part of its rows is missing.
+    SnapshotIncomplete,
+    /// Rows of idempotency keys are not written, so that a new leader does not recognise a repeated submit.
+    KeysForgotten,
+    /// Rows are not deleted, so that a new leader finds tasks that are finished.
+    DeletesIgnored,
+    /// The torn end of a log is not cut off, and the log is continued behind it.
+    TornTailKept,
 }
 
 impl Mutation {
     /// Every planted bug.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 12] = [
         Self::UnsyncedLog,
         Self::AcknowledgedUnseen,
         Self::SnapshotWithoutKeys,
         Self::PositionWithoutRows,
+        Self::VoteForgotten,
+        Self::VoteForShorterLog,
+        Self::StaleLeaderConfirmed,
+        Self::SnapshotWithoutFinishedTasks,
+        Self::SnapshotIncomplete,
+        Self::KeysForgotten,
+        Self::DeletesIgnored,
+        Self::TornTailKept,
     ];
 }

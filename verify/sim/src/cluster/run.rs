@@ -2,17 +2,15 @@
 //!
 //! | phase | content |
 //! | --- | --- |
-//! | trouble | clients work; nodes die at any await and restart with their disks, pause, and are cut off from each other in one direction or both |
+//! | trouble | clients work; nodes die at any await and restart with their disks, pause, are cut off from each other in one direction or both, and have full and slow disks; in some runs nodes are replaced |
 //! | recovery | no faults; all nodes run; every acknowledged task is finished within the limit |
-//! | checks | every acknowledged task is there, and all nodes have the same rows |
+//! | checks | every acknowledged task is there, and all members have the same rows |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use qo_cluster::{
-    ClusterConfig, ClusterEngine, ClusterNode, ClusterSecret, Member, NodeParts, RowStore,
-};
+use qo_cluster::{ClusterConfig, ClusterEngine, ClusterNode, ClusterSecret, NodeParts, RowStore};
 use qo_core::TaskId;
 use qo_engine::Engine;
 use qo_store::runtime::Runtime;
@@ -22,17 +20,18 @@ use super::client::Answer;
 use super::disk::SimDisk;
 use super::ledger::Ledger;
 use super::network::SimNetwork;
+use super::operator::member;
+use super::storms::Faults;
 use crate::random::Random;
 use crate::sched::panics;
 use crate::sched::{HARNESS, ProcessId, Scheduler, SimRuntime, lock};
 use crate::trace::Trace;
 
-/// The number of nodes.
+/// The number of nodes, and the highest number of one, if nodes are replaced.
 pub(super) const NODES: u64 = 3;
+pub(super) const NODES_MAX: u64 = 6;
 /// How long recovery may take.
 const RECOVERY_MAX: Duration = Duration::from_mins(5);
-/// One seed in this many has no faults.
-const CALM_EVERY: u64 = 6;
 /// The largest error of a node's clock.
 const SKEW_MAX_MS: u64 = 30_000;
 
@@ -55,58 +54,24 @@ pub struct ClusterOutcome {
     pub trace: Vec<String>,
 }
 
-/// The faults of a run.
-#[derive(Debug)]
-struct Faults {
-    trouble: Duration,
-    /// Chances in ten seconds.
-    death: f64,
-    pause: f64,
-    cut: f64,
-    loss: f64,
-    latency_ms: u64,
-    slow_ms: u64,
-    skew: bool,
-}
-
-impl Faults {
-    fn of(seed: u64) -> Self {
-        let mut dice = Random::of(&[seed, 0xc105]);
-        let is_calm = seed % CALM_EVERY == CALM_EVERY - 1;
-        let mut rate = |share: f64, most: f64| {
-            let included = dice.chance(share) && !is_calm;
-            let rate = most * dice.unit();
-            if included { rate } else { 0.0 }
-        };
-        let (death, pause) = (rate(0.6, 0.6), rate(0.4, 0.5));
-        let (cut, loss) = (rate(0.6, 0.8), rate(0.4, 0.1));
-        Self {
-            trouble: dice.millis(20_000, 90_000),
-            death,
-            pause,
-            cut,
-            loss,
-            latency_ms: [1, 5, 60][usize::try_from(dice.below(3)).unwrap_or_default()],
-            slow_ms: [1, 5, 40][usize::try_from(dice.below(3)).unwrap_or_default()],
-            skew: dice.chance(0.4) && !is_calm,
-        }
-    }
-}
-
 /// The shared state of a run.
 pub(super) struct Stage {
     pub(super) seed: u64,
     pub(super) scheduler: Scheduler,
     pub(super) ledger: Mutex<Ledger>,
-    faults: Faults,
-    network: SimNetwork,
-    disks: BTreeMap<u64, SimDisk>,
-    state: Mutex<State>,
+    pub(super) faults: Faults,
+    pub(super) network: SimNetwork,
+    pub(super) disks: BTreeMap<u64, SimDisk>,
+    pub(super) state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct State {
-    nodes: BTreeMap<u64, (ProcessId, Option<ClusterNode>)>,
+pub(super) struct State {
+    /// The nodes that run.
+    pub(super) nodes: BTreeMap<u64, (ProcessId, Option<ClusterNode>)>,
+    /// The nodes that exist, also while they do not run.
+    present: BTreeSet<u64>,
+    operator_done: bool,
     deaths: u64,
     calm: bool,
     over: bool,
@@ -134,7 +99,7 @@ pub fn run(seed: u64, mutation: Option<Mutation>, keeps_trace: bool) -> ClusterO
     let stage = Arc::new(Stage {
         seed,
         network,
-        disks: (1..=NODES).map(disk).collect(),
+        disks: (1..=NODES_MAX).map(disk).collect(),
         ledger: Mutex::default(),
         state: Mutex::default(),
         faults,
@@ -178,7 +143,7 @@ impl Stage {
         Some((*process, node.as_ref()?.engine()))
     }
 
-    fn breach(&self, what: String) {
+    pub(super) fn breach(&self, what: String) {
         lock(&self.ledger).found.push(what);
     }
 
@@ -188,8 +153,12 @@ impl Stage {
 
     async fn play(self: Arc<Self>) {
         for node in 1..=NODES {
-            self.spawn(Arc::clone(&self).lives_of_a_node(node));
-            self.spawn(Arc::clone(&self).storms_of_a_node(node));
+            self.begin_node(node);
+        }
+        if self.faults.replaces {
+            self.spawn(Arc::clone(&self).replace_nodes());
+        } else {
+            self.set_operator_done();
         }
         let mut dice = Random::of(&[self.seed, 0x9]);
         for number in 1..=2 {
@@ -205,6 +174,7 @@ impl Stage {
 
     fn calm_down(&self) {
         self.network.calm_down();
+        self.calm_disks();
         let mut state = lock(&self.state);
         state.calm = true;
         for (process, _) in state.nodes.values() {
@@ -215,12 +185,50 @@ impl Stage {
         self.scheduler.note(HARNESS, || "faults end".to_owned());
     }
 
-    /// Starts a node again and again, until the run is over.
+    /// Lets a node exist from now on.
+    pub(super) fn begin_node(self: &Arc<Self>, node: u64) {
+        lock(&self.state).present.insert(node);
+        self.spawn(Arc::clone(self).lives_of_a_node(node));
+        self.spawn(Arc::clone(self).storms_of_a_node(node));
+    }
+
+    /// Stops a node for ever.
+    pub(super) fn retire(&self, node: u64) {
+        let mut state = lock(&self.state);
+        state.present.remove(&node);
+        let running = state.nodes.get(&node).map(|(process, _)| *process);
+        drop(state);
+        if let Some(process) = running {
+            self.scheduler.unpause(process);
+            self.scheduler.doom(process, 1);
+        }
+    }
+
+    /// The nodes that exist.
+    pub(super) fn present(&self) -> Vec<u64> {
+        lock(&self.state).present.iter().copied().collect()
+    }
+
+    /// One of the nodes that exist.
+    pub(super) fn any_node(&self, dice: &mut Random) -> u64 {
+        let nodes = self.present();
+        let place = usize::try_from(dice.below(nodes.len() as u64)).unwrap_or_default();
+        nodes.get(place).copied().unwrap_or(1)
+    }
+
+    pub(super) fn set_operator_done(&self) {
+        lock(&self.state).operator_done = true;
+    }
+
+    /// Starts a node again and again, until the run is over or the node is retired.
     async fn lives_of_a_node(self: Arc<Self>, node: u64) {
         for life in 1_u64.. {
             let mut dice = Random::of(&[self.seed, 0x11fe, node, life]);
             if life > 1 {
                 self.scheduler.sleep(dice.millis(10, 8_000)).await;
+            }
+            if !self.present().contains(&node) {
+                return;
             }
             let process = self.start_node(node, life, &mut dice);
             self.scheduler.died(process).await;
@@ -228,7 +236,7 @@ impl Stage {
             let mut state = lock(&self.state);
             let gone = state.nodes.remove(&node);
             state.deaths += 1;
-            let over = state.over;
+            let over = state.over || !state.present.contains(&node);
             drop(state);
             drop(gone);
             self.disks[&node].crash();
@@ -269,55 +277,13 @@ impl Stage {
                         .insert(node, (process, Some(started)));
                     stage.scheduler.note(process, || "runs".to_owned());
                 }
+                // Nobody can start on a full disk. It is started again later.
+                Err(_) if stage.disks[&node].is_full() => stage.scheduler.doom(process, 1),
                 Err(error) => stage.breach(format!("node {node} does not start: {error}")),
             }
         };
         self.scheduler.spawn(process, Box::pin(starting));
         process
-    }
-
-    /// Strikes a node every now and then, while there is trouble.
-    async fn storms_of_a_node(self: Arc<Self>, node: u64) {
-        let mut dice = Random::of(&[self.seed, 0x5707, node]);
-        loop {
-            self.scheduler.sleep(dice.millis(5_000, 15_000)).await;
-            if self.is_calm() {
-                return;
-            }
-            let Some((process, _)) = self.engine(node) else {
-                continue;
-            };
-            if dice.chance(self.faults.death) {
-                let polls = dice.between(1, 2_000);
-                self.scheduler.doom(process, polls);
-            }
-            if dice.chance(self.faults.pause) {
-                let pause = dice.millis(500, 15_000);
-                self.scheduler.note(process, || format!("pauses {pause:?}"));
-                self.scheduler.pause(process, pause);
-            }
-            if dice.chance(self.faults.cut) {
-                let others: Vec<u64> = (1..=NODES).filter(|other| *other != node).collect();
-                let mut cuts = Vec::new();
-                for other in others {
-                    match dice.below(4) {
-                        0 => cuts.push((node, other)),
-                        1 => cuts.push((other, node)),
-                        2 => cuts.extend([(node, other), (other, node)]),
-                        _ => {}
-                    }
-                }
-                self.scheduler
-                    .note(process, || format!("messages are cut off: {cuts:?}"));
-                for (from, to) in &cuts {
-                    self.network.cut(*from, *to);
-                }
-                self.scheduler.sleep(dice.millis(1_000, 20_000)).await;
-                for (from, to) in cuts {
-                    self.network.mend(from, to);
-                }
-            }
-        }
     }
 
     /// Waits until every acknowledged task is finished and all nodes agree.
@@ -342,6 +308,9 @@ impl Stage {
     }
 
     async fn unfinished(&self, dice: &mut Random) -> Option<String> {
+        if !lock(&self.state).operator_done {
+            return Some("the members are still being changed".to_owned());
+        }
         let ids: Vec<TaskId> = lock(&self.ledger).submitted.keys().copied().collect();
         for id in ids {
             let began = self.scheduler.elapsed();
@@ -368,20 +337,22 @@ impl Stage {
     /// Checks that all nodes have the same rows.
     async fn compare(&self) {
         for _ in 0..60 {
+            let members = self.members();
             let applied: Vec<_> = self
                 .nodes()
                 .iter()
                 .map(ClusterNode::status)
+                .filter(|status| members.contains(&status.node))
                 .map(|status| (status.log_last, status.applied))
                 .collect();
-            let settled = applied.len() as u64 == NODES
+            let settled = applied.len() == members.len()
                 && applied
                     .iter()
                     .all(|state| *state == applied[0] && state.0 == state.1);
             if settled {
-                let rows: Vec<_> = self
-                    .disks
-                    .values()
+                let rows: Vec<_> = members
+                    .iter()
+                    .filter_map(|node| self.disks.get(node))
                     .map(|disk| disk.rows.rows.all())
                     .collect();
                 for other in &rows {
@@ -416,6 +387,16 @@ impl Stage {
         self.breach(format!("the nodes do not agree in the end: {states:?}"));
     }
 
+    /// The members of the cluster, as its leader knows them.
+    fn members(&self) -> Vec<u64> {
+        let nodes = self.nodes();
+        let leader = nodes.iter().find(|node| node.is_serving());
+        leader.map_or_else(Vec::new, |leader| {
+            let members = leader.status().members;
+            members.iter().map(|member| member.node).collect()
+        })
+    }
+
     fn nodes(&self) -> Vec<ClusterNode> {
         let state = lock(&self.state);
         let nodes = state.nodes.values();
@@ -440,9 +421,9 @@ fn config(node: u64) -> Option<ClusterConfig> {
     let secret = ClusterSecret::new("a secret of the simulator").ok()?;
     let listen = "127.0.0.1:0".parse().ok()?;
     let mut config = ClusterConfig::new(node, "sim", "", listen, secret);
-    config.members = (1..=NODES)
-        .map(|node| Member::new(node, format!("n{node}"), format!("http://n{node}")))
-        .collect();
+    if node <= NODES {
+        config.members = (1..=NODES).map(member).collect();
+    }
     config.heartbeat = Duration::from_millis(300);
     config.election = (Duration::from_millis(1_200), Duration::from_millis(2_400));
     // Runs are short, and the log should be cut in them.

@@ -3,6 +3,8 @@
 //! Three things run concurrently: the worker, the stream of sample tasks, and the view. The view shows ended attempts at once and task
 //! counts when they arrive, so a slow store never blocks it.
 
+#[cfg(feature = "cluster")]
+mod cluster;
 mod dashboard;
 mod demo;
 mod hints;
@@ -17,6 +19,7 @@ use qo_store::StoreKind;
 use qo_store::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
+use self::cluster::LocalCluster;
 use self::dashboard::Dashboard;
 use self::hints::Hints;
 use self::live_view::{LiveView, Snapshot};
@@ -67,6 +70,11 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
             .screen
             .note("opening the queue; a new store is probed first ...");
     }
+    let local = tokio::select! {
+        biased;
+        () = signals.stop.cancelled() => return Err(interrupted()),
+        local = start_cluster(args, session) => local?,
+    };
     let queue = tokio::select! {
         biased;
         () = signals.stop.cancelled() => return Err(interrupted()),
@@ -82,7 +90,7 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
         .handle::<demo::Flaky>(demo::flaky)
         .hook(activity.clone())
         .build()?;
-    let dashboard = if args.no_dashboard {
+    let dashboard = if args.no_dashboard || local.is_some() {
         None
     } else {
         Some(Dashboard::serve(&queue, args.listen).await?)
@@ -93,10 +101,13 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
             .ok(),
         _ => None,
     };
+    let dashboard_url = match &local {
+        Some(local) => local.dashboard(),
+        None => dashboard.as_ref().map(|dashboard| dashboard.url.clone()),
+    };
     let samples = Samples::new(args.tasks_per_second, args.duration, runtime.as_ref());
     let mut dev = Dev {
-        hints: hints(session, &queue)
-            .with_dashboard(dashboard.as_ref().map(|dashboard| dashboard.url.clone())),
+        hints: hints(session, &queue).with_dashboard(dashboard_url.clone()),
         store: store_name(&queue),
         worker: worker.id().to_string(),
         slots: args.concurrency,
@@ -122,10 +133,8 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
     let report = if session.screen.terminals().stdout && !session.screen.json {
         dev.on_terminal(worker, &mut session.screen).await?
     } else {
-        if let Some(dashboard) = &dashboard {
-            session
-                .screen
-                .note(format_args!("dashboard: {}", dashboard.url));
+        if let Some(url) = &dashboard_url {
+            session.screen.note(format_args!("dashboard: {url}"));
         }
         dev.in_lines(worker, &mut session.screen).await?
     };
@@ -133,7 +142,60 @@ pub(super) async fn run(args: &DevArgs, session: &mut Session) -> Result<(), Fai
     if let Some(dashboard) = dashboard {
         dashboard.stop().await;
     }
-    dev.print_summary(&report, &mut session.screen)
+    dev.print_summary(&report, local.is_none(), &mut session.screen)?;
+    if let Some(local) = local {
+        session.close().await;
+        local.stop().await;
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "cluster"))]
+mod cluster {
+    //! Without cluster mode there is none to start.
+
+    pub(super) enum LocalCluster {}
+
+    impl LocalCluster {
+        pub(super) fn dashboard(&self) -> Option<String> {
+            match *self {}
+        }
+
+        pub(super) async fn stop(self) {
+            match self {}
+        }
+    }
+}
+
+/// Starts the cluster of `--cluster`, and makes it the store of this command.
+#[cfg(feature = "cluster")]
+async fn start_cluster(
+    args: &DevArgs,
+    session: &mut Session,
+) -> Result<Option<LocalCluster>, Failure> {
+    let Some(nodes) = args.cluster else {
+        return Ok(None);
+    };
+    if matches!(session.settings.store.origin, Origin::Flag(_)) {
+        return Err(Failure::bad_input(
+            "--cluster has no store: its nodes keep the queue; omit --store",
+        ));
+    }
+    let local = LocalCluster::start(nodes.into(), args.listen, &session.runtime).await?;
+    session.settings.store.value = Some(local.url());
+    session.settings.store.origin = Origin::Flag("--cluster");
+    Ok(Some(local))
+}
+
+#[cfg(not(feature = "cluster"))]
+async fn start_cluster(
+    args: &DevArgs,
+    _session: &mut Session,
+) -> Result<Option<LocalCluster>, Failure> {
+    if args.cluster.is_none() {
+        return Ok(None);
+    }
+    Err(super::serve::without_cluster_mode())
 }
 
 /// How to call other commands on the same queue.
@@ -270,7 +332,12 @@ impl Dev {
     }
 
     /// Prints a summary and what to do next.
-    fn print_summary(&self, report: &WorkerReport, screen: &mut Screen) -> Result<(), Failure> {
+    fn print_summary(
+        &self,
+        report: &WorkerReport,
+        is_kept: bool,
+        screen: &mut Screen,
+    ) -> Result<(), Failure> {
         if screen.json {
             return Ok(());
         }
@@ -282,6 +349,10 @@ impl Dev {
             text::count(report.attempts(), "attempt"),
             summary(report),
         ))?;
+        if !is_kept {
+            screen.line("The cluster was in this process, and is gone.")?;
+            return Ok(());
+        }
         screen.line(format_args!("The queue is in {}.", self.store))?;
         for (words, what) in [
             ("list --limit 10", "lists its tasks"),

@@ -43,21 +43,17 @@ async fn serve(args: &ServeArgs, signals: &Signals, session: &mut Session) -> Re
     config.jobs.abandoned_age = args.job_abandoned_age;
     config.jobs.attempts_max = args.job_max_attempts;
     set_limits(&mut config.limits, args);
+    if args.node.cluster.is_some() {
+        #[cfg(feature = "cluster")]
+        return Box::pin(cluster::run(args, config, signals, session)).await;
+        #[cfg(not(feature = "cluster"))]
+        return Err(without_cluster_mode());
+    }
     config.auth = Auth::stored(token_store(session)?);
     let requests = session.requests.clone();
     config.counts = Some(Arc::new(move || requests.counts()));
     let maintenance =
         MaintenanceConfig::from_env(&session.environment.variables).map_err(qo::Error::from)?;
-    if args.node.cluster.is_some() {
-        #[cfg(feature = "cluster")]
-        return Box::pin(cluster::run(args, config, signals, session)).await;
-        #[cfg(not(feature = "cluster"))]
-        return Err(Failure::new(
-            FailureKind::Unsupported,
-            "this qo was built without cluster mode",
-        )
-        .hint("the released packages have it; from source, build with `cargo build --release --features cluster`"));
-    }
     if connection::prepare(session).needs_broker()? {
         return broker::run(args, config, signals, session).await;
     }
@@ -91,6 +87,16 @@ async fn serve(args: &ServeArgs, signals: &Signals, session: &mut Session) -> Re
     };
     close_in_time(session.runtime.as_ref(), closing).await;
     Ok(())
+}
+
+/// The error of a command that needs cluster mode.
+#[cfg(not(feature = "cluster"))]
+pub(super) fn without_cluster_mode() -> Failure {
+    Failure::new(
+        FailureKind::Unsupported,
+        "this qo was built without cluster mode",
+    )
+    .hint("the released packages have it; from source, build with `cargo build --release --features cluster`")
 }
 
 fn set_limits(limits: &mut Limits, args: &ServeArgs) {

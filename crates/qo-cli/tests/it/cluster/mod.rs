@@ -6,6 +6,7 @@ mod nodes;
 mod operations;
 mod scenarios;
 mod strangers;
+mod tokens;
 
 use std::time::Duration;
 

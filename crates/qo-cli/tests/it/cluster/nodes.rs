@@ -84,6 +84,11 @@ impl Cluster {
         format!("cluster://{}", nodes.join(","))
     }
 
+    /// The URL of one node.
+    pub(super) fn url_of(&self, node: usize) -> String {
+        format!("http://127.0.0.1:{}", self.ports[node - 1].clients)
+    }
+
     /// A connection of this process.
     pub(super) fn connection(&self) -> Connect {
         Connect::to(self.url()).options(OpenOptions::new(TokioRuntime::shared()))
@@ -165,6 +170,10 @@ impl Cluster {
         Ok(())
     }
 
+    pub(super) fn is_running(&self, node: usize) -> bool {
+        self.nodes[node - 1].is_some()
+    }
+
     fn process(&self, node: usize) -> &LoggedProcess {
         self.nodes[node - 1].as_ref().unwrap()
     }
@@ -195,7 +204,7 @@ impl Cluster {
     /// The state that a node shows, if it responds.
     pub(super) fn status(&self, node: usize) -> Option<Value> {
         self.nodes[node - 1].as_ref()?;
-        let url = format!("http://127.0.0.1:{}", self.ports[node - 1].clients);
+        let url = self.url_of(node);
         let output = self
             .cli
             .run(["cluster", "status", "--json", "--store", &url]);

@@ -116,3 +116,86 @@ async fn a_cluster_is_restored_from_the_copy_of_one_node() {
     assert_eq!(restored, tasks);
     queue.submit(task()).await.unwrap();
 }
+
+#[test]
+fn dev_runs_its_samples_on_a_cluster() {
+    let workspace = crate::workspace::Workspace::new();
+    let dev = [
+        "dev",
+        "--cluster",
+        "3",
+        "--for",
+        "1s",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let result = workspace.qo(&dev);
+    let text = format!("{}{}", result.assert(0).stdout, result.stderr);
+    assert!(text.contains("dashboard: http://127.0.0.1:"), "{text}");
+    assert!(text.contains("completed demo."), "{text}");
+    assert!(text.contains("The cluster was in this process"), "{text}");
+    // A cluster keeps the queue itself.
+    let refused = workspace.qo(&["--store", "memory:", "dev", "--cluster", "3"]);
+    refused.assert(2);
+    assert!(
+        refused.stderr.contains("omit --store"),
+        "{}",
+        refused.stderr
+    );
+    workspace.qo(&["dev", "--cluster", "9"]).assert(2);
+}
+
+/// A follower answers reads only if the caller accepts old ones. It does so even if nobody else runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn followers_answer_old_reads_on_request() {
+    let mut cluster = Cluster::start();
+    let queue = cluster.queue().await;
+    let id = queue.submit(task()).await.unwrap().task.id;
+    let claim = ClaimRequest::new("w".parse().unwrap(), vec!["work".parse().unwrap()]);
+    let lease = queue.claim(&claim).await.unwrap()[0].lease_id.unwrap();
+    queue.complete(id, lease, None).await.unwrap();
+    let waiting = queue.submit(task()).await.unwrap().task.id;
+    cluster.settle();
+    let leader = cluster.leader();
+    for node in (1..=3).filter(|node| *node != leader).skip(1) {
+        cluster.kill(node);
+    }
+    cluster.kill(leader);
+    let url = cluster.url();
+    let stale = format!("{url}?stale=true");
+    for (id, status) in [(id, "completed"), (waiting, "pending")] {
+        let text = cluster
+            .cli
+            .ok(["status", &id.to_string(), "--json", "--store", &stale]);
+        let task: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(task["status"], status, "{text}");
+    }
+    let listed = cluster
+        .cli
+        .ok(["list", "--all", "--json", "--store", &stale]);
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    // Changes need a leader, and so do reads without the parameter.
+    let survivor = (1..=3).find(|node| cluster.is_running(*node)).unwrap();
+    let response = status_of_list(&cluster.url_of(survivor), None);
+    assert_eq!(response, 503);
+    assert_eq!(
+        status_of_list(&cluster.url_of(survivor), Some("stale")),
+        200
+    );
+}
+
+/// The status of a read of all tasks.
+fn status_of_list(url: &str, read: Option<&str>) -> u16 {
+    use std::io::{Read, Write};
+    let host = url.trim_start_matches("http://");
+    let mut stream = std::net::TcpStream::connect(host).unwrap();
+    let read = read.map_or_else(String::new, |value| format!("qo-read: {value}\r\n"));
+    write!(
+        stream,
+        "GET /v1/tasks HTTP/1.1\r\nhost: {host}\r\n{read}connection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response[9..12].parse().unwrap()
+}

@@ -163,6 +163,8 @@ pub enum Condition {
     NoRoute,
     /// The server is not a node of a cluster.
     NoCluster,
+    /// The server stores no tokens.
+    NoTokens,
     /// The route does not support this method.
     NoMethod,
     /// The body is not valid JSON for this route.
@@ -302,6 +304,7 @@ impl Condition {
             Self::CrossSite => ("cross_site", 403, "Requests from other sites are rejected"),
             Self::NoRoute => ("no_route", 404, "Route not found"),
             Self::NoCluster => ("no_cluster", 404, "Not a node of a cluster"),
+            Self::NoTokens => ("no_tokens", 404, "The server stores no tokens"),
             Self::NoMethod => ("no_method", 405, "The route does not support this method"),
             Self::BadBody => ("bad_body", 400, "The body cannot be read"),
             Self::BadMediaType => ("bad_media_type", 415, "The body must be JSON"),

@@ -53,7 +53,7 @@ pub(super) fn error_of(
                 in_doubt: false,
             })
         }
-        Condition::NoRoute | Condition::NoCluster | Condition::NoMethod => {
+        Condition::NoRoute | Condition::NoCluster | Condition::NoTokens | Condition::NoMethod => {
             EngineError::Store(StoreError::Unsupported {
                 operation: "this request",
                 detail: format!("{server}: {detail}; does the server run another version of qo?"),

@@ -33,6 +33,7 @@ export class HttpSource {
   #stats;
   #record;
   #stopOffer;
+  #isNode = false;
   /** Older servers return whole tasks and take no ids in bulk requests. */
   #selectsFields = true;
   #takesIds = true;
@@ -76,8 +77,9 @@ export class HttpSource {
 
   /** Asks what the token allows. Fails if it does not allow reading. */
   async checkScopes() {
-    const { scopes } = JSON.parse(await this.#client.request('GET', '/v1/info'));
+    const { scopes, cluster } = JSON.parse(await this.#client.request('GET', '/v1/info'));
     this.scopes = scopes;
+    this.#isNode = Boolean(cluster);
     if (!scopes.includes('read') && !scopes.includes('admin')) {
       throw new SourceError('denied', `this token cannot read tasks: its scope is ${scopes.join(', ') || 'empty'}`, {
         hint: 'The dashboard needs a token with the scope read, or admin to change tasks. Create one with:',
@@ -162,6 +164,11 @@ export class HttpSource {
     const record = this.knownVersions?.get(version);
     if (!record) throw new SourceError('not_found', 'this version no longer exists');
     return record;
+  }
+
+  /** The state of the cluster, if this server is a node of one. */
+  async cluster() {
+    return this.#isNode ? JSON.parse(await this.#client.request('GET', '/v1/cluster')) : undefined;
   }
 
   async workers() {

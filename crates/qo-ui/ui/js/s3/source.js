@@ -114,6 +114,11 @@ export class S3Source {
     return TaskRecord.read(text);
   }
 
+  /** A bucket belongs to no cluster. */
+  async cluster() {
+    return undefined;
+  }
+
   async workers() {
     const list = await this.#client.list('workers/', { max: WORKERS_MAX });
     const workers = await mapConcurrently(list.entries, 24, async ({ key, etag }) => {

@@ -1,7 +1,7 @@
-// The workers page. Worker records are informational: correctness does not depend on them.
+// The workers page, with the nodes of a cluster. Worker records are informational: correctness does not depend on them.
 
 import { h } from '../dom.js';
-import { number } from '../format.js';
+import { bytes, number } from '../format.js';
 import { badge, empty, taskLink, timeOf } from '../widgets/basics.js';
 
 const STALE_MS = 60_000;
@@ -24,7 +24,7 @@ export class WorkersView {
   }
 
   async load() {
-    this.workers = await this.source.workers();
+    [this.workers, this.cluster] = await Promise.all([this.source.workers(), this.source.cluster()]);
   }
 
   render() {
@@ -40,7 +40,30 @@ export class WorkersView {
             : h('div', { class: 'card' },
           h('div', { class: 'scroll' }, h('table', { class: 'rows blocks' },
             h('thead', {}, h('tr', {}, ['Worker', 'Health', 'Heartbeat', 'Host', 'Queues', 'Types'].map(column), column('Slots', 'number'), column('Running now'), column('Completed', 'number'), column('Failed', 'number'), column('Started'))),
-            h('tbody', {}, workers.map((worker) => this.#row(worker, now)))))));
+            h('tbody', {}, workers.map((worker) => this.#row(worker, now)))))),
+      this.cluster && this.#nodes(this.cluster));
+  }
+
+  /** The nodes as the one knows them that serves this page. It leads, so it knows how far the others are behind. */
+  #nodes(cluster) {
+    const facts = [
+      `term ${number(cluster.term)}`,
+      `log ${bytes(cluster.log_bytes)} on node ${cluster.node}`,
+      `applied up to entry ${cluster.applied === null ? '–' : number(cluster.applied)}`,
+      `last sync ${cluster.sync_ms.toFixed(1)} ms`,
+    ];
+    return h('section', { 'aria-label': 'Nodes of the cluster' },
+      h('div', { class: 'page-head' }, h('h2', {}, `Nodes of ${cluster.cluster}`), h('span', { class: 'note' }, facts.join(' · '))),
+      cluster.disk_full && h('p', { role: 'alert', class: 'error-text' }, `The disk of node ${cluster.node} is full: it accepts no changes until there is room.`),
+      h('div', { class: 'card' }, h('div', { class: 'scroll' }, h('table', { class: 'rows blocks' },
+        h('thead', {}, h('tr', {}, column('Node'), column('Role'), column('Behind', 'number'), column('Log up to', 'number'), column('Address'), column('URL'))),
+        h('tbody', {}, cluster.members.map((member) => h('tr', { key: `node-${member.node}` },
+          h('th', { scope: 'row', class: 'mono' }, String(member.node)),
+          h('td', { 'data-label': 'Role' }, roleOf(member, cluster)),
+          h('td', { class: 'number', 'data-label': 'Behind' }, member.lag === undefined ? '–' : `${number(member.lag)} entries`),
+          h('td', { class: 'number', 'data-label': 'Log up to' }, member.matched === undefined ? '–' : number(member.matched)),
+          h('td', { class: 'mono', 'data-label': 'Address' }, member.address),
+          h('td', { class: 'mono', 'data-label': 'URL' }, member.url))))))));
   }
 
   #row(worker, now) {
@@ -61,5 +84,7 @@ export class WorkersView {
   }
 }
 
+/** Learners receive the log and do not vote. */
+const roleOf = (member, cluster) => (member.node === cluster.leader ? 'leader' : member.voter ? 'follower' : 'learner');
 const column = (name, kind) => h('th', { scope: 'col', class: kind === 'number' ? 'number' : '' }, name);
 const list = (names) => (names.length === 0 ? h('span', { class: 'faint' }, 'all') : names.join(', '));

@@ -1,9 +1,54 @@
 // `qo serve` for tests, on a store of its own.
 
 import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 
 import { programs } from './programs.js';
+
+/** Ports that are free at the moment. */
+async function freePorts(count) {
+  const servers = await Promise.all(Array.from({ length: count }, () => new Promise((done) => {
+    const server = createServer().listen(0, '127.0.0.1', () => done(server));
+  })));
+  const ports = servers.map((server) => server.address().port);
+  await Promise.all(servers.map((server) => new Promise((done) => server.close(done))));
+  return ports;
+}
+
+/** Starts a cluster of three nodes, and waits until one of them leads. It ends with this process. */
+export async function serveCluster() {
+  const ports = await freePorts(6);
+  const folder = mkdtempSync(join(tmpdir(), 'qo-ui-cluster-'));
+  const url = (node) => `http://127.0.0.1:${ports[node]}`;
+  const members = [0, 1, 2].map((node) => `--member=${node + 1}@127.0.0.1:${ports[node + 3]}=${url(node)}`);
+  const children = [];
+  for (const node of [0, 1, 2]) {
+    children.push(spawn(await programs.qo(), ['--json', 'serve', '--cluster=ui', `--node=${node + 1}`, `--data=${folder}/${node + 1}`, `--listen=127.0.0.1:${ports[node]}`, `--node-listen=127.0.0.1:${ports[node + 3]}`, ...members], {
+      env: { PATH: process.env.PATH, HOME: '/nonexistent', QO_CLUSTER_SECRET: 'a secret of the browser tests' },
+      stdio: ['ignore', 'ignore', 'inherit'],
+    }));
+  }
+  const stop = () => {
+    for (const child of children) child.kill('SIGKILL');
+    rmSync(folder, { recursive: true, force: true });
+  };
+  process.once('exit', stop);
+  for (const child of children) child.unref();
+  const until = Date.now() + 60_000;
+  while (Date.now() < until) {
+    for (const node of [0, 1, 2]) {
+      const ready = await fetch(`${url(node)}/readyz`).then(({ ok }) => ok, () => false);
+      if (ready) return { url: url(node), leader: node + 1, stop };
+    }
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  stop();
+  throw new Error('no node leads');
+}
 
 /** Starts a server. It ends with this process. */
 export async function serveQo({ store, env = {}, args = [] }) {

@@ -1,0 +1,176 @@
+//! A disk that is full for a while.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use qo_cluster::{
+    BlockingPool, ClusterConfig, ClusterNode, LogFiles, Member, MemoryRows, NodeParts, Transport,
+    TransportError,
+};
+use qo_engine::Engine;
+use qo_store::runtime::{BoxFuture, TokioRuntime};
+
+use crate::cluster::{claim, eventually, request, secret};
+
+/// Files in memory, and whether there is room for more.
+#[derive(Default)]
+struct Disk {
+    files: Mutex<BTreeMap<String, Vec<u8>>>,
+    is_full: AtomicBool,
+}
+
+impl Disk {
+    fn with<T>(&self, name: &str, job: impl FnOnce(&mut Vec<u8>) -> T) -> io::Result<T> {
+        let mut files = self.files.lock().unwrap();
+        Ok(job(files.get_mut(name).ok_or(io::ErrorKind::NotFound)?))
+    }
+
+    fn check_room(&self) -> io::Result<()> {
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+/// The disk as the files of a log.
+struct Files(Arc<Disk>);
+
+#[async_trait]
+impl LogFiles for Files {
+    async fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.0.files.lock().unwrap().keys().cloned().collect())
+    }
+
+    async fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes> {
+        self.0.with(name, |file| {
+            let start = (offset as usize).min(file.len());
+            let end = start.saturating_add(length).min(file.len());
+            Bytes::copy_from_slice(&file[start..end])
+        })
+    }
+
+    async fn size(&self, name: &str) -> io::Result<u64> {
+        self.0.with(name, |file| file.len() as u64)
+    }
+
+    async fn create(&self, name: &str) -> io::Result<()> {
+        self.0.check_room()?;
+        let mut files = self.0.files.lock().unwrap();
+        files.insert(name.to_owned(), Vec::new());
+        Ok(())
+    }
+
+    async fn append(&self, name: &str, bytes: Bytes) -> io::Result<()> {
+        if let Err(full) = self.0.check_room() {
+            // The first bytes still fit.
+            self.0
+                .with(name, |file| file.extend_from_slice(&bytes[..7]))?;
+            return Err(full);
+        }
+        self.0.with(name, |file| file.extend_from_slice(&bytes))
+    }
+
+    async fn truncate(&self, name: &str, size: u64) -> io::Result<()> {
+        self.0.with(name, |file| file.truncate(size as usize))
+    }
+
+    async fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.files.lock().unwrap().remove(name);
+        Ok(())
+    }
+}
+
+struct Pool;
+
+impl BlockingPool for Pool {
+    fn run(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<()> {
+        let running = tokio::task::spawn_blocking(job);
+        Box::pin(async move { running.await.unwrap() })
+    }
+}
+
+struct Alone;
+
+impl Transport for Alone {
+    fn call(
+        &self,
+        target: &Member,
+        _request: Bytes,
+        _limit: Duration,
+    ) -> BoxFuture<Result<Bytes, TransportError>> {
+        let node = target.node;
+        Box::pin(async move { Err(TransportError::TimedOut { node }) })
+    }
+}
+
+async fn start(disk: &Arc<Disk>, rows: &MemoryRows) -> ClusterNode {
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let mut config = ClusterConfig::new(1, "test", "", listen, secret());
+    config.members = vec![Member::new(1, "node1:1", "http://node1")];
+    config.heartbeat = Duration::from_millis(50);
+    config.election = (Duration::from_millis(300), Duration::from_millis(600));
+    let parts = NodeParts {
+        files: Arc::new(Files(Arc::clone(disk))),
+        rows: Arc::new(rows.clone()),
+        pool: Arc::new(Pool),
+        transport: Arc::new(Alone),
+    };
+    let node = ClusterNode::start_with(parts, config, TokioRuntime::shared())
+        .await
+        .unwrap();
+    eventually("the node serves", || node.is_serving().then_some(())).await;
+    node
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_can_be_read_and_recovers() {
+    let (disk, rows) = (Arc::new(Disk::default()), MemoryRows::default());
+    let node = start(&disk, &rows).await;
+    let engine = node.engine();
+    for number in 0..5 {
+        engine.submit(request(number)).await.unwrap();
+    }
+    let kept = engine.get(request(0).id.unwrap()).await.unwrap();
+
+    disk.is_full.store(true, Ordering::SeqCst);
+    // The first change finds out. It may still be made later.
+    let first = engine.submit(request(10)).await.unwrap_err().to_string();
+    assert!(first.contains("disk") && first.contains("full"), "{first}");
+    assert!(node.status().disk_full);
+    // All others are refused at once.
+    let began = Instant::now();
+    for number in 11..15 {
+        let error = engine.submit(request(number)).await.unwrap_err();
+        assert!(error.to_string().contains("make room"), "{error}");
+    }
+    assert!(engine.claim(&claim(1)).await.is_err());
+    assert!(began.elapsed() < Duration::from_secs(1), "{began:?}");
+    // What was there can be read.
+    assert_eq!(engine.get(kept.id).await.unwrap(), kept);
+    assert_eq!(engine.history(kept.id).await.unwrap().len(), 1);
+
+    disk.is_full.store(false, Ordering::SeqCst);
+    eventually("there is room", || (!node.status().disk_full).then_some(())).await;
+    engine.submit(request(20)).await.unwrap();
+    let claimed = engine.claim(&claim(100)).await.unwrap();
+    assert!(claimed.len() >= 6, "{}", claimed.len());
+    node.shutdown().await;
+    drop((node, engine));
+
+    // The log has no torn frame in its middle.
+    let node = start(&disk, &rows).await;
+    let engine = node.engine();
+    assert_eq!(engine.get(kept.id).await.unwrap().attempt, 1);
+    engine.submit(request(30)).await.unwrap();
+    for number in 11..15 {
+        let missing = engine.get(request(number).id.unwrap()).await;
+        assert!(missing.is_err(), "a refused task was stored");
+    }
+    node.shutdown().await;
+}

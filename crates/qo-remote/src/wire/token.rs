@@ -1,0 +1,43 @@
+//! The tokens of a server.
+
+use qo_core::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A token to store under its id. The secret part of the token stays with the client, which sends only its hash, so repeating the request is
+/// harmless.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TokenBody {
+    /// The name of the token, for people.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
+    pub name: String,
+    /// What it allows: `submit`, `work`, `read`, `admin`.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4))]
+    pub scopes: Vec<String>,
+    /// The SHA-256 of the secret part of the token, in hexadecimal digits.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[0-9a-f]{64}$"))]
+    pub sha256: String,
+    /// How long the token is valid; by default until it is revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    pub valid_for_ms: Option<u64>,
+}
+
+/// A token without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TokenInfo {
+    /// The public part of the token.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// What it allows.
+    pub scopes: Vec<String>,
+    /// When it was created.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
+    pub created_at: Timestamp,
+    /// When it expires, if it does.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub expires_at: Option<Timestamp>,
+}
