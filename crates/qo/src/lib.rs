@@ -112,7 +112,7 @@ pub use mdns::ServerSearchError;
 pub use queue::Queue;
 pub use submit::TaskBuilder;
 pub use worker::{
-    AttemptOutcome, Context, DrainReport, Hook, Idleness, StopReason, TaskError, TaskHandler,
+    AttemptOutcome, BatchFunction, Context, DrainReport, Hook, Idleness, StopReason, TaskError, TaskHandler,
     TaskInput, Worker, WorkerBuilder, WorkerHandle, WorkerReport,
 };
 
