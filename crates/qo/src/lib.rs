@@ -112,8 +112,8 @@ pub use mdns::ServerSearchError;
 pub use queue::Queue;
 pub use submit::TaskBuilder;
 pub use worker::{
-    AttemptOutcome, BatchFunction, Context, DrainReport, Hook, Idleness, StopReason, TaskError, TaskHandler,
-    TaskInput, Worker, WorkerBuilder, WorkerHandle, WorkerReport,
+    AttemptOutcome, BatchFunction, Context, DrainReport, Hook, Idleness, StopReason, TaskError,
+    TaskHandler, TaskInput, Worker, WorkerBuilder, WorkerHandle, WorkerReport,
 };
 
 #[doc(inline)]

@@ -198,7 +198,7 @@ impl Queue {
             is_sealed
         });
         let results = self.engine.submit_many(requests).await;
-        let mut results: Vec<_> = results
+        let mut results: Vec<Result<Submitted, Error>> = results
             .into_iter()
             .map(|result| Ok(self.open_submitted(result?)))
             .collect();
@@ -243,9 +243,7 @@ impl Queue {
     pub async fn act(&self, id: TaskId, mut operation: Operation) -> Result<Task, Error> {
         let runtime = self.runtime.as_ref();
         self.sealer.seal_operation(id, &mut operation, runtime)?;
-        Ok(self
-            .sealer
-            .open_task(self.engine.act(id, operation).await?))
+        Ok(self.sealer.open_task(self.engine.act(id, operation).await?))
     }
 
     /// Renews the lease of an attempt. The returned task shows whether a cancel was requested.

@@ -270,7 +270,12 @@ mod tests {
             failure.message.contains("\"profiles.prod.bucket\""),
             "{failure}"
         );
-        assert!(failure.hint.unwrap().starts_with("known keys: store, worker"));
+        assert!(
+            failure
+                .hint
+                .unwrap()
+                .starts_with("known keys: store, worker")
+        );
         let failure = parse("aws_secret_access_key = 'hidden'").unwrap_err();
         assert!(!failure.message.contains("hidden"));
         assert!(failure.hint.unwrap().contains("do not put credentials"));

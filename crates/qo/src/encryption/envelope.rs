@@ -9,8 +9,8 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, Salt as HkdfSalt};
 use serde::Deserialize;
 
-use super::key::{Key, KeyId, Keyring};
 use super::EncryptionError;
+use super::key::{Key, KeyId, Keyring};
 
 /// The version of the stored form.
 pub(super) const VERSION: u64 = 1;
@@ -63,8 +63,6 @@ impl Binding<'_> {
 
 #[derive(Deserialize)]
 struct Envelope<'a> {
-    #[serde(borrow)]
-    key: Cow<'a, str>,
     #[serde(borrow)]
     salt: Cow<'a, str>,
     #[serde(borrow)]
@@ -133,12 +131,12 @@ pub(super) fn open(
         return Err(EncryptionError::NewerFormat { role, version });
     }
     let key = find(keyring, &label.key, role)?;
-    let envelope: Envelope<'_> = serde_json::from_str(json.as_str())
-        .map_err(|_| damaged("it has no salt or no data"))?;
-    debug_assert_eq!(envelope.key, label.key);
+    let envelope: Envelope<'_> =
+        serde_json::from_str(json.as_str()).map_err(|_| damaged("it has no salt or no data"))?;
     let cipher = Cipher::new(key, &decode_salt(&envelope.salt, role)?)?;
     let text = cipher.open(binding, 0, "", &envelope.data)?;
-    let json = Json::parse(text).map_err(|_| damaged("it decrypts to something that is not JSON"))?;
+    let json =
+        Json::parse(text).map_err(|_| damaged("it decrypts to something that is not JSON"))?;
     Ok(Some(json))
 }
 
@@ -264,7 +262,8 @@ mod tests {
     fn the_stored_form_is_fixed() {
         let opened = open(Some(&keyring("a", 1)), BINDING, &sealed()).unwrap();
         assert_eq!(opened.unwrap().as_str(), "[1, 2]");
-        let start = r#"{"qo_encrypted":1,"key":"a","salt":"CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJ","data":""#;
+        let start =
+            r#"{"qo_encrypted":1,"key":"a","salt":"CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJ","data":""#;
         assert!(sealed().as_str().starts_with(start), "{}", sealed());
         assert_eq!(sealed_with(&sealed()).as_deref(), Some("a"));
         assert_eq!(sealed_with(&json(r#"{"key":"a"}"#)), None);
@@ -310,11 +309,18 @@ mod tests {
         let start = text.find("\"data\":\"").unwrap() + 8;
         for position in start..text.len() - 2 {
             let mut changed = text.clone().into_bytes();
-            changed[position] = if changed[position] == b'A' { b'B' } else { b'A' };
+            changed[position] = if changed[position] == b'A' {
+                b'B'
+            } else {
+                b'A'
+            };
             let changed = json(&String::from_utf8(changed).unwrap());
             assert!(open(Some(&keys), BINDING, &changed).is_err(), "{position}");
             let truncated = json(&format!("{}\"}}", &text[..position]));
-            assert!(open(Some(&keys), BINDING, &truncated).is_err(), "{position}");
+            assert!(
+                open(Some(&keys), BINDING, &truncated).is_err(),
+                "{position}"
+            );
         }
         for damaged in [
             r#"{"qo_encrypted":1}"#,
@@ -343,7 +349,10 @@ mod tests {
     #[test]
     fn an_encrypted_payload_is_not_encrypted_again() {
         let again = seal(&keyring("a", 1), BINDING, &[1; SALT_BYTES], &sealed());
-        assert_eq!(again, Err(EncryptionError::AlreadyEncrypted { role: "input" }));
+        assert_eq!(
+            again,
+            Err(EncryptionError::AlreadyEncrypted { role: "input" })
+        );
     }
 
     #[test]

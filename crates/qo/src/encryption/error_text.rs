@@ -85,8 +85,8 @@ pub(super) fn open(
     };
     let damaged = |detail| EncryptionError::Damaged { role, detail };
     let mut fields = text.split(':');
-    let mut field = || fields.next().ok_or(damaged("it is incomplete"));
-    let version = field()?
+    let mut field = || fields.next().ok_or_else(|| damaged("it is incomplete"));
+    let version: u64 = field()?
         .parse()
         .map_err(|_| damaged("its version is invalid"))?;
     if version != VERSION {
@@ -171,7 +171,10 @@ mod tests {
         // The second part twice.
         let short = sealed("short");
         let doubled = format!("{short}:{}", short.rsplit_once(':').unwrap().1);
-        assert!(matches!(open(&doubled), Err(EncryptionError::Refused { .. })));
+        assert!(matches!(
+            open(&doubled),
+            Err(EncryptionError::Refused { .. })
+        ));
         let other_task = Binding {
             task: "id/other",
             ..BINDING

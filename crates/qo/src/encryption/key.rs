@@ -208,7 +208,11 @@ mod tests {
 
     #[test]
     fn a_keyring_is_parsed_from_lines_and_commas() {
-        let (a, b, c) = (key("a", 1).reveal(), key("b", 2).reveal(), key("c", 3).reveal());
+        let (a, b, c) = (
+            key("a", 1).reveal(),
+            key("b", 2).reveal(),
+            key("c", 3).reveal(),
+        );
         for text in [
             format!("# keys\n{a}\n\n  # older\n{b}\r\n{c}\n"),
             format!("{a},{b}, {c}"),

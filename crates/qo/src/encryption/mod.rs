@@ -64,9 +64,7 @@ pub enum EncryptionError {
     #[error("a key's name must have 1 to 32 letters, digits, dots, hyphens and underscores")]
     InvalidKeyId,
     /// The text form of a key is invalid.
-    #[error(
-        "a key must be NAME:BASE64 with 32 bytes in base64; `qo key generate` makes one"
-    )]
+    #[error("a key must be NAME:BASE64 with 32 bytes in base64; `qo key generate` makes one")]
     InvalidKey,
     /// A key file or variable contains no key.
     #[error("there is no key; `qo key generate` makes one")]
@@ -125,9 +123,7 @@ pub enum EncryptionError {
         version: u64,
     },
     /// The payload already has the form of an encrypted one, so a reader could not tell them apart.
-    #[error(
-        "the {role} already has the form of an encrypted payload; pass what it was made from"
-    )]
+    #[error("the {role} already has the form of an encrypted payload; pass what it was made from")]
     AlreadyEncrypted {
         /// `input` or `output`.
         role: &'static str,

@@ -95,7 +95,7 @@ pub(super) trait Gatherer: Send + Sync {
 
 /// Gathers tasks and calls the function with them.
 pub(super) struct BatchHandler<T, F> {
-    function: F,
+    function: Arc<F>,
     limit: usize,
     wait: Duration,
     state: Mutex<State<T>>,
@@ -144,7 +144,7 @@ struct Seat<'a, T: TaskInput, F: BatchFunction<T>> {
 impl<T: TaskInput, F: BatchFunction<T>> BatchHandler<T, F> {
     pub(super) fn new(limit: usize, wait: Duration, function: F) -> Self {
         Self {
-            function,
+            function: Arc::new(function),
             limit,
             wait,
             state: Mutex::new(State {
@@ -220,14 +220,10 @@ impl<T: TaskInput, F: BatchFunction<T>> BatchHandler<T, F> {
     /// Calls the function. The result has one element per task.
     fn call(&self, tasks: Vec<(T, Context)>) -> BoxFuture<'static, Arc<[HandlerResult]>> {
         let count = tasks.len();
-        // The function itself may panic before it returns its future.
-        let calling = std::panic::catch_unwind(AssertUnwindSafe(|| self.function.call(tasks)));
+        let function = Arc::clone(&self.function);
         async move {
-            let called = match calling {
-                Ok(calling) => AssertUnwindSafe(calling).catch_unwind().await,
-                Err(panic) => Err(panic),
-            };
-            let results = match called {
+            let calling = AssertUnwindSafe(async { function.call(tasks).await });
+            let results = match calling.catch_unwind().await {
                 Ok(Ok(results)) => results,
                 Ok(Err(error)) => return repeat(&Err(error), count),
                 Err(panic) => {
@@ -269,11 +265,7 @@ impl<T: TaskInput, F: BatchFunction<T>> Seat<'_, T, F> {
             let pause = start_at.saturating_sub(runtime.monotonic());
             tokio::select! {
                 biased;
-                started = self.started.wait_for(Option::is_some) => {
-                    // The sender is gone only if the batch started, or if this seat has left it.
-                    let started = started.ok().and_then(|started| started.clone());
-                    return started.ok_or_else(left);
-                }
+                started = wait_for_start(&mut self.started) => return started.ok_or_else(left),
                 () = context.cancellation().cancelled() => {
                     if self.leave() {
                         return Err(left());
@@ -311,6 +303,13 @@ impl<T: TaskInput, F: BatchFunction<T>> Drop for Seat<'_, T, F> {
     fn drop(&mut self) {
         self.leave();
     }
+}
+
+/// Waits until a batch has started. Returns `None` if it never will, because all of its tasks have left it.
+async fn wait_for_start(
+    started: &mut watch::Receiver<Option<StartedBatch>>,
+) -> Option<StartedBatch> {
+    started.wait_for(Option::is_some).await.ok()?.clone()
 }
 
 /// The error of a task that left its batch. What is stored for it follows from the reason to stop.
