@@ -257,14 +257,16 @@ mod tests {
         seal(&keyring("a", 1), BINDING, &[9; SALT_BYTES], &json("[1, 2]")).unwrap()
     }
 
-    /// The stored form must never change: stored payloads have it.
+    /// The stored form must never change: stored payloads have it. This one was made with the cryptography of Node.js.
     #[test]
     fn the_stored_form_is_fixed() {
-        let opened = open(Some(&keyring("a", 1)), BINDING, &sealed()).unwrap();
+        let stored = concat!(
+            r#"{"qo_encrypted":1,"key":"a","salt":"CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJ","#,
+            r#""data":"VSCz96PwCVPdd30P8Yp5BkGzumbqqw"}"#
+        );
+        assert_eq!(sealed().as_str(), stored);
+        let opened = open(Some(&keyring("a", 1)), BINDING, &json(stored)).unwrap();
         assert_eq!(opened.unwrap().as_str(), "[1, 2]");
-        let start =
-            r#"{"qo_encrypted":1,"key":"a","salt":"CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJ","data":""#;
-        assert!(sealed().as_str().starts_with(start), "{}", sealed());
         assert_eq!(sealed_with(&sealed()).as_deref(), Some("a"));
         assert_eq!(sealed_with(&json(r#"{"key":"a"}"#)), None);
     }

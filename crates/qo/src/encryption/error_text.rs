@@ -161,6 +161,18 @@ mod tests {
         assert!(long.starts_with("ä€😀") && long.ends_with(MARK));
     }
 
+    /// The stored form must never change. This one was made with the cryptography of Node.js.
+    #[test]
+    fn the_stored_form_is_fixed() {
+        let keyring = Keyring::new(Key::new("k".parse().unwrap(), [7; 32]));
+        let stored =
+            "qo-encrypted:1:k:AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMD:MnZDKRfTm0jioHcMMS7xV8ybWss";
+        let sealed = seal(&keyring, BINDING, &[3; SALT_BYTES], "boom").unwrap();
+        assert_eq!(sealed, stored);
+        let opened = open(Some(&keyring), BINDING, stored).unwrap();
+        assert_eq!(opened.as_deref(), Some("boom"));
+    }
+
     #[test]
     fn a_changed_error_is_refused() {
         let whole = sealed(&"y".repeat(600));
