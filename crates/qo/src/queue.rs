@@ -102,6 +102,13 @@ impl Queue {
         self
     }
 
+    /// The same queue without encryption: it reads and writes payloads as they are. Servers use it, which pass them on.
+    #[must_use]
+    pub fn without_encryption(mut self) -> Self {
+        self.sealer = Arc::default();
+        self
+    }
+
     /// The names of the encryption keys, that which encrypts first; empty without encryption.
     pub fn encryption_keys(&self) -> Vec<KeyId> {
         self.sealer.keys()
