@@ -5,6 +5,7 @@
 use std::fmt;
 use std::io;
 
+use qo::encryption::EncryptionError;
 use qo::{EngineError, Error, ErrorKind, Rejection, StoreError};
 use qo_store::open::{CheckError, OpenError};
 use qo_store::probe::ProbeError;
@@ -219,6 +220,9 @@ fn hint(error: &Error) -> Option<String> {
         }
         Error::Probe(_) => "`qo doctor` shows what the probe found",
         Error::Setting(_) => "unset the variable, or set it to one of these values",
+        Error::Encryption(EncryptionError::UnknownKey { .. }) => {
+            "name a file with the key with --encryption-key-file or QO_ENCRYPTION_KEY_FILE; `qo key list` shows the configured keys"
+        }
         Error::StillRunning { .. } => "`qo status ID` shows its progress",
         _ => return None,
     };

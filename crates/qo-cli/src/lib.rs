@@ -12,6 +12,7 @@ pub mod failure;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 pub mod handlers;
+mod keys;
 mod logging;
 pub mod output;
 pub mod session;

@@ -11,6 +11,7 @@ use crate::config::Settings;
 use crate::connection;
 use crate::environment::Environment;
 use crate::failure::{Failure, FailureKind};
+use crate::keys;
 use crate::output::Screen;
 use crate::signals::close_in_time;
 
@@ -47,8 +48,21 @@ impl Session {
         }
     }
 
-    /// Connects to the configured queue. The store is opened, checked and probed.
+    /// Connects to the configured queue, with the configured encryption keys. The store is opened, checked and probed.
     pub async fn connect(&mut self) -> Result<Queue, Failure> {
+        let keyring = match &self.settings.encryption {
+            Some(source) => Some(keys::load(source, self.runtime.as_ref()).await?),
+            None => None,
+        };
+        let queue = self.connect_without_keys().await?;
+        Ok(match keyring {
+            Some(keyring) => queue.encrypted(keyring),
+            None => queue,
+        })
+    }
+
+    /// Connects to the configured queue without encryption keys, as a server does: it passes payloads on as they are.
+    pub async fn connect_without_keys(&mut self) -> Result<Queue, Failure> {
         let queue = connection::connect(self).await?;
         if let Some(store) = queue.store() {
             self.remember(store);

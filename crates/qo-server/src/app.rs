@@ -53,6 +53,8 @@ pub(crate) struct AppState {
 
 impl App {
     pub(crate) fn new(queue: Queue, config: &ServerConfig, tokens: TokenSource) -> Self {
+        // Whoever may read tasks here need not be one who has the keys.
+        let queue = queue.without_encryption();
         let runtime = Arc::clone(queue.runtime());
         let limits = config.limits.clone();
         // The limit of a semaphore is far above any sensible setting.

@@ -45,6 +45,7 @@ assets![
     "js/record/queues.js",
     "js/record/record.js",
     "js/record/schema.js",
+    "js/record/sealed.js",
     "js/record/transitions.js",
     "js/router.js",
     "js/s3/cache.js",

@@ -21,6 +21,8 @@ use qo_store::probe::ProbeError;
 use qo_store::sqlite::SqliteOpenError;
 use thiserror::Error;
 
+use crate::encryption::EncryptionError;
+
 /// Error of an operation of this crate.
 ///
 /// [`Error::kind`] groups the variants for programs that handle errors by category.
@@ -91,6 +93,9 @@ pub enum Error {
     /// An operation on a blob failed.
     #[error(transparent)]
     Blob(#[from] BlobError),
+    /// A payload cannot be encrypted or decrypted, or a key is invalid.
+    #[error(transparent)]
+    Encryption(#[from] EncryptionError),
     /// The queue stores no blobs.
     #[error("this queue stores no blobs: connect to it by a store URL or by the URL of its server")]
     NoBlobs,
@@ -270,6 +275,7 @@ impl Error {
             Self::Probe(_) | Self::QueueHeld { .. } => ErrorKind::Unavailable,
             Self::Engine(error) => engine_kind(error),
             Self::Blob(error) => blob_kind(error),
+            Self::Encryption(error) => encryption_kind(error),
             Self::Leadership(error) => leadership_kind(error),
             Self::StillRunning { .. } => ErrorKind::Timeout,
             Self::NothingMatched => ErrorKind::NotFound,
@@ -337,6 +343,17 @@ fn blob_kind(error: &BlobError) -> ErrorKind {
         BlobError::Store(error) => store_kind(error),
         BlobError::Engine(error) => engine_kind(error),
         BlobError::Spool { .. } => ErrorKind::Unavailable,
+        _ => ErrorKind::BadInput,
+    }
+}
+
+fn encryption_kind(error: &EncryptionError) -> ErrorKind {
+    match error {
+        EncryptionError::UnknownKey { .. } => ErrorKind::Denied,
+        EncryptionError::Refused { .. } | EncryptionError::Damaged { .. } => ErrorKind::Damaged,
+        EncryptionError::NewerFormat { .. }
+        | EncryptionError::RefersToBlobs
+        | EncryptionError::NoRandomness => ErrorKind::Unsupported,
         _ => ErrorKind::BadInput,
     }
 }

@@ -46,6 +46,7 @@
 //! - [`Error`]: one variant per condition; [`Error::kind`] groups them.
 //! - [`BulkRequest`], [`BulkReport`]: an operation on all tasks that match a filter, and its result.
 //! - [`diff()`]: the fields that differ between two versions of a task.
+//! - [`encryption`]: inputs, outputs and errors that only clients with a key can read.
 //! - [`Queue::blobs`]: bytes that are stored by content, next to the tasks that refer to them.
 //! - [`model`], [`engine`], [`store`], [`blob`], [`direct`], [`election`], [`runtime`]: rarely needed types that appear in this API.
 #![cfg_attr(
@@ -87,6 +88,7 @@ mod broker;
 mod bulk;
 mod connect;
 mod diff;
+pub mod encryption;
 mod error;
 #[cfg(feature = "mdns")]
 mod mdns;
@@ -110,8 +112,8 @@ pub use mdns::ServerSearchError;
 pub use queue::Queue;
 pub use submit::TaskBuilder;
 pub use worker::{
-    AttemptOutcome, Context, DrainReport, Hook, Idleness, StopReason, TaskError, TaskHandler,
-    TaskInput, Worker, WorkerBuilder, WorkerHandle, WorkerReport,
+    AttemptOutcome, BatchFunction, Context, DrainReport, Hook, Idleness, StopReason, TaskError,
+    TaskHandler, TaskInput, Worker, WorkerBuilder, WorkerHandle, WorkerReport,
 };
 
 #[doc(inline)]

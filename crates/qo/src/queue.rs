@@ -18,6 +18,7 @@ use qo_engine::{Engine, Operation};
 use qo_store::Store;
 use qo_store::runtime::Runtime;
 
+use crate::encryption::{EncryptionError, KeyId, Keyring, Sealer, new_id};
 use crate::error::Error;
 
 /// Page size of [`Queue::list_all`].
@@ -34,6 +35,7 @@ pub struct Queue {
     runtime: Arc<dyn Runtime>,
     direct: Option<Arc<Direct>>,
     blobs: Option<Arc<dyn BlobStore>>,
+    sealer: Arc<Sealer>,
 }
 
 /// What only direct mode has.
@@ -51,6 +53,7 @@ impl Queue {
             runtime,
             direct: None,
             blobs: None,
+            sealer: Arc::default(),
         }
     }
 
@@ -76,6 +79,7 @@ impl Queue {
                 store,
                 environment,
             })),
+            sealer: Arc::default(),
         }
     }
 
@@ -86,7 +90,28 @@ impl Queue {
             runtime,
             direct: self.direct.clone(),
             blobs: self.blobs.clone(),
+            sealer: Arc::clone(&self.sealer),
         }
+    }
+
+    /// The same queue with encryption: it encrypts the inputs, outputs and errors that it writes with the first key, and decrypts what it
+    /// reads with all of them. What is in clear stays readable. See [`crate::encryption`].
+    #[must_use]
+    pub fn encrypted(mut self, keyring: Keyring) -> Self {
+        self.sealer = Arc::new(Sealer::new(keyring));
+        self
+    }
+
+    /// The same queue without encryption: it reads and writes payloads as they are. Servers use it, which pass them on.
+    #[must_use]
+    pub fn without_encryption(mut self) -> Self {
+        self.sealer = Arc::default();
+        self
+    }
+
+    /// The names of the encryption keys, that which encrypts first; empty without encryption.
+    pub fn encryption_keys(&self) -> Vec<KeyId> {
+        self.sealer.keys()
     }
 
     /// The same queue with these blobs.
@@ -103,13 +128,16 @@ impl Queue {
     }
 
     /// Submits a task that refers to these blobs, so that no garbage collection takes one of them before it sees the task. Fails if a
-    /// blob is missing.
+    /// blob is missing, and on a queue with encryption.
     pub async fn submit_with_blobs(
         &self,
         request: SubmitRequest,
         addresses: &[BlobAddress],
     ) -> Result<Submitted, Error> {
         let blobs = self.blobs()?;
+        if !self.encryption_keys().is_empty() {
+            return Err(EncryptionError::RefersToBlobs.into());
+        }
         let engine = self.engine.as_ref();
         let runtime = self.runtime.as_ref();
         let submitted =
@@ -131,7 +159,7 @@ impl Queue {
         self.direct.as_ref().map(|direct| &direct.environment)
     }
 
-    /// The engine.
+    /// The engine. It knows nothing of encryption: what it reads and writes is as it is stored.
     pub fn engine(&self) -> &Arc<dyn Engine> {
         &self.engine
     }
@@ -157,22 +185,55 @@ impl Queue {
     }
 
     /// Submits a task. Most callers build one with [`Queue::task`] or [`Queue::task_of`].
-    pub async fn submit(&self, request: SubmitRequest) -> Result<Submitted, Error> {
-        Ok(self.engine.submit(request).await?)
+    pub async fn submit(&self, mut request: SubmitRequest) -> Result<Submitted, Error> {
+        self.seal_submit(&mut request)?;
+        Ok(self.open_submitted(self.engine.submit(request).await?))
     }
 
     /// Submits many tasks at once. Returns one result per request, in order; each task succeeds or fails on its own.
-    pub async fn submit_many(&self, requests: Vec<SubmitRequest>) -> Vec<Result<Submitted, Error>> {
+    pub async fn submit_many(
+        &self,
+        mut requests: Vec<SubmitRequest>,
+    ) -> Vec<Result<Submitted, Error>> {
+        let mut refused = Vec::new();
+        let mut position = 0;
+        requests.retain_mut(|request| {
+            let sealed = self.seal_submit(request);
+            let is_sealed = sealed.is_ok();
+            refused.extend(sealed.err().map(|error| (position, Error::from(error))));
+            position += 1;
+            is_sealed
+        });
         let results = self.engine.submit_many(requests).await;
-        results
+        let mut results: Vec<Result<Submitted, Error>> = results
             .into_iter()
-            .map(|result| result.map_err(Error::from))
-            .collect()
+            .map(|result| Ok(self.open_submitted(result?)))
+            .collect();
+        // In ascending order, so that each position is the final one.
+        for (position, error) in refused {
+            results.insert(position.min(results.len()), Err(error));
+        }
+        results
+    }
+
+    fn seal_submit(&self, request: &mut SubmitRequest) -> Result<(), EncryptionError> {
+        let runtime = self.runtime.as_ref();
+        let id = || new_id(self.now(), runtime);
+        self.sealer.seal_submit(request, runtime, id)
+    }
+
+    fn open_submitted(&self, submitted: Submitted) -> Submitted {
+        Submitted {
+            task: self.sealer.open_task(submitted.task),
+            ..submitted
+        }
     }
 
     /// Claims due tasks, the most urgent first. Each has a lease and an attempt number. Waits up to `wait_ms` for the first task.
     pub async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Task>, Error> {
-        Ok(self.engine.claim(request).await?)
+        let tasks = self.engine.claim(request).await?;
+        let tasks = tasks.into_iter().map(|task| self.sealer.open_task(task));
+        Ok(tasks.collect())
     }
 
     /// Claims like [`Queue::claim`], and passes each task to `each` as soon as it is claimed, in no particular order.
@@ -181,12 +242,15 @@ impl Queue {
         request: &ClaimRequest,
         mut each: impl FnMut(Task) + Send,
     ) -> Result<(), Error> {
+        let mut each = |task| each(self.sealer.open_task(task));
         Ok(self.engine.claim_each(request, &mut each).await?)
     }
 
     /// Carries out an operation on one task and returns the task as it is afterwards. The methods below are short forms.
-    pub async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, Error> {
-        Ok(self.engine.act(id, operation).await?)
+    pub async fn act(&self, id: TaskId, mut operation: Operation) -> Result<Task, Error> {
+        let runtime = self.runtime.as_ref();
+        self.sealer.seal_operation(id, &mut operation, runtime)?;
+        Ok(self.sealer.open_task(self.engine.act(id, operation).await?))
     }
 
     /// Renews the lease of an attempt. The returned task shows whether a cancel was requested.
@@ -196,7 +260,7 @@ impl Queue {
         lease: LeaseId,
         lease_ms: Option<u64>,
     ) -> Result<Task, Error> {
-        Ok(self.engine.renew(id, lease, lease_ms).await?)
+        self.act(id, Operation::Renew { lease, lease_ms }).await
     }
 
     /// Stores the progress of an attempt.
@@ -206,7 +270,7 @@ impl Queue {
         lease: LeaseId,
         report: ProgressReport,
     ) -> Result<Task, Error> {
-        Ok(self.engine.progress(id, lease, report).await?)
+        self.act(id, Operation::Progress { lease, report }).await
     }
 
     /// Completes a task with an optional output.
@@ -216,47 +280,48 @@ impl Queue {
         lease: LeaseId,
         output: Option<Json>,
     ) -> Result<Task, Error> {
-        Ok(self.engine.complete(id, lease, output).await?)
+        self.act(id, Operation::Complete { lease, output }).await
     }
 
     /// Fails an attempt. The task is retried, failed or cancelled, depending on the failure and its retries.
     pub async fn fail(&self, id: TaskId, lease: LeaseId, failure: Failure) -> Result<Task, Error> {
-        Ok(self.engine.fail(id, lease, failure).await?)
+        self.act(id, Operation::Fail { lease, failure }).await
     }
 
     /// Returns a task to the queue at once, without using a retry.
     pub async fn release(&self, id: TaskId, lease: LeaseId) -> Result<Task, Error> {
-        Ok(self.engine.release(id, lease).await?)
+        self.act(id, Operation::Release { lease }).await
     }
 
     /// Returns a task to the queue with a delay, without using a retry.
     pub async fn snooze(&self, id: TaskId, lease: LeaseId, delay_ms: u64) -> Result<Task, Error> {
-        Ok(self.engine.snooze(id, lease, delay_ms).await?)
+        self.act(id, Operation::Snooze { lease, delay_ms }).await
     }
 
     /// Cancels a task: a pending one at once, a running one by a request to its worker.
     pub async fn cancel(&self, id: TaskId, reason: Option<&str>) -> Result<Task, Error> {
-        Ok(self.engine.cancel(id, reason.map(str::to_owned)).await?)
+        let reason = reason.map(str::to_owned);
+        self.act(id, Operation::Cancel { reason }).await
     }
 
     /// Makes a delayed task due now.
     pub async fn run_now(&self, id: TaskId) -> Result<Task, Error> {
-        Ok(self.engine.run_now(id).await?)
+        self.act(id, Operation::RunNow).await
     }
 
     /// Runs a finished task again, with all its retries.
     pub async fn replay(&self, id: TaskId) -> Result<Task, Error> {
-        Ok(self.engine.replay(id).await?)
+        self.act(id, Operation::Replay).await
     }
 
     /// Archives a finished task.
     pub async fn archive(&self, id: TaskId) -> Result<Task, Error> {
-        Ok(self.engine.archive(id).await?)
+        self.act(id, Operation::Archive).await
     }
 
     /// Restores an archived task to its earlier status.
     pub async fn unarchive(&self, id: TaskId) -> Result<Task, Error> {
-        Ok(self.engine.unarchive(id).await?)
+        self.act(id, Operation::Unarchive).await
     }
 
     /// Deletes a finished task with its payloads, index entries and stored versions.
@@ -264,19 +329,23 @@ impl Queue {
         Ok(self.engine.purge(id).await?)
     }
 
-    /// Returns a task.
+    /// Returns a task. What is encrypted with a key that the queue has not stays encrypted.
     pub async fn get(&self, id: TaskId) -> Result<Task, Error> {
-        Ok(self.engine.get(id).await?)
+        Ok(self.sealer.open_task(self.engine.get(id).await?))
     }
 
-    /// Returns the input of a task.
+    /// Returns the input of a task. Fails if it is encrypted and the queue has not its key.
     pub async fn input(&self, task: &Task) -> Result<Json, Error> {
-        Ok(self.engine.input(task).await?)
+        let input = self.engine.input(task).await?;
+        Ok(self.sealer.open_input(task, input)?)
     }
 
-    /// Returns the output of a task, if it has one.
+    /// Returns the output of a task, if it has one. Fails if it is encrypted and the queue has not its key.
     pub async fn output(&self, task: &Task) -> Result<Option<Json>, Error> {
-        Ok(self.engine.output(task).await?)
+        match self.engine.output(task).await? {
+            Some(output) => Ok(Some(self.sealer.open_output(task, output)?)),
+            None => Ok(None),
+        }
     }
 
     /// Lists one page of the tasks that match, at most `limit`. `cursor` is [`TaskPage::next`] of the page before.
@@ -286,13 +355,22 @@ impl Queue {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<TaskPage, Error> {
-        Ok(self.engine.list(filter, cursor, limit).await?)
+        let page = self.engine.list(filter, cursor, limit).await?;
+        Ok(self.open_page(page))
+    }
+
+    fn open_page(&self, page: TaskPage) -> TaskPage {
+        let tasks = page.tasks.into_iter();
+        TaskPage {
+            tasks: tasks.map(|task| self.sealer.open_task(task)).collect(),
+            ..page
+        }
     }
 
     /// Lists all tasks that match, as a stream that reads page by page. The stream ends after an error.
     pub fn list_all(&self, filter: TaskFilter) -> impl Stream<Item = Result<Task, Error>> + Send {
         let start = Pages {
-            engine: Arc::clone(&self.engine),
+            queue: self.clone(),
             filter,
             tasks: VecDeque::new(),
             cursor: None,
@@ -308,12 +386,18 @@ impl Queue {
 
     /// Returns the events of a task, oldest first.
     pub async fn history(&self, id: TaskId) -> Result<Vec<Event>, Error> {
-        Ok(self.engine.history(id).await?)
+        let mut events = self.engine.history(id).await?;
+        self.sealer.open_events(id, &mut events);
+        Ok(events)
     }
 
     /// Returns the newest `limit` stored versions of a task, oldest first. Requires a versioned store.
     pub async fn versions(&self, id: TaskId, limit: usize) -> Result<Vec<VersionedTask>, Error> {
-        Ok(self.engine.versions(id, limit).await?)
+        let mut versions = self.engine.versions(id, limit).await?;
+        for version in &mut versions {
+            version.task = version.task.take().map(|task| self.sealer.open_task(task));
+        }
+        Ok(versions)
     }
 
     /// Counts tasks by queue and status.
@@ -364,7 +448,7 @@ impl fmt::Debug for Queue {
 
 /// Position in a list.
 struct Pages {
-    engine: Arc<dyn Engine>,
+    queue: Queue,
     filter: TaskFilter,
     tasks: VecDeque<Task>,
     cursor: Option<String>,
@@ -374,7 +458,7 @@ struct Pages {
 impl Pages {
     async fn turn(&mut self) -> Result<(), Error> {
         let page = self
-            .engine
+            .queue
             .list(&self.filter, self.cursor.as_deref(), PAGE_LIMIT)
             .await?;
         self.tasks.extend(page.tasks);

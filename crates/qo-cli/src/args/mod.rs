@@ -12,6 +12,7 @@ mod doctor;
 mod filter;
 mod history;
 mod init;
+mod key;
 mod list;
 mod monitor;
 mod pause;
@@ -53,6 +54,7 @@ pub use self::doctor::DoctorArgs;
 pub use self::filter::{BulkArgs, FilterArgs};
 pub use self::history::HistoryArgs;
 pub use self::init::InitArgs;
+pub use self::key::{KeyArgs, KeyCommand, KeyGenerateArgs};
 pub use self::list::ListArgs;
 pub use self::monitor::MonitorArgs;
 pub use self::pause::{PauseArgs, ResumeArgs};
@@ -148,6 +150,23 @@ pub struct GlobalArgs {
         help = "Settings file [default: qo.toml in this directory, a parent directory or ~/.config/qo/] [env: QO_CONFIG]"
     )]
     pub config: Option<PathBuf>,
+    /// A file with encryption keys.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        conflicts_with = "encryption_key_command",
+        help = "File with the keys that encrypt inputs, outputs and errors [env: QO_ENCRYPTION_KEY_FILE, or QO_ENCRYPTION_KEYS with the keys themselves]"
+    )]
+    pub encryption_key_file: Option<PathBuf>,
+    /// A command that prints encryption keys.
+    #[arg(
+        long,
+        global = true,
+        value_name = "COMMAND",
+        help = "Command that prints these keys, such as one that asks a key management service [env: QO_ENCRYPTION_KEY_COMMAND]"
+    )]
+    pub encryption_key_command: Option<String>,
     /// Print results as JSON, one object per line; errors go to standard error, also as JSON
     #[arg(long, global = true)]
     pub json: bool,
@@ -277,6 +296,11 @@ pub enum Command {
     ///
     /// The tokens are stored in the served store, as hashes.
     Token(TokenArgs),
+    /// Create and list encryption keys
+    ///
+    /// With a key, `qo submit` and `qo worker` encrypt inputs, outputs and errors, and other commands decrypt them. Stores, servers
+    /// and dashboards see only the name of the key.
+    Key(KeyArgs),
     /// Pause a queue
     ///
     /// Workers claim no tasks from a paused queue. Tasks can still be submitted to it, and running tasks finish as usual.

@@ -107,9 +107,12 @@ impl Hook for Activity {
 
     async fn error(&self, context: &Context, error: &TaskError) {
         let attempt = (context.id(), context.attempt());
-        if let Some(running) = self.lock().running.get_mut(&attempt) {
-            running.error = Some(error.to_string());
-        }
+        let since = self.runtime.monotonic();
+        // An attempt can fail before its handler was called.
+        let mut counts = self.lock();
+        let running = counts.running.entry(attempt);
+        let running = running.or_insert(RunningAttempt { since, error: None });
+        running.error = Some(error.to_string());
     }
 
     async fn after(&self, context: &Context, outcome: &AttemptOutcome) {

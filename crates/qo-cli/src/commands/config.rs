@@ -26,6 +26,10 @@ pub(super) fn run(session: &mut Session) -> Result<(), Failure> {
                 "origin": profile.origin.to_string(),
             })),
             "file": file,
+            "encryption": settings.encryption.as_ref().map(|source| serde_json::json!({
+                "source": source.value.to_string(),
+                "origin": source.origin.to_string(),
+            })),
         });
         return session.screen.json(&value);
     }
@@ -45,6 +49,14 @@ pub(super) fn run(session: &mut Session) -> Result<(), Failure> {
     match profile {
         Some(profile) => row("profile", &profile.value, &profile.origin.to_string()),
         None => row("profile", "none", ""),
+    }
+    match &settings.encryption {
+        Some(source) => row(
+            "encryption",
+            &source.value.to_string(),
+            &source.origin.to_string(),
+        ),
+        None => row("encryption", "none", ""),
     }
     match file {
         Some(file) => row("file", &file, &settings.file_origin.to_string()),

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::output::style::{BOLD, DIM, GREEN, RED, of_status};
 use crate::output::table::{Cell, Table};
 use crate::output::watch::watch;
-use crate::output::{Screen, text, time};
+use crate::output::{Screen, sealed, text, time};
 use crate::session::Session;
 
 /// Maximum length of a value in a diff.
@@ -88,7 +88,9 @@ fn render_events(events: &[Event], now: Timestamp, screen: &Screen) -> Result<St
                 .as_ref()
                 .map_or("", qo::WorkerId::as_str)
                 .into(),
-            event.error.as_deref().unwrap_or_default().into(),
+            sealed::error(event.error.as_deref().unwrap_or_default())
+                .into_owned()
+                .into(),
         ]);
     }
     Ok(table.render(screen.paint, screen.width()))
@@ -159,7 +161,7 @@ fn render_diff(steps: &[VersionStep], now: Timestamp, screen: &Screen) -> String
             let value = |json: &Option<qo::Json>, style| match json {
                 Some(json) => paint.paint(
                     style,
-                    &text::cut(&text::clean(json.as_str()), VALUE_CHARACTERS),
+                    &text::cut(&text::clean(&shown_value(json)), VALUE_CHARACTERS),
                 ),
                 None => paint.paint(DIM, "none"),
             };
@@ -168,6 +170,19 @@ fn render_diff(steps: &[VersionStep], now: Timestamp, screen: &Screen) -> String
         }
     }
     shown
+}
+
+/// A value of a field, or in place of an encrypted one the name of its key.
+fn shown_value(json: &qo::Json) -> String {
+    if let Some(label) = sealed::payload(json) {
+        return label;
+    }
+    match json.to_value::<String>() {
+        Ok(text) if qo::encryption::error_sealed_with(&text).is_some() => {
+            sealed::error(&text).into_owned()
+        }
+        _ => json.as_str().to_owned(),
+    }
 }
 
 /// A stored version as `--json` shows it.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use futures_util::stream::{StreamExt as _, unfold};
+use qo::encryption::EncryptionError;
 use qo::{Json, Queue};
 use qo_blob::job::JobInput;
 use qo_blob::{BlobAddress, BlobError, BlobStore, BlobStream};
@@ -38,6 +39,10 @@ impl JobSource<'_> {
         queue: &Queue,
         session: &mut Session,
     ) -> Result<Json, Failure> {
+        if !queue.encryption_keys().is_empty() {
+            // Refused by the submit as well, but only after the upload.
+            return Err(qo::Error::from(EncryptionError::RefersToBlobs).into());
+        }
         let blobs = queue.blobs()?;
         let mut job = JobInput::new(self.store_program(&*blobs, session).await?);
         job.args = self.arguments.to_vec();

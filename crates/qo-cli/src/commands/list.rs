@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::output::style::{CYAN, DIM, RED, of_status};
 use crate::output::table::{Cell, Table};
 use crate::output::watch::watch;
-use crate::output::{Screen, text, time};
+use crate::output::{Screen, sealed, text, time};
 use crate::session::Session;
 
 /// Number of tasks per request.
@@ -155,7 +155,7 @@ fn note(task: &Task) -> (String, anstyle::Style) {
         (Status::Completed, _, _) | (_, _, None) => (String::new(), DIM),
         // A task cancelled without a reason has its status as the reason.
         (status, _, Some(error)) if **error == *status.as_str() => (String::new(), DIM),
-        (_, _, Some(error)) => (error.to_string(), RED),
+        (_, _, Some(error)) => (sealed::error(error).into_owned(), RED),
     }
 }
 

@@ -14,6 +14,7 @@ mod doctor;
 mod history;
 mod init;
 mod job;
+mod key;
 mod list;
 mod monitor;
 mod pause;
@@ -63,6 +64,7 @@ pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure>
         Command::Blob(args) => blob::run(&args, session).await,
         Command::Discover(args) => discover::run(&args, session).await,
         Command::Token(args) => token::run(&args, session).await,
+        Command::Key(args) => key::run(&args, session).await,
         Command::Pause(args) => pause::pause(&args, session).await,
         Command::Resume(args) => pause::resume(&args, session).await,
         Command::Monitor(args) => monitor::run(&args, session).await,

@@ -10,7 +10,7 @@ use crate::args::StatusArgs;
 use crate::failure::Failure;
 use crate::output::style::{BOLD, DIM, Paint, RED, of_status};
 use crate::output::watch::watch;
-use crate::output::{Screen, pretty, text, time};
+use crate::output::{Screen, pretty, sealed, text, time};
 use crate::session::Session;
 
 /// Maximum lines and characters of an input, output or error without `--full`.
@@ -39,22 +39,42 @@ async fn render(args: &StatusArgs, queue: &Queue, screen: &mut Screen) -> Result
     let mut card = Card::new(screen.paint, screen.width(), args.full);
     card.head(&task);
     card.facts(&task, queue.now());
-    let input = match (task.input(), args.full) {
-        (Payload::Stored(_), true) => Payload::Inline(queue.input(&task).await?),
-        (input, _) => input,
+    let input = task.input();
+    let opened = match &input {
+        payload if needs_reading(payload, args.full) => Some(queue.input(&task).await),
+        _ => None,
     };
-    card.payload("input", &input);
+    card.read_payload("input", &input, opened)?;
     if let Some(output) = task.output() {
-        let output = match (output, args.full) {
-            (Payload::Stored(_), true) => match queue.output(&task).await? {
-                Some(json) => Payload::Inline(json),
-                None => Payload::Inline(qo::Json::null()),
-            },
-            (output, _) => output,
+        let opened = match &output {
+            payload if needs_reading(payload, args.full) => {
+                let output = queue.output(&task).await;
+                Some(output.map(|output| output.unwrap_or_else(qo::Json::null)))
+            }
+            _ => None,
         };
-        card.payload("output", &output);
+        card.read_payload("output", &output, opened)?;
     }
     Ok(card.text)
+}
+
+/// Whether a payload has to be read to show it, or to say why it cannot be decrypted.
+fn needs_reading(payload: &Payload, full: bool) -> bool {
+    match payload {
+        Payload::Stored(_) => full,
+        Payload::Inline(json) => sealed::payload(json).is_some(),
+    }
+}
+
+/// A payload as it is stored, if it cannot be decrypted.
+async fn readable<T>(
+    read: Result<T, qo::Error>,
+    stored: impl Future<Output = Result<T, qo::EngineError>>,
+) -> Result<T, Failure> {
+    match read {
+        Err(qo::Error::Encryption(_)) => Ok(stored.await.map_err(qo::Error::from)?),
+        read => Ok(read?),
+    }
 }
 
 /// The stored record. With `full`, payloads stored outside the record are included.
@@ -65,10 +85,12 @@ async fn as_json(task: &Task, queue: &Queue, full: bool) -> Result<String, Failu
     }
     let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&record)?;
     if matches!(task.input(), Payload::Stored(_)) {
-        fields.insert("input".to_owned(), queue.input(task).await?.to_value()?);
+        let input = readable(queue.input(task).await, queue.engine().input(task)).await?;
+        fields.insert("input".to_owned(), input.to_value()?);
     }
     if matches!(task.output(), Some(Payload::Stored(_)))
-        && let Some(output) = queue.output(task).await?
+        && let Some(output) =
+            readable(queue.output(task).await, queue.engine().output(task)).await?
     {
         fields.insert("output".to_owned(), output.to_value()?);
     }
@@ -148,7 +170,7 @@ impl Card {
             );
         }
         if let Some(error) = &task.last_error {
-            self.block("error", &text::clean_lines(error), RED);
+            self.block("error", &text::clean_lines(&sealed::error(error)), RED);
         }
         if !task.tags.is_empty() {
             let tags: Vec<&str> = task.tags.iter().map(qo::Tag::as_str).collect();
@@ -213,6 +235,22 @@ impl Card {
                 self.fact("finished", &format!("{}{took}", time::both(ended, now)));
             }
         }
+    }
+
+    /// Shows a payload, or why it cannot be decrypted. `read` is its content, if it had to be read.
+    fn read_payload(
+        &mut self,
+        name: &str,
+        payload: &Payload,
+        read: Option<Result<qo::Json, qo::Error>>,
+    ) -> Result<(), Failure> {
+        match read {
+            None => self.payload(name, payload),
+            Some(Ok(json)) => self.payload(name, &Payload::Inline(json)),
+            Some(Err(qo::Error::Encryption(error))) => self.styled(name, &error.to_string(), DIM),
+            Some(Err(error)) => return Err(error.into()),
+        }
+        Ok(())
     }
 
     fn payload(&mut self, name: &str, payload: &Payload) {

@@ -6,7 +6,7 @@ use qo::{Queue, Status, Task, TaskId};
 
 use crate::args::WaitArgs;
 use crate::failure::{Failure, FailureKind};
-use crate::output::{Screen, text};
+use crate::output::{Screen, sealed, text};
 use crate::session::Session;
 
 pub(super) async fn run(args: &WaitArgs, session: &mut Session) -> Result<(), Failure> {
@@ -54,7 +54,7 @@ pub(super) fn check_success(task: &Task) -> Result<(), Failure> {
     }
     let why = match &task.last_error {
         // A task cancelled without a reason has its status as the reason.
-        Some(error) if **error != *task.status.as_str() => format!(": {error}"),
+        Some(error) if **error != *task.status.as_str() => format!(": {}", sealed::error(error)),
         _ => String::new(),
     };
     Err(Failure::new(

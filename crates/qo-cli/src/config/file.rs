@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::encryption::{self, SectionKeys};
 use super::nearest::nearest;
 use crate::environment::Environment;
 use crate::failure::Failure;
@@ -14,9 +15,21 @@ pub const FILE_NAME: &str = "qo.toml";
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The top-level keys.
-const TOP_KEYS: [&str; 4] = ["store", "profile", "profiles", "worker"];
+const TOP_KEYS: [&str; 6] = [
+    "store",
+    "profile",
+    "profiles",
+    "worker",
+    encryption::FILE_KEY,
+    encryption::COMMAND_KEY,
+];
 /// The keys of a profile.
-const PROFILE_KEYS: [&str; 2] = ["store", "worker"];
+const PROFILE_KEYS: [&str; 4] = [
+    "store",
+    "worker",
+    encryption::FILE_KEY,
+    encryption::COMMAND_KEY,
+];
 
 /// A settings file.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,6 +44,8 @@ pub struct SettingsFile {
     pub profiles: Vec<(String, Profile)>,
     /// The `[worker]` section, parsed by the worker command.
     pub worker: toml::Table,
+    /// The source of encryption keys.
+    pub encryption: SectionKeys,
 }
 
 /// A named set of settings.
@@ -40,6 +55,8 @@ pub struct Profile {
     pub store: Option<String>,
     /// Overrides of the file's `[worker]` section.
     pub worker: toml::Table,
+    /// The source of encryption keys.
+    pub encryption: SectionKeys,
 }
 
 impl SettingsFile {
@@ -98,6 +115,7 @@ impl SettingsFile {
                 Profile {
                     store: location.text(profile, "store")?,
                     worker: location.table(profile, "worker")?,
+                    encryption: location.encryption(profile)?,
                 },
             ));
         }
@@ -107,6 +125,7 @@ impl SettingsFile {
             profile: location.text(&table, "profile")?,
             profiles,
             worker: location.table(&table, "worker")?,
+            encryption: location.encryption(&table)?,
         })
     }
 }
@@ -160,6 +179,14 @@ impl ConfigSection<'_> {
             Some(toml::Value::String(text)) => Ok(Some(text.clone())),
             Some(other) => Err(self.wrong_type(key, "a string in quotes", other)),
         }
+    }
+
+    /// The source of encryption keys.
+    fn encryption(&self, table: &toml::Table) -> Result<SectionKeys, Failure> {
+        Ok(SectionKeys {
+            file: self.text(table, encryption::FILE_KEY)?,
+            command: self.text(table, encryption::COMMAND_KEY)?,
+        })
     }
 
     /// A table; empty if the key is missing.
@@ -243,7 +270,12 @@ mod tests {
             failure.message.contains("\"profiles.prod.bucket\""),
             "{failure}"
         );
-        assert_eq!(failure.hint.unwrap(), "known keys: store, worker");
+        assert!(
+            failure
+                .hint
+                .unwrap()
+                .starts_with("known keys: store, worker")
+        );
         let failure = parse("aws_secret_access_key = 'hidden'").unwrap_err();
         assert!(!failure.message.contains("hidden"));
         assert!(failure.hint.unwrap().contains("do not put credentials"));

@@ -3,12 +3,14 @@
 //! Precedence, highest first: flags, environment variables, the selected profile of the settings file, the settings file itself,
 //! defaults. The same order applies to every setting.
 
+pub mod encryption;
 pub mod file;
 pub mod nearest;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub use self::encryption::KeySource;
 pub use self::file::{ConfigSection, SettingsFile};
 
 use crate::args::GlobalArgs;
@@ -73,6 +75,8 @@ pub struct Settings {
     pub worker: toml::Table,
     /// Warnings to print.
     pub warnings: Vec<String>,
+    /// Where the encryption keys come from, if there are any.
+    pub encryption: Option<Setting<KeySource>>,
 }
 
 impl Settings {
@@ -92,8 +96,10 @@ impl Settings {
             file,
             file_origin,
             warnings: Vec::new(),
+            encryption: None,
         };
         let profile = settings.find_profile()?;
+        settings.encryption = settings.key_source(args, environment, profile.as_ref())?;
         if let Some((_, _, profile)) = &profile {
             for (key, value) in &profile.worker {
                 settings.worker.insert(key.clone(), value.clone());
@@ -137,6 +143,28 @@ impl Settings {
             settings.store = store;
         }
         Ok(settings)
+    }
+
+    fn key_source(
+        &self,
+        args: &GlobalArgs,
+        environment: &Environment,
+        profile: Option<&(String, PathBuf, file::Profile)>,
+    ) -> Result<Option<Setting<KeySource>>, Failure> {
+        let in_profile = profile.map(|(name, path, profile)| encryption::Section {
+            keys: &profile.encryption,
+            path,
+            origin: Origin::Profile {
+                name: name.clone(),
+                path: path.clone(),
+            },
+        });
+        let in_file = self.file.as_ref().map(|file| encryption::Section {
+            keys: &file.encryption,
+            path: &file.path,
+            origin: Origin::File(file.path.clone()),
+        });
+        encryption::resolve(args, environment, in_profile.into_iter().chain(in_file))
     }
 
     fn find_profile(&self) -> Result<Option<(String, PathBuf, file::Profile)>, Failure> {

@@ -4,6 +4,7 @@
 
 pub mod pretty;
 pub mod progress;
+pub mod sealed;
 pub mod style;
 pub mod table;
 pub mod terminal;

@@ -13,6 +13,7 @@ mod bulk;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod e2e;
+mod encryption;
 mod faulty;
 mod handlers;
 mod help;

@@ -188,6 +188,11 @@ impl History {
         self.0.push(event);
         excess as u64
     }
+
+    /// The events, for [`Task::reveal_errors`](super::Task::reveal_errors).
+    pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Event> {
+        self.0.iter_mut()
+    }
 }
 
 impl std::ops::Deref for History {

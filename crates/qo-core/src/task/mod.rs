@@ -5,6 +5,7 @@ mod compact;
 mod event;
 mod outline;
 mod policy;
+mod revealed;
 mod status;
 
 use serde::{Deserialize, Serialize};

@@ -13,6 +13,7 @@ mod blobs;
 mod bodies;
 mod claims;
 mod conformance;
+mod encryption;
 mod jobs;
 mod lists;
 mod lost_responses;

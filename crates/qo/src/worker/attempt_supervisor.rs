@@ -31,7 +31,7 @@ use qo_core::{Json, LeaseId, Task};
 use qo_store::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 
-use super::attempt::{HandlerCall, HandlerResult};
+use super::attempt::HandlerCall;
 use super::context::{HandlerRequests, RenewalReply};
 use super::disposition::AttemptEnd;
 use super::hooks::call_each;
@@ -176,7 +176,7 @@ impl AttemptSupervisor {
             let is_stopping = self.drop_at.is_some();
             tokio::select! {
                 biased;
-                result = &mut handling => break AttemptEnd::Returned(result),
+                end = &mut handling => break end,
                 phase = wait_for_phase(&mut self.phase, |phase| match phase {
                     ShutdownPhase::Running => false,
                     ShutdownPhase::Stopping(_) => !is_stopping,
@@ -215,16 +215,19 @@ impl AttemptSupervisor {
     }
 
     /// Loads the input and calls the handler.
-    fn call_handler(&self) -> impl Future<Output = HandlerResult> + Send + use<> {
+    fn call_handler(&self) -> impl Future<Output = AttemptEnd> + Send + use<> {
         let run = Arc::clone(&self.run);
         let handler = Arc::clone(&self.handler);
         let context = self.context.clone();
         let slot = self.slot.clone();
         async move {
-            let input = load_input(&run, context.task()).await?;
+            let input = match load_input(&run, context.task()).await {
+                Ok(input) => input,
+                Err(end) => return end,
+            };
             let hooks = Arc::clone(&run.plan.hooks);
             let mut call = HandlerCall::start(&run.runner, handler, hooks, input, context, slot);
-            call.result().await
+            AttemptEnd::Returned(call.result().await)
         }
     }
 
@@ -430,20 +433,21 @@ async fn finished(pending: &mut Option<PendingWrite>) -> WriteResult {
 
 /// Loads the input. Retries while the store is unavailable or denies access, until the attempt times out: permissions that were just
 /// changed take a while to reach all servers of a store, and credentials are renewed.
-async fn load_input(run: &Run, task: &Task) -> Result<Json, TaskError> {
+async fn load_input(run: &Run, task: &Task) -> Result<Json, AttemptEnd> {
     let mut pause = PAUSE_MIN;
     loop {
         match run.plan.queue.input(task).await {
             Ok(input) => return Ok(input),
+            Err(Error::Encryption(error)) => return Err(AttemptEnd::Sealed(error)),
             Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied) => {
                 tracing::warn!(%error, "could not read the input; trying again");
                 run.plan.runtime().sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
             }
             Err(error) => {
-                return Err(TaskError::permanent(format_args!(
-                    "the input cannot be read: {error}"
-                )));
+                return Err(AttemptEnd::Returned(Err(TaskError::permanent(
+                    format_args!("the input cannot be read: {error}"),
+                ))));
             }
         }
     }

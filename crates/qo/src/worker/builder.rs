@@ -13,11 +13,12 @@ use qo_core::limits::LEASE_MAX_MS;
 use qo_core::{QueueName, Shard, TaskType, WorkerId};
 use qo_direct::{MaintenanceConfig, embeds_monitor};
 
+use super::batch::{BatchHandler, Gatherer, LIMIT_MAX, WAIT_MAX};
 use super::context::SharedValues;
 use super::handler::FunctionHandler;
-use super::run::Plan;
+use super::run::{Batches, Plan};
 use super::runner::RunIn;
-use super::{Handler, Hook, Idleness, TaskHandler, TaskInput, Worker, host};
+use super::{BatchFunction, Handler, Hook, Idleness, TaskHandler, TaskInput, Worker, host};
 use crate::error::Error;
 use crate::queue::Queue;
 
@@ -49,6 +50,7 @@ pub struct WorkerBuilder {
     grace: Duration,
     run_in: RunIn,
     maintenance: MaintenanceChoice,
+    batches: Vec<Arc<dyn Gatherer>>,
 }
 
 /// Whether the worker runs maintenance.
@@ -76,6 +78,7 @@ impl WorkerBuilder {
             grace: GRACE_DEFAULT,
             run_in: RunIn::default(),
             maintenance: MaintenanceChoice::FromEnvironment,
+            batches: Vec::new(),
         }
     }
 
@@ -125,6 +128,61 @@ impl WorkerBuilder {
     /// Handles the tasks of a type with an async function.
     pub fn handle<T: TaskInput>(self, function: impl Handler<T>) -> Self {
         self.handler(FunctionHandler::<T, _>::new(function))
+    }
+
+    /// Handles the tasks of a type in batches with an async function: up to `limit` tasks in one call, or those that have come within
+    /// `wait` after the first one. The function returns one result per task, in their order. An error or a panic of the call counts for
+    /// each task.
+    ///
+    /// Each task has its own lease, timeout, cancellation and attempt number, and uses one of the worker's slots, also while the batch
+    /// gathers. `limit` is therefore at most the [concurrency](WorkerBuilder::concurrency).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use qo::{Context, TaskError, TaskInput, Worker};
+    ///
+    /// #[derive(serde::Serialize, serde::Deserialize)]
+    /// struct Email { to: String }
+    ///
+    /// impl TaskInput for Email {
+    ///     const TYPE: &'static str = "send_email";
+    /// }
+    ///
+    /// async fn send(emails: Vec<(Email, Context)>) -> Result<Vec<Result<String, TaskError>>, TaskError> {
+    ///     let many = emails.len();
+    ///     Ok(emails
+    ///         .into_iter()
+    ///         .map(|(email, _)| match email.to.contains('@') {
+    ///             true => Ok(format!("sent with {many}")),
+    ///             false => Err(TaskError::permanent("not an address")),
+    ///         })
+    ///         .collect())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (queue, _clock) = qo::testing::memory_queue()?;
+    /// for to in ["ada@example.org", "nobody"] {
+    ///     queue.task_of(&Email { to: to.into() })?.submit().await?;
+    /// }
+    /// let worker = Worker::builder(queue)
+    ///     .handle_batch::<Email>(10, Duration::from_millis(200), send)
+    ///     .build()?;
+    /// let report = worker.drain().await?;
+    /// assert_eq!((report.completed, report.failed), (1, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn handle_batch<T: TaskInput>(
+        mut self,
+        limit: usize,
+        wait: Duration,
+        function: impl BatchFunction<T>,
+    ) -> Self {
+        let handler = Arc::new(BatchHandler::<T, _>::new(limit, wait, function));
+        self.batches.push(Arc::clone(&handler) as Arc<dyn Gatherer>);
+        self.handlers.push(handler);
+        self
     }
 
     /// Handles the tasks of a type that is known only at run time.
@@ -179,6 +237,18 @@ impl WorkerBuilder {
             "at most a day",
         )?;
         check(self.grace <= GRACE_MAX, "grace", "at most an hour")?;
+        for batch in &self.batches {
+            check(
+                (1..=LIMIT_MAX.min(self.concurrency)).contains(&batch.limit()),
+                "limit of a batch",
+                "from 1 to 1,000, and at most the concurrency",
+            )?;
+            check(
+                batch.wait() <= WAIT_MAX,
+                "wait for a batch",
+                "at most an hour",
+            )?;
+        }
         let lease_ms = match self.lease {
             None => None,
             Some(lease) => {
@@ -224,6 +294,7 @@ impl WorkerBuilder {
                 grace: self.grace,
                 run_in: self.run_in,
                 maintenance,
+                batches: Batches::new(&self.batches)?,
                 idleness: Idleness::new(Arc::clone(self.queue.runtime())),
                 queue: self.queue,
             }),

@@ -55,6 +55,8 @@ pub(super) async fn claim_until(run: &Arc<Run>, stopping: &CancellationToken) {
             () = wait_for_slots(run, pacing.delay), if can_claim => claiming.push(claim(run, stopping)),
         }
     }
+    // The tasks of claims under way are released, so no batch gets more.
+    run.plan.batches.set_hurried(true);
     while let Some(EndedClaim { result, unwanted }) = claiming.next().await {
         if let Err(error) = result {
             tracing::debug!(%error, "the last claim failed");

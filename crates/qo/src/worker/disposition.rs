@@ -10,6 +10,10 @@
 //!
 //! Nothing is stored once the queue reported a lost lease. A success counts whenever possible, because the work is done. Another
 //! error of a handler that was asked to stop is assumed to be a consequence of the stop.
+//!
+//! An input that this worker cannot decrypt is not the task's fault. If the key is missing, the task is snoozed, without using a retry, so
+//! that a worker with the key can claim it. If the key does not fit, another worker may still have the right one, so the attempt fails
+//! and is retried. That error is stored in clear: whoever has the right key could not read it otherwise.
 
 use std::time::Duration;
 
@@ -21,16 +25,24 @@ use super::attempt::HandlerResult;
 use super::attempt_supervisor::{AttemptSupervisor, PAUSE_MAX, PAUSE_MIN, is_lost};
 use super::run::{ShutdownPhase, wait_for_phase};
 use super::{AttemptOutcome, Context, StopReason, TaskError};
+use crate::encryption::EncryptionError;
 use crate::error::{Error, ErrorKind};
 
 /// How long the write of an outcome is retried. The lease has expired long before, but it stays current until the store is
 /// available again and another process ends it.
 const WRITE_TIMEOUT: Duration = Duration::from_hours(1);
 
+/// How long a task is snoozed whose key the worker lacks, per attempt so far, and at most. Workers with the key are not kept waiting for
+/// long, and workers without it do not claim the task again and again.
+const SEALED_SNOOZE: Duration = Duration::from_secs(10);
+const SEALED_SNOOZE_MAX: Duration = Duration::from_mins(5);
+
 /// How an attempt ended.
 pub(super) enum AttemptEnd {
     /// The handler returned.
     Returned(HandlerResult),
+    /// The input cannot be decrypted, so the handler was not called.
+    Sealed(EncryptionError),
     /// The handler was asked to stop, did not return in time, and was dropped.
     Dropped,
     /// The worker stopped immediately.
@@ -42,6 +54,8 @@ pub(super) enum AttemptEnd {
 pub(super) enum Disposition {
     Complete(Option<Json>),
     Fail(Failure),
+    /// Like [`Disposition::Fail`], with an error that is never encrypted.
+    FailInClear(Failure),
     Snooze(Duration),
     Release,
     /// Nothing is stored, with this outcome.
@@ -60,6 +74,7 @@ impl AttemptEnd {
             Self::Abandoned => return (Disposition::Nothing(AttemptOutcome::Abandoned), None),
             Self::Returned(Ok(output)) => (Disposition::Complete(output), None),
             Self::Returned(Err(error)) => (for_error(&error, reason, context), Some(error)),
+            Self::Sealed(error) => for_sealed(&error, reason, context),
             Self::Dropped => {
                 let disposition = match reason {
                     Some(reason) => for_stop(reason, context),
@@ -96,6 +111,27 @@ fn for_error(error: &TaskError, reason: Option<StopReason>, context: &Context) -
             "the handler reported a cancellation",
         ),
     }
+}
+
+fn for_sealed(
+    error: &EncryptionError,
+    reason: Option<StopReason>,
+    context: &Context,
+) -> (Disposition, Option<TaskError>) {
+    let shown = Some(TaskError::retryable(error));
+    if let Some(reason) = reason {
+        return (for_stop(reason, context), shown);
+    }
+    if let EncryptionError::UnknownKey { .. } = error {
+        tracing::warn!(%error, "leaving the task to workers that have the key");
+        let delay = SEALED_SNOOZE.saturating_mul(context.attempt());
+        return (Disposition::Snooze(delay.min(SEALED_SNOOZE_MAX)), shown);
+    }
+    let failure = Failure {
+        kind: FailureKind::Retryable,
+        error: error.to_string().into(),
+    };
+    (Disposition::FailInClear(failure), shown)
 }
 
 fn for_stop(reason: StopReason, context: &Context) -> Disposition {
@@ -174,6 +210,10 @@ impl AttemptSupervisor {
             Disposition::Fail(failure) => {
                 AttemptOutcome::of_failure(&queue.fail(id, lease, failure.clone()).await?)
             }
+            Disposition::FailInClear(failure) => {
+                let failed = queue.engine().fail(id, lease, failure.clone()).await;
+                AttemptOutcome::of_failure(&failed.map_err(Error::from)?)
+            }
             Disposition::Snooze(delay) => {
                 let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
                 let task = queue.snooze(id, lease, delay_ms).await?;
@@ -232,7 +272,10 @@ fn replacement(disposition: &Disposition, error: &Error) -> Option<Disposition> 
     let what = match disposition {
         Disposition::Complete(_) => "the handler succeeded, but its output was rejected",
         Disposition::Snooze(_) => "the handler's snooze was rejected",
-        Disposition::Fail(_) | Disposition::Release | Disposition::Nothing(_) => {
+        Disposition::Fail(_)
+        | Disposition::FailInClear(_)
+        | Disposition::Release
+        | Disposition::Nothing(_) => {
             tracing::error!(%error, "the queue rejected the outcome");
             return None;
         }
@@ -286,7 +329,7 @@ mod tests {
     fn name(disposition: &Disposition) -> &'static str {
         match disposition {
             Disposition::Complete(_) => "complete",
-            Disposition::Fail(failure) => match failure.kind {
+            Disposition::Fail(failure) | Disposition::FailInClear(failure) => match failure.kind {
                 FailureKind::Retryable => "retry",
                 FailureKind::Permanent => "fail",
                 FailureKind::Timeout => "timeout",

@@ -23,6 +23,10 @@ impl Worker {
         let _guard = AbandonOnDrop(std::sync::Arc::clone(&run));
         let mut started: u64 = 0;
         loop {
+            if run.slots.free() == 0 {
+                // Nothing is claimed before an attempt ends, so no batch gets more.
+                self.plan.batches.set_hurried(true);
+            }
             run.slots.wait_for(1).await;
             // Read before the claim: an attempt that ends later may submit a task that the claim does not see.
             let running = run.running.count();
@@ -37,6 +41,7 @@ impl Worker {
                 Err(Error::Engine(EngineError::QueuePaused { .. })) => Vec::new(),
                 Err(error) => return Err(error),
             };
+            self.plan.batches.set_hurried(tasks.is_empty());
             if tasks.is_empty() {
                 match running.checked_sub(1) {
                     None => return Ok(run.counters.report()),

@@ -95,13 +95,39 @@ where
     ) -> BoxFuture<'static, Result<HandlerOutput, TaskError>> {
         self(input, context)
             .map(|result| match result {
-                Ok(output) => Ok(HandlerOutput(
-                    Json::from_value(&output).map_err(|error| error.to_string()),
-                )),
+                Ok(output) => Ok(HandlerOutput::of(&output)),
                 Err(error) => Err(error.into()),
             })
             .boxed()
     }
+}
+
+impl HandlerOutput {
+    pub(super) fn of(output: &impl Serialize) -> Self {
+        Self(Json::from_value(output).map_err(|error| error.to_string()))
+    }
+
+    /// The output to store for a task of this type.
+    pub(super) fn stored(self, task_type: &str) -> Result<Option<Json>, TaskError> {
+        match self.0 {
+            // `()` and `None` serialize to null: there is no output to store.
+            Ok(json) if json.as_str() == "null" => Ok(None),
+            Ok(json) => Ok(Some(json)),
+            Err(error) => Err(TaskError::permanent(format_args!(
+                "cannot serialize the output of {task_type} as JSON: {error}"
+            ))),
+        }
+    }
+}
+
+/// Deserializes an input. A failure is permanent, because a retry would fail on the same bytes.
+pub(super) fn parse_input<T: TaskInput>(input: &Json) -> Result<T, TaskError> {
+    serde_json::from_str(input.as_str()).map_err(|error| {
+        TaskError::permanent(format_args!(
+            "invalid input for {}: {error}; fix its producer or the handler's input type, and replay the task",
+            T::TYPE
+        ))
+    })
 }
 
 /// Adapts a function to [`TaskHandler`].
@@ -130,23 +156,8 @@ impl<T: TaskInput, H: Handler<T>> TaskHandler for FunctionHandler<T, H> {
     }
 
     async fn handle(&self, input: Json, context: Context) -> Result<Option<Json>, TaskError> {
-        // A retry would fail on the same bytes.
-        let input = serde_json::from_str(input.as_str()).map_err(|error| {
-            TaskError::permanent(format_args!(
-                "invalid input for {}: {error}; fix its producer or the handler's input type, and replay the task",
-                T::TYPE
-            ))
-        })?;
-        let HandlerOutput(output) = self.function.call(input, context).await?;
-        match output {
-            // `()` and `None` serialize to null: there is no output to store.
-            Ok(json) if json.as_str() == "null" => Ok(None),
-            Ok(json) => Ok(Some(json)),
-            Err(error) => Err(TaskError::permanent(format_args!(
-                "cannot serialize the output of {} as JSON: {error}",
-                T::TYPE
-            ))),
-        }
+        let input = parse_input(&input)?;
+        self.function.call(input, context).await?.stored(T::TYPE)
     }
 }
 

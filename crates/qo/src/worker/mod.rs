@@ -28,6 +28,7 @@
 //!
 //! - [`Worker`], [`WorkerBuilder`], [`WorkerHandle`]: the worker, its settings, and a worker in the background.
 //! - [`TaskInput`], [`TaskHandler`], [`Context`], [`TaskError`]: handlers.
+//! - [`BatchFunction`]: handlers that run several tasks in one call ([`WorkerBuilder::handle_batch`]).
 //! - [`Hook`], [`AttemptOutcome`], [`WorkerReport`]: observing attempts.
 
 // Each attempt has a supervisor, the only one to write to the queue for it (`attempt_supervisor`). Handlers run on threads of
@@ -35,6 +36,7 @@
 // why a crash at any point is harmless.
 mod attempt;
 mod attempt_supervisor;
+mod batch;
 mod builder;
 mod claims;
 mod context;
@@ -62,6 +64,7 @@ use qo_core::WorkerId;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use batch::BatchFunction;
 pub use builder::WorkerBuilder;
 pub use context::{Context, StopReason};
 pub use handler::{Handler, HandlerOutput, TaskHandler, TaskInput};

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::attempt_supervisor::AttemptSupervisor;
+use super::batch::Gatherer;
 use super::context::SharedValues;
 use super::home::queue_at;
 use super::hooks::Hooks;
@@ -45,6 +46,33 @@ pub(super) struct Plan {
     /// The maintenance that runs in this worker, if any.
     pub(super) maintenance: Option<MaintenanceConfig>,
     pub(super) idleness: Idleness,
+    pub(super) batches: Batches,
+}
+
+/// The handlers of batches, by task type and alias.
+pub(super) struct Batches(BTreeMap<TaskType, Arc<dyn Gatherer>>);
+
+impl Batches {
+    pub(super) fn new(handlers: &[Arc<dyn Gatherer>]) -> Result<Self, Error> {
+        let mut by_type = BTreeMap::new();
+        for handler in handlers {
+            for name in handler.types() {
+                by_type.insert(TaskType::new(&name)?, Arc::clone(handler));
+            }
+        }
+        Ok(Self(by_type))
+    }
+
+    fn of(&self, task: &Task) -> Option<&Arc<dyn Gatherer>> {
+        self.0.get(&task.task_type)
+    }
+
+    /// Tells the handlers whether batches should wait for more tasks.
+    pub(super) fn set_hurried(&self, is_hurried: bool) {
+        for handler in self.0.values() {
+            handler.set_hurried(is_hurried);
+        }
+    }
 }
 
 impl Plan {
@@ -123,11 +151,19 @@ impl Run {
         let guard = self.running.register(task.id, task.attempt, since);
         let run = Arc::clone(self);
         self.plan.idleness.began();
+        let (id, attempt) = (task.id, task.attempt);
+        let batch = self.plan.batches.of(&task).cloned();
+        if let Some(batch) = &batch {
+            batch.expect(id, attempt);
+        }
         let supervising = async move {
             let outcome = match AttemptSupervisor::new(&run, task, slot) {
                 Some(supervisor) => supervisor.run().await,
                 None => AttemptOutcome::Abandoned,
             };
+            if let Some(batch) = batch {
+                batch.ended(id, attempt);
+            }
             run.counters.count(outcome);
             // Dropped after the count, so that the count includes every attempt that has ended.
             drop(guard);

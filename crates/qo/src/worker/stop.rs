@@ -39,6 +39,7 @@ pub(super) async fn run(
     mut stops: BoxStream<'_, ()>,
 ) -> Result<WorkerReport, Error> {
     let run = Run::start(plan, plan.run_in)?;
+    plan.batches.set_hurried(false);
     let guard = AbandonOnDrop(Arc::clone(&run));
     let heartbeat = Heartbeat::new(&run, host::name());
     tracing::info!(worker = %plan.id, slots = plan.concurrency, "worker started");

@@ -30,6 +30,7 @@ macro_rules! on_every_store {
 mod bulk;
 mod concurrent_claim;
 mod connecting;
+mod encryption;
 mod graceful_shutdown;
 mod index_cleanup;
 mod pagination_starvation;

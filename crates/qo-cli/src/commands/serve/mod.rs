@@ -63,7 +63,7 @@ async fn serve(args: &ServeArgs, signals: &Signals, session: &mut Session) -> Re
         ));
     }
     let preparing = async {
-        let queue = session.connect().await?;
+        let queue = session.connect_without_keys().await?;
         ensure_writable(session).await?;
         let server = Server::bind(queue.clone(), config).await?;
         Ok::<_, Failure>((queue, server))

@@ -9,6 +9,9 @@ use crate::commands::activity::EndedAttempt;
 use crate::output::style::{BLUE, BOLD, DIM, GREEN, Paint, RED, YELLOW};
 use crate::output::{Screen, text, time};
 
+/// How the error of a snooze begins that the handler asked for.
+const SNOOZE_TEXT: &str = "snoozed for ";
+
 /// A line that a worker prints.
 #[derive(Debug)]
 pub(in crate::commands) enum Line<'a> {
@@ -198,10 +201,10 @@ fn ended_text(ended: &EndedAttempt, paint: Paint) -> String {
     if ended.outcome == AttemptOutcome::Lost {
         line.push_str(": its lease was lost to another attempt, so its result was discarded");
     } else if let Some(error) = &ended.error
-        && !matches!(
-            ended.outcome,
-            AttemptOutcome::Snoozed { .. } | AttemptOutcome::Cancelled
-        )
+        && ended.outcome != AttemptOutcome::Cancelled
+        // A snooze that the handler asked for explains itself.
+        && !(matches!(ended.outcome, AttemptOutcome::Snoozed { .. })
+            && error.starts_with(SNOOZE_TEXT))
     {
         let first = error.lines().next().unwrap_or_default();
         line.push_str(": ");

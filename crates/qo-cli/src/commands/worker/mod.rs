@@ -41,6 +41,13 @@ pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), 
     let path = file.map_or(Path::new("qo.toml"), |file| file.path.as_path());
     let settings =
         WorkerSettings::resolve(args, &session.environment, path, &session.settings.worker)?;
+    let runs_wasi = |spec: &HandlerSpec| matches!(spec, HandlerSpec::Wasi(_));
+    if session.settings.encryption.is_some() && settings.handlers.values().any(runs_wasi) {
+        return Err(Failure::bad_input(
+            "a worker with encryption keys cannot run WASI jobs: their outputs refer to blobs, which are stored in clear",
+        )
+        .hint("run a second worker without encryption keys for them"));
+    }
     let groups = Groups::default();
     let handlers = handlers(&settings, &session.environment, &groups, &session.runtime)?;
     if let Some(mode) = settings.index_mode {

@@ -1,6 +1,7 @@
 //! `qo serve --cluster`: three nodes as processes, on local disks.
 
 mod conformance;
+mod encryption;
 mod faults;
 mod nodes;
 mod operations;

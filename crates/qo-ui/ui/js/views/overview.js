@@ -2,6 +2,7 @@
 
 import { h } from '../dom.js';
 import { about, count, duration, number, percent, plural, ratePerMinute } from '../format.js';
+import { shownError } from '../record/sealed.js';
 import { address } from '../router.js';
 import { TABS } from '../search.js';
 import { badge, button, empty, panel, taskLink, timeOf } from '../widgets/basics.js';
@@ -134,7 +135,7 @@ export class OverviewView extends OverviewDataView {
           h('tbody', {}, deadLetters.map((task) => h('tr', { key: task.id },
             h('td', { class: 'mono' }, taskLink(task.id, task.id.slice(0, 8))),
             h('td', {}, task.task_type),
-            h('td', { class: 'error-cell', title: task.last_error ?? '' }, task.last_error ?? ''),
+            h('td', { class: 'error-cell', title: shownError(task.last_error) ?? '' }, shownError(task.last_error) ?? ''),
             h('td', { class: 'when' }, timeOf(task.updated_at, this.source)))))));
   }
 

@@ -2,6 +2,7 @@
 
 import { h } from '../dom.js';
 import { isJson } from '../json/scan.js';
+import { payloadKey } from '../record/sealed.js';
 import { address, go } from '../router.js';
 import { problem } from '../widgets/basics.js';
 import { dialog } from '../widgets/dialog.js';
@@ -14,6 +15,7 @@ const TAGS_MAX = 16;
 const TAG_MAX_BYTES = 64;
 const JSON_MAX_DEPTH = 128;
 const NAME = '[A-Za-z0-9_\\-][A-Za-z0-9_.\\-]{0,63}';
+const SEALED = 'the input is encrypted for another task: submit a copy with `qo submit` and the key';
 const DEFAULTS = { task_type: '', queue: 'default', priority: 5, timeout_seconds: 300, max_retries: 3, tags: [] };
 const KINDS = {
   submit: { title: 'Submit a task', hint: 'The task gets a new id.' },
@@ -29,7 +31,10 @@ export function submitTask(app) {
 /** Submits an edited copy of a task. With `edit`, the original can be archived. */
 export async function submitCopy(app, task, kind) {
   let input;
-  const loaded = await app.attempt(async () => { input = (await app.source.payload(task, 'input')) ?? 'null'; });
+  const loaded = await app.attempt(async () => {
+    input = (await app.source.payload(task, 'input')) ?? 'null';
+    if (payloadKey(input) !== undefined) throw new Error(SEALED);
+  });
   if (loaded) await open(app, kind, task, input);
 }
 
@@ -81,6 +86,7 @@ async function open(app, kind, task, input) {
 /** What is wrong with the values, if anything. On a bucket nobody else checks them. */
 export function problemOf(values) {
   if (!isJson(values.input)) return 'the input is not valid JSON';
+  if (payloadKey(values.input) !== undefined) return SEALED;
   if (depthOf(values.input) > JSON_MAX_DEPTH) return `the input is nested more than ${JSON_MAX_DEPTH} levels deep`;
   const tags = tagsOf(values.tags);
   if (tags.length > TAGS_MAX) return `a task has at most ${TAGS_MAX} tags`;

@@ -4,6 +4,7 @@ import { h, icon } from '../dom.js';
 import { bytes, duration, plural } from '../format.js';
 import { address } from '../router.js';
 import { isTaskId } from '../record/keys.js';
+import { label, payloadKey, shownError } from '../record/sealed.js';
 import { badge, button, copyButton, empty, facts, panel, problem, statusWord, timeBothWays, timeOf } from '../widgets/basics.js';
 import { jsonTree } from '../widgets/json_tree.js';
 import { timeline } from '../widgets/timeline.js';
@@ -62,7 +63,7 @@ export class TaskView {
       h('div', { class: 'columns' },
         h('div', { class: 'column wide' },
           this.#progress(),
-          task.last_error && task.status !== 'completed' && panel(task.status === 'failed' ? 'Error' : 'Last error', {}, h('pre', { class: 'error-block' }, task.last_error)),
+          task.last_error && task.status !== 'completed' && panel(task.status === 'failed' ? 'Error' : 'Last error', {}, h('pre', { class: 'error-block' }, shownError(task.last_error))),
           panel('History', { note: `${plural(task.attempt, 'attempt')}${task.events_dropped > 0 ? ` · ${plural(task.events_dropped, 'older event')} dropped` : ''}` }, timeline(task, source)),
           this.#payload('input', 'Input'),
           this.#payload('output', 'Output')),
@@ -82,12 +83,14 @@ export class TaskView {
   #actions() {
     if (this.source.readOnly) return h('span', { class: 'read-only' }, icon('lock'), 'Read-only');
     const primary = this.task.status === 'failed' ? 'replay' : undefined;
+    // A copy has another id, and what is encrypted is bound to the id.
+    const isSealed = payloadKey(this.task.input) !== undefined;
     return [
       actionsFor(this.source, this.task).map((kind) => button(ACTIONS[kind].label, () => actOnTask(this.app, kind, this.task), {
         key: kind, kind: kind === primary ? 'primary' : ACTIONS[kind].destructive ? 'danger-quiet' : '',
       })),
-      this.task.status === 'failed' && button('Edit and retry…', () => submitCopy(this.app, this.task, 'edit'), { key: 'edit' }),
-      button('Duplicate…', () => submitCopy(this.app, this.task, 'duplicate'), { key: 'duplicate' }),
+      !isSealed && this.task.status === 'failed' && button('Edit and retry…', () => submitCopy(this.app, this.task, 'edit'), { key: 'edit' }),
+      !isSealed && button('Duplicate…', () => submitCopy(this.app, this.task, 'duplicate'), { key: 'duplicate' }),
     ];
   }
 
@@ -113,6 +116,10 @@ export class TaskView {
     const known = reference ? this.#payloads[field] : { text: inline };
     const size = reference ? reference.size : new TextEncoder().encode(inline).length;
     const name = `${field} ${task.revision} ${Boolean(known?.text)}`;
+    const key = payloadKey(known?.text);
+    if (key !== undefined) {
+      return panel(title, { note: bytes(size) }, h('p', { class: 'sealed' }, icon('lock'), ` This ${field} is ${label(key)}. Only clients that have the key can read it.`));
+    }
     return panel(title, { note: bytes(size), tools: known?.text !== undefined && copyButton(known.text, `the ${field}`) },
       known?.error && problem(known.error),
       known?.text !== undefined

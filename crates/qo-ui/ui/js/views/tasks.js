@@ -4,6 +4,7 @@ import { h, icon } from '../dom.js';
 import { count, number, plural } from '../format.js';
 import { address, go } from '../router.js';
 import { SHARDS } from '../record/keys.js';
+import { shownError } from '../record/sealed.js';
 import { combine, describe, parseSearch, TABS } from '../search.js';
 import { badge, button, copyButton, empty, problem, sentence, statusWord, taskLink, timeOf } from '../widgets/basics.js';
 import { ACTIONS, actOnMany } from './actions.js';
@@ -308,7 +309,7 @@ function nextStep(task, now, source) {
     return [task.retry_count > 0 ? 'retry ' : 'due ', timeOf(task.available_at, source)];
   }
   if (task.status === 'pending') return [h('span', {}, 'waiting since '), timeOf(task.available_at, source)];
-  if (task.last_error && task.status !== 'completed') return h('span', { class: task.status === 'failed' ? 'error-text' : 'faint', title: task.last_error }, task.last_error);
+  if (task.last_error && task.status !== 'completed') return h('span', { class: task.status === 'failed' ? 'error-text' : 'faint', title: shownError(task.last_error) }, shownError(task.last_error));
   return '';
 }
 

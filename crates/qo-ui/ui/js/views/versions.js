@@ -5,6 +5,7 @@ import { h } from '../dom.js';
 import { elements, fields, kindOf } from '../json/scan.js';
 import { address, go } from '../router.js';
 import { fullTime } from '../format.js';
+import { payloadKey, shownValue } from '../record/sealed.js';
 import { badge, button, panel, problem, statusWord } from '../widgets/basics.js';
 
 const VALUE_MAX = 300;
@@ -108,15 +109,16 @@ export class Versions {
       h('thead', {}, h('tr', {}, ['Field', 'Before', 'After'].map((name) => h('th', { scope: 'col' }, name)))),
       h('tbody', {}, changes.map(({ path, before, after }) => h('tr', { key: path },
         h('th', { scope: 'row', class: 'mono' }, path),
-        h('td', { class: before === undefined ? 'faint' : 'removed' }, before === undefined ? 'missing' : cut(before)),
-        h('td', { class: after === undefined ? 'faint' : 'added' }, after === undefined ? 'missing' : cut(after)))))));
+        h('td', { class: before === undefined ? 'faint' : 'removed' }, before === undefined ? 'missing' : cut(shownValue(before))),
+        h('td', { class: after === undefined ? 'faint' : 'added' }, after === undefined ? 'missing' : cut(shownValue(after))))))));
   }
 }
 
 /** The differences between two JSON texts, by path. A value that exists on one side only is one difference. */
 export function difference(before, after, path = '') {
   if (before === after) return [];
-  const kind = before === undefined || after === undefined || kindOf(before) !== kindOf(after) ? 'leaf' : kindOf(before);
+  const isWhole = before === undefined || after === undefined || payloadKey(before) !== undefined || kindOf(before) !== kindOf(after);
+  const kind = isWhole ? 'leaf' : kindOf(before);
   if (kind !== 'object' && kind !== 'array') return [{ path, before: before?.trim(), after: after?.trim() }];
   const [one, other] = [children(kind, before), children(kind, after)];
   const names = [...new Set([...one.keys(), ...other.keys()])];

@@ -2,6 +2,7 @@
 
 import { h } from '../dom.js';
 import { duration } from '../format.js';
+import { shownError } from '../record/sealed.js';
 import { badge, timeOf } from './basics.js';
 
 export function timeline(task, source) {
@@ -27,7 +28,7 @@ function attempt({ attempt: number, events }, source) {
       h('span', { class: `dot ${event.to}` }),
       h('span', { class: 'event-what' }, label(event)),
       h('span', { class: 'when' }, timeOf(event.at, source)),
-      event.error && h('span', { class: `event-error ${isFault(event) ? 'fault' : ''}` }, event.error)))));
+      event.error && h('span', { class: `event-error ${isFault(event) ? 'fault' : ''}` }, shownError(event.error))))));
 }
 
 const LABELS = {

@@ -10,6 +10,7 @@ import { canonical, elements, fields, floatText, isJson } from '../../js/json/sc
 import { countsOf, queuesOf, ServerOverview } from '../../js/http/overview.js';
 import { keyFromTime, readEntry, readLease, taskIdOf, timeOfId } from '../../js/record/keys.js';
 import { TaskRecord, Unreadable } from '../../js/record/record.js';
+import { payloadKey, shownError, shownValue } from '../../js/record/sealed.js';
 import { cutText } from '../../js/record/transitions.js';
 import { readRoute } from '../../js/router.js';
 import { combine, describe, matches, parseSearch } from '../../js/search.js';
@@ -293,4 +294,20 @@ test('the values of a submit form are checked', () => {
   assert.equal(problemOf(values({ input: JSON.stringify('['.repeat(200)) })), undefined, 'brackets in a string do not nest');
   assert.match(problemOf(values({ tags: Array.from({ length: 17 }, (_, index) => `t${index}`).join() })), /at most 16 tags/);
   assert.match(problemOf(values({ tags: 'ä'.repeat(33) })), /at most 64 bytes/);
+});
+
+test('encrypted payloads and errors show the name of their key', () => {
+  const sealed = '{"qo_encrypted":1,"key":"2026-11","salt":"AAAA","data":"c2VjcmV0"}';
+  assert.equal(payloadKey(sealed), '2026-11');
+  for (const text of ['{"key":"2026-11"}', '{"qo_encrypted":1}', '{"qo_encrypted":1,"key":7}', '"qo_encrypted"', '', undefined]) assert.equal(payloadKey(text), undefined, text);
+  const error = 'qo-encrypted:1:2026-11:AAAA:c2VjcmV0';
+  assert.equal(shownError(error), 'encrypted with key 2026-11');
+  assert.deepEqual([shownError('plain: 1'), shownError(undefined)], ['plain: 1', undefined]);
+  assert.deepEqual([sealed, JSON.stringify(error), '"x"', '7'].map(shownValue), ['encrypted with key 2026-11', 'encrypted with key 2026-11', '"x"', '7']);
+  assert.equal(errorPattern(error), 'encrypted with key 2026-11');
+  const [group] = groupFailures([{ task_type: 't', updated_at: 1, last_error: error }, { task_type: 't', updated_at: 2, last_error: error.replace('AAAA', 'BBBB') }]);
+  assert.deepEqual([group.tasks.length, group.example], [2, 'encrypted with key 2026-11']);
+  const changes = difference('{"a":1}', `{"a":1,"output":${sealed}}`);
+  assert.deepEqual(changes.map(({ path, after }) => [path, shownValue(after)]), [['output', 'encrypted with key 2026-11']]);
+  assert.match(problemOf({ input: sealed, tags: '' }), /encrypted/);
 });

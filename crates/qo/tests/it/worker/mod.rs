@@ -1,6 +1,7 @@
 //! The worker: the result of every kind of attempt.
 
 mod attempts;
+mod batches;
 mod budget;
 mod building;
 mod claiming;
