@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use qo_core::Timestamp;
+use qo_core::{Actor, Timestamp};
 use qo_engine::EngineError;
 use qo_store::StoreError;
 use qo_store::clock::StoreClock;
@@ -31,7 +31,9 @@ use super::directory::{Directory, Server};
 use super::transport::{self, causes};
 use crate::ping::shows_life;
 use crate::wire::problem::PROBLEM_TYPE;
-use crate::wire::{BROKER_HEADER, Condition, Problem, REQUEST_ID_HEADER, TIME_HEADER};
+use crate::wire::{
+    ACTOR_HEADER, BROKER_HEADER, Condition, Problem, REQUEST_ID_HEADER, TIME_HEADER,
+};
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// A takeover takes a few seconds, and a request that waits for it should not wait much longer.
@@ -49,6 +51,8 @@ pub(super) struct HttpRequest {
     body: Option<Bytes>,
     /// How long the server may wait before it responds.
     pub(super) wait: Duration,
+    /// Who requests it.
+    pub(super) actor: Option<Actor>,
 }
 
 impl HttpRequest {
@@ -58,6 +62,7 @@ impl HttpRequest {
             path,
             body,
             wait: Duration::ZERO,
+            actor: None,
         }
     }
 
@@ -394,6 +399,9 @@ impl Connection {
             .header(REQUEST_ID_HEADER, request_id);
         if let Some(broker) = server.broker() {
             builder = builder.header(BROKER_HEADER, broker);
+        }
+        if let Some(actor) = &request.actor {
+            builder = builder.header(ACTOR_HEADER, actor.as_str().as_bytes());
         }
         if let Some(body) = &request.body {
             builder = builder

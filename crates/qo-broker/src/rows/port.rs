@@ -77,6 +77,11 @@ pub trait RowDatabase: Send + Sync + 'static {
     /// The row with this key.
     async fn get(&self, key: Bytes) -> Result<Option<Row>, EngineError>;
 
+    /// The row with this key as it is durable, for lists.
+    async fn get_durable(&self, key: Bytes) -> Result<Option<Row>, EngineError> {
+        self.get(key).await
+    }
+
     /// Rows of one kind in the order of their keys.
     async fn scan(
         &self,

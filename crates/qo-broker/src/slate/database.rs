@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use qo_core::Timestamp;
 use qo_engine::EngineError;
-use slatedb::config::{DurabilityLevel, PutOptions, ScanOptions, Ttl};
+use slatedb::config::{DurabilityLevel, PutOptions, ReadOptions, ScanOptions, Ttl};
 use slatedb::manifest::SortedRun;
 use slatedb::{Db, DbIterator, KeyValue, WriteBatch};
 
@@ -61,6 +61,15 @@ impl RowDatabase for SlateDatabase {
 
     async fn get(&self, key: Bytes) -> Result<Option<Row>, EngineError> {
         let row = self.db.get_key_value(key).await;
+        Ok(row.map_err(|error| from_slate(&error))?.map(row_of))
+    }
+
+    async fn get_durable(&self, key: Bytes) -> Result<Option<Row>, EngineError> {
+        let options = ReadOptions {
+            durability_filter: DurabilityLevel::Remote,
+            ..ReadOptions::default()
+        };
+        let row = self.db.get_key_value_with_options(key, &options).await;
         Ok(row.map_err(|error| from_slate(&error))?.map(row_of))
     }
 

@@ -16,8 +16,8 @@ fn a_list_has_aligned_columns_and_full_ids() {
     assert_eq!(lines.len(), 3, "{result:#?}");
     let column = lines[0].find("STATUS").unwrap();
     assert!(
-        lines[1].starts_with(&one) && lines[2].starts_with(&two),
-        "{result:#?}"
+        lines[1].starts_with(&two) && lines[2].starts_with(&one),
+        "the newest task comes first: {result:#?}"
     );
     for line in &lines[1..] {
         assert!(line[column..].starts_with("pending"), "{result:#?}");

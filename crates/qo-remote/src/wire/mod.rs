@@ -5,11 +5,13 @@
 //!
 //! - [`submit`], [`claim`], [`operation`], [`query`], [`bulk`]: requests and responses.
 //! - [`cluster`]: the members of a cluster.
+//! - [`activity`]: rates and latencies.
 //! - [`blob`], [`job`]: blobs and WASI jobs.
 //! - [`payload`]: binary inputs and outputs.
 //! - [`problem`]: errors as problem details (RFC 9457), and the one table from errors to status codes.
 //! - `schema`: OpenAPI schemas of types that are defined in other crates; built with the feature `openapi`.
 
+pub mod activity;
 pub mod blob;
 mod bounded;
 pub mod bulk;
@@ -34,8 +36,8 @@ pub use operation::{CancelBody, OperationBody, OutcomeItem, OutcomeResult};
 pub use payload::BytesPayload;
 pub use problem::{Condition, Problem};
 pub use query::{
-    Info, ListQuery, PageResponse, QueueStatsEntry, StatsResponse, VersionEntry, VersionsQuery,
-    VersionsResponse,
+    Info, ListQuery, PageResponse, QueueStatsEntry, Sort, StatsResponse, VersionEntry,
+    VersionsQuery, VersionsResponse,
 };
 pub use submit::{DuplicateResponse, RetryPolicyBody, SubmitBody, SubmitResponse, SubmitResult};
 
@@ -58,6 +60,9 @@ pub const TRACE_HEADER: &str = "traceparent";
 
 /// The id of the broker that the request is for, from the leader record. Any other process rejects the request.
 pub const BROKER_HEADER: &str = "qo-broker";
+
+/// Who requests an operation, for the task's history. A server with tokens adds the name of the token.
+pub const ACTOR_HEADER: &str = "qo-actor";
 
 /// The most submits or outcomes in one request.
 pub const BATCH_MAX: usize = 1_000;

@@ -16,6 +16,7 @@ mod conformance;
 mod jobs;
 mod lists;
 mod lost_responses;
+mod monitoring;
 mod other_sites;
 mod reference;
 mod refusals;

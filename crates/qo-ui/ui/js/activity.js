@@ -48,6 +48,45 @@ export function activityOf(tasks, { now, from, share, basis }) {
   };
 }
 
+/**
+ * The activity that a server has counted.
+ * @param {object} report the response of `/v1/activity`
+ */
+export function countedActivity(report) {
+  const [from, to, since] = [report.from, report.to, report.since].map(Date.parse);
+  const width = report.step_seconds * 1000;
+  const points = new Map(report.points.map((point) => [Date.parse(point.at), point]));
+  const bars = [];
+  for (let at = from; at <= to; at += width) {
+    const { completed = 0, failed = 0, cancelled = 0 } = points.get(at) ?? {};
+    bars.push({ at, completed, failed, cancelled });
+  }
+  const sum = (name) => report.points.reduce((so, point) => so + point[name], 0);
+  const ended = sum('completed') + sum('failed') + sum('cancelled');
+  // A server that has just started has not seen the whole period.
+  const counted = Math.max(to - Math.max(from, since), 60_000);
+  const queueRates = new Map();
+  for (const type of report.types) {
+    const finished = type.completed + type.failed + type.cancelled;
+    if (finished > 0) queueRates.set(type.queue, (queueRates.get(type.queue) ?? 0) + (finished / counted) * 60_000);
+  }
+  const latencyOf = (found) => found && { p50: found.p50_ms, p95: found.p95_ms, p99: found.p99_ms, max: found.max_ms };
+  return {
+    start: from,
+    span: bars.length * width,
+    width,
+    bars,
+    ended,
+    rate: (ended / counted) * 60_000,
+    failureShare: ended > 0 ? sum('failed') / ended : undefined,
+    latency: { count: report.total?.count ?? 0, columns: ['p50', 'p95', 'p99'], of: 'finished task', wait: latencyOf(report.wait), run: latencyOf(report.run), total: latencyOf(report.total) },
+    queueRates,
+    how: 'exact',
+    since: since > from ? since : undefined,
+    period: report.period,
+  };
+}
+
 /** The final status of a task, even if it has been archived since. */
 function endOf(task) {
   if (task.status !== 'archived') return task.status;

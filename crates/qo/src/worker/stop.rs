@@ -40,7 +40,7 @@ pub(super) async fn run(
 ) -> Result<WorkerReport, Error> {
     let run = Run::start(plan, plan.run_in)?;
     let guard = AbandonOnDrop(Arc::clone(&run));
-    let heartbeat = Heartbeat::new(&run, host::name());
+    let heartbeat = Heartbeat::new(&run, host::host_name());
     tracing::info!(worker = %plan.id, slots = plan.concurrency, "worker started");
     let maintenance = start_maintenance(plan);
     let stopping = CancellationToken::new();
