@@ -93,6 +93,11 @@ pub trait RowDatabase: Send + Sync + 'static {
     /// Writes rows outside of any group, and returns when they are durable or will be before any later group.
     async fn write(&self, writes: Vec<RowWrite>) -> Result<(), EngineError>;
 
+    /// Writes rows like [`RowDatabase::write`], and returns when they and all earlier ones are durable.
+    async fn write_durable(&self, writes: Vec<RowWrite>) -> Result<(), EngineError> {
+        self.write(writes).await
+    }
+
     /// Sequence numbers of live tasks that split them into parts of about equal size, if the database knows any.
     fn live_splits(&self) -> BTreeSet<u64> {
         BTreeSet::new()

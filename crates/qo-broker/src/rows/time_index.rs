@@ -226,7 +226,8 @@ pub(super) async fn build_if_needed(
     for (key, count) in missing {
         writes.push(put_indexed(key, count, retention_ms));
     }
-    db.write(writes).await
+    // Lists show only what is durable.
+    db.write_durable(writes).await
 }
 
 /// Records how many of the tasks of a count are in the index.

@@ -108,6 +108,15 @@ impl RowDatabase for SlateDatabase {
         written.map(drop).map_err(|error| from_slate(&error))
     }
 
+    async fn write_durable(&self, writes: Vec<RowWrite>) -> Result<(), EngineError> {
+        let mut batch = batch_of(writes);
+        clock::stamp(&mut batch);
+        let written = self.db.write(batch).await;
+        let written = written.map_err(|error| from_slate(&error))?;
+        let durable = written.await_durable().await;
+        durable.map_err(|error| from_slate(&error))
+    }
+
     /// The sequence numbers at which tables of the database start.
     fn live_splits(&self) -> BTreeSet<u64> {
         let manifest = self.db.manifest();
