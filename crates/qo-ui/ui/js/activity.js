@@ -1,6 +1,7 @@
 // Recent activity, computed from tasks: throughput, latency, task types and dead letters.
 
 const BARS = 36;
+const BARS_MAX = 48;
 const SPANS_MS = [5, 15, 30, 60, 180, 360, 720, 1440, 2880, 10_080].map((minutes) => minutes * 60_000);
 const ENDS = ['completed', 'failed', 'cancelled'];
 
@@ -54,12 +55,14 @@ export function activityOf(tasks, { now, from, share, basis }) {
  */
 export function countedActivity(report) {
   const [from, to, since] = [report.from, report.to, report.since].map(Date.parse);
-  const width = report.step_seconds * 1000;
-  const points = new Map(report.points.map((point) => [Date.parse(point.at), point]));
+  const step = report.step_seconds * 1000;
+  // As many steps in a bar as needed for bars that can be told apart.
+  const width = Math.ceil((to - from) / step / BARS_MAX) * step;
   const bars = [];
-  for (let at = from; at <= to; at += width) {
-    const { completed = 0, failed = 0, cancelled = 0 } = points.get(at) ?? {};
-    bars.push({ at, completed, failed, cancelled });
+  for (let at = from; at <= to; at += width) bars.push({ at, completed: 0, failed: 0, cancelled: 0 });
+  for (const point of report.points) {
+    const bar = bars[Math.floor((Date.parse(point.at) - from) / width)];
+    if (bar) for (const name of ENDS) bar[name] += point[name];
   }
   const sum = (name) => report.points.reduce((so, point) => so + point[name], 0);
   const ended = sum('completed') + sum('failed') + sum('cancelled');
