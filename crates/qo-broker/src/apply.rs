@@ -7,7 +7,7 @@ use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::queue_state::{Claim, CommandOutcome, Request, StateCommand};
 use qo_core::{Action, Jitter, QueueState, Rejection, Status, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
-use qo_engine::api::Stats;
+use qo_engine::api::{Stats, TaskOrder};
 use qo_store::runtime::{Runtime, RuntimeExt};
 
 use super::journal::{GroupChanges, Journal};
@@ -258,11 +258,20 @@ impl Applier {
             tasks: Vec::new(),
             last: None,
         };
-        for (scanned, task) in self.state.tasks_after(order.after).enumerate() {
+        let by = order.filter.order;
+        let after = order.after;
+        let tasks: Box<dyn Iterator<Item = &Task>> = match by {
+            TaskOrder::Newest => {
+                let place = after.map(|place| (place.at, place.id));
+                Box::new(self.state.tasks_before(place))
+            }
+            _ => Box::new(self.state.tasks_after(after.map(|place| place.id))),
+        };
+        for (scanned, task) in tasks.enumerate() {
             if listed.tasks.len() >= order.limit || scanned >= SCANNED_MAX {
                 return listed;
             }
-            listed.last = Some(task.id);
+            listed.last = Some(by.position_of(task));
             if order.filter.matches(task) {
                 listed.tasks.push(task.clone());
             }

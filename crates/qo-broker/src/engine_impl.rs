@@ -13,8 +13,8 @@ use qo_core::{
     Action, Json, Payload, QueueName, Rejection, Status, Task, TaskId, Timestamp, WorkerId,
 };
 use qo_engine::api::{
-    ClaimRequest, DueTask, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
-    WorkerInfo,
+    ClaimRequest, DueTask, ListPosition, Stats, SubmitRequest, Submitted, TaskFilter, TaskOrder,
+    TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation, payload, worker_records};
@@ -294,22 +294,15 @@ impl Engine for BrokerEngine {
         }
     }
 
-    /// Lists live and finished tasks by id, and merges both lists.
+    /// Lists live and finished tasks in the same order, and merges both lists.
     async fn list(
         &self,
         filter: &TaskFilter,
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<TaskPage, EngineError> {
-        let after: Option<TaskId> = match cursor.map(str::parse) {
-            None => None,
-            Some(Ok(id)) => Some(id),
-            Some(Err(_)) => {
-                return Err(EngineError::BadRequest(
-                    "invalid cursor: use the cursor of the previous page unchanged".to_owned(),
-                ));
-            }
-        };
+        let by = filter.order;
+        let after = cursor.map(|cursor| by.parse_cursor(cursor)).transpose()?;
         let limit = limit.clamp(1, LIMIT_MAX);
         let order = || ListOrder {
             filter: filter.clone(),
@@ -321,17 +314,17 @@ impl Engine for BrokerEngine {
             None => (live.tasks, live.last),
             Some(archive) => {
                 let ended = archive.list(order()).await?;
-                merge(live, ended)
+                merge(by, live, ended)
             }
         };
         let mut next = last;
         if tasks.len() > limit {
             tasks.truncate(limit);
-            next = tasks.last().map(|task| task.id);
+            next = tasks.last().map(|task| by.position_of(task));
         }
         Ok(TaskPage {
             tasks,
-            next: next.map(|id| id.to_string()),
+            next: next.map(|place| by.cursor(place)),
         })
     }
 
@@ -380,18 +373,22 @@ impl Engine for BrokerEngine {
     }
 }
 
-/// Merges both lists up to the last id that both have reached. A task that finished between the two reads is in both lists; its
+/// Merges both lists up to the last place that both have reached. A task that finished between the two reads is in both lists; its
 /// live version is used.
-fn merge(live: Listed, ended: Listed) -> (Vec<Task>, Option<TaskId>) {
+fn merge(by: TaskOrder, live: Listed, ended: Listed) -> (Vec<Task>, Option<ListPosition>) {
     let reached = match (live.last, ended.last) {
-        (Some(one), Some(other)) => Some(one.min(other)),
+        (Some(one), Some(other)) if by.compare(other, one).is_lt() => Some(other),
+        (Some(one), Some(_)) => Some(one),
         (one, other) => one.or(other),
     };
     let mut tasks: BTreeMap<TaskId, Task> = BTreeMap::new();
     for task in ended.tasks.into_iter().chain(live.tasks) {
-        if reached.is_none_or(|reached| task.id <= reached) {
+        let is_reached = |place| by.compare(by.position_of(&task), place).is_le();
+        if reached.is_none_or(is_reached) {
             tasks.insert(task.id, task);
         }
     }
-    (tasks.into_values().collect(), reached)
+    let mut tasks: Vec<Task> = tasks.into_values().collect();
+    tasks.sort_by(|one, other| by.compare(by.position_of(one), by.position_of(other)));
+    (tasks, reached)
 }

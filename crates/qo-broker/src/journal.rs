@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use qo_core::queue_state::Changes;
 use qo_core::task::ScopedKey;
 use qo_core::{QueueName, QueueState, Task, TaskId, Timestamp};
-use qo_engine::EngineError;
 use qo_engine::watch::TaskChange;
+use qo_engine::{EngineError, Measurement};
 use qo_store::runtime::BoxFuture;
 
 use super::command::Command;
@@ -34,6 +34,8 @@ pub(super) struct GroupChanges {
     pub(super) commands: Option<Vec<Command>>,
     /// The changes to notify watchers of, if there are watchers.
     pub(super) watched: Option<Vec<TaskChange>>,
+    /// The measurements of the changes, if a watcher measures.
+    pub(super) measured: Option<Vec<Measurement>>,
 }
 
 impl GroupChanges {

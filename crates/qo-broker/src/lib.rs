@@ -85,8 +85,8 @@ struct EngineShared {
 /// Finished tasks that are no longer in the state.
 #[async_trait::async_trait]
 trait Archive: Send + Sync {
-    /// The first `limit` matching tasks after `after`, ordered by id, and the last task that was read, if there may be more
-    /// after it.
+    /// The first `limit` matching tasks after `after`, in the order of the filter, and the place of the last task that was read, if
+    /// there may be more after it.
     async fn list(&self, order: message::ListOrder) -> Result<message::Listed, EngineError>;
 }
 

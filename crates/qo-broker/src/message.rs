@@ -6,7 +6,7 @@ use std::time::Duration;
 use qo_core::transition::Action;
 use qo_core::{Payload, QueueName, Submission, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
-use qo_engine::api::{ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter};
+use qo_engine::api::{ClaimRequest, ListPosition, Stats, SubmitRequest, Submitted, TaskFilter};
 use tokio::sync::oneshot;
 
 use super::inbox::{Lane, SubmitRoom};
@@ -251,7 +251,8 @@ pub(super) struct ClaimOrder {
 #[derive(Debug)]
 pub(super) struct ListOrder {
     pub(super) filter: TaskFilter,
-    pub(super) after: Option<TaskId>,
+    /// The place after which to start. The filter has the order.
+    pub(super) after: Option<ListPosition>,
     pub(super) limit: usize,
 }
 
@@ -276,8 +277,8 @@ impl From<Accepted> for Submitted {
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) tasks: Vec<Task>,
-    /// The last task that was read, if there may be more after it.
-    pub(super) last: Option<TaskId>,
+    /// The place of the last task that was read, if there may be more after it.
+    pub(super) last: Option<ListPosition>,
 }
 
 /// Whether only the holder of a task's lease does this.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use qo_core::QueueState;
 use qo_core::queue_state::Request;
 use qo_core::{Task, TaskId};
+use qo_engine::Measurement;
 use qo_engine::watch::{Commit, RENEW, TaskChange, Watchers, operation_name};
 use qo_store::runtime::Runtime;
 
@@ -19,6 +20,7 @@ pub(super) struct GroupNotification {
     callers: usize,
     tasks: usize,
     changes: Vec<TaskChange>,
+    measured: Vec<Measurement>,
 }
 
 impl GroupNotification {
@@ -36,6 +38,7 @@ impl GroupNotification {
             callers,
             tasks: changes.tasks.len() + changes.removed.len(),
             changes: changes.watched.take().unwrap_or_default(),
+            measured: changes.measured.take().unwrap_or_default(),
         }
     }
 
@@ -50,6 +53,9 @@ impl GroupNotification {
             tasks: self.tasks,
             took: self.runtime.monotonic().saturating_sub(self.started),
         });
+        for measurement in &self.measured {
+            self.watchers.measured(measurement);
+        }
         for change in self.changes {
             self.watchers.changed(change);
         }
@@ -61,6 +67,7 @@ impl GroupChanges {
     pub(super) fn for_watchers(watchers: &Watchers) -> Self {
         Self {
             watched: watchers.listen().then(Vec::new),
+            measured: watchers.measure().then(Vec::new),
             ..Self::default()
         }
     }
@@ -73,9 +80,14 @@ impl GroupChanges {
         state: &QueueState,
     ) {
         // Watchers are not notified of lease renewals.
-        if let Some(watched) = &mut self.watched
-            && operation != RENEW
-        {
+        if operation == RENEW {
+            return;
+        }
+        if let Some(measured) = &mut self.measured {
+            let tasks = ids.iter().filter_map(|id| state.task(*id));
+            measured.extend(tasks.filter_map(|task| Measurement::of(operation, task)));
+        }
+        if let Some(watched) = &mut self.watched {
             let tasks = ids.iter().filter_map(|id| state.task(*id));
             watched.extend(tasks.map(|task| TaskChange::new(operation, task)));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use qo::Queue;
+use qo::{Actor, Queue};
 use qo_store::Store;
 use qo_store::runtime::{Runtime, TokioRuntime};
 use qo_store::wrap::RequestCounter;
@@ -79,6 +79,21 @@ impl Session {
         {
             close_in_time(self.runtime.as_ref(), queue.close()).await;
         }
+    }
+
+    /// Who runs this command, for the history of the tasks that it changes: `QO_ACTOR`, else the user and the machine.
+    pub fn actor(&self) -> Option<Actor> {
+        let named = self.environment.var("QO_ACTOR").map(str::to_owned);
+        let user = || {
+            let mut names = ["USER", "LOGNAME", "USERNAME"].into_iter();
+            let user = names.find_map(|name| self.environment.var(name));
+            match (user, qo::host_name()) {
+                (Some(user), Some(host)) => Some(format!("{user}@{host}")),
+                (Some(user), None) => Some(user.to_owned()),
+                (None, host) => host,
+            }
+        };
+        Actor::from_text(&named.or_else(user)?)
     }
 
     /// Opens the configured store without sending a request.

@@ -113,6 +113,23 @@ impl TaskId {
         Self(Uuid::from_bytes(bits.to_be_bytes()))
     }
 
+    /// A number in the order of the times that [`TaskId::from_time`] writes into ids, across all shards. Every id has one: the number of
+    /// an id that a caller chose at random means nothing.
+    pub fn time_order(&self) -> u128 {
+        u128::from_be_bytes(*self.0.as_bytes()).rotate_left(4)
+    }
+
+    /// The id with this [`TaskId::time_order`].
+    pub fn at_time_order(order: u128) -> Self {
+        Self(Uuid::from_bytes(order.rotate_right(4).to_be_bytes()))
+    }
+
+    /// The lowest [`TaskId::time_order`] of the ids that [`TaskId::from_time`] creates from this time on.
+    pub fn time_order_from(from: Timestamp) -> u128 {
+        let millis = u128::from(from.as_millis().unsigned_abs()) & ((1 << 44) - 1);
+        millis << (TIME_SHIFT + 4)
+    }
+
     /// The shard of this task: the first hexadecimal digit of the id.
     pub fn shard(&self) -> Shard {
         Shard(self.0.as_bytes()[0] >> 4)
@@ -191,6 +208,24 @@ mod tests {
             assert_eq!(id.shard(), shard);
             assert_eq!(shard.to_string().parse::<Shard>().unwrap(), shard);
             assert!(id.to_string().starts_with(&shard.to_string()));
+        }
+    }
+
+    #[test]
+    fn generated_ids_are_in_the_order_of_their_times_across_shards() {
+        let mut last = 0;
+        for millis in [1_000_u64, 1_001, 1_763_238_840_123, 1_763_238_840_124] {
+            for shard in Shard::all() {
+                let at = Timestamp::from_millis(i64::try_from(millis).unwrap());
+                let random = u128::from(shard.index()) << 124 | u128::from(millis % 7);
+                let id = TaskId::from_time(at, random);
+                assert_eq!(id.shard(), shard);
+                assert_eq!(TaskId::at_time_order(id.time_order()), id);
+                assert!(id.time_order() >= TaskId::time_order_from(at));
+                assert!(id.time_order() < TaskId::time_order_from(at.plus_millis(1)));
+                assert!(id.time_order() > last);
+            }
+            last = TaskId::time_order_from(Timestamp::from_millis(i64::try_from(millis).unwrap()));
         }
     }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use crate::limits::JSON_MAX_DEPTH;
+use crate::limits::{JSON_MAX_DEPTH, JSON_NUMBER_MAX_BYTES};
 
 /// A well-formed JSON text. Clones share it.
 #[derive(Clone)]
@@ -30,6 +30,16 @@ pub enum InvalidJson {
     /// It nests too deeply.
     #[error("the JSON nests deeper than {JSON_MAX_DEPTH} levels")]
     TooDeep,
+    /// It has a number that other programs cannot read.
+    #[error(
+        "the JSON contains a number with more than {JSON_NUMBER_MAX_BYTES} characters, which other programs cannot read: send it as a string"
+    )]
+    NumberTooLong,
+    /// It has a string that is not Unicode text.
+    #[error(
+        "the JSON contains half of a surrogate pair, such as \\ud800, which other programs cannot read: send the whole character"
+    )]
+    LoneSurrogate,
 }
 
 impl Json {
@@ -67,6 +77,28 @@ impl Json {
         Ok(())
     }
 
+    /// Checks that other programs can read it: I-JSON (RFC 7493) forbids strings with half of a surrogate pair, and some parsers refuse
+    /// numbers with thousands of digits. Digits beyond the precision of a double are allowed, because qo keeps them.
+    pub fn check_interoperable(&self) -> Result<(), InvalidJson> {
+        let mut rest = self.as_str().as_bytes();
+        while let Some((first, after)) = rest.split_first() {
+            rest = match first {
+                b'"' => end_of_string(after)?,
+                b'-' | b'0'..=b'9' => {
+                    let is_part =
+                        |byte: &u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
+                    let length = rest.iter().take_while(|byte| is_part(byte)).count();
+                    if length > JSON_NUMBER_MAX_BYTES {
+                        return Err(InvalidJson::NumberTooLong);
+                    }
+                    rest.get(length..).unwrap_or_default()
+                }
+                _ => after,
+            };
+        }
+        Ok(())
+    }
+
     /// Serializes a value as JSON.
     pub fn from_value(value: &impl Serialize) -> Result<Self, InvalidJson> {
         let text =
@@ -87,6 +119,35 @@ impl Json {
     /// Deserializes the text.
     pub fn to_value<T: DeserializeOwned>(&self) -> Result<T, InvalidJson> {
         serde_json::from_str(self.as_str()).map_err(|error| InvalidJson::Syntax(error.to_string()))
+    }
+}
+
+/// What follows a string, whose quotation mark was read. Its escapes of surrogates must be pairs.
+fn end_of_string(mut rest: &[u8]) -> Result<&[u8], InvalidJson> {
+    let mut has_high = false;
+    loop {
+        let Some((byte, after)) = rest.split_first() else {
+            return Ok(rest);
+        };
+        let unit = match (byte, after.first()) {
+            (b'\\', Some(b'u')) => after.get(1..5).and_then(|digits| {
+                let digits = std::str::from_utf8(digits).ok()?;
+                u16::from_str_radix(digits, 16).ok()
+            }),
+            _ => None,
+        };
+        let is_low = unit.is_some_and(|unit| (0xdc00..0xe000).contains(&unit));
+        if has_high != is_low {
+            return Err(InvalidJson::LoneSurrogate);
+        }
+        has_high = unit.is_some_and(|unit| (0xd800..0xdc00).contains(&unit));
+        let length = match (byte, unit) {
+            (b'"', _) => return Ok(after),
+            (b'\\', Some(_)) => 6,
+            (b'\\', None) => 2,
+            _ => 1,
+        };
+        rest = rest.get(length..).unwrap_or_default();
     }
 }
 
@@ -144,6 +205,38 @@ impl<'de> Deserialize<'de> for Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_other_programs_cannot_read_is_found() {
+        let check = |text: &str| Json::parse(text).unwrap().check_interoperable();
+        for good in [
+            "null",
+            "[1.5e300,-2,123456789012345678901234567890.10]",
+            r#"{"a":"\ud83d\ude00","b":"\\ud800","c":"é\n\u00e9"}"#,
+            r#""\"\ud83d\ude00\"""#,
+            "\"😀\"",
+        ] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in [
+            r#""\ud800""#,
+            r#""\udc00""#,
+            r#"["\ud83dx"]"#,
+            r#""\ud83d\ud83d""#,
+            r#"{"\ude00\ud83d":1}"#,
+            r#""\ud83d\n""#,
+        ] {
+            assert_eq!(check(bad), Err(InvalidJson::LoneSurrogate), "{bad}");
+        }
+        let long = "7".repeat(JSON_NUMBER_MAX_BYTES);
+        assert_eq!(check(&long), Ok(()));
+        assert_eq!(
+            check(&format!("[{long}7]")),
+            Err(InvalidJson::NumberTooLong)
+        );
+        // Digits in a string are no number.
+        assert_eq!(check(&format!("\"{long}7\"")), Ok(()));
+    }
 
     #[test]
     fn the_text_is_kept_verbatim() {

@@ -9,6 +9,12 @@ pub const STORED_PAYLOAD_MAX_BYTES: u64 = 256 * 1024 * 1024;
 /// The maximum nesting depth of a JSON payload, so that no reader overflows its stack.
 pub const JSON_MAX_DEPTH: usize = 128;
 
+/// The maximum length of a number in a JSON payload. Python, for one, refuses integers of more than 4,300 digits.
+pub const JSON_NUMBER_MAX_BYTES: usize = 1_000;
+
+/// The maximum delay of a submitted task, and the maximum time until it expires: a hundred years.
+pub const SUBMIT_DELAY_MAX_MS: u64 = 100 * 366 * 24 * 60 * 60 * 1_000;
+
 /// The maximum size of a task's error text, in bytes. A longer text is truncated.
 pub const ERROR_MAX_BYTES: usize = 4 * 1024;
 

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::limits::cut_text;
+
 /// The maximum length of a name in bytes.
 pub const NAME_MAX_BYTES: usize = 64;
 
@@ -136,6 +138,8 @@ pub struct InvalidLabel {
 
 /// The maximum length of a tag in bytes.
 pub const TAG_MAX_BYTES: usize = 64;
+/// The maximum length of an actor's name in bytes.
+pub const ACTOR_MAX_BYTES: usize = 128;
 /// The maximum length of an idempotency key in bytes.
 pub const IDEMPOTENCY_KEY_MAX_BYTES: usize = 256;
 
@@ -153,6 +157,30 @@ checked_text!(
     InvalidLabel,
     |text| check_label("a tag", text, TAG_MAX_BYTES)
 );
+checked_text!(
+    /// Who requested a change of a task, for people to read: a user at a machine, a token's name. It is never part of a key.
+    Actor,
+    InvalidLabel,
+    |text| check_label("an actor", text, ACTOR_MAX_BYTES)
+);
+
+impl Actor {
+    /// An actor from any text: control characters are replaced, and a long text is truncated. `None` if the text is empty.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let printable = text.trim().chars();
+        let printable: String = printable
+            .map(|character| {
+                if character.is_control() {
+                    '?'
+                } else {
+                    character
+                }
+            })
+            .collect();
+        Self::new(&cut_text(&printable, ACTOR_MAX_BYTES)).ok()
+    }
+}
+
 checked_text!(
     /// Identifies duplicate submits. It is never part of a key verbatim.
     IdempotencyKey,
@@ -214,5 +242,14 @@ mod tests {
         assert!(Tag::new(&"x".repeat(65)).is_err());
         assert!(IdempotencyKey::new(&"x".repeat(256)).is_ok());
         assert!(IdempotencyKey::new(&"x".repeat(257)).is_err());
+    }
+
+    #[test]
+    fn any_text_but_none_names_an_actor() {
+        let named = |text: &str| Actor::from_text(text).map(|actor| actor.to_string());
+        assert_eq!(named(" ada@laptop\n").as_deref(), Some("ada@laptop"));
+        assert_eq!(named("a\tb").as_deref(), Some("a?b"));
+        assert_eq!(named(" \n"), None);
+        assert!(named(&"ä".repeat(500)).is_some_and(|name| name.ends_with('…')));
     }
 }

@@ -244,12 +244,16 @@ fn transitions() -> Value {
         let task = decode(before.as_bytes()).unwrap();
         for (kind, reason, action) in &actions {
             // The second time is before all times in the record, as with a clock that is behind.
-            for now in [at(1_000_000), at(-5_000)] {
+            for (now, by) in [(at(1_000_000), Some("dashboard")), (at(-5_000), None)] {
                 let mut changed = task.clone();
-                let command = Command {
-                    op: op(77),
-                    action: action.clone(),
+                let action = match by {
+                    None => action.clone(),
+                    Some(actor) => Action::By {
+                        actor: actor.parse().unwrap(),
+                        action: Box::new(action.clone()),
+                    },
                 };
+                let command = Command { op: op(77), action };
                 let outcome = match changed.apply(command, now) {
                     Err(rejection) => json!({ "rejected": rejection.to_string() }),
                     Ok(()) => json!({
@@ -265,6 +269,7 @@ fn transitions() -> Value {
                     "task": name,
                     "action": kind,
                     "reason": reason,
+                    "by": by,
                     "now": now,
                     "outcome": outcome,
                 }));

@@ -42,6 +42,7 @@ mod init;
 mod lease_reaper;
 mod left_alone;
 mod list;
+mod list_newest;
 pub mod maintenance;
 mod names;
 mod operation;

@@ -1,4 +1,4 @@
-//! Lists tasks in the order of their ids.
+//! Lists tasks in the order of their ids. Lists of the newest are in [`super::list_newest`].
 //!
 //! It costs a LIST per thousand tasks and a GET per task that it reads, because only the record has the task's fields.
 
@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use qo_core::Task;
 use qo_core::keys::{Key, TASKS_PREFIX, tasks_prefix};
 use qo_engine::EngineError;
-use qo_engine::api::{TaskFilter, TaskPage};
+use qo_engine::api::{TaskFilter, TaskOrder, TaskPage, invalid_cursor};
 use qo_store::client::PAGE_LIMIT_MAX;
 
 use super::DirectEngine;
@@ -24,6 +24,9 @@ impl DirectEngine {
         limit: usize,
     ) -> Result<TaskPage, EngineError> {
         let limit = limit.clamp(1, LIMIT_MAX);
+        if filter.order == TaskOrder::Newest {
+            return self.list_newest(filter, cursor, limit).await;
+        }
         let prefix = filter
             .shard
             .map_or_else(|| TASKS_PREFIX.to_owned(), tasks_prefix);
@@ -82,8 +85,6 @@ impl DirectEngine {
 fn check_cursor(cursor: &str) -> Result<String, EngineError> {
     match cursor.parse() {
         Ok(Key::Task(_)) => Ok(cursor.to_owned()),
-        _ => Err(EngineError::BadRequest(
-            "invalid cursor: pass the cursor of the previous page unchanged".to_owned(),
-        )),
+        _ => Err(invalid_cursor()),
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use qo_core::{Status, Task, TaskId, Timestamp};
+use qo_core::{Actor, Status, Task, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::Operation;
@@ -84,6 +84,8 @@ pub struct BulkRequest {
     pub reason: Option<String>,
     /// Selects only tasks that finished longer ago than this.
     pub older_than: Option<Duration>,
+    /// Who requests it, for the history of each task.
+    pub actor: Option<Actor>,
 }
 
 impl BulkRequest {
@@ -96,6 +98,7 @@ impl BulkRequest {
             limit: None,
             reason: None,
             older_than: None,
+            actor: None,
         }
         .with_filter(TaskFilter::default())
     }
@@ -124,16 +127,17 @@ impl BulkRequest {
 
     /// The operation on each task; `None` for a purge, which removes the task.
     pub fn on_task(&self) -> Option<Operation> {
-        match self.operation {
-            BulkOperation::Cancel => Some(Operation::Cancel {
+        let operation = match self.operation {
+            BulkOperation::Cancel => Operation::Cancel {
                 reason: self.reason.clone(),
-            }),
-            BulkOperation::Replay => Some(Operation::Replay),
-            BulkOperation::RunNow => Some(Operation::RunNow),
-            BulkOperation::Archive => Some(Operation::Archive),
-            BulkOperation::Unarchive => Some(Operation::Unarchive),
-            BulkOperation::Purge => None,
-        }
+            },
+            BulkOperation::Replay => Operation::Replay,
+            BulkOperation::RunNow => Operation::RunNow,
+            BulkOperation::Archive => Operation::Archive,
+            BulkOperation::Unarchive => Operation::Unarchive,
+            BulkOperation::Purge => return None,
+        };
+        Some(operation.by(self.actor.as_ref()))
     }
 }
 

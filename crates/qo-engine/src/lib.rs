@@ -21,6 +21,7 @@ pub mod environment;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
+mod measurement;
 mod operation;
 mod partitioned;
 pub mod payload;
@@ -30,5 +31,6 @@ pub mod worker_records;
 pub use bulk::{BulkOperation, BulkRequest};
 pub use engine::Engine;
 pub use error::EngineError;
+pub use measurement::{End, Measurement, MeasurementKind};
 pub use operation::Operation;
 pub use partitioned::{PARTITIONS_MAX, PartitionedEngine};

@@ -1,7 +1,7 @@
 //! Operations on one task.
 
 use qo_core::transition::{Failure, ProgressReport};
-use qo_core::{Action, Jitter, Json, LeaseId, Payload};
+use qo_core::{Action, Actor, Jitter, Json, LeaseId, Payload};
 
 /// One operation on one task.
 ///
@@ -63,9 +63,36 @@ pub enum Operation {
     Archive,
     /// Restores an archived task to its previous status.
     Unarchive,
+    /// An operation whose author the task's history names.
+    By {
+        /// Who requests it.
+        actor: Actor,
+        /// What is requested.
+        operation: Box<Operation>,
+    },
 }
 
 impl Operation {
+    /// The operation in the name of an actor, if there is one.
+    #[must_use]
+    pub fn by(self, actor: Option<&Actor>) -> Self {
+        match actor {
+            None => self,
+            Some(actor) => Self::By {
+                actor: actor.clone(),
+                operation: Box::new(self),
+            },
+        }
+    }
+
+    /// The operation without its author, and the author.
+    pub fn split(self) -> (Self, Option<Actor>) {
+        match self {
+            Self::By { actor, operation } => (operation.split().0, Some(actor)),
+            operation => (operation, None),
+        }
+    }
+
     /// The operation's name in paths, logs and JSON.
     pub fn name(&self) -> &'static str {
         match self {
@@ -80,6 +107,7 @@ impl Operation {
             Self::Replay => "replay",
             Self::Archive => "archive",
             Self::Unarchive => "unarchive",
+            Self::By { operation, .. } => operation.name(),
         }
     }
 
@@ -95,18 +123,24 @@ impl Operation {
             Self::Cancel { .. } | Self::RunNow | Self::Replay | Self::Archive | Self::Unarchive => {
                 None
             }
+            Self::By { operation, .. } => operation.lease(),
         }
     }
 
     /// Whether the operation ends the attempt of its lease.
     pub fn ends_attempt(&self) -> bool {
-        self.lease().is_some() && !matches!(self, Self::Renew { .. } | Self::Progress { .. })
+        match self {
+            Self::By { operation, .. } => operation.ends_attempt(),
+            Self::Renew { .. } | Self::Progress { .. } => false,
+            operation => operation.lease().is_some(),
+        }
     }
 
     /// The output of a completion. The engine stores it before it completes the task.
     pub fn output(&self) -> Option<&Json> {
         match self {
             Self::Complete { output, .. } => output.as_ref(),
+            Self::By { operation, .. } => operation.output(),
             _ => None,
         }
     }
@@ -146,6 +180,10 @@ impl Operation {
             Self::Replay => Action::Replay,
             Self::Archive => Action::Archive,
             Self::Unarchive => Action::Unarchive,
+            Self::By { actor, operation } => Action::By {
+                actor,
+                action: Box::new(operation.into_action(lease_ms, stored_output, jitter)),
+            },
         }
     }
 }

@@ -12,13 +12,16 @@ use qo_store::{StoreClient, StoreError};
 use crate::error::EngineError;
 
 /// Decides where a payload is stored: in the record up to `inline_max_bytes`, in its own object above that. Rejects a payload larger
-/// than `max_bytes`.
+/// than `max_bytes`, and one that other programs could not read.
 pub fn place(
     field: &'static str,
     json: &Json,
     inline_max_bytes: usize,
     max_bytes: u64,
 ) -> Result<Payload, EngineError> {
+    if let Err(error) = json.check_interoperable() {
+        return Err(EngineError::BadRequest(format!("{field}: {error}")));
+    }
     let size = json.size() as u64;
     let limit = max_bytes.min(STORED_PAYLOAD_MAX_BYTES);
     if size > limit {

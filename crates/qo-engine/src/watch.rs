@@ -13,6 +13,8 @@ use std::time::Duration;
 use qo_core::{Action, QueueName, Status, Task, TaskId, TaskType, Timestamp, WorkerId};
 use serde::Serialize;
 
+use crate::measurement::Measurement;
+
 /// Receives notifications of durable changes.
 pub trait Watcher: Send + Sync {
     /// A group of changes is durable. Only engines that commit in groups report this.
@@ -23,6 +25,14 @@ pub trait Watcher: Send + Sync {
 
     /// A task was changed durably.
     fn changed(&self, change: &Arc<TaskChange>);
+
+    /// Whether the watcher wants measurements of all changes.
+    fn measures(&self) -> bool {
+        false
+    }
+
+    /// A task was changed durably, in a way that counters count.
+    fn measured(&self, _measurement: &Measurement) {}
 }
 
 /// A group of changes that one write made durable.
@@ -83,6 +93,7 @@ pub fn operation_name(action: &Action) -> &'static str {
         Action::ExpireLease { .. } | Action::Expire => "expire",
         Action::RunNow => "run_now",
         Action::Renew { .. } => RENEW,
+        Action::By { action, .. } => operation_name(action),
         other => other.name(),
     }
 }
@@ -122,11 +133,31 @@ impl Watchers {
         self.each(|watcher| watcher.changed(&change));
     }
 
-    /// Reports an operation on a task, if any watcher listens.
+    /// Reports an operation on a task, if any watcher listens or measures.
     pub fn notify(&self, operation: &'static str, task: &Task) {
-        if operation != RENEW && self.listen() {
+        if operation == RENEW {
+            return;
+        }
+        if self.measure()
+            && let Some(measurement) = Measurement::of(operation, task)
+        {
+            self.measured(&measurement);
+        }
+        if self.listen() {
             self.changed(TaskChange::new(operation, task));
         }
+    }
+
+    /// Whether any watcher wants measurements.
+    pub fn measure(&self) -> bool {
+        let mut any_measures = false;
+        self.each(|watcher| any_measures |= watcher.measures());
+        any_measures
+    }
+
+    /// Reports a measurement.
+    pub fn measured(&self, measurement: &Measurement) {
+        self.each(|watcher| watcher.measured(measurement));
     }
 
     fn each(&self, mut notify: impl FnMut(&dyn Watcher)) {

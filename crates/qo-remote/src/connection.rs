@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use qo_core::Timestamp;
+use qo_core::{Actor, Timestamp};
 use qo_engine::EngineError;
 use qo_store::StoreError;
 use qo_store::clock::StoreClock;
@@ -32,7 +32,8 @@ use super::transport::{self, causes};
 use crate::ping::shows_life;
 use crate::wire::problem::PROBLEM_TYPE;
 use crate::wire::{
-    BROKER_HEADER, Condition, Problem, READ_HEADER, REQUEST_ID_HEADER, STALE, TIME_HEADER,
+    ACTOR_HEADER, BROKER_HEADER, Condition, Problem, READ_HEADER, REQUEST_ID_HEADER, STALE,
+    TIME_HEADER,
 };
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -51,6 +52,8 @@ pub(super) struct HttpRequest {
     body: Option<Bytes>,
     /// How long the server may wait before it responds.
     pub(super) wait: Duration,
+    /// Who requests it.
+    pub(super) actor: Option<Actor>,
 }
 
 impl HttpRequest {
@@ -60,6 +63,7 @@ impl HttpRequest {
             path,
             body,
             wait: Duration::ZERO,
+            actor: None,
         }
     }
 
@@ -401,6 +405,9 @@ impl Connection {
         }
         if self.stale_reads && request.method == Method::GET {
             builder = builder.header(READ_HEADER, STALE);
+        }
+        if let Some(actor) = &request.actor {
+            builder = builder.header(ACTOR_HEADER, actor.as_str().as_bytes());
         }
         if let Some(body) = &request.body {
             builder = builder

@@ -378,10 +378,12 @@ impl RemoteEngine {
     /// Carries out an operator's operation.
     async fn act_as_operator(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
         let path = format!("/v1/tasks/{id}/{}", operation.name());
-        let request = match operation {
+        let (operation, actor) = operation.split();
+        let mut request = match operation {
             Operation::Cancel { reason } => HttpRequest::post(path, &CancelBody { reason })?,
             _ => HttpRequest::post(path, &NoBody {})?,
         };
+        request.actor = actor;
         self.connection().json(request).await
     }
 }

@@ -3,11 +3,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use qo::{Engine, Queue, Timestamp};
+use qo::{Engine, Queue, Task, Timestamp};
+use qo_engine::Measurement;
 use qo_remote::wire::Condition;
 use qo_store::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use crate::activity::Activity;
 use crate::claims::Claims;
 use crate::cluster::ClusterControl;
 use crate::config::{CountsFn, JobConfig, Limits, ServerConfig};
@@ -32,6 +34,7 @@ pub(crate) struct AppState {
     pub(crate) claims: Arc<Claims>,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
+    pub(crate) activity: Activity,
     /// The bytes that request bodies may still take.
     pub(crate) body_room: Arc<Semaphore>,
     pub(crate) response_room: ResponseRoom,
@@ -48,6 +51,8 @@ pub(crate) struct AppState {
     /// Whether this answers reads that may be old.
     pub(crate) is_stale: bool,
     pub(crate) stats_max_age: Duration,
+    /// Whether all connections are encrypted. Then browsers are told to never use others.
+    pub(crate) has_tls: bool,
     stopping: watch::Sender<bool>,
 }
 
@@ -73,6 +78,7 @@ impl App {
                 limits.response_max_bytes,
             )),
             metrics: Metrics::default(),
+            activity: Activity::new(queue.now()),
             body_room: Arc::new(Semaphore::new(room)),
             response_room: ResponseRoom::new(limits.responses_max_bytes),
             listeners: Arc::new(Semaphore::new(limits.listeners_max)),
@@ -89,6 +95,7 @@ impl App {
             cluster: config.cluster.clone(),
             is_stale: config.cluster.is_some() && config.leader.is_none(),
             stats_max_age: config.stats_max_age,
+            has_tls: config.tls.is_some(),
             stopping: watch::Sender::new(false),
             limits,
             queue,
@@ -136,8 +143,23 @@ impl App {
     pub(crate) async fn confirm_leader(&self) -> Option<u64> {
         match &self.leader {
             None => Some(0),
-            Some(leader) => leader.confirm().await,
+            Some(leader) => {
+                let epoch = leader.confirm().await?;
+                self.activity.lead(epoch, self.now());
+                Some(epoch)
+            }
         }
+    }
+
+    /// Reports an operation of this server to listeners and counters, unless the engine does.
+    pub(crate) fn publish(&self, operation: &'static str, task: &Task) {
+        if self.events.engine_publishes() {
+            return;
+        }
+        if let Some(measurement) = Measurement::of(operation, task) {
+            self.activity.record(&measurement);
+        }
+        self.events.publish(operation, task);
     }
 
     /// Waits until this process no longer serves in this epoch.

@@ -15,7 +15,8 @@ use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::HeaderValue;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use qo::WorkerInfo;
 use qo_remote::wire::cluster::MemberBody;
@@ -228,6 +229,19 @@ fn ensure_json(parts: &Parts) -> Result<(), ApiError> {
     ))
 }
 
+/// A compressed body could be a thousand times larger than its limit.
+fn ensure_not_encoded(parts: &Parts) -> Result<(), ApiError> {
+    let encodings = parts.headers.get_all(CONTENT_ENCODING);
+    let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if encodings.iter().all(is_plain) {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        Condition::BadMediaType,
+        "the server does not decode bodies: send it without `Content-Encoding`",
+    ))
+}
+
 fn is_json(parts: &Parts) -> bool {
     let value = parts
         .headers
@@ -238,6 +252,7 @@ fn is_json(parts: &Parts) -> bool {
 }
 
 async fn read(app: &App, parts: &Parts, body: Body, max: usize) -> Result<JsonText, ApiError> {
+    ensure_not_encoded(parts)?;
     let limits = &app.limits;
     let too_large = || {
         ApiError::new(

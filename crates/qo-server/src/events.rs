@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use qo::Task;
+use qo_engine::Measurement;
 use qo_engine::watch::{Commit, TaskChange, Watcher};
 use qo_store::runtime::Runtime;
 use tokio::sync::broadcast;
@@ -90,10 +91,14 @@ impl Events {
 
     /// Publishes an operation of this server, unless the engine does.
     pub(crate) fn publish(&self, operation: &'static str, task: &Task) {
-        let engine_publishes = self.engine_publishes.get().copied().unwrap_or(false);
-        if !engine_publishes && self.is_recording() {
+        if !self.engine_publishes() && self.is_recording() {
             self.send(Arc::new(TaskChange::new(operation, task)));
         }
+    }
+
+    /// Whether the engine publishes its changes itself.
+    pub(crate) fn engine_publishes(&self) -> bool {
+        self.engine_publishes.get().copied().unwrap_or(false)
     }
 
     /// The id of an event, with which a listener can continue after it.
@@ -189,5 +194,13 @@ impl Watcher for AppState {
 
     fn changed(&self, change: &Arc<TaskChange>) {
         self.events.send(Arc::clone(change));
+    }
+
+    fn measures(&self) -> bool {
+        true
+    }
+
+    fn measured(&self, measurement: &Measurement) {
+        self.activity.record(measurement);
     }
 }

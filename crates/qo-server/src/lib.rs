@@ -17,7 +17,9 @@
 //!
 //! The JSON bodies and the table from errors to status codes are in [`qo_remote::wire`], shared with the remote engine.
 
+mod activity;
 mod app;
+mod author;
 mod body;
 mod claims;
 mod cluster;

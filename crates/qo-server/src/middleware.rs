@@ -11,7 +11,9 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
-use http::header::{AUTHORIZATION, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    AUTHORIZATION, HOST, ORIGIN, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderMap, HeaderValue, Method};
 use qo_remote::wire::{
     BROKER_HEADER, Condition, READ_HEADER, REQUEST_ID_HEADER, REQUEST_ID_MAX_BYTES, STALE,
@@ -104,6 +106,10 @@ pub(crate) async fn handle(State(app): State<App>, mut request: Request, next: N
     if app.is_stale {
         headers.insert(READ_HEADER, HeaderValue::from_static(STALE));
     }
+    if app.has_tls {
+        let value = HeaderValue::from_static("max-age=31536000");
+        headers.insert(STRICT_TRANSPORT_SECURITY, value);
+    }
     let took = app.runtime().monotonic().saturating_sub(started);
     let status = response.status().as_u16();
     app.metrics.request(&route, &method, status, took);
@@ -135,6 +141,15 @@ fn message_of(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 fn check_request(app: &App, request: &Request) -> Result<(), ApiError> {
+    // The HTTP library bounds its buffer, which may hold more than one head.
+    let limit = app.limits.header_max_bytes;
+    if head_bytes(request) > limit {
+        let detail = format!(
+            "the request's line and headers have more than {limit} bytes; send fewer or shorter headers, or a shorter query"
+        );
+        let limit = limit as u64;
+        return Err(ApiError::new(Condition::HeadTooLarge { limit }, detail));
+    }
     // A leader that finishes its requests before it stops still leads: standbys that ping it need not challenge it.
     let is_ping =
         request.uri().path() == "/healthz" && request.headers().contains_key(BROKER_HEADER);
@@ -173,6 +188,16 @@ fn check_request(app: &App, request: &Request) -> Result<(), ApiError> {
         from_this_site(app, request)?;
     }
     Ok(())
+}
+
+/// The size of the request's line and headers.
+fn head_bytes(request: &Request) -> usize {
+    let headers = request.headers().iter();
+    // A colon, a space and the end of the line.
+    let lines = headers.map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let target = request.uri().path_and_query();
+    let target = target.map_or(0, |target| target.as_str().len());
+    request.method().as_str().len() + target + " HTTP/1.1\r\n".len() + 1 + lines.sum::<usize>()
 }
 
 fn not_leader(app: &App) -> ApiError {

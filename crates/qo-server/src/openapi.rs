@@ -15,6 +15,9 @@ use crate::routes::{
 };
 use crate::tokens::Scope;
 
+/// The reference to the schema of any JSON.
+const ANY_JSON: &str = "#/components/schemas/AnyJson";
+
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -33,7 +36,7 @@ use crate::tokens::Scope;
         cluster::status, cluster::log, cluster::add, cluster::promote, cluster::remove, cluster::snapshot,
         blobs::put, blobs::put_at, blobs::get, blobs::head, blobs::touch, blobs::list, blobs::delete, blobs::collect,
         jobs::create, jobs::read, jobs::claim, jobs::tickle, jobs::complete, jobs::ping,
-        query::info, query::stats, query::workers, events::events,
+        query::info, query::stats, query::activity, query::workers, events::events,
         reference::document, reference::page, reference::script, reference::style,
         health::health, health::ready, health::metrics,
     ),
@@ -81,6 +84,42 @@ pub fn document() -> utoipa::openapi::OpenApi {
         }
     }
     document
+}
+
+/// The document as it is served. The generator describes some things wrongly:
+///
+/// - It allows `null` beside any JSON as one of two forms, which forbids `null`, because `null` has both.
+/// - It invents names for the formats of unsigned numbers.
+pub(crate) fn document_json() -> Value {
+    let mut text = serde_json::to_value(document()).unwrap_or_else(|_| json!({}));
+    mend(&mut text);
+    text
+}
+
+fn mend(value: &mut Value) {
+    match value {
+        Value::Array(parts) => parts.iter_mut().for_each(mend),
+        Value::Object(fields) => {
+            let is_unsigned = |format: &Value| {
+                let format = format.as_str().unwrap_or_default();
+                format.starts_with("u-int") || format.starts_with("uint")
+            };
+            if fields.get("format").is_some_and(is_unsigned) {
+                fields.remove("format");
+            }
+            let is_null = |part: &Value| part["type"] == "null";
+            let is_any = |part: &Value| part["$ref"] == ANY_JSON;
+            let forms = fields.get("oneOf").and_then(Value::as_array);
+            let allows_any =
+                |forms: &Vec<Value>| forms.iter().any(is_null) && forms.iter().any(is_any);
+            if forms.is_some_and(allows_any) {
+                fields.remove("oneOf");
+                fields.insert("$ref".to_owned(), Value::from(ANY_JSON));
+            }
+            fields.values_mut().for_each(mend);
+        }
+        _ => {}
+    }
 }
 
 /// Adds the access rule and the error responses, which every route has.
@@ -134,7 +173,7 @@ fn problem(description: &str) -> Response {
 
 /// The methods and paths of the document.
 pub fn documented() -> Vec<(String, String)> {
-    let text = serde_json::to_value(document()).unwrap_or_else(|_| json!({}));
+    let text = document_json();
     let mut operations = Vec::new();
     if let Some(paths) = text.get("paths").and_then(Value::as_object) {
         for (path, item) in paths {
@@ -174,6 +213,23 @@ mod tests {
     }
 
     #[test]
+    fn no_schema_forbids_null_by_allowing_it_twice_or_has_an_unknown_format() {
+        let text = document_json();
+        let input = &text["components"]["schemas"]["SubmitBody"]["properties"]["input"];
+        assert_eq!(input["$ref"], ANY_JSON, "{input}");
+        assert!(input.get("oneOf").is_none());
+        let delay = &text["components"]["schemas"]["SubmitBody"]["properties"]["delay_ms"];
+        let limit = qo_core::limits::SUBMIT_DELAY_MAX_MS;
+        assert_eq!(delay["maximum"], json!(limit), "{delay}");
+        assert_eq!(delay["minimum"], 0);
+        let whole = text.to_string();
+        assert!(
+            !whole.contains("u-int") && !whole.contains("uint"),
+            "{whole}"
+        );
+    }
+
+    #[test]
     fn every_reference_resolves() {
         fn walk(value: &Value, references: &mut Vec<String>) {
             match value {
@@ -189,7 +245,7 @@ mod tests {
                 _ => {}
             }
         }
-        let text = serde_json::to_value(document()).unwrap();
+        let text = document_json();
         let mut references = Vec::new();
         walk(&text, &mut references);
         assert!(references.len() > 100);

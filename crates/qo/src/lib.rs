@@ -111,6 +111,8 @@ pub use error::{Error, ErrorKind};
 pub use mdns::ServerSearchError;
 pub use queue::Queue;
 pub use submit::TaskBuilder;
+#[doc(hidden)]
+pub use worker::host_name;
 pub use worker::{
     AttemptOutcome, BatchFunction, Context, DrainReport, Hook, Idleness, StopReason, TaskError,
     TaskHandler, TaskInput, Worker, WorkerBuilder, WorkerHandle, WorkerReport,
@@ -132,8 +134,8 @@ pub use qo_core::task::{Event, EventAction, IdempotencyScope};
 pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
 #[doc(inline)]
 pub use qo_core::{
-    IdempotencyKey, Json, LeaseId, Payload, QueueName, Rejection, RetryPolicy, Shard, Status, Tag,
-    Task, TaskId, TaskType, Timestamp, TraceParent, WorkerId,
+    Actor, IdempotencyKey, Json, LeaseId, Payload, QueueName, Rejection, RetryPolicy, Shard,
+    Status, Tag, Task, TaskId, TaskType, Timestamp, TraceParent, WorkerId,
 };
 #[doc(inline)]
 pub use qo_direct::{
@@ -143,7 +145,7 @@ pub use qo_direct::{
 #[doc(inline)]
 pub use qo_engine::api::{
     ClaimRequest, IdempotencyRequest, QueueStats, Stats, SubmitRequest, Submitted, TaskFilter,
-    TaskPage, VersionedTask, When, WorkerInfo,
+    TaskOrder, TaskPage, VersionedTask, When, WorkerInfo,
 };
 #[doc(inline)]
 pub use qo_engine::{BulkOperation, BulkRequest, Engine, EngineError, Operation};

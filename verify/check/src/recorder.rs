@@ -94,7 +94,7 @@ impl Engine for Recorder {
     }
 
     async fn act(&self, id: TaskId, operation: Operation) -> Result<Task, EngineError> {
-        let kind = match &operation {
+        let kind = match operation.clone().split().0 {
             Operation::Renew { .. } | Operation::Progress { .. } => CallKind::Renew,
             Operation::Complete { .. } => CallKind::Complete,
             Operation::Fail { .. } => CallKind::Fail,

@@ -9,10 +9,12 @@ use bytes::Bytes;
 use qo_core::task::{ScopedKey, decode_compact};
 use qo_core::{QueueState, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
+use qo_engine::api::TaskOrder;
 use qo_store::StoreClient;
 
 use super::keys::{self, ENDED};
 use super::port::{Row, RowCursor, RowDatabase, ScanPurpose};
+use super::time_index;
 use crate::Archive;
 use crate::journal::Lookup;
 use crate::message::{ListOrder, Listed};
@@ -88,7 +90,7 @@ impl FinishedTasks {
 
 /// Whether the retention of a record is over. The database drops the record later, SlateDB when it rewrites its table; reads still
 /// return it until then.
-fn is_expired(row: &Row, now: Timestamp) -> bool {
+pub(super) fn is_expired(row: &Row, now: Timestamp) -> bool {
     row.expires_at.is_some_and(|at| at <= now)
 }
 
@@ -96,8 +98,12 @@ fn is_expired(row: &Row, now: Timestamp) -> bool {
 impl Archive for FinishedTasks {
     async fn list(&self, order: ListOrder) -> Result<Listed, EngineError> {
         // The state was read first, and every task that had left it by then is durable.
+        let by = order.filter.order;
+        if by == TaskOrder::Newest {
+            return time_index::list(self.db.as_ref(), &order, self.client.now()).await;
+        }
         let start = match order.after {
-            Some(id) => Bound::Excluded(Bytes::copy_from_slice(id.as_uuid().as_bytes())),
+            Some(place) => Bound::Excluded(Bytes::copy_from_slice(place.id.as_uuid().as_bytes())),
             None => Bound::Unbounded,
         };
         let range = (start, Bound::<Bytes>::Unbounded);
@@ -113,7 +119,8 @@ impl Archive for FinishedTasks {
                 return Ok(listed);
             }
             scanned += 1;
-            listed.last = keys::task_of(&row.key);
+            let id = keys::task_of(&row.key);
+            listed.last = id.map(|id| by.position(Timestamp::MIN, id));
             if is_expired(&row, now) {
                 continue;
             }

@@ -12,6 +12,7 @@ use qo_engine::EngineError;
 use super::counts::{Counts, dropped_at};
 use super::keys::{self, CountKey, ENDED, INPUT, LIVE};
 use super::port::{Row, RowWrite};
+use super::time_index;
 use crate::journal::GroupChanges;
 use crate::payloads::has_stored_payloads;
 
@@ -47,6 +48,7 @@ impl BatchBuilder {
             if before.is_none() {
                 delete_live(&mut batch, task);
             }
+            time_index::delete(&mut batch, task.status, task);
             self.counts.move_task(before, None);
         }
         let mut changed = changes.tasks.clone();
@@ -75,6 +77,7 @@ impl BatchBuilder {
             let value = Bytes::copy_from_slice(&count.to_be_bytes());
             let until = dropped_at(&key, retention_ms);
             batch.push(put_until(keys::of_count(&key), value, Some(until)));
+            batch.push(time_index::put_indexed(&key, count, retention_ms));
         }
         if state.last_sequence() > self.reserved_sequence {
             self.reserved_sequence = state.last_sequence().saturating_add(SEQUENCES_RESERVED);
@@ -107,9 +110,10 @@ impl BatchBuilder {
                 put_key(batch, task, None);
             }
         }
-        if before.is_some() {
+        if let Some(before) = before {
             batch.push(RowWrite::Delete(keys::of_task(ENDED, task.id)));
-            self.counts.move_task(before, None);
+            time_index::delete(batch, before.status, task);
+            self.counts.move_task(Some(before), None);
         }
         Ok(())
     }
@@ -133,9 +137,14 @@ impl BatchBuilder {
             Some(kept_until),
         ));
         let before = self.looked_up.remove(&id);
-        if before.is_none() {
-            delete_live(batch, task);
+        match &before {
+            None => delete_live(batch, task),
+            Some(before) if before.status != task.status => {
+                time_index::delete(batch, before.status, task);
+            }
+            Some(_) => {}
         }
+        time_index::put(batch, task, Some(kept_until));
         // While a key is valid, no other task can take it. After that a newer task may hold it, which need not be in the state.
         let is_holder = task.key_holds(now)
             && task

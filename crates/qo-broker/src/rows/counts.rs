@@ -25,6 +25,11 @@ impl Counts {
         self.counts.insert(key, count);
     }
 
+    /// The counts.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&CountKey, u64)> {
+        self.counts.iter().map(|(key, count)| (key, *count))
+    }
+
     /// Moves a task from one count to another. `None` means that it is not counted.
     pub(super) fn move_task(&mut self, before: Option<CountKey>, after: Option<CountKey>) {
         if before == after {

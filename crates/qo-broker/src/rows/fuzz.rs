@@ -30,6 +30,11 @@ pub fn slate_key(bytes: &[u8]) {
             assert!(dropped_at(&count, retention_ms) >= dropped_at(&count, 0));
         }
     }
+    if let Some((status, at, id)) = keys::time_of(bytes)
+        && bytes[0] == keys::TIME
+    {
+        assert_eq!(keys::of_time(status, at, id), bytes);
+    }
 }
 
 /// The rows of a live task: the record alone, or the record before the last newline and the input after it. The task that they form

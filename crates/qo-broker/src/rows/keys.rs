@@ -7,6 +7,8 @@
 //! | `d`, id | the whole record of a finished task | the retention is over |
 //! | `k`, key in its scope | the id of the task that holds an idempotency key | the key expires |
 //! | `c`, hour, queue, type, status | the number of tasks that finished in that hour | the retention is over |
+//! | `x`, hour, queue, type, status | how many of these have a row `t` | the retention is over |
+//! | `t`, status, time and id, both inverted | the queue and type of a finished task; the newest come first | the retention is over |
 //! | `p`, time, id | the sequence number of a task that is dropped at that time and has payloads in their own objects; or of one whose id was in use then, under a later time | the payloads are deleted |
 //! | `q`, queue | empty; the queue is paused | the queue is resumed |
 //! | `m`, name | the format version, the reserved sequence numbers, and the time of the last write | forever |
@@ -25,6 +27,8 @@ pub(crate) const INPUT: u8 = b'i';
 pub(super) const ENDED: u8 = b'd';
 pub(super) const KEY: u8 = b'k';
 pub(super) const COUNT: u8 = b'c';
+pub(super) const INDEXED: u8 = b'x';
+pub(super) const TIME: u8 = b't';
 pub(super) const PAYLOADS: u8 = b'p';
 pub(super) const QUEUE: u8 = b'q';
 
@@ -95,6 +99,29 @@ pub(super) fn payloads_of(key: &[u8]) -> Option<(Timestamp, TaskId)> {
     (at.as_millis() == millis).then_some((at, id))
 }
 
+/// The key of a finished task in the index by time. Inverted numbers sort the newest first.
+pub(super) fn of_time(status: Status, created_at: Timestamp, id: TaskId) -> Bytes {
+    let mut key = BytesMut::with_capacity(26);
+    key.put_u8(TIME);
+    key.put_u8(status as u8);
+    key.put_u64(!created_at.as_millis().unsigned_abs());
+    key.put_u128(!u128::from_be_bytes(*id.as_uuid().as_bytes()));
+    key.freeze()
+}
+
+/// The status, the time and the task in a key that [`of_time`] made.
+pub(super) fn time_of(key: &[u8]) -> Option<(Status, Timestamp, TaskId)> {
+    let number = *key.get(1)?;
+    let status = Status::ALL
+        .into_iter()
+        .find(|status| *status as u8 == number)?;
+    let millis = !u64::from_be_bytes(key.get(2..10)?.try_into().ok()?);
+    let millis = i64::try_from(millis).ok()?;
+    let id = !u128::from_be_bytes(key.get(10..)?.try_into().ok()?);
+    let at = Timestamp::from_millis(millis);
+    (at.as_millis() == millis).then(|| (status, at, TaskId::from_bytes(id.to_be_bytes())))
+}
+
 /// Identifies one count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CountKey {
@@ -120,15 +147,24 @@ impl CountKey {
 
 /// The key of a count. Names contain no slash.
 pub(super) fn of_count(count: &CountKey) -> Bytes {
+    count_key(COUNT, count)
+}
+
+/// The key of the number of indexed tasks of a count.
+pub(super) fn of_indexed(count: &CountKey) -> Bytes {
+    count_key(INDEXED, count)
+}
+
+fn count_key(kind: u8, count: &CountKey) -> Bytes {
     let names = format!("{}/{}/{}", count.queue, count.task_type, count.status);
     let mut key = BytesMut::with_capacity(9 + names.len());
-    key.put_u8(COUNT);
+    key.put_u8(kind);
     key.put_u64(count.hour);
     key.put_slice(names.as_bytes());
     key.freeze()
 }
 
-/// The count in a key that [`of_count`] made.
+/// The count in a key that [`of_count`] or [`of_indexed`] made.
 pub(super) fn count_of(key: &[u8]) -> Option<CountKey> {
     let hour = u64::from_be_bytes(key.get(1..9)?.try_into().ok()?);
     let mut names = std::str::from_utf8(key.get(9..)?).ok()?.split('/');
@@ -165,12 +201,16 @@ mod tests {
             task_type: "b.c".parse().unwrap(),
             status: Status::Failed,
         };
+        assert_eq!(count_of(&of_indexed(&count)), Some(count.clone()));
         assert_eq!(count_of(&of_count(&count)), Some(count));
+        let indexed = of_time(Status::Failed, at, id);
+        assert_eq!(time_of(&indexed), Some((Status::Failed, at, id)));
         for bad in [&b""[..], b"l", b"lx", b"c123456", &[0xff; 40]] {
             assert_eq!(task_of(bad), None);
             assert_eq!(sequence_of(bad), None);
             assert_eq!(count_of(bad), None);
             assert_eq!(payloads_of(bad), None);
+            assert_eq!(time_of(bad), None);
         }
     }
 
@@ -181,5 +221,12 @@ mod tests {
         assert!(one < two);
         assert!(of_task(ENDED, one) < of_task(ENDED, two));
         assert!(of_sequence(LIVE, 255) < of_sequence(LIVE, 256));
+        let time = |millis, id| of_time(Status::Completed, Timestamp::from_millis(millis), id);
+        assert!(
+            time(2_000, one) < time(1_999, two),
+            "the newest comes first"
+        );
+        assert!(time(2_000, two) < time(2_000, one));
+        assert!(time(1 << 40, one) < time(0, one));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use qo_core::limits::COUNT_MAX;
-use qo_core::{Json, QueueName, QueueState, Task};
+use qo_core::{Json, QueueName, QueueState, Task, Timestamp};
 use qo_engine::EngineError;
 use qo_store::runtime::Runtime;
 
@@ -13,6 +13,7 @@ use super::batch::BatchBuilder;
 use super::keys::{self, COUNT, QUEUE};
 use super::live::load_tasks;
 use super::port::{RowCursor, RowDatabase, RowWrite};
+use super::time_index;
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u64 = 2;
@@ -21,6 +22,8 @@ const FORMAT: u64 = 2;
 pub(super) async fn load(
     db: &Arc<dyn RowDatabase>,
     runtime: &Arc<dyn Runtime>,
+    retention_ms: u64,
+    now: Timestamp,
 ) -> Result<(QueueState, BatchBuilder), EngineError> {
     let format = number(db.as_ref(), keys::FORMAT).await?;
     match format {
@@ -52,13 +55,16 @@ pub(super) async fn load(
         ..BatchBuilder::default()
     };
     // The few other rows are read concurrently.
-    let (tasks, paused, counts) = tokio::join!(
+    let (tasks, paused, counts, indexed) = tokio::join!(
         load_tasks(db, runtime, &mut state),
         paused_queues(db.as_ref()),
         load_counts(db.as_ref(), &mut batch_builder),
+        time_index::load_indexed(db.as_ref()),
     );
     tasks?;
     counts?;
+    let counts = &batch_builder.counts;
+    time_index::build_if_needed(db.as_ref(), counts, &indexed?, retention_ms, now).await?;
     state.restore(paused?, reserved_sequence);
     Ok((state, batch_builder))
 }

@@ -17,6 +17,7 @@ mod load;
 mod payload_cleanup;
 pub(crate) mod port;
 mod proof;
+mod time_index;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,13 +62,15 @@ impl BrokerEngine {
     ) -> Result<Self, EngineError> {
         let proof = Arc::new(WriterProof::new(check, proven_at));
         // Boxed, so that this one-time future does not enlarge the futures of all callers.
-        let (state, batch_builder) = Box::pin(load::load(&db, &runtime)).await?;
+        let retention_ms = u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX);
+        let loading = load::load(&db, &runtime, retention_ms, client.now());
+        let (state, batch_builder) = Box::pin(loading).await?;
         let finished = FinishedTasks::new(Arc::clone(&db), client.clone(), &state);
         let (cleanup, cleanup_ended) = PayloadCleanup::new();
         let journal = RowJournal {
             writer,
             runtime: Arc::clone(&runtime),
-            retention_ms: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
+            retention_ms,
             finished: finished.clone(),
             batch_builder,
             proof,

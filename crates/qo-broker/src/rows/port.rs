@@ -77,6 +77,11 @@ pub trait RowDatabase: Send + Sync + 'static {
     /// The row with this key.
     async fn get(&self, key: Bytes) -> Result<Option<Row>, EngineError>;
 
+    /// The row with this key as it is durable, for lists.
+    async fn get_durable(&self, key: Bytes) -> Result<Option<Row>, EngineError> {
+        self.get(key).await
+    }
+
     /// Rows of one kind in the order of their keys.
     async fn scan(
         &self,
@@ -87,6 +92,11 @@ pub trait RowDatabase: Send + Sync + 'static {
 
     /// Writes rows outside of any group, and returns when they are durable or will be before any later group.
     async fn write(&self, writes: Vec<RowWrite>) -> Result<(), EngineError>;
+
+    /// Writes rows like [`RowDatabase::write`], and returns when they and all earlier ones are durable.
+    async fn write_durable(&self, writes: Vec<RowWrite>) -> Result<(), EngineError> {
+        self.write(writes).await
+    }
 
     /// Sequence numbers of live tasks that split them into parts of about equal size, if the database knows any.
     fn live_splits(&self) -> BTreeSet<u64> {

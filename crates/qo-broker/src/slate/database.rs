@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use qo_core::Timestamp;
 use qo_engine::EngineError;
-use slatedb::config::{DurabilityLevel, PutOptions, ScanOptions, Ttl};
+use slatedb::config::{DurabilityLevel, PutOptions, ReadOptions, ScanOptions, Ttl};
 use slatedb::manifest::SortedRun;
 use slatedb::{Db, DbIterator, KeyValue, WriteBatch};
 
@@ -64,6 +64,15 @@ impl RowDatabase for SlateDatabase {
         Ok(row.map_err(|error| from_slate(&error))?.map(row_of))
     }
 
+    async fn get_durable(&self, key: Bytes) -> Result<Option<Row>, EngineError> {
+        let options = ReadOptions {
+            durability_filter: DurabilityLevel::Remote,
+            ..ReadOptions::default()
+        };
+        let row = self.db.get_key_value_with_options(key, &options).await;
+        Ok(row.map_err(|error| from_slate(&error))?.map(row_of))
+    }
+
     async fn scan(
         &self,
         kind: u8,
@@ -97,6 +106,15 @@ impl RowDatabase for SlateDatabase {
         clock::stamp(&mut batch);
         let written = self.db.write(batch).await;
         written.map(drop).map_err(|error| from_slate(&error))
+    }
+
+    async fn write_durable(&self, writes: Vec<RowWrite>) -> Result<(), EngineError> {
+        let mut batch = batch_of(writes);
+        clock::stamp(&mut batch);
+        let written = self.db.write(batch).await;
+        let written = written.map_err(|error| from_slate(&error))?;
+        let durable = written.await_durable().await;
+        durable.map_err(|error| from_slate(&error))
     }
 
     /// The sequence numbers at which tables of the database start.

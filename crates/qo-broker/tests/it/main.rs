@@ -24,4 +24,5 @@ mod partitioned;
 mod processes;
 mod restart;
 mod sharing;
+mod time_index;
 mod workers;

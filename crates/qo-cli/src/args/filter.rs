@@ -43,6 +43,7 @@ impl FilterArgs {
             shard: self.shard,
             since: self.since.map(|since| since.resolve(now)),
             until: self.until.map(|until| until.resolve(now)),
+            ..TaskFilter::default()
         }
     }
 

@@ -9,6 +9,7 @@ mod config;
 mod dev;
 mod discover;
 mod doctor;
+mod errors;
 mod filter;
 mod history;
 mod init;
@@ -25,6 +26,7 @@ mod stats;
 mod status;
 pub mod submit;
 mod token;
+mod top;
 mod ui;
 pub mod values;
 mod wait;
@@ -51,11 +53,12 @@ pub use self::config::ConfigArgs;
 pub use self::dev::DevArgs;
 pub use self::discover::DiscoverArgs;
 pub use self::doctor::DoctorArgs;
+pub use self::errors::ErrorsArgs;
 pub use self::filter::{BulkArgs, FilterArgs};
 pub use self::history::HistoryArgs;
 pub use self::init::InitArgs;
 pub use self::key::{KeyArgs, KeyCommand, KeyGenerateArgs};
-pub use self::list::ListArgs;
+pub use self::list::{ListArgs, SortOrder};
 pub use self::monitor::MonitorArgs;
 pub use self::pause::{PauseArgs, ResumeArgs};
 pub use self::purge::PurgeArgs;
@@ -67,6 +70,7 @@ pub use self::stats::StatsArgs;
 pub use self::status::StatusArgs;
 pub use self::submit::{ManyArgs, PolicyArgs, SubmitArgs, TaskArgs, WasiJobArgs};
 pub use self::token::{TokenArgs, TokenCommand, TokenCreateArgs, TokenRevokeArgs};
+pub use self::top::TopArgs;
 pub use self::ui::{UiArgs, UiCommand, UiDeployArgs, UiLinkArgs};
 pub use self::wait::WaitArgs;
 pub use self::watch::WatchArgs;
@@ -239,6 +243,14 @@ pub enum Command {
     Wait(WaitArgs),
     /// Count tasks by queue and status
     Stats(StatsArgs),
+    /// Group failed tasks by their error
+    ///
+    /// Prints how often each error occurred, when it was first and last seen, and in which task types.
+    Errors(ErrorsArgs),
+    /// Watch queues, rates, workers and failures
+    ///
+    /// A live view, refreshed until Ctrl-C. --once prints it once.
+    Top(TopArgs),
     /// List workers
     ///
     /// A worker is active if its last heartbeat is within the threshold, dead if it is older than five thresholds, and stale

@@ -108,7 +108,11 @@ async fn change(request: &BulkRequest, queue: &Queue, id: TaskId) -> Result<&'st
     })
 }
 
-async fn run(request: BulkRequest, args: &BulkArgs, session: &mut Session) -> Result<(), Failure> {
+async fn run(
+    mut request: BulkRequest,
+    args: &BulkArgs,
+    session: &mut Session,
+) -> Result<(), Failure> {
     let by_filter = !args.filter.is_empty() || args.all || request.older_than.is_some();
     if !args.ids.is_empty() && by_filter {
         return Err(Failure::bad_input("use either ids or a filter, not both"));
@@ -121,6 +125,7 @@ async fn run(request: BulkRequest, args: &BulkArgs, session: &mut Session) -> Re
             ),
         ));
     }
+    request.actor = session.actor();
     let queue = session.connect().await?;
     let screen = &mut session.screen;
     let result = if by_filter {

@@ -66,6 +66,7 @@ fn render_events(events: &[Event], now: Timestamp, screen: &Screen) -> Result<St
         .column("TO")
         .number("ATTEMPT")
         .column("WORKER")
+        .column("BY")
         .flexible("DETAIL");
     for event in events {
         table.row(vec![
@@ -88,6 +89,7 @@ fn render_events(events: &[Event], now: Timestamp, screen: &Screen) -> Result<St
                 .as_ref()
                 .map_or("", qo::WorkerId::as_str)
                 .into(),
+            event.by.as_deref().map_or("", qo::Actor::as_str).into(),
             sealed::error(event.error.as_deref().unwrap_or_default())
                 .into_owned()
                 .into(),

@@ -3,7 +3,7 @@
 use futures_util::TryStreamExt;
 use qo::{Queue, Status, Task, TaskFilter, Timestamp};
 
-use crate::args::ListArgs;
+use crate::args::{ListArgs, SortOrder};
 use crate::failure::Failure;
 use crate::output::style::{CYAN, DIM, RED, of_status};
 use crate::output::table::{Cell, Table};
@@ -19,7 +19,7 @@ pub(super) async fn run(args: &ListArgs, session: &mut Session) -> Result<(), Fa
     let screen = &mut session.screen;
     if args.all && screen.json {
         // Each task is printed as it is read, so a list of any length needs little memory.
-        let filter = args.filter.to_filter(queue.now());
+        let filter = filter_of(args, &queue);
         let mut tasks = std::pin::pin!(queue.list_all(filter));
         while let Some(task) = tasks.try_next().await? {
             screen.json(&task)?;
@@ -41,6 +41,13 @@ pub(super) async fn run(args: &ListArgs, session: &mut Session) -> Result<(), Fa
     Ok(())
 }
 
+fn filter_of(args: &ListArgs, queue: &Queue) -> TaskFilter {
+    TaskFilter {
+        order: args.sort.into(),
+        ..args.filter.to_filter(queue.now())
+    }
+}
+
 /// The tasks to show.
 struct Listing {
     tasks: Vec<Task>,
@@ -48,7 +55,7 @@ struct Listing {
 }
 
 async fn read(args: &ListArgs, queue: &Queue) -> Result<Listing, Failure> {
-    let filter: TaskFilter = args.filter.to_filter(queue.now());
+    let filter = filter_of(args, queue);
     let limit = if args.all { u64::MAX } else { args.limit };
     let mut listing = Listing {
         tasks: Vec::new(),
@@ -63,8 +70,12 @@ async fn read(args: &ListArgs, queue: &Queue) -> Result<Listing, Failure> {
         listing.tasks.extend(page.tasks);
         listing.next = page.next;
         if listing.next.is_none() {
-            // A complete list is sorted by submission time.
-            listing.tasks.sort_by_key(|task| (task.created_at, task.id));
+            // A complete list can be sorted exactly, whatever its ids are.
+            if args.sort == SortOrder::Newest && args.cursor.is_none() {
+                listing
+                    .tasks
+                    .sort_by_key(|task| std::cmp::Reverse((task.created_at, task.id)));
+            }
             return Ok(listing);
         }
         if listing.tasks.len() as u64 >= limit {

@@ -11,6 +11,8 @@ mod config;
 mod dev;
 mod discover;
 mod doctor;
+mod error_pattern;
+mod errors;
 mod history;
 mod init;
 mod job;
@@ -25,6 +27,7 @@ mod status;
 mod submit;
 mod submit_many;
 mod token;
+mod top;
 mod ui;
 mod wait;
 mod worker;
@@ -52,6 +55,8 @@ pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure>
         Command::History(args) => history::run(&args, session).await,
         Command::Wait(args) => wait::run(&args, session).await,
         Command::Stats(args) => stats::run(&args, session).await,
+        Command::Errors(args) => errors::run(&args, session).await,
+        Command::Top(args) => top::run(&args, session).await,
         Command::Workers(args) => workers::run(&args, session).await,
         Command::Replay(args) => bulk::replay(&args, session).await,
         Command::RunNow(args) => bulk::run_now(&args, session).await,

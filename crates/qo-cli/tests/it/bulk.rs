@@ -206,3 +206,25 @@ fn run_now_by_filter_selects_only_tasks_that_wait() {
         .qo(&["run-now", "--type", "mail", "--yes"])
         .assert(3);
 }
+
+#[test]
+fn the_history_names_who_ran_the_command() {
+    let workspace = Workspace::new();
+    let id = workspace.submit("t");
+    let named = workspace.qo_with(&[("QO_ACTOR", "ada@laptop")], &["cancel", &id]);
+    named.assert(0);
+    let replayed = workspace.qo_with(
+        &[("USER", "grace")],
+        &["replay", "--all", "--status", "cancelled", "--yes"],
+    );
+    replayed.assert(0);
+    let events = workspace.qo(&["history", &id, "--json"]).lines("event");
+    let by: Vec<_> = events.iter().map(|event| event["by"].as_str()).collect();
+    assert_eq!(by[..2], [None, Some("ada@laptop")], "{events:#?}");
+    assert!(
+        by[2].is_some_and(|by| by.starts_with("grace")),
+        "{events:#?}"
+    );
+    let table = workspace.qo(&["history", &id]);
+    assert!(table.assert(0).stdout.contains("ada@laptop"), "{table:#?}");
+}

@@ -16,8 +16,8 @@ fn a_list_has_aligned_columns_and_full_ids() {
     assert_eq!(lines.len(), 3, "{result:#?}");
     let column = lines[0].find("STATUS").unwrap();
     assert!(
-        lines[1].starts_with(&one) && lines[2].starts_with(&two),
-        "{result:#?}"
+        lines[1].starts_with(&two) && lines[2].starts_with(&one),
+        "the newest task comes first: {result:#?}"
     );
     for line in &lines[1..] {
         assert!(line[column..].starts_with("pending"), "{result:#?}");
@@ -313,4 +313,113 @@ fn verbose_logs_requests_with_latency_and_rust_log_takes_precedence() {
         .output()
         .unwrap();
     assert!(String::from_utf8(loud.stderr).unwrap().contains(&id));
+}
+
+#[test]
+fn lists_show_the_newest_first_unless_told_otherwise() {
+    let workspace = Workspace::new();
+    let mut submitted: Vec<String> = Vec::new();
+    for _ in 0..6 {
+        submitted.insert(0, workspace.submit("t"));
+    }
+    let ids = |words: &[&str]| -> Vec<String> {
+        let words: Vec<&str> = ["list", "--json"].iter().chain(words).copied().collect();
+        let tasks = workspace.qo(&words).lines("task");
+        let ids = tasks.iter().map(|task| task["id"].as_str().unwrap());
+        ids.map(str::to_owned).collect()
+    };
+    assert_eq!(ids(&[]), submitted);
+    assert_eq!(ids(&["--limit", "2"]), submitted[..2]);
+    assert_eq!(ids(&["--all"]), submitted);
+    let mut sorted = submitted.clone();
+    sorted.sort();
+    assert_eq!(ids(&["--sort", "id"]), sorted);
+    // A cursor belongs to its order.
+    let page = workspace.qo(&["list", "--json", "--sort", "id", "--limit", "2"]);
+    let note: serde_json::Value =
+        serde_json::from_str(page.stderr.lines().last().unwrap()).unwrap();
+    let cursor = note["next_cursor"].as_str().unwrap();
+    assert_eq!(ids(&["--sort", "id", "--cursor", cursor]), sorted[2..]);
+    let refused = workspace.qo(&["list", "--cursor", cursor]);
+    assert!(refused.assert(2).stderr.contains("cursor"), "{refused:#?}");
+    workspace.qo(&["list", "--sort", "oldest"]).assert(2);
+}
+
+#[tokio::test]
+async fn errors_are_grouped_with_counts_and_types() {
+    let workspace = Workspace::new();
+    let empty = workspace.qo(&["errors"]);
+    assert_eq!(empty.assert(0).stdout, "");
+    let queue = workspace.queue().await;
+    for number in 0..5 {
+        let task_type = if number == 4 { "bill" } else { "mail" };
+        workspace.submit(task_type);
+        let mut request = ClaimRequest::new("w".parse().unwrap(), vec![task_type.parse().unwrap()]);
+        // Another process has submitted it.
+        request.wait_ms = 20_000;
+        let task = queue.claim(&request).await.unwrap().pop().unwrap();
+        let failure = Failure {
+            kind: FailureKind::Permanent,
+            error: match number {
+                3 => "disk full".into(),
+                _ => format!("no route to host 10.0.0.{number}\nsecond line").into(),
+            },
+        };
+        let lease = task.lease_id.unwrap();
+        queue.fail(task.id, lease, failure).await.unwrap();
+    }
+    let groups = workspace.qo(&["errors", "--json"]).lines("error-group");
+    assert_eq!(groups.len(), 2, "{groups:#?}");
+    assert_eq!(groups[0]["pattern"], "no route to host ‹n›");
+    assert_eq!(groups[0]["count"], 4);
+    assert_eq!(groups[0]["types"]["mail"], 3);
+    assert_eq!(groups[0]["ids"].as_array().unwrap().len(), 3);
+    assert_eq!(groups[1]["example"], "disk full");
+    let table = workspace.qo(&["errors", "--type", "bill"]);
+    let lines: Vec<&str> = table.assert(0).stdout.lines().collect();
+    assert_eq!(lines.len(), 2, "{table:#?}");
+    assert!(lines[1].contains("no route to host ‹n›") && lines[1].contains("bill 1"));
+    let cut = workspace.qo(&["errors", "--limit", "2"]);
+    assert!(cut.assert(0).stderr.contains("newest 2 tasks"), "{cut:#?}");
+}
+
+#[tokio::test]
+async fn top_shows_queues_rates_workers_and_failures() {
+    let workspace = Workspace::new();
+    let queue = workspace.queue().await;
+    workspace.submit("mail");
+    workspace.submit("mail");
+    let now = queue.now();
+    let worker = WorkerInfo::new("worker-1".parse().unwrap(), now);
+    queue.heartbeat(&worker).await.unwrap();
+    let request = ClaimRequest::new("worker-1".parse().unwrap(), vec!["mail".parse().unwrap()]);
+    let task = queue.claim(&request).await.unwrap().pop().unwrap();
+    let failure = Failure {
+        kind: FailureKind::Permanent,
+        error: "no route".into(),
+    };
+    let lease = task.lease_id.unwrap();
+    queue.fail(task.id, lease, failure).await.unwrap();
+    let view = workspace
+        .qo(&["top", "--once", "--interval", "0.2", "--json"])
+        .json("top");
+    assert_eq!(view["queues"][0]["queue"], "default");
+    assert_eq!(view["queues"][0]["pending"], 1);
+    assert_eq!(view["queues"][0]["failed"], 1);
+    assert_eq!(view["workers"]["live"], 1);
+    assert_eq!(view["failures"][0]["error"], "no route");
+    let table = workspace.qo(&["top", "--once", "--interval", "0.2"]);
+    for part in ["1 pending", "worker-1", "no route", "DONE/MIN"] {
+        assert!(table.assert(0).stdout.contains(part), "{part}: {table:#?}");
+    }
+    let other = workspace.qo(&[
+        "top",
+        "--once",
+        "--interval",
+        "0.2",
+        "--queue",
+        "x",
+        "--json",
+    ]);
+    assert_eq!(other.json("top")["queues"].as_array().unwrap().len(), 0);
 }

@@ -73,6 +73,13 @@ impl Workspace {
         result(&self.command(words).output().unwrap())
     }
 
+    /// Runs the command with these variables.
+    pub(crate) fn qo_with(&self, variables: &[(&str, &str)], words: &[&str]) -> CommandResult {
+        let mut command = self.command(words);
+        command.envs(variables.iter().copied());
+        result(&command.output().unwrap())
+    }
+
     /// Runs the command with this standard input.
     pub(crate) fn qo_reading(&self, words: &[&str], input: &str) -> CommandResult {
         let mut command = self.command(words);

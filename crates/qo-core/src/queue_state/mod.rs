@@ -12,6 +12,7 @@
 //! | `ready` | queue, type, then priority, available_at, submit order | claims |
 //! | `leases` | lease_expires_at | [`Request::ExpireLeases`] |
 //! | `expiries` | expires_at of pending tasks | [`Request::ExpireLeases`] |
+//! | `created` | created_at, id | lists, newest first |
 //! | `ended` | completed_at of finished tasks | engines that keep finished tasks for a while |
 //! | `keys` | idempotency key in its scope | submits |
 
@@ -51,6 +52,7 @@ pub struct QueueState {
     leases: BTreeSet<(Timestamp, TaskId)>,
     expiries: BTreeSet<(Timestamp, TaskId)>,
     ended: BTreeSet<(Timestamp, TaskId)>,
+    created: BTreeSet<(Timestamp, TaskId)>,
     keys: BTreeMap<ScopedKey, TaskId>,
     paused: BTreeSet<QueueName>,
     counters: Counters,
@@ -133,6 +135,13 @@ impl QueueState {
         self.tasks
             .range((start, Bound::Unbounded))
             .map(|(_, task)| task.as_ref())
+    }
+
+    /// The tasks that were submitted before this one, newest first; all tasks if it is `None`. Tasks of the same time are ordered by id.
+    pub fn tasks_before(&self, place: Option<(Timestamp, TaskId)>) -> impl Iterator<Item = &Task> {
+        let end = place.map_or(Bound::Unbounded, Bound::Excluded);
+        let earlier = self.created.range((Bound::Unbounded, end)).rev();
+        earlier.filter_map(|(_, id)| self.task(*id))
     }
 
     /// The current or last holder of an idempotency key.
@@ -444,11 +453,13 @@ impl QueueState {
             task.id,
             IndexPosition::of(&task),
         );
+        self.created.insert((task.created_at, task.id));
         self.tasks.insert(task.id, Arc::new(task));
     }
 
     fn remove(&mut self, id: TaskId) -> Option<Arc<Task>> {
         let task = self.tasks.remove(&id)?;
+        self.created.remove(&(task.created_at, id));
         self.remove_from_indexes(&task.queue, &task.task_type, id, IndexPosition::of(&task));
         // The key may belong to a later task after its validity ended.
         if let Some(key) = task.scoped_key()
@@ -501,6 +512,7 @@ impl QueueState {
     pub fn check_consistency(&self) -> Result<(), String> {
         let mut rebuilt = Self::new();
         for task in self.tasks() {
+            rebuilt.created.insert((task.created_at, task.id));
             rebuilt.add_to_indexes(
                 &task.queue,
                 &task.task_type,
@@ -513,6 +525,7 @@ impl QueueState {
             (self.leases == rebuilt.leases, "leases"),
             (self.expiries == rebuilt.expiries, "expiries"),
             (self.ended == rebuilt.ended, "ended"),
+            (self.created == rebuilt.created, "created"),
             (self.counters == rebuilt.counters, "counters"),
         ];
         if let Some((_, name)) = same.iter().find(|(same, _)| !same) {

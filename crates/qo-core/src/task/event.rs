@@ -10,7 +10,7 @@ use super::Status;
 use crate::extra::Extra;
 use crate::id::OpId;
 use crate::limits::EVENTS_MAX;
-use crate::names::WorkerId;
+use crate::names::{Actor, WorkerId};
 use crate::time::Timestamp;
 
 /// One change of a task.
@@ -38,6 +38,9 @@ pub struct Event {
     /// The operation that made the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op_id: Option<OpId>,
+    /// Who requested it, if an operator did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<Box<Actor>>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub extra: Extra,
@@ -140,6 +143,8 @@ struct StoredEvent {
     error: Option<Box<str>>,
     #[serde(default)]
     op_id: Option<OpId>,
+    #[serde(default)]
+    by: Option<Value>,
     #[serde(flatten)]
     extra: Extra,
 }
@@ -154,6 +159,14 @@ impl From<StoredEvent> for Event {
             }
             known
         });
+        // An old version kept any value as an unknown field.
+        let by = stored.by.and_then(|value| {
+            let known = value.as_str().and_then(|text| Actor::new(text).ok());
+            if known.is_none() {
+                extra.insert("by", value);
+            }
+            known.map(Box::new)
+        });
         Self {
             at: stored.at,
             action,
@@ -163,6 +176,7 @@ impl From<StoredEvent> for Event {
             worker: stored.worker,
             error: stored.error,
             op_id: stored.op_id,
+            by,
             extra,
         }
     }
@@ -222,6 +236,22 @@ mod tests {
         let event: Event = serde_json::from_str(text).unwrap();
         assert_eq!(event.action, None);
         assert_eq!(serde_json::to_string(&event).unwrap(), text);
+    }
+
+    #[test]
+    fn an_actor_is_read_and_any_other_value_survives() {
+        let text = |by: &str| {
+            format!(r#"{{"at":"2026-11-16T10:00:00.000Z","to":"pending","attempt":0,"by":{by}}}"#)
+        };
+        let named: Event = serde_json::from_str(&text("\"ada@laptop\"")).unwrap();
+        assert_eq!(named.by.as_deref().map(Actor::as_str), Some("ada@laptop"));
+        assert_eq!(
+            serde_json::to_string(&named).unwrap(),
+            text("\"ada@laptop\"")
+        );
+        let other: Event = serde_json::from_str(&text("{\"id\":7}")).unwrap();
+        assert_eq!(other.by, None);
+        assert_eq!(serde_json::to_string(&other).unwrap(), text("{\"id\":7}"));
     }
 
     #[test]

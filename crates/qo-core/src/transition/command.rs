@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{LeaseId, OpId};
-use crate::names::WorkerId;
+use crate::names::{Actor, WorkerId};
 use crate::payload::Payload;
 use crate::retry::Jitter;
 use crate::task::{EventAction, Status};
@@ -91,9 +91,24 @@ pub enum Action {
     Archive,
     /// Undoes an archive.
     Unarchive,
+    /// Any of these, requested by someone whom the history names.
+    By {
+        /// Who requested it.
+        actor: Actor,
+        /// The change.
+        action: Box<Action>,
+    },
 }
 
 impl Action {
+    /// The change itself, and who requested it.
+    pub(super) fn split(self) -> (Self, Option<Actor>) {
+        match self {
+            Self::By { actor, action } => (action.split().0, Some(actor)),
+            action => (action, None),
+        }
+    }
+
     /// The action that the history records for a task with this status. Renewals and progress reports are not recorded.
     pub(super) fn event_action(&self, status: Status) -> EventAction {
         match self {
@@ -110,6 +125,7 @@ impl Action {
             Self::Replay => EventAction::Replayed,
             Self::Archive => EventAction::Archived,
             Self::Unarchive => EventAction::Unarchived,
+            Self::By { action, .. } => action.event_action(status),
         }
     }
 
@@ -130,6 +146,7 @@ impl Action {
             Self::Replay => "replay",
             Self::Archive => "archive",
             Self::Unarchive => "unarchive",
+            Self::By { action, .. } => action.name(),
         }
     }
 }

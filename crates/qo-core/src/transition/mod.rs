@@ -39,6 +39,7 @@ impl Task {
     /// Applies the command, or rejects it and changes nothing.
     pub fn apply(&mut self, command: Command, now: Timestamp) -> Result<(), Rejection> {
         let Command { op, action } = command;
+        let (action, by) = action.split();
         let from = self.status;
         let event_action = action.event_action(from);
         let note = match action {
@@ -64,6 +65,11 @@ impl Task {
             Action::Replay => self.replay(now),
             Action::Archive => self.archive(),
             Action::Unarchive => self.unarchive(),
+            // Splitting removes the authors.
+            Action::By { action, .. } => {
+                let action = *action;
+                return self.apply(Command { op, action }, now);
+            }
         }?;
         self.revision += 1;
         self.op_id = Some(op);
@@ -83,6 +89,7 @@ impl Task {
                 worker: attempt_worker,
                 error: error.map(|text| cut_text(&text, EVENT_ERROR_MAX_BYTES)),
                 op_id: Some(op),
+                by: by.map(Box::new),
                 extra: crate::extra::Extra::default(),
             });
         }

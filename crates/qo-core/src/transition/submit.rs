@@ -147,6 +147,7 @@ pub fn submit(submission: Submission, op: OpId, now: Timestamp) -> Result<Task, 
         worker: None,
         error: None,
         op_id: Some(op),
+        by: None,
         extra: Extra::default(),
     });
     Ok(task)

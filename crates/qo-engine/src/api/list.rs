@@ -1,10 +1,101 @@
 //! Listing and counting tasks.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use qo_core::{QueueName, Shard, Status, Tag, Task, TaskType, Timestamp};
+use qo_core::{QueueName, Shard, Status, Tag, Task, TaskId, TaskType, Timestamp};
 
-/// Selects tasks. A task matches if it meets all conditions that are set.
+use crate::error::EngineError;
+
+/// The beginning of the cursors of lists that show the newest tasks first.
+pub const NEWEST_CURSOR: &str = "newest-";
+
+/// The order of a list of tasks. Any of them stays the same from page to page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum TaskOrder {
+    /// The order that costs the engine least.
+    #[default]
+    Any,
+    /// By id.
+    Id,
+    /// The task that was submitted last comes first. In direct mode this is the order of the times in the ids that qo generates; tasks
+    /// with ids that callers chose come where those ids happen to be.
+    Newest,
+}
+
+/// A place in a list: behind one task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListPosition {
+    /// When the task was submitted. The same for all tasks in a list by id.
+    pub at: Timestamp,
+    /// The task.
+    pub id: TaskId,
+}
+
+impl TaskOrder {
+    /// The place behind a task.
+    pub fn position(self, at: Timestamp, id: TaskId) -> ListPosition {
+        match self {
+            Self::Newest => ListPosition { at, id },
+            Self::Any | Self::Id => ListPosition {
+                at: Timestamp::MIN,
+                id,
+            },
+        }
+    }
+
+    /// The place behind a task.
+    pub fn position_of(self, task: &Task) -> ListPosition {
+        self.position(task.created_at, task.id)
+    }
+
+    /// Which of two places comes first.
+    pub fn compare(self, one: ListPosition, other: ListPosition) -> Ordering {
+        let order = (one.at, one.id).cmp(&(other.at, other.id));
+        match self {
+            Self::Newest => order.reverse(),
+            Self::Any | Self::Id => order,
+        }
+    }
+
+    /// The cursor of a place.
+    pub fn cursor(self, position: ListPosition) -> String {
+        match self {
+            Self::Newest => format!("{NEWEST_CURSOR}{}-{}", position.at.as_millis(), position.id),
+            Self::Any | Self::Id => position.id.to_string(),
+        }
+    }
+
+    /// The place of a cursor, which comes from the caller.
+    pub fn parse_cursor(self, cursor: &str) -> Result<ListPosition, EngineError> {
+        let parsed = match self {
+            Self::Any | Self::Id => cursor
+                .parse()
+                .ok()
+                .map(|id| self.position(Timestamp::MIN, id)),
+            Self::Newest => cursor.strip_prefix(NEWEST_CURSOR).and_then(|rest| {
+                let (millis, id) = rest.split_once('-')?;
+                let at = Timestamp::from_millis(millis.parse().ok()?);
+                Some(ListPosition {
+                    at,
+                    id: id.parse().ok()?,
+                })
+            }),
+        };
+        parsed.ok_or_else(invalid_cursor)
+    }
+}
+
+/// The error that a cursor does not belong to a list.
+pub fn invalid_cursor() -> EngineError {
+    EngineError::BadRequest(
+        "invalid cursor: use the cursor of the previous page unchanged, with the same order"
+            .to_owned(),
+    )
+}
+
+/// Selects tasks, and the order in which a list shows them. A task matches if it meets all conditions that are set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskFilter {
     /// Has one of these statuses; any status except archived if empty.
@@ -21,6 +112,8 @@ pub struct TaskFilter {
     pub since: Option<Timestamp>,
     /// Was submitted before this time.
     pub until: Option<Timestamp>,
+    /// The order of a list.
+    pub order: TaskOrder,
 }
 
 impl TaskFilter {
@@ -114,6 +207,28 @@ impl QueueStats {
         ];
         for count in counts.into_iter().flatten() {
             *count = count.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_round_trip_and_those_of_other_orders_are_refused() {
+        let id: TaskId = "550e8400-e29b-41d4-a716-446655440000".parse().unwrap();
+        let at = Timestamp::from_millis(1_763_238_840_123);
+        for order in [TaskOrder::Any, TaskOrder::Id, TaskOrder::Newest] {
+            let place = order.position(at, id);
+            assert_eq!(order.parse_cursor(&order.cursor(place)).unwrap(), place);
+        }
+        let by_id = TaskOrder::Id.cursor(TaskOrder::Id.position(at, id));
+        let newest = TaskOrder::Newest.cursor(TaskOrder::Newest.position(at, id));
+        assert!(TaskOrder::Newest.parse_cursor(&by_id).is_err());
+        assert!(TaskOrder::Id.parse_cursor(&newest).is_err());
+        for bad in ["", "newest-", "newest-1", "newest-x-y", "newest-1-2-3"] {
+            assert!(TaskOrder::Newest.parse_cursor(bad).is_err(), "{bad}");
         }
     }
 }

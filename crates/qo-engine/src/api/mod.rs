@@ -6,6 +6,9 @@ mod submit;
 mod worker;
 
 pub use claim::{ClaimRequest, DueTask};
-pub use list::{QueueStats, Stats, TaskFilter, TaskPage, VersionedTask};
+pub use list::{
+    ListPosition, NEWEST_CURSOR, QueueStats, Stats, TaskFilter, TaskOrder, TaskPage, VersionedTask,
+    invalid_cursor,
+};
 pub use submit::{IdempotencyRequest, SubmitRequest, Submitted, When};
 pub use worker::WorkerInfo;

@@ -86,6 +86,7 @@ macro_rules! checks {
 const CHECKS: &[(&str, Check)] = checks![
     query::lists_by_every_filter,
     query::lists_page_by_page,
+    query::lists_the_newest_first,
     query::rejects_an_invalid_cursor,
     query::counts_tasks,
     query::returns_the_history_of_a_task,
@@ -132,6 +133,7 @@ const CHECKS: &[(&str, Check)] = checks![
     operators::runs_a_delayed_task_now,
     operators::replays,
     operators::archives_and_unarchives,
+    operators::records_who_acted,
     operators::purges_everything,
     rejections::reports_an_unknown_task_as_not_found,
     rejections::rejects_out_of_bounds_values,

@@ -1,13 +1,15 @@
 //! Operations of operators: cancel, run now, replay, archive, purge.
 
+use qo_core::task::{Event, EventAction};
 use qo_core::transition::FailureKind;
-use qo_core::{Rejection, Status};
+use qo_core::{Actor, Rejection, Status};
 
 use super::context::{
     TestContext, assert_not_found, assert_wrong_status, failure, json, name, rejection,
 };
 use crate::api::{IdempotencyRequest, SubmitRequest, When};
 use crate::error::EngineError;
+use crate::operation::Operation;
 
 pub(super) async fn cancels_a_pending_task(ctx: &TestContext<'_>) {
     let due = ctx.submit_one().await;
@@ -174,6 +176,43 @@ pub(super) async fn archives_and_unarchives(ctx: &TestContext<'_>) {
     assert_eq!(ctx.engine.output(&unarchived).await.unwrap(), output);
     assert_wrong_status(ctx.engine.unarchive(task.id).await, Status::Completed);
     ctx.assert_nothing_to_claim().await;
+}
+
+pub(super) async fn records_who_acted(ctx: &TestContext<'_>) {
+    let actor = Actor::new("ada@laptop").unwrap();
+    let task = ctx.submit_one().await;
+    let named = |operation: Operation| operation.by(Some(&actor));
+    let cancel = named(Operation::Cancel { reason: None });
+    ctx.engine.act(task.id, cancel).await.unwrap();
+    ctx.engine
+        .act(task.id, named(Operation::Replay))
+        .await
+        .unwrap();
+    ctx.engine.cancel(task.id, None).await.unwrap();
+    ctx.engine
+        .act(task.id, named(Operation::Archive))
+        .await
+        .unwrap();
+    let history = ctx.new_engine().await.history(task.id).await.unwrap();
+    // A server names the caller even if the caller does not.
+    let names = |event: &Event| {
+        let by = event.by.as_deref();
+        by.is_some_and(|by| by.as_str().contains(actor.as_str()))
+    };
+    let named: Vec<_> = history
+        .iter()
+        .filter(|event| names(event))
+        .filter_map(|event| event.action)
+        .collect();
+    assert_eq!(
+        named,
+        [
+            EventAction::Cancelled,
+            EventAction::Replayed,
+            EventAction::Archived
+        ],
+        "{history:?}"
+    );
 }
 
 pub(super) async fn purges_everything(ctx: &TestContext<'_>) {

@@ -1,12 +1,13 @@
 //! Reading tasks and workers: lists, counts, history, versions.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use qo_core::transition::FailureKind;
 use qo_core::{Shard, Status, Task, TaskId};
 
 use super::context::{TestContext, failure, name};
-use crate::api::{SubmitRequest, TaskFilter};
+use crate::api::{SubmitRequest, TaskFilter, TaskOrder};
 use crate::error::EngineError;
 
 fn in_queue(ctx: &TestContext<'_>) -> TaskFilter {
@@ -155,6 +156,69 @@ pub(super) async fn lists_page_by_page(ctx: &TestContext<'_>) {
     }
     let page = ctx.engine.list(&in_queue(ctx), None, 7).await.unwrap();
     assert_eq!(page.tasks.len(), 7, "the limit counts matching tasks");
+}
+
+pub(super) async fn lists_the_newest_first(ctx: &TestContext<'_>) {
+    // Ids that qo generates: in direct mode they have the order.
+    let mut expected = Vec::new();
+    for _ in 0..9 {
+        expected.insert(0, ctx.submit_one().await.id);
+        // Clocks of several processes may differ a little.
+        ctx.sleep(Duration::from_millis(40)).await;
+    }
+    let mut completed = Vec::new();
+    for task in ctx.claim(2).await {
+        let lease = task.lease_id.unwrap();
+        ctx.engine.complete(task.id, lease, None).await.unwrap();
+        completed.push(task.id);
+    }
+    let filter = TaskFilter {
+        order: TaskOrder::Newest,
+        ..in_queue(ctx)
+    };
+    for limit in [1, 2, 4, 100] {
+        let listed = list(ctx, &filter, limit).await;
+        let ids: Vec<_> = listed.iter().map(|task| task.id).collect();
+        assert_eq!(ids, expected, "in pages of {limit}");
+    }
+    let of_status = TaskFilter {
+        statuses: vec![Status::Completed],
+        ..filter.clone()
+    };
+    let listed = list(ctx, &of_status, 1).await;
+    let ids: Vec<_> = listed.iter().map(|task| task.id).collect();
+    let newest_completed = expected.iter().filter(|id| completed.contains(id));
+    assert_eq!(ids, newest_completed.copied().collect::<Vec<_>>());
+
+    // Tasks that are submitted and changed meanwhile do not move the others.
+    let first = ctx.engine.list(&filter, None, 4).await.unwrap();
+    let later = ctx.submit_one().await;
+    let archived = completed[0];
+    ctx.engine.archive(archived).await.unwrap();
+    let chosen = ctx.submit(ctx.with_id(ctx.submit_request())).await;
+    // It may have been on the first page.
+    let mut ids: Vec<_> = first.tasks.iter().map(|task| task.id).collect();
+    ids.retain(|id| *id != archived);
+    let mut cursor = first.next;
+    while let Some(next) = cursor {
+        let page = ctx.engine.list(&filter, Some(&next), 4).await.unwrap();
+        ids.extend(page.tasks.iter().map(|task| task.id));
+        cursor = page.next;
+    }
+    ids.retain(|id| *id != later.id && *id != chosen.id);
+    expected.retain(|id| *id != archived);
+    assert_eq!(ids, expected);
+
+    let all = list(ctx, &filter, 3).await;
+    let set: BTreeSet<_> = all.iter().map(|task| task.id).collect();
+    assert_eq!(set.len(), all.len(), "each task is listed once");
+    expected.extend([later.id, chosen.id]);
+    assert_eq!(set, expected.into_iter().collect());
+    let wrong = ctx.engine.list(&filter, Some("x"), 10).await;
+    assert!(
+        matches!(wrong, Err(EngineError::BadRequest(_))),
+        "{wrong:?}"
+    );
 }
 
 pub(super) async fn rejects_an_invalid_cursor(ctx: &TestContext<'_>) {

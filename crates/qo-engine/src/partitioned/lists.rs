@@ -1,7 +1,8 @@
 //! Pages, counts and workers of all partitions.
 //!
-//! A list shows the tasks of one partition after the other. Its cursor is the number of the partition and the cursor within it,
-//! separated by a full stop: `2.` begins the third partition.
+//! A list in any order shows the tasks of one partition after the other. Its cursor is the number of the partition and the cursor within it,
+//! separated by a full stop: `2.` begins the third partition. A list of the newest tasks asks all partitions for the same place, and merges
+//! their pages up to the place that all of them have reached.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use futures_util::future::try_join_all;
 use qo_core::WorkerId;
 
 use super::PartitionedEngine;
-use crate::api::{QueueStats, Stats, TaskFilter, TaskPage, WorkerInfo};
+use crate::api::{QueueStats, Stats, TaskFilter, TaskOrder, TaskPage, WorkerInfo, invalid_cursor};
 use crate::error::EngineError;
 
 /// The most tasks in one page.
@@ -37,11 +38,7 @@ impl Cursor {
             let within = Some(within.to_owned()).filter(|within| !within.is_empty());
             (partition < partitions).then_some(Self { partition, within })
         });
-        parsed.ok_or_else(|| {
-            EngineError::BadRequest(
-                "invalid cursor: use the cursor of the previous page unchanged".to_owned(),
-            )
-        })
+        parsed.ok_or_else(invalid_cursor)
     }
 
     fn text(&self) -> String {
@@ -61,6 +58,9 @@ impl PartitionedEngine {
         limit: usize,
     ) -> Result<TaskPage, EngineError> {
         let limit = limit.clamp(1, LIMIT_MAX);
+        if filter.order == TaskOrder::Newest {
+            return self.newest(filter, cursor, limit).await;
+        }
         let mut cursor = Cursor::parse(cursor, self.partitions.len())?;
         let mut tasks = Vec::new();
         loop {
@@ -86,6 +86,40 @@ impl PartitionedEngine {
             let next = Some(cursor.text());
             return Ok(TaskPage { tasks, next });
         }
+    }
+
+    /// The newest tasks of all partitions.
+    async fn newest(
+        &self,
+        filter: &TaskFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<TaskPage, EngineError> {
+        let order = filter.order;
+        let lists = self.partitions.iter();
+        let pages = try_join_all(lists.map(|engine| engine.list(filter, cursor, limit))).await?;
+        let mut tasks = Vec::new();
+        let mut reached = None;
+        for page in pages {
+            tasks.extend(page.tasks);
+            if let Some(next) = page.next {
+                let place = order.parse_cursor(&next)?;
+                let first = reached.filter(|first| order.compare(*first, place).is_lt());
+                reached = Some(first.unwrap_or(place));
+            }
+        }
+        tasks.sort_by(|one, other| order.compare(order.position_of(one), order.position_of(other)));
+        if let Some(reached) = reached {
+            tasks.retain(|task| order.compare(order.position_of(task), reached).is_le());
+        }
+        if tasks.len() > limit {
+            tasks.truncate(limit);
+            reached = tasks.last().map(|task| order.position_of(task));
+        }
+        Ok(TaskPage {
+            tasks,
+            next: reached.map(|place| order.cursor(place)),
+        })
     }
 
     /// The sum of the counts.

@@ -77,6 +77,7 @@ impl From<BulkFilter> for TaskFilter {
             shard: filter.shard,
             since: filter.since,
             until: filter.until,
+            ..Self::default()
         }
     }
 }

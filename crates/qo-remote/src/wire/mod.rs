@@ -6,11 +6,13 @@
 //! - [`submit`], [`claim`], [`operation`], [`query`], [`bulk`]: requests and responses.
 //! - [`cluster`]: the members of a cluster.
 //! - [`token`]: the tokens of a server.
+//! - [`activity`]: rates and latencies.
 //! - [`blob`], [`job`]: blobs and WASI jobs.
 //! - [`payload`]: binary inputs and outputs.
 //! - [`problem`]: errors as problem details (RFC 9457), and the one table from errors to status codes.
 //! - `schema`: OpenAPI schemas of types that are defined in other crates; built with the feature `openapi`.
 
+pub mod activity;
 pub mod blob;
 mod bounded;
 pub mod bulk;
@@ -36,8 +38,8 @@ pub use operation::{CancelBody, OperationBody, OutcomeItem, OutcomeResult};
 pub use payload::BytesPayload;
 pub use problem::{Condition, Problem};
 pub use query::{
-    Info, ListQuery, PageResponse, QueueStatsEntry, StatsResponse, VersionEntry, VersionsQuery,
-    VersionsResponse,
+    Info, ListQuery, PageResponse, QueueStatsEntry, Sort, StatsResponse, VersionEntry,
+    VersionsQuery, VersionsResponse,
 };
 pub use submit::{DuplicateResponse, RetryPolicyBody, SubmitBody, SubmitResponse, SubmitResult};
 pub use token::{TokenBody, TokenInfo};
@@ -66,6 +68,9 @@ pub const BROKER_HEADER: &str = "qo-broker";
 pub const READ_HEADER: &str = "qo-read";
 /// The value of [`READ_HEADER`].
 pub const STALE: &str = "stale";
+
+/// Who requests an operation, for the task's history. A server with tokens adds the name of the token.
+pub const ACTOR_HEADER: &str = "qo-actor";
 
 /// The most submits or outcomes in one request.
 pub const BATCH_MAX: usize = 1_000;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use qo_core::{QueueName, Shard, Status, Tag, Task, TaskType, Timestamp};
 use qo_engine::EngineError;
-use qo_engine::api::{Stats, TaskFilter, TaskPage, VersionedTask};
+use qo_engine::api::{NEWEST_CURSOR, Stats, TaskFilter, TaskOrder, TaskPage, VersionedTask};
 use serde::{Deserialize, Serialize};
 
 use super::PAGE_MAX;
@@ -54,6 +54,9 @@ pub struct ListQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(value_type = Option<schema::Time>))]
     pub until: Option<Timestamp>,
+    /// The order: `newest` or `id`. `newest` by default; with a cursor, the order of the list that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sort: Option<Sort>,
     /// Names of top-level fields of a task, separated by commas; the others are left out of the response. All by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
@@ -68,6 +71,17 @@ pub struct ListQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(value_type = Option<u32>, minimum = 1, maximum = 1000))]
     pub limit: Option<usize>,
+}
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Sort {
+    /// The task that was submitted last comes first.
+    Newest,
+    /// By id.
+    Id,
 }
 
 impl ListQuery {
@@ -86,6 +100,8 @@ impl ListQuery {
             shard: filter.shard,
             since: filter.since,
             until: filter.until,
+            // The newest first is the default, and servers of earlier versions refuse the parameter.
+            sort: (filter.order == TaskOrder::Id).then_some(Sort::Id),
             fields: None,
             cursor: cursor.map(str::to_owned),
             limit: Some(limit.clamp(1, PAGE_MAX)),
@@ -105,6 +121,7 @@ impl ListQuery {
             ("shard", text(self.shard.as_ref())),
             ("since", text(self.since.as_ref())),
             ("until", text(self.until.as_ref())),
+            ("sort", self.sort.map(|_| "id".to_owned())),
             ("fields", self.fields.clone()),
             ("cursor", self.cursor.clone()),
             ("limit", text(self.limit.as_ref())),
@@ -129,7 +146,22 @@ impl ListQuery {
             shard: self.shard,
             since: self.since,
             until: self.until,
+            order: self.order(),
         })
+    }
+
+    /// The order. A cursor of a list without a sort belongs to the order in which that list began: an earlier version listed by id.
+    fn order(&self) -> TaskOrder {
+        let is_newest = match (self.sort, &self.cursor) {
+            (Some(sort), _) => sort == Sort::Newest,
+            (None, Some(cursor)) => cursor.starts_with(NEWEST_CURSOR),
+            (None, None) => true,
+        };
+        if is_newest {
+            TaskOrder::Newest
+        } else {
+            TaskOrder::Id
+        }
     }
 
     /// The most tasks to return.
@@ -349,15 +381,33 @@ mod tests {
             shard: Some("f".parse().unwrap()),
             since: Some(Timestamp::from_millis(1_763_238_840_123)),
             until: Some(Timestamp::from_millis(1_763_238_850_456)),
+            order: TaskOrder::Id,
         };
         let query = ListQuery::new(&filter, Some("c"), 5_000);
         assert_eq!(query.filter().unwrap(), filter);
         assert_eq!(query.limit().unwrap(), PAGE_MAX);
-        assert_eq!(query.pairs().len(), 9);
-        assert_eq!(
-            ListQuery::default().filter().unwrap(),
-            TaskFilter::default()
-        );
+        assert_eq!(query.pairs().len(), 10);
+        let newest = TaskFilter {
+            order: TaskOrder::Newest,
+            ..TaskFilter::default()
+        };
+        assert_eq!(ListQuery::default().filter().unwrap(), newest);
+        assert_eq!(ListQuery::new(&newest, None, 1).filter().unwrap(), newest);
+        assert_eq!(ListQuery::new(&newest, None, 1).pairs().len(), 1);
+    }
+
+    #[test]
+    fn a_cursor_keeps_the_order_of_its_list() {
+        let order = |cursor: &str| {
+            let query = ListQuery {
+                cursor: Some(cursor.to_owned()),
+                ..ListQuery::default()
+            };
+            query.filter().unwrap().order
+        };
+        assert_eq!(order("newest-1-2"), TaskOrder::Newest);
+        assert_eq!(order("550e8400-e29b-41d4-a716-446655440000"), TaskOrder::Id);
+        assert_eq!(order(""), TaskOrder::Id);
     }
 
     #[test]

@@ -7,6 +7,9 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, Schema, SchemaFormat, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+/// The pattern of a text without control characters.
+const NO_CONTROL_CHARACTERS: &str = r"^[^\u0000-\u001f\u007f-\u009f]+$";
+
 /// Defines the schema of a string.
 macro_rules! text {
     ($(#[doc = $doc:literal])* $name:ident, |$builder:ident| $rest:expr) => {
@@ -48,7 +51,7 @@ text!(
     /// A tag: up to 64 bytes without control characters.
     Label,
     |text| text
-        .pattern(Some("^[ -~]+$"))
+        .pattern(Some(NO_CONTROL_CHARACTERS))
         .min_length(Some(1))
         .max_length(Some(64))
 );
@@ -56,7 +59,7 @@ text!(
     /// An idempotency key: up to 256 bytes without control characters.
     Key,
     |text| text
-        .pattern(Some("^[ -~]+$"))
+        .pattern(Some(NO_CONTROL_CHARACTERS))
         .min_length(Some(1))
         .max_length(Some(256))
 );
@@ -255,6 +258,8 @@ pub struct EventRecord {
     /// The id of the operation.
     #[schema(value_type = Option<Id>)]
     pub op_id: Option<String>,
+    /// Who requested it, if an operator did: the name of a token, or what the client says.
+    pub by: Option<String>,
 }
 
 /// A task in its stored form.

@@ -1,5 +1,6 @@
 //! Submit requests, single or in an array, and responses.
 
+use qo_core::limits::SUBMIT_DELAY_MAX_MS;
 use qo_core::task::{IdempotencyScope, PRIORITY_DEFAULT, RETRIES_DEFAULT, TIMEOUT_DEFAULT_SECONDS};
 use qo_core::{
     IdempotencyKey, Json, QueueName, RetryPolicy, Status, Tag, Task, TaskId, TaskType, Timestamp,
@@ -49,6 +50,7 @@ pub struct SubmitBody {
     pub available_at: Option<Timestamp>,
     /// The delay before the task can be claimed, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 3_162_240_000_000_u64))]
     pub delay_ms: Option<u64>,
     /// The time from which the task must not be started any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,6 +58,7 @@ pub struct SubmitBody {
     pub expires_at: Option<Timestamp>,
     /// The number of milliseconds after which the task must not be started any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 3_162_240_000_000_u64))]
     pub expires_in_ms: Option<u64>,
     /// The longest duration of an attempt; 300 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -245,6 +248,9 @@ fn when(
             "give {at_name} or {in_name}, not both"
         ))),
         (Some(time), None) => Ok(Some(When::At(time))),
+        (None, Some(millis)) if millis > SUBMIT_DELAY_MAX_MS => Err(EngineError::BadRequest(
+            format!("{in_name} must be at most {SUBMIT_DELAY_MAX_MS} (a hundred years)"),
+        )),
         (None, Some(millis)) => Ok(Some(When::InMillis(millis))),
         (None, None) => Ok(None),
     }

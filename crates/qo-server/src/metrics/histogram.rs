@@ -50,6 +50,16 @@ impl Histogram {
     pub(super) fn write(&self, text: &mut PrometheusText, name: &str, help: &str) {
         self.0.write(text, name, help, seconds);
     }
+
+    /// Writes the samples of one of several histograms with the same name.
+    pub(crate) fn write_samples(
+        &self,
+        text: &mut PrometheusText,
+        name: &str,
+        labels: &[(&str, &str)],
+    ) {
+        self.0.write_samples(text, name, labels, seconds);
+    }
 }
 
 /// A histogram of sizes.
@@ -105,17 +115,32 @@ impl Buckets {
         show: impl Fn(u64) -> String,
     ) {
         text.head(name, help, "histogram");
+        self.write_samples(text, name, &[], show);
+    }
+
+    fn write_samples(
+        &self,
+        text: &mut PrometheusText,
+        name: &str,
+        labels: &[(&str, &str)],
+        show: impl Fn(u64) -> String,
+    ) {
         let bucket = format!("{name}_bucket");
         let bounds = self.bounds.iter().map(|bound| show(*bound));
         let bounds = bounds.chain(["+Inf".to_owned()]);
         let mut count = 0;
         for (bound, below) in bounds.zip(&self.counts) {
             count += below.load(Ordering::Relaxed);
-            text.sample(&bucket, &[("le", &bound)], count);
+            let labels: Vec<_> = labels
+                .iter()
+                .copied()
+                .chain([("le", bound.as_str())])
+                .collect();
+            text.sample(&bucket, &labels, count);
         }
         let sum = show(self.sum.load(Ordering::Relaxed));
-        text.sample(&format!("{name}_sum"), &[], sum);
-        text.sample(&format!("{name}_count"), &[], count);
+        text.sample(&format!("{name}_sum"), labels, sum);
+        text.sample(&format!("{name}_count"), labels, count);
     }
 }
 

@@ -8,12 +8,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Method;
-use qo::{Stats, Status, Task};
+use qo::{Stats, Timestamp};
 use qo_engine::watch::Commit;
 use qo_store::wrap::Counts;
 
 pub(crate) use self::histogram::{Histogram, SizeHistogram};
-use self::text::PrometheusText;
+pub(crate) use self::text::PrometheusText;
+use crate::activity::Activity;
 use crate::cluster::ClusterGauge;
 
 /// The most combinations of route, method and status. There are few; this is a safeguard.
@@ -38,12 +39,6 @@ pub(crate) struct Metrics {
     pub(crate) submit_seconds: Histogram,
     /// The duration of claims that returned tasks, including the wait.
     pub(crate) claim_seconds: Histogram,
-    /// From the due time of tasks to their claim.
-    pub(crate) wait_seconds: Histogram,
-    /// From the claim to the end of the attempt.
-    pub(crate) run_seconds: Histogram,
-    /// From the submit of tasks to their end.
-    pub(crate) total_seconds: Histogram,
     /// From sending a group of changes to the store until it was durable.
     commit_seconds: Histogram,
     /// The number of callers per commit.
@@ -62,6 +57,18 @@ pub(crate) struct ExternalMetrics<'a> {
     pub(crate) connections: usize,
     /// The gauges of the node of a cluster.
     pub(crate) gauges: Vec<ClusterGauge>,
+    pub(crate) activity: &'a Activity,
+    /// The live workers and the dead ones, if they can be counted.
+    pub(crate) workers: Option<WorkerCounts>,
+    /// The queue's time.
+    pub(crate) now: Timestamp,
+}
+
+/// How many registered workers there are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WorkerCounts {
+    pub(crate) live: usize,
+    pub(crate) dead: usize,
 }
 
 impl Metrics {
@@ -85,28 +92,6 @@ impl Metrics {
         self.commit_seconds.observe(commit.took);
         self.commit_callers.observe(commit.callers);
         self.commit_tasks.observe(commit.tasks);
-    }
-
-    /// Records a claimed task.
-    pub(crate) fn claimed(&self, task: &Task) {
-        if let Some(started) = task.started_at {
-            self.wait_seconds.observe(started.since(task.available_at));
-        }
-    }
-
-    /// Records a task whose attempt has ended.
-    pub(crate) fn ended(&self, task: &Task) {
-        let mut events = task.events.iter().rev();
-        let end = events.next();
-        let start = events.find(|event| event.to == Status::Running);
-        if let (Some(end), Some(start)) = (end, start)
-            && end.from == Some(Status::Running)
-        {
-            self.run_seconds.observe(end.at.since(start.at));
-        }
-        if let Some(completed) = task.completed_at {
-            self.total_seconds.observe(completed.since(task.created_at));
-        }
     }
 
     /// All metrics in Prometheus's format.
@@ -147,27 +132,21 @@ impl Metrics {
                 "Duration of claims that returned tasks, including the wait.",
                 &self.claim_seconds,
             ),
-            (
-                "qo_task_wait_seconds",
-                "Time from the due time of tasks to their claim.",
-                &self.wait_seconds,
-            ),
-            (
-                "qo_task_run_seconds",
-                "Time from the claim of an attempt to its end.",
-                &self.run_seconds,
-            ),
-            (
-                "qo_task_total_seconds",
-                "Time from the submit of tasks to their end.",
-                &self.total_seconds,
-            ),
         ] {
             histogram.write(&mut text, name, help);
         }
+        external.activity.write(&mut text);
         self.write_commits(&mut text);
         if let Some(stats) = external.stats {
-            write_stats(&mut text, stats);
+            write_stats(&mut text, stats, external.now);
+        }
+        if let Some(workers) = external.workers {
+            text.gauge(
+                "qo_workers",
+                "Registered workers; a dead one has stopped to send heartbeats.",
+            );
+            text.sample("qo_workers", &[("state", "live")], workers.live);
+            text.sample("qo_workers", &[("state", "dead")], workers.dead);
         }
         if let Some((counts, dollars)) = &external.counts {
             text.counter(
@@ -177,6 +156,14 @@ impl Metrics {
             for (prefix, operation, tally) in counts.iter() {
                 let labels = [("prefix", prefix), ("operation", operation.name())];
                 text.sample("qo_store_requests_total", &labels, tally.requests);
+            }
+            text.counter(
+                "qo_store_errors_total",
+                "Requests to the store that failed, without those whose condition did not hold.",
+            );
+            for (prefix, operation, tally) in counts.iter() {
+                let labels = [("prefix", prefix), ("operation", operation.name())];
+                text.sample("qo_store_errors_total", &labels, tally.errors);
             }
             text.counter(
                 "qo_store_dollars_total",
@@ -220,7 +207,7 @@ impl Metrics {
     }
 }
 
-fn write_stats(text: &mut PrometheusText, stats: &Stats) {
+fn write_stats(text: &mut PrometheusText, stats: &Stats, now: Timestamp) {
     text.gauge("qo_tasks", "Tasks by queue, type and status.");
     for (name, queue) in &stats.queues {
         for (task_type, counts) in &queue.types_by_status {
@@ -233,6 +220,15 @@ fn write_stats(text: &mut PrometheusText, stats: &Stats) {
                 text.sample("qo_tasks", &labels, count);
             }
         }
+    }
+    text.gauge(
+        "qo_queue_oldest_due_seconds",
+        "How long the oldest due task of the queue has been due; 0 if none is.",
+    );
+    for (name, queue) in &stats.queues {
+        let age = queue.oldest_due.map_or(Duration::ZERO, |at| now.since(at));
+        let labels = [("queue", name.as_str())];
+        text.sample("qo_queue_oldest_due_seconds", &labels, age.as_secs_f64());
     }
     text.gauge("qo_queue_paused", "Whether the queue is paused.");
     for (name, queue) in &stats.queues {

@@ -3,25 +3,25 @@
 use std::fmt::{Display, Write};
 
 #[derive(Debug, Default)]
-pub(super) struct PrometheusText {
+pub(crate) struct PrometheusText {
     text: String,
 }
 
 impl PrometheusText {
-    pub(super) fn gauge(&mut self, name: &str, help: &str) {
+    pub(crate) fn gauge(&mut self, name: &str, help: &str) {
         self.head(name, help, "gauge");
     }
 
-    pub(super) fn counter(&mut self, name: &str, help: &str) {
+    pub(crate) fn counter(&mut self, name: &str, help: &str) {
         self.head(name, help, "counter");
     }
 
-    pub(super) fn head(&mut self, name: &str, help: &str, kind: &str) {
+    pub(crate) fn head(&mut self, name: &str, help: &str, kind: &str) {
         // Writing into a string does not fail.
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(name);
         for (index, (label, text)) in labels.iter().enumerate() {
             let opening = if index == 0 { '{' } else { ',' };
@@ -42,7 +42,7 @@ impl PrometheusText {
         let _ = writeln!(self.text, " {value}");
     }
 
-    pub(super) fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         self.text
     }
 }

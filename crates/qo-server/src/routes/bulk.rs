@@ -4,6 +4,7 @@ use axum::extract::State;
 use qo_remote::wire::{BulkBody, BulkFailure, BulkResponse};
 
 use crate::app::App;
+use crate::author::Author;
 use crate::body::JsonBody;
 use crate::response::{ApiResult, json, problem_of};
 
@@ -18,9 +19,14 @@ const FAILURES_SHOWN: usize = 100;
     post, path = "/v1/bulk", tag = "operate", operation_id = "bulk", request_body = BulkBody,
     responses((status = 200, description = "The result", body = BulkResponse))
 )]
-pub(crate) async fn bulk(State(app): State<App>, JsonBody(body): JsonBody<BulkBody>) -> ApiResult {
+pub(crate) async fn bulk(
+    State(app): State<App>,
+    author: Author,
+    JsonBody(body): JsonBody<BulkBody>,
+) -> ApiResult {
     let dry_run = body.dry_run;
-    let request = body.into_request()?;
+    let mut request = body.into_request()?;
+    request.actor.clone_from(&author.0);
     if dry_run {
         return json(&BulkResponse {
             dry_run: true,
@@ -33,6 +39,8 @@ pub(crate) async fn bulk(State(app): State<App>, JsonBody(body): JsonBody<BulkBo
         });
     }
     let report = app.queue.bulk(&request, |_| ()).await;
+    let count = format!("{} of {} tasks", report.done, report.matched);
+    author.log(request.operation.name(), &count);
     let failures = report.failed.iter().take(FAILURES_SHOWN);
     json(&BulkResponse {
         dry_run: false,

@@ -8,17 +8,19 @@ use axum::extract::State;
 use axum::response::Response;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use qo::Stats;
+use qo::{Stats, WorkerInfo};
 use qo_remote::wire::BROKER_HEADER;
 use qo_store::runtime::RuntimeExt;
 
 use crate::app::App;
-use crate::metrics::ExternalMetrics;
+use crate::metrics::{ExternalMetrics, WorkerCounts};
 use crate::response::ApiResult;
 
 /// How long a readiness check is cached, so that health checks cost little.
 const READY_FOR: Duration = Duration::from_secs(5);
 
+/// A worker without a heartbeat for this long counts as dead.
+const WORKER_LIVE_MS: u64 = 60_000;
 /// The most tasks that one count for the metrics reads from the store.
 const STATS_READS_MAX: usize = 1_000;
 
@@ -28,6 +30,8 @@ pub(crate) struct HealthCache {
     ready: Mutex<Option<(Duration, Result<(), String>)>>,
     /// Locked while the tasks are counted, so that scrapes at the same time share one count.
     stats: tokio::sync::Mutex<Option<(Duration, Arc<Stats>)>>,
+    /// Locked while the workers are counted.
+    workers: tokio::sync::Mutex<Option<(Duration, WorkerCounts)>>,
 }
 
 fn text(status: StatusCode, body: impl Into<Body>) -> Response {
@@ -118,9 +122,9 @@ pub(crate) async fn ready(State(app): State<App>) -> ApiResult {
 pub(crate) async fn metrics(State(app): State<App>) -> ApiResult {
     let epoch = app.confirm_leader().await;
     // A standby has nothing to count.
-    let stats = match epoch {
-        Some(_) => stats(&app).await,
-        None => None,
+    let (stats, workers) = match epoch {
+        Some(_) => (stats(&app).await, workers(&app).await),
+        None => (None, None),
     };
     let counts = app.counts.as_ref().map(|counts| {
         let counts = counts();
@@ -137,6 +141,9 @@ pub(crate) async fn metrics(State(app): State<App>) -> ApiResult {
             .cluster
             .as_ref()
             .map_or_else(Vec::new, |cluster| cluster.gauges()),
+        activity: &app.activity,
+        workers,
+        now: app.now(),
     });
     let mut response = text(StatusCode::OK, written);
     let value = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -160,6 +167,33 @@ async fn stats(app: &App) -> Option<Arc<Stats>> {
         }
         Err(error) => {
             tracing::warn!(%error, "could not count the tasks for the metrics");
+            None
+        }
+    }
+}
+
+/// The number of workers, refreshed if it is too old. `None` if they cannot be listed.
+async fn workers(app: &App) -> Option<WorkerCounts> {
+    let mut cached = app.health_cache.workers.lock().await;
+    if let Some((at, counts)) = *cached
+        && app.runtime().monotonic().saturating_sub(at) < app.stats_max_age
+    {
+        return Some(counts);
+    }
+    match app.engine().workers().await {
+        Ok(workers) => {
+            let now = app.now();
+            let is_live = |worker: &&WorkerInfo| worker.is_healthy(now, WORKER_LIVE_MS);
+            let live = workers.iter().filter(is_live).count();
+            let counts = WorkerCounts {
+                live,
+                dead: workers.len() - live,
+            };
+            *cached = Some((app.runtime().monotonic(), counts));
+            Some(counts)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "could not count the workers for the metrics");
             None
         }
     }

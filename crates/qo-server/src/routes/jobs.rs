@@ -75,7 +75,7 @@ pub(crate) async fn create(
     let submitted =
         qo::blob::submit_with_blobs(app.engine(), blobs.as_ref(), runtime, request, &addresses);
     let submitted = submitted.await.map_err(missing)?;
-    app.events.publish("submit", &submitted.task);
+    app.publish("submit", &submitted.task);
     json_with_status(
         StatusCode::CREATED,
         &job_of(&app, &submitted.task, false).await?,
@@ -146,8 +146,7 @@ pub(crate) async fn claim(
     let Some(task) = tasks.first() else {
         return Ok(no_content());
     };
-    app.metrics.claimed(task);
-    app.events.publish("claim", task);
+    app.publish("claim", task);
     match job_of(&app, task, true).await {
         Ok(job) => json(&job),
         Err(error) => {
@@ -235,8 +234,7 @@ pub(crate) async fn complete(
     };
     let name = operation.name();
     let task = act(&app, task.id, operation, body.lease_id).await?;
-    app.metrics.ended(&task);
-    app.events.publish(name, &task);
+    app.publish(name, &task);
     json(&job_of(&app, &task, false).await?)
 }
 

@@ -21,7 +21,8 @@ const FIRST_TASKS: usize = 16;
 
 /// List tasks
 ///
-/// Page by page: `next` is the `cursor` of the next page. The order is the store's.
+/// Page by page: `next` is the `cursor` of the next page. The newest come first, unless `sort` says otherwise. In direct mode that is the
+/// order of the ids that qo generates; tasks with ids that callers chose come last.
 #[utoipa::path(
     get, path = "/v1/tasks", tag = "tasks", operation_id = "list", params(ListQuery),
     responses((status = 200, description = "A page of the matching tasks", body = PageForm))

@@ -171,6 +171,7 @@ fn other_routes() -> Vec<Route> {
     vec![
         get_route("/v1/info", Access::AnyToken, get(query::info)),
         get_route("/v1/stats", READ, get(query::stats)),
+        get_route("/v1/activity", READ, get(query::activity)),
         get_route("/v1/workers", READ, get(query::workers)),
         get_route("/v1/events", READ, get(events::events)),
         post_route("/v1/queues/{queue}/pause", ADMIN, post(pause)),

@@ -1,7 +1,7 @@
 //! Operations on one task, each with its path, body and description.
 
 use axum::extract::State;
-use qo::{EngineError, Operation, Status, Task, TaskId};
+use qo::{EngineError, Operation, Task, TaskId};
 use qo_remote::wire::operation::{
     CancelBody, CompleteBody, FailBody, OperationBody, ProgressBody, ReleaseBody, RenewBody,
     SnoozeBody,
@@ -9,13 +9,22 @@ use qo_remote::wire::operation::{
 use qo_remote::wire::{OutcomeItem, OutcomeResult, Problem, schema};
 
 use crate::app::App;
+use crate::author::Author;
 use crate::body::{JsonBody, JsonText, OptionalBody, PathParam};
 use crate::response::{ApiError, ApiResult, json, json_results, no_content};
 use crate::routes::tasks::{array_items, within};
 
-async fn act(app: &App, id: TaskId, operation: Operation) -> ApiResult {
+async fn act(app: &App, id: TaskId, operation: Operation, author: &Author) -> ApiResult {
     let kind = OperationKind::of(&operation);
+    let operation = if kind.is_worker {
+        operation
+    } else {
+        operation.by(author.0.as_ref())
+    };
     let task = app.engine().act(id, operation).await?;
+    if !kind.is_worker {
+        author.log(kind.name, &id);
+    }
     kind.record(app, &task);
     json(&task)
 }
@@ -37,11 +46,8 @@ impl OperationKind {
     }
 
     fn record(self, app: &App, task: &Task) {
-        if self.is_worker && task.status != Status::Running {
-            app.metrics.ended(task);
-        }
         if self.name != "renew" {
-            app.events.publish(self.name, task);
+            app.publish(self.name, task);
         }
     }
 }
@@ -58,9 +64,10 @@ macro_rules! operation_route {
         pub(crate) async fn $name(
             State(app): State<App>,
             PathParam(id): PathParam<TaskId>,
+            author: Author,
             JsonBody(body): JsonBody<$body>,
         ) -> ApiResult {
-            act(&app, id, body.into_operation()?).await
+            act(&app, id, body.into_operation()?, &author).await
         }
     };
     ($(#[doc = $doc:literal])* $name:ident, $path:literal, $tag:literal, optional $body:ident) => {
@@ -73,9 +80,10 @@ macro_rules! operation_route {
         pub(crate) async fn $name(
             State(app): State<App>,
             PathParam(id): PathParam<TaskId>,
+            author: Author,
             OptionalBody(body): OptionalBody<$body>,
         ) -> ApiResult {
-            act(&app, id, body.into_operation()?).await
+            act(&app, id, body.into_operation()?, &author).await
         }
     };
     ($(#[doc = $doc:literal])* $name:ident, $path:literal, $tag:literal, = $operation:ident) => {
@@ -85,8 +93,12 @@ macro_rules! operation_route {
             params(("id" = schema::Id, Path, description = "The task")),
             responses((status = 200, description = "The task as it is now", body = schema::TaskRecord))
         )]
-        pub(crate) async fn $name(State(app): State<App>, PathParam(id): PathParam<TaskId>) -> ApiResult {
-            act(&app, id, Operation::$operation).await
+        pub(crate) async fn $name(
+            State(app): State<App>,
+            PathParam(id): PathParam<TaskId>,
+            author: Author,
+        ) -> ApiResult {
+            act(&app, id, Operation::$operation, &author).await
         }
     };
 }
@@ -162,8 +174,13 @@ operation_route!(
     params(("id" = schema::Id, Path, description = "The task")),
     responses((status = 204, description = "The task is deleted"))
 )]
-pub(crate) async fn purge(State(app): State<App>, PathParam(id): PathParam<TaskId>) -> ApiResult {
+pub(crate) async fn purge(
+    State(app): State<App>,
+    PathParam(id): PathParam<TaskId>,
+    author: Author,
+) -> ApiResult {
     app.engine().purge(id).await?;
+    author.log("purge", &id);
     Ok(no_content())
 }
 

@@ -3,10 +3,12 @@
 use axum::Extension;
 use axum::extract::State;
 use qo::WorkerInfo;
+use qo_remote::wire::activity::{ActivityQuery, ActivityResponse, Coverage};
 use qo_remote::wire::{Info, StatsResponse, schema};
 use serde::Serialize;
 
 use crate::app::App;
+use crate::body::QueryParams;
 use crate::response::{ApiResult, json};
 use crate::tokens::Caller;
 
@@ -41,6 +43,34 @@ pub(crate) async fn info(
 )]
 pub(crate) async fn stats(State(app): State<App>) -> ApiResult {
     json(&StatsResponse::from(app.engine().stats().await?))
+}
+
+/// Show the activity
+///
+/// How many tasks were submitted, completed, failed and retried in the last hour, day or week, how long they waited and ran, by queue and
+/// type and over time. The server counts this in memory while it runs, so it costs no store requests: `since` says from when on. `covers`
+/// says whose changes are counted: in direct mode only those that this server made.
+#[utoipa::path(
+    get, path = "/v1/activity", tag = "inspect", operation_id = "activity", params(ActivityQuery),
+    responses((status = 200, description = "The activity", body = ActivityResponse))
+)]
+pub(crate) async fn activity(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<ActivityQuery>,
+) -> ApiResult {
+    // A leader makes all changes of its queue.
+    let covers = if app.leader.is_some() {
+        Coverage::Queue
+    } else {
+        Coverage::Server
+    };
+    json(&app.activity.report(
+        query.period,
+        query.queue.as_ref(),
+        query.task_type.as_ref(),
+        covers,
+        app.now(),
+    ))
 }
 
 #[derive(Serialize)]

@@ -5,6 +5,7 @@ use qo::QueueName;
 use qo_remote::wire::schema;
 
 use crate::app::App;
+use crate::author::Author;
 use crate::body::PathParam;
 use crate::response::{ApiResult, no_content};
 
@@ -19,8 +20,10 @@ use crate::response::{ApiResult, no_content};
 pub(crate) async fn pause(
     State(app): State<App>,
     PathParam(queue): PathParam<QueueName>,
+    author: Author,
 ) -> ApiResult {
     app.engine().pause(&queue).await?;
+    author.log("pause", &queue);
     Ok(no_content())
 }
 
@@ -33,7 +36,9 @@ pub(crate) async fn pause(
 pub(crate) async fn resume(
     State(app): State<App>,
     PathParam(queue): PathParam<QueueName>,
+    author: Author,
 ) -> ApiResult {
     app.engine().resume(&queue).await?;
+    author.log("resume", &queue);
     Ok(no_content())
 }

@@ -34,10 +34,7 @@ fn file(content_type: &'static str, text: &'static str) -> Response {
 pub(crate) async fn document() -> ApiResult {
     // The document does not change while the process runs.
     static TEXT: OnceLock<Bytes> = OnceLock::new();
-    let text = TEXT.get_or_init(|| {
-        let text = openapi::document().to_json().unwrap_or_default();
-        Bytes::from(text)
-    });
+    let text = TEXT.get_or_init(|| Bytes::from(openapi::document_json().to_string()));
     Ok(raw_json(StatusCode::OK, text.clone()))
 }
 

@@ -116,7 +116,7 @@ async fn submit_one(
     request.traceparent = request.traceparent.or(trace);
     let mut submitted = app.engine().submit(request).await?;
     if !submitted.duplicate {
-        app.events.publish("submit", &submitted.task);
+        app.publish("submit", &submitted.task);
     }
     let status = if submitted.duplicate {
         StatusCode::OK
@@ -174,7 +174,7 @@ async fn submit_many(
                 Ok(omits_input) => match results.next()? {
                     Ok(mut submitted) => {
                         if !submitted.duplicate {
-                            app.events.publish("submit", &submitted.task);
+                            app.publish("submit", &submitted.task);
                         }
                         if omits_input && !submitted.duplicate {
                             submitted.task = submitted.task.without_input();

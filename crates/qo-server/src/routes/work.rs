@@ -69,8 +69,7 @@ pub(crate) async fn claim(
         app.metrics.claim_seconds.observe(took);
     }
     for task in tasks {
-        app.metrics.claimed(task);
-        app.events.publish("claim", task);
+        app.publish("claim", task);
     }
     let bytes = tasks.iter().map(size_of).sum();
     let room = app.response_room.wait(bytes).await;

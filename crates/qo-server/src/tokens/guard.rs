@@ -44,6 +44,8 @@ pub(crate) enum TokenSource {
 pub(crate) struct Caller {
     /// The public part of the token; empty if none is needed.
     pub(crate) token: String,
+    /// The name of the token; empty if none is needed.
+    pub(crate) name: String,
     pub(crate) scopes: BTreeSet<Scope>,
 }
 
@@ -57,6 +59,7 @@ impl Caller {
     fn anonymous() -> Self {
         Self {
             token: String::new(),
+            name: String::new(),
             scopes: Scope::ALL.into(),
         }
     }
@@ -173,6 +176,7 @@ impl Guard {
         match records.get(id) {
             Some(record) if record.admits(secret, now) => Ok(Caller {
                 token: record.id.clone(),
+                name: record.name.to_string(),
                 scopes: record.scopes.clone(),
             }),
             _ => Err(invalid),
@@ -198,6 +202,7 @@ impl Guard {
                 record.is_some_and(|record| {
                     let current = Caller {
                         token: record.id.clone(),
+                        name: record.name.to_string(),
                         scopes: record.scopes.clone(),
                     };
                     record.expires_at.is_none_or(|until| now() < until) && current.may(any_of)

@@ -136,3 +136,43 @@ async fn a_bulk_operation_on_ids_changes_these_tasks_only() {
     let misspelt = json!({"operation": "cancel", "filter": {"tpye": "t"}});
     server.refused(bulk(misspelt), 400, "bad_body").await;
 }
+
+#[tokio::test]
+async fn the_newest_tasks_come_first_and_old_cursors_still_work() {
+    let server = serve(config()).await;
+    let mut newest: Vec<String> = Vec::new();
+    for _ in 0..7 {
+        newest.insert(0, submit_many(&server, 1, 1).await.remove(0));
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let mut by_id = newest.clone();
+    by_id.sort();
+    let list = async |query: &str| -> (Vec<String>, Option<String>) {
+        let (status, page) = server.reply(api("GET", format!("/v1/tasks?{query}"))).await;
+        assert_eq!(status, 200, "{page}");
+        let tasks = page["tasks"].as_array().unwrap().iter();
+        let ids = tasks.map(|task| task["id"].as_str().unwrap().to_owned());
+        (ids.collect(), page["next"].as_str().map(str::to_owned))
+    };
+    let (first, next) = list("limit=3").await;
+    assert_eq!(first, newest[..3]);
+    // The cursor has the order.
+    let (rest, _) = list(&format!("limit=10&cursor={}", next.unwrap())).await;
+    assert_eq!(rest, newest[3..]);
+    assert_eq!(list("sort=newest").await.0, newest);
+    let (first, next) = list("sort=id&limit=3").await;
+    assert_eq!(first, by_id[..3]);
+    // A client of an earlier version sends the cursor without a sort.
+    let next = next.unwrap();
+    assert!(!next.starts_with("newest"), "{next}");
+    let (rest, _) = list(&format!("cursor={}", next.replace('/', "%2F"))).await;
+    assert_eq!(rest, by_id[3..]);
+    let mixed = api(
+        "GET",
+        format!("/v1/tasks?sort=newest&cursor={}", next.replace('/', "%2F")),
+    );
+    server.refused(mixed, 400, "bad_request").await;
+    server
+        .refused(api("GET", "/v1/tasks?sort=oldest"), 400, "bad_request")
+        .await;
+}

@@ -17,6 +17,7 @@ mod encryption;
 mod jobs;
 mod lists;
 mod lost_responses;
+mod monitoring;
 mod other_sites;
 mod reference;
 mod refusals;

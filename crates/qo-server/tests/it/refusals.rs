@@ -190,3 +190,86 @@ async fn the_response_repeats_the_request_id() {
         .await;
     assert_ne!(response.headers()["x-request-id"], long.as_str());
 }
+
+#[tokio::test]
+async fn payloads_that_other_programs_cannot_read_are_refused() {
+    let server = serve(config()).await;
+    let submit = |input: &str| {
+        let body = format!("{{\"task_type\":\"t\",\"input\":{input}}}");
+        api("POST", "/v1/tasks").body(body)
+    };
+    for (input, reason) in [
+        ("7".repeat(5_000), "number"),
+        (format!("[-1.{}]", "3".repeat(5_000)), "number"),
+        ("\"\\ud800\"".to_owned(), "surrogate"),
+        ("{\"\\udc00\":1}".to_owned(), "surrogate"),
+    ] {
+        let problem = server.refused(submit(&input), 400, "bad_request").await;
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("input") && detail.contains(reason),
+            "{detail}"
+        );
+        // In an array, each on its own.
+        let array = format!("[{{\"task_type\":\"t\",\"input\":{input}}}]");
+        let (status, results) = server.reply(api("POST", "/v1/tasks").body(array)).await;
+        assert_eq!(status, 200, "{results}");
+        assert_eq!(results[0]["problem"]["status"], 400, "{results}");
+    }
+    assert_eq!(server.objects().await, [], "nothing was written");
+    // Whole pairs, and more digits than a double has, are kept as they are.
+    let (status, reply) = server
+        .reply(submit(
+            "[\"\\ud83d\\ude00\",123456789012345678901234567890.10]",
+        ))
+        .await;
+    assert_eq!(status, 201, "{reply}");
+}
+
+#[tokio::test]
+async fn delays_beyond_a_hundred_years_are_refused() {
+    let server = serve(config()).await;
+    for field in ["delay_ms", "expires_in_ms"] {
+        let body = format!("{{\"task_type\":\"t\",\"{field}\":{}}}", u64::MAX);
+        let request = api("POST", "/v1/tasks").body(body);
+        let problem = server.refused(request, 400, "bad_request").await;
+        assert!(problem["detail"].as_str().unwrap().contains(field));
+        let body = json!({"task_type": "t", field: qo_core::limits::SUBMIT_DELAY_MAX_MS});
+        let (status, reply) = server.reply(api("POST", "/v1/tasks").json(&body)).await;
+        assert_eq!(status, 201, "{reply}");
+    }
+}
+
+#[tokio::test]
+async fn encoded_bodies_are_refused() {
+    let server = serve(config()).await;
+    for (method, path) in WITH_BODY {
+        for encoding in ["gzip", "br", "x-unknown", "identity, gzip"] {
+            let request = api(method, filled(path)).body("{}");
+            let request = request.header("content-encoding", encoding);
+            server.refused(request, 415, "bad_media_type").await;
+        }
+    }
+    let plain = api("POST", "/v1/tasks").body("{\"task_type\":\"t\"}");
+    let (status, _) = server
+        .reply(plain.header("content-encoding", "identity"))
+        .await;
+    assert_eq!(status, 201);
+}
+
+#[tokio::test]
+async fn heads_above_the_limit_are_refused() {
+    let mut config = config();
+    config.limits.header_max_bytes = 16 * 1024;
+    let server = serve(config).await;
+    let with = |bytes: usize| api("GET", "/v1/info").header("x-padding", "x".repeat(bytes));
+    let (status, _) = server.reply(with(15_000)).await;
+    assert_eq!(status, 200);
+    for bytes in [16_400, 20_000, 31_000] {
+        let response = server.send(with(bytes)).await;
+        assert_eq!(response.status().as_u16(), 431, "{bytes}");
+    }
+    let long = api("GET", format!("/v1/info?{}", "x".repeat(16_400)));
+    let status = server.send(long).await.status().as_u16();
+    assert!(matches!(status, 414 | 431), "{status}");
+}

@@ -48,9 +48,9 @@ async fn metrics_count_operations() {
         "qo_commit_seconds_count 0",
         "qo_submit_seconds_count 2",
         "qo_claim_seconds_count 1",
-        "qo_task_wait_seconds_count 1",
-        "qo_task_run_seconds_count 1",
-        "qo_task_total_seconds_count 1",
+        "qo_task_wait_seconds_count{queue=\"q\",type=\"mail\"} 1",
+        "qo_task_run_seconds_count{queue=\"q\",type=\"mail\"} 1",
+        "qo_task_total_seconds_count{queue=\"q\",type=\"mail\"} 1",
         "qo_http_requests_total{route=\"/v1/tasks\",method=\"POST\",status=\"201\"} 2",
         "qo_http_requests_total{route=\"/v1/tasks/{id}/complete\",method=\"POST\",status=\"200\"} 1",
     ] {

@@ -48,6 +48,8 @@ async fn a_queue_is_served_over_tls() {
         (response.status().as_u16(), response.version()),
         (200, reqwest::Version::HTTP_2)
     );
+    let policy = response.headers()["strict-transport-security"].to_str();
+    assert_eq!(policy.unwrap(), "max-age=31536000");
 
     // A client that does not trust the certificate does not connect.
     let other = certificate_of_another();

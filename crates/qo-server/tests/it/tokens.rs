@@ -344,3 +344,42 @@ async fn the_token_of_a_secret_is_valid_besides_the_stored_ones() {
     let other = NewToken::of_secret(name(), b"another secret");
     assert_eq!(status(other.reveal()).await, 401);
 }
+
+#[tokio::test]
+async fn the_history_names_the_token_and_what_the_client_says() {
+    let store = memory();
+    let tokens = TokenStore::new(client_of(&store), TokioRuntime::shared());
+    let token = tokens.create("night shift", &[Scope::Admin], None).await;
+    let token = token.unwrap().reveal().to_owned();
+    let mut config = config();
+    config.auth = Auth::stored(tokens);
+    let server = serve_store(store, config).await;
+    let send = async |method: &str, path: String, body: Option<Value>| {
+        let mut request = api(method, path).token(&token);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        server
+            .reply(request.header("qo-actor", "ada@laptop"))
+            .await
+            .1
+    };
+    let body = json!({"task_type": "t"});
+    let submitted = send("POST", "/v1/tasks".to_owned(), Some(body)).await;
+    let id = submitted["task"]["id"].as_str().unwrap();
+    send("POST", format!("/v1/tasks/{id}/cancel"), None).await;
+    let bulk = json!({"operation": "replay", "filter": {"ids": [id]}});
+    let report = send("POST", "/v1/bulk".to_owned(), Some(bulk)).await;
+    assert_eq!(report["done"], 1, "{report}");
+    let plain = api("POST", format!("/v1/tasks/{id}/cancel")).token(&token);
+    server.reply(plain).await;
+    let history = send("GET", format!("/v1/tasks/{id}/history"), None).await;
+    let events = history["events"].as_array().unwrap();
+    let by: Vec<_> = events.iter().map(|event| event["by"].as_str()).collect();
+    let named = Some("token night shift: ada@laptop");
+    assert_eq!(
+        by,
+        [None, named, named, Some("token night shift")],
+        "{history}"
+    );
+}

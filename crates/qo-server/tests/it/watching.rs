@@ -107,9 +107,9 @@ async fn metrics_count_commits_and_tasks_by_queue_type_and_status() {
             assert!(sample(&text, name) > 0.0, "{journal}: {name} in\n{text}");
         }
         for name in [
-            "qo_task_wait_seconds_count",
-            "qo_task_run_seconds_count",
-            "qo_task_total_seconds_count",
+            "qo_task_wait_seconds_count{queue=\"q\",type=\"mail\"}",
+            "qo_task_run_seconds_count{queue=\"q\",type=\"mail\"}",
+            "qo_task_total_seconds_count{queue=\"q\",type=\"mail\"}",
             "qo_leader",
         ] {
             assert!(sample(&text, name) >= 1.0, "{journal}: {name} in\n{text}");

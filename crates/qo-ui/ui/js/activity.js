@@ -1,6 +1,7 @@
 // Recent activity, computed from tasks: throughput, latency, task types and dead letters.
 
 const BARS = 36;
+const BARS_MAX = 48;
 const SPANS_MS = [5, 15, 30, 60, 180, 360, 720, 1440, 2880, 10_080].map((minutes) => minutes * 60_000);
 const ENDS = ['completed', 'failed', 'cancelled'];
 
@@ -45,6 +46,47 @@ export function activityOf(tasks, { now, from, share, basis }) {
     queueRates: queueRates(inSpan, share, span),
     basis: share < 1 || basis ? basis : undefined,
     how: share < 1 || (basis?.total && basis.total.how !== 'exact') ? 'estimate' : 'exact',
+  };
+}
+
+/**
+ * The activity that a server has counted.
+ * @param {object} report the response of `/v1/activity`
+ */
+export function countedActivity(report) {
+  const [from, to, since] = [report.from, report.to, report.since].map(Date.parse);
+  const step = report.step_seconds * 1000;
+  // As many steps in a bar as needed for bars that can be told apart.
+  const width = Math.ceil((to - from) / step / BARS_MAX) * step;
+  const bars = [];
+  for (let at = from; at <= to; at += width) bars.push({ at, completed: 0, failed: 0, cancelled: 0 });
+  for (const point of report.points) {
+    const bar = bars[Math.floor((Date.parse(point.at) - from) / width)];
+    if (bar) for (const name of ENDS) bar[name] += point[name];
+  }
+  const sum = (name) => report.points.reduce((so, point) => so + point[name], 0);
+  const ended = sum('completed') + sum('failed') + sum('cancelled');
+  // A server that has just started has not seen the whole period.
+  const counted = Math.max(to - Math.max(from, since), 60_000);
+  const queueRates = new Map();
+  for (const type of report.types) {
+    const finished = type.completed + type.failed + type.cancelled;
+    if (finished > 0) queueRates.set(type.queue, (queueRates.get(type.queue) ?? 0) + (finished / counted) * 60_000);
+  }
+  const latencyOf = (found) => found && { p50: found.p50_ms, p95: found.p95_ms, p99: found.p99_ms, max: found.max_ms };
+  return {
+    start: from,
+    span: bars.length * width,
+    width,
+    bars,
+    ended,
+    rate: (ended / counted) * 60_000,
+    failureShare: ended > 0 ? sum('failed') / ended : undefined,
+    latency: { count: report.total?.count ?? 0, columns: ['p50', 'p95', 'p99'], of: 'finished task', wait: latencyOf(report.wait), run: latencyOf(report.run), total: latencyOf(report.total) },
+    queueRates,
+    how: 'exact',
+    since: since > from ? since : undefined,
+    period: report.period,
   };
 }
 

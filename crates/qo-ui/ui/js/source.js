@@ -32,6 +32,9 @@
 // Counts are `{ value, how }`: exact, an estimate, or at least.
 
 /** An error of a source: its kind, a message, and optionally a hint and a command to fix it. */
+/** Who acts, for the history of tasks: a bucket does not know who uses its page. */
+export const ACTOR = 'dashboard';
+
 export class SourceError extends Error {
   /**
    * @param {'denied'|'expired'|'not_found'|'conflict'|'exists'|'cors'|'network'|'throttled'|'unavailable'|'insecure'|

@@ -269,7 +269,7 @@ impl WorkerBuilder {
                 .collect::<Result<_, _>>()?,
         };
         let id = self.id.unwrap_or_else(|| {
-            host::worker_name(host::name().as_deref(), self.queue.runtime().as_ref())
+            host::worker_name(host::host_name().as_deref(), self.queue.runtime().as_ref())
         });
         let id = WorkerId::new(&id)?;
         let maintenance = match self.maintenance {

@@ -7,7 +7,7 @@ use qo_store::runtime::{Runtime, RuntimeExt};
 const HOST_MAX_BYTES: usize = 32;
 
 /// The host's name, if known.
-pub(super) fn name() -> Option<String> {
+pub fn host_name() -> Option<String> {
     let from_file = || std::fs::read_to_string("/etc/hostname").ok();
     let from_kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let from_variable = || {

@@ -69,6 +69,8 @@ pub use builder::WorkerBuilder;
 pub use context::{Context, StopReason};
 pub use handler::{Handler, HandlerOutput, TaskHandler, TaskInput};
 pub use hooks::Hook;
+#[doc(hidden)]
+pub use host::host_name;
 pub use idleness::Idleness;
 pub use report::{AttemptOutcome, DrainReport, WorkerReport};
 pub use task_error::TaskError;

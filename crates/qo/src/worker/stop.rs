@@ -41,7 +41,7 @@ pub(super) async fn run(
     let run = Run::start(plan, plan.run_in)?;
     plan.batches.set_hurried(false);
     let guard = AbandonOnDrop(Arc::clone(&run));
-    let heartbeat = Heartbeat::new(&run, host::name());
+    let heartbeat = Heartbeat::new(&run, host::host_name());
     tracing::info!(worker = %plan.id, slots = plan.concurrency, "worker started");
     let maintenance = start_maintenance(plan);
     let stopping = CancellationToken::new();

@@ -94,9 +94,10 @@ impl Player for OnEngine {
             Action::Unarchive => engine.unarchive(id).await,
             Action::RunNow => engine.run_now(id).await,
             // Engines do these on their own. Scripts do not request them.
-            Action::Claim { .. } | Action::ExpireLease { .. } | Action::Expire => {
-                Err(EngineError::Closed)
-            }
+            Action::Claim { .. }
+            | Action::ExpireLease { .. }
+            | Action::Expire
+            | Action::By { .. } => Err(EngineError::Closed),
         }
     }
 

@@ -104,7 +104,8 @@ pub(super) fn id_behind_flags(bytes: &[u8]) -> Option<TaskId> {
     Some(TaskId::from_bytes(reader.array().ok()?))
 }
 
-/// Whether this form can represent the whole record. A record that another program wrote may be unusual in ways other
+/// Whether this form can represent the whole record. It has no room for the author of an event: few tasks have one, and earlier versions,
+/// which refuse a form that they do not know, keep an unknown field of JSON. A record that another program wrote may be unusual in ways other
 /// than unknown fields.
 fn fits(task: &Task) -> bool {
     let is_plain = |reference: &Option<Box<PayloadRef>>| {
@@ -117,7 +118,10 @@ fn fits(task: &Task) -> bool {
     };
     task.extra.is_empty()
         && task.retry_policy.extra.is_empty()
-        && task.events.iter().all(|event| event.extra.is_empty())
+        && task
+            .events
+            .iter()
+            .all(|event| event.extra.is_empty() && event.by.is_none())
         && is_plain(&task.input_ref)
         && is_plain(&task.output_ref)
         && task.progress.as_deref().is_none_or(is_known)

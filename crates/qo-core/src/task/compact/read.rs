@@ -126,6 +126,7 @@ impl<'a> Reader<'a> {
             op_id: self.maybe(has(event_has::OP_ID), |of| {
                 Ok(OpId::from_bytes(of.array()?))
             })?,
+            by: None,
             extra: crate::extra::Extra::default(),
         })
     }

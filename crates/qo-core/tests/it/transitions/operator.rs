@@ -1,5 +1,6 @@
+use qo_core::task::{decode, decode_compact, encode, encode_compact};
 use qo_core::transition::submit;
-use qo_core::{Action, Rejection, Status, Submission};
+use qo_core::{Action, Actor, Rejection, Status, Submission};
 
 use super::{apply, assert_rejected};
 use crate::support::{at, claim, in_status, op, submission};
@@ -116,4 +117,34 @@ fn live_tasks_are_neither_replayed_nor_archived() {
         };
         assert_rejected(&in_status(status), Action::Unarchive, at(9), &reason);
     }
+}
+
+#[test]
+fn the_history_names_who_requested_a_change() {
+    let actor = Actor::new("ada@laptop").unwrap();
+    let by = |action| Action::By {
+        actor: actor.clone(),
+        action: Box::new(action),
+    };
+    let pending = submit(submission(1), op(1), at(0)).unwrap();
+    let named = apply(&pending, by(Action::Cancel { reason: None }), at(50));
+    let plain = apply(&pending, Action::Cancel { reason: None }, at(50));
+    let event = named.events.last().unwrap();
+    assert_eq!(event.by.as_deref(), Some(&actor));
+    assert_eq!(event.action, plain.events.last().unwrap().action);
+    assert_eq!(named.status, plain.status);
+    // Both stored forms keep the name, and the compact one falls back to JSON, which earlier versions rewrite unharmed.
+    assert_eq!(decode(&encode(&named).unwrap()).unwrap(), named);
+    let compact = encode_compact(&named, true).unwrap();
+    assert_eq!(compact.first(), Some(&b'{'));
+    assert_eq!(decode_compact(&compact).unwrap(), named);
+    assert_rejected(
+        &named,
+        by(Action::Cancel { reason: None }),
+        at(60),
+        &Rejection::WrongStatus {
+            action: "cancel",
+            status: Status::Cancelled,
+        },
+    );
 }

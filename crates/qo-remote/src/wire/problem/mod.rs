@@ -177,6 +177,10 @@ pub enum Condition {
     },
     /// The body did not arrive in time.
     BodyTimeout,
+    /// The request's line and headers are larger than the server accepts.
+    HeadTooLarge {
+        limit: u64,
+    },
     /// The server is overloaded.
     Overloaded,
     /// The server is stopping. Another server, or the same one a little later, can serve the request.
@@ -309,6 +313,7 @@ impl Condition {
             Self::BadBody => ("bad_body", 400, "The body cannot be read"),
             Self::BadMediaType => ("bad_media_type", 415, "The body must be JSON"),
             Self::BodyTooLarge { .. } => ("body_too_large", 413, "The body is too large"),
+            Self::HeadTooLarge { .. } => ("head_too_large", 431, "The head is too large"),
             Self::BodyTimeout => ("body_timeout", 408, "The body did not arrive in time"),
             Self::Overloaded => ("overloaded", 503, "The server is overloaded"),
             Self::Stopping => ("stopping", 503, "The server is stopping"),

@@ -1,6 +1,6 @@
 // Requests to the HTTP API of a server.
 
-import { SourceError } from '../source.js';
+import { ACTOR, SourceError } from '../source.js';
 import { StreamRefused } from './stream.js';
 
 const TIMEOUT_MS = 30_000;
@@ -36,7 +36,7 @@ export class HttpClient {
     try {
       response = await fetch(this.base + path, {
         method, body, cache: 'no-store', credentials: 'omit', signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
-        headers: this.#headers(body === undefined ? {} : { 'content-type': 'application/json' }),
+        headers: this.#headers({ ...(body === undefined ? {} : { 'content-type': 'application/json' }), ...(method === 'GET' ? {} : { 'qo-actor': ACTOR }) }),
       });
       const time = Date.parse(response.headers.get('qo-time'));
       if (Number.isFinite(time)) this.#offset = time - Date.now();

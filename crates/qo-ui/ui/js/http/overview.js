@@ -5,10 +5,10 @@
 // | tasks by status, and by queue and status | the server's counters, exact unless it says `partial` |
 // | due and scheduled | the pending tasks, exact if one page lists them all; else at least the listed ones |
 // | busiest types | the server's counters |
-// | rate, failures, latency | tasks submitted within a span that is short enough to be listed completely |
-// | dead letters | the first failed tasks of the list |
+// | rate, failures, latency | counters that the server keeps, if all changes of the queue pass through it; else tasks submitted within a span that is short enough to be listed completely |
+// | dead letters | the newest failed tasks of the list |
 
-import { activityOf } from '../activity.js';
+import { activityOf, countedActivity } from '../activity.js';
 
 const PAGE = 1000;
 const DEAD_LETTERS = 200;
@@ -34,19 +34,22 @@ export class ServerOverview {
     this.#list = list;
   }
 
-  async take(stats, workers, now, { force = false } = {}) {
-    const { pending, failed, recent } = await this.#takeLists(now, force);
+  /** @param counted what the server has counted, if it covers the queue */
+  async take(stats, workers, now, { force = false, counted } = {}) {
+    const { pending, failed, recent } = await this.#takeLists(now, force, counted !== undefined);
     const { counts, total } = countsOf(stats);
     const queues = queuesOf(stats, pending, now);
     const sum = (name) => [...queues.values()].reduce((so, queue) => ({ value: so.value + queue[name].value, how: worse(so.how, queue[name].how) }), { value: 0, how: 'exact' });
     counts.due = sum('due');
     counts.scheduled = sum('scheduled');
-    const activity = activityOf(recent.tasks, { now, from: now - recent.span, share: 1 });
-    Object.assign(activity, {
-      how: recent.isWhole ? 'estimate' : 'at least',
-      aside: recent.isWhole
+    const activity = counted ? countedActivity(counted) : activityOf(recent.tasks, { now, from: now - recent.span, share: 1 });
+    if (!counted) {
+      activity.how = recent.isWhole ? 'estimate' : 'at least';
+      activity.aside = recent.isWhole
         ? 'Of the tasks that were submitted within this time.'
-        : `Of ${recent.tasks.length} of the tasks that were submitted within this time; there were more.`,
+        : `Of ${recent.tasks.length} of the tasks that were submitted within this time; there were more.`;
+    }
+    Object.assign(activity, {
       types: typesOf(stats),
       typesNote: 'of all tasks',
       deadLetters: [...failed.tasks].sort((a, b) => b.updated_at - a.updated_at).slice(0, 8),
@@ -67,16 +70,16 @@ export class ServerOverview {
   }
 
   /** Reads the lists. If that takes long, the counters are still read every time, but the lists only every few seconds. */
-  async #takeLists(now, force) {
+  async #takeLists(now, force, isCounted) {
     const known = this.#lists;
-    if (known && !force && known.tookMs > LISTS_SLOW_MS && performance.now() - known.at < LISTS_MAX_AGE_MS) return known;
+    if (known && known.isCounted === isCounted && !force && known.tookMs > LISTS_SLOW_MS && performance.now() - known.at < LISTS_MAX_AGE_MS) return known;
     const started = performance.now();
     const [pending, failed, recent] = await Promise.all([
       this.#list({ statuses: ['pending'] }, { limit: PAGE, fields: PENDING_FIELDS }),
       this.#list({ statuses: ['failed'] }, { limit: DEAD_LETTERS, fields: FAILED_FIELDS }),
-      this.#recent(now),
+      isCounted ? undefined : this.#recent(now),
     ]);
-    this.#lists = { pending, failed, recent, at: performance.now(), tookMs: performance.now() - started };
+    this.#lists = { pending, failed, recent, isCounted, at: performance.now(), tookMs: performance.now() - started };
     return this.#lists;
   }
 

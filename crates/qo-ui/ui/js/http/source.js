@@ -37,6 +37,7 @@ export class HttpSource {
   /** Older servers return whole tasks and take no ids in bulk requests. */
   #selectsFields = true;
   #takesIds = true;
+  #counts = true;
 
   constructor(connection) {
     this.connection = { ...connection, token: undefined };
@@ -122,9 +123,22 @@ export class HttpSource {
     return this.page({ ...query, statuses: ['failed'] }, cursor, PAGE_MAX, { fields: FAILURE_FIELDS });
   }
 
-  async overview({ force } = {}) {
-    const [stats, workers] = await Promise.all([this.#takeStats(0), this.workers()]);
-    return this.#overview.take(stats, workers, this.now(), { force });
+  async overview({ force, period = 'hour' } = {}) {
+    const [stats, workers, counted] = await Promise.all([this.#takeStats(0), this.workers(), this.#counted(period)]);
+    return this.#overview.take(stats, workers, this.now(), { force, counted });
+  }
+
+  /** What the server has counted, unless other processes change tasks, too, or it is too old to count. */
+  async #counted(period) {
+    if (!this.#counts) return undefined;
+    try {
+      const report = JSON.parse(await this.#client.request('GET', `/v1/activity?period=${period}`));
+      return report.covers === 'queue' ? report : undefined;
+    } catch (error) {
+      if (error.kind !== 'not_found') throw error;
+      this.#counts = false;
+      return undefined;
+    }
   }
 
   /** The number of tasks by status, in one queue or all. It costs one request, so lists show it. */

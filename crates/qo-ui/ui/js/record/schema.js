@@ -29,6 +29,7 @@ const EVENT = [
   optional('worker', text),
   optional('error', text),
   optional('op_id', text),
+  optional('by', text),
 ];
 const RETRY_POLICY = [
   always('initial_interval_ms', plain),

@@ -39,7 +39,7 @@ export function possibleActions(task, now) {
 /**
  * Applies an action to a record.
  * @param {TaskRecord} before
- * @param {{kind: string, reason?: string | null}} action
+ * @param {{kind: string, reason?: string | null, by?: string}} action
  * @param {string} op the operation id
  * @param {number} now milliseconds, on the store's clock
  */
@@ -61,6 +61,7 @@ export function apply(before, action, op, now) {
     worker: note.worker,
     error: note.error === undefined ? undefined : cutText(note.error, EVENT_ERROR_MAX_BYTES),
     op_id: op,
+    by: action.by,
   });
   return record;
 }

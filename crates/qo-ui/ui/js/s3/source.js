@@ -5,7 +5,7 @@ import { inputKey, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
 import { readPaused, setPaused } from '../record/queues.js';
 import { TaskRecord } from '../record/record.js';
 import { apply, INLINE_PAYLOAD_MAX_BYTES, submit } from '../record/transitions.js';
-import { actOneByOne, mapConcurrently, SourceError } from '../source.js';
+import { ACTOR, actOneByOne, mapConcurrently, SourceError } from '../source.js';
 import { TaskCache } from './cache.js';
 import { changeTask, createTask, isInDoubt, signal } from './change.js';
 import { S3Client } from './client.js';
@@ -138,7 +138,7 @@ export class S3Source {
 
   async act(kind, id, { reason } = {}) {
     this.#requireWritable();
-    const record = await changeTask(this.#client, id, (before, op, now) => apply(before, { kind, reason }, op, now));
+    const record = await changeTask(this.#client, id, (before, op, now) => apply(before, { kind, reason, by: ACTOR }, op, now));
     this.#cache.forget(id);
     return record.view();
   }

@@ -12,15 +12,19 @@ import { healthOf, HEALTHS } from './workers.js';
 
 const LABELS = { due: 'Due', scheduled: 'Scheduled', running: 'Running', completed: 'Completed', failed: 'Failed', cancelled: 'Cancelled', archived: 'Archived' };
 
+const PERIODS = [['hour', '1 h'], ['day', '24 h'], ['week', '7 d']];
+
 /** A view that shows the overview of the source. */
 export class OverviewDataView {
-  constructor({ app }) {
+  constructor({ app, params }) {
     this.app = app;
     this.source = app.source;
+    const wanted = params?.get('period');
+    this.period = PERIODS.some(([name]) => name === wanted) ? wanted : 'hour';
   }
 
   async load({ force } = {}) {
-    this.data = await this.source.overview({ force });
+    this.data = await this.source.overview({ force, period: this.period });
     this.app.remember({ overview: this.data });
   }
 
@@ -85,7 +89,8 @@ export class OverviewView extends OverviewDataView {
     const rate = ratePerMinute(activity.rate, activity.how);
     const mark = activity.how === 'exact' ? '' : '~';
     const label = `${plural(activity.ended, 'task')} finished in the last ${duration(activity.span)}, ${rate} per minute`;
-    return panel('Throughput', { note: `last ${duration(activity.span)}` },
+    const tools = activity.period && h('nav', { class: 'periods', 'aria-label': 'Period' }, PERIODS.map(([name, text]) => h('a', { href: address('overview', name === 'hour' ? {} : { period: name }), 'aria-current': name === activity.period ? 'page' : undefined }, text)));
+    return panel('Throughput', { note: `last ${duration(activity.span)}`, tools },
       activity.ended === 0 ? empty(`No task finished in the last ${duration(activity.span)}`) : [h('div', { class: 'figures' },
         figure(rate, 'finished per minute'),
         figure(activity.failureShare === undefined ? '–' : `${mark}${percent(activity.failureShare)}`, 'failed'),
@@ -96,20 +101,21 @@ export class OverviewView extends OverviewDataView {
 
   /** Over which tasks the figures are computed, if not over all. */
   #aside(basis) {
-    const { aside } = this.data.activity;
-    return [aside && h('p', { class: 'note' }, aside), basisNote(basis)];
+    const { aside, since } = this.data.activity;
+    return [since !== undefined && h('p', { class: 'note' }, 'Counted since ', timeOf(since, this.source), ', when this server began to serve.'), aside && h('p', { class: 'note' }, aside), basisNote(basis)];
   }
 
   #latency() {
     const { latency, basis } = this.data.activity;
+    const columns = latency.columns ?? ['p50', 'p90', 'p99'];
     const rows = [['Waiting', latency.wait], ['Running', latency.run], ['Total', latency.total]];
-    return panel('Latency', { note: latency.count > 0 ? `of ${plural(latency.count, 'completed task')}` : undefined },
+    return panel('Latency', { note: latency.count > 0 ? `of ${plural(latency.count, latency.of ?? 'completed task')}` : undefined },
       latency.count === 0
         ? empty('No task completed recently')
         : h('table', { class: 'plain' },
-          h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, h('span', { class: 'sr-only' }, 'Phase')), ['p50', 'p90', 'p99'].map((name) => h('th', { scope: 'col', class: 'number' }, name)))),
+          h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, h('span', { class: 'sr-only' }, 'Phase')), columns.map((name) => h('th', { scope: 'col', class: 'number' }, name)))),
           h('tbody', {}, rows.map(([name, values]) => h('tr', {}, h('th', { scope: 'row' }, name),
-            ['p50', 'p90', 'p99'].map((part) => h('td', { class: 'number' }, values ? duration(values[part]) : '–')))))),
+            columns.map((part) => h('td', { class: 'number' }, values ? `${latency.columns ? '~' : ''}${duration(values[part])}` : '–')))))),
       latency.count > 0 && this.#aside(basis));
   }
 

@@ -28,6 +28,7 @@ function attempt({ attempt: number, events }, source) {
       h('span', { class: `dot ${event.to}` }),
       h('span', { class: 'event-what' }, label(event)),
       h('span', { class: 'when' }, timeOf(event.at, source)),
+      event.by && h('span', { class: 'event-by' }, `by ${event.by}`),
       event.error && h('span', { class: `event-error ${isFault(event) ? 'fault' : ''}` }, shownError(event.error))))));
 }
 

@@ -41,7 +41,8 @@ test('replay of a failed task', async () => {
   assert.deepEqual([stored.retry_count, stored.attempt, stored.revision], [0, task.attempt, task.revision + 1]);
   assert.equal(stored.completed_at, undefined);
   const event = stored.events.at(-1);
-  assert.deepEqual([event.action, event.from, event.to, event.op_id], ['replayed', 'failed', 'pending', stored.op_id]);
+  assert.deepEqual([event.action, event.from, event.to, event.op_id, event.by], ['replayed', 'failed', 'pending', stored.op_id, 'dashboard']);
+  await shows(page, 'by dashboard', '.timeline');
   const due = String(Date.parse(stored.available_at)).padStart(15, '0');
   assert.deepEqual(await indexOf(task.id), [`ready/${task.queue}/${task.task_type}/${task.priority}/${due}/${task.id}`]);
   assert.notEqual(await stage.s3.get(stage.bucket, 'meta/signal.json'), signalBefore, 'idle workers are notified');

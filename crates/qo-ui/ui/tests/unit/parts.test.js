@@ -1,9 +1,10 @@
 // Units below the pages.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
-import { activityOf, percentiles } from '../../js/activity.js';
+import { activityOf, countedActivity, percentiles } from '../../js/activity.js';
 import { errorPattern, groupFailures } from '../../js/failures.js';
 import * as format from '../../js/format.js';
 import { canonical, elements, fields, floatText, isJson } from '../../js/json/scan.js';
@@ -202,6 +203,35 @@ test('a throttle runs once per pause, however many notifications come', () => {
   now += 1;
   throttle.notify();
   assert.ok(planned.length <= 1, 'one run is planned');
+});
+
+test('error patterns are those of the command', () => {
+  const vectors = JSON.parse(readFileSync(new URL('../vectors/errors.json', import.meta.url), 'utf8'));
+  for (const [error, pattern] of vectors) assert.equal(errorPattern(error), pattern, JSON.stringify(error));
+});
+
+test('what a server has counted becomes bars, rates and latencies', () => {
+  const now = Date.parse('2026-11-17T05:30:20Z');
+  const time = (millis) => new Date(millis).toISOString();
+  const from = Date.parse('2026-11-17T04:31:00Z');
+  const latency = { count: 90, mean_ms: 5, p50_ms: 4, p95_ms: 9, p99_ms: 12, max_ms: 12 };
+  const point = (at, completed, failed) => ({ at: time(at), submitted: 0, completed, failed, cancelled: 0, retried: 0 });
+  const report = {
+    period: 'hour', step_seconds: 60, from: time(from), to: time(now), since: time(now - 10 * 60_000), covers: 'queue', total: latency, run: latency,
+    types: [{ queue: 'q', task_type: 't', submitted: 0, completed: 80, failed: 20, cancelled: 0, retried: 0 }],
+    points: [point(from + 50 * 60_000, 30, 20), point(from + 59 * 60_000, 50, 0)],
+  };
+  const activity = countedActivity(report);
+  assert.equal(activity.bars.length, 30, 'two minutes in each bar');
+  assert.deepEqual([activity.bars[25].failed, activity.bars[29].completed, activity.bars[0].completed], [20, 50, 0]);
+  assert.equal(activity.ended, 100);
+  assert.equal(activity.rate, 10, 'over the ten minutes that were counted');
+  assert.equal(activity.failureShare, 0.2);
+  assert.deepEqual(activity.latency.total, { p50: 4, p95: 9, p99: 12, max: 12 });
+  assert.equal(activity.latency.wait, undefined);
+  assert.equal(activity.queueRates.get('q'), 10);
+  assert.equal(activity.since, now - 10 * 60_000);
+  assert.equal(countedActivity({ ...report, since: time(from - 1) }).since, undefined);
 });
 
 test('failures of the same cause form a group', () => {

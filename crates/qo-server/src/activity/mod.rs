@@ -1,0 +1,350 @@
+//! What happened to tasks since this process serves: counters by queue and type, for the metrics and for the dashboard.
+//!
+//! The engine reports each durable change ([`qo_engine::Measurement`]), whoever made it in this process. The leader of brokers or of a
+//! cluster makes all changes of the queue. In direct mode other processes change tasks, too, and the counters do not see them. Counters are
+//! in memory: they begin anew with the process, and with each leadership.
+//!
+//! Memory is bounded: 64 combinations of queue and type have counters of their own, the others share one named `other`.
+
+mod latencies;
+mod slots;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use qo_core::{QueueName, TaskType, Timestamp};
+use qo_engine::{End, Measurement, MeasurementKind};
+use qo_remote::wire::activity::{ActivityPoint, ActivityResponse, Coverage, Period, TypeActivity};
+
+use self::slots::{Slot, Slots, begin, first};
+use crate::metrics::{Histogram, PrometheusText};
+
+/// The most combinations of queue and type.
+const SERIES_MAX: usize = 64;
+/// The queue and type of all others.
+pub(crate) const OTHER: &str = "other";
+
+/// The name and the description of a metric, and its value.
+type Metric<T> = (&'static str, &'static str, fn(&Series) -> T);
+type HistogramMetric = (&'static str, &'static str, fn(&Series) -> &Histogram);
+
+/// The counters of one queue and type.
+#[derive(Debug, Default)]
+struct Series {
+    submitted: u64,
+    ends: BTreeMap<End, u64>,
+    wait_seconds: Histogram,
+    run_seconds: Histogram,
+    total_seconds: Histogram,
+    slots: Slots,
+}
+
+/// The counters of this process.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    series: BTreeMap<(String, String), Series>,
+    /// Since when everything is counted.
+    since: Timestamp,
+    epoch: Option<u64>,
+}
+
+impl Activity {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self {
+            state: Mutex::new(State {
+                series: BTreeMap::new(),
+                since: now,
+                epoch: None,
+            }),
+        }
+    }
+
+    /// Notes the epoch in which this process leads. What happened between two epochs is not counted.
+    pub(crate) fn lead(&self, epoch: u64, now: Timestamp) {
+        let mut state = self.lock();
+        if state.epoch != Some(epoch) {
+            state.epoch = Some(epoch);
+            state.since = now;
+        }
+    }
+
+    pub(crate) fn record(&self, measurement: &Measurement) {
+        let mut state = self.lock();
+        let series = state.series_of(&measurement.queue, &measurement.task_type);
+        series.slots.count(measurement.kind, measurement.at);
+        match measurement.kind {
+            MeasurementKind::Submitted => series.submitted += 1,
+            MeasurementKind::Claimed { wait } => series.wait_seconds.observe(wait),
+            MeasurementKind::Ended { end, run, total } => {
+                *series.ends.entry(end).or_default() += 1;
+                if let Some(run) = run {
+                    series.run_seconds.observe(run);
+                }
+                if let Some(total) = total {
+                    series.total_seconds.observe(total);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What happened in a period that ends now.
+    pub(crate) fn report(
+        &self,
+        period: Period,
+        queue: Option<&QueueName>,
+        task_type: Option<&TaskType>,
+        covers: Coverage,
+        now: Timestamp,
+    ) -> ActivityResponse {
+        let state = self.lock();
+        let mut points: BTreeMap<u64, Slot> = BTreeMap::new();
+        let mut whole = Slot::default();
+        let mut types = Vec::new();
+        let is_wanted =
+            |wanted: Option<&str>, name: &str| wanted.is_none_or(|wanted| wanted == name);
+        for ((of_queue, of_type), series) in &state.series {
+            if !is_wanted(queue.map(QueueName::as_str), of_queue)
+                || !is_wanted(task_type.map(TaskType::as_str), of_type)
+            {
+                continue;
+            }
+            let mut sum = Slot::default();
+            let mut is_active = false;
+            for (number, slot) in series.slots.steps(period, now) {
+                is_active = true;
+                sum.add(slot);
+                points.entry(number).or_default().add(slot);
+            }
+            whole.add(&sum);
+            if is_active {
+                types.push(TypeActivity {
+                    queue: of_queue.clone(),
+                    task_type: of_type.clone(),
+                    submitted: sum.submitted,
+                    completed: sum.completed,
+                    failed: sum.failed,
+                    cancelled: sum.cancelled,
+                    retried: sum.retried,
+                    wait: sum.wait.summary(),
+                    run: sum.run.summary(),
+                    total: sum.total.summary(),
+                });
+            }
+        }
+        let points = points.into_iter().map(|(number, slot)| ActivityPoint {
+            at: begin(period, number),
+            submitted: slot.submitted,
+            completed: slot.completed,
+            failed: slot.failed,
+            cancelled: slot.cancelled,
+            retried: slot.retried,
+            wait: slot.wait.summary(),
+            run: slot.run.summary(),
+            total: slot.total.summary(),
+        });
+        ActivityResponse {
+            period,
+            step_seconds: period.step_seconds(),
+            from: begin(period, first(period, now)),
+            to: now,
+            since: state.since,
+            covers,
+            wait: whole.wait.summary(),
+            run: whole.run.summary(),
+            total: whole.total.summary(),
+            types,
+            points: points.collect(),
+        }
+    }
+
+    /// Writes the counters as metrics.
+    pub(crate) fn write(&self, text: &mut PrometheusText) {
+        let state = self.lock();
+        let counters: [Metric<u64>; 5] = [
+            (
+                "qo_tasks_submitted_total",
+                "Tasks that were submitted.",
+                |series| series.submitted,
+            ),
+            (
+                "qo_tasks_completed_total",
+                "Tasks that were completed.",
+                |series| series.ended(End::Completed),
+            ),
+            (
+                "qo_tasks_failed_total",
+                "Tasks that failed for good.",
+                |series| series.ended(End::Failed),
+            ),
+            (
+                "qo_tasks_cancelled_total",
+                "Tasks that were cancelled.",
+                |series| series.ended(End::Cancelled),
+            ),
+            (
+                "qo_task_retries_total",
+                "Attempts that failed or expired and are repeated.",
+                |series| series.ended(End::Retried),
+            ),
+        ];
+        for (name, help, value) in counters {
+            text.counter(name, help);
+            for (names, series) in &state.series {
+                text.sample(name, &labels(names), value(series));
+            }
+        }
+        let histograms: [HistogramMetric; 3] = [
+            (
+                "qo_task_wait_seconds",
+                "Time from the due time of tasks to their claim.",
+                |series| &series.wait_seconds,
+            ),
+            (
+                "qo_task_run_seconds",
+                "Time from the claim of an attempt to its end.",
+                |series| &series.run_seconds,
+            ),
+            (
+                "qo_task_total_seconds",
+                "Time from the submit of tasks to their end.",
+                |series| &series.total_seconds,
+            ),
+        ];
+        for (name, help, histogram) in histograms {
+            text.head(name, help, "histogram");
+            for (names, series) in &state.series {
+                histogram(series).write_samples(text, name, &labels(names));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn series_of(&mut self, queue: &QueueName, task_type: &TaskType) -> &mut Series {
+        let mut names = (queue.as_str().to_owned(), task_type.as_str().to_owned());
+        if self.series.len() >= SERIES_MAX && !self.series.contains_key(&names) {
+            names = (OTHER.to_owned(), OTHER.to_owned());
+        }
+        self.series.entry(names).or_default()
+    }
+}
+
+impl Series {
+    fn ended(&self, end: End) -> u64 {
+        self.ends.get(&end).copied().unwrap_or(0)
+    }
+}
+
+fn labels((queue, task_type): &(String, String)) -> [(&str, &str); 2] {
+    [("queue", queue), ("type", task_type)]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(1_763_200_000_000 + seconds * 1_000)
+    }
+
+    fn measured(task_type: &str, seconds: i64, kind: MeasurementKind) -> Measurement {
+        Measurement {
+            queue: "q".parse().unwrap(),
+            task_type: task_type.parse().unwrap(),
+            at: at(seconds),
+            kind,
+        }
+    }
+
+    fn ended(end: End) -> MeasurementKind {
+        MeasurementKind::Ended {
+            end,
+            run: Some(Duration::from_millis(100)),
+            total: None,
+        }
+    }
+
+    #[test]
+    fn periods_count_what_happened_in_them() {
+        let activity = Activity::new(at(0));
+        for second in 0..7_200 {
+            activity.record(&measured("a", second, MeasurementKind::Submitted));
+            let end = if second % 10 == 0 {
+                End::Failed
+            } else {
+                End::Completed
+            };
+            activity.record(&measured("a", second, ended(end)));
+        }
+        let now = at(7_199);
+        let report = |period| activity.report(period, None, None, Coverage::Queue, now);
+        let hour = report(Period::Hour);
+        assert_eq!(hour.points.len(), 60);
+        let sum: u64 = hour
+            .points
+            .iter()
+            .map(|point| point.completed + point.failed)
+            .sum();
+        assert!(
+            (3_541..=3_600).contains(&sum),
+            "the last step is not full: {sum}"
+        );
+        let [of_type] = hour.types.as_slice() else {
+            panic!("{:?}", hour.types)
+        };
+        assert_eq!(of_type.completed + of_type.failed, sum);
+        assert_eq!(of_type.failed, sum.div_ceil(10));
+        assert_eq!(of_type.run.as_ref().unwrap().max_ms, 100);
+        let day = report(Period::Day);
+        let submitted: u64 = day.points.iter().map(|point| point.submitted).sum();
+        assert_eq!(submitted, 7_200);
+        assert_eq!(report(Period::Week).types[0].failed, 720);
+        // A day later the hour is empty, and the week is not.
+        let later = at(86_400 * 2);
+        let hour = activity.report(Period::Hour, None, None, Coverage::Queue, later);
+        assert!(hour.types.is_empty() && hour.points.is_empty());
+        let week = activity.report(Period::Week, None, None, Coverage::Queue, later);
+        assert_eq!(week.types[0].submitted, 7_200);
+    }
+
+    #[test]
+    fn invented_types_share_their_counters() {
+        let activity = Activity::new(at(0));
+        for number in 0..SERIES_MAX * 3 {
+            let name = format!("type-{number}");
+            activity.record(&measured(&name, 0, MeasurementKind::Submitted));
+        }
+        let report = activity.report(Period::Hour, None, None, Coverage::Queue, at(1));
+        assert_eq!(report.types.len(), SERIES_MAX + 1);
+        let sum: u64 = report.types.iter().map(|of_type| of_type.submitted).sum();
+        assert_eq!(sum, SERIES_MAX as u64 * 3);
+    }
+
+    #[test]
+    fn a_new_leadership_begins_to_count_anew() {
+        let activity = Activity::new(at(0));
+        let since = || {
+            activity
+                .report(Period::Hour, None, None, Coverage::Queue, at(9))
+                .since
+        };
+        assert_eq!(since(), at(0));
+        activity.lead(1, at(1));
+        activity.lead(1, at(2));
+        assert_eq!(since(), at(1));
+        activity.lead(2, at(5));
+        assert_eq!(since(), at(5));
+    }
+}
