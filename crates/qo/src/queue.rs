@@ -17,6 +17,7 @@ use qo_engine::api::{
 use qo_engine::{Engine, Operation};
 use qo_store::Store;
 use qo_store::runtime::Runtime;
+use tokio::sync::Notify;
 
 use crate::error::Error;
 
@@ -34,6 +35,8 @@ pub struct Queue {
     runtime: Arc<dyn Runtime>,
     direct: Option<Arc<Direct>>,
     blobs: Option<Arc<dyn BlobStore>>,
+    /// Rings when a schedule is changed through this queue or a clone of it.
+    schedule_bell: Arc<Notify>,
 }
 
 /// What only direct mode has.
@@ -51,6 +54,7 @@ impl Queue {
             runtime,
             direct: None,
             blobs: None,
+            schedule_bell: Arc::default(),
         }
     }
 
@@ -71,6 +75,7 @@ impl Queue {
             engine: Arc::new(engine.clone()),
             runtime,
             blobs: Some(Arc::new(blobs)),
+            schedule_bell: Arc::default(),
             direct: Some(Arc::new(Direct {
                 engine,
                 store,
@@ -86,7 +91,18 @@ impl Queue {
             runtime,
             direct: self.direct.clone(),
             blobs: self.blobs.clone(),
+            schedule_bell: Arc::clone(&self.schedule_bell),
         }
+    }
+
+    /// Tells the driver of this queue's schedules that one was changed.
+    pub fn ring_schedules(&self) {
+        self.schedule_bell.notify_one();
+    }
+
+    /// Waits until a schedule is changed through this queue or a clone of it.
+    pub(crate) async fn schedules_changed(&self) {
+        self.schedule_bell.notified().await;
     }
 
     /// The same queue with these blobs.

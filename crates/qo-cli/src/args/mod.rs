@@ -19,6 +19,7 @@ mod purge;
 mod replay;
 mod run;
 mod run_now;
+pub mod schedule;
 mod serve;
 mod stats;
 mod status;
@@ -60,6 +61,7 @@ pub use self::purge::PurgeArgs;
 pub use self::replay::ReplayArgs;
 pub use self::run::RunArgs;
 pub use self::run_now::RunNowArgs;
+pub use self::schedule::{ScheduleAddArgs, ScheduleArgs, ScheduleCommand};
 pub use self::serve::ServeArgs;
 pub use self::stats::StatsArgs;
 pub use self::status::StatusArgs;
@@ -277,6 +279,11 @@ pub enum Command {
     ///
     /// The tokens are stored in the served store, as hashes.
     Token(TokenArgs),
+    /// Define, show and trigger schedules: tasks that are submitted again and again
+    ///
+    /// Workers fire the schedules of their queue, and so does `qo serve`. Each tick makes exactly one task, however many processes there
+    /// are.
+    Schedule(ScheduleArgs),
     /// Pause a queue
     ///
     /// Workers claim no tasks from a paused queue. Tasks can still be submitted to it, and running tasks finish as usual.

@@ -14,7 +14,7 @@ pub const FILE_NAME: &str = "qo.toml";
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The top-level keys.
-const TOP_KEYS: [&str; 4] = ["store", "profile", "profiles", "worker"];
+const TOP_KEYS: [&str; 5] = ["store", "profile", "profiles", "schedules", "worker"];
 /// The keys of a profile.
 const PROFILE_KEYS: [&str; 2] = ["store", "worker"];
 
@@ -31,6 +31,8 @@ pub struct SettingsFile {
     pub profiles: Vec<(String, Profile)>,
     /// The `[worker]` section, parsed by the worker command.
     pub worker: toml::Table,
+    /// The `[schedules]` section, parsed by the worker command.
+    pub schedules: toml::Table,
 }
 
 /// A named set of settings.
@@ -107,6 +109,7 @@ impl SettingsFile {
             profile: location.text(&table, "profile")?,
             profiles,
             worker: location.table(&table, "worker")?,
+            schedules: location.table(&table, "schedules")?,
         })
     }
 }

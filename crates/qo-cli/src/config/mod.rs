@@ -5,11 +5,13 @@
 
 pub mod file;
 pub mod nearest;
+pub mod schedules;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use self::file::{ConfigSection, SettingsFile};
+pub use self::schedules::schedules;
 
 use crate::args::GlobalArgs;
 use crate::environment::Environment;

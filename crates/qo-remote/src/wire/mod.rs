@@ -6,6 +6,7 @@
 //! - [`submit`], [`claim`], [`operation`], [`query`], [`bulk`]: requests and responses.
 //! - [`cluster`]: the members of a cluster.
 //! - [`blob`], [`job`]: blobs and WASI jobs.
+//! - [`schedule`]: schedules. [`settings`]: the documents in which they are stored.
 //! - [`payload`]: binary inputs and outputs.
 //! - [`problem`]: errors as problem details (RFC 9457), and the one table from errors to status codes.
 //! - `schema`: OpenAPI schemas of types that are defined in other crates; built with the feature `openapi`.
@@ -20,8 +21,10 @@ pub mod operation;
 pub mod payload;
 pub mod problem;
 pub mod query;
+pub mod schedule;
 #[cfg(feature = "openapi")]
 pub mod schema;
+pub mod settings;
 pub mod submit;
 
 pub use blob::{BlobDeleted, BlobGcBody, BlobListQuery};
@@ -37,6 +40,8 @@ pub use query::{
     Info, ListQuery, PageResponse, QueueStatsEntry, StatsResponse, VersionEntry, VersionsQuery,
     VersionsResponse,
 };
+pub use schedule::{BackfillBody, ScheduleBody, TaskTemplateBody, TriggeredResponse};
+pub use settings::{SettingsBody, SettingsEntry, SettingsQuery, SettingsResponse, SettingsWritten};
 pub use submit::{DuplicateResponse, RetryPolicyBody, SubmitBody, SubmitResponse, SubmitResult};
 
 #[expect(

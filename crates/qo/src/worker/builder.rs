@@ -49,6 +49,7 @@ pub struct WorkerBuilder {
     grace: Duration,
     run_in: RunIn,
     maintenance: MaintenanceChoice,
+    drives_schedules: bool,
 }
 
 /// Whether the worker runs maintenance.
@@ -76,6 +77,7 @@ impl WorkerBuilder {
             grace: GRACE_DEFAULT,
             run_in: RunIn::default(),
             maintenance: MaintenanceChoice::FromEnvironment,
+            drives_schedules: true,
         }
     }
 
@@ -159,6 +161,12 @@ impl WorkerBuilder {
         self
     }
 
+    /// Does not fire the queue's schedules in this worker. Another process must do it.
+    pub fn no_schedules(mut self) -> Self {
+        self.drives_schedules = false;
+        self
+    }
+
     /// Runs handlers on the queue's runtime instead of separate threads. A handler that blocks its thread then also delays lease
     /// renewals.
     pub fn handlers_in_runtime(mut self) -> Self {
@@ -225,6 +233,7 @@ impl WorkerBuilder {
                 run_in: self.run_in,
                 maintenance,
                 idleness: Idleness::new(Arc::clone(self.queue.runtime())),
+                drives_schedules: self.drives_schedules,
                 queue: self.queue,
             }),
         })

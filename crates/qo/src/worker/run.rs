@@ -45,6 +45,8 @@ pub(super) struct Plan {
     /// The maintenance that runs in this worker, if any.
     pub(super) maintenance: Option<MaintenanceConfig>,
     pub(super) idleness: Idleness,
+    /// Whether the worker fires the queue's schedules.
+    pub(super) drives_schedules: bool,
 }
 
 impl Plan {
