@@ -26,6 +26,8 @@ pub(crate) fn filled(path: &str) -> String {
     path.replace("{id}", "550e8400-e29b-41d4-a716-446655440000")
         .replace("{worker}", "w")
         .replace("{queue}", "q")
+        .replace("{kind}", "schedules")
+        .replace("{name}", "nightly")
         .replace("{address}", &"0".repeat(64))
 }
 

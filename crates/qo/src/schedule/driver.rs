@@ -254,8 +254,10 @@ impl ScheduleDriver {
             schedule.decide(name, &due, &alive, &self.id, now)
         };
         let Some(firing) = firing else {
-            // A buffered tick waits.
-            let until = self.monotonic() + BUFFERED_LOOK;
+            // A buffered tick waits, but not longer than until the next tick.
+            let next = schedule.next_tick(ticks);
+            let rest = next.map_or(BUFFERED_LOOK, |next| next.since(now).min(BUFFERED_LOOK));
+            let until = self.monotonic() + rest;
             if let Some(known) = self.known.get_mut(name) {
                 known.rests_until = until;
             }
