@@ -81,6 +81,14 @@ impl Applier {
                 journal.add_stats(&mut stats, now);
                 call.respond(Ok(Box::new(stats)));
             }
+            Message::Documents(call) => {
+                let documents = self.documents(&call.request);
+                call.respond(Ok(documents));
+            }
+            Message::WriteDocument(call) => {
+                let document = self.write_document(journal, &call.request, now, changes);
+                call.respond(document);
+            }
             Message::Maintain(call) | Message::Close(call) => call.respond(Ok(())),
         }
     }
@@ -202,7 +210,7 @@ impl Applier {
         }
     }
 
-    fn submit<J: Journal>(
+    pub(super) fn submit<J: Journal>(
         &mut self,
         journal: &J,
         submit: &Submit,
@@ -300,7 +308,7 @@ impl Applier {
         stats
     }
 
-    fn command(
+    pub(super) fn command(
         &mut self,
         request: Request,
         now: Timestamp,
@@ -316,7 +324,7 @@ impl Applier {
     }
 
     /// Refuses to touch a task whose stored record this version cannot read.
-    fn check_readable(&self, id: TaskId) -> Result<(), EngineError> {
+    pub(super) fn check_readable(&self, id: TaskId) -> Result<(), EngineError> {
         match self.state.unreadable(id) {
             None => Ok(()),
             Some(reason) => Err(EngineError::Unreadable {

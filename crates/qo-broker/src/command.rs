@@ -1,7 +1,7 @@
 //! The commands of a group by name, for journals that record them.
 
 use qo_core::queue_state::Changes;
-use qo_core::{QueueName, QueueState, Status, Task, TaskId, WorkerId};
+use qo_core::{DocumentId, QueueName, QueueState, Status, Task, TaskId, WorkerId};
 
 use super::journal::GroupChanges;
 
@@ -32,6 +32,8 @@ pub enum CommandOutcome {
     Removed(TaskId),
     /// A queue was paused or resumed.
     Queue(QueueName),
+    /// A document was written or removed.
+    Document(DocumentId),
 }
 
 impl GroupChanges {
@@ -53,6 +55,10 @@ impl GroupChanges {
         commands.extend(changed.queues.iter().map(|queue| Command {
             name,
             outcome: CommandOutcome::Queue(queue.clone()),
+        }));
+        commands.extend(changed.documents.iter().map(|id| Command {
+            name,
+            outcome: CommandOutcome::Document(id.clone()),
         }));
     }
 

@@ -13,8 +13,8 @@ use qo_core::{
     Action, Json, Payload, QueueName, Rejection, Status, Task, TaskId, Timestamp, WorkerId,
 };
 use qo_engine::api::{
-    ClaimRequest, DueTask, ListPosition, Stats, SubmitRequest, Submitted, TaskFilter, TaskOrder,
-    TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, ListPosition, Stats,
+    SubmitRequest, Submitted, TaskFilter, TaskOrder, TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation, payload, worker_records};
@@ -22,7 +22,7 @@ use qo_store::runtime::RuntimeExt;
 
 use super::BrokerEngine;
 use super::apply::jitter;
-use super::message::{ClaimOrder, ListOrder, Listed, Message, Submit};
+use super::message::{ClaimOrder, DocumentOrder, ListOrder, Listed, Message, Submit};
 use super::payload_removal::remove_payloads;
 
 /// How many large inputs `submit_many` stores at once.
@@ -360,6 +360,28 @@ impl Engine for BrokerEngine {
 
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         self.call(Message::SetPaused, (queue.clone(), false)).await
+    }
+
+    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
+        self.call(Message::Documents, query.clone()).await
+    }
+
+    async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
+        write.validate()?;
+        let mut submits = Vec::with_capacity(write.submits.len());
+        for request in write.submits.clone() {
+            submits.push(self.place(request).await?);
+        }
+        let order = Box::new(DocumentOrder { write, submits });
+        self.call(Message::WriteDocument, order).await
+    }
+
+    /// An engine of rows is the only one of its queue. Several processes may share a JSON object.
+    fn duty(&self) -> Duty {
+        match self.shared.archive {
+            Some(_) => Duty::Sole,
+            None => Duty::Shared,
+        }
     }
 
     fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {

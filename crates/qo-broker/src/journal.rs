@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use qo_core::queue_state::Changes;
 use qo_core::task::ScopedKey;
-use qo_core::{QueueName, QueueState, Task, TaskId, Timestamp};
+use qo_core::{DocumentId, QueueName, QueueState, Task, TaskId, Timestamp};
 use qo_engine::watch::TaskChange;
 use qo_engine::{EngineError, Measurement};
 use qo_store::runtime::BoxFuture;
@@ -24,6 +24,8 @@ pub(super) struct GroupChanges {
     pub(super) removed: Vec<Task>,
     /// Queues that were paused or resumed.
     pub(super) queues: Vec<QueueName>,
+    /// Documents that were written or removed.
+    pub(super) documents: Vec<DocumentId>,
     /// Whether a task may have become claimable.
     pub(super) may_be_claimable: bool,
     /// Whether a response says more about the state than that there is nothing to claim.
@@ -40,12 +42,16 @@ pub(super) struct GroupChanges {
 
 impl GroupChanges {
     pub(super) fn is_empty(&self) -> bool {
-        self.tasks.is_empty() && self.removed.is_empty() && self.queues.is_empty()
+        self.tasks.is_empty()
+            && self.removed.is_empty()
+            && self.queues.is_empty()
+            && self.documents.is_empty()
     }
 
     pub(super) fn add(&mut self, changes: Changes) {
         self.tasks.extend(changes.tasks);
         self.queues.extend(changes.queues);
+        self.documents.extend(changes.documents);
     }
 }
 

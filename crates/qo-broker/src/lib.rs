@@ -19,6 +19,7 @@ mod apply;
 mod command;
 mod commit;
 mod config;
+mod documents;
 pub mod election;
 mod engine_impl;
 #[cfg(feature = "fuzzing")]

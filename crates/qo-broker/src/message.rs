@@ -6,7 +6,10 @@ use std::time::Duration;
 use qo_core::transition::Action;
 use qo_core::{Payload, QueueName, Submission, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
-use qo_engine::api::{ClaimRequest, ListPosition, Stats, SubmitRequest, Submitted, TaskFilter};
+use qo_engine::api::{
+    ClaimRequest, Document, DocumentQuery, DocumentWrite, ListPosition, Stats, SubmitRequest,
+    Submitted, TaskFilter,
+};
 use tokio::sync::oneshot;
 
 use super::inbox::{Lane, SubmitRoom};
@@ -92,6 +95,8 @@ pub(super) enum Message {
     Get(Call<TaskId, Arc<Task>>),
     List(Call<ListOrder, Listed>),
     Stats(Call<(), Box<Stats>>),
+    Documents(Call<DocumentQuery, Vec<Document>>),
+    WriteDocument(Call<Box<DocumentOrder>, Option<Document>>),
     /// Ends expired leases, and reads what other processes wrote.
     Maintain(Call<(), ()>),
     Close(Call<(), ()>),
@@ -109,6 +114,8 @@ macro_rules! with_call {
             Message::Purge($call) | Message::Get($call) => $body,
             Message::List($call) => $body,
             Message::Stats($call) => $body,
+            Message::Documents($call) => $body,
+            Message::WriteDocument($call) => $body,
             Message::Maintain($call) | Message::Close($call) => $body,
         }
     };
@@ -154,7 +161,12 @@ impl Message {
     pub(super) fn may_write(&self) -> bool {
         !matches!(
             self,
-            Self::Get(_) | Self::List(_) | Self::Stats(_) | Self::Maintain(_) | Self::Close(_)
+            Self::Get(_)
+                | Self::List(_)
+                | Self::Stats(_)
+                | Self::Documents(_)
+                | Self::Maintain(_)
+                | Self::Close(_)
         )
     }
 
@@ -232,6 +244,13 @@ impl Submit {
             .clone()
             .into_submission(self.id, self.input.clone(), now)
     }
+}
+
+/// A change of a document, and the tasks to submit with it.
+#[derive(Debug)]
+pub(super) struct DocumentOrder {
+    pub(super) write: DocumentWrite,
+    pub(super) submits: Vec<Submit>,
 }
 
 /// A claim request with its defaults filled in.

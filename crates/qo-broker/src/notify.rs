@@ -111,5 +111,6 @@ pub(super) fn operation_of(request: &Request) -> &'static str {
         Request::Pause(_) => "pause",
         Request::Resume(_) => "resume",
         Request::Purge(_) => "purge",
+        Request::Document(..) => "set",
     }
 }

@@ -8,8 +8,8 @@ use qo_broker::BrokerEngine;
 use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, DueTask, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
-    WorkerInfo,
+    ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, Stats, SubmitRequest,
+    Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
@@ -209,6 +209,19 @@ impl Engine for ClusterEngine {
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         self.change(|engine| async move { engine.resume(queue).await })
             .await
+    }
+
+    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
+        self.leading()?.documents(query).await
+    }
+
+    async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
+        self.leading()?.write_document(write).await
+    }
+
+    /// The leader does all work of the queue.
+    fn duty(&self) -> Duty {
+        self.leading().map_or(Duty::None, |engine| engine.duty())
     }
 
     /// A watcher is notified of the changes that this node makes while it leads.

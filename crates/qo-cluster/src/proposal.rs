@@ -124,7 +124,7 @@ pub struct LoggedCommand {
     /// The worker that holds the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// The queue that it paused or resumed.
+    /// The queue that it paused or resumed, or the kind and name of the document that it changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
 }
@@ -259,6 +259,11 @@ fn put_command(out: &mut Encoder, command: &Command) {
         CommandOutcome::Removed(id) => {
             out.u8(REMOVED).bytes(name.as_bytes());
             out.raw(id.as_uuid().as_bytes());
+        }
+        // Named like a queue, so that older nodes can read the entry.
+        CommandOutcome::Document(id) => {
+            out.u8(QUEUE).bytes(name.as_bytes());
+            out.bytes(id.to_string().as_bytes());
         }
         CommandOutcome::Queue(queue) => {
             out.u8(QUEUE).bytes(name.as_bytes());

@@ -31,6 +31,15 @@ impl Extra {
         fields.insert(name.to_owned(), value);
     }
 
+    /// The names of the unknown fields.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0
+            .as_deref()
+            .into_iter()
+            .flat_map(BTreeMap::keys)
+            .map(String::as_str)
+    }
+
     /// The number of unknown fields.
     pub fn len(&self) -> usize {
         self.0.as_deref().map_or(0, BTreeMap::len)

@@ -14,6 +14,7 @@
 //! | `blobs/data/{first two digits}/{address}.{generation}` | the bytes of a blob |
 //! | `meta/signal.json` | changes with every submit |
 //! | `meta/queues.json` | the paused queues |
+//! | `meta/settings/{kind}/{name}.json` | a document, such as a schedule |
 //! | `meta/claims.json` | changes while tasks are being claimed |
 //! | `meta/sweep.json` | the sweeper's position |
 //! | `meta/workers.json` | the live workers and what they serve |
@@ -47,6 +48,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::blob::BlobAddress;
+use crate::document::{DocumentId, DocumentKind};
 use crate::id::{Shard, TaskId};
 use crate::names::{QueueName, TaskType, WorkerId};
 use crate::payload::Sha256;
@@ -172,6 +174,21 @@ pub const SIGNAL_KEY: &str = "meta/signal.json";
 
 /// The paused queues.
 pub const QUEUES_KEY: &str = "meta/queues.json";
+
+/// The prefix of the documents of a kind.
+pub fn documents_prefix(kind: DocumentKind) -> String {
+    format!("meta/settings/{kind}")
+}
+
+/// The key of a document.
+pub fn document_key(id: &DocumentId) -> String {
+    format!("meta/settings/{id}.json")
+}
+
+/// The document of a key that [`document_key`] made.
+pub fn document_of(key: &str) -> Option<DocumentId> {
+    DocumentId::parse(key.strip_prefix("meta/settings/")?.strip_suffix(".json")?)
+}
 
 /// Changes while tasks are being claimed.
 pub const CLAIMS_KEY: &str = "meta/claims.json";

@@ -6,11 +6,14 @@
 //! - [`task`]: the task record and its stored form.
 //! - [`transition`]: every change of a task, and the reasons for rejecting one.
 //! - [`queue_state`]: all live tasks in memory with their indexes, for engines that hold the queue in memory.
+//! - [`document`]: small named documents beside the tasks, such as schedules.
+//! - [`schedule`]: when schedules submit tasks.
 //! - [`keys`]: the keys of a task's objects in a bucket.
 //! - [`Route`]: the partition of a task.
 //! - [`blob`], [`names`], [`id`], [`time`], [`trace`], [`json`], [`payload`], [`retry`], [`limits`]: the building blocks.
 
 pub mod blob;
+pub mod document;
 pub mod extra;
 pub mod id;
 pub mod json;
@@ -22,15 +25,17 @@ pub mod payload;
 pub mod queue_state;
 pub mod retry;
 mod route;
+pub mod schedule;
 pub mod task;
 pub mod time;
 pub mod trace;
 pub mod transition;
 
 pub use blob::BlobAddress;
+pub use document::{DocumentId, DocumentKind, StoredDocument};
 pub use id::{LeaseId, OpId, Shard, TaskId};
 pub use json::Json;
-pub use names::{Actor, IdempotencyKey, QueueName, Tag, TaskType, WorkerId};
+pub use names::{Actor, DocumentName, IdempotencyKey, QueueName, Tag, TaskType, WorkerId};
 pub use payload::{Payload, PayloadRef, Sha256};
 pub use queue_state::QueueState;
 pub use retry::{Jitter, RetryPolicy};

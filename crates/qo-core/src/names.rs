@@ -119,6 +119,12 @@ checked_text!(
     InvalidName,
     |text| check_name("worker id", text)
 );
+checked_text!(
+    /// The name of a document, such as a schedule.
+    DocumentName,
+    InvalidName,
+    |text| check_name("name", text)
+);
 
 impl Default for QueueName {
     /// The queue of tasks without an explicit one.

@@ -15,6 +15,10 @@ use crate::task::ScopedKey;
 pub struct Route(u16);
 
 impl Route {
+    /// The route of documents, and of the tasks that are submitted together with a change of one: the first partition, whatever their
+    /// number.
+    pub const DOCUMENTS: Self = Self(0);
+
     /// The route of a text, such as the name of a worker.
     pub fn of(text: &str) -> Self {
         Self(hash(text.as_bytes()))

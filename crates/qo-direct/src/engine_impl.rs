@@ -8,7 +8,8 @@ use qo_core::keys::Key;
 use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
+    TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
@@ -124,6 +125,22 @@ impl Engine for DirectEngine {
 
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         self.set_paused(queue, false).await
+    }
+
+    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
+        self.read_documents(query).await
+    }
+
+    async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
+        self.change_document(write).await
+    }
+
+    fn duty(&self) -> Duty {
+        if self.is_among_first() {
+            Duty::Shared
+        } else {
+            Duty::Reserve
+        }
     }
 
     fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {

@@ -29,6 +29,7 @@ mod config;
 mod dashboard_vectors;
 mod dealing;
 mod doctor;
+mod documents;
 mod engine_impl;
 mod environment;
 #[cfg(feature = "fuzzing")]
@@ -86,6 +87,7 @@ pub use sweeper::{SweepNext, SweepReport};
 use qo_engine::watch::Watchers;
 
 use self::activity::Activity;
+use self::documents::Documents;
 use self::index_gc::IndexGc;
 use self::lease_reaper::LeaseReaper;
 use self::left_alone::LeftAlone;
@@ -131,6 +133,7 @@ struct EngineShared {
     watchers: Watchers,
     /// How often the waits of all claims were ended.
     waits_ended: AtomicU64,
+    documents: Documents,
 }
 
 /// A task and the tag of its object.
@@ -166,6 +169,7 @@ impl DirectEngine {
                 sweeper: Sweeper::default(),
                 watchers: Watchers::default(),
                 waits_ended: AtomicU64::new(0),
+                documents: Documents::default(),
                 index_gc,
                 signal,
                 client,

@@ -22,6 +22,9 @@ pub(super) const LATER: &str = "later";
 /// The topic of the paused queues.
 pub(super) const QUEUES: &str = "queues";
 
+/// The topic of documents, such as schedules.
+pub(super) const SETTINGS: &str = "settings";
+
 /// The topic of the due tasks of a queue and type. Names contain no slash, so it differs from all other topics.
 pub(super) fn ready_topic(queue: &QueueName, task_type: &TaskType) -> String {
     format!("{queue}/{task_type}")

@@ -79,7 +79,7 @@ impl DirectEngine {
     }
 
     /// A new id, by the store's clock: the sweeper finds new tasks by the time in their ids.
-    fn new_task_id(&self) -> TaskId {
+    pub(super) fn new_task_id(&self) -> TaskId {
         TaskId::from_time(self.client().now(), self.runtime().random_u128())
     }
 

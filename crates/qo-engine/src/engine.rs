@@ -10,8 +10,8 @@ use qo_core::transition::{Failure, ProgressReport};
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
 
 use crate::api::{
-    ClaimRequest, DueTask, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
-    WorkerInfo,
+    ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, Stats, SubmitRequest,
+    Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use crate::error::EngineError;
 use crate::operation::Operation;
@@ -130,6 +130,18 @@ pub trait Engine: Debug + Send + Sync + 'static {
 
     /// Allows claims from a queue again.
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError>;
+
+    /// Reads documents, ordered by name: schedules, settings of queues, limits.
+    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError>;
+
+    /// Changes a document by compare-and-swap, and submits tasks with it. Returns the document, or `None` if it is removed. Fails with
+    /// [`EngineError::DocumentConflict`] if the document is not in the expected version.
+    async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError>;
+
+    /// This process's part in work that is done once for the whole queue. It may change at any time.
+    fn duty(&self) -> Duty {
+        Duty::Shared
+    }
 
     /// Notifies `watcher` of durable changes until it is dropped. Returns false if the engine does not notify.
     fn watch(&self, _watcher: Weak<dyn Watcher>) -> bool {

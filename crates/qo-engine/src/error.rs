@@ -1,6 +1,6 @@
 //! Errors of engine operations.
 
-use qo_core::{QueueName, Rejection, TaskId};
+use qo_core::{DocumentId, QueueName, Rejection, TaskId};
 use qo_store::StoreError;
 use thiserror::Error;
 
@@ -75,6 +75,12 @@ pub enum EngineError {
     Overloaded {
         /// What has to be written first.
         detail: String,
+    },
+    /// A document was changed by somebody else since it was read. Nothing has changed.
+    #[error("{id} was changed meanwhile; read it and try again")]
+    DocumentConflict {
+        /// The document.
+        id: DocumentId,
     },
     /// The engine was closed.
     #[error("the queue was closed; open it again")]

@@ -7,7 +7,8 @@ use qo_core::limits::CLAIM_MAX_TASKS;
 use qo_core::task::Event;
 use qo_core::{Json, Payload, PayloadRef, QueueName, Rejection, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
+    TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreError;
@@ -17,8 +18,8 @@ use url::form_urlencoded::Serializer;
 use super::connection::HttpRequest;
 use super::{NoBody, RemoteEngine};
 use crate::wire::{
-    ClaimBody, ClaimResponse, ListQuery, OutcomeItem, PageResponse, StatsResponse, VERSIONS_MAX,
-    VersionsResponse,
+    ClaimBody, ClaimResponse, ListQuery, OutcomeItem, PageResponse, SettingsBody, SettingsEntry,
+    SettingsResponse, SettingsWritten, StatsResponse, VERSIONS_MAX, VersionsResponse,
 };
 
 /// The longest wait of one claim request. Proxies on the way often time out after 30 s.
@@ -238,6 +239,31 @@ impl Engine for RemoteEngine {
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         let path = format!("/v1/queues/{queue}/resume");
         self.send(HttpRequest::post(path, &NoBody {})?).await
+    }
+
+    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
+        let path = format!("/v1/settings/{}", query.kind);
+        let path = match &query.name {
+            Some(name) => format!("{path}?name={name}"),
+            None => path,
+        };
+        let response: SettingsResponse = self.connection().read(&path).await?;
+        let of = |body: SettingsEntry| body.into_document(query.kind);
+        Ok(response.settings.into_iter().map(of).collect())
+    }
+
+    async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
+        write.validate()?;
+        let kind = write.id.kind;
+        let body = SettingsBody::from_write(write);
+        let request = HttpRequest::post(format!("/v1/settings/{kind}"), &body)?;
+        let response: SettingsWritten = self.connection().json(request).await?;
+        Ok(response.setting.map(|entry| entry.into_document(kind)))
+    }
+
+    /// The server does the work of the queue.
+    fn duty(&self) -> Duty {
+        Duty::None
     }
 
     /// There is nothing to close: no background task outlives its requests.

@@ -21,6 +21,7 @@
 //! | claim | the server remembers for a while which tasks it returned for a request id, and returns the same tasks again. A server that was restarted does not remember and returns other tasks; the first ones become claimable when their leases expire |
 //! | complete, fail, release, snooze | the second request finds the lease gone. If the history shows that the attempt of the lease ended in exactly this way, no other client can have done it, so the request succeeds ([`leases`]) |
 //! | renew, progress, heartbeat, pause, resume, all requests about blobs | they are idempotent |
+//! | write a document | it carries an operation id, by which the queue recognises the first copy |
 //! | cancel, run now, replay, archive, unarchive, purge | the second request may be rejected because the first one succeeded; the error names the task's status |
 
 mod batch;

@@ -24,8 +24,8 @@ use qo_remote::wire::operation::{
     CancelBody, CompleteBody, FailBody, ProgressBody, ReleaseBody, RenewBody, SnoozeBody,
 };
 use qo_remote::wire::{
-    BlobGcBody, BulkBody, ClaimBody, Condition, JobClaimBody, JobCompleteBody, JobCreateBody,
-    JobTickleBody,
+    BackfillBody, BlobGcBody, BulkBody, ClaimBody, Condition, JobClaimBody, JobCompleteBody,
+    JobCreateBody, JobTickleBody, ScheduleBody, SettingsBody,
 };
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -74,6 +74,12 @@ impl RequestBody for JobTickleBody {}
 impl RequestBody for ProgressBody {}
 impl RequestBody for ReleaseBody {}
 impl RequestBody for RenewBody {}
+impl RequestBody for BackfillBody {}
+impl RequestBody for ScheduleBody {}
+/// It has the inputs of tasks.
+impl RequestBody for SettingsBody {
+    const MAX_BYTES: usize = usize::MAX;
+}
 impl RequestBody for SnoozeBody {}
 impl RequestBody for WorkerInfo {}
 

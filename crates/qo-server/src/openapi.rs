@@ -11,7 +11,7 @@ use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 use crate::middleware::Access;
 use crate::routes::{
     self, blobs, bulk, cluster, events, health, jobs, list, operation, query, queues, reference,
-    tasks, tokens, work,
+    schedules, settings, tasks, tokens, work,
 };
 use crate::tokens::Scope;
 
@@ -36,6 +36,9 @@ const ANY_JSON: &str = "#/components/schemas/AnyJson";
         cluster::status, cluster::log, cluster::add, cluster::promote, cluster::remove, cluster::snapshot,
         blobs::put, blobs::put_at, blobs::get, blobs::head, blobs::touch, blobs::list, blobs::delete, blobs::collect,
         jobs::create, jobs::read, jobs::claim, jobs::tickle, jobs::complete, jobs::ping,
+        settings::read, settings::change,
+        schedules::list, schedules::read, schedules::put, schedules::remove, schedules::pause, schedules::resume,
+        schedules::trigger, schedules::backfill,
         query::info, query::stats, query::activity, query::workers, events::events,
         reference::document, reference::page, reference::script, reference::style,
         health::health, health::ready, health::metrics,
@@ -47,6 +50,7 @@ const ANY_JSON: &str = "#/components/schemas/AnyJson";
         (name = "blobs", description = "Bytes that are stored by content"),
         (name = "jobs", description = "WASI jobs, with the routes of queuey-queue"),
         (name = "operate", description = "For operators"),
+        (name = "schedules", description = "Tasks that are submitted again and again"),
         (name = "inspect", description = "Queues, workers, events, the server"),
         (name = "run", description = "For running the server")
     )

@@ -71,6 +71,10 @@ pub(crate) fn problem_of(error: &Error) -> Problem {
     match error {
         Error::Engine(error) => Problem::from(error),
         Error::Blob(error) => Problem::from(error),
+        Error::NoSchedule { name } => Problem::new(
+            Condition::ScheduleNotFound { name: name.clone() },
+            error.to_string(),
+        ),
         Error::TooManyFailures { .. } => Problem::new(Condition::BadRequest, error.to_string()),
         other => Problem::new(Condition::BadRequest, other.to_string()),
     }

@@ -24,7 +24,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use qo::Queue;
+use qo::{Queue, ScheduleDriver};
 use qo_remote::wire::problem::PROBLEM_TYPE;
 use qo_remote::wire::{Condition, Problem, READ_HEADER, STALE};
 use qo_store::runtime::Runtime;
@@ -179,10 +179,13 @@ impl Server {
         });
         let graceful = GracefulShutdown::new();
         let mut stop = std::pin::pin!(stop);
+        // Only the process that serves the queue fires; a standby waits.
+        let mut schedules = std::pin::pin!(ScheduleDriver::new(app.queue.clone()).run());
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = &mut stop => break,
+                () = &mut schedules => continue,
                 accepted = listener.accept() => accepted,
             };
             match accepted {

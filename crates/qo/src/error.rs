@@ -7,6 +7,7 @@ use qo_broker::election::ElectionError;
 use qo_core::id::{InvalidId, InvalidShard};
 use qo_core::json::InvalidJson;
 use qo_core::names::{InvalidLabel, InvalidName};
+use qo_core::schedule::InvalidSchedule;
 use qo_core::task::UnknownStatus;
 use qo_core::time::InvalidTimestamp;
 use qo_core::{Rejection, Status, TaskId, Timestamp};
@@ -138,6 +139,52 @@ pub enum Error {
         /// How long the caller waited.
         waited: Duration,
     },
+    /// The definition of a schedule is invalid.
+    #[error(transparent)]
+    Schedule(#[from] InvalidSchedule),
+    /// There is no schedule of this name.
+    #[error("there is no schedule {name}; `qo schedule list` shows the names")]
+    NoSchedule {
+        /// The name.
+        name: String,
+    },
+    /// There is a schedule of this name with another definition.
+    #[error(
+        "there is a schedule {name} with another definition; replace it explicitly, or choose another name"
+    )]
+    ScheduleExists {
+        /// The name.
+        name: String,
+    },
+    /// The record of a schedule cannot be parsed.
+    #[error(
+        "the record of the schedule {name} cannot be read: {detail}; remove the schedule and add it again"
+    )]
+    UnreadableSchedule {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The record of a schedule is too large.
+    #[error(
+        "the record of the schedule {name} would have {size} bytes, which is too many; shorten the input or the list of times"
+    )]
+    ScheduleTooLarge {
+        /// The name.
+        name: String,
+        /// Its size.
+        size: usize,
+    },
+    /// The range of a backfill is invalid.
+    #[error("a backfill needs a range in the past, whose end is not before its start")]
+    BackfillRange,
+    /// The range of a backfill has too many ticks.
+    #[error("the range has more than {max} ticks; choose a shorter one, and repeat")]
+    BackfillTooLarge {
+        /// The most ticks.
+        max: usize,
+    },
     /// No task matches the filter.
     #[error("no task matches; nothing was changed")]
     NothingMatched,
@@ -260,7 +307,14 @@ impl Error {
             | Self::OptionWithout { .. }
             | Self::DuplicateHandler { .. }
             | Self::NoHandler
+            | Self::Schedule(_)
+            | Self::ScheduleTooLarge { .. }
+            | Self::BackfillRange
+            | Self::BackfillTooLarge { .. }
             | Self::WorkerSetting { .. } => ErrorKind::BadInput,
+            Self::NoSchedule { .. } => ErrorKind::NotFound,
+            Self::ScheduleExists { .. } => ErrorKind::Conflict,
+            Self::UnreadableSchedule { .. } => ErrorKind::Damaged,
             Self::StoppedAtOnce { .. } | Self::WorkerGone | Self::EndlessDrain { .. } => {
                 ErrorKind::Conflict
             }
@@ -328,7 +382,9 @@ fn engine_kind(error: &EngineError) -> ErrorKind {
         EngineError::Rejected(rejection) => rejection_kind(rejection),
         EngineError::Store(error) => store_kind(error),
         EngineError::Unreadable { .. } => ErrorKind::Damaged,
-        EngineError::Contended { .. } | EngineError::QueuePaused { .. } => ErrorKind::Conflict,
+        EngineError::Contended { .. }
+        | EngineError::QueuePaused { .. }
+        | EngineError::DocumentConflict { .. } => ErrorKind::Conflict,
         EngineError::PayloadTooLarge { .. } | EngineError::BadRequest(_) => ErrorKind::BadInput,
         EngineError::NotVersioned | EngineError::QueueFull { .. } => ErrorKind::Unsupported,
         _ => ErrorKind::Unavailable,

@@ -95,6 +95,7 @@ mod mdns;
 mod queue;
 #[cfg(feature = "remote")]
 mod remote;
+pub mod schedule;
 mod submit;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
@@ -110,6 +111,7 @@ pub use error::{Error, ErrorKind};
 #[cfg(feature = "mdns")]
 pub use mdns::ServerSearchError;
 pub use queue::Queue;
+pub use schedule::{ScheduleDriver, ScheduleInfo, ScheduleSpec, Schedules, TaskTemplate};
 pub use submit::TaskBuilder;
 #[doc(hidden)]
 pub use worker::host_name;

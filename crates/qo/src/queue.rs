@@ -17,6 +17,7 @@ use qo_engine::api::{
 use qo_engine::{Engine, Operation};
 use qo_store::Store;
 use qo_store::runtime::Runtime;
+use tokio::sync::Notify;
 
 use crate::encryption::{EncryptionError, KeyId, Keyring, Sealer, new_id};
 use crate::error::Error;
@@ -36,6 +37,8 @@ pub struct Queue {
     direct: Option<Arc<Direct>>,
     blobs: Option<Arc<dyn BlobStore>>,
     sealer: Arc<Sealer>,
+    /// Rings when a schedule is changed through this queue or a clone of it.
+    schedule_bell: Arc<Notify>,
 }
 
 /// What only direct mode has.
@@ -54,6 +57,7 @@ impl Queue {
             direct: None,
             blobs: None,
             sealer: Arc::default(),
+            schedule_bell: Arc::default(),
         }
     }
 
@@ -74,6 +78,7 @@ impl Queue {
             engine: Arc::new(engine.clone()),
             runtime,
             blobs: Some(Arc::new(blobs)),
+            schedule_bell: Arc::default(),
             direct: Some(Arc::new(Direct {
                 engine,
                 store,
@@ -91,6 +96,7 @@ impl Queue {
             direct: self.direct.clone(),
             blobs: self.blobs.clone(),
             sealer: Arc::clone(&self.sealer),
+            schedule_bell: Arc::clone(&self.schedule_bell),
         }
     }
 
@@ -112,6 +118,16 @@ impl Queue {
     /// The names of the encryption keys, that which encrypts first; empty without encryption.
     pub fn encryption_keys(&self) -> Vec<KeyId> {
         self.sealer.keys()
+    }
+
+    /// Tells the driver of this queue's schedules that one was changed.
+    pub fn ring_schedules(&self) {
+        self.schedule_bell.notify_one();
+    }
+
+    /// Waits until a schedule is changed through this queue or a clone of it.
+    pub(crate) async fn schedules_changed(&self) {
+        self.schedule_bell.notified().await;
     }
 
     /// The same queue with these blobs.

@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use qo_core::task::Event;
 use qo_core::{Json, LeaseId, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
+    TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_engine::{Engine, EngineError, Operation};
 
@@ -172,6 +173,18 @@ impl Engine for Recorder {
 
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         self.engine.resume(queue).await
+    }
+
+    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
+        self.engine.documents(query).await
+    }
+
+    async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
+        self.engine.write_document(write).await
+    }
+
+    fn duty(&self) -> Duty {
+        self.engine.duty()
     }
 
     async fn close(&self) {

@@ -11,12 +11,14 @@ use qo_store::wrap::{FaultKind, Operation};
 use crate::overload::overload;
 use crate::plan::Plan;
 use crate::reuse::reuse;
-use crate::run::{RunOutcome, run};
+use crate::run::{RunOutcome, run, schedules};
 use crate::shrink::shrink;
 use crate::subject::Subject;
 
 /// One seed in this many also uses ids and keys again.
 const REUSE_EVERY: u64 = 4;
+/// One seed in this many also fires a schedule.
+const SCHEDULES_EVERY: u64 = 4;
 /// One seed in this many also overloads a broker.
 const OVERLOAD_EVERY: u64 = 4;
 /// The most lines of a trace in a report.
@@ -170,11 +172,15 @@ pub fn run_seed(seed: u64, subject: &Arc<dyn Subject>) -> RunOutcome {
     outcome
 }
 
-/// Runs the special scenarios of a seed, and adds what is wrong to the outcome: ids and keys that are used again, and an overload.
+/// Runs the special scenarios of a seed, and adds what is wrong to the outcome: ids and keys that are used again, schedules, and an overload.
 pub fn add_special(outcome: &mut RunOutcome, subject: &Arc<dyn Subject>) {
     let seed = outcome.plan.seed;
     if seed.is_multiple_of(REUSE_EVERY) && subject.drops_finished() {
         outcome.found.0.extend(reuse(subject, seed).0);
+    }
+    // Where there are brokers, they fire schedules in their own commits.
+    if seed % SCHEDULES_EVERY == 1 && subject.brokers() == 0 {
+        outcome.found.0.extend(schedules(subject, seed).0);
     }
     if seed % OVERLOAD_EVERY == OVERLOAD_EVERY / 2 && subject.admits_submits() {
         outcome.found.0.extend(overload(subject, seed).found.0);

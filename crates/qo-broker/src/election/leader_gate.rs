@@ -22,8 +22,8 @@ use async_trait::async_trait;
 use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, DueTask, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
-    WorkerInfo,
+    ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, Stats, SubmitRequest,
+    Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
@@ -333,6 +333,20 @@ impl Engine for LeaderGate {
 
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         self.engine().await?.resume(queue).await
+    }
+
+    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
+        self.engine().await?.documents(query).await
+    }
+
+    async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
+        self.engine().await?.write_document(write).await
+    }
+
+    /// The leader does all work of the queue.
+    fn duty(&self) -> Duty {
+        self.current_engine()
+            .map_or(Duty::None, |engine| engine.duty())
     }
 
     /// The current engine is watched at once, and later engines from their start.

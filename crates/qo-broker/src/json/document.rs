@@ -4,6 +4,7 @@
 //! {"format":1,"revision":42,"op_id":"…","written_at":"…","last_sequence":17,
 //! "writers":{"3f2a…":{"writes":9,"at":"…"}},
 //! "paused":["reports"],
+//! "settings":{"schedules/nightly":{"revision":3,…}},
 //! "tasks":[
 //! {"id":"…","task_type":"send_email","status":"pending",…},
 //! {"id":"…","task_type":"send_email","status":"completed",…}
@@ -19,6 +20,7 @@
 //! one entry per process, not one per write.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use qo_core::limits::COUNT_MAX;
@@ -55,6 +57,8 @@ pub(super) struct Head {
     pub(super) last_sequence: u64,
     pub(super) writers: BTreeMap<String, WriterMark>,
     pub(super) paused: BTreeSet<QueueName>,
+    /// Documents by kind and name, as they are stored. Shared, because most writes change none.
+    pub(super) settings: Arc<BTreeMap<String, Box<RawValue>>>,
     /// Fields of later versions.
     extra: BTreeMap<String, Box<RawValue>>,
 }
@@ -135,6 +139,18 @@ pub(super) fn write<'a>(
         serde_json::to_string(&head.writers)?,
         serde_json::to_string(&head.paused)?,
     );
+    if !head.settings.is_empty() {
+        head_text.push_str("\"settings\":{");
+        let mut separator = "\n";
+        for (name, value) in head.settings.iter() {
+            head_text.push_str(separator);
+            head_text.push_str(&serde_json::to_string(name)?);
+            head_text.push(':');
+            head_text.push_str(value.get());
+            separator = ",\n";
+        }
+        head_text.push_str("},\n");
+    }
     for (name, value) in &head.extra {
         head_text.push_str(&serde_json::to_string(name)?);
         head_text.push(':');
@@ -191,6 +207,9 @@ pub(super) fn read(body: &[u8]) -> Result<(Head, Vec<&str>), StoreError> {
     }
     if let Some(text) = take("paused") {
         head.paused = serde_json::from_str(text).map_err(parse)?;
+    }
+    if let Some(text) = take("settings") {
+        head.settings = Arc::new(serde_json::from_str(text).map_err(parse)?);
     }
     let lines: Vec<&RawValue> = match take("tasks") {
         Some(text) => serde_json::from_str(text).map_err(parse)?,

@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use object_store::ObjectStore;
 use qo_core::task::{Outline, decode, encode};
-use qo_core::{OpId, QueueState, TaskId, Timestamp};
+use qo_core::{DocumentId, OpId, QueueState, TaskId, Timestamp};
 use qo_engine::EngineError;
 use qo_store::client::{ClientConfig, Object, Tag};
 use qo_store::clock::StoreClock;
@@ -38,6 +38,7 @@ use self::document::{Head, KEY, LINE_OVERHEAD, OpIdCounter};
 use self::turns::Turns;
 use super::BrokerEngine;
 use super::config::JsonConfig;
+use super::documents::read_documents;
 use super::journal::{CommitOutcome, GroupChanges, Journal, PollIntervals};
 
 /// The largest object that is read. A larger one was not written by qo.
@@ -143,6 +144,10 @@ impl JsonJournal {
         self.lines_bytes += bytes_of(&unknown_lines);
         self.unknown_lines = unknown_lines;
         state.restore(head.paused.clone(), head.last_sequence);
+        let settings = head.settings.iter();
+        state.restore_documents(read_documents(
+            settings.map(|(name, value)| (name.as_str(), value.get().as_bytes())),
+        ));
         self.head = head;
         Ok(())
     }
@@ -240,6 +245,28 @@ impl JsonJournal {
     }
 }
 
+/// Puts the changed documents into the head of the object.
+fn set_documents(
+    head: &mut Head,
+    state: &QueueState,
+    changed: &[DocumentId],
+) -> Result<(), EngineError> {
+    for id in changed {
+        let settings = Arc::make_mut(&mut head.settings);
+        match state.document(id) {
+            None => {
+                settings.remove(&id.to_string());
+            }
+            Some(document) => {
+                let text = serde_json::value::to_raw_value(document)
+                    .map_err(|error| EngineError::BadRequest(error.to_string()))?;
+                settings.insert(id.to_string(), text);
+            }
+        }
+    }
+    Ok(())
+}
+
 fn bytes_of(lines: &[Bytes]) -> usize {
     lines.iter().map(|line| line.len() + LINE_OVERHEAD).sum()
 }
@@ -284,6 +311,7 @@ impl Journal for JsonJournal {
             self.lines_bytes = 0;
             self.head = Head::default();
             state.restore(BTreeSet::new(), 0);
+            state.restore_documents(BTreeMap::new());
             self.tag = None;
         }
         self.must_load = false;
@@ -320,6 +348,10 @@ impl Journal for JsonJournal {
         head.mark(&op, now);
         head.last_sequence = state.last_sequence();
         head.paused.clone_from(state.paused());
+        if let Err(error) = set_documents(&mut head, state, &changes.documents) {
+            self.undo(state, &staged);
+            return CommitOutcome::Failed(error);
+        }
         let body = match self.compose(&head, &staged, &op, now) {
             Ok(body) => body,
             Err(error) => {
@@ -384,7 +416,10 @@ impl Journal for JsonJournal {
     }
 
     fn admit(&self, group_bytes: u64, bytes: u64) -> Result<(), EngineError> {
+        let settings = self.head.settings.values();
+        let settings_bytes: usize = settings.map(|value| value.get().len()).sum();
         let size = (self.lines_bytes as u64)
+            .saturating_add(settings_bytes as u64)
             .saturating_add(group_bytes)
             .saturating_add(bytes);
         let limit = self.config.object_max_bytes;

@@ -73,6 +73,17 @@ impl BatchBuilder {
                 batch.push(RowWrite::Delete(keys::of_queue(queue)));
             }
         }
+        for id in &changes.documents {
+            let key = keys::of_document(id);
+            batch.push(match state.document(id) {
+                None => RowWrite::Delete(key),
+                Some(document) => {
+                    let value = serde_json::to_vec(document)
+                        .map_err(|error| EngineError::BadRequest(error.to_string()))?;
+                    RowWrite::put(key, Bytes::from(value))
+                }
+            });
+        }
         for (key, count) in self.counts.take_changed() {
             let value = Bytes::copy_from_slice(&count.to_be_bytes());
             let until = dropped_at(&key, retention_ms);

@@ -11,6 +11,7 @@
 //! | `t`, status, time and id, both inverted | the queue and type of a finished task; the newest come first | the retention is over |
 //! | `p`, time, id | the sequence number of a task that is dropped at that time and has payloads in their own objects; or of one whose id was in use then, under a later time | the payloads are deleted |
 //! | `q`, queue | empty; the queue is paused | the queue is resumed |
+//! | `s`, kind, slash, name | a document, such as a schedule | it is removed |
 //! | `m`, name | the format version, the reserved sequence numbers, and the time of the last write | forever |
 //!
 //! Ids are their sixteen bytes, which sort like their text. Numbers are big-endian. A task's sequence number is its position in the
@@ -20,7 +21,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use qo_core::task::ScopedKey;
-use qo_core::{QueueName, Status, Task, TaskId, TaskType, Timestamp};
+use qo_core::{DocumentId, QueueName, Status, Task, TaskId, TaskType, Timestamp};
 
 pub(crate) const LIVE: u8 = b'l';
 pub(crate) const INPUT: u8 = b'i';
@@ -31,6 +32,7 @@ pub(super) const INDEXED: u8 = b'x';
 pub(super) const TIME: u8 = b't';
 pub(super) const PAYLOADS: u8 = b'p';
 pub(super) const QUEUE: u8 = b'q';
+pub(super) const DOCUMENT: u8 = b's';
 
 /// The highest reserved sequence number.
 pub(super) const SEQUENCE: &[u8] = b"msequence";
@@ -79,6 +81,11 @@ pub(super) fn of_key(key: &ScopedKey) -> Bytes {
 /// The key of a paused queue.
 pub(super) fn of_queue(queue: &QueueName) -> Bytes {
     prefixed(QUEUE, queue.as_str().as_bytes())
+}
+
+/// The key of a document.
+pub(super) fn of_document(id: &DocumentId) -> Bytes {
+    prefixed(DOCUMENT, id.to_string().as_bytes())
 }
 
 /// The key that records that a task has payloads in their own objects.

@@ -1,19 +1,20 @@
 //! Loads the live tasks into memory when the database is opened.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use qo_core::limits::COUNT_MAX;
-use qo_core::{Json, QueueName, QueueState, Task, Timestamp};
+use qo_core::{DocumentId, Json, QueueName, QueueState, StoredDocument, Task, Timestamp};
 use qo_engine::EngineError;
 use qo_store::runtime::Runtime;
 
 use super::batch::BatchBuilder;
-use super::keys::{self, COUNT, QUEUE};
+use super::keys::{self, COUNT, DOCUMENT, QUEUE};
 use super::live::load_tasks;
 use super::port::{RowCursor, RowDatabase, RowWrite};
 use super::time_index;
+use crate::documents::read_documents;
 
 /// The format that this version writes, and the newest that it reads.
 const FORMAT: u64 = 2;
@@ -55,17 +56,19 @@ pub(super) async fn load(
         ..BatchBuilder::default()
     };
     // The few other rows are read concurrently.
-    let (tasks, paused, counts, indexed) = tokio::join!(
+    let (tasks, paused, counts, indexed, documents) = tokio::join!(
         load_tasks(db, runtime, &mut state),
         paused_queues(db.as_ref()),
         load_counts(db.as_ref(), &mut batch_builder),
         time_index::load_indexed(db.as_ref()),
+        load_documents(db.as_ref()),
     );
     tasks?;
     counts?;
     let counts = &batch_builder.counts;
     time_index::build_if_needed(db.as_ref(), counts, &indexed?, retention_ms, now).await?;
     state.restore(paused?, reserved_sequence);
+    state.restore_documents(documents?);
     Ok((state, batch_builder))
 }
 
@@ -80,6 +83,20 @@ async fn paused_queues(db: &dyn RowDatabase) -> Result<BTreeSet<QueueName>, Engi
         paused.extend(name.and_then(|name| name.parse::<QueueName>().ok()));
     }
     Ok(paused)
+}
+
+async fn load_documents(
+    db: &dyn RowDatabase,
+) -> Result<BTreeMap<DocumentId, StoredDocument>, EngineError> {
+    let mut stored = Vec::new();
+    let mut rows = RowCursor::all(db, DOCUMENT).await?;
+    while let Some(row) = rows.next().await? {
+        stored.push(row);
+    }
+    Ok(read_documents(stored.iter().filter_map(|row| {
+        let name = std::str::from_utf8(row.key.get(1..)?).ok()?;
+        Some((name, row.value.as_ref()))
+    })))
 }
 
 async fn load_counts(db: &dyn RowDatabase, builder: &mut BatchBuilder) -> Result<(), EngineError> {

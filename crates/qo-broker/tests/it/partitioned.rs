@@ -514,8 +514,8 @@ mod silent {
     use qo_core::task::Event;
     use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
     use qo_engine::api::{
-        ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
-        WorkerInfo,
+        ClaimRequest, Document, DocumentQuery, DocumentWrite, Stats, SubmitRequest, Submitted,
+        TaskFilter, TaskPage, VersionedTask, WorkerInfo,
     };
     use qo_engine::{Engine, EngineError, Operation};
 
@@ -606,6 +606,17 @@ mod silent {
 
         async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
             self.0.resume(queue).await
+        }
+
+        async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
+            self.0.documents(query).await
+        }
+
+        async fn write_document(
+            &self,
+            write: DocumentWrite,
+        ) -> Result<Option<Document>, EngineError> {
+            self.0.write_document(write).await
         }
 
         async fn close(&self) {

@@ -21,6 +21,7 @@ mod purge;
 mod replay;
 mod run;
 mod run_now;
+pub mod schedule;
 mod serve;
 mod stats;
 mod status;
@@ -65,6 +66,7 @@ pub use self::purge::PurgeArgs;
 pub use self::replay::ReplayArgs;
 pub use self::run::RunArgs;
 pub use self::run_now::RunNowArgs;
+pub use self::schedule::{ScheduleAddArgs, ScheduleArgs, ScheduleCommand};
 pub use self::serve::ServeArgs;
 pub use self::stats::StatsArgs;
 pub use self::status::StatusArgs;
@@ -313,6 +315,11 @@ pub enum Command {
     /// With a key, `qo submit` and `qo worker` encrypt inputs, outputs and errors, and other commands decrypt them. Stores, servers
     /// and dashboards see only the name of the key.
     Key(KeyArgs),
+    /// Define, show and trigger schedules: tasks that are submitted again and again
+    ///
+    /// Workers fire the schedules of their queue, and so does `qo serve`. Each tick makes exactly one task, however many processes there
+    /// are.
+    Schedule(ScheduleArgs),
     /// Pause a queue
     ///
     /// Workers claim no tasks from a paused queue. Tasks can still be submitted to it, and running tasks finish as usual.

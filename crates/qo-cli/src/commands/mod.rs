@@ -21,6 +21,7 @@ mod list;
 mod monitor;
 mod pause;
 mod run;
+mod schedule;
 mod serve;
 mod stats;
 mod status;
@@ -70,6 +71,7 @@ pub async fn run(command: Command, session: &mut Session) -> Result<(), Failure>
         Command::Discover(args) => discover::run(&args, session).await,
         Command::Token(args) => token::run(&args, session).await,
         Command::Key(args) => key::run(&args, session).await,
+        Command::Schedule(args) => schedule::run(&args, session).await,
         Command::Pause(args) => pause::pause(&args, session).await,
         Command::Resume(args) => pause::resume(&args, session).await,
         Command::Monitor(args) => monitor::run(&args, session).await,

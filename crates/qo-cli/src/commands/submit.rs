@@ -190,7 +190,7 @@ fn policy(args: &PolicyArgs) -> Option<RetryPolicy> {
 }
 
 /// Reads the input: JSON, `@file`, `-` for standard input, or `null`.
-fn read_input(input: Option<&str>, session: &mut Session) -> Result<Json, Failure> {
+pub(super) fn read_input(input: Option<&str>, session: &mut Session) -> Result<Json, Failure> {
     let (text, source) = match input {
         None => return Ok(Json::null()),
         Some("-") => (

@@ -15,10 +15,11 @@ pub const FILE_NAME: &str = "qo.toml";
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The top-level keys.
-const TOP_KEYS: [&str; 6] = [
+const TOP_KEYS: [&str; 7] = [
     "store",
     "profile",
     "profiles",
+    "schedules",
     "worker",
     encryption::FILE_KEY,
     encryption::COMMAND_KEY,
@@ -46,6 +47,8 @@ pub struct SettingsFile {
     pub worker: toml::Table,
     /// The source of encryption keys.
     pub encryption: SectionKeys,
+    /// The `[schedules]` section, parsed by the worker command.
+    pub schedules: toml::Table,
 }
 
 /// A named set of settings.
@@ -126,6 +129,7 @@ impl SettingsFile {
             profiles,
             worker: location.table(&table, "worker")?,
             encryption: location.encryption(&table)?,
+            schedules: location.table(&table, "schedules")?,
         })
     }
 }

@@ -6,12 +6,14 @@
 pub mod encryption;
 pub mod file;
 pub mod nearest;
+pub mod schedules;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use self::encryption::KeySource;
 pub use self::file::{ConfigSection, SettingsFile};
+pub use self::schedules::schedules;
 
 use crate::args::GlobalArgs;
 use crate::environment::Environment;

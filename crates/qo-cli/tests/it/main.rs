@@ -20,6 +20,7 @@ mod help;
 mod inspect;
 mod mdns;
 mod s3;
+mod schedule;
 mod schema;
 mod serve;
 mod service;

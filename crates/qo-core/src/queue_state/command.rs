@@ -1,5 +1,6 @@
 //! The commands to a queue space and their outcomes.
 
+use crate::document::{DocumentChange, DocumentId, DocumentRejection};
 use crate::id::{LeaseId, OpId, TaskId};
 use crate::names::{QueueName, TaskType, WorkerId};
 use crate::retry::Jitter;
@@ -43,6 +44,8 @@ pub enum Request {
     Resume(QueueName),
     /// Removes a finished task.
     Purge(TaskId),
+    /// Changes a document. The operation id of the command does not matter.
+    Document(DocumentId, DocumentChange),
 }
 
 /// A claim request.
@@ -100,6 +103,13 @@ pub enum CommandOutcome {
     },
     /// Nothing changed, for this reason.
     Rejected(Rejection),
+    /// The document is as requested. `false` if it was so before.
+    DocumentSet {
+        /// Whether it was not before.
+        changed: bool,
+    },
+    /// The document was not changed, for this reason.
+    DocumentRejected(DocumentRejection),
 }
 
 /// The changes of a command, which an engine must make durable before it replies.
@@ -111,11 +121,16 @@ pub struct Changes {
     pub removed: Vec<TaskId>,
     /// Queues that were paused or resumed.
     pub queues: Vec<QueueName>,
+    /// Documents that were written or removed.
+    pub documents: Vec<DocumentId>,
 }
 
 impl Changes {
     /// Whether there is nothing to make durable.
     pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty() && self.removed.is_empty() && self.queues.is_empty()
+        self.tasks.is_empty()
+            && self.removed.is_empty()
+            && self.queues.is_empty()
+            && self.documents.is_empty()
     }
 }

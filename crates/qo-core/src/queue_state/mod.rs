@@ -32,6 +32,7 @@ pub use counters::{Counters, StatusCounts};
 use self::position::IndexPosition;
 use self::ready::ReadyIndex;
 use self::reserved::Reserved;
+use crate::document::{DocumentChange, DocumentId, DocumentKind, DocumentOutcome, StoredDocument};
 use crate::id::{OpId, TaskId};
 use crate::limits::CLAIM_MAX_TASKS;
 use crate::names::{QueueName, TaskType};
@@ -58,6 +59,7 @@ pub struct QueueState {
     counters: Counters,
     last_sequence: u64,
     reserved: Reserved,
+    documents: BTreeMap<DocumentId, StoredDocument>,
 }
 
 impl QueueState {
@@ -85,6 +87,7 @@ impl QueueState {
             Request::Pause(queue) => self.set_paused(queue, true, &mut changes),
             Request::Resume(queue) => self.set_paused(queue, false, &mut changes),
             Request::Purge(id) => self.purge(id, &mut changes),
+            Request::Document(id, change) => self.change_document(id, change, now, &mut changes),
         };
         (outcome, changes)
     }
@@ -231,6 +234,24 @@ impl QueueState {
     pub fn restore(&mut self, paused: BTreeSet<QueueName>, last_sequence: u64) {
         self.paused = paused;
         self.last_sequence = self.last_sequence.max(last_sequence);
+    }
+
+    /// A document.
+    pub fn document(&self, id: &DocumentId) -> Option<&StoredDocument> {
+        self.documents.get(id)
+    }
+
+    /// The documents of a kind, ordered by name.
+    pub fn documents(
+        &self,
+        kind: DocumentKind,
+    ) -> impl Iterator<Item = (&DocumentId, &StoredDocument)> {
+        self.documents.iter().filter(move |(id, _)| id.kind == kind)
+    }
+
+    /// Replaces all documents by what is stored.
+    pub fn restore_documents(&mut self, documents: BTreeMap<DocumentId, StoredDocument>) {
+        self.documents = documents;
     }
 
     /// Removes a task of any status from memory, because the stored task has diverged from it.
@@ -410,6 +431,30 @@ impl QueueState {
             changes.queues.push(queue);
         }
         CommandOutcome::QueueSet { changed }
+    }
+
+    fn change_document(
+        &mut self,
+        id: DocumentId,
+        change: DocumentChange,
+        now: Timestamp,
+        changes: &mut Changes,
+    ) -> CommandOutcome {
+        let outcome = StoredDocument::change(self.documents.get(&id), change, now);
+        match outcome {
+            Err(rejection) => return CommandOutcome::DocumentRejected(rejection),
+            Ok(DocumentOutcome::Unchanged) => {
+                return CommandOutcome::DocumentSet { changed: false };
+            }
+            Ok(DocumentOutcome::Write(document)) if document.body.is_some() => {
+                self.documents.insert(id.clone(), *document);
+            }
+            Ok(DocumentOutcome::Write(_)) => {
+                self.documents.remove(&id);
+            }
+        }
+        changes.documents.push(id);
+        CommandOutcome::DocumentSet { changed: true }
     }
 
     fn purge(&mut self, id: TaskId, changes: &mut Changes) -> CommandOutcome {

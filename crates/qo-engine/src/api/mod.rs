@@ -1,11 +1,15 @@
 //! Request and response types of the engines.
 
 mod claim;
+mod document;
 mod list;
 mod submit;
 mod worker;
 
 pub use claim::{ClaimRequest, DueTask};
+pub use document::{
+    Document, DocumentQuery, DocumentWrite, Duty, document_error, too_many_documents,
+};
 pub use list::{
     ListPosition, NEWEST_CURSOR, QueueStats, Stats, TaskFilter, TaskOrder, TaskPage, VersionedTask,
     invalid_cursor,

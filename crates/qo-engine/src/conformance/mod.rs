@@ -9,7 +9,7 @@
 //!    |
 //! TestContext   the queue, task type and worker of one check
 //!    |
-//! checks        submitting, idempotency, claiming, pausing, running, leases, operators, query, rejections, contention
+//! checks        submitting, idempotency, claiming, pausing, running, leases, operators, query, rejections, contention, documents
 //! ```
 //!
 //! All checks run even if some fail, so that one run shows all failures. The module is built only with the feature `conformance`.
@@ -25,6 +25,7 @@
 mod claiming;
 mod contention;
 mod context;
+mod documents;
 mod idempotency;
 mod leases;
 mod operators;
@@ -113,6 +114,9 @@ const CHECKS: &[(&str, Check)] = checks![
     claiming::takes_the_share_of_an_idle_worker,
     claiming::does_not_claim_expired_tasks,
     pausing::skips_a_paused_queue,
+    documents::changes_documents_by_compare_and_swap,
+    documents::refuses_invalid_documents,
+    documents::submits_tasks_with_a_document,
     running::completes,
     running::acts_on_many,
     running::protects_outputs_from_foreign_leases,

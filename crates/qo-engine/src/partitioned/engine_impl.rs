@@ -9,7 +9,8 @@ use qo_core::{Json, QueueName, Route, Task, TaskId, Timestamp, WorkerId};
 
 use super::PartitionedEngine;
 use crate::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
+    TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -153,6 +154,21 @@ impl Engine for PartitionedEngine {
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         let parts = self.partitions.iter().map(|engine| engine.resume(queue));
         join_all(parts).await.into_iter().collect()
+    }
+
+    /// Documents are in the first partition.
+    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
+        self.partition(0).documents(query).await
+    }
+
+    /// So are the tasks that are submitted with them.
+    async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
+        write.validate()?;
+        self.partition(0).write_document(write).await
+    }
+
+    fn duty(&self) -> Duty {
+        self.partition(0).duty()
     }
 
     fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {

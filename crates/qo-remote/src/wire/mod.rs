@@ -8,6 +8,7 @@
 //! - [`token`]: the tokens of a server.
 //! - [`activity`]: rates and latencies.
 //! - [`blob`], [`job`]: blobs and WASI jobs.
+//! - [`schedule`]: schedules. [`settings`]: the documents in which they are stored.
 //! - [`payload`]: binary inputs and outputs.
 //! - [`problem`]: errors as problem details (RFC 9457), and the one table from errors to status codes.
 //! - `schema`: OpenAPI schemas of types that are defined in other crates; built with the feature `openapi`.
@@ -23,8 +24,10 @@ pub mod operation;
 pub mod payload;
 pub mod problem;
 pub mod query;
+pub mod schedule;
 #[cfg(feature = "openapi")]
 pub mod schema;
+pub mod settings;
 pub mod submit;
 pub mod token;
 
@@ -41,6 +44,8 @@ pub use query::{
     Info, ListQuery, PageResponse, QueueStatsEntry, Sort, StatsResponse, VersionEntry,
     VersionsQuery, VersionsResponse,
 };
+pub use schedule::{BackfillBody, ScheduleBody, TaskTemplateBody, TriggeredResponse};
+pub use settings::{SettingsBody, SettingsEntry, SettingsQuery, SettingsResponse, SettingsWritten};
 pub use submit::{DuplicateResponse, RetryPolicyBody, SubmitBody, SubmitResponse, SubmitResult};
 pub use token::{TokenBody, TokenInfo};
 

@@ -124,7 +124,7 @@ pub struct RetryPolicyBody {
 }
 
 impl RetryPolicyBody {
-    fn into_policy(self) -> RetryPolicy {
+    pub(super) fn into_policy(self) -> RetryPolicy {
         let default = RetryPolicy::default();
         RetryPolicy {
             initial_interval_ms: self

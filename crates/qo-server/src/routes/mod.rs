@@ -14,6 +14,8 @@ pub(crate) mod operation;
 pub(crate) mod query;
 pub(crate) mod queues;
 pub(crate) mod reference;
+pub(crate) mod schedules;
+pub(crate) mod settings;
 pub(crate) mod tasks;
 pub(crate) mod tokens;
 pub(crate) mod work;
@@ -55,6 +57,8 @@ pub(crate) fn table() -> Vec<Route> {
     table.extend(token_routes());
     table.extend(blob_routes());
     table.extend(job_routes());
+    table.extend(settings_routes());
+    table.extend(schedule_routes());
     table.extend(other_routes());
     table
 }
@@ -161,6 +165,29 @@ fn job_routes() -> Vec<Route> {
         post_route("/jobs/{id}/tickle", WORK, post(jobs::tickle)),
         post_route("/jobs/{id}/complete", WORK, post(jobs::complete)),
         get_route("/ping", Access::Public, get(jobs::ping)),
+    ]
+}
+
+fn settings_routes() -> Vec<Route> {
+    const SETTINGS: &str = "/v1/settings/{kind}";
+    vec![
+        get_route(SETTINGS, READ, get(settings::read)),
+        post_route(SETTINGS, ADMIN, post(settings::change)),
+    ]
+}
+
+fn schedule_routes() -> Vec<Route> {
+    use schedules::{backfill, list, pause, put as define, read, remove, resume, trigger};
+    const SCHEDULE: &str = "/v1/schedules/{name}";
+    vec![
+        get_route("/v1/schedules", READ, get(list)),
+        get_route(SCHEDULE, READ, get(read)),
+        route(Method::PUT, SCHEDULE, ADMIN, put(define)),
+        route(Method::DELETE, SCHEDULE, ADMIN, delete(remove)),
+        post_route("/v1/schedules/{name}/pause", ADMIN, post(pause)),
+        post_route("/v1/schedules/{name}/resume", ADMIN, post(resume)),
+        post_route("/v1/schedules/{name}/trigger", ADMIN, post(trigger)),
+        post_route("/v1/schedules/{name}/backfill", ADMIN, post(backfill)),
     ]
 }
 

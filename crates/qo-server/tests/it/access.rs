@@ -27,6 +27,8 @@ pub(crate) fn filled(path: &str) -> String {
         .replace("{worker}", "w")
         .replace("{token}", "0123456789abcdef")
         .replace("{queue}", "q")
+        .replace("{kind}", "schedules")
+        .replace("{name}", "nightly")
         .replace("{address}", &"0".repeat(64))
 }
 

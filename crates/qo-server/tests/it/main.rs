@@ -22,6 +22,7 @@ mod other_sites;
 mod reference;
 mod refusals;
 mod running;
+mod schedules;
 mod slow_clients;
 mod support;
 mod tasks;

@@ -19,6 +19,9 @@ const WITH_BODY: &[(&str, &str)] = &[
     ("POST", "/v1/tasks/{id}/progress"),
     ("POST", "/v1/tasks/{id}/cancel"),
     ("PUT", "/v1/workers/{worker}"),
+    ("PUT", "/v1/schedules/{name}"),
+    ("POST", "/v1/schedules/{name}/backfill"),
+    ("POST", "/v1/settings/{kind}"),
 ];
 
 #[tokio::test]

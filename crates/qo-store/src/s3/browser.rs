@@ -214,20 +214,25 @@ impl S3Admin {
     }
 }
 
-/// What the page lists, with versions if there are any: the tasks, their indexes, and the workers.
-const LISTED: [&str; 5] = ["tasks/*", "ready/*", "later/*", "leases/*", "workers/*"];
-/// What it reads: tasks with their payloads, workers, and the paused queues.
-const READ: [&str; 4] = ["tasks/*", "data/*", "workers/*", "meta/queues.json"];
-/// What it writes to operate the queue: tasks, their entries in the indexes, the paused queues, and the signal for workers.
-const WRITTEN: [&str; 5] = [
+/// What the page lists, with versions if there are any: the tasks, their indexes, the workers, and the schedules.
+const LISTED: [&str; 6] = [
     "tasks/*",
     "ready/*",
     "later/*",
-    "meta/queues.json",
-    "meta/signal.json",
+    "leases/*",
+    "workers/*",
+    "meta/settings/*",
 ];
-/// What it deletes: entries of the indexes.
-const DELETED: [&str; 3] = ["ready/*", "later/*", "leases/*"];
+/// What it only reads: payloads and workers.
+const READ: [&str; 2] = ["data/*", "workers/*"];
+/// What it reads, and changes to operate the queue: tasks, the paused queues, and the schedules.
+const CHANGED: [&str; 3] = ["tasks/*", "meta/queues.json", "meta/settings/*"];
+/// What it creates and deletes: entries of pending tasks in the indexes.
+const INDEXED: [&str; 2] = ["ready/*", "later/*"];
+/// What it only writes: the signal for workers.
+const WRITTEN: [&str; 1] = ["meta/signal.json"];
+/// What it only deletes: entries of running tasks in the index.
+const DELETED: [&str; 1] = ["leases/*"];
 
 /// Limits a session to what the page needs in the queue's part of the bucket. Everything else stays out of reach, above all the tokens
 /// of the HTTP API (`meta/tokens.json`) and the page itself (`ui/`). AWS accepts policies of up to 2,048 characters.
@@ -243,18 +248,23 @@ fn session_policy(location: &BucketLocation, rights: BrowserRights) -> Value {
     };
     let allow = |actions: &[&str], patterns: &[&str]| json!({ "Effect": "Allow", "Action": actions, "Resource": objects(patterns) });
     let prefixes: Vec<String> = LISTED.iter().map(|pattern| within(pattern)).collect();
-    let mut statements = vec![
-        json!({
-            "Effect": "Allow",
-            "Action": ["s3:ListBucket", "s3:ListBucketVersions"],
-            "Resource": bucket,
-            "Condition": { "StringLike": { "s3:prefix": prefixes } },
-        }),
-        allow(&["s3:GetObject", "s3:GetObjectVersion"], &READ),
-    ];
-    if rights == BrowserRights::Operate {
-        statements.push(allow(&["s3:PutObject"], &WRITTEN));
-        statements.push(allow(&["s3:DeleteObject"], &DELETED));
+    let mut statements = vec![json!({
+        "Effect": "Allow",
+        "Action": ["s3:ListBucket", "s3:ListBucketVersions"],
+        "Resource": bucket,
+        "Condition": { "StringLike": { "s3:prefix": prefixes } },
+    })];
+    let read = ["s3:GetObject", "s3:GetObjectVersion"];
+    match rights {
+        BrowserRights::Operate => statements.extend([
+            allow(&read, &READ),
+            // One statement for all that is read and changed, because the length of a policy is limited.
+            allow(&[read[0], read[1], "s3:PutObject"], &CHANGED),
+            allow(&["s3:PutObject", "s3:DeleteObject"], &INDEXED),
+            allow(&["s3:PutObject"], &WRITTEN),
+            allow(&["s3:DeleteObject"], &DELETED),
+        ]),
+        BrowserRights::Read => statements.push(allow(&read, &[&READ[..], &CHANGED].concat())),
     }
     json!({ "Version": "2012-10-17", "Statement": statements })
 }
@@ -330,6 +340,7 @@ mod tests {
                     "later/",
                     "leases/",
                     "workers/",
+                    "meta/settings/schedules/",
                 ] {
                     assert!(
                         allows("s3:ListBucket", &format!("{within}{folder}")),
@@ -382,6 +393,7 @@ mod tests {
                 "ready/q/t/5/1/x",
                 "later/1/x",
                 "meta/queues.json",
+                "meta/settings/schedules/x.json",
                 "meta/signal.json",
             ] {
                 let key = format!("{within}{key}");

@@ -17,6 +17,7 @@ import { ConnectView } from './views/connect.js';
 import { ErrorsView } from './views/errors.js';
 import { OverviewView } from './views/overview.js';
 import { QueuesView } from './views/queues.js';
+import { SchedulesView } from './views/schedules.js';
 import { SettingsView } from './views/settings.js';
 import { TasksView } from './views/tasks.js';
 import { TaskView } from './views/task.js';
@@ -27,10 +28,11 @@ const PAGES = [
   ['tasks', 'Tasks', TasksView],
   ['errors', 'Errors', ErrorsView],
   ['queues', 'Queues', QueuesView],
+  ['schedules', 'Schedules', SchedulesView],
   ['workers', 'Workers', WorkersView],
   ['settings', 'Settings', SettingsView],
 ];
-const GO_KEYS = { o: 'overview', t: 'tasks', e: 'errors', q: 'queues', w: 'workers', s: 'settings' };
+const GO_KEYS = { o: 'overview', t: 'tasks', e: 'errors', q: 'queues', c: 'schedules', w: 'workers', s: 'settings' };
 const GO_WAIT_MS = 1500;
 /** The least time between two refreshes after change notifications. */
 const LIVE_PAUSE_MS = 1000;

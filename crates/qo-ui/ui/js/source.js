@@ -26,6 +26,9 @@
 //   actOnAll(kind, tasks, o) the same for many tasks: { done, failed, failures, left }; `o` has a signal and onProgress
 //   submit(request)          submits a task and returns it
 //   setPaused(queue, paused) pauses or resumes a queue
+//   schedules()              the schedules, ordered by name
+//   setSchedulePaused(name, paused)  pauses or resumes a schedule
+//   triggerSchedule(name)    submits one task of a schedule now, and returns its id
 //   matching(query, options) all matching tasks, for bulk actions
 //   live(listener, refused)  notifies of changes, if supported; returns a function that stops it
 //

@@ -51,6 +51,7 @@ pub struct WorkerBuilder {
     run_in: RunIn,
     maintenance: MaintenanceChoice,
     batches: Vec<Arc<dyn Gatherer>>,
+    drives_schedules: bool,
 }
 
 /// Whether the worker runs maintenance.
@@ -79,6 +80,7 @@ impl WorkerBuilder {
             run_in: RunIn::default(),
             maintenance: MaintenanceChoice::FromEnvironment,
             batches: Vec::new(),
+            drives_schedules: true,
         }
     }
 
@@ -217,6 +219,12 @@ impl WorkerBuilder {
         self
     }
 
+    /// Does not fire the queue's schedules in this worker. Another process must do it.
+    pub fn no_schedules(mut self) -> Self {
+        self.drives_schedules = false;
+        self
+    }
+
     /// Runs handlers on the queue's runtime instead of separate threads. A handler that blocks its thread then also delays lease
     /// renewals.
     pub fn handlers_in_runtime(mut self) -> Self {
@@ -296,6 +304,7 @@ impl WorkerBuilder {
                 maintenance,
                 batches: Batches::new(&self.batches)?,
                 idleness: Idleness::new(Arc::clone(self.queue.runtime())),
+                drives_schedules: self.drives_schedules,
                 queue: self.queue,
             }),
         })

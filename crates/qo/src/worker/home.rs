@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, DueTask, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask,
-    WorkerInfo,
+    ClaimRequest, Document, DocumentQuery, DocumentWrite, DueTask, Duty, Stats, SubmitRequest,
+    Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_engine::watch::Watcher;
 use qo_engine::{Engine, EngineError, Operation};
@@ -201,6 +201,18 @@ impl Engine for HomeEngine {
 
     async fn resume(&self, queue: &QueueName) -> Result<(), EngineError> {
         self.at_home(self.engine.resume(queue)).await
+    }
+
+    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
+        self.at_home(self.engine.documents(query)).await
+    }
+
+    async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
+        self.at_home(self.engine.write_document(write)).await
+    }
+
+    fn duty(&self) -> Duty {
+        self.engine.duty()
     }
 
     fn watch(&self, watcher: Weak<dyn Watcher>) -> bool {

@@ -47,6 +47,8 @@ pub(super) struct Plan {
     pub(super) maintenance: Option<MaintenanceConfig>,
     pub(super) idleness: Idleness,
     pub(super) batches: Batches,
+    /// Whether the worker fires the queue's schedules.
+    pub(super) drives_schedules: bool,
 }
 
 /// The handlers of batches, by task type and alias.

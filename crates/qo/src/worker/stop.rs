@@ -24,6 +24,7 @@ use super::heartbeat::Heartbeat;
 use super::run::{AbandonOnDrop, Plan, Run, ShutdownPhase};
 use super::{WorkerReport, host};
 use crate::error::Error;
+use crate::schedule::ScheduleDriver;
 
 /// Time limit for the last writes after the deadline.
 const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(5);
@@ -57,6 +58,7 @@ pub(super) async fn run(
             biased;
             () = claims => {}
             () = heartbeat.run(&run) => {}
+            () = drive_schedules(plan, &stopping) => {}
         }
     };
     let mut work = std::pin::pin!(work);
@@ -90,6 +92,18 @@ fn start_maintenance(plan: &Plan) -> Option<MaintenanceHandle> {
     let engine = plan.queue.direct_engine()?.clone();
     let config = plan.maintenance.clone()?;
     Some(Maintenance::spawn(engine, config))
+}
+
+/// Fires the queue's schedules until the worker stops, and then waits for ever.
+async fn drive_schedules(plan: &Plan, stopping: &CancellationToken) {
+    if plan.drives_schedules {
+        tokio::select! {
+            biased;
+            () = stopping.cancelled() => {}
+            () = ScheduleDriver::new(plan.queue.clone()).run() => {}
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Waits for the next stop, possibly for ever.

@@ -37,6 +37,7 @@ mod pagination_starvation;
 mod public_types;
 mod queue_api;
 mod retry_exhaustion;
+mod schedules;
 mod submit_claim_complete;
 mod test_queue;
 mod timeout_recovery;

@@ -78,6 +78,8 @@ pub(crate) async fn program(caller: Arc<Caller>, trouble: Arc<Trouble>) {
         trouble: Arc::clone(&trouble),
     };
     let worker = Worker::builder(queue)
+        // Schedules have runs of their own.
+        .no_schedules()
         .id(caller.worker.as_str())
         .concurrency(CONCURRENCY)
         .shutdown_deadline(caller.millis(1_000, 40_000))

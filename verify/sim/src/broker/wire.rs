@@ -16,7 +16,8 @@ use qo_broker::election::LeaderGate;
 use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Document, DocumentQuery, DocumentWrite, Duty, Stats, SubmitRequest, Submitted,
+    TaskFilter, TaskPage, VersionedTask, WorkerInfo,
 };
 use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreError;
@@ -325,6 +326,22 @@ impl Engine for Wire {
         let queue = queue.clone();
         self.call(|engine| Box::pin(async move { engine.resume(&queue).await }))
             .await
+    }
+
+    async fn documents(&self, query: &DocumentQuery) -> Result<Vec<Document>, EngineError> {
+        let query = query.clone();
+        self.call(|engine| Box::pin(async move { engine.documents(&query).await }))
+            .await
+    }
+
+    async fn write_document(&self, write: DocumentWrite) -> Result<Option<Document>, EngineError> {
+        self.call(|engine| Box::pin(async move { engine.write_document(write).await }))
+            .await
+    }
+
+    /// The brokers do the work of the queue.
+    fn duty(&self) -> Duty {
+        Duty::None
     }
 
     /// Other processes use the broker as well.

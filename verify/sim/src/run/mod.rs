@@ -9,8 +9,11 @@
 
 mod brokers;
 mod lives;
+mod schedules;
 mod storms;
 mod verdict;
+
+pub use schedules::schedules;
 
 pub(crate) use self::verdict::excuse;
 

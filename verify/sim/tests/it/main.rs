@@ -13,6 +13,7 @@ mod cluster;
 mod determinism;
 mod overload;
 mod reuse;
+mod schedules;
 mod small_scope;
 mod store;
 mod waiting;

@@ -20,6 +20,7 @@ use self::settings::{HandlerSpec, WorkerSettings};
 use self::stop::ExitLimits;
 use super::activity::{Activity, EndedAttempt};
 use crate::args::WorkerArgs;
+use crate::config;
 use crate::environment::Environment;
 use crate::failure::{Failure, FailureKind};
 use crate::handlers::exec::{ExecHandler, ExecSettings, Groups, Inheritance};
@@ -48,6 +49,10 @@ pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), 
         )
         .hint("run a second worker without encryption keys for them"));
     }
+    let schedules = match file {
+        Some(file) => config::schedules(path, &file.schedules)?,
+        None => Vec::new(),
+    };
     let groups = Groups::default();
     let handlers = handlers(&settings, &session.environment, &groups, &session.runtime)?;
     if let Some(mode) = settings.index_mode {
@@ -61,6 +66,9 @@ pub(super) async fn run(args: &WorkerArgs, session: &mut Session) -> Result<(), 
         () = signals.stop.cancelled() => return Err(interrupted()),
         queue = session.connect() => queue?,
     };
+    for (name, spec) in schedules {
+        queue.schedules().put(&name, spec).await?;
+    }
     let (activity, ended) = Activity::new(Arc::clone(&session.runtime));
     let worker = build(&queue, &settings, handlers, activity.clone())?;
     let id = worker.id().clone();

@@ -9,7 +9,9 @@ mod rebuild;
 mod static_texts;
 mod translate;
 
-use qo_core::{BlobAddress, LeaseId, QueueName, Status, TaskId, Timestamp};
+use qo_core::{
+    BlobAddress, DocumentKind, DocumentName, LeaseId, QueueName, Status, TaskId, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use qo_blob::BlobError;
@@ -151,6 +153,15 @@ pub enum Condition {
     QueueFull {
         size: u64,
         limit: u64,
+    },
+    /// There is no such schedule.
+    ScheduleNotFound {
+        name: String,
+    },
+    /// Somebody else changed the document.
+    SettingsConflict {
+        kind: DocumentKind,
+        name: DocumentName,
     },
     Closed,
     /// There is no token, or it is unknown, revoked or expired.
@@ -301,6 +312,12 @@ impl Condition {
             Self::QueuePaused { .. } => ("queue_paused", 409, "The queue is paused"),
             Self::NotLeader { .. } => ("not_leader", 503, "Another process serves this queue"),
             Self::QueueFull { .. } => ("queue_full", 507, "The queue is full"),
+            Self::ScheduleNotFound { .. } => ("schedule_not_found", 404, "Schedule not found"),
+            Self::SettingsConflict { .. } => (
+                "settings_conflict",
+                409,
+                "The settings were changed meanwhile",
+            ),
             Self::Closed => ("closed", 503, "The queue was closed"),
             Self::NotVersioned => ("not_versioned", 409, "The store keeps no versions"),
             Self::Unauthorized => ("unauthorized", 401, "A valid token is required"),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use qo_core::Rejection;
 use qo_core::retry::InvalidRetryPolicy;
+use qo_core::{DocumentId, Rejection};
 use qo_engine::EngineError;
 use qo_store::StoreError;
 
@@ -37,6 +37,9 @@ pub(super) fn error_of(
         Condition::NotVersioned => EngineError::NotVersioned,
         Condition::NotLeader { .. } => EngineError::NotLeader,
         Condition::QueueFull { size, limit } => EngineError::QueueFull { size, limit },
+        Condition::SettingsConflict { kind, name } => EngineError::DocumentConflict {
+            id: DocumentId { kind, name },
+        },
         Condition::Closed => EngineError::Closed,
         Condition::Unauthorized | Condition::Forbidden | Condition::CrossSite => {
             EngineError::Store(StoreError::Denied {

@@ -93,6 +93,12 @@ fn every_error() -> Vec<EngineError> {
         EngineError::NotVersioned,
         EngineError::NotLeader,
         EngineError::QueueFull { size: 2, limit: 1 },
+        EngineError::DocumentConflict {
+            id: qo_core::DocumentId {
+                kind: qo_core::DocumentKind::Schedules,
+                name: "nightly".parse().unwrap(),
+            },
+        },
         EngineError::Closed,
     ];
     for rule in [

@@ -43,6 +43,10 @@ fn condition_of(error: &EngineError) -> Condition {
             size: *size,
             limit: *limit,
         },
+        EngineError::DocumentConflict { id } => Condition::SettingsConflict {
+            kind: id.kind,
+            name: id.name.clone(),
+        },
         EngineError::Overloaded { .. } => Condition::Overloaded,
         EngineError::Closed => Condition::Closed,
         // An error that this version does not know.

@@ -7,6 +7,7 @@ import { Counter } from '../counter.js';
 import { elements, fields } from '../json/scan.js';
 import { isTaskId } from '../record/keys.js';
 import { TaskRecord } from '../record/record.js';
+import { timesOf } from '../record/schedules.js';
 import { matches } from '../search.js';
 import { actOneByOne, SourceError } from '../source.js';
 import { readWorker } from '../s3/source.js';
@@ -250,6 +251,26 @@ export class HttpSource {
   async setPaused(queue, paused) {
     this.#requireWritable();
     await this.#client.request('POST', `/v1/queues/${encodeURIComponent(queue)}/${paused ? 'pause' : 'resume'}`);
+  }
+
+  async schedules() {
+    try {
+      return JSON.parse(await this.#client.request('GET', '/v1/schedules')).schedules.map((schedule) => ({ ...schedule, ...timesOf(schedule) }));
+    } catch (error) {
+      // Older servers have no schedules.
+      if (error.kind === 'not_found') return [];
+      throw error;
+    }
+  }
+
+  async setSchedulePaused(name, paused) {
+    this.#requireWritable();
+    await this.#client.request('POST', `/v1/schedules/${encodeURIComponent(name)}/${paused ? 'pause' : 'resume'}`);
+  }
+
+  async triggerSchedule(name) {
+    this.#requireWritable();
+    return JSON.parse(await this.#client.request('POST', `/v1/schedules/${encodeURIComponent(name)}/trigger`)).task_id;
   }
 
   async matching(query, { signal, onProgress } = {}) {

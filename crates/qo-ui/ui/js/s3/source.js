@@ -4,6 +4,7 @@ import { Counter } from '../counter.js';
 import { inputKey, outputKey, QUEUES_KEY, taskKey } from '../record/keys.js';
 import { readPaused, setPaused } from '../record/queues.js';
 import { TaskRecord } from '../record/record.js';
+import { carriesOp, readSchedule, recordTrigger, requestOf, scheduleKey, scheduleName, SCHEDULES_PREFIX, setSchedulePaused } from '../record/schedules.js';
 import { apply, INLINE_PAYLOAD_MAX_BYTES, submit } from '../record/transitions.js';
 import { ACTOR, actOneByOne, mapConcurrently, SourceError } from '../source.js';
 import { TaskCache } from './cache.js';
@@ -15,6 +16,7 @@ import { Survey } from './survey.js';
 import { Walk } from './walk.js';
 
 const WORKERS_MAX = 1000;
+const SCHEDULES_MAX = 1000;
 const FAILURES = 400;
 const TRIES_MAX = 8;
 
@@ -28,6 +30,7 @@ export class S3Source {
   #walk;
   #survey;
   #workers = new Map();
+  #schedules = new Map();
 
   constructor(connection) {
     this.connection = { ...connection, credentials: undefined };
@@ -184,6 +187,59 @@ export class S3Source {
       }
     }
     throw new SourceError('in_doubt', `it is unknown whether queue ${queue} was changed; reload the page`);
+  }
+
+  async schedules() {
+    const found = await this.#client.list(SCHEDULES_PREFIX, { max: SCHEDULES_MAX });
+    const schedules = await mapConcurrently(found.entries, 24, async ({ key, etag }) => {
+      const known = this.#schedules.get(key);
+      if (known?.etag === etag) return known.schedule;
+      try {
+        const schedule = readSchedule(scheduleName(key), (await this.#client.get(key)).text);
+        this.#schedules.set(key, { etag, schedule });
+        return schedule;
+      } catch (error) {
+        if (error.kind === 'not_found' || error instanceof SyntaxError) return undefined;
+        throw error;
+      }
+    });
+    return schedules.filter(Boolean);
+  }
+
+  async setSchedulePaused(name, paused) {
+    await this.#changeSchedule(name, (text, op, now) => setSchedulePaused(text, paused, op, now));
+  }
+
+  /** Submits the task first: a run that is not recorded does no harm, one that is recorded and missing would. */
+  async triggerSchedule(name) {
+    this.#requireWritable();
+    const { text } = await this.#client.get(scheduleKey(name));
+    const { id } = await this.submit(requestOf(name, text));
+    await this.#changeSchedule(name, (before, op, now) => recordTrigger(before, id, op, now));
+    return id;
+  }
+
+  /** Changes the record of a schedule by compare-and-swap. */
+  async #changeSchedule(name, change) {
+    this.#requireWritable();
+    const op = crypto.randomUUID();
+    const key = scheduleKey(name);
+    for (let tries = 0; tries < TRIES_MAX; tries += 1) {
+      const { text, etag } = await this.#client.get(key);
+      const changed = carriesOp(text, op) ? undefined : change(text, op, this.now());
+      if (changed === undefined) {
+        await signal(this.#client);
+        return;
+      }
+      try {
+        await this.#client.put(key, changed, { ifMatch: etag });
+        await signal(this.#client);
+        return;
+      } catch (error) {
+        if (!isInDoubt(error)) throw error;
+      }
+    }
+    throw new SourceError('in_doubt', `it is unknown whether schedule ${name} was changed; reload the page`);
   }
 
   /** All matching tasks. */

@@ -15,6 +15,7 @@ const KEYS = [
   ['g t', 'Tasks'],
   ['g e', 'Errors'],
   ['g q', 'Queues'],
+  ['g c', 'Schedules'],
   ['g w', 'Workers'],
   ['g s', 'Settings'],
   ['?', 'Show shortcuts'],

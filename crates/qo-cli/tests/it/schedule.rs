@@ -1,0 +1,154 @@
+//! `qo schedule`, and `[schedules]` in `qo.toml`.
+
+use std::time::Duration;
+
+use crate::workspace::Workspace;
+
+#[test]
+fn a_schedule_goes_through_every_operation() {
+    let workspace = Workspace::new();
+    let add = [
+        "schedule",
+        "add",
+        "nightly",
+        "--cron",
+        "30 2 * * *",
+        "--time-zone",
+        "Europe/Berlin",
+        "--type",
+        "report",
+        "--input",
+        "{\"n\": 1.0}",
+        "--overlap",
+        "skip",
+        "--jitter",
+        "5m",
+    ];
+    let added = workspace.qo(&add);
+    assert!(added.assert(0).stderr.contains("Next run"), "{added:#?}");
+    // The same again changes nothing; another definition needs --replace.
+    workspace.qo(&add).assert(0);
+    let other = [
+        "schedule", "add", "nightly", "--every", "1h", "--type", "report",
+    ];
+    workspace.qo(&other).assert(4);
+    let replaced: Vec<&str> = other
+        .iter()
+        .copied()
+        .chain(["--replace", "--json"])
+        .collect();
+    let info = workspace.qo(&replaced).assert(0).json("schedule");
+    assert_eq!(info["spec"]["every_ms"], 3_600_000);
+    let list = workspace.qo(&["schedule", "list"]);
+    assert!(list.assert(0).stdout.contains("every 1h"), "{list:#?}");
+    let paused = workspace.qo(&["schedule", "pause", "nightly", "--json"]);
+    let paused = paused.assert(0).json("schedule");
+    assert!(paused["paused_at"].is_string() && paused["next"].is_null());
+    let task = workspace.qo(&["schedule", "trigger", "nightly"]);
+    let task = task.assert(0).stdout.trim().to_owned();
+    let stored = workspace.qo(&["status", &task, "--json"]).json("task");
+    assert_eq!(stored["tags"][0], "schedule:nightly");
+    workspace.qo(&["schedule", "resume", "nightly"]).assert(0);
+    let shown = workspace.qo(&["schedule", "show", "nightly"]);
+    assert!(shown.assert(0).stdout.contains("(triggered)"), "{shown:#?}");
+    let backfill = [
+        "schedule",
+        "backfill",
+        "nightly",
+        "--from",
+        "2026-01-01T00:00:00Z",
+        "--to",
+        "2026-01-01T05:00:00Z",
+    ];
+    let ids = workspace.qo(&backfill).assert(0).stdout.clone();
+    assert_eq!(ids.lines().count(), 6);
+    let again = workspace.qo(&backfill);
+    assert!(
+        again.assert(0).stderr.contains("6 existed already"),
+        "{again:#?}"
+    );
+    let line = workspace.qo(&["schedule", "list", "--json"]);
+    line.assert(0).json("schedule");
+    workspace.qo(&["schedule", "remove", "nightly"]).assert(0);
+    for command in ["show", "pause", "resume", "trigger", "remove"] {
+        workspace.qo(&["schedule", command, "nightly"]).assert(3);
+    }
+}
+
+#[test]
+fn bad_input_is_refused_with_a_reason() {
+    let workspace = Workspace::new();
+    for (words, reason) in [
+        (&["--cron", "61 * * * *"][..], "not a cron line"),
+        (
+            &["--cron", "* * * * *", "--time-zone", "Europe/Atlantis"],
+            "not a time zone",
+        ),
+        (&["--every", "0s"], "--every"),
+        (&["--every", "500ms"], "1 second"),
+        (
+            &["--every", "1m", "--cron", "* * * * *"],
+            "cannot be used with",
+        ),
+        (
+            &[
+                "--every",
+                "1m",
+                "--start",
+                "2027-01-02T00:00:00Z",
+                "--end",
+                "2027-01-01T00:00:00Z",
+            ],
+            "end must be after",
+        ),
+        (&["--every", "1m", "--overlap", "never"], "expected allow"),
+        (&["--at", "2020-01-01T00:00:00Z"], "never fires"),
+        (&["--every", "1m", "--input", "{"], "--input"),
+        (&[], "--cron"),
+    ] {
+        let base = ["schedule", "add", "a", "--type", "t"];
+        let words: Vec<&str> = base.iter().chain(words).copied().collect();
+        let result = workspace.qo(&words);
+        assert!(result.assert(2).stderr.contains(reason), "{result:#?}");
+    }
+    workspace
+        .qo(&["schedule", "add", "a/b", "--every", "1m", "--type", "t"])
+        .assert(2);
+    let list = workspace.qo(&["schedule", "list", "--json"]);
+    assert_eq!(list.assert(0).stdout, "");
+}
+
+#[test]
+fn a_worker_defines_the_schedules_of_its_file_and_fires_them() {
+    let workspace = Workspace::new();
+    workspace.file(
+        "qo.toml",
+        "[schedules.often]\nevery = \"1s\"\ntype = \"tick\"\ninput = { from = \"file\" }\n[worker.exec.tick]\ncommand = \"cat\"\n",
+    );
+    let worker = workspace.start(&["worker"]);
+    let mut fired = false;
+    for _ in 0..300 {
+        let done = workspace.qo(&[
+            "list",
+            "--status",
+            "completed",
+            "--tag",
+            "schedule:often",
+            "--json",
+        ]);
+        let tasks = done.assert(0).stdout.lines().count();
+        fired = tasks >= 2;
+        if fired {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(fired, "no two tasks were fired within a minute");
+    drop(worker);
+    workspace.file("qo.toml", "[schedules.often]\nevery = \"never\"\ntype = \"tick\"\n[worker.exec.tick]\ncommand = \"cat\"\n");
+    let refused = workspace.qo(&["worker"]);
+    assert!(
+        refused.assert(2).stderr.contains("schedules.often"),
+        "{refused:#?}"
+    );
+}

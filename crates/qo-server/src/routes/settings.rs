@@ -1,0 +1,57 @@
+//! Documents of the queue, such as schedules, as they are stored. Remote engines use these routes; people use those of each kind.
+
+use axum::extract::State;
+use qo_core::DocumentKind;
+use qo_engine::api::DocumentQuery;
+use qo_remote::wire::{SettingsBody, SettingsQuery, SettingsResponse, SettingsWritten};
+
+use crate::app::App;
+use crate::body::{JsonBody, PathParam, QueryParams};
+use crate::response::{ApiResult, json};
+
+/// Read settings
+///
+/// The stored documents of a kind: `schedules`, `queues` or `limits`.
+#[utoipa::path(
+    get, path = "/v1/settings/{kind}", tag = "operate", operation_id = "settings",
+    params(("kind" = String, Path, description = "The kind: `schedules`, `queues` or `limits`"), SettingsQuery),
+    responses((status = 200, description = "The documents, ordered by name", body = SettingsResponse))
+)]
+pub(crate) async fn read(
+    State(app): State<App>,
+    PathParam(kind): PathParam<DocumentKind>,
+    QueryParams(query): QueryParams<SettingsQuery>,
+) -> ApiResult {
+    let query = DocumentQuery {
+        kind,
+        name: query.name,
+        cached: false,
+    };
+    let documents = app.engine().documents(&query).await?;
+    let settings = documents.into_iter().map(Into::into).collect();
+    json(&SettingsResponse { settings })
+}
+
+/// Change settings
+///
+/// Writes or removes a stored document by compare-and-swap. If somebody else has changed it since it was read, nothing is changed, and the
+/// code is `settings_conflict`. A repeated request with the same `op_id` has no second effect.
+#[utoipa::path(
+    post, path = "/v1/settings/{kind}", tag = "operate", operation_id = "change_settings",
+    params(("kind" = String, Path, description = "The kind: `schedules`, `queues` or `limits`")),
+    request_body = SettingsBody,
+    responses((status = 200, description = "The document is as requested", body = SettingsWritten))
+)]
+pub(crate) async fn change(
+    State(app): State<App>,
+    PathParam(kind): PathParam<DocumentKind>,
+    JsonBody(body): JsonBody<SettingsBody>,
+) -> ApiResult {
+    let written = app.engine().write_document(body.into_write(kind)?).await?;
+    if kind == DocumentKind::Schedules {
+        app.queue.ring_schedules();
+    }
+    json(&SettingsWritten {
+        setting: written.map(Into::into),
+    })
+}

@@ -1,0 +1,107 @@
+//! Schedules over HTTP, and the documents behind them.
+
+use serde_json::json;
+
+use crate::support::{api, config, serve};
+
+#[tokio::test]
+async fn a_schedule_is_defined_shown_changed_and_removed() {
+    let server = serve(config()).await;
+    let body = json!({
+        "cron": "30 2 * * *", "time_zone": "Europe/Berlin", "overlap": "skip",
+        "task": { "task_type": "report", "input": { "n": 1 } },
+    });
+    let (status, schedule) = server
+        .reply(api("PUT", "/v1/schedules/nightly").json(&body))
+        .await;
+    assert_eq!(status, 200, "{schedule}");
+    assert_eq!(schedule["spec"]["cron"], "30 2 * * *");
+    assert!(schedule["next"].is_string(), "{schedule}");
+    // The same again changes nothing.
+    let (_, again) = server
+        .reply(api("PUT", "/v1/schedules/nightly").json(&body))
+        .await;
+    assert_eq!(again["created_at"], schedule["created_at"]);
+    let (_, all) = server.reply(api("GET", "/v1/schedules")).await;
+    assert_eq!(all["schedules"][0]["name"], "nightly");
+    let (_, paused) = server
+        .reply(api("POST", "/v1/schedules/nightly/pause"))
+        .await;
+    assert!(paused["paused_at"].is_string() && paused["next"].is_null());
+    let (_, resumed) = server
+        .reply(api("POST", "/v1/schedules/nightly/resume"))
+        .await;
+    assert!(resumed["paused_at"].is_null() && resumed["next"].is_string());
+    let (_, triggered) = server
+        .reply(api("POST", "/v1/schedules/nightly/trigger"))
+        .await;
+    let id = triggered["task_id"].as_str().unwrap();
+    let (_, task) = server.reply(api("GET", format!("/v1/tasks/{id}"))).await;
+    assert_eq!(task["tags"], json!(["schedule:nightly"]));
+    let range = json!({ "from": "2026-01-01T00:00:00Z", "to": "2026-01-04T00:00:00Z" });
+    let backfill = || api("POST", "/v1/schedules/nightly/backfill").json(&range);
+    let (_, report) = server.reply(backfill()).await;
+    assert_eq!(report["tasks"].as_array().unwrap().len(), 3);
+    let (_, report) = server.reply(backfill()).await;
+    assert_eq!(report["existing"], 3);
+    let removed = server.send(api("DELETE", "/v1/schedules/nightly")).await;
+    assert_eq!(removed.status(), 204);
+    for (method, path) in [("GET", ""), ("DELETE", ""), ("POST", "/trigger")] {
+        let request = api(method, format!("/v1/schedules/nightly{path}"));
+        server.refused(request, 404, "schedule_not_found").await;
+    }
+}
+
+#[tokio::test]
+async fn bad_schedules_are_refused_and_write_nothing() {
+    let server = serve(config()).await;
+    let task = json!({ "task_type": "t" });
+    for body in [
+        json!({ "task": task }),
+        json!({ "cron": "61 * * * *", "task": task }),
+        json!({ "cron": "* * * * *", "time_zone": "Mars/Olympus", "task": task }),
+        json!({ "every_ms": 0, "task": task }),
+        json!({ "every_ms": 1000, "cron": "* * * * *", "task": task }),
+        json!({ "every_ms": 1000, "start": "2027-01-02T00:00:00Z", "end": "2027-01-01T00:00:00Z", "task": task }),
+        json!({ "at": ["2020-01-01T00:00:00Z"], "task": task }),
+    ] {
+        let request = api("PUT", "/v1/schedules/a").json(&body);
+        server.refused(request, 400, "bad_request").await;
+    }
+    let request =
+        api("PUT", "/v1/schedules/a%2fb").json(&json!({ "every_ms": 1000, "task": task }));
+    server.refused(request, 400, "bad_request").await;
+    assert_eq!(server.objects().await, [], "nothing was written");
+}
+
+#[tokio::test]
+async fn documents_change_by_compare_and_swap() {
+    let server = serve(config()).await;
+    let first = "550e8400-e29b-41d4-a716-446655440000";
+    let second = "650e8400-e29b-41d4-a716-446655440000";
+    let create = json!({ "name": "stripe", "op_id": first, "body": { "max": 5 } });
+    for _ in 0..2 {
+        let (status, written) = server
+            .reply(api("POST", "/v1/settings/limits").json(&create))
+            .await;
+        assert_eq!(
+            (status, &written["setting"]["version"]),
+            (200, &json!(first))
+        );
+    }
+    let late = json!({ "name": "stripe", "op_id": second, "body": {} });
+    let request = api("POST", "/v1/settings/limits").json(&late);
+    let problem = server.refused(request, 409, "settings_conflict").await;
+    assert_eq!(problem["name"], "stripe");
+    let (_, read) = server
+        .reply(api("GET", "/v1/settings/limits?name=stripe"))
+        .await;
+    assert_eq!(read["settings"][0]["body"], json!({ "max": 5 }));
+    let remove = json!({ "name": "stripe", "op_id": second, "version": first });
+    let (status, written) = server
+        .reply(api("POST", "/v1/settings/limits").json(&remove))
+        .await;
+    assert_eq!((status, written), (200, json!({})));
+    let unknown = api("GET", "/v1/settings/others");
+    server.refused(unknown, 400, "bad_request").await;
+}

@@ -1,0 +1,51 @@
+// Records of schedules: the dashboard changes only what it must, and keeps every other byte.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { carriesOp, readSchedule, recordTrigger, requestOf, scheduleKey, scheduleName, setSchedulePaused } from '../../js/record/schedules.js';
+
+const FIRST = '550e8400-e29b-41d4-a716-446655440000';
+const SECOND = '650e8400-e29b-41d4-a716-446655440000';
+const TASK = '750e8400-e29b-41d4-a716-446655440000';
+const NOW = Date.parse('2026-11-17T12:00:10.500Z');
+const TASK_TEXT = '{"task_type":"report","input":{"n": 1.0, "big":123456789012345678901},"queue":"eu","tags":["a"],"retry_policy":{"multiplier":3.0}}';
+
+function record({ spec = '"every_ms":60000,"overlap":"skip","catch_up_ms":3600000', body = '' } = {}) {
+  return `{"revision":3,"op_id":"${FIRST}","updated_at":"2026-11-17T12:00:00.000Z","body":{"spec":{${spec},"task":${TASK_TEXT}},"generation":"${SECOND}","created_at":"2026-11-17T11:00:00.000Z","through":"2026-11-17T12:00:00.000Z","next":"2026-11-17T12:01:00.000Z"${body},"fired":7,"skipped":1,"missed":0,"later":1.0},"newer":[1.0]}`;
+}
+
+test('a schedule is read with its times', () => {
+  const schedule = readSchedule('nightly', record({ body: `,"recent":[{"tick":"2026-11-17T12:00:00.000Z","task":"${TASK}","at":"2026-11-17T12:00:00.100Z"}]` }));
+  assert.equal(schedule.next, Date.parse('2026-11-17T12:01:00Z'));
+  assert.deepEqual([schedule.fired, schedule.last.task, schedule.last.tick], [7, TASK, Date.parse('2026-11-17T12:00:00Z')]);
+  assert.equal(readSchedule('gone', `{"revision":4,"op_id":"${FIRST}","updated_at":"2026-11-17T12:00:00.000Z","body":null}`), undefined);
+  assert.equal(scheduleName(scheduleKey('nightly')), 'nightly');
+});
+
+test('a pause and a resume change what the engine would change', () => {
+  const before = record();
+  assert.equal(setSchedulePaused(before, false, SECOND, NOW), undefined, 'it is not paused');
+  const paused = setSchedulePaused(before, true, SECOND, NOW);
+  assert.ok(carriesOp(paused, SECOND) && carriesOp(paused, FIRST));
+  const read = JSON.parse(paused);
+  assert.deepEqual([read.revision, read.op_id, read.recent_ops, read.updated_at], [4, SECOND, [FIRST], '2026-11-17T12:00:10.500Z']);
+  assert.equal(read.body.paused_at, '2026-11-17T12:00:10.500Z');
+  for (const part of [TASK_TEXT, '"later":1.0', '"newer":[1.0]']) assert.ok(paused.includes(part), part);
+  const resumed = JSON.parse(setSchedulePaused(paused, false, TASK, NOW + 120_000)).body;
+  assert.equal(resumed.paused_at, undefined);
+  assert.equal(resumed.through, '2026-11-17T12:02:10.500Z', 'the ticks of the pause are left out');
+  assert.equal(resumed.next, '2026-11-17T12:03:00.000Z');
+  const cron = setSchedulePaused(record({ spec: '"cron":"0 * * * *","overlap":"allow","catch_up_ms":3600000' }), true, SECOND, NOW);
+  assert.equal(JSON.parse(setSchedulePaused(cron, false, TASK, NOW + 1)).body.next, undefined, 'only the engine reads cron lines');
+});
+
+test('a triggered run is recorded, and its task has the input byte for byte', () => {
+  const request = requestOf('nightly', record());
+  assert.equal(request.input, '{"n": 1.0, "big":123456789012345678901}');
+  assert.deepEqual([request.task_type, request.queue, request.priority, request.tags], ['report', 'eu', 5, ['a', 'schedule:nightly']]);
+  assert.equal(request.retry_policy, '{"multiplier":3.0}');
+  const body = JSON.parse(recordTrigger(record(), TASK, SECOND, NOW)).body;
+  assert.deepEqual(body.recent, [{ tick: '2026-11-17T12:00:10.500Z', kind: 'trigger', task: TASK, at: '2026-11-17T12:00:10.500Z' }]);
+  assert.deepEqual([body.fired, body.open], [8, [TASK]]);
+});
