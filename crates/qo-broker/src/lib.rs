@@ -31,6 +31,7 @@ mod notify;
 mod payload_guard;
 mod payload_removal;
 mod payloads;
+mod submit_batch;
 #[cfg(feature = "rows")]
 pub mod rows;
 #[cfg(feature = "slate")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use qo_core::transition::Action;
 use qo_core::{Payload, QueueName, Submission, Task, TaskId, Timestamp};
 use qo_engine::EngineError;
-use qo_engine::api::{ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter};
+use qo_engine::api::{ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, WaitReason};
 use tokio::sync::oneshot;
 
 use super::inbox::{Lane, SubmitRoom};
@@ -90,6 +90,7 @@ pub(super) enum Message {
     SetPaused(Call<(QueueName, bool), ()>),
     Purge(Call<TaskId, Arc<Task>>),
     Get(Call<TaskId, Arc<Task>>),
+    WaitsFor(Call<TaskId, Option<WaitReason>>),
     List(Call<ListOrder, Listed>),
     Stats(Call<(), Box<Stats>>),
     /// Ends expired leases, and reads what other processes wrote.
@@ -107,6 +108,7 @@ macro_rules! with_call {
             Message::ActMany($call) => $body,
             Message::SetPaused($call) => $body,
             Message::Purge($call) | Message::Get($call) => $body,
+            Message::WaitsFor($call) => $body,
             Message::List($call) => $body,
             Message::Stats($call) => $body,
             Message::Maintain($call) | Message::Close($call) => $body,
@@ -154,7 +156,12 @@ impl Message {
     pub(super) fn may_write(&self) -> bool {
         !matches!(
             self,
-            Self::Get(_) | Self::List(_) | Self::Stats(_) | Self::Maintain(_) | Self::Close(_)
+            Self::Get(_)
+                | Self::WaitsFor(_)
+                | Self::List(_)
+                | Self::Stats(_)
+                | Self::Maintain(_)
+                | Self::Close(_)
         )
     }
 
@@ -217,6 +224,11 @@ pub(super) struct Submit {
 }
 
 impl Submit {
+    /// Whether the task may exist already, so that it must be looked up.
+    pub(super) fn may_exist(&self) -> bool {
+        self.id_is_chosen || self.request.idempotency.is_some()
+    }
+
     /// The approximate size of its record.
     pub(super) fn bytes(&self) -> u64 {
         let input = match &self.input {

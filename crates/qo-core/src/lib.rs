@@ -30,7 +30,7 @@ pub mod transition;
 pub use blob::BlobAddress;
 pub use id::{LeaseId, OpId, Shard, TaskId};
 pub use json::Json;
-pub use names::{IdempotencyKey, QueueName, Tag, TaskType, WorkerId};
+pub use names::{IdempotencyKey, OrderingKey, QueueName, Tag, TaskType, WorkerId};
 pub use payload::{Payload, PayloadRef, Sha256};
 pub use queue_state::QueueState;
 pub use retry::{Jitter, RetryPolicy};

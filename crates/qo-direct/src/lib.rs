@@ -18,7 +18,8 @@
 //! | signal | at most 1 per process and second | 1 before each PUT, 1 per 1.5 s and idle worker, answered with 304 | | |
 //! | claim activity | at most 1 per claiming process and 30 s | 1 per check of an idle lease reaper, answered with 304 | | |
 //!
-//! A large payload adds one PUT when it is written and one GET when it is read. An idempotency key adds one PUT and one GET.
+//! A large payload adds one PUT when it is written and one GET when it is read. An idempotency key adds one PUT and one GET. An ordering key
+//! adds two PUT and three or four GET ([`ordering`]).
 
 mod activity;
 mod change;
@@ -43,6 +44,7 @@ mod list;
 pub mod maintenance;
 mod names;
 mod operation;
+mod ordering;
 mod paused_queues;
 mod payload;
 mod peers;
@@ -76,6 +78,7 @@ pub use environment::{allows_no_versioning, embeds_monitor};
 pub use init::{InitOptions, InitOutcome, InitReport, InitStep, init};
 pub use lease_reaper::LeaseReport;
 pub use maintenance::{Maintenance, MaintenanceConfig, MaintenanceHandle, WorkerHealth};
+pub use ordering::LINE_MAX_TASKS;
 pub use sweeper::{SweepNext, SweepReport};
 
 use qo_engine::watch::Watchers;
@@ -85,6 +88,7 @@ use self::index_gc::IndexGc;
 use self::lease_reaper::LeaseReaper;
 use self::left_alone::LeftAlone;
 use self::names::Names;
+use self::ordering::LineLocks;
 use self::paused_queues::PausedQueues;
 use self::peers::Peers;
 use self::ready_cache::ReadyCache;
@@ -116,6 +120,7 @@ struct EngineShared {
     scheduled: Scheduled,
     lease_reaper: LeaseReaper,
     left_alone: LeftAlone,
+    line_locks: LineLocks,
     names: Names,
     peers: Peers,
     paused_queues: PausedQueues,
@@ -153,6 +158,7 @@ impl DirectEngine {
                 scheduled: Scheduled::default(),
                 lease_reaper: LeaseReaper::default(),
                 left_alone: LeftAlone::default(),
+                line_locks: LineLocks::default(),
                 names: Names::default(),
                 peers: Peers::default(),
                 paused_queues: PausedQueues::default(),

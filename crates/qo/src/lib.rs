@@ -141,7 +141,7 @@ pub use qo_direct::{
 #[doc(inline)]
 pub use qo_engine::api::{
     ClaimRequest, IdempotencyRequest, QueueStats, Stats, SubmitRequest, Submitted, TaskFilter,
-    TaskPage, VersionedTask, When, WorkerInfo,
+    TaskPage, VersionedTask, WaitReason, When, WorkerInfo,
 };
 #[doc(inline)]
 pub use qo_engine::{BulkOperation, BulkRequest, Engine, EngineError, Operation};

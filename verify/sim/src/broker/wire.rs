@@ -16,7 +16,8 @@ use qo_broker::election::LeaderGate;
 use qo_core::task::Event;
 use qo_core::{Json, QueueName, Task, TaskId, Timestamp, WorkerId};
 use qo_engine::api::{
-    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WorkerInfo,
+    ClaimRequest, Stats, SubmitRequest, Submitted, TaskFilter, TaskPage, VersionedTask, WaitReason,
+    WorkerInfo,
 };
 use qo_engine::{Engine, EngineError, Operation};
 use qo_store::StoreError;
@@ -255,6 +256,12 @@ impl Engine for Wire {
 
     async fn get(&self, id: TaskId) -> Result<Task, EngineError> {
         self.call(move |engine| Box::pin(async move { engine.get(id).await }))
+            .await
+    }
+
+    async fn waits_for(&self, task: &Task) -> Result<Option<WaitReason>, EngineError> {
+        let task = task.clone();
+        self.call(|engine| Box::pin(async move { engine.waits_for(&task).await }))
             .await
     }
 
