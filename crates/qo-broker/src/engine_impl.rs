@@ -266,6 +266,9 @@ impl Engine for BrokerEngine {
             }
             .into());
         }
+        if task.stops_line() {
+            return Err(Rejection::StopsLine { action: "purge" }.into());
+        }
         if task.status != Status::Archived {
             self.act(id, Operation::Archive).await?;
         }

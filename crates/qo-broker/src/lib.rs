@@ -31,11 +31,11 @@ mod notify;
 mod payload_guard;
 mod payload_removal;
 mod payloads;
-mod submit_batch;
 #[cfg(feature = "rows")]
 pub mod rows;
 #[cfg(feature = "slate")]
 mod slate;
+mod submit_batch;
 mod worker_cleanup;
 
 use std::fmt;

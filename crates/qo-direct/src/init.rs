@@ -35,10 +35,11 @@ const CORS_EXPOSED: [&str; 3] = ["ETag", "x-amz-version-id", "Date"];
 const CORS_MAX_AGE_SECONDS: u32 = 3_600;
 /// Prefixes whose objects are overwritten often or deleted soon. Their old versions are useless. The last two are those of broker mode:
 /// SlateDB replaces its files, and the JSON engine writes its one object for every group of changes.
-const SHORT_LIVED: [&str; 8] = [
+const SHORT_LIVED: [&str; 9] = [
     "ready/",
     "later/",
     "leases/",
+    "order/",
     "workers/",
     "meta/",
     "probe/",

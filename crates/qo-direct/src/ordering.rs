@@ -154,7 +154,8 @@ impl DirectEngine {
                     record.join(task);
                 }
             }
-            let is_joined = record == stored.record || self.write_line(&stored, &mut record, op).await?;
+            let is_joined =
+                record == stored.record || self.write_line(&stored, &mut record, op).await?;
             if is_joined {
                 let head = record.tasks.first();
                 let head = tasks.iter().find(|task| head == Some(&LinePlace::of(task)));
@@ -163,7 +164,7 @@ impl DirectEngine {
                 }
                 return Ok(());
             }
-            self.pause_after(round).await;
+            self.pause_before_retry(round).await;
         }
         Err(contended(&stored.digest))
     }
@@ -256,7 +257,7 @@ impl DirectEngine {
             let head = self.find_head(&mut record).await?;
             let is_changed = record != stored.record;
             if is_changed && !self.write_line(&stored, &mut record, op).await? {
-                self.pause_after(round).await;
+                self.pause_before_retry(round).await;
                 continue;
             }
             let Some(head) = head.filter(|head| head.status == Status::Pending) else {
@@ -359,7 +360,8 @@ impl DirectEngine {
         let key = Key::Line(*digest).to_string();
         match self.client().get(&key).await {
             Ok(Object { body, tag, .. }) => {
-                let record = serde_json::from_slice(&body).map_err(|error| corrupt(&key, &error))?;
+                let record =
+                    serde_json::from_slice(&body).map_err(|error| corrupt(&key, &error))?;
                 Ok(Some(StoredLine {
                     digest: *digest,
                     record,
@@ -393,7 +395,7 @@ impl DirectEngine {
         }
     }
 
-    async fn pause_after(&self, round: u32) {
+    async fn pause_before_retry(&self, round: u32) {
         let pause_ms = self.runtime().random_below(u64::from(round) * 10);
         self.runtime().sleep(Duration::from_millis(pause_ms)).await;
     }

@@ -59,6 +59,9 @@ impl DirectEngine {
                 }
                 .into());
             }
+            if stored.task.stops_line() {
+                return Err(Rejection::StopsLine { action: "purge" }.into());
+            }
             let task = if stored.task.status == Status::Archived {
                 stored.task
             } else {

@@ -21,7 +21,7 @@ use super::connection::HttpRequest;
 use super::{NoBody, RemoteEngine};
 use crate::wire::{
     ClaimBody, ClaimResponse, ListQuery, OutcomeItem, PageResponse, StatsResponse, VERSIONS_MAX,
-    VersionsResponse,
+    VersionsResponse, WaitsForResponse,
 };
 
 /// The longest wait of one claim request. Proxies on the way often time out after 30 s.

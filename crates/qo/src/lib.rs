@@ -125,13 +125,13 @@ pub use qo_broker::SlateConfig;
 #[doc(inline)]
 pub use qo_broker::{BrokerConfig, BrokerEngine, JsonConfig};
 #[doc(inline)]
-pub use qo_core::task::{Event, EventAction, IdempotencyScope};
+pub use qo_core::task::{Event, EventAction, IdempotencyScope, OnFailure, OrderingRule};
 #[doc(inline)]
 pub use qo_core::transition::{Failure, FailureKind, ProgressReport};
 #[doc(inline)]
 pub use qo_core::{
-    IdempotencyKey, Json, LeaseId, Payload, QueueName, Rejection, RetryPolicy, Shard, Status, Tag,
-    Task, TaskId, TaskType, Timestamp, TraceParent, WorkerId,
+    IdempotencyKey, Json, LeaseId, OrderingKey, Payload, QueueName, Rejection, RetryPolicy, Shard,
+    Status, Tag, Task, TaskId, TaskType, Timestamp, TraceParent, WorkerId,
 };
 #[doc(inline)]
 pub use qo_direct::{

@@ -127,9 +127,7 @@ impl Journal for RowJournal {
                     if submit.id_is_chosen && !unknown(&submit.id) {
                         continue;
                     }
-                    lookup
-                        .ids
-                        .extend(submit.id_is_chosen.then_some(submit.id));
+                    lookup.ids.extend(submit.id_is_chosen.then_some(submit.id));
                     let key = submit.request.scoped_key();
                     lookup.keys.extend(key.filter(|key| !is_held(key)));
                 }

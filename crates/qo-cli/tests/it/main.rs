@@ -18,6 +18,7 @@ mod handlers;
 mod help;
 mod inspect;
 mod mdns;
+mod ordering;
 mod s3;
 mod schema;
 mod serve;

@@ -189,7 +189,9 @@ impl QueueState {
 
     /// What a pending task waits behind, if it is not the head of its line.
     pub fn waits_behind(&self, id: TaskId) -> Option<WaitsBehind> {
-        let task = self.task(id).filter(|task| task.status == Status::Pending)?;
+        let task = self
+            .task(id)
+            .filter(|task| task.status == Status::Pending)?;
         let (line, place) = (task.ordering_line()?, task.place_in_line()?);
         let head = self.lines.head(&line).filter(|head| *head != id)?;
         Some(WaitsBehind {
@@ -358,7 +360,10 @@ impl QueueState {
                 if is_claim {
                     leases.next();
                     claimed.push(Claimed { id, lease });
-                } else if self.task(id).is_some_and(|task| task.ordering_key.is_some()) {
+                } else if self
+                    .task(id)
+                    .is_some_and(|task| task.ordering_key.is_some())
+                {
                     // The next task of its key may be more urgent than the rest.
                     break;
                 }

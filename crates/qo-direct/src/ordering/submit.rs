@@ -11,7 +11,7 @@ use super::{LINE_MAX_TASKS, digest_of};
 
 impl DirectEngine {
     /// Submits tasks with the same ordering key, in order. The results have the order of the requests.
-    pub(super) async fn submit_ordered(
+    pub(in super::super) async fn submit_ordered(
         &self,
         line: &OrderingLine,
         requests: Vec<SubmitRequest>,

@@ -6,8 +6,8 @@ use qo_core::task::{
 };
 use qo_core::transition::{Idempotency, Submission};
 use qo_core::{
-    IdempotencyKey, Json, Payload, QueueName, RetryPolicy, Route, Tag, Task, TaskId, TaskType, Timestamp,
-    TraceParent,
+    IdempotencyKey, Json, Payload, QueueName, RetryPolicy, Route, Tag, Task, TaskId, TaskType,
+    Timestamp, TraceParent,
 };
 
 /// A request to submit a task. The defaults are those of the data model.

@@ -72,7 +72,11 @@ mod tests {
             ahead,
             stopped,
         };
-        assert!(waits(1, false).to_string().starts_with(&format!("behind {behind}")));
+        assert!(
+            waits(1, false)
+                .to_string()
+                .starts_with(&format!("behind {behind}"))
+        );
         assert!(waits(3, false).to_string().contains("and 2 more"));
         assert!(waits(3, true).to_string().contains("replay or cancel"));
     }
@@ -83,6 +87,13 @@ mod tests {
         assert_eq!(read, WaitReason::Unknown);
         let text = r#"{"reason":"ordering_key","behind":"550e8400-e29b-41d4-a716-446655440000","ahead":2}"#;
         let read: WaitReason = serde_json::from_str(text).unwrap();
-        assert!(matches!(read, WaitReason::OrderingKey { ahead: 2, stopped: false, .. }));
+        assert!(matches!(
+            read,
+            WaitReason::OrderingKey {
+                ahead: 2,
+                stopped: false,
+                ..
+            }
+        ));
     }
 }

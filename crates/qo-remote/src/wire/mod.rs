@@ -7,6 +7,7 @@
 //! - [`cluster`]: the members of a cluster.
 //! - [`blob`], [`job`]: blobs and WASI jobs.
 //! - [`payload`]: binary inputs and outputs.
+//! - [`waiting`]: why a task waits.
 //! - [`problem`]: errors as problem details (RFC 9457), and the one table from errors to status codes.
 //! - `schema`: OpenAPI schemas of types that are defined in other crates; built with the feature `openapi`.
 
@@ -23,6 +24,7 @@ pub mod query;
 #[cfg(feature = "openapi")]
 pub mod schema;
 pub mod submit;
+pub mod waiting;
 
 pub use blob::{BlobDeleted, BlobGcBody, BlobListQuery};
 pub use bulk::{BulkBody, BulkFailure, BulkFilter, BulkResponse};
@@ -38,6 +40,7 @@ pub use query::{
     VersionsResponse,
 };
 pub use submit::{DuplicateResponse, RetryPolicyBody, SubmitBody, SubmitResponse, SubmitResult};
+pub use waiting::WaitsForResponse;
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,

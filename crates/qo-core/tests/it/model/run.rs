@@ -493,7 +493,11 @@ impl ModelRun {
             }
         }
         // At most one task of a line is running, and nothing of the line before it is unfinished.
-        for running in self.state.tasks().filter(|task| task.status == Status::Running) {
+        for running in self
+            .state
+            .tasks()
+            .filter(|task| task.status == Status::Running)
+        {
             let Some(line) = running.ordering_line() else {
                 continue;
             };

@@ -185,10 +185,7 @@ fn a_failure_lets_the_next_one_run_unless_it_stops_the_key() {
         assert!(waits.is_stopped && waits.head == id(1), "{waits:?}");
         let stops = |action| CommandOutcome::Rejected(Rejection::StopsLine { action });
         assert_eq!(space.act(1, Action::Archive), stops("archive"));
-        assert_eq!(
-            space.apply(Request::Purge(id(1)), at(10)),
-            stops("purge")
-        );
+        assert_eq!(space.apply(Request::Purge(id(1)), at(10)), stops("purge"));
         assert_eq!(space.state.forget(id(1)), None, "it would be forgotten");
         assert_eq!(space.state.ended().len(), 0);
         let action = if replayed {

@@ -142,7 +142,10 @@ fn a_failed_task_that_stops_its_key_can_be_cancelled_or_replayed_but_not_put_awa
     assert!(stopping.stops_line() && !stopping.is_settled());
     let cancelled = apply(&stopping, Action::Cancel { reason: None }, at(50));
     assert_eq!(cancelled.status, Status::Cancelled);
-    assert_eq!(cancelled.last_error, stopping.last_error, "the error is kept");
+    assert_eq!(
+        cancelled.last_error, stopping.last_error,
+        "the error is kept"
+    );
     assert_eq!(apply(&cancelled, Action::Replay, at(60)).ordering_turn, 1);
     assert_eq!(apply(&stopping, Action::Replay, at(60)).ordering_turn, 0);
     let reason = Rejection::StopsLine { action: "archive" };
