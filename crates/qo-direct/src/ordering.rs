@@ -131,7 +131,7 @@ fn digest_of(line: &OrderingLine) -> Sha256 {
 }
 
 impl DirectEngine {
-    /// Adds tasks to a line that was read before they were created or read, and writes the ready entry of the head if it is one of them.
+    /// Adds tasks to a line that was read before they were created or read. Returns the head if it is one of them: it needs a ready entry.
     ///
     /// Whatever happened to a task since then involved a write of the line. So a swap with the tag of that read adds no task that has finished
     /// meanwhile. After a lost race the line is read again, and then the tasks.
@@ -140,7 +140,7 @@ impl DirectEngine {
         line: &OrderingLine,
         stored: StoredLine,
         tasks: Vec<Task>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Option<Task>, EngineError> {
         let op = self.runtime().new_op_id();
         let (mut stored, mut tasks) = (stored, tasks);
         for round in 0..TRIES_MAX {
@@ -158,11 +158,8 @@ impl DirectEngine {
                 record == stored.record || self.write_line(&stored, &mut record, op).await?;
             if is_joined {
                 let head = record.tasks.first();
-                let head = tasks.iter().find(|task| head == Some(&LinePlace::of(task)));
-                if let Some(head) = head {
-                    self.publish_entry(head).await;
-                }
-                return Ok(());
+                let is_head = |task: &Task| head == Some(&LinePlace::of(task));
+                return Ok(tasks.into_iter().find(is_head));
             }
             self.pause_before_retry(round).await;
         }
@@ -233,7 +230,19 @@ impl DirectEngine {
         let stored = self.read_line(&line).await?;
         // The line was read after the task, so the task may have left it in the meantime.
         let waiting = self.still_waiting(&stored, vec![task.clone()]).await?;
-        self.join_line(&line, stored, waiting).await
+        match self.join_line(&line, stored, waiting).await? {
+            Some(head) => self.write_entry(&head).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the ready or later entry of a pending task.
+    async fn write_entry(&self, task: &Task) -> Result<(), EngineError> {
+        if let Some(key) = index::pending_key(task, self.client().now()) {
+            self.put_entry(&key).await?;
+            self.announce_entry(&key);
+        }
+        Ok(())
     }
 
     /// Removes a task that has left a line, and all heads that have, and writes the ready entry of the next one. With `checks_entry` the
@@ -266,11 +275,7 @@ impl DirectEngine {
             if checks_entry && !is_changed && self.has_entry(&head).await? {
                 return Ok(false);
             }
-            let key = index::pending_key(&head, self.client().now());
-            if let Some(key) = key {
-                self.put_entry(&key).await?;
-                self.announce_entry(&key);
-            }
+            self.write_entry(&head).await?;
             return Ok(true);
         }
         Err(contended(digest))

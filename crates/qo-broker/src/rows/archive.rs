@@ -45,8 +45,8 @@ impl FinishedTasks {
 
     /// Finds the finished tasks with these ids, and the finished tasks that hold these keys.
     pub(super) async fn look_up(&self, lookup: Lookup) -> Result<Vec<Task>, EngineError> {
-        let holders: Vec<Option<TaskId>> = futures_util::stream::iter(&lookup.keys)
-            .map(|key| self.holder(key))
+        let holders: Vec<Option<TaskId>> = futures_util::stream::iter(lookup.keys)
+            .map(|key| async move { self.holder(&key).await })
             .buffered(READ_CONCURRENTLY)
             .try_collect()
             .await?;

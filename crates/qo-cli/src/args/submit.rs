@@ -17,7 +17,7 @@ Examples:
   date | jq -R . | qo submit --type log --input -
   qo submit --type report --delay 1h30m --expires-in 1d --tag monthly
   qo submit --type report --input 7 --wait --wait-timeout 5m
-  qo submit --type sync_account --input '"renamed"' --ordering-key account-17 --on-failure stop
+  qo submit --type sync_account --input '{\"plan\": \"pro\"}' --ordering-key account-17 --on-failure stop
   qo submit --type send_email --many addresses.jsonl
   qo submit --many - --full < tasks.jsonl
   qo submit --wasi wordcount.wasm --stdin book.txt --tag books

@@ -44,7 +44,10 @@ impl DirectEngine {
         let joined = self.join_line(line, stored, joining).await;
         drop(turn);
         match joined {
-            Ok(()) => {
+            Ok(head) => {
+                if let Some(head) = head {
+                    self.publish_entry(&head).await;
+                }
                 for submitted in results.iter().flatten() {
                     self.announce_ordered(line, submitted).await;
                 }

@@ -123,7 +123,7 @@ pub(super) async fn ordered_lease_expiry(stage: &Stage) -> ProgramResult {
     stage.actor.submit(request).await?;
     let next = submit_line(stage, 1, OnFailure::Continue).await?;
     let victim = stage.other(VICTIM, 2);
-    expect(victim.claim(10, 0).await?.len() == 1, "one task")?;
+    expect(victim.claim(10, 5_000).await?.len() == 1, "one task")?;
     victim.kill();
     stage.actor.sleep(20).await;
     stage.arm();
